@@ -44,7 +44,7 @@ fn main() -> Result<(), BoxError> {
 
 /// Creates the keys and adds one usage record for each.
 async fn fill(store: &Store, count: u64) -> Result<(), BoxError> {
-    let actor = Actor { door: ChangeOrigin::Cli, name: "bench".to_owned() };
+    let actor = Actor { origin: ChangeOrigin::Cli, name: "bench".to_owned() };
     let begin = Instant::now();
     for member in 0..count.div_ceil(KEYS_PER_MEMBER) {
         let mut changes = vec![Change::PutMember(Box::new(MemberSpec { name: member_name(member), ..MemberSpec::default() }))];
@@ -57,7 +57,7 @@ async fn fill(store: &Store, count: u64) -> Result<(), BoxError> {
     }
     println!("created {count} keys in {:.1?}", begin.elapsed());
     let begin = Instant::now();
-    store.usage.make_room(NOW).await?;
+    store.usage.create_partitions(NOW).await?;
     for first in (0..count).step_by(usize::try_from(BATCH)?) {
         let records: Vec<UsageRecord> = (first..count.min(first + BATCH)).map(|number| record(number, number)).collect();
         store.usage.append(&records).await?;

@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Inserts all records in order of arrival. Returns records per second.
 async fn fill(store: &Store, count: u64) -> Result<u64, StoreError> {
     for month in 0..4 {
-        store.usage.make_room(Timestamp(BEGIN + month * 30 * DAY)).await?;
+        store.usage.create_partitions(Timestamp(BEGIN + month * 30 * DAY)).await?;
     }
     let begin = Instant::now();
     let (mut append_time, mut last) = (Duration::ZERO, Instant::now());

@@ -206,7 +206,9 @@ impl ApiError {
             ChangeRefusal::Revoked => Self::conflict("key_revoked", message),
             ChangeRefusal::LastAdmin => Self::conflict("last_admin", message),
             ChangeRefusal::Stale { .. } | ChangeRefusal::RowStale { .. } => Self::conflict("revision_conflict", message),
-            ChangeRefusal::Repeated { .. } | ChangeRefusal::OnceTaken => Self::conflict("idempotency_key_reused", message),
+            ChangeRefusal::Repeated { .. } | ChangeRefusal::IdempotencyKeyReused => {
+                Self::conflict("idempotency_key_reused", message)
+            }
         }
     }
 
@@ -215,8 +217,8 @@ impl ApiError {
         if let StoreError::Refused(refused) = error {
             return Self::refused(refused, file);
         }
-        let cause = Some(InternalFailure { fault: error.fault(), message: error.to_string() });
-        if error.is_away() {
+        let cause = Some(InternalFailure { fault: error.class(), message: error.to_string() });
+        if error.is_unreachable() {
             tracing::warn!(%error, "admin API: the database is unreachable");
             return Self { cause, ..Self::no_database() };
         }

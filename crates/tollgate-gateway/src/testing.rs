@@ -155,7 +155,7 @@ impl KeyStore for MemoryKeys {
             std::future::pending::<()>().await;
         }
         if self.away.load(Ordering::SeqCst) {
-            return Err(StoreError::Unreachable { place: "test".to_owned(), detail: "gone".to_owned() });
+            return Err(StoreError::Unreachable { database: "test".to_owned(), detail: "gone".to_owned() });
         }
         Ok(self.rows.lock().unwrap().get(&hash.0).cloned())
     }

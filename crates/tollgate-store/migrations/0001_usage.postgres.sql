@@ -1,4 +1,4 @@
--- PostgreSQL: usage records, one row per request, partitioned by the UTC month of arrival. The id makes booking idempotent; it is
+-- PostgreSQL: usage records, one row per request, partitioned by the UTC month of arrival. The id makes appending idempotent; it is
 -- part of the key together with `at`, which never changes either. Pages are ordered by (at, id). A month without a partition of
 -- its own is kept in `usage_other`.
 CREATE TABLE usage (

@@ -1,4 +1,4 @@
--- SQLite: usage records, one row per request. The id makes booking idempotent; pages are ordered by (at, id).
+-- SQLite: usage records, one row per request. The id makes appending idempotent; pages are ordered by (at, id).
 CREATE TABLE usage (
     id TEXT PRIMARY KEY,
     at BIGINT NOT NULL,

@@ -111,7 +111,7 @@ impl Batch<'_> {
             Change::Expect(_) => Ok(()),
             Change::ExpectRow { kind, id, revision } => self.expect_row(*kind, id, *revision).await,
             Change::ExpectNew { kind, parent, name } => self.expect_new(*kind, parent, name).await,
-            Change::Once { key, fingerprint } => self.once(key, fingerprint).await,
+            Change::Idempotent { key, fingerprint } => self.once(key, fingerprint).await,
             Change::PutChannel(spec) => self.put_channel(spec).await,
             Change::SwitchChannel { channel, to } => {
                 self.edit::<ChannelSpec>(RowKind::Channel, "", channel, "switch", |spec| spec.on = *to == Toggle::On).await
@@ -244,7 +244,7 @@ impl Batch<'_> {
     }
 
     async fn release_file(&mut self) -> Result<(), StoreError> {
-        if self.actor.door == ChangeOrigin::File {
+        if self.actor.origin == ChangeOrigin::File {
             return Ok(());
         }
         for kind in RowKind::ALL {
@@ -266,7 +266,7 @@ impl Batch<'_> {
 
     /// What a served file owns is changed in the file only.
     fn may_write(&self, row: &Row, name: &str) -> Result<(), StoreError> {
-        if row.owner == Owner::File && self.actor.door != ChangeOrigin::File {
+        if row.owner == Owner::File && self.actor.origin != ChangeOrigin::File {
             return Err(refused(row.kind, name, ChangeRefusal::OwnedByFile));
         }
         Ok(())
@@ -283,7 +283,7 @@ impl Batch<'_> {
         spec: &impl Serialize,
         given: SecretInput<'_>,
     ) -> Result<(), StoreError> {
-        let owner = self.actor.door.owner();
+        let owner = self.actor.origin.owner();
         let spec = spec_text(spec);
         let there = self.rows.by_name(kind, parent, name).await?;
         let before = there.as_ref().map(|row| row.spec.clone());
@@ -373,7 +373,7 @@ impl Batch<'_> {
             kind,
             parent: parent.to_owned(),
             name: name.to_owned(),
-            owner: self.actor.door.owner(),
+            owner: self.actor.origin.owner(),
             spec: String::new(),
             secret: RowSecret::None,
             created_at: at,
@@ -393,7 +393,7 @@ impl Batch<'_> {
         self.audit.push(AuditEvent {
             revision,
             at: self.now,
-            door: self.actor.door.as_str().to_owned(),
+            origin: self.actor.origin.as_str().to_owned(),
             actor: self.actor.name.clone(),
             action: action.to_owned(),
             kind: row.kind,
@@ -443,7 +443,7 @@ impl Batch<'_> {
             && let Some(made) = self.changed.first()
         {
             let once = IdempotentBatch { key, fingerprint, at: self.now, kind: made.kind, id: made.id.clone() };
-            self.rows.remember_once(&once).await?;
+            self.rows.put_idempotent_batch(&once).await?;
         }
         Ok(revision)
     }

@@ -28,7 +28,7 @@ use tollgate_core::{Key, KeyId, MemberId, NanoUsd, Revision, SpendTotals, Subjec
 use crate::{
     LedgerStore as _, RowKind, Spending, StoreError,
     assemble::{self, GroupIds},
-    open::OpenOptions,
+    options::OpenOptions,
     rows::Row,
     seal::Sealer,
     sql::{self, SpendingScope, SqlStore},
@@ -114,7 +114,7 @@ impl fmt::Debug for CachedStore {
 impl CachedStore {
     /// Around a database that is open.
     pub(crate) async fn around(sql: Arc<SqlStore>, address: sql::SqlAddress, options: OpenOptions) -> Result<Self, StoreError> {
-        let vault = sql.vault().await?;
+        let vault = sql.sealed_keys().await?;
         let (revision, rows) = sql.all_rows().await?;
         let known = KnownCatalog { vault, revision, rows, ..KnownCatalog::default() };
         let standby = Self::new(address, sql.sealer(), known, options);
@@ -175,7 +175,7 @@ impl CachedStore {
     }
 
     fn away(&self, detail: &str) -> StoreError {
-        StoreError::Unreachable { place: self.place.clone(), detail: detail.to_owned() }
+        StoreError::Unreachable { database: self.place.clone(), detail: detail.to_owned() }
     }
 
     /// An answer within a time; a database that hangs is away.
@@ -230,7 +230,7 @@ impl CachedStore {
     ///
     /// # Errors
     /// When the database is there and may not be served from: another server has it, or it is another one.
-    pub(crate) async fn beat(&self, now: Timestamp) -> Result<DatabaseStatus, StoreError> {
+    pub(crate) async fn heartbeat(&self, now: Timestamp) -> Result<DatabaseStatus, StoreError> {
         let answered = match self.sql.load_full() {
             None => self.open_now(now).await,
             Some(sql) => self.within(LOOK, sql.keep_lock()).await,
@@ -243,14 +243,14 @@ impl CachedStore {
                 Ok(DatabaseStatus::There)
             }
             // After a broken connection PostgreSQL may take a while to see that the old one, which has the lock, is gone.
-            Err(StoreError::SecondNode { place }) if self.sql.load().is_some() => {
+            Err(StoreError::SecondNode { database: place }) if self.sql.load().is_some() => {
                 let since = *self.state().refused.get_or_insert(now);
                 if now.ms_since(since) < LOCK_PATIENCE_MS {
                     return Ok(DatabaseStatus::There);
                 }
-                Err(StoreError::SecondNode { place })
+                Err(StoreError::SecondNode { database: place })
             }
-            Err(error) if error.is_away() || matches!(error, StoreError::Query { .. } | StoreError::Unfit { .. }) => {
+            Err(error) if error.is_unreachable() || matches!(error, StoreError::Query { .. } | StoreError::InvalidData { .. }) => {
                 tracing::debug!(%error, "the database is away");
                 let since = self.state().heard;
                 let most = self.options.without_database.map_or(0, |most| i64::try_from(most.as_millis()).unwrap_or(i64::MAX));
@@ -263,7 +263,7 @@ impl CachedStore {
 
     async fn open_now(&self, now: Timestamp) -> Result<(), StoreError> {
         let options = OpenOptions { now, ..self.options.clone() };
-        let sql = Arc::new(sql::open(options.sql(self.address.clone())).await?);
+        let sql = Arc::new(sql::open(self.address.clone(), &options).await?);
         self.refresh_keys(&sql).await?;
         self.sql.store(Some(sql));
         tracing::info!(database = %self.place, "the database is back");
@@ -273,7 +273,7 @@ impl CachedStore {
     /// Writes the file when something in it changed or it is old; to be asked for every 30 s. Whether it was written.
     pub(crate) async fn write_cache(&self, now: Timestamp) -> Result<bool, StoreError> {
         let Some(sql) = self.sql.load_full() else { return Ok(false) };
-        let vault = self.within(LOOK, sql.vault()).await?;
+        let vault = self.within(LOOK, sql.sealed_keys()).await?;
         let old = self.known.load_full();
         let spending = self.within(WORK, self.spending_of_known(&sql, &old, now)).await?;
         let known = KnownCatalog { vault, revision: old.revision, rows: old.rows.clone(), spending, spending_at: now };

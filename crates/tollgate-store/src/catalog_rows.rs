@@ -1,4 +1,4 @@
-//! The catalog as rows, with owners: what a catalog file is planned against, and what `pull` writes.
+//! The catalog as rows with their owners: the state that a catalog file is compared with, and that `pull` writes to a file.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,10 +11,10 @@ use crate::{
     seal::Sealer,
 };
 
-/// All live rows, each kind in order of name. Credentials are opened for comparison; `Debug` does not show them.
+/// All live rows, each kind ordered by name. Credentials are in clear text for comparison; `Debug` does not show them.
 #[derive(Clone, Debug)]
 pub struct CatalogRows {
-    /// Of the last change.
+    /// Revision of the catalog.
     pub revision: Revision,
     /// Channels.
     pub channels: Vec<ChannelRow>,
@@ -24,9 +24,9 @@ pub struct CatalogRows {
     pub groups: Vec<OwnedRow<GroupSpec>>,
     /// Members.
     pub members: Vec<OwnedRow<MemberSpec>>,
-    /// Keys, as far as they were asked for.
+    /// The keys selected by the [`KeyScope`].
     pub keys: Vec<KeyRow>,
-    /// There are more keys with price limits of their own than were asked for.
+    /// More keys with a price limit of their own exist than [`KeyScope::Limited`] allows.
     pub keys_cut: bool,
     pub(crate) hasher: KeyHasher,
 }
@@ -34,75 +34,75 @@ pub struct CatalogRows {
 /// A row and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedRow<T> {
-    /// Its id, as it is shown.
+    /// Id with its prefix.
     pub id: String,
-    /// Who owns it.
+    /// Owner of the row.
     pub owner: Owner,
-    /// The row.
+    /// The row's fields.
     pub spec: T,
 }
 
 /// A channel with its accounts.
 #[derive(Clone, Debug)]
 pub struct ChannelRow {
-    /// Its id, as it is shown.
+    /// Id with its prefix.
     pub id: String,
-    /// Who owns it and its accounts.
+    /// Owner of the channel and its accounts.
     pub owner: Owner,
-    /// The row; the password of its proxy is not in it.
+    /// The row's fields, without the password of the proxy.
     pub spec: ChannelSpec,
-    /// The whole address of its proxy, where that has a password.
+    /// The whole address of the proxy, if it has a password.
     pub proxy: Option<Secret>,
-    /// Its accounts.
+    /// Accounts of the channel.
     pub accounts: Vec<AccountRow>,
 }
 
 /// An account.
 #[derive(Clone, Debug)]
 pub struct AccountRow {
-    /// Its id, as it is shown.
+    /// Id with its prefix.
     pub id: String,
-    /// The row.
+    /// The row's fields.
     pub spec: AccountSpec,
-    /// Its credential.
+    /// The credential in clear text.
     pub credential: Option<Secret>,
 }
 
 /// A key that is not revoked.
 #[derive(Clone, Debug)]
 pub struct KeyRow {
-    /// Its id.
+    /// Id of the key.
     pub id: KeyId,
-    /// Who owns it.
+    /// Owner of the key.
     pub owner: Owner,
-    /// The row.
+    /// The row's fields.
     pub spec: KeySpec,
-    /// What is stored of its secret.
+    /// The hashed secret.
     pub secret: KeySecret,
 }
 
-/// Which keys a [`CatalogRows`] holds; they may number millions.
+/// Selects the keys of [`CatalogRows`]; a database may hold millions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyScope {
-    /// All of them: `pull`, and `apply --prune`.
+    /// All keys, for `pull` and `apply --prune`.
     All,
-    /// Those a catalog file owns, and those of these names.
+    /// Keys owned by a catalog file, and keys with these names.
     FileAnd(HashSet<String>),
-    /// The same, and those that have price limits of their own.
+    /// As `FileAnd`, and keys with a price limit of their own.
     Limited {
         /// Names of keys.
         names: HashSet<String>,
-        /// At most so many for their price limits, the oldest.
+        /// Maximum number of keys selected for their price limit; the oldest are.
         most: u32,
     },
 }
 
-/// How the text of a key's row with a price limit reads.
+/// Part of the JSON of every key that has a price limit.
 pub(crate) const PRICE_LIMITED: &str = "\"price_limit\":{";
 
 impl KeyScope {
-    /// Whether a key's row is among them, whatever its price limit.
-    pub(crate) fn takes(&self, row: &Row) -> bool {
+    /// Whether the scope selects a key by its owner or name.
+    pub(crate) fn selects(&self, row: &Row) -> bool {
         match self {
             Self::All => true,
             Self::FileAnd(names) | Self::Limited { names, .. } => row.owner == Owner::File || names.contains(&row.name),
@@ -144,13 +144,13 @@ impl CatalogRows {
         })
     }
 
-    /// Hashes secrets as this database does.
+    /// Hashes secrets with the database's pepper.
     pub const fn hasher(&self) -> &KeyHasher {
         &self.hasher
     }
 }
 
-/// Rows of a kind, in order of name.
+/// Rows of a kind, ordered by name.
 fn of(rows: &[Row], kind: RowKind) -> Vec<&Row> {
     let mut found: Vec<&Row> = rows.iter().filter(|row| row.kind == kind).collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,46 +1,45 @@
-//! Every admin mutation as one enum: one function authorises it, one transaction writes it with its revision and
-//! audit rows, one rule invalidates caches. Console, CLI and catalog file all speak it.
+//! Every mutation of the catalog as one enum, used by the admin API, the command line and the catalog file. A batch of changes is
+//! written in one transaction together with its revision, its audit events and the rows that caches must drop.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{AdminKeyId, Budget, KeyId, KeyStatus, MemberStatus, ModelMapping, Owner, Revision, Secret, Timestamp};
 
-use crate::{AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeyHash, KeySpec, MemberSpec, ModelSpec};
+use crate::{AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, keys::KeySecret};
 
-/// One mutation. `Put…` writes a row by name, whole: it is made when it is not there. Removing is soft: names stay
-/// resolvable in usage records.
+/// One mutation. `Put…` replaces the row of that name or creates it. Removal is soft: names stay resolvable in usage records.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A precondition: the batch is refused when the catalog has another revision.
+    /// Precondition: the catalog has this revision.
     Expect(Revision),
-    /// A precondition: the batch is refused when the row was changed after this revision.
+    /// Precondition: the row was not changed after this revision.
     ExpectRow {
         /// Kind of row.
         kind: RowKind,
-        /// Its id in the shown form.
+        /// Id of the row, with its prefix.
         id: String,
-        /// Its last change that is known.
+        /// Revision of the row's last known change.
         revision: Revision,
     },
-    /// A precondition: the batch is refused when a live row of this name is there.
+    /// Precondition: no live row has this name.
     ExpectNew {
         /// Kind of row.
         kind: RowKind,
-        /// Name of the channel of an account, of the member of a key (empty: the member `owner`); empty for others.
+        /// Channel name of an account or member name of a key (empty: the member `owner`); empty for other kinds.
         parent: String,
-        /// Its name.
+        /// Name of the row.
         name: String,
     },
-    /// Makes a batch happen once, however often it is sent within a day: a repetition is refused and names the row
-    /// that the first one wrote.
-    Once {
-        /// What its sender calls it, together with who sends it.
+    /// Makes the batch idempotent for a day: a repetition is refused with [`crate::ChangeRefusal::Repeated`], which names the
+    /// row that the first batch wrote.
+    Idempotent {
+        /// The idempotency key, qualified by the sender.
         key: String,
-        /// Hash of what was asked for; another one under the same name is a mistake.
+        /// Hash of the request; a different one under the same key is refused.
         fingerprint: [u8; 32],
     },
-    /// Writes a channel with what it serves; its accounts stay.
+    /// Writes a channel and the models it serves; its accounts stay.
     PutChannel(Box<ChannelSpec>),
     /// Switches a channel on or off by hand.
     SwitchChannel {
@@ -54,13 +53,13 @@ pub enum Change {
         /// Channel name.
         channel: String,
     },
-    /// Writes an account. `credential: None` keeps the one it has; a new account needs one.
+    /// Writes an account. `credential: None` keeps the stored one; a new account needs one.
     PutAccount {
         /// Channel name.
         channel: String,
         /// The account.
         account: AccountSpec,
-        /// Its credential, sealed when stored.
+        /// The credential in clear text; it is sealed when stored.
         credential: Option<Secret>,
     },
     /// Switches an account on or off by hand.
@@ -79,56 +78,56 @@ pub enum Change {
         /// Account name.
         account: String,
     },
-    /// Writes one model that a channel serves.
+    /// Adds or replaces one model that a channel serves.
     PutModelMapping {
         /// Channel name.
         channel: String,
         /// The model.
         mapping: Box<ModelMapping>,
     },
-    /// Ends serving a model.
+    /// Removes one model from a channel.
     RemoveModelMapping {
         /// Channel name.
         channel: String,
         /// Public name.
         model: String,
     },
-    /// Writes a model's prices and facts.
+    /// Writes a model's prices and properties.
     PutModel(Box<ModelSpec>),
-    /// Removes a model's prices and facts; it stays callable, not priced, while a channel serves it.
+    /// Removes a model's prices and properties; it stays callable, without a price, while a channel serves it.
     RemoveModel {
         /// Public name.
         model: String,
     },
     /// Writes a group.
     PutGroup(Box<GroupSpec>),
-    /// Removes a group; keys that name only this group reach nothing.
+    /// Removes a group; keys with only this group can no longer reach any model.
     RemoveGroup {
         /// Group name.
         group: String,
     },
     /// Writes a member.
     PutMember(Box<MemberSpec>),
-    /// Suspends a member or lets them back.
+    /// Suspends or reactivates a member.
     SetMemberStatus {
         /// Member name.
         member: String,
         /// New status.
         status: MemberStatus,
     },
-    /// Removes a member and revokes their keys.
+    /// Removes a member and revokes the member's keys.
     RemoveMember {
         /// Member name.
         member: String,
     },
-    /// Writes a key. `secret: None` keeps the one it has; a new key needs one.
+    /// Writes a key. `secret: None` keeps the stored one; a new key needs one.
     PutKey {
         /// The key.
         key: Box<KeySpec>,
-        /// Its secret, hashed.
+        /// The hashed secret.
         secret: Option<KeySecret>,
     },
-    /// Disables a key or lets it work again. `Revoked` is the same as [`Change::RevokeKey`].
+    /// Disables or enables a key. `Revoked` is the same as [`Change::RevokeKey`].
     SetKeyStatus {
         /// The key.
         key: KeyId,
@@ -142,21 +141,21 @@ pub enum Change {
         /// New budgets.
         budgets: Vec<Budget>,
     },
-    /// Ends a key for good.
+    /// Revokes a key permanently.
     RevokeKey {
         /// The key.
         key: KeyId,
     },
-    /// Hands every row of a catalog file that is no longer served to the database.
+    /// Makes the database the owner of every row owned by a catalog file that is no longer served.
     ReleaseFile,
-    /// Makes an admin key; its name is not taken.
+    /// Creates an admin key under a free name.
     MakeAdminKey {
         /// The key.
         key: Box<AdminKeySpec>,
-        /// Its secret, hashed.
+        /// The hashed secret.
         secret: KeySecret,
     },
-    /// Ends an admin key for good.
+    /// Revokes an admin key permanently.
     RevokeAdminKey {
         /// The key.
         key: AdminKeyId,
@@ -164,14 +163,14 @@ pub enum Change {
 }
 
 impl Change {
-    /// The least scope of an admin key that may make it. Members, admin keys and what a file owned are the admins'.
+    /// The smallest scope of an admin key that may make this change.
     #[must_use]
     pub const fn needs(&self) -> AdminScope {
         match self {
             Self::Expect(_)
             | Self::ExpectRow { .. }
             | Self::ExpectNew { .. }
-            | Self::Once { .. }
+            | Self::Idempotent { .. }
             | Self::PutChannel(_)
             | Self::SwitchChannel { .. }
             | Self::RemoveChannel { .. }
@@ -198,7 +197,7 @@ impl Change {
     }
 }
 
-/// On or off by hand.
+/// Manual switch of a channel or an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Toggle {
@@ -208,31 +207,20 @@ pub enum Toggle {
     Off,
 }
 
-/// What is stored of a key's secret. Made by [`crate::NewKey`] or [`crate::KeyHasher::import`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeySecret {
-    /// Keyed hash.
-    pub hash: KeyHash,
-    /// First 10 characters; fewer of a short imported secret.
-    pub prefix: String,
-    /// Last 4 characters.
-    pub suffix: String,
-}
-
-/// Who makes a change.
+/// The author of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
-    /// Through which door.
-    pub door: ChangeOrigin,
-    /// A name for the audit log: the member, the admin key, the file's path.
+    /// Interface the change came through.
+    pub origin: ChangeOrigin,
+    /// Name in the audit log: the member, the admin key, or the path of the catalog file.
     pub name: String,
 }
 
-/// Through which door a change comes. It decides who owns the rows that are written.
+/// Interface a change came through. It decides the owner of the written rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeOrigin {
-    /// The served catalog file: rows become the file's.
+    /// The served catalog file, which becomes the owner of the rows.
     File,
     /// The command line, `apply` included.
     Cli,
@@ -240,12 +228,12 @@ pub enum ChangeOrigin {
     Console,
     /// The admin API.
     Api,
-    /// The gateway itself, at a first start.
+    /// The gateway itself, at its first start.
     Gateway,
 }
 
 impl ChangeOrigin {
-    /// Who owns rows written through it.
+    /// Owner of rows written through this interface.
     #[must_use]
     pub const fn owner(self) -> Owner {
         match self {
@@ -254,7 +242,7 @@ impl ChangeOrigin {
         }
     }
 
-    /// The word in the audit log.
+    /// The name in the audit log.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -289,10 +277,10 @@ pub enum RowKind {
 }
 
 impl RowKind {
-    /// All of them, in the order in which rows refer to each other.
+    /// Every kind; a kind comes after those its rows refer to.
     pub const ALL: [Self; 7] = [Self::Channel, Self::Account, Self::Model, Self::Group, Self::Member, Self::Key, Self::AdminKey];
 
-    /// The word in messages, plans and tables.
+    /// The name in plans and in the database.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -306,15 +294,13 @@ impl RowKind {
         }
     }
 
-    /// Reads the word of [`RowKind::as_str`].
+    /// Parses the name of [`RowKind::as_str`].
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }
-}
 
-impl RowKind {
-    /// What stands before its word.
+    /// The indefinite article of the kind in messages.
     pub(crate) const fn article(self) -> &'static str {
         match self {
             Self::Account | Self::AdminKey => "an",
@@ -329,36 +315,36 @@ impl fmt::Display for RowKind {
     }
 }
 
-/// One row that changed: what caches drop.
+/// A changed row, which caches must drop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedRow {
-    /// With which revision.
+    /// Revision of the change.
     pub revision: Revision,
-    /// What kind of row.
+    /// Kind of row.
     pub kind: RowKind,
-    /// Its id in the shown form (`key_…`).
+    /// Id of the row, with its prefix (`key_…`).
     pub id: String,
 }
 
-/// One line of the audit log.
+/// One event of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
-    /// With which revision.
+    /// Revision of the change.
     pub revision: Revision,
-    /// When.
+    /// Time of the change.
     pub at: Timestamp,
-    /// Through which door.
-    pub door: String,
-    /// Who.
+    /// Interface the change came through: a name of [`ChangeOrigin::as_str`].
+    pub origin: String,
+    /// Name of the [`Actor`].
     pub actor: String,
-    /// What was done: `put`, `remove`, `switch`, `revoke` and so on.
+    /// `put`, `remove`, `switch`, `revoke` and so on.
     pub action: String,
-    /// To what kind of row.
+    /// Kind of the changed row.
     pub kind: RowKind,
-    /// Its id.
+    /// Id of the row.
     pub id: String,
-    /// Its name at that time.
+    /// Name of the row at that time.
     pub name: String,
-    /// Before and after as JSON, without secrets.
+    /// The row before and after the change as JSON, without secrets.
     pub detail: String,
 }

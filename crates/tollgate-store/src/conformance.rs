@@ -1,5 +1,5 @@
-//! What every backend must do: one file a trait, each check run on memory and SQLite always, and on PostgreSQL when
-//! `TOLLGATE_TEST_POSTGRES` holds the address of a database where schemas may be made.
+//! The contract of every backend, one file per trait. Each check runs on memory and SQLite, and on PostgreSQL if
+//! `TOLLGATE_TEST_POSTGRES` is the address of a database in which schemas may be created.
 
 mod catalog;
 mod health;
@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sqlx::{Connection as _, Executor as _};
 use tempfile::TempDir;
-use tollgate_core::{Budget, BudgetAction, ModelMapping, NanoUsd, Provider, Secret, Window};
+use tollgate_core::{Budget, BudgetAction, ModelMapping, NanoUsd, Provider, Revision, Secret, Window};
 
 use crate::{
-    AccessMode, AccountSpec, Actor, Change, ChangeOrigin, ChannelSpec, ErrorClass, GroupSpec, KeySpec, MasterKeySource,
-    OpenOptions, RandomSource, Store, StoreError, StoreUrl, open, samples::NOON,
+    AccessMode, AccountSpec, Actor, Change, ChangeOrigin, ChangeRefusal, ChannelSpec, ErrorClass, GroupSpec, KeySpec,
+    MasterKeySource, OpenOptions, RandomSource, Store, StoreError, StoreUrl, open, samples::NOON,
 };
 
-/// Options that open a database in a folder.
+/// Options that use `dir` as the data folder.
 pub(crate) fn options(url: StoreUrl, dir: &TempDir) -> OpenOptions {
     OpenOptions {
         url,
@@ -32,13 +32,13 @@ pub(crate) fn options(url: StoreUrl, dir: &TempDir) -> OpenOptions {
     }
 }
 
-/// The file in a folder.
+/// The address of an SQLite file in `dir`.
 pub(crate) fn sqlite(dir: &TempDir) -> StoreUrl {
     StoreUrl::Sqlite(dir.path().join("tollgate.db"))
 }
 
-pub(crate) fn actor(door: ChangeOrigin) -> Actor {
-    Actor { door, name: "tester".to_owned() }
+pub(crate) fn actor(origin: ChangeOrigin) -> Actor {
+    Actor { origin, name: "tester".to_owned() }
 }
 
 pub(crate) fn channel(name: &str) -> ChannelSpec {
@@ -72,10 +72,21 @@ pub(crate) fn put_key(store: &Store, name: &str, groups: &[&str], secret: Option
     Change::PutKey { key, secret: secret.map(|text| store.hasher.import(&Secret::new(text.to_owned())).unwrap()) }
 }
 
-/// The address of an empty schema of its own on PostgreSQL; `None`, said aloud, when there is none to test on.
+/// Applies changes from the command line.
+pub(crate) async fn apply(store: &Store, changes: &[Change]) -> Result<Revision, StoreError> {
+    store.catalog.apply(changes, &actor(ChangeOrigin::Cli), NOON).await
+}
+
+/// The reason of a refused change.
+fn refusal(error: StoreError) -> ChangeRefusal {
+    let StoreError::Refused(refused) = error else { panic!("{error}") };
+    refused.reason
+}
+
+/// Creates an empty schema on PostgreSQL. Prints that the check is skipped and returns `None` if there is no database.
 pub(crate) async fn postgres(check: &str) -> Option<Schema> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    #[expect(clippy::disallowed_methods, reason = "the address of a test database comes from whoever runs the tests")]
+    #[expect(clippy::disallowed_methods, reason = "the environment gives the address of the test database")]
     let Ok(url) = std::env::var("TOLLGATE_TEST_POSTGRES") else {
         tollgate_testkit::skipped(&format!("{check} on PostgreSQL (TOLLGATE_TEST_POSTGRES is not set)"));
         return None;
@@ -88,7 +99,7 @@ pub(crate) async fn postgres(check: &str) -> Option<Schema> {
     Some(Schema { address, name: schema, connection })
 }
 
-/// A schema for one check; a check that fails leaves it behind to be looked at.
+/// A schema for one check; a failed check leaves it behind for inspection.
 pub(crate) struct Schema {
     pub(crate) address: StoreUrl,
     name: String,
@@ -104,7 +115,7 @@ impl Schema {
 }
 
 #[tokio::test]
-async fn a_second_server_on_one_postgres_database_is_turned_away() {
+async fn second_server_on_a_postgres_database_is_refused() {
     let Some(schema) = postgres("a_second_server").await else { return };
     let url = &schema.address;
     let (one, two) = (TempDir::new().unwrap(), TempDir::new().unwrap());
@@ -112,7 +123,7 @@ async fn a_second_server_on_one_postgres_database_is_turned_away() {
     let first = open(serve(&one)).await.unwrap();
     std::fs::copy(one.path().join("master.key"), two.path().join("master.key")).unwrap();
     let refused = open(serve(&two)).await.unwrap_err();
-    assert!(matches!(refused, StoreError::SecondNode { .. }) && refused.fault() == ErrorClass::Operator, "{refused}");
+    assert!(matches!(refused, StoreError::SecondNode { .. }) && refused.class() == ErrorClass::Operator, "{refused}");
     open(options(url.clone(), &two)).await.unwrap().close().await;
     first.close().await;
     open(serve(&two)).await.unwrap().close().await;
@@ -120,7 +131,7 @@ async fn a_second_server_on_one_postgres_database_is_turned_away() {
 }
 
 #[tokio::test]
-async fn postgres_tells_who_waits_ahead_of_the_next_look() {
+async fn postgres_notifies_waiters_before_the_next_poll() {
     let Some(schema) = postgres("a_notification").await else { return };
     let dir = TempDir::new().unwrap();
     let store = open(options(schema.address.clone(), &dir)).await.unwrap();
@@ -128,17 +139,17 @@ async fn postgres_tells_who_waits_ahead_of_the_next_look() {
         for name in ["a", "b", "c", "d", "e"] {
             let known = store.catalog.revision().await.unwrap();
             let batch = [put_channel(name)];
-            let (seen, made) = tokio::join!(store.catalog.wait_for_change(known), catalog::apply(&store, &batch));
+            let (seen, made) = tokio::join!(store.catalog.wait_for_change(known), apply(&store, &batch));
             assert_eq!(seen.unwrap(), made.unwrap());
         }
     };
     let in_time = tokio::time::timeout(std::time::Duration::from_secs(4), five_changes).await;
-    assert!(in_time.is_ok(), "looking alone takes a second each time");
+    assert!(in_time.is_ok(), "polling would take a second per change");
     store.close().await;
     schema.drop().await;
 }
 
-/// Runs every check of every file on every backend.
+/// Defines a test for each check on each backend.
 macro_rules! conformance {
     ($($file:ident: $($check:ident),+;)+) => {$($(
         mod $check {
@@ -172,52 +183,52 @@ macro_rules! conformance {
 
 conformance! {
     catalog:
-        a_catalog_loads_as_it_was_put,
-        a_batch_is_written_whole_or_not_at_all,
-        what_differs_in_nothing_makes_no_revision,
-        a_removed_channel_takes_its_accounts_and_its_name_is_free,
-        rows_of_a_served_file_are_changed_by_the_file_only,
-        a_change_for_another_revision_is_refused,
-        every_change_is_in_the_audit_log_without_secrets,
-        the_password_of_a_proxy_is_kept_as_credentials_are,
-        keys_with_price_limits_of_their_own_are_found_up_to_a_bound,
-        the_last_admin_stays,
-        batches_at_the_same_time_follow_each_other,
-        who_waits_for_a_change_learns_of_it;
+        catalog_loads_as_written,
+        batch_is_atomic,
+        batch_without_effect_makes_no_revision,
+        removing_a_channel_removes_its_accounts_and_frees_its_name,
+        file_owned_rows_are_changed_by_the_file_only,
+        change_for_another_revision_is_refused,
+        audit_log_has_every_change_without_secrets,
+        proxy_password_is_sealed_like_a_credential,
+        keys_with_a_price_limit_are_selected_up_to_a_bound,
+        last_admin_cannot_be_removed,
+        concurrent_batches_are_serialised,
+        waiting_for_a_change_returns_the_new_revision;
     keys:
-        a_key_is_found_by_its_hash_with_its_member,
-        a_revoked_key_stays_revoked_and_its_secret_can_be_imported_again,
-        a_secret_belongs_to_one_key,
-        a_key_of_a_removed_group_does_not_fall_back_to_the_default_group,
-        a_removed_member_takes_the_keys_along,
-        keys_without_a_member_belong_to_the_owner;
+        key_is_found_by_hash_with_its_member,
+        secret_of_a_revoked_key_can_be_imported_again,
+        secret_belongs_to_one_key,
+        key_of_a_removed_group_does_not_use_the_default_group,
+        removing_a_member_revokes_its_keys,
+        key_without_a_member_belongs_to_the_owner;
     usage:
-        a_record_is_booked_exactly_once,
-        two_tills_with_the_same_records_book_each_once,
-        pages_follow_each_other_without_gap_or_overlap,
-        filters_narrow_pages_and_sums,
-        records_survive_with_every_field,
-        known_names_what_is_booked,
-        sums_are_the_same_wherever_they_come_from,
-        old_records_go_and_do_not_come_back,
-        the_time_of_the_log_moves_from_what_is_known_only;
+        record_is_stored_exactly_once,
+        concurrent_appends_of_the_same_records_store_each_once,
+        pages_have_no_gap_or_overlap,
+        filters_apply_to_pages_and_sums,
+        records_are_stored_with_every_field,
+        known_returns_stored_ids,
+        sums_from_rollups_and_records_are_equal,
+        pruned_records_do_not_come_back,
+        log_time_is_set_only_from_the_expected_value;
     ledger:
-        what_requests_cost_is_entered_once,
-        a_record_twice_in_a_batch_is_settled_once,
-        a_posting_happens_once_for_its_key,
-        postings_that_make_no_sense_are_refused,
-        entries_come_newest_first_and_are_filtered,
-        balances_name_every_member,
-        what_is_posted_is_seen_behind_a_place,
-        what_was_spent_is_summed_by_subject_and_period,
-        what_second_attempts_cost_today_is_summed_by_group,
-    what_changed_since_leads_to_what_is_spent_now,
-        books_agree_when_everything_happens_at_once;
+        each_request_is_settled_once,
+        duplicate_record_in_a_batch_is_settled_once,
+        posting_is_idempotent_by_its_key,
+        invalid_postings_are_refused,
+        entries_are_ordered_and_filtered,
+        balances_list_every_member,
+        postings_are_found_after_a_position,
+        spending_is_summed_by_subject_and_period,
+        hedge_costs_of_today_are_summed_by_group,
+    spending_changes_lead_to_current_spending,
+        ledger_is_consistent_after_concurrent_writes;
     listing:
-        rows_are_listed_page_by_page_with_their_revisions,
-        a_row_that_changed_meanwhile_is_not_written,
-        what_was_asked_for_twice_happens_once,
-        an_admin_key_is_known_by_its_hash_until_it_ends;
+        rows_are_listed_in_pages_with_their_revisions,
+        row_preconditions_are_checked,
+        idempotent_batch_is_applied_once,
+        admin_key_is_found_by_hash_until_revoked_or_expired;
     health:
-        health_is_kept_for_accounts_that_exist;
+        health_is_stored_for_existing_accounts;
 }

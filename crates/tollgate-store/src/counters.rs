@@ -7,7 +7,6 @@ mod conformance;
 mod memory;
 mod redis;
 mod shards;
-mod spending;
 #[cfg(test)]
 mod test_callers;
 mod traits;
@@ -15,8 +14,9 @@ mod traits;
 use std::{sync::Arc, time::Duration};
 
 pub use redis::{RedisAddress, RedisOptions, RedisWorker, SharedHealth, check_redis, counters_in_redis};
-pub use spending::{Spending, SpendingChanges};
 pub use traits::{CounterSnapshot, Counters, Spender};
+
+use crate::Spending;
 
 /// Counters of a single node, starting with `spending`. A reservation expires `reservation_ttl` after its last renewal.
 #[must_use]

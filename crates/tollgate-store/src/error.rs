@@ -1,176 +1,176 @@
-//! What can go wrong with memory, sorted by who can mend it: the binary turns [`ErrorClass`] into its exit code.
+//! Errors of the store. Each has an [`ErrorClass`], which the binary turns into its exit code.
 
 use std::{fmt, io, path::PathBuf};
 
-use tollgate_core::Revision;
+use tollgate_core::{MemberId, Revision};
 
-use crate::{PostingRefused, RowKind};
+use crate::RowKind;
 
-/// Who can mend a failure.
+/// Who can resolve a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
-    /// The machine or the data says no (exit code 1).
+    /// The machine or the stored data is at fault (exit code 1).
     Data,
-    /// What the operator wrote is wrong or missing (exit code 3).
+    /// The operator's input is wrong or missing (exit code 3).
     Operator,
     /// A database cannot be reached (exit code 4).
     Unreachable,
 }
 
-/// A failure of the store. Messages say what, where, and what to do next.
+/// A failure of the store. Messages say what failed, where, and what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The address of the database cannot be read.
+    /// The address of the database is invalid.
     #[error("cannot read the database address '{url}': {detail}; use sqlite:<path>, postgres://… or memory:")]
     BadUrl {
-        /// As given, without a password.
+        /// The address as given, without its password.
         url: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         detail: String,
     },
-    /// The address of Redis cannot be read.
+    /// The address of Redis is invalid.
     #[error("cannot read the Redis address '{url}': {detail}; use redis://… or rediss://…")]
     BadRedisUrl {
-        /// As given, without a password.
+        /// The address as given, without its password.
         url: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         detail: String,
     },
-    /// Nobody answers, or the answer is that the connection ends.
-    #[error("cannot reach the database at {place}: {detail}; check that it runs and that the address is right")]
+    /// The database does not answer, closed the connection, or accepts no writes for now.
+    #[error("cannot reach the database at {database}: {detail}; check that it runs and that the address is right")]
     Unreachable {
-        /// Which database, without a password.
-        place: String,
-        /// The driver's words.
+        /// Address, without a password.
+        database: String,
+        /// The driver's message.
         detail: String,
     },
-    /// A newer tollgate has written this database.
+    /// A newer tollgate wrote this database.
     #[error(
-        "the database at {place} was written by a newer tollgate (schema {found}, this one knows {known}); \
+        "the database at {database} was written by a newer tollgate (schema {found}, this one knows {known}); \
          start the newer version again, or restore the backup made before the upgrade"
     )]
     Newer {
-        /// Which database.
-        place: String,
-        /// Its schema.
+        /// Address, without a password.
+        database: String,
+        /// Schema version of the database.
         found: i64,
-        /// The newest schema this program knows.
+        /// Newest schema version this program knows.
         known: i64,
     },
-    /// The file is not a sound database; it is never written over.
-    #[error("the database at {place} is damaged or is not a tollgate database: {detail}; nothing was written; restore a backup")]
+    /// The file is damaged or not a tollgate database; it is never overwritten.
+    #[error("the database at {database} is damaged or is not a tollgate database: {detail}; nothing was written; restore a backup")]
     Corrupt {
-        /// Which database.
-        place: String,
+        /// Path or address, without a password.
+        database: String,
         /// What was found.
         detail: String,
     },
-    /// Another process serves from this data folder or database.
-    #[error("{place} is in use by another tollgate{}; stop it first, or give this one another folder", by_process(holder.as_ref()))]
+    /// Another process serves from this data folder.
+    #[error("{location} is in use by another tollgate{}; stop it first, or give this one another folder", by_process(holder.as_ref()))]
     InUse {
-        /// Folder or database.
-        place: String,
-        /// Process id of the other one, where it is known.
+        /// The data folder.
+        location: String,
+        /// Process id of the other process, if known.
         holder: Option<u32>,
     },
     /// Another server runs on this PostgreSQL database.
     #[error(
-        "another tollgate serves from the database at {place}; several nodes on one database share their counters in Redis: \
+        "another tollgate serves from the database at {database}; several nodes on one database share their counters in Redis: \
          set redis.url (REDIS_URL) on every one of them"
     )]
     SecondNode {
-        /// Which database.
-        place: String,
+        /// Address, without a password.
+        database: String,
     },
-    /// A gateway cannot be moved there.
-    #[error("cannot move the gateway to {place}: {detail}")]
-    MoveRefused {
-        /// Which database.
-        place: String,
-        /// Why.
+    /// The target of a transfer cannot be used.
+    #[error("cannot move the gateway to {database}: {detail}")]
+    TransferRefused {
+        /// Address of the target, without a password.
+        database: String,
+        /// Why it cannot be used.
         detail: String,
     },
     /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}; check that it exists, its owner and its mode", .path.display())]
     File {
-        /// What was tried.
+        /// The attempted operation, as a verb phrase.
         action: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// No master key, though something is sealed already.
+    /// There is no master key, and the database holds secrets sealed with one.
     #[error(
-        "the master key is missing ({place}), and {database} holds secrets sealed with it; put the key back \
+        "the master key is missing ({location}), and {database} holds secrets sealed with it; put the key back \
          (or set TOLLGATE_MASTER_KEY); without it credentials and keys have to be entered anew"
     )]
     MasterKeyMissing {
-        /// Where it was looked for.
-        place: String,
-        /// Which database.
+        /// Expected path of the key file.
+        location: String,
+        /// The database.
         database: String,
     },
     /// The master key is not the one that sealed this database.
-    #[error("the master key ({place}) is not the one that sealed {database}; nothing was written; put the right key back")]
+    #[error("the master key ({location}) is not the one that sealed {database}; nothing was written; put the right key back")]
     MasterKeyWrong {
-        /// Where it came from.
-        place: String,
-        /// Which database.
+        /// Where the key came from.
+        location: String,
+        /// The database.
         database: String,
     },
-    /// The file that the settings name cannot be read.
+    /// The master key file named by the settings cannot be read.
     #[error("cannot read the master key file {path}: {source}; check database.master_key (or TOLLGATE_MASTER_KEY_FILE)", path = path.display())]
     MasterKeyUnreadable {
-        /// As the settings name it.
+        /// The path in the settings.
         path: PathBuf,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The master key cannot be read as one.
-    #[error("the master key ({place}) is not readable: {detail}; a line is 'tgm1:' and 32 bytes in base64")]
+    /// The master key cannot be parsed.
+    #[error("the master key ({location}) is not readable: {detail}; a line is 'tgm1:' and 32 bytes in base64")]
     MasterKeyMalformed {
-        /// Where it came from.
-        place: String,
-        /// What is wrong.
+        /// Where the key came from.
+        location: String,
+        /// Why it cannot be parsed.
         detail: String,
     },
-    /// A sealed value was changed, or belongs to another row.
+    /// A sealed value was modified, or moved from another row.
     #[error("a sealed value cannot be opened ({table}.{column} of {row}); it was changed or moved; enter the secret anew")]
     Sealed {
-        /// Table.
+        /// Table of the value.
         table: &'static str,
-        /// Column.
+        /// Column of the value.
         column: &'static str,
-        /// Row id.
+        /// Id of the row.
         row: String,
     },
-    /// A stored row cannot be understood.
+    /// A stored row cannot be parsed.
     #[error("a stored row cannot be read ({kind} {row}): {detail}; restore a backup, or remove the row")]
     Row {
-        /// What kind of row.
+        /// Kind of row.
         kind: &'static str,
-        /// Its id or name.
+        /// Id or name of the row.
         row: String,
-        /// What is wrong with it.
+        /// Why it cannot be parsed.
         detail: String,
     },
     /// A change was refused; nothing of its batch was written.
     #[error("{0}")]
     Refused(ChangeRefused),
-    /// Money was not moved.
+    /// A posting was refused; the ledger is unchanged.
     #[error(transparent)]
     Posting(#[from] PostingRefused),
-    /// The database does not take what it was given: a value out of its range, or against one of its rules.
-    #[error("the database refuses what it was given: {detail}")]
-    Unfit {
-        /// The driver's words.
+    /// The database rejected a value: out of range, or against a constraint. Retrying cannot help.
+    #[error("the database rejected the data: {detail}")]
+    InvalidData {
+        /// The driver's message.
         detail: String,
     },
-    /// The database answered with an error of its own.
+    /// A query failed for another reason.
     #[error("the database failed while it was asked to {operation}: {source}")]
     Query {
-        /// What was asked.
+        /// The attempted operation, as a verb phrase.
         operation: &'static str,
         /// The driver's error.
         source: sqlx::Error,
@@ -182,15 +182,15 @@ fn by_process(pid: Option<&u32>) -> String {
 }
 
 impl StoreError {
-    /// Who can mend it.
+    /// Who can resolve the failure.
     #[must_use]
-    pub const fn fault(&self) -> ErrorClass {
+    pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Unreachable { .. } => ErrorClass::Unreachable,
             Self::BadUrl { .. }
             | Self::BadRedisUrl { .. }
             | Self::SecondNode { .. }
-            | Self::MoveRefused { .. }
+            | Self::TransferRefused { .. }
             | Self::MasterKeyMissing { .. }
             | Self::MasterKeyWrong { .. }
             | Self::MasterKeyUnreadable { .. }
@@ -203,92 +203,92 @@ impl StoreError {
             | Self::File { .. }
             | Self::Sealed { .. }
             | Self::Row { .. }
-            | Self::Unfit { .. }
+            | Self::InvalidData { .. }
             | Self::Query { .. } => ErrorClass::Data,
         }
     }
 
-    /// Whether waiting may help: the database is away, not wrong.
+    /// Whether the database is temporarily unreachable, so that a retry may succeed.
     #[must_use]
-    pub const fn is_away(&self) -> bool {
+    pub const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
 
-    /// Whether what was given is at fault, and not the database: the same without it may be taken.
+    /// Whether the database rejected a value. A batch may succeed without the record that holds it.
     #[must_use]
-    pub const fn is_unfit(&self) -> bool {
-        matches!(self, Self::Unfit { .. })
+    pub const fn is_invalid_data(&self) -> bool {
+        matches!(self, Self::InvalidData { .. })
     }
 }
 
-/// Why a change was refused, and which one of the batch it was.
+/// A refused change of a batch; nothing of the batch was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeRefused {
     /// Kind of row.
     pub kind: RowKind,
-    /// Its name, with its channel or member in front where it has one.
+    /// Name of the row, prefixed with its channel or member if it has one.
     pub name: String,
-    /// The reason.
+    /// Why it was refused.
     pub reason: ChangeRefusal,
 }
 
-/// The reason of a refused change.
+/// Why a change was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeRefusal {
     /// No such row.
     NotFound,
-    /// A served catalog file owns it.
+    /// The row is owned by a served catalog file.
     OwnedByFile,
-    /// It names a row that does not exist.
+    /// The row refers to a row that does not exist.
     Unknown {
-        /// Kind of the row named.
+        /// Kind of the missing row.
         kind: RowKind,
-        /// The name.
+        /// Name of the missing row.
         name: String,
     },
-    /// A new account or key without a secret.
+    /// A new account or key has no secret.
     NeedsSecret,
-    /// The secret belongs to another key already.
+    /// The secret already belongs to another key.
     SecretTaken,
-    /// A field is wrong.
+    /// One or more fields are invalid.
     Invalid(Vec<FieldProblem>),
-    /// A revoked key cannot be used again.
+    /// A revoked key cannot be reactivated.
     Revoked,
-    /// The last admin would go.
+    /// The change would remove the last admin.
     LastAdmin,
-    /// A row of this name is there already.
+    /// A row of this name exists.
     Exists,
-    /// The row was changed after the revision the change was made for.
+    /// The row was changed after the expected revision.
     RowStale {
-        /// What the change was made for.
+        /// Revision the change was made for.
         expected: Revision,
-        /// The row's last change.
+        /// Revision of the row's last change.
         found: Revision,
     },
-    /// The same was asked for before under the same idempotency key; it wrote this row.
+    /// The same batch was applied before under this idempotency key; it first wrote this row.
     Repeated {
         /// Kind of row.
         kind: RowKind,
-        /// Its id.
+        /// Id of the row.
         id: String,
     },
-    /// Something else was asked for under the same idempotency key.
-    OnceTaken,
-    /// The catalog was changed meanwhile.
+    /// Another batch was applied under this idempotency key.
+    IdempotencyKeyReused,
+    /// The catalog was changed after the expected revision.
     Stale {
-        /// What the change was made for.
+        /// Revision the change was made for.
         expected: Revision,
-        /// What is there.
+        /// Current revision.
         found: Revision,
     },
 }
 
-/// What is wrong with one field of a row.
+/// An invalid field of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldProblem {
-    /// The field, as a catalog file spells it.
+    /// Name of the field in a catalog file.
     pub field: &'static str,
-    /// What is wrong.
+    /// Why it is invalid.
     pub message: String,
 }
 
@@ -327,10 +327,30 @@ impl fmt::Display for ChangeRefused {
             ChangeRefusal::Repeated { kind: made, id } => {
                 write!(f, "this was done before under the same idempotency key; it made {made} {id}")
             }
-            ChangeRefusal::OnceTaken => f.write_str("the idempotency key belongs to another request; use a new one"),
+            ChangeRefusal::IdempotencyKeyReused => f.write_str("the idempotency key belongs to another request; use a new one"),
             ChangeRefusal::LastAdmin => write!(f, "{kind} '{name}' is the last admin; make another one first"),
         }
     }
 }
 
 impl std::error::Error for ChangeRefused {}
+
+/// Why a posting was refused; the ledger is unchanged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostingRefused {
+    /// No such member.
+    #[error("there is no member {0}")]
+    NoMember(MemberId),
+    /// The amount is not allowed for this kind of posting.
+    #[error("{0}")]
+    Amount(&'static str),
+    /// The idempotency key belongs to another posting.
+    #[error("the idempotency key '{0}' belongs to another posting; use a new one")]
+    KeyTaken(String),
+    /// A text is empty or too long.
+    #[error("{0}")]
+    Text(&'static str),
+    /// The balance would pass one billion USD, above or below zero.
+    #[error("the balance would pass 1,000,000,000 USD, which no posting may")]
+    Overflow,
+}

@@ -1,7 +1,8 @@
-//! Service keys: their form, how they are drawn, and the keyed hash by which they are known.
+//! Service keys and admin keys: their format, their generation, and the keyed hash under which they are stored.
 //!
-//! A drawn key is `sk-tg-` + 43 base62 characters (256 random bits) + 6 base62 characters (CRC-32 of all before).
-//! Clients insist on `sk-`; the checksum refuses typing errors without a look-up. Imported secrets may have any form.
+//! A generated service key is `sk-tg-`, 43 base62 characters (256 random bits) and 6 base62 characters (CRC-32 of everything
+//! before). Some client libraries require `sk-`; the checksum rejects typing errors without a database query. Imported secrets may
+//! have any format.
 
 use std::fmt;
 
@@ -11,12 +12,12 @@ use subtle::ConstantTimeEq;
 use tollgate_core::Secret;
 use zeroize::Zeroizing;
 
-use crate::{KeySecret, RandomSource};
+use crate::RandomSource;
 
-/// What every drawn service key begins with.
-pub const KEY_PREFIX: &str = "sk-tg-";
-/// What admin keys begin with; never valid on the model path.
-pub const ADMIN_KEY_PREFIX: &str = "tga-";
+/// Prefix of generated service keys.
+const KEY_PREFIX: &str = "sk-tg-";
+/// Prefix of admin keys, which are never valid for model requests.
+const ADMIN_KEY_PREFIX: &str = "tga-";
 
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const RANDOM_DIGITS: usize = 43;
@@ -24,7 +25,7 @@ const CHECK_DIGITS: usize = 6;
 const SHOWN_FIRST: usize = 10;
 const SHOWN_LAST: usize = 4;
 
-/// The keyed hash of a service key: HMAC-SHA-256 with the database's pepper.
+/// The keyed hash of a key: HMAC-SHA-256 with the database's pepper.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub [u8; 32]);
 
@@ -34,7 +35,18 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// Hashes presented keys with the pepper. Cheap to clone.
+/// The stored part of a key's secret. Made by [`NewKey::secret`] or [`KeyHasher::import`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeySecret {
+    /// Keyed hash of the secret.
+    pub hash: KeyHash,
+    /// First 10 characters; fewer of a short imported secret.
+    pub prefix: String,
+    /// Last 4 characters; fewer of a short imported secret.
+    pub suffix: String,
+}
+
+/// Hashes keys with the pepper. Cheap to clone.
 #[derive(Clone)]
 pub struct KeyHasher(Hmac<Sha256>);
 
@@ -42,13 +54,13 @@ impl KeyHasher {
     /// A hasher with this pepper.
     ///
     /// # Panics
-    /// Never: HMAC takes keys of every length.
+    /// Never: HMAC accepts keys of any length.
     #[must_use]
     pub fn new(pepper: &[u8; 32]) -> Self {
-        Self(Hmac::new_from_slice(pepper).expect("HMAC takes keys of every length"))
+        Self(Hmac::new_from_slice(pepper).expect("HMAC accepts keys of any length"))
     }
 
-    /// The hash of a presented key.
+    /// Hashes a presented key.
     #[must_use]
     pub fn hash(&self, presented: &str) -> KeyHash {
         let mut mac = self.0.clone();
@@ -56,19 +68,19 @@ impl KeyHasher {
         KeyHash(mac.finalize().into_bytes().into())
     }
 
-    /// What is stored of a known secret.
+    /// The stored part of a secret chosen by the operator.
     ///
     /// # Errors
-    /// When the secret may not be a key.
+    /// When the secret is not acceptable as a key.
     pub fn import(&self, secret: &Secret) -> Result<KeySecret, InvalidSecret> {
         let text = secret.expose();
         check_import(text)?;
-        // Of a short secret less is shown, so that what is hidden stays worth hiding.
+        // Show less of a short secret, so that enough of it stays hidden.
         let (first, last) = (SHOWN_FIRST.min(text.len() / 4), SHOWN_LAST.min(text.len() / 8));
         Ok(KeySecret { hash: self.hash(text), prefix: text[..first].to_owned(), suffix: text[text.len() - last..].to_owned() })
     }
 
-    /// Whether a secret is the one stored, without saying where they differ.
+    /// Whether a secret has this hash, compared in constant time.
     #[must_use]
     pub fn matches(&self, secret: &Secret, stored: &KeyHash) -> bool {
         self.hash(secret.expose()).0.ct_eq(&stored.0).into()
@@ -81,16 +93,16 @@ impl fmt::Debug for KeyHasher {
     }
 }
 
-/// A secret that may not be a service key.
+/// Why a secret is not acceptable as a service key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSecret {
     /// Too short or too long.
     #[error("a secret has 16 to 200 characters, this one has {0}")]
     Length(usize),
-    /// Not visible ASCII.
+    /// Contains something other than visible ASCII characters.
     #[error("a secret consists of visible ASCII characters, without blanks")]
     Characters,
-    /// Begins like a drawn key, but is none.
+    /// Begins like a generated key, but its checksum is wrong.
     #[error("a secret that begins with 'sk-tg-' must be a whole key; its checksum does not fit")]
     Checksum,
     /// Begins like an admin key.
@@ -98,18 +110,18 @@ pub enum InvalidSecret {
     Admin,
 }
 
-/// A freshly drawn key. It can be shown exactly once: no `Debug`, no `Clone`, no `Display`.
-#[expect(missing_debug_implementations, reason = "a key in clear text exists only in the answer that made it")]
+/// A newly generated key. It can be shown exactly once: no `Debug`, no `Clone`, no `Display`.
+#[expect(missing_debug_implementations, reason = "a key in clear text exists only in the answer that created it")]
 pub struct NewKey(Zeroizing<String>);
 
 impl NewKey {
-    /// Draws a service key.
+    /// Generates a service key.
     #[must_use]
     pub fn draw(random: &RandomSource) -> Self {
         Self::draw_with(KEY_PREFIX, random)
     }
 
-    /// Draws an admin key.
+    /// Generates an admin key.
     #[must_use]
     pub fn draw_admin(random: &RandomSource) -> Self {
         Self::draw_with(ADMIN_KEY_PREFIX, random)
@@ -126,7 +138,7 @@ impl NewKey {
         Self(text)
     }
 
-    /// What is stored of it.
+    /// The stored part of the key.
     #[must_use]
     pub fn secret(&self, hasher: &KeyHasher) -> KeySecret {
         let text = self.0.as_str();
@@ -134,21 +146,21 @@ impl NewKey {
         KeySecret { hash: hasher.hash(text), prefix: first.to_owned(), suffix: last.to_owned() }
     }
 
-    /// The text itself, for the one answer that hands it out.
+    /// The key in clear text, for the one answer that returns it.
     #[must_use]
     pub fn expose_once(self) -> String {
         self.0.as_str().to_owned()
     }
 }
 
-/// Whether a presented text can be a service key at all. Drawn keys must have a fitting checksum; every other text
-/// of 16 to 200 visible ASCII characters may have been imported.
+/// Whether a text can be a service key: a generated key with a valid checksum, or 16 to 200 visible ASCII characters, which may
+/// have been imported.
 #[must_use]
 pub fn looks_like_key(presented: &str) -> bool {
     check_import(presented).is_ok()
 }
 
-/// Whether a presented text can be an admin key at all.
+/// Whether a text has the format of an admin key, checksum included.
 #[must_use]
 pub fn looks_like_admin_key(presented: &str) -> bool {
     presented.starts_with(ADMIN_KEY_PREFIX) && has_checksum(presented, ADMIN_KEY_PREFIX)
@@ -180,7 +192,7 @@ fn has_checksum(text: &str, prefix: &str) -> bool {
     expected == text[body..]
 }
 
-/// Appends `digits` base62 digits of a big-endian number, most significant first. The number is used up.
+/// Appends `digits` base62 digits of a big-endian number, most significant first. Overwrites the number.
 fn push_base62(text: &mut String, number: &mut [u8], digits: usize) {
     let mut reversed = Zeroizing::new(Vec::with_capacity(digits));
     for _ in 0..digits {
@@ -208,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drawn_key_has_its_form_and_its_checksum() {
+    fn generated_key_has_a_valid_checksum() {
         let key = NewKey::draw(&random()).expose_once();
         assert_eq!(key.len(), 6 + 43 + 6);
         assert!(looks_like_key(&key), "{key}");
@@ -221,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn all_256_bits_fit_into_43_digits() {
+    fn secret_of_256_bits_fits_into_43_digits() {
         let all = RandomSource::from_fn(|bytes| bytes.fill(0xff));
         let none = RandomSource::from_fn(|bytes| bytes.fill(0));
         let (all, none) = (NewKey::draw(&all).expose_once(), NewKey::draw(&none).expose_once());
@@ -231,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn imported_secrets_may_have_any_form_within_bounds() {
+    fn imported_secret_may_have_any_format_within_bounds() {
         assert!(looks_like_key("tg-acceptance-key-0123456789abcdefghijklmnop"));
         assert!(looks_like_key(&"a".repeat(16)) && looks_like_key(&"a".repeat(200)));
         for bad in ["a".repeat(15), "a".repeat(201), "with a blank in the middle".to_owned(), "schlüssel-mit-umlaut".to_owned()] {
@@ -244,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pepper_decides_the_hash() {
+    fn hash_depends_on_the_pepper() {
         let (one, other) = (KeyHasher::new(&[1; 32]), KeyHasher::new(&[2; 32]));
         let secret = Secret::new("a-secret-of-some-length".to_owned());
         let stored = one.import(&secret).unwrap();

@@ -1,86 +1,110 @@
-//! Money that moves: an append-only ledger with a balance for every member. What requests cost is entered when their
-//! records are booked, in the same transaction; the rest is posted by hand, once for each idempotency key.
+//! The ledger: append-only entries of money and a balance for every member. The price of a request is entered in the transaction
+//! that stores its usage record; top-ups and adjustments are posted by operators, once per idempotency key.
 
 use std::fmt;
 
 use async_trait::async_trait;
-use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, Timestamp};
+use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, SpendTotals, Subject, Timestamp};
 
-use crate::{Spending, SpendingChanges, StoreError, VerifyReport};
+use crate::{PostingRefused, StoreError, VerifyReport};
 
-/// Remembers money.
+/// Stores the ledger.
 #[async_trait]
 pub trait LedgerStore: Send + Sync + fmt::Debug {
-    /// Posts a top-up or an adjustment. A posting whose idempotency key is there already changes nothing and gives the
-    /// entry that is there.
+    /// Posts a top-up or an adjustment. A posting with a known idempotency key changes nothing and returns the existing entry.
     async fn post(&self, posting: &Posting, now: Timestamp) -> Result<PostingReceipt, StoreError>;
 
     /// Entries, newest first; at most 1,000.
     async fn entries(&self, filter: &LedgerFilter) -> Result<Vec<LedgerEntry>, StoreError>;
 
-    /// Every member with a balance, in order of name; removed ones only where the ledger names them.
+    /// The balance of every member, ordered by name; of removed members only those with ledger entries.
     async fn balances(&self) -> Result<Vec<Balance>, StoreError>;
 
-    /// What was posted by hand behind a place, and how far the ledger has come.
-    async fn posted_since(&self, place: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError>;
+    /// Top-ups and adjustments after a position, and the position of the ledger's last entry.
+    async fn posted_since(&self, position: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError>;
 
-    /// What was spent until now: where counters begin.
+    /// Everything spent so far: the initial state of counters.
     async fn spending(&self, now: Timestamp) -> Result<Spending, StoreError>;
 
-    /// What attempts of this UTC day cost, by group, that ran beside the one that went on: where the caps of second
-    /// attempts begin.
-    async fn hedged(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError>;
+    /// Cost of this UTC day's hedged attempts that were abandoned, by group: the initial state of the hedging budgets.
+    async fn hedge_costs(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError>;
 
-    /// Of whom what was spent changed behind a place, a bounded number of entries at a time: until [`SpendingChanges::until`].
-    async fn spending_since(&self, place: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError>;
+    /// Changes of spending after a position. Covers a bounded number of entries, up to [`SpendingChanges::until`].
+    async fn spending_since(&self, position: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError>;
 
-    /// Whether ledger, balances, records, attempts and roll-ups agree. Reads all of them, as of one moment; `now` bounds how far
-    /// records can have been removed for their age.
+    /// Checks that ledger, balances, usage records, attempts and roll-ups agree. Reads all of them in one snapshot; `now` bounds
+    /// how recent records removed by retention can be.
     async fn verify(&self, now: Timestamp) -> Result<VerifyReport, StoreError>;
 }
 
-/// A place in the ledger; entries become visible in this order.
+/// A position in the ledger; entries become visible in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LedgerPosition(pub i64);
+
+/// Everything spent so far, read in one snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spending {
+    /// Totals by subject.
+    pub spent: Vec<(Subject, SpendTotals)>,
+    /// Balances by member.
+    pub balances: Vec<(MemberId, NanoUsd)>,
+    /// Position of the ledger's last entry in the snapshot.
+    pub ledger: LedgerPosition,
+}
+
+/// Changes of [`Spending`] after a position, read in one snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpendingChanges {
+    /// New totals of the subjects that changed.
+    pub spent: Vec<(Subject, SpendTotals)>,
+    /// Amounts to add to shared subjects (groups and the gateway), with the day they count for.
+    pub added: Vec<(Subject, Timestamp, NanoUsd)>,
+    /// New balances of the members that changed.
+    pub balances: Vec<(MemberId, NanoUsd)>,
+    /// Position up to which the changes are included; less than `ledger` if there are more.
+    pub until: LedgerPosition,
+    /// Position of the ledger's last entry in the snapshot.
+    pub ledger: LedgerPosition,
+}
 
 /// One entry. It is never changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
-    /// Where it stands.
-    pub place: LedgerPosition,
-    /// Whose money.
+    /// Position in the ledger.
+    pub position: LedgerPosition,
+    /// Member whose balance changed.
     pub member: MemberId,
-    /// When it moved: a posting's time, a request's arrival.
+    /// Time of the posting, or arrival of the request.
     pub at: Timestamp,
-    /// What moved it.
+    /// Kind of entry.
     pub kind: LedgerKind,
-    /// How much; negative takes away.
+    /// Change of the balance.
     pub amount: NanoUsd,
-    /// The member's balance after it.
+    /// The member's balance after the entry.
     pub balance: NanoUsd,
-    /// The request that was settled.
+    /// The settled request.
     pub request: Option<RequestId>,
-    /// What makes a posting happen once.
+    /// Idempotency key of the posting.
     pub idempotency_key: Option<String>,
-    /// Why, in the poster's words.
+    /// The operator's reason.
     pub note: String,
-    /// Who posted it; empty for settled requests.
+    /// The operator who posted it; empty for settled requests.
     pub actor: String,
 }
 
-/// What moves money.
+/// Kind of a ledger entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LedgerKind {
     /// A member paid in.
     TopUp,
-    /// A request was sold.
+    /// The price of a request.
     Settle,
     /// A correction.
     Adjust,
 }
 
 impl LedgerKind {
-    /// The word in the database and in listings.
+    /// The name in the database and in listings.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -90,31 +114,31 @@ impl LedgerKind {
         }
     }
 
-    /// Reads the word.
+    /// Parses the name of [`LedgerKind::as_str`].
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         [Self::TopUp, Self::Settle, Self::Adjust].into_iter().find(|kind| kind.as_str() == word)
     }
 }
 
-/// Money moved by hand.
+/// A top-up or adjustment to post.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posting {
-    /// Whose.
+    /// Member whose balance changes.
     pub member: MemberId,
     /// Top-up or adjustment.
     pub kind: PostingKind,
-    /// How much; a top-up is above zero, an adjustment is not zero.
+    /// Change of the balance; positive for a top-up, not zero for an adjustment.
     pub amount: NanoUsd,
-    /// Makes it happen once, however often it is repeated; 1 to 200 characters.
+    /// Makes repetitions of the posting no-ops; 1 to 200 characters.
     pub idempotency_key: Option<String>,
-    /// Why; at most 1,000 characters.
+    /// The operator's reason; at most 1,000 characters.
     pub note: String,
-    /// Who posts it.
+    /// The operator who posts it.
     pub actor: String,
 }
 
-/// What can be posted by hand.
+/// Kinds of entries that operators post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PostingKind {
     /// A member paid in.
@@ -132,35 +156,35 @@ impl From<PostingKind> for LedgerKind {
     }
 }
 
-/// What came of a posting.
+/// The result of a posting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostingReceipt {
-    /// The entry.
+    /// The new entry, or the existing one of the same idempotency key.
     pub entry: LedgerEntry,
-    /// It was there already.
+    /// The entry existed before.
     pub repeated: bool,
 }
 
-/// Which entries.
+/// Selects ledger entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerFilter {
-    /// Of this member.
+    /// Only entries of this member.
     pub member: Option<MemberId>,
-    /// Of this kind.
+    /// Only entries of this kind.
     pub kind: Option<LedgerKind>,
-    /// Only those before this place.
+    /// Only entries before this position.
     pub before: Option<LedgerPosition>,
-    /// At most so many; 0 means 50; never more than 1,000.
+    /// Maximum number of entries; 0 means 50; capped at 1,000.
     pub limit: u32,
 }
 
 impl LedgerFilter {
-    /// How many are asked for, within the bounds.
+    /// The effective limit.
     pub(crate) const fn size(&self) -> u32 {
         match self.limit {
             0 => 50,
-            asked if asked > 1_000 => 1_000,
-            asked => asked,
+            limit if limit > 1_000 => 1_000,
+            limit => limit,
         }
     }
 }
@@ -168,36 +192,16 @@ impl LedgerFilter {
 /// A member's balance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balance {
-    /// Whose.
+    /// The member.
     pub member: MemberId,
-    /// Name; empty for one that is not known any more.
+    /// The member's name; empty if no row of the member exists.
     pub name: String,
-    /// How much.
+    /// The balance.
     pub balance: NanoUsd,
 }
 
-/// Why money was not moved; nothing was.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PostingRefused {
-    /// No such member.
-    #[error("there is no member {0}")]
-    NoMember(MemberId),
-    /// A top-up takes away or gives nothing, or an adjustment changes nothing.
-    #[error("{0}")]
-    Amount(&'static str),
-    /// Another posting had this idempotency key.
-    #[error("the idempotency key '{0}' belongs to another posting; use a new one")]
-    KeyTaken(String),
-    /// A text that is too long or empty.
-    #[error("{0}")]
-    Text(&'static str),
-    /// A balance that cannot be written down.
-    #[error("the balance would pass 1,000,000,000 USD, which no posting may")]
-    Overflow,
-}
-
 impl Posting {
-    /// What is wrong with it in itself.
+    /// Checks the posting by itself, without looking at the ledger.
     pub(crate) fn check(&self) -> Result<(), PostingRefused> {
         match self.kind {
             PostingKind::TopUp if self.amount <= NanoUsd::ZERO => {
@@ -218,7 +222,7 @@ impl Posting {
         Ok(())
     }
 
-    /// What a repeated posting gets: the entry, when it says the same.
+    /// The receipt of a repeated posting, if it is the same as the first one.
     pub(crate) fn repeats(&self, entry: LedgerEntry) -> Result<PostingReceipt, PostingRefused> {
         let same = entry.member == self.member && entry.kind == self.kind.into() && entry.amount == self.amount;
         if same {
@@ -229,24 +233,23 @@ impl Posting {
     }
 }
 
-/// Most that a posting may make of a balance, above and below zero. What is sold on top of it comes to at most 10,000 USD a
-/// request, so that 64 bits are out of reach.
-const MOST_POSTED: u64 = 1_000_000_000_000_000_000;
+/// Maximum absolute balance after a posting. Requests add at most 10,000 USD each, so 64 bits cannot overflow.
+const MAX_POSTED_BALANCE: u64 = 1_000_000_000_000_000_000;
 
 /// The balance after a posting.
 ///
 /// # Errors
-/// When that is out of bounds, and farther out than before.
+/// When the new balance exceeds the maximum and the old one by absolute value.
 pub(crate) fn posted(balance: NanoUsd, amount: NanoUsd) -> Result<NanoUsd, PostingRefused> {
     let after = balance.0.checked_add(amount.0).ok_or(PostingRefused::Overflow)?;
-    if after.unsigned_abs() > MOST_POSTED && after.unsigned_abs() >= balance.0.unsigned_abs() {
+    if after.unsigned_abs() > MAX_POSTED_BALANCE && after.unsigned_abs() >= balance.0.unsigned_abs() {
         return Err(PostingRefused::Overflow);
     }
     Ok(NanoUsd(after))
 }
 
-/// The sum of a balance and an amount, and what of the amount fits: amounts that a ledger cannot hold do not occur, and
-/// must not stop it if they did.
+/// The balance after settling an amount, and the amount actually applied. Saturates: an overflow does not occur in practice and
+/// must not stop the ledger.
 pub(crate) fn settled(balance: NanoUsd, amount: NanoUsd) -> (NanoUsd, NanoUsd) {
     let after = balance.0.saturating_add(amount.0);
     (NanoUsd(after), NanoUsd(after.saturating_sub(balance.0)))

@@ -1,4 +1,4 @@
-//! Rows as the admin API shows them: page by page, with id, owner and revision; and admin keys by their hash.
+//! Rows and the audit log page by page, as the admin API lists them, and the look-up of admin keys.
 
 use std::fmt;
 
@@ -11,39 +11,39 @@ use crate::{
     rows::{Row, RowSecret},
 };
 
-/// Shows what is configured, row by row.
+/// Lists stored rows.
 #[async_trait]
 pub trait ListingStore: Send + Sync + fmt::Debug {
-    /// Rows in order of their ids, which is the order in which they were made.
+    /// Rows ordered by id, which is the order of their creation.
     async fn page(&self, filter: &RowFilter) -> Result<Vec<StoredRow>, StoreError>;
 
-    /// One row by its shown id, removed or not.
+    /// One row by id, removed or not.
     async fn row(&self, kind: RowKind, id: &str) -> Result<Option<StoredRow>, StoreError>;
 
-    /// One service key with its member, whatever its status.
+    /// One service key with its member, in any status.
     async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError>;
 
-    /// Lines of the audit log, newest first.
+    /// Events of the audit log, newest first.
     async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPosition, AuditEvent)>, StoreError>;
 
-    /// The admin key with this hash, if it works at this time.
+    /// The admin key with this hash, unless it is revoked or expired.
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError>;
 }
 
-/// Which rows. What is absent does not bound.
+/// Selects rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowFilter {
-    /// Of this kind.
+    /// Only rows of this kind.
     pub kind: RowKind,
-    /// Under the row with this id: the channel of accounts, the member of keys.
+    /// Only rows under the row with this id: accounts of a channel, keys of a member.
     pub parent: Option<String>,
-    /// Of this name.
+    /// Only the row with this name.
     pub name: Option<String>,
-    /// Removed and revoked ones too.
+    /// Include removed and revoked rows.
     pub removed: bool,
-    /// Behind this id.
+    /// Only rows after this id.
     pub after: Option<String>,
-    /// At most so many; never more than 1,001, which is one more than the largest page.
+    /// Maximum number of rows; capped at 1,001, one more than the largest page.
     pub limit: u32,
 }
 
@@ -59,55 +59,55 @@ impl RowFilter {
     }
 }
 
-/// Which lines of the audit log. What is absent does not bound.
+/// Selects events of the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// About this kind of row.
+    /// Only events about this kind of row.
     pub kind: Option<RowKind>,
-    /// About the row with this id.
+    /// Only events about the row with this id.
     pub id: Option<String>,
-    /// Only those before this place.
+    /// Only events before this position.
     pub before: Option<AuditPosition>,
-    /// At most so many; never more than 1,001.
+    /// Maximum number of events; capped at 1,001.
     pub limit: u32,
 }
 
-/// The place of a line in the audit log.
+/// The position of an event in the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AuditPosition {
-    /// With which revision.
+    /// Revision of the change.
     pub revision: Revision,
-    /// Its place among the lines of that revision.
+    /// Index among the events of the revision.
     pub position: i64,
 }
 
 /// One row, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRow {
-    /// Id in the shown form.
+    /// Id with its prefix.
     pub id: String,
-    /// Id of the channel of an account, of the member of a key; empty for others.
+    /// Id of an account's channel or of a key's member; empty for other kinds.
     pub parent: String,
     /// Name.
     pub name: String,
-    /// Who owns it.
+    /// Owner of the row.
     pub owner: Owner,
     /// First and last characters of a key's secret.
     pub shown: Option<(String, String)>,
-    /// Whether a secret is kept with it that goes to others: an account's credential, the password of a channel's proxy.
+    /// Whether a sealed secret is stored with the row: an account's credential, or the password of a channel's proxy.
     pub keeps_secret: bool,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// When it was removed or revoked.
+    /// Time of removal or revocation.
     pub removed_at: Option<Timestamp>,
-    /// Its last change.
+    /// Revision of the last change.
     pub revision: Revision,
     kind: RowKind,
     spec: String,
 }
 
 impl StoredRow {
-    /// A row that is not there, as it would be: its id is all zeros, its revision 0.
+    /// A row that does not exist yet: its id is all zeros, its revision 0.
     #[must_use]
     pub fn draft(kind: RowKind, prefix: &str, name: &str, now: Timestamp) -> Self {
         Self {
@@ -145,10 +145,10 @@ impl StoredRow {
         }
     }
 
-    /// Its spec, read.
+    /// Parses the spec.
     ///
     /// # Errors
-    /// When what is stored cannot be understood.
+    /// [`StoreError::Row`] when the stored text does not parse.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, StoreError> {
         serde_json::from_str(&self.spec).map_err(|error| StoreError::Row {
             kind: self.kind.as_str(),
@@ -158,16 +158,16 @@ impl StoredRow {
     }
 }
 
-/// An admin key that works.
+/// An admin key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminKey {
     /// Id.
     pub id: AdminKeyId,
     /// Name.
     pub name: String,
-    /// What it may do.
+    /// Permissions.
     pub scope: AdminScope,
-    /// When it ends.
+    /// Time at which it expires.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -178,7 +178,7 @@ impl AdminKey {
         Ok(Self { id, name: spec.name, scope: spec.scope, expires_at: spec.expires_at })
     }
 
-    pub(crate) fn works(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_valid(&self, now: Timestamp) -> bool {
         self.expires_at.is_none_or(|end| end > now)
     }
 }

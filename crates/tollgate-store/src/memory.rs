@@ -137,16 +137,16 @@ impl CatalogStore for MemoryStore {
         Ok(state.audit.iter().rev().filter(below).take(limit.min(1_000) as usize).cloned().collect())
     }
 
-    async fn current(&self, scope: &KeyScope) -> Result<CatalogRows, StoreError> {
+    async fn live_rows(&self, scope: &KeyScope) -> Result<CatalogRows, StoreError> {
         let state = self.catalog.lock().await;
         let mut rows: Vec<Row> = state
             .live()
-            .filter(|row| row.kind != RowKind::AdminKey && (row.kind != RowKind::Key || scope.takes(row)))
+            .filter(|row| row.kind != RowKind::AdminKey && (row.kind != RowKind::Key || scope.selects(row)))
             .cloned()
             .collect();
         let mut cut = false;
         if let KeyScope::Limited { most, .. } = scope {
-            let is_limited = |row: &&Row| row.kind == RowKind::Key && !scope.takes(row) && row.spec.contains(PRICE_LIMITED);
+            let is_limited = |row: &&Row| row.kind == RowKind::Key && !scope.selects(row) && row.spec.contains(PRICE_LIMITED);
             let mut limited: Vec<&Row> = state.live().filter(is_limited).collect();
             limited.sort_by(|a, b| a.id.cmp(&b.id));
             cut = limited.len() > *most as usize;
@@ -184,7 +184,7 @@ impl UsageStore for MemoryStore {
         Ok(new.len() as u64)
     }
 
-    async fn make_room(&self, _now: Timestamp) -> Result<u64, StoreError> {
+    async fn create_partitions(&self, _now: Timestamp) -> Result<u64, StoreError> {
         Ok(0)
     }
 
@@ -196,7 +196,7 @@ impl UsageStore for MemoryStore {
         Ok(self.usage.lock().await.time)
     }
 
-    async fn move_log_time(&self, known: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError> {
+    async fn set_log_time(&self, known: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError> {
         let log = &mut self.usage.lock().await.time;
         let is_known = *log == known;
         if is_known {

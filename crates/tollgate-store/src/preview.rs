@@ -44,7 +44,7 @@ pub enum PreviewError {
 /// How a file would come in that is meant to take the place of what is there: where a served file owns rows this one would
 /// be served, and otherwise it would be applied once.
 #[must_use]
-pub fn likely_mode(current: &CatalogRows) -> ApplyMode {
+pub fn infer_apply_mode(current: &CatalogRows) -> ApplyMode {
     let served = copying(current).iter().flatten().any(|(owner, _)| *owner == Owner::File);
     if served { ApplyMode::Served } else { ApplyMode::Apply { prune: false } }
 }
@@ -61,9 +61,9 @@ pub async fn preview(
     now: Timestamp,
 ) -> Result<Preview, PreviewError> {
     let copy = CatalogCopy::of(current, random, now).await?;
-    let planned = plan(file, &copy.store.current(&KeyScope::All).await?, mode).map_err(PreviewError::File)?;
-    let door = if mode == ApplyMode::Served { ChangeOrigin::File } else { ChangeOrigin::Cli };
-    let mut preview = copy.after(&planned.changes, door, current, now).await?;
+    let planned = plan(file, &copy.store.live_rows(&KeyScope::All).await?, mode).map_err(PreviewError::File)?;
+    let origin = if mode == ApplyMode::Served { ChangeOrigin::File } else { ChangeOrigin::Cli };
+    let mut preview = copy.after(&planned.changes, origin, current, now).await?;
     preview.lines = planned.lines;
     Ok(preview)
 }
@@ -79,7 +79,7 @@ pub async fn preview_changes(
     random: RandomSource,
     now: Timestamp,
 ) -> Result<Preview, StoreError> {
-    let plain = |change: &&Change| !matches!(change, Change::Expect(_) | Change::Once { .. });
+    let plain = |change: &&Change| !matches!(change, Change::Expect(_) | Change::Idempotent { .. });
     let changes: Vec<Change> = changes.iter().filter(plain).cloned().collect();
     CatalogCopy::of(current, random, now).await?.after(&changes, ChangeOrigin::Cli, current, now).await
 }
@@ -96,9 +96,9 @@ impl CatalogCopy {
         let sealer = Sealer::new(&draw(&random), random.clone());
         let store = MemoryStore::new(sealer, current.hasher().clone(), random).with_ids(RowIds::of(current));
         for changes in copying(current) {
-            for (owner, door) in [(Owner::Database, ChangeOrigin::Cli), (Owner::File, ChangeOrigin::File)] {
+            for (owner, origin) in [(Owner::Database, ChangeOrigin::Cli), (Owner::File, ChangeOrigin::File)] {
                 let batch: Vec<Change> = changes.iter().filter(|(of, _)| *of == owner).map(|(_, change)| change.clone()).collect();
-                store.apply(&batch, &actor(door), now).await?;
+                store.apply(&batch, &actor(origin), now).await?;
             }
         }
         let (before, keys_before) = (store.load().await?, store.list().await?);
@@ -108,12 +108,12 @@ impl CatalogCopy {
     async fn after(
         self,
         changes: &[Change],
-        door: ChangeOrigin,
+        origin: ChangeOrigin,
         current: &CatalogRows,
         now: Timestamp,
     ) -> Result<Preview, StoreError> {
         let Self { store, before, keys_before } = self;
-        store.apply(changes, &actor(door), now).await?;
+        store.apply(changes, &actor(origin), now).await?;
         let keys_after = store.list().await?;
         let (was, named) = (by_name(&keys_before), by_name(&keys_after));
         let of = |known: &BTreeMap<(&str, &str), &Key>| -> HashMap<KeyId, Key> {
@@ -135,8 +135,8 @@ fn by_name(keys: &[Key]) -> BTreeMap<(&str, &str), &Key> {
     working.map(|key| ((key.member.name.as_str(), key.name.as_str()), key)).collect()
 }
 
-fn actor(door: ChangeOrigin) -> Actor {
-    Actor { door, name: "preview".to_owned() }
+fn actor(origin: ChangeOrigin) -> Actor {
+    Actor { origin, name: "preview".to_owned() }
 }
 
 /// The changes that make the catalog as it is, in the order in which rows name each other.
@@ -192,7 +192,7 @@ mod tests {
         parse(text, &|_| None, &|_| Err(std::io::ErrorKind::NotFound.into())).unwrap()
     }
 
-    async fn store(text: &str, mode: ApplyMode, door: ChangeOrigin) -> Store {
+    async fn store(text: &str, mode: ApplyMode, origin: ChangeOrigin) -> Store {
         let options = OpenOptions {
             url: StoreUrl::Memory,
             data: std::path::PathBuf::new(),
@@ -203,20 +203,20 @@ mod tests {
             without_database: None,
         };
         let store = open(options).await.unwrap();
-        let planned = plan(&read(text), &store.catalog.current(&KeyScope::All).await.unwrap(), mode).unwrap();
-        store.catalog.apply(&planned.changes, &actor(door), NOW).await.unwrap();
+        let planned = plan(&read(text), &store.catalog.live_rows(&KeyScope::All).await.unwrap(), mode).unwrap();
+        store.catalog.apply(&planned.changes, &actor(origin), NOW).await.unwrap();
         store
     }
 
     async fn previewed(store: &Store, text: &str) -> Result<Preview, PreviewError> {
-        let current = store.catalog.current(&KeyScope::All).await.unwrap();
-        preview(&current, &read(text), likely_mode(&current), RandomSource::system(), NOW).await
+        let current = store.catalog.live_rows(&KeyScope::All).await.unwrap();
+        preview(&current, &read(text), infer_apply_mode(&current), RandomSource::system(), NOW).await
     }
 
     #[tokio::test]
     async fn what_a_file_would_make_is_seen_and_nothing_is_written() {
-        for (mode, door) in [(ApplyMode::Apply { prune: false }, ChangeOrigin::Cli), (ApplyMode::Served, ChangeOrigin::File)] {
-            let store = store(NOW_THERE, mode, door).await;
+        for (mode, origin) in [(ApplyMode::Apply { prune: false }, ChangeOrigin::Cli), (ApplyMode::Served, ChangeOrigin::File)] {
+            let store = store(NOW_THERE, mode, origin).await;
             let revision = store.catalog.revision().await.unwrap();
             let changed = NOW_THERE.replace("one.example", "two.example");
             let preview = previewed(&store, &changed).await.unwrap();

@@ -1,4 +1,4 @@
-//! Sums over usage records and attempts, by hour and day: what a batch of new records adds to them.
+//! Roll-ups: sums over usage records and attempts by hour and by day. Computes what a batch of new records adds to them.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use tollgate_core::{AccountId, AttemptResult, ChannelId, KeyId, MemberId, Timest
 pub(crate) const HOUR: i64 = 3_600_000_000;
 pub(crate) const DAY: i64 = 24 * HOUR;
 
-/// Which row of `usage_hours` or `usage_days`.
+/// Key of a row of `usage_hours` or `usage_days`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UsageRow {
     pub(crate) bucket: i64,
     pub(crate) key: KeyId,
     pub(crate) member: MemberId,
-    /// Empty: refused before a group was chosen; the model is empty then too.
+    /// Empty, like the model, if the request was refused before a group was chosen.
     pub(crate) group: String,
     pub(crate) model: String,
     pub(crate) outcome: &'static str,
 }
 
-/// What is added to it.
+/// Amounts to add to a [`UsageRow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UsageSums {
     pub(crate) requests: i64,
@@ -31,7 +31,7 @@ pub(crate) struct UsageSums {
     pub(crate) unpriced: i64,
 }
 
-/// Which row of `attempt_hours` or `attempt_days`.
+/// Key of a row of `attempt_hours` or `attempt_days`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AttemptRow {
     pub(crate) bucket: i64,
@@ -39,7 +39,7 @@ pub(crate) struct AttemptRow {
     pub(crate) account: AccountId,
 }
 
-/// What is added to it.
+/// Amounts to add to an [`AttemptRow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AttemptSums {
     pub(crate) attempts: i64,
@@ -49,12 +49,12 @@ pub(crate) struct AttemptSums {
     pub(crate) cost: i64,
 }
 
-/// Where a bucket of this width begins.
+/// The beginning of the bucket of a time; both in microseconds.
 pub(crate) const fn bucket(at: Timestamp, width: i64) -> i64 {
     at.0.div_euclid(width) * width
 }
 
-/// Sums of new records by bucket.
+/// The sums of new records.
 pub(crate) fn usage<'a>(records: impl IntoIterator<Item = &'a UsageRecord>, width: i64) -> BTreeMap<UsageRow, UsageSums> {
     let mut rows: BTreeMap<UsageRow, UsageSums> = BTreeMap::new();
     for record in records {
@@ -80,7 +80,7 @@ pub(crate) fn usage<'a>(records: impl IntoIterator<Item = &'a UsageRecord>, widt
     rows
 }
 
-/// Sums of new records' attempts by bucket.
+/// The sums of new records' attempts.
 pub(crate) fn attempts<'a>(records: impl IntoIterator<Item = &'a UsageRecord>, width: i64) -> BTreeMap<AttemptRow, AttemptSums> {
     let mut rows: BTreeMap<AttemptRow, AttemptSums> = BTreeMap::new();
     for record in records {

@@ -1,4 +1,4 @@
-//! Stored rows, the same for every backend: what a change reads and writes within its transaction.
+//! Stored rows, the same for every backend, and the transaction through which a batch of changes reads and writes them.
 
 use async_trait::async_trait;
 use serde::{Serialize, de::DeserializeOwned};
@@ -9,14 +9,14 @@ use crate::{AuditEvent, ChangedRow, KeyHash, KeySecret, RowKind, StoreError};
 /// One row of the catalog, or one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// Shown form of its id.
+    /// Id with its prefix.
     pub(crate) id: String,
     pub(crate) kind: RowKind,
-    /// Id of the channel of an account, of the member of a key; empty for others.
+    /// Id of an account's channel or of a key's member; empty for other kinds.
     pub(crate) parent: String,
     pub(crate) name: String,
     pub(crate) owner: Owner,
-    /// JSON of its spec.
+    /// The spec as JSON.
     pub(crate) spec: String,
     pub(crate) secret: RowSecret,
     pub(crate) created_at: Timestamp,
@@ -26,7 +26,6 @@ pub(crate) struct Row {
 /// The secret part of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RowSecret {
-    /// It has none.
     None,
     /// A sealed credential.
     Sealed(Vec<u8>),
@@ -35,7 +34,7 @@ pub(crate) enum RowSecret {
 }
 
 impl Row {
-    /// Its spec, read.
+    /// Parses the spec.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, StoreError> {
         serde_json::from_str(&self.spec).map_err(|error| StoreError::Row {
             kind: self.kind.as_str(),
@@ -44,23 +43,23 @@ impl Row {
         })
     }
 
-    /// Writes its spec.
+    /// Replaces the spec.
     pub(crate) fn write(&mut self, spec: &impl Serialize) {
         self.spec = spec_text(spec);
     }
 
-    /// A stored value that cannot be understood.
+    /// The error of a row with an invalid value.
     pub(crate) fn broken(&self, detail: &str) -> StoreError {
         StoreError::Row { kind: self.kind.as_str(), row: self.id.clone(), detail: detail.to_owned() }
     }
 }
 
-/// A spec as it is stored; equal specs have equal texts.
+/// The stored text of a spec; equal specs have equal texts.
 pub(crate) fn spec_text(spec: &impl Serialize) -> String {
     serde_json::to_string(spec).expect("specs have string keys only")
 }
 
-/// The word of an owner in the database.
+/// The name of an owner in the database.
 pub(crate) const fn owner_word(owner: Owner) -> &'static str {
     match owner {
         Owner::File => "file",
@@ -68,7 +67,7 @@ pub(crate) const fn owner_word(owner: Owner) -> &'static str {
     }
 }
 
-/// A batch that happened under an idempotency key, and the row it wrote first.
+/// A batch applied under an idempotency key, and the first row it wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IdempotentBatch {
     pub(crate) key: String,
@@ -79,49 +78,49 @@ pub(crate) struct IdempotentBatch {
 }
 
 impl IdempotentBatch {
-    /// How long a repetition is known: 24 hours, in milliseconds.
+    /// How long a batch is kept, in milliseconds: 24 hours.
     pub(crate) const LIFE_MS: i64 = 86_400_000;
 }
 
-/// What a batch of changes needs of a backend, inside one transaction. Rows are live unless said otherwise.
+/// The operations a backend provides to a batch of changes, all in one transaction. Rows are live unless stated otherwise.
 #[async_trait]
 pub(crate) trait ChangeTransaction: Send {
-    /// The id that a new row of this name gets; `None`: any that nobody has.
+    /// The id for a new row of this name; `None`: a random one.
     fn id_for(&self, kind: RowKind, parent: &str, name: &str) -> Option<String> {
         let _ = (kind, parent, name);
         None
     }
 
-    /// The row of this name under this parent.
+    /// The row with this name under this parent.
     async fn by_name(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<Option<Row>, StoreError>;
 
-    /// The row of this id, removed or not.
+    /// The row with this id, removed or not.
     async fn by_id(&mut self, kind: RowKind, id: &str) -> Result<Option<Row>, StoreError>;
 
     /// The key with this hash.
     async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<Row>, StoreError>;
 
-    /// All rows of a kind under a parent (`None`: under any), in order of name.
+    /// All rows of a kind, ordered by name; with `parent`, only those under it.
     async fn list(&mut self, kind: RowKind, parent: Option<&str>) -> Result<Vec<Row>, StoreError>;
 
-    /// All rows of a kind that the catalog file owns.
+    /// All rows of a kind owned by the catalog file.
     async fn of_file(&mut self, kind: RowKind) -> Result<Vec<Row>, StoreError>;
 
-    /// The last change of a row; 0 when there was none.
+    /// The revision of a row's last change; 0 if it never changed.
     async fn row_revision(&mut self, id: &str) -> Result<Revision, StoreError>;
 
-    /// What happened under an idempotency key.
-    async fn once(&mut self, key: &str) -> Result<Option<IdempotentBatch>, StoreError>;
+    /// The batch applied under an idempotency key.
+    async fn idempotent_batch(&mut self, key: &str) -> Result<Option<IdempotentBatch>, StoreError>;
 
-    /// Notes what happened, and forgets what is a day older.
-    async fn remember_once(&mut self, once: &IdempotentBatch) -> Result<(), StoreError>;
+    /// Stores an applied batch, and deletes those that are older by [`IdempotentBatch::LIFE_MS`].
+    async fn put_idempotent_batch(&mut self, batch: &IdempotentBatch) -> Result<(), StoreError>;
 
-    /// Writes a row by id.
+    /// Inserts or replaces a row by id.
     async fn put(&mut self, row: &Row) -> Result<(), StoreError>;
 
-    /// The revision so far.
+    /// The current revision.
     async fn revision(&mut self) -> Result<Revision, StoreError>;
 
-    /// Writes the new revision with what changed.
+    /// Writes the new revision with its changed rows and audit events.
     async fn record(&mut self, revision: Revision, changed: &[ChangedRow], audit: &[AuditEvent]) -> Result<(), StoreError>;
 }

@@ -1,4 +1,4 @@
-//! Records and entries for tests, one for every number.
+//! Numbered sample records and journal entries for tests.
 
 use tollgate_core::{
     AccountId, AttemptRecord, AttemptResult, AttemptStart, ChannelId, DeliveredContent, GroupId, InputCount, KeyId, MemberId,

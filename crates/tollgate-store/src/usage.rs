@@ -1,55 +1,55 @@
-//! What is asked of the usage log: filters, pages, sums.
+//! Filters, pages and sums of the usage log.
 
 use tollgate_core::{GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Timestamp};
 
-/// Which usage records, in which order, from where on.
+/// Selects and orders usage records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageFilter {
-    /// Of this key.
+    /// Only requests of this key.
     pub key: Option<KeyId>,
-    /// Of this member.
+    /// Only requests of this member.
     pub member: Option<MemberId>,
-    /// Served by this group.
+    /// Only requests served through this group.
     pub group: Option<GroupId>,
-    /// For this model, as asked.
+    /// Only requests for this model, as named by the caller.
     pub model: Option<String>,
-    /// Ended like this.
+    /// Only requests with this outcome.
     pub outcome: Option<Outcome>,
-    /// Arrived at or after.
+    /// Only requests that arrived at or after this time.
     pub since: Option<Timestamp>,
-    /// Arrived before.
+    /// Only requests that arrived before this time.
     pub until: Option<Timestamp>,
-    /// Direction.
+    /// Order by arrival.
     pub order: SortOrder,
-    /// Continue behind this record.
+    /// Continue after this record.
     pub after: Option<UsageCursor>,
-    /// At most so many; 0 means 50; never more than 1,000.
+    /// Maximum number of records; 0 means 50; capped at 1,000.
     pub limit: u32,
 }
 
 impl UsageFilter {
-    /// The page size asked for, within its bounds.
+    /// The effective limit.
     #[must_use]
     pub const fn page_size(&self) -> u32 {
         match self.limit {
             0 => 50,
-            asked if asked > 1_000 => 1_000,
-            asked => asked,
+            limit if limit > 1_000 => 1_000,
+            limit => limit,
         }
     }
 }
 
-/// Direction of a listing, by arrival.
+/// Order of usage records by arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SortOrder {
-    /// Newest first: the page.
+    /// Newest first, for pages.
     #[default]
     Newest,
-    /// Oldest first: the export.
+    /// Oldest first, for exports.
     Oldest,
 }
 
-/// The place of a record in the log.
+/// The position of a record in the usage log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UsageCursor {
     /// Arrival.
@@ -63,33 +63,33 @@ pub struct UsageCursor {
 pub struct Page<T> {
     /// The items.
     pub items: Vec<T>,
-    /// Where the next page begins; `None` at the end.
+    /// Cursor of the next page; `None` on the last one.
     pub next: Option<UsageCursor>,
 }
 
 impl<T> Page<T> {
-    /// A page of at most `size` items out of up to one more, which tells whether there is a next page.
-    pub(crate) fn cut(mut items: Vec<T>, size: usize, place: impl Fn(&T) -> UsageCursor) -> Self {
-        let more = items.len() > size;
+    /// A page of at most `size` items. `items` has one more if there is a next page.
+    pub(crate) fn cut(mut items: Vec<T>, size: usize, cursor: impl Fn(&T) -> UsageCursor) -> Self {
+        let has_more = items.len() > size;
         items.truncate(size);
-        let next = if more { items.last().map(place) } else { None };
+        let next = if has_more { items.last().map(cursor) } else { None };
         Self { items, next }
     }
 }
 
-/// The UTC day of a point in time, as `2026-11-30`.
+/// The UTC day of a time, as `2026-11-30`.
 pub(crate) fn day(at: Timestamp) -> String {
     let time = jiff::Timestamp::from_microsecond(at.0).unwrap_or(jiff::Timestamp::MAX);
     time.to_zoned(jiff::tz::TimeZone::UTC).date().to_string()
 }
 
-/// The beginning of the UTC hour of a point in time, as `2026-11-30T12:00:00Z`.
+/// The beginning of a time's UTC hour, as `2026-11-30T12:00:00Z`.
 pub(crate) fn hour(at: Timestamp) -> String {
     let begins = jiff::Timestamp::from_microsecond(crate::rollup::bucket(at, crate::rollup::HOUR));
     begins.unwrap_or(jiff::Timestamp::MAX).to_string()
 }
 
-/// By what a summary groups.
+/// Grouping of a summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SummaryBy {
     /// One row for everything.
@@ -97,9 +97,9 @@ pub enum SummaryBy {
     Nothing,
     /// By UTC day (`2026-11-30`).
     Day,
-    /// By UTC hour (`2026-11-30T12:00:00Z`, when it begins).
+    /// By UTC hour (`2026-11-30T12:00:00Z`, its beginning).
     Hour,
-    /// By model as asked.
+    /// By model, as named by the caller.
     Model,
     /// By key id.
     Key,
@@ -114,20 +114,20 @@ pub enum SummaryBy {
 /// Sums over usage records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SummaryRow {
-    /// What the row is about; empty where the records have nothing there.
+    /// Value of the grouping; empty for records without one.
     pub of: String,
-    /// Records.
+    /// Number of requests.
     pub requests: u64,
-    /// Of those, completed.
+    /// Number of completed requests.
     pub completed: u64,
     /// Input tokens of every kind.
     pub tokens_input: u64,
     /// Output and thinking tokens.
     pub tokens_output: u64,
-    /// What callers pay.
+    /// Total price charged to callers.
     pub sale: NanoUsd,
-    /// What providers charge.
+    /// Total cost charged by providers.
     pub cost: NanoUsd,
-    /// Records without a sale price.
+    /// Number of requests without a sale price.
     pub unpriced: u64,
 }

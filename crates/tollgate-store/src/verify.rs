@@ -1,13 +1,13 @@
-//! Whether the books agree: what was looked at, and every difference that was found.
+//! The result of a consistency check of usage records, ledger and sums.
 
 use std::fmt;
 
 use tollgate_core::{NanoUsd, Timestamp};
 
-/// Most differences that are listed; the rest is counted.
-pub(crate) const MOST_DIFFERENCES: usize = 100;
+/// Mismatches listed in a report; further ones are counted.
+const MAX_DIFFERENCES: usize = 100;
 
-/// What verifying found.
+/// The result of a consistency check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
     /// Members with a balance.
@@ -18,23 +18,23 @@ pub struct VerifyReport {
     pub records: u64,
     /// Attempts.
     pub attempts: u64,
-    /// Records that arrived before were removed for their age; `None`: none was.
+    /// Records that arrived before this time were removed by retention.
     pub removed_before: Option<Timestamp>,
-    /// What does not agree; at most 100.
+    /// Mismatches; at most 100.
     pub differences: Vec<Mismatch>,
-    /// How many more there are.
+    /// Number of further mismatches.
     pub more: u64,
 }
 
 impl VerifyReport {
-    /// Whether everything agrees.
+    /// Whether there are no mismatches.
     #[must_use]
     pub const fn agrees(&self) -> bool {
         self.differences.is_empty()
     }
 
     pub(crate) fn differs(&mut self, rule: ConsistencyRule, what: String, expected: i64, found: i64) {
-        if self.differences.len() < MOST_DIFFERENCES {
+        if self.differences.len() < MAX_DIFFERENCES {
             self.differences.push(Mismatch { rule, what, expected, found });
         } else {
             self.more += 1;
@@ -42,48 +42,48 @@ impl VerifyReport {
     }
 }
 
-/// One thing that does not agree.
+/// One violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Which rule it breaks.
+    /// The violated rule.
     pub rule: ConsistencyRule,
-    /// Id or place of what breaks it.
+    /// Id or position of the violating row.
     pub what: String,
-    /// What should be there: nano-USD, or a count.
+    /// Expected value: nano-USD or a count.
     pub expected: i64,
-    /// What is there.
+    /// Found value.
     pub found: i64,
 }
 
-/// What has to agree.
+/// A rule that consistent data satisfies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConsistencyRule {
-    /// A member's balance is the sum of the ledger's entries.
+    /// A member's balance is the sum of the member's ledger entries.
     Balance,
-    /// Each entry's balance is the one before it and its amount.
+    /// Each entry's balance is the member's previous balance plus the amount.
     Running,
-    /// Each record's sale is one entry of its member.
+    /// The sale of each record is one ledger entry of its member.
     Settled,
-    /// Each settling entry has its record.
+    /// Each `settle` entry has a usage record.
     Settles,
-    /// Entries of requests settle them, and no other entry does.
-    RowKind,
-    /// The ledger's places are numbered without a gap up to the last one given.
+    /// Exactly the entries with a request are of the kind `settle`.
+    EntryKind,
+    /// The ledger's positions are numbered without gaps up to the last one taken.
     Places,
     /// A record's cost is the sum of its attempts' costs.
     Cost,
-    /// Attempts are numbered without a gap and have their record.
+    /// Attempts are numbered without gaps and have a record.
     Attempts,
     /// The roll-ups are the sums of the records.
     Rollup,
     /// The roll-ups of attempts are the sums of the attempts.
     AttemptRollup,
-    /// Records are removed for their age by whole days, and those of the last day never are.
+    /// Retention removes records by whole days and never those of the last day.
     Removed,
-    /// Of days whose records were removed the ledger has what the roll-ups say was sold to each member, and no more records are
-    /// left than the roll-ups count.
+    /// For days whose records were removed, the sales in the ledger and in the roll-ups are equal per member, and no more records
+    /// exist than the roll-ups count.
     RemovedDays,
-    /// What the journal still holds of a booked request is what was booked.
+    /// A stored request in the journal equals its stored record.
     Journal,
 }
 
@@ -94,7 +94,7 @@ impl ConsistencyRule {
         Self::Running,
         Self::Settled,
         Self::Settles,
-        Self::RowKind,
+        Self::EntryKind,
         Self::Places,
         Self::Cost,
         Self::Attempts,
@@ -105,7 +105,7 @@ impl ConsistencyRule {
         Self::Journal,
     ];
 
-    /// The word in listings.
+    /// The name in listings.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -113,7 +113,7 @@ impl ConsistencyRule {
             Self::Running => "running_balance",
             Self::Settled => "settled",
             Self::Settles => "settles",
-            Self::RowKind => "kind",
+            Self::EntryKind => "kind",
             Self::Places => "places",
             Self::Cost => "cost",
             Self::Attempts => "attempts",
@@ -135,7 +135,7 @@ impl fmt::Display for Mismatch {
             ConsistencyRule::Running => write!(f, "ledger entry {what}: the balance after it should be {usd} USD and is {is} USD"),
             ConsistencyRule::Settled => write!(f, "record {what}: the ledger should have {usd} USD of its member and has {is} USD"),
             ConsistencyRule::Settles => write!(f, "ledger entry {what} settles {is} USD for a request that has no record"),
-            ConsistencyRule::RowKind => {
+            ConsistencyRule::EntryKind => {
                 write!(f, "ledger entry {what} of {is} USD: entries of requests settle them, and no others do")
             }
             ConsistencyRule::Places => write!(f, "the ledger has given {expected} places and holds {found} entries"),

@@ -26,7 +26,7 @@ pub(crate) fn read_with_text(path: &Path) -> Result<(CatalogFile, String), Failu
 
 /// The changes that serving this file makes to the database.
 pub(crate) async fn plan_served(store: &Store, path: &Path, file: &CatalogFile) -> Result<CatalogPlan, Failure> {
-    let current = store.catalog.current(&KeyScope::FileAnd(file.key_names())).await?;
+    let current = store.catalog.live_rows(&KeyScope::FileAnd(file.key_names())).await?;
     catalog_file::plan(file, &current, ApplyMode::Served).map_err(|faults| file_faults(path, &faults))
 }
 

@@ -27,7 +27,7 @@ pub(crate) async fn serve_file(store: &Store, path: &Path) -> Result<usize, Fail
     if plan.is_empty() {
         return Ok(0);
     }
-    let actor = Actor { door: ChangeOrigin::File, name: path.display().to_string() };
+    let actor = Actor { origin: ChangeOrigin::File, name: path.display().to_string() };
     let applied = store.catalog.apply(&plan.changes, &actor, compose::now()).await;
     if let Err(StoreError::Refused(refused)) = &applied
         && matches!(refused.reason, ChangeRefusal::Stale { .. })

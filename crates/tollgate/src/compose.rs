@@ -48,7 +48,7 @@ pub(crate) fn now() -> Timestamp {
 
 /// Actor recorded for changes from the command line.
 pub(crate) fn actor() -> Actor {
-    Actor { door: ChangeOrigin::Cli, name: "command line".to_owned() }
+    Actor { origin: ChangeOrigin::Cli, name: "command line".to_owned() }
 }
 
 /// Runtime for background work and for commands.
@@ -183,7 +183,7 @@ pub(crate) fn journal(config: &Config) -> Result<(Journal, RecoveryReport), Fail
 
 /// Failure for an error of the journal.
 pub(crate) fn journal_failure(error: &JournalError) -> Failure {
-    match error.fault() {
+    match error.class() {
         ErrorClass::Operator => Failure::written(error.to_string()),
         ErrorClass::Unreachable => Failure::Unreachable(error.to_string()),
         ErrorClass::Data => Failure::Machine(error.to_string()),

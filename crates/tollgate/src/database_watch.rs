@@ -51,7 +51,7 @@ pub(crate) async fn watch(
             () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {}
         }
         let now = compose::now();
-        match store.beat(now).await {
+        match store.heartbeat(now).await {
             Ok(DatabaseStatus::There) => {
                 if too_old {
                     tracing::info!("the database is reachable again, keys are served");

@@ -45,7 +45,7 @@ impl fmt::Display for Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        match error.fault() {
+        match error.class() {
             ErrorClass::Data => Self::Machine(error.to_string()),
             ErrorClass::Operator => Self::written(error.to_string()),
             ErrorClass::Unreachable => Self::Unreachable(error.to_string()),

@@ -32,7 +32,7 @@ pub(crate) async fn create_echo(store: &Store) -> Result<String, Failure> {
 }
 
 fn actor() -> Actor {
-    Actor { door: ChangeOrigin::Gateway, name: "first start".to_owned() }
+    Actor { origin: ChangeOrigin::Gateway, name: "first start".to_owned() }
 }
 
 fn channel() -> ChannelSpec {

@@ -50,7 +50,7 @@ async fn advance_clock(
     let (now, passed) = (compose::now(), started.elapsed());
     let clock = clock.get_or_insert_with(|| RetentionClock::new(known, now, passed));
     let next = clock.advance(known, now, passed);
-    if store.usage.move_log_time(stored, next).await? {
+    if store.usage.set_log_time(stored, next).await? {
         clock.mark_stored();
     }
     Ok(Some(clock.effective_now(now)))

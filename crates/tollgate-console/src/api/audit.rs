@@ -48,9 +48,9 @@ pub(super) static ROUTES: &[Route] = &[Route {
 }];
 
 fn show(event: &AuditEvent) -> Value {
-    let AuditEvent { revision, at, door, actor, action, kind, id, name, detail } = event;
+    let AuditEvent { revision, at, origin, actor, action, kind, id, name, detail } = event;
     json!({
-        "revision": revision.0, "at": time_value(*at), "door": door, "actor": actor, "action": action, "kind": kind, "id": id, "name": name,
+        "revision": revision.0, "at": time_value(*at), "door": origin, "actor": actor, "action": action, "kind": kind, "id": id, "name": name,
         "detail": serde_json::from_str::<Value>(detail).unwrap_or_else(|_| json!({"text": detail})),
     })
 }

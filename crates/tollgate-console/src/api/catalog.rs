@@ -98,7 +98,7 @@ pub(super) static ROUTES: &[Route] = &[
 
 async fn pull(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let _permit = context.acquire_heavy_permit().await?;
-    let current = context.with_query_timeout(context.state.store.catalog.current(&KeyScope::All)).await?;
+    let current = context.with_query_timeout(context.state.store.catalog.live_rows(&KeyScope::All)).await?;
     let file = catalog_file::render(&current);
     Ok(ApiResponse::ok(json!({"revision": current.revision, "file": file})).revision(current.revision))
 }
@@ -119,7 +119,7 @@ async fn plan_file(context: &RequestContext) -> Result<CatalogPreview, ApiError>
     let mode = ApplyMode::Apply { prune };
     let limited = || KeyScope::Limited { names: file.key_names(), most: previews::MAX_LIMITED_KEYS };
     let scope = if prune { KeyScope::All } else { limited() };
-    let current = context.with_query_timeout(context.state.store.catalog.current(&scope)).await?;
+    let current = context.with_query_timeout(context.state.store.catalog.live_rows(&scope)).await?;
     let plan = catalog_file::plan(&file, &current, mode).map_err(|faults| file_error(&faults))?;
     let mut effects = effects(context, &current, &file, mode).await?;
     effects.truncated |= current.keys_cut;

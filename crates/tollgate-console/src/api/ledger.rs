@@ -110,9 +110,9 @@ pub(super) static ROUTES: &[Route] = &[
 ];
 
 fn show(entry: &LedgerEntry, name: &str) -> Value {
-    let LedgerEntry { place, member, at, kind, amount, balance, request, idempotency_key, note, actor } = entry;
+    let LedgerEntry { position, member, at, kind, amount, balance, request, idempotency_key, note, actor } = entry;
     json!({
-        "place": place.0, "at": time_value(*at), "member": member, "member_name": name, "kind": kind.as_str(),
+        "place": position.0, "at": time_value(*at), "member": member, "member_name": name, "kind": kind.as_str(),
         "amount_nano_usd": amount, "amount_usd": amount.to_usd_string(), "balance_nano_usd": balance,
         "balance_usd": balance.to_usd_string(), "request": request, "idempotency_key": idempotency_key, "note": note, "actor": actor,
     })
@@ -149,7 +149,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
         }
     }
     let may_continue = entries.len() == context.limit() as usize;
-    let next = entries.last().filter(|_| may_continue).map(|entry| entry.place.0.to_string());
+    let next = entries.last().filter(|_| may_continue).map(|entry| entry.position.0.to_string());
     let items: Vec<Value> = entries.iter().map(|entry| show(entry, names.get(&entry.member).map_or("", String::as_str))).collect();
     Ok(ApiResponse::ok(json!({"items": items, "next": next})))
 }

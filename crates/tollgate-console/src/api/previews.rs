@@ -74,13 +74,13 @@ pub(super) async fn preview_effects(context: &RequestContext, changes: &[Change]
     let changes_group = changes.iter().any(|change| matches!(change, Change::PutGroup(_)));
     let max_keys = if changes_group { MAX_LIMITED_KEYS } else { 0 };
     let scope = KeyScope::Limited { names: key_names(changes), most: max_keys };
-    let current = context.with_query_timeout(context.state.store.catalog.current(&scope)).await?;
+    let current = context.with_query_timeout(context.state.store.catalog.live_rows(&scope)).await?;
     if !is_dry_run(context) && !has_limits(&current, changes) {
         return Ok(PriceEffects::default());
     }
     let cut = changes_group && current.keys_cut;
     // In a retry with the same idempotency key the row may exist already.
-    let is_idempotent = changes.iter().any(|change| matches!(change, Change::Once { .. }));
+    let is_idempotent = changes.iter().any(|change| matches!(change, Change::Idempotent { .. }));
     let relevant = |change: &&Change| !is_idempotent || !matches!(change, Change::ExpectNew { .. });
     let changes: Vec<Change> = changes.iter().filter(relevant).cloned().collect();
     let preview = preview_changes(&current, &changes, RandomSource::system(), context.now()).await;

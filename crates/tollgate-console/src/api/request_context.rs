@@ -90,7 +90,7 @@ impl RequestContext {
     /// Actor recorded in the audit log.
     pub(crate) fn actor(&self) -> Actor {
         match &self.principal {
-            Principal::Key(key) => Actor { door: ChangeOrigin::Api, name: format!("{} ({})", key.name, key.id) },
+            Principal::Key(key) => Actor { origin: ChangeOrigin::Api, name: format!("{} ({})", key.name, key.id) },
             Principal::LocalOperator(actor) => actor.clone(),
         }
     }
@@ -124,7 +124,7 @@ impl RequestContext {
         let mut path: Vec<(&String, &String)> = self.path.iter().collect();
         path.sort();
         hash.update(format!("{} {path:?} {}", self.operation, Value::Object(self.body.0.clone())));
-        Ok(Some(Change::Once {
+        Ok(Some(Change::Idempotent {
             key: format!("{} {key}", self.principal.key().map_or_else(|| "owner".to_owned(), |key| key.id.to_string())),
             fingerprint: hash.finalize().into(),
         }))

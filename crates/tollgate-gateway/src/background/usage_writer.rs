@@ -64,7 +64,7 @@ pub struct UsageWriter {
     journal: Arc<Journal>,
     registry: Arc<HealthRegistry>,
     shared: Arc<Shared>,
-    is_away: AtomicBool,
+    is_unreachable: AtomicBool,
     /// Revision whose accounts are in the metrics.
     shown: AtomicI64,
 }
@@ -99,7 +99,7 @@ impl UsageWriter {
             journal,
             registry,
             shared,
-            is_away: AtomicBool::new(false),
+            is_unreachable: AtomicBool::new(false),
             shown: AtomicI64::new(-1),
         };
         (sender, writer)
@@ -136,7 +136,7 @@ impl UsageWriter {
                     continue;
                 }
                 _ = room.tick() => {
-                    self.make_room().await;
+                    self.create_partitions().await;
                     continue;
                 }
                 open = self.collect(&mut work), if retry.is_due() => open,
@@ -234,7 +234,7 @@ impl UsageWriter {
                 batch.clear();
                 true
             }
-            Err(fault) if fault.is_unfit() && self.journal.quarantined() < REFUSED_MOST => self.book_bisected(batch).await,
+            Err(fault) if fault.is_invalid_data() && self.journal.quarantined() < REFUSED_MOST => self.book_bisected(batch).await,
             Err(fault) => self.not_booked(batch, &fault),
         }
     }
@@ -273,7 +273,7 @@ impl UsageWriter {
 
     /// `/readyz` says so when the database is away; it is told on changes only, since others may tell it too.
     fn away(&self, away: bool) {
-        if self.is_away.swap(away, Ordering::Relaxed) != away {
+        if self.is_unreachable.swap(away, Ordering::Relaxed) != away {
             self.shared.condition.set_degraded(away);
         }
     }
@@ -306,9 +306,9 @@ impl UsageWriter {
     }
 
     /// A database that is away is asked again in an hour; records of a month without room are kept all the same.
-    async fn make_room(&self) {
-        if let Err(fault) = self.usage.make_room(self.shared.clock.now()).await {
-            self.shared.metrics.store_error("make_room");
+    async fn create_partitions(&self) {
+        if let Err(fault) = self.usage.create_partitions(self.shared.clock.now()).await {
+            self.shared.metrics.store_error("create_partitions");
             tracing::debug!(%fault, "no room was made for the coming months");
         }
     }
@@ -396,7 +396,7 @@ pub async fn replay(usage: &dyn UsageStore, journal: &Journal, mut records: Unbo
                 journal.mark_booked(&ids);
                 booked += ids.len() as u64;
             }
-            Err(fault) if fault.is_unfit() => {
+            Err(fault) if fault.is_invalid_data() => {
                 let apart = bisect(usage, journal, &batch).await;
                 if let Some(fault) = apart.stopped {
                     return Err(fault);

@@ -80,7 +80,7 @@ impl UsageStore for Memory {
         Ok(records.len() as u64)
     }
 
-    async fn make_room(&self, _now: Timestamp) -> Result<u64, StoreError> {
+    async fn create_partitions(&self, _now: Timestamp) -> Result<u64, StoreError> {
         Ok(0)
     }
 
@@ -92,7 +92,7 @@ impl UsageStore for Memory {
         Ok(None)
     }
 
-    async fn move_log_time(&self, _known: Option<Timestamp>, _time: Timestamp) -> Result<bool, StoreError> {
+    async fn set_log_time(&self, _known: Option<Timestamp>, _time: Timestamp) -> Result<bool, StoreError> {
         Ok(false)
     }
 

@@ -33,8 +33,10 @@ impl Batch<'_> {
     }
 
     pub(super) async fn once(&mut self, key: &str, fingerprint: &[u8; 32]) -> Result<(), StoreError> {
-        match self.rows.once(key).await? {
-            Some(there) if there.fingerprint != *fingerprint => Err(refused(there.kind, &there.id, ChangeRefusal::OnceTaken)),
+        match self.rows.idempotent_batch(key).await? {
+            Some(there) if there.fingerprint != *fingerprint => {
+                Err(refused(there.kind, &there.id, ChangeRefusal::IdempotencyKeyReused))
+            }
             Some(there) => Err(refused(there.kind, &there.id, ChangeRefusal::Repeated { kind: there.kind, id: there.id.clone() })),
             None => {
                 self.once = Some((key.to_owned(), *fingerprint));

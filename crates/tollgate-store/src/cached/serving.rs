@@ -46,8 +46,8 @@ impl CatalogStore for CachedStore {
         self.sql()?.wait_for_change(known).await
     }
 
-    async fn current(&self, scope: &KeyScope) -> Result<CatalogRows, StoreError> {
-        self.within(WORK, self.sql()?.current(scope)).await
+    async fn live_rows(&self, scope: &KeyScope) -> Result<CatalogRows, StoreError> {
+        self.within(WORK, self.sql()?.live_rows(scope)).await
     }
 
     async fn audit(&self, below: Option<Revision>, limit: u32) -> Result<Vec<AuditEvent>, StoreError> {
@@ -72,7 +72,7 @@ impl KeyStore for CachedStore {
         };
         let Some(known) = known else { return self.within(LOOK, asked).await };
         match self.within(KNOWN_KEY, asked).await {
-            Err(error) if error.is_away() => known.map(Some),
+            Err(error) if error.is_unreachable() => known.map(Some),
             answered => answered,
         }
     }
@@ -112,8 +112,8 @@ impl UsageStore for CachedStore {
         self.within(WORK, self.sql()?.append(records)).await
     }
 
-    async fn make_room(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.within(WORK, self.sql()?.make_room(now)).await
+    async fn create_partitions(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.within(WORK, self.sql()?.create_partitions(now)).await
     }
 
     async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {
@@ -125,8 +125,8 @@ impl UsageStore for CachedStore {
         self.within(LOOK, self.sql()?.log_time()).await
     }
 
-    async fn move_log_time(&self, known: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError> {
-        self.within(LOOK, self.sql()?.move_log_time(known, time)).await
+    async fn set_log_time(&self, known: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError> {
+        self.within(LOOK, self.sql()?.set_log_time(known, time)).await
     }
 
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
@@ -172,8 +172,8 @@ impl LedgerStore for CachedStore {
         }
     }
 
-    async fn hedged(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
-        LedgerStore::hedged(&*self.sql()?, now).await
+    async fn hedge_costs(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
+        LedgerStore::hedge_costs(&*self.sql()?, now).await
     }
 
     async fn spending_since(&self, place: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {

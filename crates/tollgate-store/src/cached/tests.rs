@@ -27,7 +27,7 @@ async fn around(dir: &TempDir) -> (CachedStore, OpenOptions) {
     store.catalog.apply(&batch, &actor(crate::ChangeOrigin::Cli), NOON).await.unwrap();
     store.close().await;
     let address = SqlAddress::Sqlite(file);
-    let sql = Arc::new(sql::open(options.sql(address.clone())).await.unwrap());
+    let sql = Arc::new(sql::open(address.clone(), &options).await.unwrap());
     (CachedStore::around(sql, address, options.clone()).await.unwrap(), options)
 }
 
@@ -58,12 +58,12 @@ async fn a_catalog_and_the_keys_that_were_seen_serve_without_the_database() {
     let credential = known.channel_by_name("main").unwrap().accounts[0].credential.as_ref().unwrap().expose().to_owned();
     assert_eq!(credential, "sk-upstream");
     assert_eq!(format!("{:?}", away.find(&seen).await.unwrap()), format!("{:?}", Some(key)));
-    assert!(away.find(&unseen).await.unwrap_err().is_away(), "nobody can tell");
-    assert!(away.revision().await.unwrap_err().is_away());
+    assert!(away.find(&unseen).await.unwrap_err().is_unreachable(), "nobody can tell");
+    assert!(away.revision().await.unwrap_err().is_unreachable());
     assert!(without(&options, NOON.plus_ms(3_601_000)).is_none(), "too old");
 
     // The database is back: the same store serves from it.
-    assert_eq!(away.beat(NOON).await.unwrap(), DatabaseStatus::There);
+    assert_eq!(away.heartbeat(NOON).await.unwrap(), DatabaseStatus::There);
     assert!(away.find(&unseen).await.unwrap().is_some());
     assert_eq!(away.revision().await.unwrap(), catalog.revision);
     away.close().await;

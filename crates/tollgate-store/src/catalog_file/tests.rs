@@ -50,7 +50,7 @@ async fn store(dir: &TempDir) -> Store {
 }
 
 async fn current(store: &Store) -> CatalogRows {
-    store.catalog.current(&KeyScope::All).await.unwrap()
+    store.catalog.live_rows(&KeyScope::All).await.unwrap()
 }
 
 use crate::CatalogRows;

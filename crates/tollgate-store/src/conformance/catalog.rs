@@ -1,27 +1,15 @@
-//! What a catalog store must do.
+//! The contract of [`crate::CatalogStore`].
 
 use std::time::Duration;
 
 use tollgate_core::{MemberStatus, ModelMapping, Owner, PriceLimit, PriceLimitMode, PriceLimitOn, Revision, Role};
 
-use super::{actor, channel, put_account, put_channel, put_group, put_key};
+use super::{actor, apply, channel, put_account, put_channel, put_group, put_key, refusal};
 use crate::{
-    AccountSpec, Change, ChangeOrigin, ChangeRefusal, KeyScope, MemberSpec, ModelSpec, RowKind, Store, StoreError, Toggle,
-    samples::NOON,
+    AccountSpec, Change, ChangeOrigin, ChangeRefusal, KeyScope, MemberSpec, ModelSpec, RowKind, Store, Toggle, samples::NOON,
 };
 
-pub(super) async fn apply(store: &Store, changes: &[Change]) -> Result<Revision, StoreError> {
-    store.catalog.apply(changes, &actor(ChangeOrigin::Cli), NOON).await
-}
-
-fn reason(error: StoreError) -> ChangeRefusal {
-    if let StoreError::Refused(refused) = error {
-        return refused.reason;
-    }
-    panic!("{error}")
-}
-
-pub(super) async fn a_catalog_loads_as_it_was_put(store: &Store) {
+pub(super) async fn catalog_loads_as_written(store: &Store) {
     let model = ModelSpec { name: "fast".to_owned(), max_output: Some(4_096), ..ModelSpec::default() };
     let served = ModelMapping { model: "slow".to_owned(), upstream: "slow-1".to_owned(), ..ModelMapping::default() };
     let batch = [
@@ -50,26 +38,26 @@ pub(super) async fn a_catalog_loads_as_it_was_put(store: &Store) {
     assert_eq!((main.on, main.mappings.len(), main.accounts.len()), (false, 1, 1));
 }
 
-pub(super) async fn a_batch_is_written_whole_or_not_at_all(store: &Store) {
+pub(super) async fn batch_is_atomic(store: &Store) {
     let before = store.catalog.revision().await.unwrap();
     let missing = ChangeRefusal::Unknown { kind: RowKind::Channel, name: "nowhere".to_owned() };
     let refused = apply(store, &[put_channel("main"), put_group("default", &["main", "nowhere"])]).await;
-    assert_eq!(reason(refused.unwrap_err()), missing);
+    assert_eq!(refusal(refused.unwrap_err()), missing);
     let refused = apply(store, &[put_channel("main"), put_account("main", "new", None)]).await;
-    assert_eq!(reason(refused.unwrap_err()), ChangeRefusal::NeedsSecret);
+    assert_eq!(refusal(refused.unwrap_err()), ChangeRefusal::NeedsSecret);
     let bad = Change::PutChannel(Box::new(crate::ChannelSpec { weight: 0, ..channel("other") }));
-    assert!(matches!(reason(apply(store, &[put_channel("main"), bad]).await.unwrap_err()), ChangeRefusal::Invalid(_)));
+    assert!(matches!(refusal(apply(store, &[put_channel("main"), bad]).await.unwrap_err()), ChangeRefusal::Invalid(_)));
     assert_eq!(store.catalog.revision().await.unwrap(), before);
     assert!(store.catalog.load().await.unwrap().channels.is_empty());
     // The order within a batch does not matter for names.
     apply(store, &[put_group("default", &["main"]), put_channel("main")]).await.unwrap();
 }
 
-pub(super) async fn what_differs_in_nothing_makes_no_revision(store: &Store) {
+pub(super) async fn batch_without_effect_makes_no_revision(store: &Store) {
     let batch = [put_channel("main"), put_account("main", "a", Some("secret-1")), put_group("g", &["main"])];
     let first = apply(store, &batch).await.unwrap();
     assert_eq!(apply(store, &batch).await.unwrap(), first, "the same secret is not sealed again");
-    assert_eq!(apply(store, &[put_account("main", "a", None)]).await.unwrap(), first, "an absent one stays");
+    assert_eq!(apply(store, &[put_account("main", "a", None)]).await.unwrap(), first, "an absent secret keeps the stored one");
     let second = apply(store, &[put_account("main", "a", Some("secret-2"))]).await.unwrap();
     assert_eq!(second.0, first.0 + 1);
     let changed = store.catalog.changed_since(first).await.unwrap();
@@ -77,7 +65,7 @@ pub(super) async fn what_differs_in_nothing_makes_no_revision(store: &Store) {
     assert_eq!(store.catalog.changed_since(Revision(first.0 - 1)).await.unwrap().len(), 4);
 }
 
-pub(super) async fn a_removed_channel_takes_its_accounts_and_its_name_is_free(store: &Store) {
+pub(super) async fn removing_a_channel_removes_its_accounts_and_frees_its_name(store: &Store) {
     apply(store, &[put_channel("main"), put_account("main", "a", Some("secret-1")), put_group("g", &["main"])]).await.unwrap();
     let before = store.catalog.load().await.unwrap().channel_by_name("main").unwrap().id;
     apply(store, &[Change::RemoveChannel { channel: "main".to_owned() }]).await.unwrap();
@@ -85,29 +73,29 @@ pub(super) async fn a_removed_channel_takes_its_accounts_and_its_name_is_free(st
     assert!(catalog.channels.is_empty());
     assert!(catalog.group_by_name("g").unwrap().channels.is_empty());
     let gone = apply(store, &[Change::RemoveChannel { channel: "main".to_owned() }]).await;
-    assert_eq!(reason(gone.unwrap_err()), ChangeRefusal::NotFound);
+    assert_eq!(refusal(gone.unwrap_err()), ChangeRefusal::NotFound);
     apply(store, &[put_channel("main")]).await.unwrap();
     let after = store.catalog.load().await.unwrap();
     let again = after.channel_by_name("main").unwrap();
     assert!(again.id != before && again.accounts.is_empty());
-    assert_eq!(after.group_by_name("g").unwrap().channels, [again.id], "groups name channels, so they find the new one");
+    assert_eq!(after.group_by_name("g").unwrap().channels, [again.id], "groups refer to channels by name");
 }
 
-pub(super) async fn rows_of_a_served_file_are_changed_by_the_file_only(store: &Store) {
+pub(super) async fn file_owned_rows_are_changed_by_the_file_only(store: &Store) {
     apply(store, &[put_channel("main"), put_account("main", "a", Some("secret-1"))]).await.unwrap();
     store.catalog.apply(&[put_channel("main")], &actor(ChangeOrigin::File), NOON).await.unwrap();
     assert_eq!(store.catalog.load().await.unwrap().channel_by_name("main").unwrap().owner, Owner::File);
     let account = AccountSpec { name: "a".to_owned(), ..AccountSpec::default() };
-    let tries = [
+    let changes = [
         put_channel("main"),
         Change::SwitchChannel { channel: "main".to_owned(), to: Toggle::Off },
         Change::PutAccount { channel: "main".to_owned(), account, credential: None },
         Change::RemoveChannel { channel: "main".to_owned() },
         Change::RemoveModelMapping { channel: "main".to_owned(), model: "fast".to_owned() },
     ];
-    for change in tries {
+    for change in changes {
         assert_eq!(
-            reason(apply(store, std::slice::from_ref(&change)).await.unwrap_err()),
+            refusal(apply(store, std::slice::from_ref(&change)).await.unwrap_err()),
             ChangeRefusal::OwnedByFile,
             "{change:?}"
         );
@@ -116,15 +104,15 @@ pub(super) async fn rows_of_a_served_file_are_changed_by_the_file_only(store: &S
     apply(store, &[Change::RemoveChannel { channel: "main".to_owned() }]).await.unwrap();
 }
 
-pub(super) async fn a_change_for_another_revision_is_refused(store: &Store) {
+pub(super) async fn change_for_another_revision_is_refused(store: &Store) {
     let revision = apply(store, &[put_channel("main")]).await.unwrap();
     let stale = Revision(revision.0 - 1);
     let refused = apply(store, &[Change::Expect(stale), put_channel("other")]).await.unwrap_err();
-    assert_eq!(reason(refused), ChangeRefusal::Stale { expected: stale, found: revision });
+    assert_eq!(refusal(refused), ChangeRefusal::Stale { expected: stale, found: revision });
     apply(store, &[Change::Expect(revision), put_channel("other")]).await.unwrap();
 }
 
-pub(super) async fn every_change_is_in_the_audit_log_without_secrets(store: &Store) {
+pub(super) async fn audit_log_has_every_change_without_secrets(store: &Store) {
     let first = apply(store, &[put_channel("main"), put_account("main", "a", Some("sk-very-secret"))]).await.unwrap();
     apply(store, &[put_key(store, "ci", &[], Some("sk-also-very-secret"))]).await.unwrap();
     let second = apply(store, &[put_account("main", "a", Some("sk-other-secret"))]).await.unwrap();
@@ -138,7 +126,7 @@ pub(super) async fn every_change_is_in_the_audit_log_without_secrets(store: &Sto
     assert_eq!(store.catalog.audit(Some(first), 1).await.unwrap()[0].actor, "first start");
 }
 
-pub(super) async fn the_password_of_a_proxy_is_kept_as_credentials_are(store: &Store) {
+pub(super) async fn proxy_password_is_sealed_like_a_credential(store: &Store) {
     let put = |proxy: Option<&str>| {
         Change::PutChannel(Box::new(crate::ChannelSpec { proxy: proxy.map(str::to_owned), ..channel("main") }))
     };
@@ -146,7 +134,7 @@ pub(super) async fn the_password_of_a_proxy_is_kept_as_credentials_are(store: &S
     let first = apply(store, &[put(Some(plain))]).await.unwrap();
     let used = async || store.catalog.load().await.unwrap().channel_by_name("main").unwrap().proxy.clone();
     assert_eq!(used().await.as_ref().map(tollgate_core::Secret::expose), Some(plain));
-    let current = store.catalog.current(&KeyScope::All).await.unwrap();
+    let current = store.catalog.live_rows(&KeyScope::All).await.unwrap();
     assert_eq!(current.channels[0].spec.proxy.as_deref(), Some(shown));
     let listed = store.listing.page(&crate::RowFilter::of(RowKind::Channel, 10)).await.unwrap();
     assert_eq!(listed[0].read::<crate::ChannelSpec>().unwrap().proxy.as_deref(), Some(shown));
@@ -156,23 +144,26 @@ pub(super) async fn the_password_of_a_proxy_is_kept_as_credentials_are(store: &S
     let switched = Change::SwitchChannel { channel: "main".to_owned(), to: Toggle::Off };
     apply(store, &[switched]).await.unwrap();
     assert_eq!(used().await.as_ref().map(tollgate_core::Secret::expose), Some(plain));
-    // What is sent to another address is not the password that was kept for this one.
+    // The stored password is not reused for another address.
     for proxy in ["http://me:***@127.0.0.1:3129", "http://you:***@127.0.0.1:3128"] {
-        assert!(matches!(reason(apply(store, &[put(Some(proxy))]).await.unwrap_err()), ChangeRefusal::Invalid(_)), "{proxy}");
+        assert!(matches!(refusal(apply(store, &[put(Some(proxy))]).await.unwrap_err()), ChangeRefusal::Invalid(_)), "{proxy}");
     }
     let other = plain.replace("proxy-secret", "other-proxy-secret");
     apply(store, &[put(Some(&other))]).await.unwrap();
     assert_eq!(used().await, Some(tollgate_core::Secret::new(other)));
     apply(store, &[put(None)]).await.unwrap();
     assert_eq!(used().await, None);
-    assert!(matches!(reason(apply(store, &[put(Some(shown))]).await.unwrap_err()), ChangeRefusal::Invalid(_)), "it is forgotten");
+    assert!(
+        matches!(refusal(apply(store, &[put(Some(shown))]).await.unwrap_err()), ChangeRefusal::Invalid(_)),
+        "the password was deleted"
+    );
     let events = store.catalog.audit(None, 100).await.unwrap();
     assert!(events.iter().all(|event| !event.detail.contains("proxy-secret")));
     let notes = ["secret removed", "secret replaced"].map(|note| events.iter().filter(|it| it.detail.contains(note)).count());
     assert_eq!(notes, [1, 2]);
 }
 
-pub(super) async fn keys_with_price_limits_of_their_own_are_found_up_to_a_bound(store: &Store) {
+pub(super) async fn keys_with_a_price_limit_are_selected_up_to_a_bound(store: &Store) {
     let limit = PriceLimit { mode: PriceLimitMode::PricedOnly, on: PriceLimitOn::Cost };
     let ceiling = PriceLimit { mode: PriceLimitMode::Ceiling { max_input: Some(1), max_output: None }, on: PriceLimitOn::Sale };
     let mut batch = vec![put_group("default", &[])];
@@ -185,40 +176,40 @@ pub(super) async fn keys_with_price_limits_of_their_own_are_found_up_to_a_bound(
     apply(store, &batch).await.unwrap();
     let found = async |names: &[&str], most| {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        let current = store.catalog.current(&KeyScope::Limited { names, most }).await.unwrap();
+        let current = store.catalog.live_rows(&KeyScope::Limited { names, most }).await.unwrap();
         let names: Vec<String> = current.keys.iter().map(|key| key.spec.name.clone()).collect();
         (names.join(" "), current.keys_cut)
     };
     assert_eq!(found(&[], 3).await, ("b c d".to_owned(), false));
-    assert_eq!(found(&["a", "b"], 2).await, ("a b c d".to_owned(), false), "what is named does not count");
+    assert_eq!(found(&["a", "b"], 2).await, ("a b c d".to_owned(), false), "keys selected by name do not count");
     let (names, cut) = found(&["a"], 2).await;
     assert_eq!((names.split(' ').count(), cut), (3, true), "{names}");
     assert_eq!(found(&["a"], 0).await, ("a".to_owned(), true));
-    let id = store.catalog.current(&KeyScope::All).await.unwrap().keys.iter().find(|key| key.spec.name == "b").unwrap().id;
+    let id = store.catalog.live_rows(&KeyScope::All).await.unwrap().keys.iter().find(|key| key.spec.name == "b").unwrap().id;
     apply(store, &[Change::RevokeKey { key: id }]).await.unwrap();
     assert_eq!(found(&[], 3).await, ("c d".to_owned(), false));
 }
 
-pub(super) async fn the_last_admin_stays(store: &Store) {
+pub(super) async fn last_admin_cannot_be_removed(store: &Store) {
     let suspend = Change::SetMemberStatus { member: "owner".to_owned(), status: MemberStatus::Suspended };
     for change in [suspend.clone(), Change::RemoveMember { member: "owner".to_owned() }] {
-        assert_eq!(reason(apply(store, &[change]).await.unwrap_err()), ChangeRefusal::LastAdmin);
+        assert_eq!(refusal(apply(store, &[change]).await.unwrap_err()), ChangeRefusal::LastAdmin);
     }
     let second = MemberSpec { name: "ada".to_owned(), role: Role::Admin, ..MemberSpec::default() };
     apply(store, &[Change::PutMember(Box::new(second)), suspend]).await.unwrap();
 }
 
-pub(super) async fn who_waits_for_a_change_learns_of_it(store: &Store) {
+pub(super) async fn waiting_for_a_change_returns_the_new_revision(store: &Store) {
     let known = store.catalog.revision().await.unwrap();
     let batch = [put_channel("main")];
     let waiting = tokio::time::timeout(Duration::from_secs(10), store.catalog.wait_for_change(known));
     let (seen, made) = tokio::join!(waiting, apply(store, &batch));
     assert_eq!(seen.unwrap().unwrap(), made.unwrap());
-    let current = store.catalog.current(&KeyScope::All).await.unwrap();
+    let current = store.catalog.live_rows(&KeyScope::All).await.unwrap();
     assert_eq!(current.channels[0].spec, channel("main"));
 }
 
-pub(super) async fn batches_at_the_same_time_follow_each_other(store: &Store) {
+pub(super) async fn concurrent_batches_are_serialised(store: &Store) {
     let before = store.catalog.revision().await.unwrap();
     let names: Vec<String> = (0..8).map(|n| format!("channel-{n}")).collect();
     let batches: Vec<_> = names.iter().map(|name| [put_channel(name), put_account(name, "a", Some("secret"))]).collect();

@@ -1,11 +1,11 @@
-//! What a health store must do.
+//! The contract of [`crate::HealthStore`].
 
 use tollgate_core::{AccountHealth, CoolingReason, HealthState};
 
 use super::{actor, put_account, put_channel};
 use crate::{Change, ChangeOrigin, Store, samples::NOON};
 
-pub(super) async fn health_is_kept_for_accounts_that_exist(store: &Store) {
+pub(super) async fn health_is_stored_for_existing_accounts(store: &Store) {
     let mut batch = vec![put_channel("main")];
     batch.extend((0..45).map(|n| put_account("main", &format!("a{n:02}"), Some("secret"))));
     store.catalog.apply(&batch, &actor(ChangeOrigin::Cli), NOON).await.unwrap();
@@ -21,7 +21,7 @@ pub(super) async fn health_is_kept_for_accounts_that_exist(store: &Store) {
     health.sort_unstable_by_key(|(id, _)| *id);
     assert_eq!(store.health.load_health().await.unwrap(), health);
 
-    // A passed test stands beside what a process says of the account, whoever writes last.
+    // Writing health does not overwrite the time of a passed test.
     store.health.save_test(health[7].0, NOON.plus_ms(2)).await.unwrap();
     store.health.save_test(health[7].0, NOON.plus_ms(3)).await.unwrap();
     store.health.save_health(&health[7..8], NOON.plus_ms(4)).await.unwrap();

@@ -1,25 +1,12 @@
-//! What a key store must do.
+//! The contract of [`crate::KeyStore`].
 
-use tollgate_core::{Budget, BudgetAction, Key, KeyStatus, NanoUsd, Owner, Revision, Secret, Window};
+use tollgate_core::{Budget, BudgetAction, Key, KeyStatus, NanoUsd, Owner, Secret, Window};
 
-use super::{actor, put_group, put_key};
-use crate::{
-    Change, ChangeOrigin, ChangeRefusal, KeySpec, MemberSpec, NewKey, RandomSource, RowKind, Store, StoreError, samples::NOON,
-};
-
-async fn apply(store: &Store, changes: &[Change]) -> Result<Revision, StoreError> {
-    store.catalog.apply(changes, &actor(ChangeOrigin::Cli), NOON).await
-}
+use super::{apply, put_group, put_key, refusal};
+use crate::{Change, ChangeRefusal, KeySpec, MemberSpec, NewKey, RandomSource, RowKind, Store, samples::NOON};
 
 async fn find(store: &Store, secret: &str) -> Option<Key> {
     store.keys.find(&store.hasher.hash(secret)).await.unwrap()
-}
-
-fn reason(error: StoreError) -> ChangeRefusal {
-    if let StoreError::Refused(refused) = error {
-        return refused.reason;
-    }
-    panic!("{error}")
 }
 
 fn put_member(name: &str) -> Change {
@@ -28,9 +15,9 @@ fn put_member(name: &str) -> Change {
 
 const SECRET: &str = "tg-a-known-secret-0123456789";
 
-pub(super) async fn a_key_is_found_by_its_hash_with_its_member(store: &Store) {
-    let drawn = NewKey::draw(&RandomSource::system());
-    let secret = drawn.secret(&store.hasher);
+pub(super) async fn key_is_found_by_hash_with_its_member(store: &Store) {
+    let generated = NewKey::draw(&RandomSource::system());
+    let secret = generated.secret(&store.hasher);
     let key = KeySpec {
         name: "ci".to_owned(),
         member: "ada".to_owned(),
@@ -43,7 +30,7 @@ pub(super) async fn a_key_is_found_by_its_hash_with_its_member(store: &Store) {
     let put = Change::PutKey { key: Box::new(key), secret: Some(secret) };
     apply(store, &[put_group("default", &[]), put_group("second", &[]), Change::PutMember(Box::new(ada)), put]).await.unwrap();
 
-    let text = drawn.expose_once();
+    let text = generated.expose_once();
     let key = find(store, &text).await.unwrap();
     let catalog = store.catalog.load().await.unwrap();
     let id = |name: &str| catalog.group_by_name(name).unwrap().id;
@@ -51,13 +38,13 @@ pub(super) async fn a_key_is_found_by_its_hash_with_its_member(store: &Store) {
     assert_eq!(key.groups, [id("second"), id("default")]);
     assert_eq!((key.expires_at, key.ip_allow.len(), key.created_at), (Some(NOON.plus_ms(1_000)), 1, NOON));
     assert_eq!((key.member.name.as_str(), key.member.granted.as_slice()), ("ada", [id("second")].as_slice()));
-    assert_eq!(key.member.default_group, Some(id("default")), "absent: the group of that name");
+    assert_eq!(key.member.default_group, Some(id("default")), "the group named `default`");
     assert!(text.starts_with(&key.prefix) && text.ends_with(&key.suffix));
     assert!(find(store, SECRET).await.is_none());
     assert_eq!(store.keys.list().await.unwrap().iter().map(|key| key.id).collect::<Vec<_>>(), [key.id]);
 }
 
-pub(super) async fn a_revoked_key_stays_revoked_and_its_secret_can_be_imported_again(store: &Store) {
+pub(super) async fn secret_of_a_revoked_key_can_be_imported_again(store: &Store) {
     apply(store, &[put_key(store, "ci", &[], Some(SECRET))]).await.unwrap();
     let id = find(store, SECRET).await.unwrap().id;
     apply(store, &[Change::SetKeyStatus { key: id, status: KeyStatus::Disabled }]).await.unwrap();
@@ -67,10 +54,10 @@ pub(super) async fn a_revoked_key_stays_revoked_and_its_secret_can_be_imported_a
     assert_eq!(find(store, SECRET).await.unwrap().budgets, budgets);
 
     let before = apply(store, &[Change::RevokeKey { key: id }]).await.unwrap();
-    assert_eq!(apply(store, &[Change::RevokeKey { key: id }]).await.unwrap(), before, "once is enough");
+    assert_eq!(apply(store, &[Change::RevokeKey { key: id }]).await.unwrap(), before, "revoking again changes nothing");
     assert_eq!(find(store, SECRET).await.unwrap().status, KeyStatus::Revoked);
-    let back = apply(store, &[Change::SetKeyStatus { key: id, status: KeyStatus::Active }]).await;
-    assert_eq!(reason(back.unwrap_err()), ChangeRefusal::Revoked);
+    let reactivated = apply(store, &[Change::SetKeyStatus { key: id, status: KeyStatus::Active }]).await;
+    assert_eq!(refusal(reactivated.unwrap_err()), ChangeRefusal::Revoked);
 
     apply(store, &[put_key(store, "ci", &[], Some(SECRET))]).await.unwrap();
     let again = find(store, SECRET).await.unwrap();
@@ -78,30 +65,30 @@ pub(super) async fn a_revoked_key_stays_revoked_and_its_secret_can_be_imported_a
     assert_eq!(store.keys.list().await.unwrap().len(), 2);
 }
 
-pub(super) async fn a_secret_belongs_to_one_key(store: &Store) {
+pub(super) async fn secret_belongs_to_one_key(store: &Store) {
     apply(store, &[put_key(store, "one", &[], Some(SECRET))]).await.unwrap();
     let taken = apply(store, &[put_key(store, "two", &[], Some(SECRET))]).await;
-    assert_eq!(reason(taken.unwrap_err()), ChangeRefusal::SecretTaken);
+    assert_eq!(refusal(taken.unwrap_err()), ChangeRefusal::SecretTaken);
     let none = apply(store, &[put_key(store, "two", &[], None)]).await;
-    assert_eq!(reason(none.unwrap_err()), ChangeRefusal::NeedsSecret);
+    assert_eq!(refusal(none.unwrap_err()), ChangeRefusal::NeedsSecret);
     let other = "tg-another-known-secret-012345";
     apply(store, &[put_key(store, "one", &[], Some(other))]).await.unwrap();
     assert!(find(store, SECRET).await.is_none());
     assert_eq!(find(store, other).await.unwrap().name, "one");
 }
 
-pub(super) async fn a_key_of_a_removed_group_does_not_fall_back_to_the_default_group(store: &Store) {
+pub(super) async fn key_of_a_removed_group_does_not_use_the_default_group(store: &Store) {
     apply(store, &[put_group("default", &[]), put_group("other", &[])]).await.unwrap();
     let other = store.catalog.load().await.unwrap().group_by_name("other").unwrap().id;
     apply(store, &[put_key(store, "ci", &["other"], Some(SECRET))]).await.unwrap();
     apply(store, &[Change::RemoveGroup { group: "other".to_owned() }]).await.unwrap();
-    assert_eq!(find(store, SECRET).await.unwrap().groups, [other], "no groups at all would mean the default one");
+    assert_eq!(find(store, SECRET).await.unwrap().groups, [other], "without any group the key would use the default one");
     apply(store, &[put_group("other", &[])]).await.unwrap();
     let again = store.catalog.load().await.unwrap().group_by_name("other").unwrap().id;
     assert_eq!(find(store, SECRET).await.unwrap().groups, [again]);
 }
 
-pub(super) async fn a_removed_member_takes_the_keys_along(store: &Store) {
+pub(super) async fn removing_a_member_revokes_its_keys(store: &Store) {
     let key = KeySpec { name: "ci".to_owned(), member: "ada".to_owned(), ..KeySpec::default() };
     let secret = store.hasher.import(&Secret::new(SECRET.to_owned())).unwrap();
     apply(store, &[put_member("ada"), Change::PutKey { key: Box::new(key), secret: Some(secret) }]).await.unwrap();
@@ -112,10 +99,10 @@ pub(super) async fn a_removed_member_takes_the_keys_along(store: &Store) {
     assert_eq!(changed, [RowKind::Key, RowKind::Member]);
 }
 
-pub(super) async fn keys_without_a_member_belong_to_the_owner(store: &Store) {
+pub(super) async fn key_without_a_member_belongs_to_the_owner(store: &Store) {
     apply(store, &[put_member("ada"), put_key(store, "ci", &[], Some(SECRET))]).await.unwrap();
     assert_eq!(find(store, SECRET).await.unwrap().member.name, "owner");
-    let stranger = KeySpec { name: "x".to_owned(), member: "nobody".to_owned(), ..KeySpec::default() };
-    let refused = apply(store, &[Change::PutKey { key: Box::new(stranger), secret: None }]).await.unwrap_err();
-    assert_eq!(reason(refused), ChangeRefusal::Unknown { kind: RowKind::Member, name: "nobody".to_owned() });
+    let key = KeySpec { name: "x".to_owned(), member: "nobody".to_owned(), ..KeySpec::default() };
+    let refused = apply(store, &[Change::PutKey { key: Box::new(key), secret: None }]).await.unwrap_err();
+    assert_eq!(refusal(refused), ChangeRefusal::Unknown { kind: RowKind::Member, name: "nobody".to_owned() });
 }

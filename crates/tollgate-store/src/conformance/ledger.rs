@@ -1,4 +1,4 @@
-//! What a ledger must do.
+//! The contract of [`crate::LedgerStore`].
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::{
     samples::{NOON, at, record},
 };
 
-/// The member every new database has.
+/// The member of every new database.
 async fn owner(store: &Store) -> MemberId {
     let balances = store.ledger.balances().await.unwrap();
     balances.into_iter().find(|balance| balance.name == "owner").unwrap().member
@@ -28,12 +28,12 @@ fn top_up(member: MemberId, amount: i64, key: Option<&str>) -> Posting {
     }
 }
 
-/// Records of the owner.
+/// Consistent records of a member.
 fn sold(owner: MemberId, numbers: std::ops::Range<u64>) -> Vec<UsageRecord> {
     numbers.map(|number| UsageRecord { member: owner, ..consistent(number) }).collect()
 }
 
-/// A record whose cost is the sum of its attempts'.
+/// A record whose cost is the sum of its attempts' costs.
 fn consistent(number: u64) -> UsageRecord {
     UsageRecord { cost: Some(NanoUsd(14)), ..record(number) }
 }
@@ -52,7 +52,7 @@ async fn agrees(store: &Store) {
     assert!(verified.agrees(), "{:#?}", verified.differences);
 }
 
-pub(super) async fn what_requests_cost_is_entered_once(store: &Store) {
+pub(super) async fn each_request_is_settled_once(store: &Store) {
     let owner = owner(store).await;
     let records = sold(owner, 0..50);
     store.usage.append(&records[..30]).await.unwrap();
@@ -60,7 +60,7 @@ pub(super) async fn what_requests_cost_is_entered_once(store: &Store) {
     store.usage.append(&records).await.unwrap();
     let priced: Vec<&UsageRecord> = records.iter().filter(|record| record.sale.is_some()).collect();
     let found = entries(store, &LedgerFilter { limit: 1_000, ..LedgerFilter::default() }).await;
-    assert_eq!(found.len(), priced.len(), "what has no price moves no money");
+    assert_eq!(found.len(), priced.len(), "records without a price have no entry");
     assert!(found.iter().all(|entry| entry.kind == LedgerKind::Settle && entry.amount == NanoUsd(-2_000)));
     let settled: std::collections::HashSet<_> = found.iter().filter_map(|entry| entry.request).collect();
     assert!(priced.iter().all(|record| settled.contains(&record.id)));
@@ -69,7 +69,7 @@ pub(super) async fn what_requests_cost_is_entered_once(store: &Store) {
     agrees(store).await;
 }
 
-pub(super) async fn a_record_twice_in_a_batch_is_settled_once(store: &Store) {
+pub(super) async fn duplicate_record_in_a_batch_is_settled_once(store: &Store) {
     let owner = owner(store).await;
     let first = sold(owner, 1..2).remove(0);
     let mut second = first.clone();
@@ -81,7 +81,7 @@ pub(super) async fn a_record_twice_in_a_batch_is_settled_once(store: &Store) {
     agrees(store).await;
 }
 
-pub(super) async fn a_posting_happens_once_for_its_key(store: &Store) {
+pub(super) async fn posting_is_idempotent_by_its_key(store: &Store) {
     let owner = owner(store).await;
     let first = store.ledger.post(&top_up(owner, 5_000, Some("invoice 7")), NOON).await.unwrap();
     assert!(!first.repeated);
@@ -100,11 +100,11 @@ pub(super) async fn a_posting_happens_once_for_its_key(store: &Store) {
     agrees(store).await;
 }
 
-pub(super) async fn postings_that_make_no_sense_are_refused(store: &Store) {
+pub(super) async fn invalid_postings_are_refused(store: &Store) {
     let owner = owner(store).await;
-    let stranger = MemberId::from_parts(NOON, [9; 10]);
+    let unknown = MemberId::from_parts(NOON, [9; 10]);
     let refused = [
-        top_up(stranger, 5, None),
+        top_up(unknown, 5, None),
         top_up(owner, 0, None),
         top_up(owner, -5, None),
         top_up(owner, 5, Some("")),
@@ -116,8 +116,8 @@ pub(super) async fn postings_that_make_no_sense_are_refused(store: &Store) {
         let answer = store.ledger.post(&posting, NOON).await;
         assert!(matches!(answer, Err(StoreError::Posting(_))), "{posting:?}: {answer:?}");
     }
-    // A billion USD, above zero and below.
-    const MOST: i64 = 1_000_000_000_000_000_000;
+    // One billion USD.
+    const MAX: i64 = 1_000_000_000_000_000_000;
     let adjust = |amount| Posting { kind: PostingKind::Adjust, ..top_up(owner, amount, None) };
     let out_of_bounds = async |posting: Posting| {
         let answer = store.ledger.post(&posting, NOON).await;
@@ -125,20 +125,20 @@ pub(super) async fn postings_that_make_no_sense_are_refused(store: &Store) {
     };
     out_of_bounds(top_up(owner, i64::MAX, None)).await;
     out_of_bounds(adjust(i64::MIN)).await;
-    store.ledger.post(&top_up(owner, MOST, None), NOON).await.unwrap();
+    store.ledger.post(&top_up(owner, MAX, None), NOON).await.unwrap();
     out_of_bounds(top_up(owner, 1, None)).await;
-    store.ledger.post(&adjust(-2 * MOST), NOON).await.unwrap();
+    store.ledger.post(&adjust(-2 * MAX), NOON).await.unwrap();
     out_of_bounds(adjust(-1)).await;
     assert_eq!(entries(store, &LedgerFilter::default()).await.len(), 2);
 }
 
-pub(super) async fn entries_come_newest_first_and_are_filtered(store: &Store) {
+pub(super) async fn entries_are_ordered_and_filtered(store: &Store) {
     let owner = owner(store).await;
     store.usage.append(&sold(owner, 0..20)).await.unwrap();
     store.ledger.post(&top_up(owner, 5_000, None), NOON).await.unwrap();
     store.usage.append(&[consistent(100)]).await.unwrap();
     let all = entries(store, &LedgerFilter { limit: 1_000, ..LedgerFilter::default() }).await;
-    assert!(all.is_sorted_by(|a, b| a.place > b.place));
+    assert!(all.is_sorted_by(|a, b| a.position > b.position));
     let other = record(100).member;
     assert_eq!(entries(store, &LedgerFilter { member: Some(other), ..LedgerFilter::default() }).await.len(), 1);
     let top_ups = entries(store, &LedgerFilter { kind: Some(LedgerKind::TopUp), ..LedgerFilter::default() }).await;
@@ -148,35 +148,35 @@ pub(super) async fn entries_come_newest_first_and_are_filtered(store: &Store) {
     loop {
         let page = entries(store, &filter).await;
         let Some(last) = page.last() else { break };
-        filter.before = Some(last.place);
+        filter.before = Some(last.position);
         seen.extend(page);
     }
     assert_eq!(seen, all);
 }
 
-pub(super) async fn balances_name_every_member(store: &Store) {
+pub(super) async fn balances_list_every_member(store: &Store) {
     let owner = owner(store).await;
-    let stray = record(0).member;
+    let unknown = record(0).member;
     store.usage.append(&[consistent(1), consistent(2)]).await.unwrap();
     let balances = store.ledger.balances().await.unwrap();
     assert!(balances.contains(&Balance { member: owner, name: "owner".to_owned(), balance: NanoUsd::ZERO }));
-    assert!(balances.contains(&Balance { member: stray, name: String::new(), balance: NanoUsd(-2_000) }));
+    assert!(balances.contains(&Balance { member: unknown, name: String::new(), balance: NanoUsd(-2_000) }));
 }
 
-pub(super) async fn what_is_posted_is_seen_behind_a_place(store: &Store) {
+pub(super) async fn postings_are_found_after_a_position(store: &Store) {
     let owner = owner(store).await;
     let (none, start) = store.ledger.posted_since(LedgerPosition::default()).await.unwrap();
     assert_eq!((none, start), (Vec::new(), LedgerPosition(0)));
     store.usage.append(&sold(owner, 0..10)).await.unwrap();
     let first = store.ledger.post(&top_up(owner, 5_000, None), NOON).await.unwrap().entry;
     store.usage.append(&sold(owner, 10..15)).await.unwrap();
-    let (posted, place) = store.ledger.posted_since(start).await.unwrap();
+    let (posted, position) = store.ledger.posted_since(start).await.unwrap();
     assert_eq!(posted, std::slice::from_ref(&first));
-    assert!(place > first.place);
-    assert_eq!(store.ledger.posted_since(place).await.unwrap(), (Vec::new(), place));
+    assert!(position > first.position);
+    assert_eq!(store.ledger.posted_since(position).await.unwrap(), (Vec::new(), position));
 }
 
-pub(super) async fn what_was_spent_is_summed_by_subject_and_period(store: &Store) {
+pub(super) async fn spending_is_summed_by_subject_and_period(store: &Store) {
     let (day, month) = (Timestamp::of_day(NOON.day()), Timestamp::of_month(NOON.month()));
     let dated = |number: u64, at: Timestamp| UsageRecord { at, sale: Some(NanoUsd(1_000)), ..consistent(number) };
     let records = [
@@ -192,7 +192,7 @@ pub(super) async fn what_was_spent_is_summed_by_subject_and_period(store: &Store
     let spending = store.ledger.spending(NOON).await.unwrap();
     let spent = |subject: Subject| {
         let found: Vec<&SpendTotals> = spending.spent.iter().filter(|(of, _)| *of == subject).map(|(_, spent)| spent).collect();
-        assert!(found.len() <= 1, "{subject} stands once");
+        assert!(found.len() <= 1, "{subject} occurs once");
         found.first().map_or([0; 3], |spent| [Window::Day, Window::Month, Window::Total].map(|it| spent.within(it, NOON).0))
     };
     let key: KeyId = records[0].key;
@@ -206,9 +206,9 @@ pub(super) async fn what_was_spent_is_summed_by_subject_and_period(store: &Store
     agrees(store).await;
 }
 
-pub(super) async fn what_second_attempts_cost_today_is_summed_by_group(store: &Store) {
+pub(super) async fn hedge_costs_of_today_are_summed_by_group(store: &Store) {
     let yesterday = Timestamp(Timestamp::of_day(NOON.day()).0 - 1);
-    let given_up = |number: u64, at: Timestamp| {
+    let hedged = |number: u64, at: Timestamp| {
         let mut record = UsageRecord { at, ..consistent(number) };
         for attempt in &mut record.attempts {
             (attempt.at, attempt.hedged) = (at, false);
@@ -216,18 +216,18 @@ pub(super) async fn what_second_attempts_cost_today_is_summed_by_group(store: &S
         record.attempts[0].hedged = true;
         record
     };
-    let mut unknown = given_up(2, NOON);
+    let mut unknown = hedged(2, NOON);
     unknown.attempts[0].cost = None;
     unknown.cost = None;
-    let nobodys = UsageRecord { group: None, group_name: None, ..given_up(3, NOON) };
-    let records = [given_up(0, NOON), given_up(1, Timestamp::of_day(NOON.day())), unknown, nobodys, given_up(4, yesterday)];
+    let without_group = UsageRecord { group: None, group_name: None, ..hedged(3, NOON) };
+    let records = [hedged(0, NOON), hedged(1, Timestamp::of_day(NOON.day())), unknown, without_group, hedged(4, yesterday)];
     store.usage.append(&records).await.unwrap();
     let cost = records[0].attempts[0].cost.unwrap().0;
-    assert_eq!(store.ledger.hedged(NOON).await.unwrap(), [(records[0].group.unwrap(), NanoUsd(2 * cost))]);
+    assert_eq!(store.ledger.hedge_costs(NOON).await.unwrap(), [(records[0].group.unwrap(), NanoUsd(2 * cost))]);
     assert_eq!(store.usage.find(records[0].id).await.unwrap().unwrap().attempts, records[0].attempts);
 }
 
-pub(super) async fn what_changed_since_leads_to_what_is_spent_now(store: &Store) {
+pub(super) async fn spending_changes_lead_to_current_spending(store: &Store) {
     let owner = owner(store).await;
     let known = async |spending: &Spending| {
         let mut spent: HashMap<Subject, SpendTotals> = spending.spent.iter().copied().collect();
@@ -260,7 +260,7 @@ pub(super) async fn what_changed_since_leads_to_what_is_spent_now(store: &Store)
     assert_eq!(changed.ledger, now.ledger);
 }
 
-pub(super) async fn books_agree_when_everything_happens_at_once(store: &Store) {
+pub(super) async fn ledger_is_consistent_after_concurrent_writes(store: &Store) {
     let owner = owner(store).await;
     let bookings = (0..12u64).map(|turn| async move {
         // Each batch overlaps with its neighbours.

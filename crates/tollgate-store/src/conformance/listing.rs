@@ -1,19 +1,14 @@
-//! What listings, preconditions and admin keys must do.
+//! The contract of [`crate::ListingStore`], of preconditions and of idempotent batches.
 
 use tollgate_core::{AdminKeyId, Revision, Timestamp};
 
-use super::{catalog::apply, put_account, put_channel, put_group, put_key};
+use super::{apply, put_account, put_channel, put_group, put_key, refusal};
 use crate::{
     AdminKeySpec, AdminScope, AuditFilter, Change, ChangeRefusal, ChannelSpec, NewKey, RandomSource, RowFilter, RowKind, Store,
-    StoreError, samples::NOON,
+    samples::NOON,
 };
 
-fn reason(error: StoreError) -> ChangeRefusal {
-    let StoreError::Refused(refused) = error else { panic!("{error}") };
-    refused.reason
-}
-
-pub(super) async fn rows_are_listed_page_by_page_with_their_revisions(store: &Store) {
+pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store) {
     let names = ["a", "b", "c", "d", "e"];
     let mut last = Revision(0);
     for name in names {
@@ -47,10 +42,10 @@ pub(super) async fn rows_are_listed_page_by_page_with_their_revisions(store: &St
     let keys = store.listing.page(&RowFilter::of(RowKind::Key, 10)).await.unwrap();
     assert_eq!(keys[0].shown, Some(("a-sec".to_owned(), "th".to_owned())));
     assert_eq!(store.listing.row(RowKind::Key, &keys[0].id).await.unwrap().as_ref(), Some(&keys[0]));
-    assert_eq!(store.listing.row(RowKind::Channel, &keys[0].id).await.unwrap(), None, "an id names a row of one kind");
+    assert_eq!(store.listing.row(RowKind::Channel, &keys[0].id).await.unwrap(), None, "an id belongs to a row of one kind");
 }
 
-pub(super) async fn a_row_that_changed_meanwhile_is_not_written(store: &Store) {
+pub(super) async fn row_preconditions_are_checked(store: &Store) {
     apply(store, &[put_channel("a"), put_channel("b")]).await.unwrap();
     let page = store.listing.page(&RowFilter::of(RowKind::Channel, 10)).await.unwrap();
     let a = page.iter().find(|row| row.name == "a").unwrap();
@@ -58,36 +53,43 @@ pub(super) async fn a_row_that_changed_meanwhile_is_not_written(store: &Store) {
     let heavier = |weight| Change::PutChannel(Box::new(ChannelSpec { weight, ..super::channel("a") }));
     let other = Change::PutChannel(Box::new(ChannelSpec { weight: 9, ..super::channel("b") }));
     apply(store, &[other]).await.unwrap();
-    let now = apply(store, &[expect.clone(), heavier(2)]).await.expect("another row's change is none of this one's");
+    let now = apply(store, &[expect.clone(), heavier(2)]).await.expect("changes of other rows do not matter");
     let refused = apply(store, &[expect, heavier(3)]).await.unwrap_err();
-    assert_eq!(reason(refused), ChangeRefusal::RowStale { expected: a.revision, found: now });
+    assert_eq!(refusal(refused), ChangeRefusal::RowStale { expected: a.revision, found: now });
 
     let new = |name: &str| Change::ExpectNew { kind: RowKind::Channel, parent: String::new(), name: name.to_owned() };
-    assert_eq!(reason(apply(store, &[new("a"), heavier(4)]).await.unwrap_err()), ChangeRefusal::Exists);
+    assert_eq!(refusal(apply(store, &[new("a"), heavier(4)]).await.unwrap_err()), ChangeRefusal::Exists);
     apply(store, &[new("c"), put_channel("c")]).await.unwrap();
     apply(store, &[put_account("a", "one", Some("secret-credential"))]).await.unwrap();
     let account = |channel: &str| Change::ExpectNew { kind: RowKind::Account, parent: channel.to_owned(), name: "one".to_owned() };
-    assert_eq!(reason(apply(store, &[account("a")]).await.unwrap_err()), ChangeRefusal::Exists);
+    assert_eq!(refusal(apply(store, &[account("a")]).await.unwrap_err()), ChangeRefusal::Exists);
     apply(store, &[account("b")]).await.unwrap();
 }
 
-pub(super) async fn what_was_asked_for_twice_happens_once(store: &Store) {
-    let once = |key: &str, print: u8| Change::Once { key: key.to_owned(), fingerprint: [print; 32] };
+pub(super) async fn idempotent_batch_is_applied_once(store: &Store) {
+    let idempotent = |key: &str, byte: u8| Change::Idempotent { key: key.to_owned(), fingerprint: [byte; 32] };
     let revision =
-        apply(store, &[once("k", 1), put_channel("a"), put_account("a", "one", Some("secret-credential"))]).await.unwrap();
+        apply(store, &[idempotent("k", 1), put_channel("a"), put_account("a", "one", Some("secret-credential"))]).await.unwrap();
     let id = store.listing.page(&RowFilter::of(RowKind::Channel, 10)).await.unwrap()[0].id.clone();
-    let again = apply(store, &[once("k", 1), put_channel("b")]).await.unwrap_err();
-    assert_eq!(reason(again), ChangeRefusal::Repeated { kind: RowKind::Channel, id });
-    assert_eq!(reason(apply(store, &[once("k", 2), put_channel("b")]).await.unwrap_err()), ChangeRefusal::OnceTaken);
+    let again = apply(store, &[idempotent("k", 1), put_channel("b")]).await.unwrap_err();
+    assert_eq!(refusal(again), ChangeRefusal::Repeated { kind: RowKind::Channel, id });
+    assert_eq!(
+        refusal(apply(store, &[idempotent("k", 2), put_channel("b")]).await.unwrap_err()),
+        ChangeRefusal::IdempotencyKeyReused
+    );
     assert_eq!(store.catalog.revision().await.unwrap(), revision);
-    apply(store, &[once("other", 1), put_channel("b")]).await.unwrap();
+    apply(store, &[idempotent("other", 1), put_channel("b")]).await.unwrap();
     let later = Timestamp(NOON.0 + 86_400_000_000);
     let actor = super::actor(crate::ChangeOrigin::Api);
-    store.catalog.apply(&[once("third", 1), put_channel("c")], &actor, later).await.unwrap();
-    store.catalog.apply(&[once("k", 9), put_channel("d")], &actor, later).await.expect("a day later the name is free");
+    store.catalog.apply(&[idempotent("third", 1), put_channel("c")], &actor, later).await.unwrap();
+    store
+        .catalog
+        .apply(&[idempotent("k", 9), put_channel("d")], &actor, later)
+        .await
+        .expect("the idempotency key expires after a day");
 }
 
-pub(super) async fn an_admin_key_is_known_by_its_hash_until_it_ends(store: &Store) {
+pub(super) async fn admin_key_is_found_by_hash_until_revoked_or_expired(store: &Store) {
     let make = |name: &str, scope, expires_at| {
         let new = NewKey::draw_admin(&RandomSource::system());
         let secret = new.secret(&store.hasher);
@@ -100,35 +102,35 @@ pub(super) async fn an_admin_key_is_known_by_its_hash_until_it_ends(store: &Stor
     let found = store.listing.admin_key(&ops_hash, NOON).await.unwrap().unwrap();
     assert_eq!((found.name.as_str(), found.scope), ("ops", AdminScope::Operator));
     assert!(store.listing.admin_key(&brief_hash, NOON).await.unwrap().is_some());
-    assert_eq!(store.listing.admin_key(&brief_hash, NOON.plus_ms(10)).await.unwrap(), None, "it has ended");
+    assert_eq!(store.listing.admin_key(&brief_hash, NOON.plus_ms(10)).await.unwrap(), None, "the key has expired");
     assert_eq!(store.keys.find(&ops_hash).await.unwrap().map(|key| key.name), None, "it is no service key");
     assert!(store.keys.list().await.unwrap().is_empty());
     let (twice, _) = make("ops", AdminScope::Admin, None);
-    assert_eq!(reason(apply(store, &[twice]).await.unwrap_err()), ChangeRefusal::Exists);
+    assert_eq!(refusal(apply(store, &[twice]).await.unwrap_err()), ChangeRefusal::Exists);
 
     let listed = store.listing.page(&RowFilter::of(RowKind::AdminKey, 10)).await.unwrap();
     assert_eq!(listed.len(), 2);
     apply(store, &[Change::RevokeAdminKey { key: found.id }]).await.unwrap();
     assert_eq!(store.listing.admin_key(&ops_hash, NOON).await.unwrap(), None);
     apply(store, &[Change::RevokeAdminKey { key: found.id }]).await.expect("it stays revoked");
-    let nobody = AdminKeyId::from_parts(NOON, [9; 10]);
-    assert_eq!(reason(apply(store, &[Change::RevokeAdminKey { key: nobody }]).await.unwrap_err()), ChangeRefusal::NotFound);
+    let unknown = AdminKeyId::from_parts(NOON, [9; 10]);
+    assert_eq!(refusal(apply(store, &[Change::RevokeAdminKey { key: unknown }]).await.unwrap_err()), ChangeRefusal::NotFound);
     let row = store.listing.row(RowKind::AdminKey, &found.id.to_string()).await.unwrap().unwrap();
     assert_eq!(row.removed_at, Some(NOON));
     let audit = store.catalog.audit(None, 10).await.unwrap();
     assert!(audit.iter().any(|event| event.kind == RowKind::AdminKey && event.action == "revoke" && event.name == "ops"));
     apply(store, &[make("ops", AdminScope::Admin, None).0]).await.expect("the name is free again");
-    audit_lines_are_paged_and_filtered(store).await;
+    audit_events_are_paged_and_filtered(store).await;
 }
 
-async fn audit_lines_are_paged_and_filtered(store: &Store) {
+async fn audit_events_are_paged_and_filtered(store: &Store) {
     apply(store, &[put_channel("a"), put_channel("b"), put_channel("c")]).await.unwrap();
     let all = store.listing.audit_page(&AuditFilter { limit: 100, ..AuditFilter::default() }).await.unwrap();
     let (mut filter, mut seen) = (AuditFilter { limit: 2, ..AuditFilter::default() }, Vec::new());
     loop {
         let page = store.listing.audit_page(&filter).await.unwrap();
-        let Some((place, _)) = page.last() else { break };
-        filter.before = Some(*place);
+        let Some((position, _)) = page.last() else { break };
+        filter.before = Some(*position);
         seen.extend(page);
     }
     assert!(seen.len() >= 7 && seen == all, "{seen:?}");

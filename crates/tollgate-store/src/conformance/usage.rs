@@ -1,4 +1,4 @@
-//! What a usage store must do.
+//! The contract of [`crate::UsageStore`].
 
 use tollgate_core::{NanoUsd, Outcome, Timestamp, UsageRecord};
 
@@ -17,11 +17,11 @@ async fn page(store: &Store, filter: &UsageFilter) -> (Vec<UsageRecord>, Option<
     (page.items, page.next)
 }
 
-pub(super) async fn a_record_is_booked_exactly_once(store: &Store) {
+pub(super) async fn record_is_stored_exactly_once(store: &Store) {
     assert_eq!(append(store, 0..50).await, 50);
     assert_eq!(append(store, 30..70).await, 20);
     assert_eq!(append(store, 0..70).await, 0);
-    // A second record of an id changes nothing, whatever it says; twice in one batch counts once.
+    // A second record with a known id changes nothing; a duplicate in one batch counts once.
     let mut other = record(3);
     other.sale = Some(NanoUsd(1));
     other.attempts.truncate(1);
@@ -31,9 +31,9 @@ pub(super) async fn a_record_is_booked_exactly_once(store: &Store) {
     assert_eq!(sums[0].requests, 71);
 }
 
-pub(super) async fn pages_follow_each_other_without_gap_or_overlap(store: &Store) {
+pub(super) async fn pages_have_no_gap_or_overlap(store: &Store) {
     let mut records: Vec<UsageRecord> = (0..45).map(record).collect();
-    // Several records of one microsecond are told apart by id.
+    // Records of the same microsecond are ordered by id.
     for record in &mut records[10..20] {
         record.at = at(10);
     }
@@ -61,7 +61,7 @@ pub(super) async fn pages_follow_each_other_without_gap_or_overlap(store: &Store
     assert_eq!((items.len(), next), (45, None), "a full last page has no next one");
 }
 
-pub(super) async fn filters_narrow_pages_and_sums(store: &Store) {
+pub(super) async fn filters_apply_to_pages_and_sums(store: &Store) {
     append(store, 0..60).await;
     let all: Vec<UsageRecord> = (0..60).map(record).collect();
     let filters = [
@@ -107,7 +107,7 @@ pub(super) async fn filters_narrow_pages_and_sums(store: &Store) {
     assert_eq!(days.iter().map(|day| (day.of.as_str(), day.requests)).collect::<Vec<_>>(), [("2026-11-21", 60)]);
 }
 
-pub(super) async fn records_survive_with_every_field(store: &Store) {
+pub(super) async fn records_are_stored_with_every_field(store: &Store) {
     let mut bare = record(1);
     bare.group = None;
     bare.group_name = None;
@@ -130,7 +130,7 @@ pub(super) async fn records_survive_with_every_field(store: &Store) {
     assert_eq!(store.usage.find(request_id(9)).await.unwrap(), None);
 }
 
-pub(super) async fn known_names_what_is_booked(store: &Store) {
+pub(super) async fn known_returns_stored_ids(store: &Store) {
     append(store, 0..3).await;
     let ids: Vec<_> = (0..1_200).map(request_id).collect();
     let mut known: Vec<_> = store.usage.known(&ids).await.unwrap().into_iter().collect();
@@ -139,7 +139,7 @@ pub(super) async fn known_names_what_is_booked(store: &Store) {
     assert!(store.usage.known(&[]).await.unwrap().is_empty());
 }
 
-pub(super) async fn two_tills_with_the_same_records_book_each_once(store: &Store) {
+pub(super) async fn concurrent_appends_of_the_same_records_store_each_once(store: &Store) {
     let records: Vec<UsageRecord> = (0..200).map(record).collect();
     let reversed: Vec<UsageRecord> = records.iter().rev().cloned().collect();
     let (one, two) = tokio::join!(store.usage.append(&records), store.usage.append(&reversed));
@@ -157,7 +157,7 @@ fn spread() -> Vec<UsageRecord> {
         .collect()
 }
 
-pub(super) async fn sums_are_the_same_wherever_they_come_from(store: &Store) {
+pub(super) async fn sums_from_rollups_and_records_are_equal(store: &Store) {
     let records = spread();
     store.usage.append(&records).await.unwrap();
     let (first, last) = (records[0].at.0, records[89].at.0);
@@ -183,13 +183,13 @@ pub(super) async fn sums_are_the_same_wherever_they_come_from(store: &Store) {
     }
 }
 
-pub(super) async fn old_records_go_and_do_not_come_back(store: &Store) {
+pub(super) async fn pruned_records_do_not_come_back(store: &Store) {
     let records = spread();
-    let (late, booked): (Vec<_>, Vec<_>) = records.iter().cloned().partition(|it| it.id == records[4].id);
-    assert!(late[0].sale.is_some_and(|sale| sale.0 > 0), "it costs something");
-    store.usage.append(&booked).await.unwrap();
+    let (late, stored): (Vec<_>, Vec<_>) = records.iter().cloned().partition(|it| it.id == records[4].id);
+    assert!(late[0].sale.is_some_and(|sale| sale.0 > 0), "the record has a price");
+    store.usage.append(&stored).await.unwrap();
     let before = Timestamp::of_day(records[0].at.day() + 1);
-    let old = booked.iter().filter(|it| it.at < before).count() as u64;
+    let old = stored.iter().filter(|it| it.at < before).count() as u64;
     let in_time_of_day = Timestamp(before.0 + 5_000_000);
     let balances = store.ledger.balances().await.unwrap();
     let mut removed = 0;
@@ -203,26 +203,26 @@ pub(super) async fn old_records_go_and_do_not_come_back(store: &Store) {
     assert!(old > 0);
     assert_eq!(removed, old);
     let (left, _) = page(store, &UsageFilter { limit: 1_000, order: SortOrder::Oldest, ..UsageFilter::default() }).await;
-    assert!(left.iter().all(|it| it.at >= before) && left.len() as u64 == booked.len() as u64 - old);
-    assert_eq!(store.ledger.balances().await.unwrap(), balances, "what was paid stays paid");
-    // As a journal that still holds them would.
-    assert_eq!(store.usage.append(&booked).await.unwrap(), 0);
+    assert!(left.iter().all(|it| it.at >= before) && left.len() as u64 == stored.len() as u64 - old);
+    assert_eq!(store.ledger.balances().await.unwrap(), balances, "pruning changes no balance");
+    // As from a journal that still holds them.
+    assert_eq!(store.usage.append(&stored).await.unwrap(), 0);
     assert_eq!(store.ledger.balances().await.unwrap(), balances);
-    assert_eq!(store.usage.append(&late).await.unwrap(), 1, "what was never booked is, however late");
+    assert_eq!(store.usage.append(&late).await.unwrap(), 1, "a record that was never stored is, even if late");
     assert_eq!(store.usage.append(&late).await.unwrap(), 0);
     while store.usage.prune(in_time_of_day).await.unwrap() > 0 {}
     assert_eq!(store.usage.append(&late).await.unwrap(), 0);
     assert!(store.ledger.verify(NOON.plus_ms(30 * 86_400_000)).await.unwrap().agrees());
 }
 
-pub(super) async fn the_time_of_the_log_moves_from_what_is_known_only(store: &Store) {
+pub(super) async fn log_time_is_set_only_from_the_expected_value(store: &Store) {
     let later = NOON.plus_ms(5);
     assert_eq!(store.usage.log_time().await.unwrap(), None);
-    assert!(!store.usage.move_log_time(Some(NOON), later).await.unwrap());
-    assert!(store.usage.move_log_time(None, NOON).await.unwrap());
-    assert!(!store.usage.move_log_time(None, later).await.unwrap());
-    assert!(!store.usage.move_log_time(Some(later), later).await.unwrap());
+    assert!(!store.usage.set_log_time(Some(NOON), later).await.unwrap());
+    assert!(store.usage.set_log_time(None, NOON).await.unwrap());
+    assert!(!store.usage.set_log_time(None, later).await.unwrap());
+    assert!(!store.usage.set_log_time(Some(later), later).await.unwrap());
     assert_eq!(store.usage.log_time().await.unwrap(), Some(NOON));
-    assert!(store.usage.move_log_time(Some(NOON), later).await.unwrap());
+    assert!(store.usage.set_log_time(Some(NOON), later).await.unwrap());
     assert_eq!(store.usage.log_time().await.unwrap(), Some(later));
 }

@@ -11,12 +11,12 @@ use tollgate_core::{
 };
 
 use super::{
-    Counters, RedisAddress, RedisOptions, Spender, Spending, counters_in_memory, counters_in_redis,
+    Counters, RedisAddress, RedisOptions, Spender, counters_in_memory, counters_in_redis,
     test_callers::{RESERVATION_TTL, TestCaller, budget, exceeded_funds, exceeded_rate, now},
 };
 use crate::{
-    Balance, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, Posting, PostingReceipt, RandomSource, SpendingChanges,
-    StoreError, VerifyReport,
+    Balance, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, Posting, PostingReceipt, RandomSource, Spending,
+    SpendingChanges, StoreError, VerifyReport,
     samples::{NOON, record},
 };
 
@@ -41,7 +41,7 @@ impl LedgerStore for StaticLedger {
     async fn spending(&self, _: Timestamp) -> Result<Spending, StoreError> {
         Ok(self.0.lock().unwrap().clone())
     }
-    async fn hedged(&self, _: Timestamp) -> Result<Vec<(tollgate_core::GroupId, NanoUsd)>, StoreError> {
+    async fn hedge_costs(&self, _: Timestamp) -> Result<Vec<(tollgate_core::GroupId, NanoUsd)>, StoreError> {
         unreachable!("counters do not hedge")
     }
 

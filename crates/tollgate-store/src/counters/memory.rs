@@ -20,10 +20,9 @@ use tollgate_core::{
 use super::{
     charges::{alerting_budgets, charges_of, money_subjects},
     shards::{SHARDS, lock, lock_order, shard_of, shard_of_request},
-    spending::Spending,
     traits::{CounterSnapshot, Counters},
 };
-use crate::StoreError;
+use crate::{Spending, StoreError};
 
 /// How often a shard of reservations is searched for expired ones.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);

@@ -39,10 +39,9 @@ use tollgate_core::{
 
 use super::{
     shards::lock,
-    spending::Spending,
     traits::{CounterSnapshot, Counters, Spender},
 };
-use crate::{LedgerStore, StoreError};
+use crate::{LedgerStore, Spending, StoreError};
 
 use reservations::OpenReservation;
 use state::RedisState;

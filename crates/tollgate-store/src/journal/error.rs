@@ -70,7 +70,7 @@ impl JournalError {
 
     /// The class of the error; it decides the exit code of the process.
     #[must_use]
-    pub const fn fault(&self) -> ErrorClass {
+    pub const fn class(&self) -> ErrorClass {
         ErrorClass::Data
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use tollgate_core::RequestId;
 
-use crate::FolderLock;
+use crate::DataFolderLock;
 
 use super::{
     entry::DecodedEntry,
@@ -52,7 +52,7 @@ pub struct DamagedRange {
 /// When a server has locked the data folder, when a file cannot be read, moved or written, or was written by a newer
 /// version.
 pub fn repair(dir: &Path) -> Result<Vec<RepairReport>, JournalError> {
-    if dir.parent().is_some_and(FolderLock::is_taken) {
+    if dir.parent().is_some_and(DataFolderLock::is_taken) {
         return Err(JournalError::InUse(dir.to_owned()));
     }
     let mut reports = Vec::new();

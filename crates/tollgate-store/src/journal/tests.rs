@@ -146,7 +146,7 @@ fn damaged_frame_fails_the_start_and_repair_keeps_the_rest() {
     assert_eq!((named, offset), (path.clone(), second as u64));
     assert_eq!(fs::read(&path).unwrap(), bytes, "nothing was written");
 
-    let server = crate::FolderLock::take(dir.path()).unwrap();
+    let server = crate::DataFolderLock::take(dir.path()).unwrap();
     assert!(matches!(repair(&dir.path().join("journal")), Err(JournalError::InUse(_))));
     drop(server);
     let repaired = repair(&dir.path().join("journal")).unwrap();

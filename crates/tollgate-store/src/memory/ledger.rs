@@ -23,7 +23,7 @@ pub(super) struct MemoryLedger {
     /// What the entries that are not kept any more came to.
     before: HashMap<MemberId, NanoUsd>,
     balances: BTreeMap<MemberId, NanoUsd>,
-    place: LedgerPosition,
+    position: LedgerPosition,
     /// By subject and UTC day.
     days: BTreeMap<Subject, BTreeMap<i64, i64>>,
 }
@@ -43,7 +43,7 @@ impl MemoryLedger {
             if sale != NanoUsd::ZERO {
                 let (_, amount) = settled(self.balance(record.member), NanoUsd(sale.0.saturating_neg()));
                 self.enter(LedgerEntry {
-                    place: self.place,
+                    position: self.position,
                     member: record.member,
                     at: record.at,
                     kind: LedgerKind::Settle,
@@ -74,11 +74,11 @@ impl MemoryLedger {
         self.balances.get(&member).copied().unwrap_or_default()
     }
 
-    /// Writes an entry; its place and the balance after it are found here.
+    /// Writes an entry; its position and the balance after it are found here.
     fn enter(&mut self, entry: LedgerEntry) -> LedgerEntry {
-        self.place.0 += 1;
+        self.position.0 += 1;
         let (balance, _) = settled(self.balance(entry.member), entry.amount);
-        let entry = LedgerEntry { place: self.place, balance, ..entry };
+        let entry = LedgerEntry { position: self.position, balance, ..entry };
         self.balances.insert(entry.member, balance);
         self.entries.push_back(entry.clone());
         if self.entries.len() > BOUND
@@ -110,7 +110,7 @@ impl LedgerStore for MemoryStore {
         }
         posted(books.balance(posting.member), posting.amount)?;
         let entry = books.enter(LedgerEntry {
-            place: LedgerPosition::default(),
+            position: LedgerPosition::default(),
             member: posting.member,
             at: now,
             kind: posting.kind.into(),
@@ -129,7 +129,7 @@ impl LedgerStore for MemoryStore {
         let wanted = |entry: &&LedgerEntry| {
             filter.member.is_none_or(|member| entry.member == member)
                 && filter.kind.is_none_or(|kind| entry.kind == kind)
-                && filter.before.is_none_or(|before| entry.place < before)
+                && filter.before.is_none_or(|before| entry.position < before)
         };
         Ok(books.entries.iter().rev().filter(wanted).take(filter.size() as usize).cloned().collect())
     }
@@ -152,10 +152,10 @@ impl LedgerStore for MemoryStore {
         Ok(balances)
     }
 
-    async fn posted_since(&self, place: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
+    async fn posted_since(&self, position: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
         let books = self.books.lock().await;
-        let by_hand = |entry: &&LedgerEntry| entry.place > place && entry.kind != LedgerKind::Settle;
-        Ok((books.entries.iter().filter(by_hand).cloned().collect(), books.place))
+        let by_hand = |entry: &&LedgerEntry| entry.position > position && entry.kind != LedgerKind::Settle;
+        Ok((books.entries.iter().filter(by_hand).cloned().collect(), books.position))
     }
 
     async fn spending(&self, now: Timestamp) -> Result<Spending, StoreError> {
@@ -166,10 +166,10 @@ impl LedgerStore for MemoryStore {
             (*subject, SpendTotals::loaded(now, since(now.day()), since(month), since(i64::MIN)))
         });
         let balances = books.balances.iter().map(|(member, balance)| (*member, *balance));
-        Ok(Spending { spent: spent.collect(), balances: balances.collect(), ledger: books.place })
+        Ok(Spending { spent: spent.collect(), balances: balances.collect(), ledger: books.position })
     }
 
-    async fn hedged(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
+    async fn hedge_costs(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
         let usage = self.usage.lock().await;
         let mut hedged: BTreeMap<GroupId, i64> = BTreeMap::new();
         for record in usage.all() {
@@ -203,7 +203,7 @@ impl LedgerStore for MemoryStore {
             let sum = running.entry(entry.member).or_default();
             *sum = settled(*sum, entry.amount).0;
             if *sum != entry.balance {
-                verified.differs(ConsistencyRule::Running, entry.place.0.to_string(), sum.0, entry.balance.0);
+                verified.differs(ConsistencyRule::Running, entry.position.0.to_string(), sum.0, entry.balance.0);
             }
         }
         for (member, balance) in &books.balances {

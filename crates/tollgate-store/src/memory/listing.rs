@@ -62,6 +62,6 @@ impl ListingStore for MemoryStore {
         let has_hash =
             |row: &&Row| row.kind == RowKind::AdminKey && matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
         let found = state.live().find(has_hash).map(AdminKey::of).transpose()?;
-        Ok(found.filter(|key| key.works(now)))
+        Ok(found.filter(|key| key.is_valid(now)))
     }
 }

@@ -44,13 +44,13 @@ impl ChangeTransaction for State {
         Ok(self.last_change(id))
     }
 
-    async fn once(&mut self, key: &str) -> Result<Option<IdempotentBatch>, StoreError> {
+    async fn idempotent_batch(&mut self, key: &str) -> Result<Option<IdempotentBatch>, StoreError> {
         Ok(self.once.get(key).cloned())
     }
 
-    async fn remember_once(&mut self, once: &IdempotentBatch) -> Result<(), StoreError> {
-        self.once.retain(|_, old| old.at.plus_ms(IdempotentBatch::LIFE_MS) > once.at);
-        self.once.insert(once.key.clone(), once.clone());
+    async fn put_idempotent_batch(&mut self, batch: &IdempotentBatch) -> Result<(), StoreError> {
+        self.once.retain(|_, old| old.at.plus_ms(IdempotentBatch::LIFE_MS) > batch.at);
+        self.once.insert(batch.key.clone(), batch.clone());
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Opening: first starts, second processes, wrong keys, and files that are not what they should be.
+//! Opening a store: first starts, concurrent processes, wrong keys and damaged files.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ use tollgate_core::Secret;
 
 use super::*;
 use crate::{
-    ErrorClass,
+    ErrorClass, MasterKeySource,
     conformance::{options, put_account, put_channel, sqlite},
     samples::{NOON, record},
 };
@@ -19,11 +19,11 @@ async fn open_in(dir: &TempDir) -> Result<Store, StoreError> {
     open(options(sqlite(dir), dir)).await
 }
 
-/// A store with a sealed credential, closed again.
-async fn filled(dir: &TempDir) {
+/// Creates a database with a sealed credential.
+async fn create_with_credential(dir: &TempDir) {
     let store = open_in(dir).await.unwrap();
     let batch = [put_channel("main"), put_account("main", "a", Some("sk-upstream"))];
-    store.catalog.apply(&batch, &Actor { door: CLI, name: "tester".to_owned() }, NOON).await.unwrap();
+    store.catalog.apply(&batch, &Actor { origin: CLI, name: "tester".to_owned() }, NOON).await.unwrap();
     store.close().await;
 }
 
@@ -35,7 +35,7 @@ fn files(dir: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_first_start_makes_the_owner_and_later_ones_find_everything() {
+async fn first_start_creates_the_owner_and_later_ones_find_everything() {
     let dir = TempDir::new().unwrap();
     let nested = OpenOptions { data: dir.path().join("a/b"), ..options(StoreUrl::Sqlite(dir.path().join("a/b/x.db")), &dir) };
     let first = open(nested.clone()).await.unwrap();
@@ -50,46 +50,46 @@ async fn a_first_start_makes_the_owner_and_later_ones_find_everything() {
 }
 
 #[tokio::test]
-async fn a_start_is_the_first_until_something_is_put_into_the_catalog() {
+async fn start_is_the_first_until_the_catalog_changes() {
     let dir = TempDir::new().unwrap();
     open_in(&dir).await.unwrap().close().await;
     let store = open_in(&dir).await.unwrap();
-    assert!(store.first_start, "a command that only looked was there before");
-    store.catalog.apply(&[put_channel("main")], &Actor { door: CLI, name: "tester".to_owned() }, NOON).await.unwrap();
+    assert!(store.first_start, "only a read-only command ran before");
+    store.catalog.apply(&[put_channel("main")], &Actor { origin: CLI, name: "tester".to_owned() }, NOON).await.unwrap();
     store.close().await;
     assert!(!open_in(&dir).await.unwrap().first_start);
 }
 
 #[tokio::test]
-async fn what_was_committed_is_there_after_a_kill() {
+async fn committed_records_survive_a_kill() {
     let dir = TempDir::new().unwrap();
     let store = open_in(&dir).await.unwrap();
     store.usage.append(&[record(1), record(2)]).await.unwrap();
-    // Neither closed nor dropped: the file keeps its write-ahead log, as after a kill.
+    // Neither closed nor dropped: the write-ahead log stays, as after a kill.
     std::mem::forget(store);
     let again = open_in(&dir).await.unwrap();
     assert_eq!(again.usage.append(&[record(1), record(2), record(3)]).await.unwrap(), 1);
 }
 
 #[tokio::test]
-async fn a_second_server_is_turned_away_and_commands_are_not() {
+async fn second_server_is_refused_and_commands_are_not() {
     let dir = TempDir::new().unwrap();
     let serve = OpenOptions { access: AccessMode::Serve, ..options(sqlite(&dir), &dir) };
     let first = open(serve.clone()).await.unwrap();
     let refused = open(serve.clone()).await.unwrap_err();
     assert!(matches!(refused, StoreError::InUse { holder: Some(pid), .. } if pid == std::process::id()), "{refused}");
-    assert_eq!(refused.fault(), ErrorClass::Data);
+    assert_eq!(refused.class(), ErrorClass::Data);
     let beside = open_in(&dir).await.unwrap();
-    beside.catalog.apply(&[put_channel("main")], &Actor { door: CLI, name: "tester".to_owned() }, NOON).await.unwrap();
+    beside.catalog.apply(&[put_channel("main")], &Actor { origin: CLI, name: "tester".to_owned() }, NOON).await.unwrap();
     assert_eq!(first.catalog.load().await.unwrap().channels.len(), 1);
     drop(first);
     open(serve).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_wrong_or_missing_master_key_changes_nothing() {
+async fn wrong_or_missing_master_key_changes_nothing() {
     let dir = TempDir::new().unwrap();
-    filled(&dir).await;
+    create_with_credential(&dir).await;
     let database = fs::read(dir.path().join("tollgate.db")).unwrap();
     let key = fs::read_to_string(dir.path().join("master.key")).unwrap();
 
@@ -99,37 +99,28 @@ async fn a_wrong_or_missing_master_key_changes_nothing() {
     for master in [MasterKeySource::Text(Secret::new(wrong.clone())), MasterKeySource::File(dir.path().join("other/master.key"))] {
         let refused = open(OpenOptions { master, ..options(sqlite(&dir), &dir) }).await.unwrap_err();
         assert!(matches!(refused, StoreError::MasterKeyWrong { .. }), "{refused}");
-        assert_eq!(refused.fault(), ErrorClass::Operator);
+        assert_eq!(refused.class(), ErrorClass::Operator);
     }
     fs::remove_file(dir.path().join("master.key")).unwrap();
     let refused = open_in(&dir).await.unwrap_err();
     assert!(matches!(refused, StoreError::MasterKeyMissing { .. }), "{refused}");
-    assert_eq!(refused.fault(), ErrorClass::Operator);
-    assert!(!dir.path().join("master.key").exists(), "no new key beside a database sealed with another");
+    assert_eq!(refused.class(), ErrorClass::Operator);
+    assert!(!dir.path().join("master.key").exists(), "no new key is created for a database sealed with another");
     assert_eq!(fs::read(dir.path().join("tollgate.db")).unwrap(), database);
 
-    // Both keys, the right one second: it still opens.
+    // Of several keys one has to fit.
     let both = MasterKeySource::Text(Secret::new(format!("{wrong}{key}")));
-    let store = open(OpenOptions { master: both.clone(), ..options(sqlite(&dir), &dir) }).await.unwrap();
-    let credential = |catalog: &tollgate_core::Catalog| {
-        catalog.channel_by_name("main").unwrap().accounts[0].credential.clone().unwrap().expose().to_owned()
-    };
-    assert_eq!(credential(&store.catalog.load().await.unwrap()), "sk-upstream");
-    // After a rotation the first one alone does, and the old one no more.
-    store.rotate_master_key(&both, dir.path()).await.unwrap();
-    store.close().await;
-    let alone =
-        |text: &str| OpenOptions { master: MasterKeySource::Text(Secret::new(text.to_owned())), ..options(sqlite(&dir), &dir) };
-    let store = open(alone(&wrong)).await.unwrap();
-    assert_eq!(credential(&store.catalog.load().await.unwrap()), "sk-upstream");
-    assert!(matches!(open(alone(&key)).await, Err(StoreError::MasterKeyWrong { .. })));
+    let store = open(OpenOptions { master: both, ..options(sqlite(&dir), &dir) }).await.unwrap();
+    let catalog = store.catalog.load().await.unwrap();
+    let credential = catalog.channel_by_name("main").unwrap().accounts[0].credential.clone().unwrap();
+    assert_eq!(credential.expose(), "sk-upstream");
 }
 
 #[tokio::test]
-async fn what_is_not_a_sound_database_is_refused_and_left_alone() {
+async fn damaged_file_is_refused_and_not_changed() {
     let sound = {
         let dir = TempDir::new().unwrap();
-        filled(&dir).await;
+        create_with_credential(&dir).await;
         fs::read(dir.path().join("tollgate.db")).unwrap()
     };
     let mut damaged = sound.clone();
@@ -146,14 +137,14 @@ async fn what_is_not_a_sound_database_is_refused_and_left_alone() {
         fs::write(&path, &bytes).unwrap();
         let refused = open_in(&dir).await.unwrap_err();
         assert!(matches!(refused, StoreError::Corrupt { .. }), "{} bytes: {refused:?}", bytes.len());
-        assert_eq!(refused.fault(), ErrorClass::Data);
+        assert_eq!(refused.class(), ErrorClass::Data);
         assert_eq!(fs::read(&path).unwrap(), bytes);
         assert!(!dir.path().join("master.key").exists());
     }
 }
 
 #[tokio::test]
-async fn a_database_of_another_program_is_refused() {
+async fn database_of_another_program_is_refused() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("tollgate.db");
     let mut other = SqliteConnection::connect(&format!("sqlite:{}?mode=rwc", path.display())).await.unwrap();
@@ -164,9 +155,9 @@ async fn a_database_of_another_program_is_refused() {
 }
 
 #[tokio::test]
-async fn a_database_of_a_newer_version_is_refused() {
+async fn database_of_a_newer_version_is_refused() {
     let dir = TempDir::new().unwrap();
-    filled(&dir).await;
+    create_with_credential(&dir).await;
     let path = dir.path().join("tollgate.db");
     let mut newer = SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
     let sql =
@@ -175,34 +166,34 @@ async fn a_database_of_a_newer_version_is_refused() {
     newer.close().await.unwrap();
     let refused = open_in(&dir).await.unwrap_err();
     assert!(matches!(refused, StoreError::Newer { found: 99, .. }), "{refused}");
-    assert_eq!(refused.fault(), ErrorClass::Data);
+    assert_eq!(refused.class(), ErrorClass::Data);
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_written_is_named() {
+async fn error_names_the_folder_that_cannot_be_created() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("file"), "").unwrap();
     let options = OpenOptions { data: dir.path().join("file/data"), ..options(sqlite(&dir), &dir) };
     let refused = open(options).await.unwrap_err();
     assert!(refused.to_string().contains("file/data"), "{refused}");
-    assert_eq!(refused.fault(), ErrorClass::Data);
+    assert_eq!(refused.class(), ErrorClass::Data);
 }
 
 #[tokio::test]
-async fn a_database_nobody_answers_for_is_away_and_not_wrong() {
+async fn database_that_does_not_answer_is_unreachable() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
     let dir = TempDir::new().unwrap();
     let url = StoreUrl::parse(&format!("postgres://me:hidden@127.0.0.1:{port}/tollgate")).unwrap();
     let refused = open(options(url, &dir)).await.unwrap_err();
-    assert!(refused.is_away(), "{refused:?}");
-    assert_eq!(refused.fault(), ErrorClass::Unreachable);
+    assert!(refused.is_unreachable(), "{refused:?}");
+    assert_eq!(refused.class(), ErrorClass::Unreachable);
     assert!(!refused.to_string().contains("hidden"), "{refused}");
 }
 
 #[test]
-fn addresses_are_read_and_shown_without_passwords() {
+fn addresses_are_parsed_and_shown_without_passwords() {
     assert_eq!(StoreUrl::parse("sqlite:./x/y.db").unwrap().shown(), "sqlite:./x/y.db");
     assert_eq!(StoreUrl::parse("sqlite:///x/y.db").unwrap().shown(), "sqlite:/x/y.db");
     assert_eq!(StoreUrl::parse("memory:").unwrap().shown(), "memory:");
@@ -210,7 +201,7 @@ fn addresses_are_read_and_shown_without_passwords() {
     assert_eq!(format!("{postgres:?}"), "postgres://me:***@host:5433/name");
     for bad in ["", "sqlite:", "sqlite::memory:", "sqlite:x.db?mode=ro", "mysql://me:canary@host/x", "me:canary@host"] {
         let error = StoreUrl::parse(bad).unwrap_err();
-        assert_eq!(error.fault(), ErrorClass::Operator, "{bad}");
+        assert_eq!(error.class(), ErrorClass::Operator, "{bad}");
         assert!(!error.to_string().contains("canary"), "{error}");
     }
 }

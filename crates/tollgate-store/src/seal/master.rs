@@ -11,7 +11,7 @@ use tollgate_core::Secret;
 use zeroize::Zeroizing;
 
 use super::{SecretBytes, draw};
-use crate::{RandomSource, StoreError, folder::put_new};
+use crate::{RandomSource, StoreError, data_folder::publish_new};
 
 const PREFIX: &str = "tgm1:";
 
@@ -71,7 +71,7 @@ impl MasterKeys {
 
     /// Keys that are not kept anywhere.
     pub(crate) fn parse(text: &str, place: String) -> Result<Self, StoreError> {
-        let malformed = |detail: String| StoreError::MasterKeyMalformed { place: place.clone(), detail };
+        let malformed = |detail: String| StoreError::MasterKeyMalformed { location: place.clone(), detail };
         let mut keys = Vec::new();
         for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             let Some(digits) = line.trim().strip_prefix(PREFIX) else {
@@ -107,7 +107,7 @@ fn write_secret(path: &Path, text: &[u8]) -> io::Result<()> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let written = options.open(&draft).and_then(|mut file| file.write_all(text).and_then(|()| file.sync_all()));
     match written {
-        Ok(()) => put_new(&draft, path),
+        Ok(()) => publish_new(&draft, path),
         Err(error) => {
             let _ = fs::remove_file(&draft);
             Err(error)
@@ -139,7 +139,7 @@ mod tests {
     fn a_key_file_that_is_not_there_is_the_operator_s_to_mend() {
         let dir = tempfile::TempDir::new().unwrap();
         let refused = MasterKeys::load(&MasterKeySource::File(dir.path().join("nothing")), dir.path()).unwrap_err();
-        assert_eq!(refused.fault(), crate::ErrorClass::Operator);
+        assert_eq!(refused.class(), crate::ErrorClass::Operator);
         assert!(refused.to_string().contains("nothing") && refused.to_string().contains("database.master_key"), "{refused}");
     }
 
@@ -155,7 +155,7 @@ mod tests {
     fn what_is_not_a_key_is_refused_without_showing_it() {
         for text in ["", "\n", "secret-text", "tgm1:", "tgm1:c2hvcnQ=", "tgm1:!!!"] {
             let error = MasterKeys::parse(text, "here".to_owned()).unwrap_err();
-            assert_eq!(error.fault(), crate::ErrorClass::Operator);
+            assert_eq!(error.class(), crate::ErrorClass::Operator);
             assert!(!error.to_string().contains("secret-text"), "{error}");
         }
     }

@@ -1,4 +1,4 @@
-//! The catalog in the database.
+//! The [`CatalogStore`] of the database.
 
 use std::collections::HashSet;
 
@@ -7,9 +7,12 @@ use sqlx::{Row as _, any::AnyRow};
 use tollgate_core::{Catalog, Revision, Timestamp};
 
 use super::{
-    Dialect, SqlStore,
     change_signal::NOTIFY,
-    rows::{SqlChangeTransaction, catalog_row, key_row, select_key, select_row},
+    change_transaction::SqlChangeTransaction,
+    dialect::Dialect,
+    rows::{audit_event, catalog_row, key_row, select_key, select_row},
+    statement,
+    store::SqlStore,
 };
 use crate::{
     Actor, AuditEvent, CatalogRows, CatalogStore, Change, ChangedRow, KeyScope, RowKind, StoreError, apply::apply, assemble,
@@ -18,34 +21,17 @@ use crate::{
 
 const LOAD: &str = "load the catalog";
 
-/// A line of the audit log, from its columns in their order.
-pub(super) fn audit_event(row: &AnyRow) -> Result<AuditEvent, sqlx::Error> {
-    let kind: String = row.try_get(5)?;
-    let kind = RowKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("kind '{kind}' is not known").into()))?;
-    Ok(AuditEvent {
-        revision: Revision(row.try_get(0)?),
-        at: Timestamp(row.try_get(1)?),
-        door: row.try_get(2)?,
-        actor: row.try_get(3)?,
-        action: row.try_get(4)?,
-        kind,
-        id: row.try_get(6)?,
-        name: row.try_get(7)?,
-        detail: row.try_get(8)?,
-    })
-}
-
 impl SqlStore {
-    /// The live rows and the revision they belong to. The revision is read first: rows may be newer than it says,
-    /// which the next look at the revision mends, but never older.
-    async fn live_rows(&self) -> Result<(Revision, Vec<Row>), StoreError> {
+    /// The live rows except keys, and their revision. The revision is read first, so rows can be newer than it but not older; the
+    /// next change of the revision then reloads them.
+    async fn catalog_rows(&self) -> Result<(Revision, Vec<Row>), StoreError> {
         let revision = CatalogStore::revision(self).await?;
         let rows = sqlx::query(select_row!("WHERE removed_at IS NULL ORDER BY kind, name")).fetch_all(&self.reader).await;
         let rows = rows.map_err(|error| self.failed(LOAD, error))?;
         Ok((revision, rows.iter().map(catalog_row).collect::<Result<_, _>>()?))
     }
 
-    /// The live rows and the groups that were removed, with the revision they belong to.
+    /// The live rows except keys, and the removed groups, with their revision.
     pub(crate) async fn all_rows(&self) -> Result<(Revision, Vec<Row>), StoreError> {
         let revision = CatalogStore::revision(self).await?;
         let sql = select_row!("WHERE removed_at IS NULL OR kind = 'group' ORDER BY kind, name");
@@ -68,7 +54,7 @@ impl SqlStore {
                 let names: Vec<&String> = names.iter().collect();
                 for names in names.chunks(NAMES_AT_ONCE) {
                     let select = select_key!("WHERE removed_at IS NULL AND owner <> 'file' AND name IN (");
-                    let sql = super::statement::list(self.dialect, select, names.len(), ")");
+                    let sql = statement::list(self.dialect, select, names.len(), ")");
                     let query = names.iter().fold(sqlx::query(sql), |query, name| query.bind((*name).clone()));
                     let rows = query.fetch_all(&self.reader).await.map_err(failed)?;
                     keys.extend(rows.iter().map(key_row).collect::<Result<Vec<_>, _>>()?);
@@ -78,38 +64,38 @@ impl SqlStore {
         }
     }
 
-    /// Keys of the database with price limits of their own, the oldest first, but those of these ids. At most so many, and
-    /// whether there are more.
-    async fn limited_keys(&self, most: u32, but: &HashSet<&str>) -> Result<(Vec<Row>, bool), StoreError> {
-        // As the index `service_keys_limited` has it.
+    /// Up to `max` keys with a price limit of their own, oldest first, except keys owned by a file and those in `excluded`. Also
+    /// returns whether there are more.
+    async fn limited_keys(&self, max: u32, excluded: &HashSet<&str>) -> Result<(Vec<Row>, bool), StoreError> {
+        // The condition of the index `service_keys_limited`.
         let sql =
             select_key!("WHERE removed_at IS NULL AND spec LIKE '%\"price_limit\":{%' AND owner <> 'file' ORDER BY id LIMIT $1");
-        let wanted = i64::from(most).saturating_add(1).saturating_add(i64::try_from(but.len()).unwrap_or(i64::MAX));
-        let rows = sqlx::query(sql).bind(wanted).fetch_all(&self.reader).await.map_err(|error| self.failed(LOAD, error))?;
+        let limit = i64::from(max).saturating_add(1).saturating_add(i64::try_from(excluded.len()).unwrap_or(i64::MAX));
+        let rows = sqlx::query(sql).bind(limit).fetch_all(&self.reader).await.map_err(|error| self.failed(LOAD, error))?;
         let mut keys = rows.iter().map(key_row).collect::<Result<Vec<_>, _>>()?;
-        keys.retain(|key| !but.contains(key.id.as_str()));
-        let cut = keys.len() > most as usize;
-        keys.truncate(most as usize);
-        Ok((keys, cut))
+        keys.retain(|key| !excluded.contains(key.id.as_str()));
+        let has_more = keys.len() > max as usize;
+        keys.truncate(max as usize);
+        Ok((keys, has_more))
     }
 }
 
 #[async_trait]
 impl CatalogStore for SqlStore {
     async fn load(&self) -> Result<Catalog, StoreError> {
-        let (revision, rows) = self.live_rows().await?;
+        let (revision, rows) = self.catalog_rows().await?;
         assemble::catalog(revision, &rows, &self.sealer)
     }
 
     async fn apply(&self, changes: &[Change], actor: &Actor, now: Timestamp) -> Result<Revision, StoreError> {
         const OPERATION: &str = "change the catalog";
         let mut transaction = self.begin(OPERATION).await?;
-        let mut rows = SqlChangeTransaction { connection: &mut transaction, place: &self.place };
-        // An error rolls the transaction back when it is dropped.
+        let mut rows = SqlChangeTransaction { connection: &mut transaction, database: &self.database };
+        // On error the transaction is dropped, which rolls it back.
         let revision = apply(&mut rows, &self.sealer, &self.random, changes, actor, now).await?;
         if self.dialect == Dialect::Postgres {
-            let told = sqlx::query(NOTIFY).execute(&mut *transaction).await;
-            told.map_err(|error| self.failed(OPERATION, error))?;
+            let notified = sqlx::query(NOTIFY).execute(&mut *transaction).await;
+            notified.map_err(|error| self.failed(OPERATION, error))?;
         }
         self.commit(OPERATION, transaction).await?;
         Ok(revision)
@@ -138,7 +124,7 @@ impl CatalogStore for SqlStore {
             if now != known {
                 return Ok(now);
             }
-            self.news.wait().await;
+            self.change_signal.wait().await;
         }
     }
 
@@ -152,18 +138,18 @@ impl CatalogStore for SqlStore {
         rows.iter().map(audit_event).collect::<Result<_, _>>().map_err(|error| self.failed(OPERATION, error))
     }
 
-    async fn current(&self, scope: &KeyScope) -> Result<CatalogRows, StoreError> {
-        let (revision, mut rows) = self.live_rows().await?;
+    async fn live_rows(&self, scope: &KeyScope) -> Result<CatalogRows, StoreError> {
+        let (revision, mut rows) = self.catalog_rows().await?;
         let mut keys = self.live_keys(scope).await?;
         let mut keys_cut = false;
         if let KeyScope::Limited { most, .. } = scope {
-            let known: HashSet<&str> = keys.iter().map(|key| key.id.as_str()).collect();
-            let (limited, cut) = self.limited_keys(*most, &known).await?;
-            keys_cut = cut;
+            let selected: HashSet<&str> = keys.iter().map(|key| key.id.as_str()).collect();
+            let (limited, has_more) = self.limited_keys(*most, &selected).await?;
+            keys_cut = has_more;
             keys.extend(limited);
         }
         rows.extend(keys);
-        let current = CatalogRows::from_rows(revision, &rows, &self.sealer, self.hasher.clone())?;
-        Ok(CatalogRows { keys_cut, ..current })
+        let live = CatalogRows::from_rows(revision, &rows, &self.sealer, self.hasher.clone())?;
+        Ok(CatalogRows { keys_cut, ..live })
     }
 }

@@ -1,4 +1,4 @@
-//! What ends a wait for a change of the catalog: PostgreSQL's own notification, or the time for another look.
+//! Waiting for changes of the catalog: PostgreSQL notifications, or polling.
 
 use std::{fmt, time::Duration};
 
@@ -8,23 +8,23 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How often the revision is looked at. On PostgreSQL this is the fallback for notifications that get lost.
+/// Interval between polls of the revision. On PostgreSQL polling covers lost notifications.
 const SQLITE_POLL: Duration = Duration::from_millis(250);
 const POSTGRES_POLL: Duration = Duration::from_secs(1);
 
-/// Goes with the transaction that changes the catalog, so it is delivered when that one is committed.
+/// Runs in the transaction that changes the catalog; PostgreSQL delivers the notification at the commit.
 pub(super) const NOTIFY: &str = "NOTIFY tollgate_catalog";
 const CHANNEL: &str = "tollgate_catalog";
 
-/// How one hears of changes.
+/// Wakes up a task that waits for a change.
 pub(super) enum ChangeSignal {
-    /// Only by looking: SQLite tells other processes nothing.
-    Look,
-    /// By listening to PostgreSQL.
+    /// SQLite has no notifications between processes.
+    Poll,
+    /// PostgreSQL notifications.
     Listen {
-        /// The address, its password included.
+        /// Address including the password.
         url: String,
-        /// Opened by the first wait; commands never wait.
+        /// Connected by the first wait; commands never wait.
         listener: Mutex<Option<PgListener>>,
     },
 }
@@ -32,7 +32,7 @@ pub(super) enum ChangeSignal {
 impl fmt::Debug for ChangeSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Look => "Look",
+            Self::Poll => "Poll",
             Self::Listen { .. } => "Listen",
         })
     }
@@ -43,7 +43,7 @@ impl ChangeSignal {
         Self::Listen { url, listener: Mutex::new(None) }
     }
 
-    /// Ends when there may be something new, which the caller then looks for.
+    /// Returns when there may be a change. The caller checks the revision.
     pub(super) async fn wait(&self) {
         let Self::Listen { url, listener } = self else {
             sleep(SQLITE_POLL).await;
@@ -58,14 +58,14 @@ impl ChangeSignal {
                 }
             }
             None => match timeout(POSTGRES_POLL, open(url)).await {
-                // Whatever came before it listened has to be looked for at once.
+                // Return at once: changes made before the listener connected sent no notification to it.
                 Ok(Ok(open)) => *listener = Some(open),
                 Ok(Err(_)) | Err(_) => sleep(POSTGRES_POLL).await,
             },
         }
     }
 
-    /// Closes the connection, unless somebody waits on it still.
+    /// Closes the connection unless a task still waits on it.
     pub(super) fn close(&self) {
         if let Self::Listen { listener, .. } = self
             && let Ok(mut listener) = listener.try_lock()

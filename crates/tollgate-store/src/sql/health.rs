@@ -1,10 +1,10 @@
-//! Account health in the database.
+//! The [`HealthStore`] of the database.
 
 use async_trait::async_trait;
 use sqlx::Row as _;
 use tollgate_core::{AccountHealth, AccountId, Timestamp};
 
-use super::{SqlStore, statement};
+use super::{statement, store::SqlStore};
 use crate::{HealthStore, StoreError};
 
 const ROWS_AT_ONCE: usize = 20;
@@ -19,11 +19,11 @@ impl HealthStore for SqlStore {
         for row in sqlx::query(sql).fetch_all(&self.reader).await.map_err(failed)? {
             let id: String = row.try_get(0).map_err(failed)?;
             let text: String = row.try_get(1).map_err(failed)?;
-            // Health is a help, not a record: what cannot be read is learned again.
+            // Losing health is harmless: it is learned again from new requests.
             match (AccountId::parse(&id), serde_json::from_str(&text)) {
                 (Some(id), Ok(health)) => known.push((id, health)),
                 (_, Err(error)) => {
-                    tracing::warn!(account.id = id, %error, "stored health cannot be read; the account counts as usable");
+                    tracing::warn!(account.id = id, %error, "stored account health is unreadable; treating the account as healthy");
                 }
                 (None, Ok(_)) => {}
             }

@@ -1,4 +1,4 @@
-//! Keys in the database, each with its member.
+//! The [`KeyStore`] of the database.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use sqlx::Row as _;
 use tollgate_core::{GroupId, Key};
 
 use super::{
-    SqlStore,
     rows::{catalog_row, key_row, select_key, select_row},
     statement,
+    store::SqlStore,
 };
 use crate::{
     KeyHash, KeyStore, StoreError,
@@ -21,7 +21,7 @@ const FIND: &str = "find a key";
 const LIST: &str = "list the keys";
 
 impl SqlStore {
-    /// A key's row with its member and its groups.
+    /// Completes a key's row with its member and its groups.
     pub(super) async fn with_member(&self, row: Row, operation: &'static str) -> Result<Key, StoreError> {
         let member = sqlx::query(select_row!("WHERE id = $1")).bind(row.parent.clone()).fetch_optional(&self.reader).await;
         let member = member.map_err(|error| self.failed(operation, error))?;
@@ -30,7 +30,7 @@ impl SqlStore {
         assemble::key(&row, &catalog_row(&member)?, &groups)
     }
 
-    /// Groups by name, removed ones included. Few, and asked for only when a key is not in the cache.
+    /// Ids of all groups by name, including removed ones. Groups are few, and this runs only when a key is not cached.
     async fn group_ids(&self, operation: &'static str) -> Result<GroupIds, StoreError> {
         let failed = |error| self.failed(operation, error);
         let sql = "SELECT id, name, CASE WHEN removed_at IS NULL THEN 1 ELSE 0 END FROM catalog_rows WHERE kind = 'group'";
@@ -46,10 +46,10 @@ impl SqlStore {
         Ok(ids)
     }
 
-    /// A key with the row it is made of.
+    /// The key with this hash, and its row.
     pub(crate) async fn find_row(&self, hash: &KeyHash) -> Result<Option<(Row, Key)>, StoreError> {
         let failed = |error| self.failed(FIND, error);
-        // A secret that was revoked and imported again belongs to its live key.
+        // A secret can be imported again after its key was revoked: prefer the live key.
         let sql = select_key!("WHERE hash = $1 ORDER BY CASE WHEN removed_at IS NULL THEN 0 ELSE 1 END, created_at DESC LIMIT 1");
         let found = sqlx::query(sql).bind(hash.0.to_vec()).fetch_optional(&self.reader).await.map_err(failed)?;
         let Some(row) = found.as_ref().map(key_row).transpose()? else { return Ok(None) };
@@ -57,7 +57,7 @@ impl SqlStore {
         Ok(Some((row, key)))
     }
 
-    /// Rows of keys by id, with their hashes.
+    /// Rows of the keys with these ids, and their hashes.
     pub(crate) async fn key_rows(&self, ids: &[String]) -> Result<Vec<([u8; 32], Row)>, StoreError> {
         const IDS_AT_ONCE: usize = 500;
         let failed = |error| self.failed(LIST, error);

@@ -1,10 +1,10 @@
-//! The ledger in the database.
+//! The [`LedgerStore`] of the database.
 
 use async_trait::async_trait;
 use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
 use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, Timestamp};
 
-use super::{Dialect, SqlStore, booking::NEXT_PLACES};
+use super::{append::NEXT_POSITIONS, store::SqlStore};
 use crate::{
     Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingReceipt, PostingRefused, Spending,
     SpendingChanges, StoreError, VerifyReport,
@@ -14,25 +14,11 @@ use crate::{
 
 const POST: &str = "post to the ledger";
 const READ: &str = "read the ledger";
-const HEDGED: &str = "read what second attempts cost";
+const HEDGE_COSTS: &str = "read the cost of hedged attempts";
 
 const COLUMNS: &str = "seq, member_id, at, kind, amount, balance, request_id, idempotency_key, note, actor";
 
 impl SqlStore {
-    /// Begins a transaction that reads all of it as of one moment, however long that takes.
-    pub(super) async fn snapshot(&self, operation: &'static str) -> Result<Transaction<'static, Any>, StoreError> {
-        let failed = |error| self.failed(operation, error);
-        match self.dialect {
-            Dialect::Sqlite => self.reader.begin().await.map_err(failed),
-            Dialect::Postgres => {
-                let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-                let mut transaction = self.reader.begin_with(begin).await.map_err(failed)?;
-                sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *transaction).await.map_err(failed)?;
-                Ok(transaction)
-            }
-        }
-    }
-
     async fn post_in(
         &self,
         transaction: &mut Transaction<'static, Any>,
@@ -40,8 +26,9 @@ impl SqlStore {
         now: Timestamp,
     ) -> Result<PostingReceipt, StoreError> {
         let failed = |error| self.failed(POST, error);
-        // Whoever takes a place first decides for an idempotency key; the others see the entry.
-        let row = sqlx::query(NEXT_PLACES).bind(1_i64).fetch_one(&mut **transaction).await.map_err(failed)?;
+        // Taking a position locks the counter: concurrent postings with one idempotency key run one after the other, and the later
+        // ones find the entry.
+        let row = sqlx::query(NEXT_POSITIONS).bind(1_i64).fetch_one(&mut **transaction).await.map_err(failed)?;
         let seq: i64 = row.try_get(0).map_err(failed)?;
         let sql = "SELECT COUNT(*) FROM catalog_rows WHERE id = $1 AND kind = 'member'";
         let row = sqlx::query(sql).bind(posting.member.to_string()).fetch_one(&mut **transaction).await.map_err(failed)?;
@@ -50,8 +37,8 @@ impl SqlStore {
         }
         if let Some(key) = &posting.idempotency_key {
             let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM ledger WHERE idempotency_key = $1"));
-            let there = sqlx::query(sql).bind(key.clone()).fetch_optional(&mut **transaction).await.map_err(failed)?;
-            if let Some(row) = there {
+            let existing = sqlx::query(sql).bind(key.clone()).fetch_optional(&mut **transaction).await.map_err(failed)?;
+            if let Some(row) = existing {
                 return Ok(posting.repeats(entry(&row).map_err(failed)?)?);
             }
         }
@@ -60,7 +47,7 @@ impl SqlStore {
         let before = row.map_or(Ok(0), |row| row.try_get(0)).map_err(failed)?;
         let balance = posted(NanoUsd(before), posting.amount)?;
         let entry = LedgerEntry {
-            place: LedgerPosition(seq),
+            position: LedgerPosition(seq),
             member: posting.member,
             at: now,
             kind: posting.kind.into(),
@@ -71,18 +58,18 @@ impl SqlStore {
             note: posting.note.clone(),
             actor: posting.actor.clone(),
         };
-        self.write(transaction, &entry).await?;
+        self.insert(transaction, &entry).await?;
         Ok(PostingReceipt { entry, repeated: false })
     }
 
-    /// Writes an entry and the balance after it.
-    async fn write(&self, transaction: &mut Transaction<'static, Any>, entry: &LedgerEntry) -> Result<(), StoreError> {
+    /// Inserts an entry and updates the member's balance.
+    async fn insert(&self, transaction: &mut Transaction<'static, Any>, entry: &LedgerEntry) -> Result<(), StoreError> {
         let failed = |error| self.failed(POST, error);
         const BALANCE: &str = "INSERT INTO balances (member_id, balance) VALUES ($1, $2) \
              ON CONFLICT (member_id) DO UPDATE SET balance = excluded.balance";
         let sql = AssertSqlSafe(format!("INSERT INTO ledger ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"));
         let query = sqlx::query(sql)
-            .bind(entry.place.0)
+            .bind(entry.position.0)
             .bind(entry.member.to_string())
             .bind(entry.at.0)
             .bind(entry.kind.as_str())
@@ -98,8 +85,8 @@ impl SqlStore {
         Ok(())
     }
 
-    /// How far the ledger has come.
-    pub(super) async fn place(&self, transaction: &mut Transaction<'static, Any>) -> Result<LedgerPosition, StoreError> {
+    /// Position of the ledger's last entry.
+    pub(super) async fn ledger_position(&self, transaction: &mut Transaction<'static, Any>) -> Result<LedgerPosition, StoreError> {
         let failed = |error| self.failed(READ, error);
         let row = sqlx::query("SELECT value FROM counters WHERE name = 'ledger'").fetch_one(&mut **transaction).await;
         row.and_then(|row| row.try_get(0)).map(LedgerPosition).map_err(failed)
@@ -112,7 +99,7 @@ impl LedgerStore for SqlStore {
         posting.check()?;
         let mut transaction = self.begin(POST).await?;
         let posted = self.post_in(&mut transaction, posting, now).await?;
-        // A repeated posting leaves nothing behind, not even the place it took.
+        // Dropping the transaction of a repeated posting gives its position back.
         if !posted.repeated {
             self.commit(POST, transaction).await?;
         }
@@ -147,25 +134,25 @@ impl LedgerStore for SqlStore {
         rows.iter().map(read).collect::<Result<_, _>>().map_err(failed)
     }
 
-    async fn posted_since(&self, place: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
+    async fn posted_since(&self, position: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
         let failed = |error| self.failed(READ, error);
         let mut transaction = self.snapshot(READ).await?;
-        let now = self.place(&mut transaction).await?;
+        let last = self.ledger_position(&mut transaction).await?;
         let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM ledger WHERE seq > $1 AND kind <> 'settle' ORDER BY seq"));
-        let rows = sqlx::query(sql).bind(place.0).fetch_all(&mut *transaction).await.map_err(failed)?;
-        Ok((rows.iter().map(entry).collect::<Result<_, _>>().map_err(failed)?, now))
+        let rows = sqlx::query(sql).bind(position.0).fetch_all(&mut *transaction).await.map_err(failed)?;
+        Ok((rows.iter().map(entry).collect::<Result<_, _>>().map_err(failed)?, last))
     }
 
     async fn spending(&self, now: Timestamp) -> Result<Spending, StoreError> {
         self.all_spending(now).await
     }
 
-    async fn spending_since(&self, place: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
-        self.changes_of_spending(place, now).await
+    async fn spending_since(&self, position: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
+        self.spending_changes(position, now).await
     }
 
-    async fn hedged(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
-        let failed = |error| self.failed(HEDGED, error);
+    async fn hedge_costs(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
+        let failed = |error| self.failed(HEDGE_COSTS, error);
         // PostgreSQL sums BIGINT to NUMERIC.
         const SQL: &str = "SELECT u.group_id, CAST(SUM(a.cost) AS BIGINT) FROM attempts a JOIN usage u ON u.id = a.request_id \
              WHERE a.beside = 1 AND a.at >= $1 AND a.cost IS NOT NULL AND u.group_id IS NOT NULL GROUP BY u.group_id";
@@ -175,7 +162,7 @@ impl LedgerStore for SqlStore {
     }
 
     async fn verify(&self, now: Timestamp) -> Result<VerifyReport, StoreError> {
-        self.verify_books(now).await
+        self.verify_all(now).await
     }
 }
 
@@ -188,7 +175,7 @@ fn entry(row: &AnyRow) -> Result<LedgerEntry, sqlx::Error> {
     let kind: String = row.try_get(3)?;
     let kind = LedgerKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("'{kind}' is no kind of entry").into()))?;
     Ok(LedgerEntry {
-        place: LedgerPosition(row.try_get(0)?),
+        position: LedgerPosition(row.try_get(0)?),
         member: id(row, 1, MemberId::parse)?,
         at: Timestamp(row.try_get(2)?),
         kind,

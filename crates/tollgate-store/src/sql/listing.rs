@@ -1,33 +1,22 @@
-//! Rows page by page, and admin keys, in the database.
+//! The [`ListingStore`] of the database.
 
 use async_trait::async_trait;
-use sqlx::{AnyConnection, Row as _, any::AnyRow};
+use sqlx::{Row as _, any::AnyRow};
 use tollgate_core::{Key, KeyId, Revision, Timestamp};
 
 use super::{
-    SqlStore,
-    catalog::audit_event,
-    rows::{catalog_row, key_row, select_key},
+    admin_keys::{admin_key_row, select_admin_key},
+    rows::{audit_event, catalog_row, key_row, select_key},
+    store::SqlStore,
 };
 use crate::{
-    AdminKey, AuditEvent, AuditFilter, AuditPosition, KeyHash, KeySecret, ListingStore, RowFilter, RowKind, StoreError, StoredRow,
-    rows::Row,
+    AdminKey, AuditEvent, AuditFilter, AuditPosition, KeyHash, ListingStore, RowFilter, RowKind, StoreError, StoredRow, rows::Row,
 };
 
 const LIST: &str = "list rows";
 
-/// Columns of admin keys, in the order of [`key_row`].
-macro_rules! select_admin_key {
-    ($rest:literal) => {
-        concat!(
-            "SELECT id, '' AS parent, name, 'database' AS owner, spec, hash, prefix, suffix, created_at, removed_at FROM admin_keys ",
-            $rest
-        )
-    };
-}
-
-/// One statement for each table: its columns as [`catalog_row`] or [`key_row`] reads them, and the row's last change
-/// behind them. Binds: kind, id or lower bound of ids, parent, name, 1 for removed ones too, limit.
+/// Selects a page of one table: the columns read by [`catalog_row`] or [`key_row`], followed by the revision of the row's last
+/// change. Binds: kind, id or lower bound of ids, parent, name, 1 to include removed rows, limit.
 macro_rules! page_of {
     ($columns:literal, $table:literal, $parent:literal, $where:literal) => {
         concat!(
@@ -64,7 +53,7 @@ macro_rules! admin_keys_where {
     };
 }
 
-/// A row with its last change.
+/// Decodes a row and the revision after its columns.
 fn stored(kind: RowKind, row: &AnyRow) -> Result<StoredRow, StoreError> {
     let (read, last) = match kind {
         RowKind::Key | RowKind::AdminKey => (Row { kind, ..key_row(row)? }, 10),
@@ -143,70 +132,6 @@ impl ListingStore for SqlStore {
         let found = sqlx::query(sql).bind(hash.0.to_vec()).fetch_optional(&self.reader).await;
         let found = found.map_err(|error| self.failed("find an admin key", error))?;
         let key = found.as_ref().map(|row| AdminKey::of(&admin_key_row(row)?)).transpose()?;
-        Ok(key.filter(|key| key.works(now)))
-    }
-}
-
-fn admin_key_row(row: &AnyRow) -> Result<Row, StoreError> {
-    Ok(Row { kind: RowKind::AdminKey, ..key_row(row)? })
-}
-
-// === inside a transaction ===
-
-pub(super) async fn admin_key_by_name(connection: &mut AnyConnection, name: &str) -> Result<Option<Row>, RowError> {
-    let sql = select_admin_key!("WHERE name = $1 AND removed_at IS NULL");
-    let row = sqlx::query(sql).bind(name.to_owned()).fetch_optional(connection).await?;
-    Ok(row.as_ref().map(admin_key_row).transpose()?)
-}
-
-pub(super) async fn admin_key_by_id(connection: &mut AnyConnection, id: &str) -> Result<Option<Row>, RowError> {
-    let row = sqlx::query(select_admin_key!("WHERE id = $1")).bind(id.to_owned()).fetch_optional(connection).await?;
-    Ok(row.as_ref().map(admin_key_row).transpose()?)
-}
-
-pub(super) async fn admin_keys(connection: &mut AnyConnection) -> Result<Vec<Row>, RowError> {
-    let rows = sqlx::query(select_admin_key!("WHERE removed_at IS NULL ORDER BY name")).fetch_all(connection).await?;
-    Ok(rows.iter().map(admin_key_row).collect::<Result<_, _>>()?)
-}
-
-pub(super) async fn put_admin_key(connection: &mut AnyConnection, row: &Row, secret: &KeySecret) -> Result<(), sqlx::Error> {
-    const SQL: &str = "INSERT INTO admin_keys (id, name, spec, hash, prefix, suffix, created_at, removed_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO UPDATE SET spec = $3, removed_at = $8";
-    let query = sqlx::query(SQL)
-        .bind(row.id.clone())
-        .bind(row.name.clone())
-        .bind(row.spec.clone())
-        .bind(secret.hash.0.to_vec())
-        .bind(secret.prefix.clone())
-        .bind(secret.suffix.clone())
-        .bind(row.created_at.0)
-        .bind(row.removed_at.map(|at| at.0));
-    query.execute(connection).await.map(|_| ())
-}
-
-/// What can go wrong with a row: the database, or what it holds.
-pub(super) enum RowError {
-    Sql(sqlx::Error),
-    Row(StoreError),
-}
-
-impl From<sqlx::Error> for RowError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Sql(error)
-    }
-}
-
-impl From<StoreError> for RowError {
-    fn from(error: StoreError) -> Self {
-        Self::Row(error)
-    }
-}
-
-impl RowError {
-    pub(super) fn or(self, failed: impl FnOnce(sqlx::Error) -> StoreError) -> StoreError {
-        match self {
-            Self::Sql(error) => failed(error),
-            Self::Row(error) => error,
-        }
+        Ok(key.filter(|key| key.is_valid(now)))
     }
 }

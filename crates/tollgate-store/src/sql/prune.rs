@@ -1,14 +1,14 @@
-//! Retention: usage records and their attempts go after a while, in small slices, so that booking never waits for long. What
-//! they came to stays: the ledger, balances and roll-ups are kept for good.
+//! Retention: old usage records and their attempts are removed in small slices, so that appends never wait long. Ledger, balances
+//! and roll-ups are kept forever.
 //!
-//! The time up to which records may be gone is written down before the first of them goes. From then on `verify` does not
-//! look for them, and a journal that still holds one does not bring it back. The log's time, which retention believes instead
-//! of a clock, stands beside it.
+//! The counter `pruned_until` is advanced before the first record before it is removed. From then on `verify` does not expect those
+//! records, and appending one from the journal again does not restore it. The counter `log_time` holds the time of the usage log,
+//! which retention uses instead of the clock.
 
 use sqlx::Row as _;
 use tollgate_core::Timestamp;
 
-use super::{SqlStore, statement};
+use super::{statement, store::SqlStore};
 use crate::{
     StoreError,
     rollup::{DAY, bucket},
@@ -16,20 +16,20 @@ use crate::{
 
 const LOG_TIME: &str = "keep the usage log's time";
 const PRUNE: &str = "remove old usage records";
-/// Records of one transaction.
+/// Records removed per transaction.
 const SLICE: i64 = 500;
 
 impl SqlStore {
-    /// Records that arrived before may have been removed, in microseconds since 1970; 0: none was.
+    /// Time before which records may have been removed, in microseconds since 1970; 0 if none were.
     pub(super) async fn pruned_until(&self) -> Result<i64, StoreError> {
         let row = sqlx::query("SELECT value FROM counters WHERE name = 'pruned_until'").fetch_one(&self.reader).await;
         row.and_then(|row| row.try_get(0)).map_err(|error| self.failed(PRUNE, error))
     }
 
-    /// Removes up to a slice of the records that arrived before the UTC day of `before` began. How many; 0: none is left.
+    /// Removes up to one slice of the records that arrived before the UTC day of `before`. Returns how many; 0 if none is left.
     pub(super) async fn prune_slice(&self, before: Timestamp) -> Result<u64, StoreError> {
         let failed = |error| self.failed(PRUNE, error);
-        // Whole days, as the roll-ups have them.
+        // Whole days, so that each roll-up by day covers either all or none of its records.
         let before = bucket(before, DAY);
         let sql = "SELECT id FROM usage WHERE at < $1 ORDER BY at, id LIMIT $2";
         let old = sqlx::query(sql).bind(before).bind(SLICE).fetch_all(&self.reader).await.map_err(failed)?;
@@ -55,14 +55,14 @@ impl SqlStore {
         time.map(|time| time.map(Timestamp)).map_err(|error| self.failed(LOG_TIME, error))
     }
 
-    pub(super) async fn write_log_time(&self, known: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError> {
+    pub(super) async fn write_log_time(&self, expected: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError> {
         let failed = |error| self.failed(LOG_TIME, error);
-        let query = match known {
+        let query = match expected {
             None => sqlx::query("INSERT INTO counters (name, value) VALUES ('log_time', $1) ON CONFLICT (name) DO NOTHING"),
             Some(_) => sqlx::query("UPDATE counters SET value = $1 WHERE name = 'log_time' AND value = $2"),
         };
         let query = query.bind(time.0);
-        let query = if let Some(known) = known { query.bind(known.0) } else { query };
+        let query = if let Some(expected) = expected { query.bind(expected.0) } else { query };
         let mut transaction = self.begin(LOG_TIME).await?;
         let changed = query.execute(&mut *transaction).await.map_err(failed)?.rows_affected();
         self.commit(LOG_TIME, transaction).await?;

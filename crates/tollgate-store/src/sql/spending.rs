@@ -1,7 +1,7 @@
-//! What was spent, for counters: all of it where they begin, and afterwards only of whom something changed.
+//! Spending by subject: everything, for the initial state of counters, and afterwards only what changed.
 //!
-//! Bounds: everything is one row a subject, read as it comes; of what changed 20,000 entries of the ledger at a time, with the
-//! sums of 200 subjects a statement.
+//! Bounds: reading everything streams one row per subject; changes are read 20,000 ledger entries at a time, with the sums of 200
+//! subjects per statement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,18 +9,18 @@ use futures_util::TryStreamExt as _;
 use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
 use tollgate_core::{ChannelId, GroupId, KeyId, MemberId, NanoUsd, SpendTotals, Subject, Timestamp};
 
-use super::{SqlStore, statement};
+use super::{statement, store::SqlStore};
 use crate::{
     LedgerPosition, Spending, SpendingChanges, StoreError,
     rollup::{DAY, bucket},
 };
 
-const SPENDING: &str = "read what was spent";
-/// Entries of the ledger that are looked at in one go.
-const PAGE: i64 = 20_000;
+const SPENDING: &str = "read spending";
+/// Ledger entries per call of [`SqlStore::spending_changes`].
+const MAX_ENTRIES: i64 = 20_000;
 const SUBJECTS_AT_ONCE: usize = 200;
 
-/// Sums of one column of a roll-up by day, by subject.
+/// Sums of one column of a daily roll-up by subject: since `$1` (today), since `$2` (this month), and in total.
 macro_rules! spent {
     ($table:literal, $of:literal, $amount:literal) => {
         concat!(
@@ -57,16 +57,14 @@ fn group(id: &str) -> Option<Subject> {
     GroupId::parse(id).map(Subject::Group)
 }
 
-/// Whether groups, channels and the gateway are wanted too, which takes reading everything.
+/// Whether to include groups, channels and the gateway, which requires reading the whole daily roll-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpendingScope {
-    /// They are.
     With,
-    /// They are not.
     Without,
 }
 
-/// Whose sums are read by name.
+/// Subjects whose sums can be read by id.
 #[derive(Clone, Copy)]
 enum SpendingColumn {
     Key,
@@ -90,14 +88,14 @@ impl SpendingColumn {
 }
 
 impl SqlStore {
-    /// Of everybody, as of one moment.
+    /// The spending of all subjects, in one snapshot.
     pub(super) async fn all_spending(&self, now: Timestamp) -> Result<Spending, StoreError> {
         let failed = |error| self.failed(SPENDING, error);
         let mut snapshot = self.snapshot(SPENDING).await?;
         let mut spent = Vec::new();
         self.spent_by(&mut snapshot, spent!("usage_days", "key_id", "sale"), now, key, &mut spent).await?;
         self.spent_by(&mut snapshot, spent!("usage_days", "member_id", "sale"), now, member, &mut spent).await?;
-        self.wide(&mut snapshot, now, &mut spent).await?;
+        self.shared_spending(&mut snapshot, now, &mut spent).await?;
         let mut balances = Vec::new();
         let mut rows = sqlx::query("SELECT member_id, balance FROM balances ORDER BY member_id").fetch(&mut *snapshot);
         while let Some(row) = rows.try_next().await.map_err(failed)? {
@@ -106,11 +104,11 @@ impl SqlStore {
             balances.extend(MemberId::parse(&id).map(|member| (member, balance)));
         }
         drop(rows);
-        let ledger = self.place(&mut snapshot).await?;
+        let ledger = self.ledger_position(&mut snapshot).await?;
         Ok(Spending { spent, balances, ledger })
     }
 
-    /// Of these keys and members, as of one moment.
+    /// The spending of these keys and members, in one snapshot.
     pub(crate) async fn spending_of(
         &self,
         keys: &[String],
@@ -123,25 +121,25 @@ impl SqlStore {
         self.spent_of(&mut snapshot, SpendingColumn::Key, keys, now, &mut spent).await?;
         self.spent_of(&mut snapshot, SpendingColumn::Member, members, now, &mut spent).await?;
         if shared == SpendingScope::With {
-            self.wide(&mut snapshot, now, &mut spent).await?;
+            self.shared_spending(&mut snapshot, now, &mut spent).await?;
         }
         let balances = self.balances_among(&mut snapshot, members).await?;
-        let ledger = self.place(&mut snapshot).await?;
+        let ledger = self.ledger_position(&mut snapshot).await?;
         Ok(Spending { spent, balances, ledger })
     }
 
-    /// Of whom something changed behind a place of the ledger.
-    pub(super) async fn changes_of_spending(&self, place: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
+    /// Changes of spending after a position of the ledger.
+    pub(super) async fn spending_changes(&self, position: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
         let failed = |error| self.failed(SPENDING, error);
         let mut snapshot = self.snapshot(SPENDING).await?;
-        let ledger = self.place(&mut snapshot).await?;
-        let until = LedgerPosition(place.0.saturating_add(PAGE).min(ledger.0).max(place.0));
+        let ledger = self.ledger_position(&mut snapshot).await?;
+        let until = LedgerPosition(position.0.saturating_add(MAX_ENTRIES).min(ledger.0).max(position.0));
         let mut changed = SpendingChanges { until, ledger, ..SpendingChanges::default() };
         if until == ledger {
-            // Requests without a price cost too and are not in the ledger.
+            // Requests without a sale price are not in the ledger but still have a cost, so read the channels in full.
             self.spent_by(&mut snapshot, BY_CHANNEL, now, channel, &mut changed.spent).await?;
         }
-        if until == place {
+        if until == position {
             return Ok(changed);
         }
         let mut keys = BTreeSet::new();
@@ -149,7 +147,7 @@ impl SqlStore {
         let sql = "SELECT u.key_id, COALESCE(u.group_id, ''), l.at / 86400000000 * 86400000000, CAST(SUM(-l.amount) AS BIGINT) \
                    FROM ledger l JOIN usage u ON u.at = l.at AND u.id = l.request_id \
                    WHERE l.seq > $1 AND l.seq <= $2 AND l.kind = 'settle' GROUP BY 1, 2, 3";
-        let mut rows = sqlx::query(sql).bind(place.0).bind(until.0).fetch(&mut *snapshot);
+        let mut rows = sqlx::query(sql).bind(position.0).bind(until.0).fetch(&mut *snapshot);
         while let Some(row) = rows.try_next().await.map_err(failed)? {
             let (of, groups): (String, String) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
             let (day, amount): (i64, i64) = (row.try_get(2).map_err(failed)?, row.try_get(3).map_err(failed)?);
@@ -162,7 +160,7 @@ impl SqlStore {
         drop(rows);
         changed.added = added.into_iter().map(|((of, day), amount)| (of, Timestamp(day), NanoUsd(amount))).collect();
         let sql = "SELECT DISTINCT member_id FROM ledger WHERE seq > $1 AND seq <= $2";
-        let rows = sqlx::query(sql).bind(place.0).bind(until.0).fetch_all(&mut *snapshot).await.map_err(failed)?;
+        let rows = sqlx::query(sql).bind(position.0).bind(until.0).fetch_all(&mut *snapshot).await.map_err(failed)?;
         let members: Result<Vec<String>, _> = rows.iter().map(|row| row.try_get(0)).collect();
         let (keys, members): (Vec<String>, Vec<String>) = (keys.into_iter().collect(), members.map_err(failed)?);
         self.spent_of(&mut snapshot, SpendingColumn::Key, &keys, now, &mut changed.spent).await?;
@@ -171,8 +169,8 @@ impl SqlStore {
         Ok(changed)
     }
 
-    /// Of groups, channels and the gateway.
-    async fn wide(
+    /// The spending of groups, channels and the gateway.
+    async fn shared_spending(
         &self,
         snapshot: &mut Transaction<'static, Any>,
         now: Timestamp,
@@ -183,7 +181,7 @@ impl SqlStore {
         self.spent_by(snapshot, spent!("usage_days", "'all'", "sale"), now, |_| Some(Subject::Gateway), spent).await
     }
 
-    /// Sums of a roll-up by day: of today, of this month, of all days.
+    /// The sums of a `spent!` query.
     async fn spent_by(
         &self,
         snapshot: &mut Transaction<'static, Any>,
@@ -201,7 +199,7 @@ impl SqlStore {
         Ok(())
     }
 
-    /// The same of these subjects.
+    /// The sums of these keys or members.
     async fn spent_of(
         &self,
         snapshot: &mut Transaction<'static, Any>,
@@ -227,7 +225,7 @@ impl SqlStore {
         Ok(())
     }
 
-    /// What these members have.
+    /// The balances of these members.
     async fn balances_among(
         &self,
         snapshot: &mut Transaction<'static, Any>,
@@ -248,7 +246,7 @@ impl SqlStore {
     }
 }
 
-/// Where the day and the month of a time begin, as buckets of the roll-up by day.
+/// The beginning of the day and of the month, as buckets of the daily roll-up.
 fn periods(now: Timestamp) -> (i64, i64) {
     (bucket(now, DAY), Timestamp::of_month(now.month()).0)
 }

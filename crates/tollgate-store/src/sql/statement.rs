@@ -1,25 +1,24 @@
-//! Statements whose number of placeholders varies. Only fixed fragments and numbers go into the text; values are
-//! always bound, in order.
+//! Statements with a variable number of placeholders. The text consists of fixed fragments and numbers only; values are bound.
 //!
-//! SQLite gets plain `?`: it looks numbered placeholders up one by one in a list of all, which for some hundreds of
-//! them takes longer than inserting the rows.
+//! SQLite gets plain `?` placeholders: it looks numbered ones up in a list, which takes longer than inserting the rows when there
+//! are hundreds.
 
 use std::fmt::Write as _;
 
 use sqlx::AssertSqlSafe;
 
-use super::Dialect;
+use super::dialect::Dialect;
 
 impl Dialect {
     fn placeholder(self, sql: &mut String, number: usize) {
         match self {
             Self::Sqlite => sql.push('?'),
-            Self::Postgres => write!(sql, "${number}").expect("text does not fail to be written"),
+            Self::Postgres => write!(sql, "${number}").expect("writing to a String cannot fail"),
         }
     }
 }
 
-/// `head`, then `count` placeholders, then `tail`.
+/// `head`, `count` placeholders separated by commas, and `tail`.
 pub(super) fn list(dialect: Dialect, head: &'static str, count: usize, tail: &'static str) -> AssertSqlSafe<String> {
     let mut sql = head.to_owned();
     for number in 1..=count {
@@ -30,7 +29,7 @@ pub(super) fn list(dialect: Dialect, head: &'static str, count: usize, tail: &'s
     AssertSqlSafe(sql)
 }
 
-/// `head`, then `rows` times `(…)` of `columns` placeholders each, then `tail`.
+/// `head`, `rows` parenthesised lists of `columns` placeholders each, and `tail`.
 pub(super) fn values(dialect: Dialect, head: &str, rows: usize, columns: usize, tail: &'static str) -> AssertSqlSafe<String> {
     let mut sql = String::with_capacity(head.len() + rows * (columns * 8 + 4) + tail.len());
     sql.push_str(head);
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_are_in_order_and_numbered_where_they_must_be() {
+    fn placeholders_are_numbered_on_postgres_only() {
         assert_eq!(list(Dialect::Postgres, "IN (", 3, ")").0, "IN ($1, $2, $3)");
         assert_eq!(list(Dialect::Sqlite, "IN (", 2, ")").0, "IN (?, ?)");
         assert_eq!(values(Dialect::Postgres, "VALUES", 2, 2, " END").0, "VALUES ($1, $2), ($3, $4) END");

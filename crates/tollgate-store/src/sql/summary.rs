@@ -1,5 +1,5 @@
-//! Sums over the usage log. Whole days and hours come from the roll-ups; only what is left of the first and the last hour is
-//! summed up from the records themselves, so that a sum over a year costs as little as one over a day.
+//! Sums over the usage log. Whole days and hours come from the roll-ups, only the incomplete hours at both ends from the records, so
+//! that a sum over a year costs little more than one over a day.
 
 use std::{collections::HashMap, fmt::Write as _};
 
@@ -7,7 +7,8 @@ use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{NanoUsd, Timestamp};
 
 use super::{
-    SqlStore, statement,
+    statement,
+    store::SqlStore,
     usage::{IDS_AT_ONCE, WhereClause},
 };
 use crate::{
@@ -17,10 +18,10 @@ use crate::{
 };
 
 const SUMMARY: &str = "sum up the usage log";
-/// Most rows of a summary.
-const ROWS: i64 = 10_000;
+/// Maximum rows of a summary.
+const MAX_ROWS: i64 = 10_000;
 
-/// Where a stretch of time is summed up from.
+/// The table that a range of time is summed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SummarySource {
     Records,
@@ -28,11 +29,11 @@ enum SummarySource {
     Days,
 }
 
-/// A stretch of time; `None`: it does not end.
+/// A range of time [from, to) in microseconds and its source; `None` is unbounded.
 type TimeRange = (SummarySource, Option<i64>, Option<i64>);
 
 impl SqlStore {
-    pub(super) async fn sum_up(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
+    pub(super) async fn summarise_usage(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
         let failed = |error| self.failed(SUMMARY, error);
         let conditions = WhereClause::of(&UsageFilter { since: None, until: None, ..filter.clone() });
         let mut sql = String::from(
@@ -40,12 +41,13 @@ impl SqlStore {
              CAST(SUM(o) AS BIGINT), CAST(SUM(s) AS BIGINT), CAST(SUM(c) AS BIGINT), CAST(SUM(u) AS BIGINT) FROM (",
         );
         let widest = if by == SummaryBy::Hour { SummarySource::Hours } else { SummarySource::Days };
-        let (since, until) = around_removed(filter.since, filter.until, self.pruned_until().await?);
-        for (place, stretch) in stretches(since, until, widest).into_iter().enumerate() {
-            sql.push_str(if place == 0 { "" } else { " UNION ALL " });
-            part(&mut sql, stretch, by, filter, conditions.sql());
+        let (since, until) = widen_to_pruned_hours(filter.since, filter.until, self.pruned_until().await?);
+        for (index, range) in split_range(since, until, widest).into_iter().enumerate() {
+            sql.push_str(if index == 0 { "" } else { " UNION ALL " });
+            push_select(&mut sql, range, by, filter, conditions.sql());
         }
-        write!(sql, ") AS parts GROUP BY 1 HAVING SUM(n) > 0 ORDER BY 2 DESC, 1 LIMIT {ROWS}").expect("text takes all");
+        write!(sql, ") AS parts GROUP BY 1 HAVING SUM(n) > 0 ORDER BY 2 DESC, 1 LIMIT {MAX_ROWS}")
+            .expect("writing to a String cannot fail");
         let rows = conditions.bind(sqlx::query(AssertSqlSafe(sql))).fetch_all(&self.reader).await.map_err(failed)?;
         let mut sums = rows.iter().map(|row| sum(row, by)).collect::<Result<Vec<_>, _>>().map_err(failed)?;
         if by == SummaryBy::Group {
@@ -55,7 +57,7 @@ impl SqlStore {
         Ok(sums)
     }
 
-    /// Sums are by id; people know names, those of removed groups too.
+    /// Replaces group ids by names, including those of removed groups.
     async fn name_groups(&self, sums: &mut [SummaryRow]) -> Result<(), StoreError> {
         let failed = |error| self.failed(SUMMARY, error);
         let mut names: HashMap<String, String> = HashMap::new();
@@ -75,8 +77,8 @@ impl SqlStore {
     }
 }
 
-/// One stretch as a query. Times are numbers and stand in the text; words are bound.
-fn part(sql: &mut String, (source, from, to): TimeRange, by: SummaryBy, filter: &UsageFilter, conditions: &str) {
+/// Appends the `SELECT` of one range. Times are numbers in the text; texts are bound.
+fn push_select(sql: &mut String, (source, from, to): TimeRange, by: SummaryBy, filter: &UsageFilter, conditions: &str) {
     let (table, at) = match source {
         SummarySource::Records => ("usage", "at"),
         SummarySource::Hours => ("usage_hours", "bucket"),
@@ -88,7 +90,7 @@ fn part(sql: &mut String, (source, from, to): TimeRange, by: SummaryBy, filter: 
         (SummaryBy::Day, _) => "bucket / 86400000000",
         (SummaryBy::Hour, SummarySource::Records) => "at / 3600000000",
         (SummaryBy::Hour, _) => "bucket / 3600000000",
-        // Names that exist nowhere must not make rows.
+        // As in the roll-ups: requests refused before a group was chosen have no model.
         (SummaryBy::Model, SummarySource::Records) => "CASE WHEN group_id IS NULL THEN '' ELSE COALESCE(model, '') END",
         (SummaryBy::Model, _) => "model",
         (SummaryBy::Key, _) => "key_id",
@@ -123,21 +125,24 @@ fn part(sql: &mut String, (source, from, to): TimeRange, by: SummaryBy, filter: 
     if source == SummarySource::Records && filter.model.is_some() {
         narrow("group_id IS NOT NULL".to_owned());
     }
-    write!(sql, "SELECT {of} AS k, {sums} FROM {table}{narrowed} GROUP BY 1").expect("text takes all");
+    write!(sql, "SELECT {of} AS k, {sums} FROM {table}{narrowed} GROUP BY 1").expect("writing to a String cannot fail");
 }
 
-/// Widens both ends to whole hours where the records themselves were removed: of such an hour only its sum is left.
-fn around_removed(since: Option<Timestamp>, until: Option<Timestamp>, pruned: i64) -> (Option<Timestamp>, Option<Timestamp>) {
-    let removed = |at: &Timestamp| at.0 < pruned;
+/// Widens ends before `pruned_until` to whole hours: of pruned records only the sums by hour are left.
+fn widen_to_pruned_hours(
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+    pruned_until: i64,
+) -> (Option<Timestamp>, Option<Timestamp>) {
+    let removed = |at: &Timestamp| at.0 < pruned_until;
     let widened = |at: Timestamp, to: i64| Timestamp((at.0 + to).div_euclid(HOUR) * HOUR);
     let since = since.map(|at| if removed(&at) { widened(at, 0) } else { at });
     let until = until.map(|at| if removed(&at) { widened(at, HOUR - 1) } else { at });
     (since, until)
 }
 
-/// Cuts a stretch of time into whole days, whole hours, and what is left at both ends; without days where hours are the
-/// widest that may be used.
-fn stretches(since: Option<Timestamp>, until: Option<Timestamp>, widest: SummarySource) -> Vec<TimeRange> {
+/// Splits a range into whole days, whole hours and the incomplete hours at both ends. Uses no source wider than `widest`.
+fn split_range(since: Option<Timestamp>, until: Option<Timestamp>, widest: SummarySource) -> Vec<TimeRange> {
     let (from, to) = (since.map(|at| at.0), until.map(|at| at.0));
     let up = |at: i64, width: i64| at.div_euclid(width).saturating_add(i64::from(at.rem_euclid(width) > 0)).saturating_mul(width);
     let down = |at: i64, width: i64| at.div_euclid(width) * width;
@@ -147,10 +152,10 @@ fn stretches(since: Option<Timestamp>, until: Option<Timestamp>, widest: Summary
         return vec![(SummarySource::Records, from, to)];
     }
     let (first_day, last_day) = (first_hour.map(|at| up(at, DAY)), last_hour.map(|at| down(at, DAY)));
-    let mut stretches = Vec::new();
+    let mut ranges = Vec::new();
     let mut add = |source, from: Option<i64>, to: Option<i64>| {
         if from != to || from.is_none() {
-            stretches.push((source, from, to));
+            ranges.push((source, from, to));
         }
     };
     if from.is_some() {
@@ -170,7 +175,7 @@ fn stretches(since: Option<Timestamp>, until: Option<Timestamp>, widest: Summary
     if to.is_some() {
         add(SummarySource::Records, last_hour, to);
     }
-    stretches
+    ranges
 }
 
 fn sum(row: &AnyRow, by: SummaryBy) -> Result<SummaryRow, sqlx::Error> {
@@ -201,19 +206,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_among_removed_records_are_widened_to_whole_hours() {
+    fn ends_before_the_pruning_limit_are_widened_to_whole_hours() {
         let at = |hours: i64, micros: i64| Some(Timestamp(hours * HOUR + micros));
-        assert_eq!(around_removed(at(5, 7), at(9, 7), 24 * HOUR), (at(5, 0), at(10, 0)));
-        assert_eq!(around_removed(at(5, 0), at(9, 0), 24 * HOUR), (at(5, 0), at(9, 0)));
-        assert_eq!(around_removed(at(5, 7), at(30, 7), 24 * HOUR), (at(5, 0), at(30, 7)));
-        assert_eq!(around_removed(at(25, 7), None, 24 * HOUR), (at(25, 7), None));
+        assert_eq!(widen_to_pruned_hours(at(5, 7), at(9, 7), 24 * HOUR), (at(5, 0), at(10, 0)));
+        assert_eq!(widen_to_pruned_hours(at(5, 0), at(9, 0), 24 * HOUR), (at(5, 0), at(9, 0)));
+        assert_eq!(widen_to_pruned_hours(at(5, 7), at(30, 7), 24 * HOUR), (at(5, 0), at(30, 7)));
+        assert_eq!(widen_to_pruned_hours(at(25, 7), None, 24 * HOUR), (at(25, 7), None));
     }
 
     #[test]
-    fn whole_days_and_hours_come_from_the_roll_ups() {
+    fn whole_days_and_hours_come_from_the_rollups() {
         let at = |days: i64, hours: i64, micros: i64| Some(Timestamp(days * DAY + hours * HOUR + micros));
-        let cut =
-            |since, until| stretches(since, until, SummarySource::Days).into_iter().map(|(source, ..)| source).collect::<Vec<_>>();
+        let cut = |since, until| {
+            split_range(since, until, SummarySource::Days).into_iter().map(|(source, ..)| source).collect::<Vec<_>>()
+        };
         assert_eq!(cut(None, None), [SummarySource::Days]);
         assert_eq!(cut(at(1, 0, 0), at(3, 0, 0)), [SummarySource::Days]);
         assert_eq!(cut(at(1, 2, 0), at(1, 5, 0)), [SummarySource::Hours]);
@@ -221,32 +227,32 @@ mod tests {
         assert_eq!(cut(at(1, 2, 7), None), [SummarySource::Records, SummarySource::Hours, SummarySource::Days]);
         let all = [SummarySource::Records, SummarySource::Hours, SummarySource::Days, SummarySource::Hours, SummarySource::Records];
         assert_eq!(cut(at(1, 2, 7), at(4, 5, 6)), all);
-        let hours = stretches(at(1, 2, 7), at(4, 5, 6), SummarySource::Hours);
+        let hours = split_range(at(1, 2, 7), at(4, 5, 6), SummarySource::Hours);
         assert_eq!(
             hours.iter().map(|(source, ..)| *source).collect::<Vec<_>>(),
             [SummarySource::Records, SummarySource::Hours, SummarySource::Records]
         );
-        assert_eq!(stretches(None, None, SummarySource::Hours), [(SummarySource::Hours, None, None)]);
+        assert_eq!(split_range(None, None, SummarySource::Hours), [(SummarySource::Hours, None, None)]);
     }
 
     proptest! {
-        /// Every moment is summed up once, and roll-ups only over whole buckets.
+        /// Ranges of roll-ups also consist of whole buckets.
         #[test]
-        fn stretches_cover_each_moment_once(since in 0..5 * DAY, length in 1..5 * DAY, by_hours: bool) {
+        fn split_ranges_cover_each_moment_once(since in 0..5 * DAY, length in 1..5 * DAY, by_hours: bool) {
             let until = since + length;
-            let mut place = since;
+            let mut covered = since;
             let widest = if by_hours { SummarySource::Hours } else { SummarySource::Days };
-            for (source, from, to) in stretches(Some(Timestamp(since)), Some(Timestamp(until)), widest) {
+            for (source, from, to) in split_range(Some(Timestamp(since)), Some(Timestamp(until)), widest) {
                 prop_assert!(!by_hours || source != SummarySource::Days);
                 let (from, to) = (from.unwrap(), to.unwrap());
-                prop_assert_eq!(from, place);
+                prop_assert_eq!(from, covered);
                 prop_assert!(from < to);
                 let width = match source { SummarySource::Records => 1, SummarySource::Hours => HOUR, SummarySource::Days => DAY };
                 prop_assert!(from % width == 0 && to % width == 0);
                 prop_assert!(source != SummarySource::Records || to - from < 2 * HOUR);
-                place = to;
+                covered = to;
             }
-            prop_assert_eq!(place, until);
+            prop_assert_eq!(covered, until);
         }
     }
 }

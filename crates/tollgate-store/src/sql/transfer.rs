@@ -1,9 +1,9 @@
-//! Moving a gateway from its SQLite file to PostgreSQL, in passes. A pass copies what one moment of the file holds, in one
-//! transaction of the target, so that it happens whole or not at all; the next pass copies what came since.
+//! Transfers a gateway from its SQLite file to PostgreSQL, in passes. A pass copies one snapshot of the file in one transaction of the
+//! target; the next pass copies what was added since.
 //!
-//! Tables that only grow go by their row numbers; all others are copied whole in every pass. The vault is copied as it is:
-//! both databases are sealed with the same master key. The journal stays where it is: the first start on PostgreSQL books
-//! what it holds, each record once, because a record that was booked and copied is known by its id.
+//! Append-only tables are copied incrementally by row number, all others completely in every pass. The sealed keys are copied
+//! unchanged, because both databases use the same master key. The journal stays where it is: the first start on PostgreSQL appends
+//! its records, and skips the copied ones by id.
 
 mod copy;
 
@@ -13,9 +13,11 @@ use sqlx::{AnyConnection, Connection as _, PgConnection, Row as _, SqliteConnect
 use tollgate_core::Timestamp;
 
 use super::{
-    Dialect, SqlAddress,
-    connect::{failed, postgres_alone, sqlite_url},
-    migrate, months,
+    address::{SqlAddress, sqlite_url},
+    dialect::Dialect,
+    driver_error::failed,
+    migrate, partitions,
+    server_lock::lock_exclusively,
 };
 use crate::StoreError;
 
@@ -24,98 +26,101 @@ use copy::{TransferColumn, TransferTable, columns, copy_rows, tables};
 const READ: &str = "read the database that is moved";
 const WRITE: &str = "write the database that is moved to";
 
-/// Tables whose rows are only ever added, or dropped when they are old.
-const GROWING: [&str; 5] = ["usage", "attempts", "ledger", "audit", "changes"];
+/// Tables whose rows are never updated, only added, and removed when they are old.
+const APPEND_ONLY: [&str; 5] = ["usage", "attempts", "ledger", "audit", "changes"];
 
-/// What the target remembers of the last pass.
-const NOTES: &str = "CREATE TABLE IF NOT EXISTS tollgate_moved (name TEXT PRIMARY KEY, last BIGINT NOT NULL, source TEXT NOT NULL)";
+/// Table of the target with the state of the last pass.
+const CREATE_STATE: &str =
+    "CREATE TABLE IF NOT EXISTS tollgate_moved (name TEXT PRIMARY KEY, last BIGINT NOT NULL, source TEXT NOT NULL)";
 
-/// From where to where.
+/// Source and target of a transfer.
 #[derive(Clone, Debug)]
 pub(crate) struct DatabaseTransfer {
     pub(crate) from: PathBuf,
-    /// The target's address, and the same without its password.
+    /// Address of the target, including the password.
     pub(crate) url: String,
-    pub(crate) place: String,
+    /// The same without the password.
+    pub(crate) shown: String,
     pub(crate) now: Timestamp,
 }
 
-/// How far a pass is.
+/// Progress of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferProgress<'a> {
-    /// The table that is copied.
+    /// The table being copied.
     pub table: &'a str,
-    /// Rows copied of it in this pass.
+    /// Rows of the table copied in this pass.
     pub done: u64,
-    /// Rows to copy of it in this pass.
+    /// Rows of the table to copy in this pass.
     pub of: u64,
 }
 
-/// What a pass did to a table.
+/// A table after a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferredTable {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
     /// Rows copied in this pass.
     pub copied: u64,
-    /// Rows it has now, in both databases.
+    /// Rows of the table, the same in both databases.
     pub rows: u64,
 }
 
-/// One pass.
+/// Runs one pass.
 pub(crate) async fn run(
-    what: &DatabaseTransfer,
+    transfer: &DatabaseTransfer,
     progress: &mut (dyn FnMut(TransferProgress<'_>) + Send),
 ) -> Result<Vec<TransferredTable>, StoreError> {
     sqlx::any::install_default_drivers();
-    // Held until the pass is over: no server may run on what is written.
-    let _alone = postgres_alone(&what.url, &what.place).await?;
-    migrate_target(what).await?;
-    let mut pass = TransferPass::begin(what).await?;
-    let moved = pass.copy(progress).await?;
+    let address = SqlAddress::Postgres { url: transfer.url.clone(), shown: transfer.shown.clone() };
+    // Held until the pass ends, so that no server runs on the target.
+    let _lock = lock_exclusively(&address).await?;
+    migrate_target(transfer, &address).await?;
+    let mut pass = TransferPass::begin(transfer).await?;
+    let transferred = pass.copy(progress).await?;
     pass.commit().await?;
-    Ok(moved)
+    Ok(transferred)
 }
 
-async fn migrate_target(what: &DatabaseTransfer) -> Result<(), StoreError> {
-    let address = SqlAddress::Postgres { url: what.url.clone(), place: what.place.clone() };
-    let mut connection =
-        AnyConnection::connect_with(&address.options()?).await.map_err(|error| failed(&what.place, WRITE, error))?;
-    migrate::check(&mut connection, Dialect::Postgres, &what.place).await?;
-    migrate::run(&mut connection, Dialect::Postgres, &what.place, what.now, migrate::ALL).await?;
-    connection.close().await.map_err(|error| failed(&what.place, WRITE, error))
+async fn migrate_target(transfer: &DatabaseTransfer, address: &SqlAddress) -> Result<(), StoreError> {
+    let target = &transfer.shown;
+    let writing = |error| failed(target, WRITE, error);
+    let mut connection = AnyConnection::connect_with(&address.connect_options()?).await.map_err(writing)?;
+    migrate::check(&mut connection, Dialect::Postgres, target).await?;
+    migrate::run(&mut connection, Dialect::Postgres, target, transfer.now, migrate::ALL).await?;
+    connection.close().await.map_err(writing)
 }
 
-/// A pass under way: one moment of the source, one transaction of the target.
-struct TransferPass<'w> {
-    what: &'w DatabaseTransfer,
+/// A pass in progress: a snapshot of the source and a transaction of the target.
+struct TransferPass<'t> {
+    transfer: &'t DatabaseTransfer,
     source: SqliteConnection,
     target: PgConnection,
-    /// Tells one source from another.
+    /// Identifies the source: its sealed check value, which is unique because of the random nonce.
     fingerprint: String,
 }
 
-impl<'w> TransferPass<'w> {
-    async fn begin(what: &'w DatabaseTransfer) -> Result<Self, StoreError> {
-        let from = what.from.display().to_string();
+impl<'t> TransferPass<'t> {
+    async fn begin(transfer: &'t DatabaseTransfer) -> Result<Self, StoreError> {
+        let from = transfer.from.display().to_string();
         let reading = |error| failed(&from, READ, error);
-        let writing = |error| failed(&what.place, WRITE, error);
-        let mut source = SqliteConnection::connect(&sqlite_url(&what.from)).await.map_err(reading)?;
-        let mut target = PgConnection::connect(&what.url).await.map_err(writing)?;
+        let writing = |error| failed(&transfer.shown, WRITE, error);
+        let mut source = SqliteConnection::connect(&sqlite_url(&transfer.from)).await.map_err(reading)?;
+        let mut target = PgConnection::connect(&transfer.url).await.map_err(writing)?;
         sqlx::raw_sql("PRAGMA query_only = 1; PRAGMA busy_timeout = 5000; BEGIN").execute(&mut source).await.map_err(reading)?;
         let setup = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0;";
         sqlx::raw_sql(setup).execute(&mut target).await.map_err(writing)?;
-        sqlx::raw_sql(NOTES).execute(&mut target).await.map_err(writing)?;
+        sqlx::raw_sql(CREATE_STATE).execute(&mut target).await.map_err(writing)?;
         let row =
             sqlx::query("SELECT hex(sealed) FROM vault WHERE name = 'check'").fetch_one(&mut source).await.map_err(reading)?;
         let fingerprint = row.try_get(0).map_err(reading)?;
-        Ok(Self { what, source, target, fingerprint })
+        Ok(Self { transfer, source, target, fingerprint })
     }
 
     async fn commit(mut self) -> Result<(), StoreError> {
         let committed = sqlx::raw_sql("COMMIT").execute(&mut self.target).await;
-        committed.map_err(|error| failed(&self.what.place, WRITE, error))?;
-        // Only read: how these connections end changes nothing.
+        committed.map_err(|error| failed(&self.transfer.shown, WRITE, error))?;
+        // Everything is committed: errors of closing do not matter.
         let _ = self.target.close().await;
         let _ = self.source.close().await;
         Ok(())
@@ -123,42 +128,43 @@ impl<'w> TransferPass<'w> {
 
     async fn copy(&mut self, progress: &mut (dyn FnMut(TransferProgress<'_>) + Send)) -> Result<Vec<TransferredTable>, StoreError> {
         self.check_target().await?;
-        self.make_months().await?;
-        let from = self.what.from.display().to_string();
+        self.create_partitions().await?;
+        let from = self.transfer.from.display().to_string();
         let names = tables(&mut self.source).await.map_err(|error| failed(&from, READ, error))?;
-        let mut moved = Vec::new();
+        let mut transferred = Vec::new();
         for name in names {
-            moved.push(self.copy_table(&name, progress).await?);
+            transferred.push(self.copy_table(&name, progress).await?);
         }
         let revision = self.target_number("SELECT value FROM counters WHERE name = 'revision'").await?;
-        self.note(REVISION, revision).await?;
-        Ok(moved)
+        self.save_state(REVISION, revision).await?;
+        Ok(transferred)
     }
 
-    /// The target must be new, or what the last pass from the same source left.
+    /// Refuses a target that is neither new nor unchanged since the last pass from the same source.
     async fn check_target(&mut self) -> Result<(), StoreError> {
-        let refused = |detail: &str| StoreError::MoveRefused { place: self.what.place.clone(), detail: detail.to_owned() };
-        let writing = |error| failed(&self.what.place, WRITE, error);
-        let notes =
+        let refused =
+            |detail: &str| StoreError::TransferRefused { database: self.transfer.shown.clone(), detail: detail.to_owned() };
+        let writing = |error| failed(&self.transfer.shown, WRITE, error);
+        let state =
             sqlx::query("SELECT name, last, source FROM tollgate_moved").fetch_all(&mut self.target).await.map_err(writing)?;
-        if notes.is_empty() {
+        if state.is_empty() {
             let rows = self.target_number("SELECT COUNT(*) FROM vault").await?;
             return if rows == 0 { Ok(()) } else { Err(refused("it belongs to another gateway already")) };
         }
-        for row in &notes {
+        for row in &state {
             let source: String = row.try_get("source").map_err(writing)?;
             if source != self.fingerprint {
                 return Err(refused("it was filled from another gateway"));
             }
         }
-        let noted = |wanted: &str| {
-            notes
+        let saved = |wanted: &str| {
+            state
                 .iter()
                 .find(|row| row.try_get::<String, _>("name").is_ok_and(|name| name == wanted))
                 .map(|row| row.try_get("last"))
         };
-        let revision: i64 = noted(REVISION).transpose().map_err(writing)?.unwrap_or(0);
-        let usage: i64 = noted(RECORDS).transpose().map_err(writing)?.unwrap_or(0);
+        let revision: i64 = saved(REVISION).transpose().map_err(writing)?.unwrap_or(0);
+        let usage: i64 = saved(RECORDS).transpose().map_err(writing)?.unwrap_or(0);
         let now = self.target_number("SELECT value FROM counters WHERE name = 'revision'").await?;
         let records = self.target_number("SELECT COUNT(*) FROM usage").await?;
         if (now, records) != (revision, usage) {
@@ -167,18 +173,18 @@ impl<'w> TransferPass<'w> {
         Ok(())
     }
 
-    async fn make_months(&mut self) -> Result<(), StoreError> {
-        let from = self.what.from.display().to_string();
+    async fn create_partitions(&mut self) -> Result<(), StoreError> {
+        let from = self.transfer.from.display().to_string();
         let reading = |error| failed(&from, READ, error);
         let row = sqlx::query("SELECT MIN(at), MAX(at) FROM usage").fetch_one(&mut self.source).await.map_err(reading)?;
         let (first, last): (Option<i64>, Option<i64>) = (row.try_get(0).map_err(reading)?, row.try_get(1).map_err(reading)?);
-        let now = self.what.now;
+        let now = self.transfer.now;
         let first = first.map_or(now, |first| Timestamp(first).min(now)).month();
-        // A clock that was years off must not make hundreds of months; what has none is kept all the same.
+        // At most ten years: a wrong clock must not create thousands of partitions. Other months use the default partition.
         for month in first.max(now.month() - 120)..=last.map_or(now, |last| Timestamp(last).max(now)).month().min(now.month() + 2) {
-            let (name, first, next) = months::bounds(month);
-            let made = sqlx::query(months::MAKE_MONTH).bind(name).bind(first).bind(next).execute(&mut self.target).await;
-            made.map_err(|error| failed(&self.what.place, WRITE, error))?;
+            let (name, first, next) = partitions::bounds(month);
+            let create = sqlx::query(partitions::CREATE_PARTITION).bind(name).bind(first).bind(next);
+            create.execute(&mut self.target).await.map_err(|error| failed(&self.transfer.shown, WRITE, error))?;
         }
         Ok(())
     }
@@ -188,54 +194,56 @@ impl<'w> TransferPass<'w> {
         name: &str,
         progress: &mut (dyn FnMut(TransferProgress<'_>) + Send),
     ) -> Result<TransferredTable, StoreError> {
-        let from = self.what.from.display().to_string();
+        let from = self.transfer.from.display().to_string();
         let reading = |error| failed(&from, READ, error);
         let columns: Vec<TransferColumn> = columns(&mut self.source, name).await.map_err(reading)?;
         let table = TransferTable { name, columns: &columns };
-        let mut behind = if GROWING.contains(&name) { self.noted(name).await? } else { -1 };
-        if behind >= 0 {
-            // Old rows that were dropped meanwhile: the whole table is copied anew.
-            let kept = table.count(&mut self.source, i64::MIN, behind).await.map_err(reading)?;
-            let there = self.target_count(name).await?;
-            behind = if kept == there { behind } else { -1 };
+        // The last copied row number; -1 copies the whole table.
+        let mut after = if APPEND_ONLY.contains(&name) { self.saved_state(name).await? } else { -1 };
+        if after >= 0 {
+            // If old rows were removed from the source meanwhile, the whole table is copied again.
+            let kept = table.count(&mut self.source, i64::MIN, after).await.map_err(reading)?;
+            let copied = self.target_count(name).await?;
+            after = if kept == copied { after } else { -1 };
         }
-        if behind < 0 {
+        if after < 0 {
             let sql = sqlx::AssertSqlSafe(format!("DELETE FROM {name}"));
-            sqlx::query(sql).execute(&mut self.target).await.map_err(|error| failed(&self.what.place, WRITE, error))?;
+            sqlx::query(sql).execute(&mut self.target).await.map_err(|error| failed(&self.transfer.shown, WRITE, error))?;
         }
-        let of = table.count(&mut self.source, behind, i64::MAX).await.map_err(reading)?;
-        let mut told = |done| progress(TransferProgress { table: name, done, of });
-        let copied = copy_rows(&mut self.source, &mut self.target, &table, behind, &mut told).await;
-        let (copied, last) = copied.map_err(|fault| match fault {
-            copy::TransferError::ReplySummary(error) => failed(&from, READ, error),
-            copy::TransferError::Writing(error) => failed(&self.what.place, WRITE, error),
+        let of = table.count(&mut self.source, after, i64::MAX).await.map_err(reading)?;
+        let mut report = |done| progress(TransferProgress { table: name, done, of });
+        let copied = copy_rows(&mut self.source, &mut self.target, &table, after, &mut report).await;
+        let (copied, last) = copied.map_err(|error| match error {
+            copy::CopyError::Read(error) => failed(&from, READ, error),
+            copy::CopyError::Write(error) => failed(&self.transfer.shown, WRITE, error),
         })?;
         let rows = table.count(&mut self.source, i64::MIN, i64::MAX).await.map_err(reading)?;
-        let there = self.target_count(name).await?;
-        if rows != there {
-            return Err(StoreError::MoveRefused {
-                place: self.what.place.clone(),
-                detail: format!("the table {name} has {there} rows there and {rows} here after copying; nothing was kept"),
+        let target_rows = self.target_count(name).await?;
+        if rows != target_rows {
+            return Err(StoreError::TransferRefused {
+                database: self.transfer.shown.clone(),
+                detail: format!("the table {name} has {target_rows} rows there and {rows} here after copying; nothing was kept"),
             });
         }
-        self.note(name, last.max(behind)).await?;
+        self.save_state(name, last.max(after)).await?;
         if name == "usage" {
-            self.note(RECORDS, i64::try_from(rows).unwrap_or(i64::MAX)).await?;
+            self.save_state(RECORDS, i64::try_from(rows).unwrap_or(i64::MAX)).await?;
         }
         Ok(TransferredTable { name: name.to_owned(), copied, rows })
     }
 
-    async fn noted(&mut self, name: &str) -> Result<i64, StoreError> {
-        let writing = |error| failed(&self.what.place, WRITE, error);
+    /// The row number up to which a table was copied; -1 before the first pass.
+    async fn saved_state(&mut self, name: &str) -> Result<i64, StoreError> {
+        let writing = |error| failed(&self.transfer.shown, WRITE, error);
         let row = sqlx::query("SELECT last FROM tollgate_moved WHERE name = $1").bind(name).fetch_optional(&mut self.target).await;
         row.map_err(writing)?.map_or(Ok(-1), |row| row.try_get(0).map_err(writing))
     }
 
-    async fn note(&mut self, name: &str, last: i64) -> Result<(), StoreError> {
+    async fn save_state(&mut self, name: &str, last: i64) -> Result<(), StoreError> {
         let sql = "INSERT INTO tollgate_moved (name, last, source) VALUES ($1, $2, $3) \
                    ON CONFLICT (name) DO UPDATE SET last = excluded.last, source = excluded.source";
         let query = sqlx::query(sql).bind(name).bind(last).bind(&self.fingerprint);
-        query.execute(&mut self.target).await.map(drop).map_err(|error| failed(&self.what.place, WRITE, error))
+        query.execute(&mut self.target).await.map(drop).map_err(|error| failed(&self.transfer.shown, WRITE, error))
     }
 
     async fn target_count(&mut self, name: &str) -> Result<u64, StoreError> {
@@ -245,11 +253,11 @@ impl<'w> TransferPass<'w> {
 
     async fn target_number(&mut self, sql: impl Into<String>) -> Result<i64, StoreError> {
         let row = sqlx::query(sqlx::AssertSqlSafe(sql.into())).fetch_one(&mut self.target).await;
-        row.and_then(|row| row.try_get(0)).map_err(|error| failed(&self.what.place, WRITE, error))
+        row.and_then(|row| row.try_get(0)).map_err(|error| failed(&self.transfer.shown, WRITE, error))
     }
 }
 
-/// Names among the notes that are no tables.
+/// Names in the state that are not tables.
 const REVISION: &str = "(revision)";
 const RECORDS: &str = "(records)";
 

@@ -1,4 +1,4 @@
-//! The usage log in the database.
+//! The [`UsageStore`] of the database.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,7 +10,8 @@ use sqlx::{Any, AssertSqlSafe, Row as _};
 use tollgate_core::{AttemptRecord, Outcome, RequestId, Timestamp, UsageRecord};
 
 use super::{
-    SqlStore, statement,
+    statement,
+    store::SqlStore,
     usage_rows::{USAGE_COLUMNS, attempt, record},
 };
 use crate::{Page, SortOrder, StoreError, SummaryBy, SummaryRow, UsageCursor, UsageFilter, UsageStore};
@@ -21,14 +22,14 @@ const PAGE: &str = "read the usage log";
 
 type Query<'q> = sqlx::query::Query<'q, Any, sqlx::any::AnyArguments>;
 
-/// A value to be bound.
+/// A value to bind.
 #[derive(Debug)]
 enum BindValue {
     Text(String),
     Number(i64),
 }
 
-/// Conditions out of fixed fragments, with their values.
+/// Conditions made of fixed fragments, with the values to bind.
 #[derive(Debug, Default)]
 pub(super) struct WhereClause {
     sql: String,
@@ -49,7 +50,7 @@ impl WhereClause {
             ("member_id = ?", filter.member.map(|id| id.to_string())),
             ("group_id = ?", filter.group.map(|id| id.to_string())),
             ("model = ?", filter.model.clone()),
-            (ended(filter.outcome), filter.outcome.map(|outcome| outcome.as_str().to_owned())),
+            (outcome_condition(filter.outcome), filter.outcome.map(|outcome| outcome.as_str().to_owned())),
         ];
         for (fragment, word) in words {
             if let Some(word) = word {
@@ -64,14 +65,14 @@ impl WhereClause {
         conditions
     }
 
-    /// Continues behind a place.
-    fn behind(&mut self, place: UsageCursor, order: SortOrder) {
-        self.add(if order == SortOrder::Newest { "(at, id) < (?," } else { "(at, id) > (?," }, BindValue::Number(place.at.0));
-        self.values.push(BindValue::Text(place.id.to_string()));
-        write!(self.sql, " ${})", self.values.len()).expect("text does not fail to be written");
+    /// Continues after a record.
+    fn after(&mut self, cursor: UsageCursor, order: SortOrder) {
+        self.add(if order == SortOrder::Newest { "(at, id) < (?," } else { "(at, id) > (?," }, BindValue::Number(cursor.at.0));
+        self.values.push(BindValue::Text(cursor.id.to_string()));
+        write!(self.sql, " ${})", self.values.len()).expect("writing to a String cannot fail");
     }
 
-    /// ` WHERE …`, or nothing.
+    /// ` WHERE …`, or an empty text.
     pub(super) fn sql(&self) -> &str {
         &self.sql
     }
@@ -84,13 +85,13 @@ impl WhereClause {
     }
 }
 
-/// Said twice where there is an index of what went wrong, so that it is used.
-fn ended(outcome: Option<Outcome>) -> &'static str {
+/// Repeats the condition of the partial index `usage_failed` where it applies, so that the databases use it.
+fn outcome_condition(outcome: Option<Outcome>) -> &'static str {
     if outcome == Some(Outcome::Completed) { "outcome = ?" } else { "outcome <> 'completed' AND outcome = ?" }
 }
 
 impl SqlStore {
-    /// Records with the attempts that belong to them.
+    /// Adds the attempts to records.
     async fn with_attempts(&self, mut records: Vec<UsageRecord>) -> Result<Vec<UsageRecord>, StoreError> {
         let failed = |error| self.failed(PAGE, error);
         const HEAD: &str = "SELECT request_id, position, channel_id, channel_name, account_id, account_name, protocol, upstream_model, \
@@ -118,10 +119,10 @@ impl UsageStore for SqlStore {
         if records.is_empty() {
             return Ok(0);
         }
-        // In one order, whoever writes: two writers of the same records wait for each other instead of deadlocking.
+        // Always in the same order: two writers of the same records wait for each other instead of deadlocking.
         let mut records: Vec<&UsageRecord> = records.iter().collect();
         records.sort_by_key(|record| record.id);
-        self.append_records(&records).await
+        self.appender.append(&self.writer, &records).await
     }
 
     async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {
@@ -132,19 +133,19 @@ impl UsageStore for SqlStore {
         self.read_log_time().await
     }
 
-    async fn move_log_time(&self, known: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError> {
-        self.write_log_time(known, time).await
+    async fn set_log_time(&self, expected: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError> {
+        self.write_log_time(expected, time).await
     }
 
-    async fn make_room(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.make_months(now).await
+    async fn create_partitions(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.create_month_partitions(now).await
     }
 
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
         let failed = |error| self.failed(PAGE, error);
         let mut conditions = WhereClause::of(filter);
         if let Some(after) = filter.after {
-            conditions.behind(after, filter.order);
+            conditions.after(after, filter.order);
         }
         let order = match filter.order {
             SortOrder::Newest => "at DESC, id DESC",
@@ -181,6 +182,6 @@ impl UsageStore for SqlStore {
     }
 
     async fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
-        self.sum_up(filter, by).await
+        self.summarise_usage(filter, by).await
     }
 }

@@ -1,8 +1,10 @@
-//! Usage records and attempts, read from rows.
+//! Decodes rows into usage records and attempts.
 
 use serde::de::DeserializeOwned;
 use sqlx::{Any, Row as _, any::AnyRow};
-use tollgate_core::{AttemptRecord, NanoUsd, RequestId, Revision, Timestamp, Tokens, UsageRecord};
+use tollgate_core::{
+    AccountId, AttemptRecord, ChannelId, GroupId, KeyId, MemberId, NanoUsd, RequestId, Revision, Timestamp, Tokens, UsageRecord,
+};
 
 /// Columns of usage records, in the order of [`record`].
 pub(super) const USAGE_COLUMNS: &str = "id, at, key_id, key_name, member_id, group_id, group_name, protocol_in, protocol_out, \
@@ -10,7 +12,7 @@ pub(super) const USAGE_COLUMNS: &str = "id, at, key_id, key_name, member_id, gro
      tokens_thinking, tokens_image, tokens_audio, tokens_source, cost, sale, price_version, ttft_us, duration_us, address, \
      client_request_id, dropped, trace";
 
-/// A word of an enum, as it is serialised everywhere else.
+/// Parses the serialised name of an enum value.
 pub(super) fn parse_word<T: DeserializeOwned>(word: String) -> Result<T, sqlx::Error> {
     serde_json::from_value(serde_json::Value::String(word)).map_err(|error| sqlx::Error::Decode(error.into()))
 }
@@ -19,7 +21,7 @@ fn json<T: DeserializeOwned>(text: &str) -> Result<T, sqlx::Error> {
     serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// Reads columns one after the other.
+/// Reads the columns of a row in order.
 struct Columns<'a> {
     row: &'a AnyRow,
     next: usize,
@@ -77,8 +79,6 @@ impl Columns<'_> {
     }
 }
 
-use tollgate_core::{AccountId, ChannelId, GroupId, KeyId, MemberId};
-
 /// A record without its attempts.
 pub(super) fn record(row: &AnyRow) -> Result<UsageRecord, sqlx::Error> {
     let mut columns = Columns { row, next: 0 };
@@ -114,7 +114,7 @@ pub(super) fn record(row: &AnyRow) -> Result<UsageRecord, sqlx::Error> {
     })
 }
 
-/// An attempt and the request it belongs to.
+/// An attempt and the id of its request.
 pub(super) fn attempt(row: &AnyRow) -> Result<(RequestId, AttemptRecord), sqlx::Error> {
     let mut columns = Columns { row, next: 0 };
     let c = &mut columns;

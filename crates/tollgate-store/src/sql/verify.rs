@@ -1,23 +1,22 @@
-//! Whether the books agree, asked of the database in one snapshot. Each rule is a query for what breaks it: an id or a
-//! place, what should be there, what is there. Roll-ups are compared figure by figure ([`rollups`]). Where records were removed for their age, their ledger entries and sums
-//! are not asked for them, but held to each other ([`removed`]).
+//! Checks the consistency of usage records, ledger and sums in one snapshot. Each rule is a query for its violations: an id or a
+//! position, the expected value, the found value. Roll-ups are compared column by column ([`rollups`]). Of records removed by
+//! retention, the ledger entries and sums are compared with each other ([`removed`]).
 
 mod removed;
 mod rollups;
 
 use sqlx::{Any, Row as _, Transaction};
-
 use tollgate_core::Timestamp;
 
-use super::SqlStore;
+use super::store::SqlStore;
 use crate::{
     StoreError,
     verify::{ConsistencyRule, VerifyReport},
 };
 
-const VERIFY: &str = "verify the books";
+const VERIFY: &str = "verify the usage log and the ledger";
 
-/// Rules and the queries for what breaks them.
+/// The rules with the queries for their violations.
 const QUERIES: &[(ConsistencyRule, &str)] = &[
     (
         ConsistencyRule::Balance,
@@ -42,8 +41,8 @@ const QUERIES: &[(ConsistencyRule, &str)] = &[
          AND l.at >= (SELECT value FROM counters WHERE name = 'pruned_until') AND NOT EXISTS (SELECT 1 FROM usage u WHERE u.id = l.request_id) ORDER BY l.seq",
     ),
     (
-        // Entries of requests settle them, and no others do.
-        ConsistencyRule::RowKind,
+        // Exactly the entries of requests are of the kind `settle`.
+        ConsistencyRule::EntryKind,
         "SELECT CAST(seq AS TEXT) || ' (' || kind || ')', CAST(0 AS BIGINT), amount FROM ledger \
          WHERE (kind = 'settle') <> (request_id IS NOT NULL) ORDER BY seq",
     ),
@@ -54,7 +53,7 @@ const QUERIES: &[(ConsistencyRule, &str)] = &[
          WHERE name = 'ledger' AND (value <> there OR value <> last)",
     ),
     (
-        // A cost that is not known of one attempt is not known of the record.
+        // If the cost of one attempt is unknown, so is the cost of the record.
         ConsistencyRule::Cost,
         "SELECT u.id, COALESCE(a.summed, 0), COALESCE(u.cost, 0) FROM usage u LEFT JOIN ( \
            SELECT request_id, CAST(SUM(cost) AS BIGINT) AS summed, SUM(CASE WHEN cost IS NULL THEN 1 ELSE 0 END) AS unknown \
@@ -77,12 +76,12 @@ const COUNTS: &str = "SELECT (SELECT COUNT(*) FROM balances), (SELECT COUNT(*) F
      (SELECT COUNT(*) FROM attempts)";
 
 impl SqlStore {
-    pub(super) async fn verify_books(&self, now: Timestamp) -> Result<VerifyReport, StoreError> {
+    pub(super) async fn verify_all(&self, now: Timestamp) -> Result<VerifyReport, StoreError> {
         let failed = |error| self.failed(VERIFY, error);
         let mut snapshot = self.snapshot(VERIFY).await?;
         let row = sqlx::query(COUNTS).fetch_one(&mut *snapshot).await.map_err(failed)?;
         let count = |at: usize| row.try_get::<i64, _>(at).map(|count| u64::try_from(count).unwrap_or(0)).map_err(failed);
-        let mut verified = VerifyReport {
+        let mut report = VerifyReport {
             members: count(0)?,
             entries: count(1)?,
             records: count(2)?,
@@ -90,13 +89,13 @@ impl SqlStore {
             ..VerifyReport::default()
         };
         for (rule, sql) in QUERIES {
-            self.verify_rule(&mut snapshot, *rule, sql, &mut verified).await?;
+            self.verify_rule(&mut snapshot, *rule, sql, &mut report).await?;
         }
         for rollup in rollups::ALL {
-            self.verify_rollup(&mut snapshot, rollup, &mut verified).await?;
+            self.verify_rollup(&mut snapshot, rollup, &mut report).await?;
         }
-        self.verify_removed(&mut snapshot, now, &mut verified).await?;
-        Ok(verified)
+        self.verify_removed(&mut snapshot, now, &mut report).await?;
+        Ok(report)
     }
 
     async fn verify_rule(
@@ -104,14 +103,14 @@ impl SqlStore {
         snapshot: &mut Transaction<'static, Any>,
         rule: ConsistencyRule,
         sql: &'static str,
-        verified: &mut VerifyReport,
+        report: &mut VerifyReport,
     ) -> Result<(), StoreError> {
         use futures_util::TryStreamExt as _;
         let failed = |error| self.failed(VERIFY, error);
         let mut rows = sqlx::query(sql).fetch(&mut **snapshot);
         while let Some(row) = rows.try_next().await.map_err(failed)? {
             let what = row.try_get(0).map_err(failed)?;
-            verified.differs(rule, what, row.try_get(1).map_err(failed)?, row.try_get(2).map_err(failed)?);
+            report.differs(rule, what, row.try_get(1).map_err(failed)?, row.try_get(2).map_err(failed)?);
         }
         Ok(())
     }
@@ -132,7 +131,7 @@ mod tests {
         verify::ConsistencyRule,
     };
 
-    /// Does this to sound books, and tells which rules it broke.
+    /// Runs SQL on a consistent database and returns the violations that [`LedgerStore::verify`](crate::LedgerStore::verify) finds.
     pub(super) async fn broken_by(tampering: &str) -> Vec<(ConsistencyRule, i64, i64)> {
         let dir = TempDir::new().unwrap();
         let store = open(options(sqlite(&dir), &dir)).await.unwrap();
@@ -143,8 +142,8 @@ mod tests {
         records[0].attempts[0].cost = None;
         records[0].cost = None;
         store.usage.append(&records).await.unwrap();
-        let place = dir.path().join("tollgate.db");
-        let url = format!("sqlite:{}?mode=rw", place.display());
+        let path = dir.path().join("tollgate.db");
+        let url = format!("sqlite:{}?mode=rw", path.display());
         let mut connection = AnyConnection::connect_with(&AnyConnectOptions::from_str(&url).unwrap()).await.unwrap();
         let tampering = tampering.replace("FIRST", &records[0].id.to_string()).replace("SECOND", &records[1].id.to_string());
         sqlx::raw_sql(AssertSqlSafe(tampering)).execute(&mut connection).await.unwrap();
@@ -155,12 +154,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sound_books_agree() {
+    async fn consistent_database_has_no_mismatch() {
         assert_eq!(broken_by("SELECT 1").await, []);
     }
 
     #[tokio::test]
-    async fn every_kind_of_tampering_is_found() {
+    async fn every_kind_of_tampering_is_detected() {
         let rules = |found: Vec<(ConsistencyRule, i64, i64)>| found.into_iter().map(|(rule, ..)| rule).collect::<Vec<_>>();
         assert_eq!(
             broken_by("UPDATE balances SET balance = balance + 1 WHERE balance = -4000").await,
@@ -169,7 +168,7 @@ mod tests {
         assert_eq!(broken_by("UPDATE ledger SET balance = -1 WHERE seq = 1").await[0], (ConsistencyRule::Running, -2_000, -1));
         assert_eq!(
             broken_by("UPDATE ledger SET kind = 'adjust' WHERE request_id = 'FIRST'").await,
-            [(ConsistencyRule::Settled, -2_000, 0), (ConsistencyRule::RowKind, 0, -2_000)]
+            [(ConsistencyRule::Settled, -2_000, 0), (ConsistencyRule::EntryKind, 0, -2_000)]
         );
         let newest = "DELETE FROM ledger WHERE seq = (SELECT MAX(seq) FROM ledger)";
         assert!(broken_by(newest).await.iter().any(|found| matches!(found, (ConsistencyRule::Places, 5, 4))));
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_column_of_a_roll_up_is_held_to_the_records() {
+    async fn every_column_of_a_rollup_is_compared_with_the_records() {
         let usage = ["key_id", "member_id", "group_id", "model", "outcome"].map(|column| format!("{column} = 'x'"));
         let sums = ["requests", "tokens_input", "tokens_output", "sale", "cost", "unpriced"].map(|it| format!("{it} = {it} + 1"));
         for change in usage.iter().chain(&sums) {
@@ -222,11 +221,11 @@ mod tests {
                 );
             }
         }
-        // Two that would cancel each other out in one sum.
+        // Two changes that would cancel each other out in one sum.
         let moved =
             broken_by("UPDATE usage_days SET tokens_input = tokens_input + 5, tokens_output = tokens_output - 5 WHERE rowid = 1");
         assert_eq!(moved.await.len(), 2);
-        // A record that was made unpriced has the same sum.
+        // Removing the price of a record changes no count.
         assert!(!broken_by("UPDATE usage SET sale = NULL, model = 'zzz' WHERE id = 'FIRST'").await.is_empty());
     }
 }

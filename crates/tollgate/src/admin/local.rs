@@ -42,7 +42,7 @@ impl LocalAdmin {
 
     /// Sets the actor recorded for changes.
     pub(super) fn set_actor(&mut self, name: &str) {
-        self.actor = Actor { door: ChangeOrigin::Cli, name: name.to_owned() };
+        self.actor = Actor { origin: ChangeOrigin::Cli, name: name.to_owned() };
     }
 
     pub(super) const fn store(&self) -> &Store {

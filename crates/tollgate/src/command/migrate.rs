@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tollgate_store::{AccessMode, FolderLock, StoreError, StoreUrl, TransferProgress, TransferredTable};
+use tollgate_store::{AccessMode, DataFolderLock, StoreError, StoreUrl, TransferProgress, TransferredTable};
 
 use crate::{
     cli::{Common, Migrate},
@@ -39,7 +39,7 @@ pub(crate) fn run(common: &Common, subcommand: &Migrate) -> Result<(), Failure> 
     };
     compose::block_on(async {
         // Held to the end, so that no gateway starts during the last pass.
-        let lock = match FolderLock::take(&config.data) {
+        let lock = match DataFolderLock::take(&config.data) {
             Ok(lock) => Some(lock),
             Err(StoreError::InUse { .. }) => None,
             Err(error) => return Err(error.into()),
@@ -47,7 +47,8 @@ pub(crate) fn run(common: &Common, subcommand: &Migrate) -> Result<(), Failure> 
         // Validates the master key and migrates an older schema (after copying the file).
         compose::open_as(&config, AccessMode::Command).await?.close().await;
         let mut reporter = ProgressReporter { quiet: common.quiet || common.json, last: None };
-        let moved = tollgate_store::move_to_postgres(&from, &to, compose::now(), &mut |progress| reporter.report(progress)).await?;
+        let moved =
+            tollgate_store::transfer_to_postgres(&from, &to, compose::now(), &mut |progress| reporter.report(progress)).await?;
         report(common, &config, &to, &moved, lock.is_none());
         Ok(())
     })

@@ -7,7 +7,7 @@ use serde_json::json;
 use tollgate_core::{
     Catalog, GroupId, Key, KeyId, MemberId, NanoUsd, Outcome, Replay, ReplayReport, ReplaySide, ReplayTotals, UsageRecord,
 };
-use tollgate_store::{KeyScope, RandomSource, RowFilter, RowKind, SortOrder, Store, UsageFilter, likely_mode, preview};
+use tollgate_store::{KeyScope, RandomSource, RowFilter, RowKind, SortOrder, Store, UsageFilter, infer_apply_mode, preview};
 
 use crate::{
     catalog_file,
@@ -31,8 +31,8 @@ pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> 
     let backlog = JournalBacklog::read(common)?;
     let (report, lines) = compose::block_on(async {
         let store = compose::open(common).await?;
-        let current = store.catalog.current(&KeyScope::All).await?;
-        let mode = likely_mode(&current);
+        let current = store.catalog.live_rows(&KeyScope::All).await?;
+        let mode = infer_apply_mode(&current);
         let after = preview(&current, &file, mode, RandomSource::system(), compose::now()).await;
         let after = after.map_err(|error| catalog_file::preview_failure(&arguments.file, error))?;
         // Both sides come from the preview: session affinity depends on account ids, which differ from the originals.

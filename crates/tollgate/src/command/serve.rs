@@ -198,7 +198,7 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
         None if store.first_start => new_key = Some(first_start::create_echo(&store).await?),
         // Without a catalog file, no row is owned by one.
         None => {
-            let actor = Actor { door: ChangeOrigin::Gateway, name: "start without a catalog file".to_owned() };
+            let actor = Actor { origin: ChangeOrigin::Gateway, name: "start without a catalog file".to_owned() };
             let released = store.catalog.apply(&[Change::ReleaseFile], &actor, compose::now()).await.map(drop);
             unless_unavailable(released)?;
         }
@@ -220,7 +220,7 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
     let catalog = store.catalog.load().await?;
     registry.configure(catalog.accounts().map(|account| &**account));
     let (queue, alerts) = compose::alerts(config, &store)?;
-    let hedged = store.ledger.hedged(compose::now()).await.unwrap_or_else(|fault| {
+    let hedged = store.ledger.hedge_costs(compose::now()).await.unwrap_or_else(|fault| {
         tracing::warn!(%fault, "the cost of hedged attempts today is unknown; their caps start from zero");
         Vec::new()
     });
@@ -233,7 +233,7 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
 /// start: writes are deferred, as while serving.
 fn unless_unavailable(written: Result<(), StoreError>) -> Result<bool, StoreError> {
     match written {
-        Err(fault) if fault.is_away() => {
+        Err(fault) if fault.is_unreachable() => {
             tracing::warn!("the database takes no writes; they are deferred: {fault}");
             Ok(false)
         }

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tollgate_core::{NanoUsd, RequestId, Timestamp, UsageRecord};
-use tollgate_store::{ConsistencyRule, FolderLock, JournalEntry, Mismatch, Store, VerifyReport};
+use tollgate_store::{ConsistencyRule, DataFolderLock, JournalEntry, Mismatch, Store, VerifyReport};
 
 use crate::{cli::Common, compose, failure::Failure, journal_backlog, output, retention, traffic_snapshot};
 
@@ -26,7 +26,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         // The journal first: records written to the database in between are in both and must be equal.
         let mut journal = JournalScan::default();
         journal.scan(&store, &compose::journal_folder(&data)).await?;
-        journal.is_served = FolderLock::is_taken(&data);
+        journal.is_served = DataFolderLock::is_taken(&data);
         journal.in_memory_only = traffic_snapshot::read(&data, compose::now()).in_memory_only;
         let mut verified = store.ledger.verify(compose::now()).await?;
         verified.differences.append(&mut journal.differences);

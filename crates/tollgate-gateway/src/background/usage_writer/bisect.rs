@@ -30,7 +30,7 @@ pub(super) async fn bisect(usage: &dyn UsageStore, journal: &Journal, records: &
                 journal.mark_booked(&part.iter().map(|record| record.id).collect::<Vec<_>>());
                 apart.booked += part.len();
             }
-            Err(fault) if fault.is_unfit() && journal.quarantined() < REFUSED_MOST => match part {
+            Err(fault) if fault.is_invalid_data() && journal.quarantined() < REFUSED_MOST => match part {
                 [record] => {
                     set_aside(journal, record, &fault);
                     apart.refused += 1;

@@ -95,7 +95,7 @@ impl MemoryStore {
 
     fn here(&self) -> Result<(), StoreError> {
         if self.away.load(Ordering::SeqCst) {
-            return Err(StoreError::Unreachable { place: "test".to_owned(), detail: "gone".to_owned() });
+            return Err(StoreError::Unreachable { database: "test".to_owned(), detail: "gone".to_owned() });
         }
         Ok(())
     }
@@ -123,7 +123,7 @@ impl UsageStore for MemoryStore {
         self.here()?;
         let unfit = self.unfit.lock().unwrap();
         if records.iter().any(|record| unfit.contains(&record.id)) {
-            return Err(StoreError::Unfit { detail: "no such number".to_owned() });
+            return Err(StoreError::InvalidData { detail: "no such number".to_owned() });
         }
         let mut held = self.records.lock().unwrap();
         let mut known: HashSet<_> = held.iter().map(|record| record.id).collect();
@@ -133,7 +133,7 @@ impl UsageStore for MemoryStore {
         Ok(count)
     }
 
-    async fn make_room(&self, _now: Timestamp) -> Result<u64, StoreError> {
+    async fn create_partitions(&self, _now: Timestamp) -> Result<u64, StoreError> {
         Ok(0)
     }
 
@@ -145,7 +145,7 @@ impl UsageStore for MemoryStore {
         Ok(None)
     }
 
-    async fn move_log_time(&self, _known: Option<Timestamp>, _time: Timestamp) -> Result<bool, StoreError> {
+    async fn set_log_time(&self, _known: Option<Timestamp>, _time: Timestamp) -> Result<bool, StoreError> {
         Ok(false)
     }
 

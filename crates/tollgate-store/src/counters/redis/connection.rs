@@ -30,7 +30,7 @@ impl fmt::Debug for RedisAddress {
 /// Sends a PING.
 pub(super) async fn check(address: &RedisAddress) -> Result<(), StoreError> {
     let client = client(address)?;
-    let unreachable = |detail: String| StoreError::Unreachable { place: redacted(&address.url), detail };
+    let unreachable = |detail: String| StoreError::Unreachable { database: redacted(&address.url), detail };
     let ping = async {
         let mut connection = connect(&client).await?;
         query::<String>(&mut connection, &mut redis::cmd("PING")).await
@@ -59,7 +59,7 @@ pub(super) fn client(address: &RedisAddress) -> Result<Client, StoreError> {
 
 /// A URL without its password.
 pub(super) fn redacted(url: &str) -> String {
-    crate::open::without_password(url)
+    crate::options::without_password(url)
 }
 
 pub(super) async fn connect(client: &Client) -> RedisResult<MultiplexedConnection> {

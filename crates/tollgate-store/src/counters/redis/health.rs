@@ -50,8 +50,8 @@ impl SharedHealth {
         ours: &[(AccountId, AccountHealth)],
         now: Timestamp,
     ) -> Result<Vec<(AccountId, AccountHealth)>, StoreError> {
-        let place = self.address.clone();
-        let unreachable = |detail: String| StoreError::Unreachable { place, detail };
+        let database = self.address.clone();
+        let unreachable = |detail: String| StoreError::Unreachable { database, detail };
         let reply = timeout(RESPONSE_TIMEOUT, self.send(ours, now)).await;
         let shared = match reply {
             Ok(Ok(shared)) => shared,

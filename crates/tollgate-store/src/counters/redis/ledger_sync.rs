@@ -8,13 +8,12 @@ use tokio::time::{sleep, timeout};
 use tollgate_core::{MemberId, NanoUsd, SpendTotals, Subject, Timestamp, Window};
 
 use super::{
-    super::spending::{Spending, SpendingChanges},
     connection::{RESPONSE_TIMEOUT, query},
     disconnect::Disconnect,
     script::{NodeRegistration, SubjectSpending},
     state::RedisState,
 };
-use crate::{LedgerPosition, LedgerStore};
+use crate::{LedgerPosition, LedgerStore, Spending, SpendingChanges};
 
 /// Longest wait for a page of changes from the database.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -7,10 +7,8 @@ use std::{
 
 use tollgate_core::{MemberId, Meter, NanoUsd, Subject, Timestamp};
 
-use super::super::{
-    shards::{SHARDS, lock, shard_of},
-    spending::Spending,
-};
+use super::super::shards::{SHARDS, lock, shard_of};
+use crate::Spending;
 
 /// Limit of the subjects per shard: about 300,000 in all.
 const MAX_PER_SHARD: usize = 5_000;

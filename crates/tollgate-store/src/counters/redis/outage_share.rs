@@ -11,9 +11,10 @@ use tollgate_core::{
 };
 
 use super::{
-    super::{memory::MemoryCounters, shards::lock, spending::Spending, traits::Counters as _},
+    super::{memory::MemoryCounters, shards::lock, traits::Counters as _},
     leases::RetainedLeases,
 };
+use crate::Spending;
 
 /// The counters of one outage.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use tollgate_core::{BudgetAlert, Meter, NanoUsd, Subject};
 
 use super::{
-    super::{shards::lock, spending::Spending, traits::Spender},
+    super::{shards::lock, traits::Spender},
     deltas::CounterDeltas,
     leases::Leases,
     meter_cache::MeterCache,
@@ -25,6 +25,7 @@ use super::{
     reservations::{OpenReservation, ReservationTable},
     script::{NodeRegistration, Scripts},
 };
+use crate::Spending;
 
 /// Microseconds of a minute.
 pub(super) const MINUTE: u64 = 60_000_000;

@@ -194,8 +194,8 @@ async fn invalid_address_is_rejected_without_showing_its_password() {
     let check = async |url: &str| check_redis(&RedisAddress { url: url.to_owned(), ca: None }).await;
     let refused = check("redis://user:hidden@:x/").await.unwrap_err();
     assert!(!refused.to_string().contains("hidden"), "{refused}");
-    assert_eq!(refused.fault(), crate::ErrorClass::Operator);
-    assert!(check("redis://127.0.0.1:1").await.unwrap_err().is_away());
+    assert_eq!(refused.class(), crate::ErrorClass::Operator);
+    assert!(check("redis://127.0.0.1:1").await.unwrap_err().is_unreachable());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -346,14 +346,14 @@ async fn tls_requires_a_trusted_certificate_and_the_password() {
     let address = |url: String, ca: Option<Vec<u8>>| RedisAddress { url, ca };
     check_redis(&address(server.url(), Some(ca.clone()))).await.unwrap();
     let refused = check_redis(&address(server.url(), None)).await.unwrap_err();
-    assert!(refused.to_string().contains("certificate") && refused.is_away(), "{refused}");
+    assert!(refused.to_string().contains("certificate") && refused.is_unreachable(), "{refused}");
     let wrong_password = server.url().replace("opens%3Asesame", "guessed");
     let refused = check_redis(&address(wrong_password, Some(ca.clone()))).await.unwrap_err();
     assert!(!refused.to_string().contains("guessed"), "{refused}");
     let refused = check_redis(&address(server.url(), Some(b"no certificate".to_vec()))).await.unwrap_err();
-    assert_eq!(refused.fault(), crate::ErrorClass::Operator, "{refused}");
+    assert_eq!(refused.class(), crate::ErrorClass::Operator, "{refused}");
     let refused = check_redis(&address(server.url().replace("rediss", "redis"), Some(ca.clone()))).await.unwrap_err();
-    assert_eq!(refused.fault(), crate::ErrorClass::Operator, "{refused}");
+    assert_eq!(refused.class(), crate::ErrorClass::Operator, "{refused}");
 
     let options = RedisOptions { address: address(server.url(), Some(ca)), ..options("", &namespace()) };
     let node = Node::with_options(options, &Arc::new(StaticLedger::default()), Spending::default()).await;

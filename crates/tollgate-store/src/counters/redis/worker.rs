@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tollgate_core::{BudgetAlert, LimitRule, NanoUsd, Subject};
 
 use super::{
-    super::{shards::lock, spending::Spending},
+    super::shards::lock,
     connection::{self, RESPONSE_TIMEOUT, query},
     deltas::CounterDelta,
     disconnect::Disconnect,
@@ -24,7 +24,7 @@ use super::{
     script::{HeartbeatKind, NodeRegistration, ScriptReply},
     state::{ConnectionState, RedisState},
 };
-use crate::{LedgerStore, RandomSource, StoreError};
+use crate::{LedgerStore, RandomSource, Spending, StoreError};
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest time to join, restoring data from the database included.

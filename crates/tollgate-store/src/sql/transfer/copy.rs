@@ -1,20 +1,20 @@
-//! Rows of one table, from SQLite to PostgreSQL's `COPY` text format.
+//! Copies the rows of a table from SQLite to PostgreSQL, in the text format of `COPY`.
 
 use std::fmt::Write as _;
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, SqliteConnection, sqlite::SqliteRow};
 
-/// Rows that are read at once, and go into one message.
+/// Rows read per query and sent per message.
 const ROWS_AT_ONCE: i64 = 2_000;
 
-/// What failed.
+/// The side that failed.
 #[derive(Debug)]
-pub(super) enum TransferError {
-    ReplySummary(sqlx::Error),
-    Writing(sqlx::Error),
+pub(super) enum CopyError {
+    Read(sqlx::Error),
+    Write(sqlx::Error),
 }
 
-/// What a column holds. There are no other kinds in the schema.
+/// Type of a column. The schema uses no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ColumnType {
     Number,
@@ -22,20 +22,18 @@ enum ColumnType {
     Bytes,
 }
 
-/// A column.
 #[derive(Clone, Debug)]
 pub(super) struct TransferColumn {
     name: String,
     kind: ColumnType,
 }
 
-/// A table.
 pub(super) struct TransferTable<'a> {
     pub(super) name: &'a str,
     pub(super) columns: &'a [TransferColumn],
 }
 
-/// The gateway's own tables, in order of name.
+/// The gateway's tables, ordered by name, without those of SQLite and of the migrations.
 pub(super) async fn tables(source: &mut SqliteConnection) -> Result<Vec<String>, sqlx::Error> {
     let sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE '\\_%' ESCAPE '\\' \
                ORDER BY name";
@@ -65,33 +63,33 @@ impl TransferTable<'_> {
         self.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Rows behind one row number and up to another.
-    pub(super) async fn count(&self, source: &mut SqliteConnection, behind: i64, to: i64) -> Result<u64, sqlx::Error> {
+    /// Number of rows with row numbers in (`after`, `to`].
+    pub(super) async fn count(&self, source: &mut SqliteConnection, after: i64, to: i64) -> Result<u64, sqlx::Error> {
         let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {} WHERE rowid > $1 AND rowid <= $2", self.name));
-        let row = sqlx::query(sql).bind(behind).bind(to).fetch_one(source).await?;
+        let row = sqlx::query(sql).bind(after).bind(to).fetch_one(source).await?;
         row.try_get::<i64, _>(0).map(|count| u64::try_from(count).unwrap_or(0))
     }
 }
 
-/// Copies the rows behind a row number; how many, and the last row number.
+/// Copies the rows after a row number. Returns how many, and the last row number.
 pub(super) async fn copy_rows(
     source: &mut SqliteConnection,
     target: &mut PgConnection,
     table: &TransferTable<'_>,
-    mut behind: i64,
+    mut after: i64,
     progress: &mut (dyn FnMut(u64) + Send),
-) -> Result<(u64, i64), TransferError> {
+) -> Result<(u64, i64), CopyError> {
     let names = table.names();
     let select = format!("SELECT rowid, {names} FROM {} WHERE rowid > $1 ORDER BY rowid LIMIT {ROWS_AT_ONCE}", table.name);
     let copy = format!("COPY {} ({names}) FROM STDIN", table.name);
     let mut copied = 0;
-    let mut writer = target.copy_in_raw(&copy).await.map_err(TransferError::Writing)?;
+    let mut writer = target.copy_in_raw(&copy).await.map_err(CopyError::Write)?;
     loop {
-        let rows = sqlx::query(AssertSqlSafe(select.clone())).bind(behind).fetch_all(&mut *source).await;
+        let rows = sqlx::query(AssertSqlSafe(select.clone())).bind(after).fetch_all(&mut *source).await;
         let mut text = String::new();
         let read = rows.and_then(|rows| {
             for row in &rows {
-                behind = row.try_get(0)?;
+                after = row.try_get(0)?;
                 write_row(&mut text, row, table.columns)?;
             }
             Ok(rows.len())
@@ -101,42 +99,42 @@ pub(super) async fn copy_rows(
             Err(error) => {
                 // The transaction is rolled back in any case.
                 let _ = writer.abort("the source could not be read").await;
-                return Err(TransferError::ReplySummary(error));
+                return Err(CopyError::Read(error));
             }
         };
         if count == 0 {
             break;
         }
-        writer.send(text.into_bytes()).await.map_err(TransferError::Writing)?;
+        writer.send(text.into_bytes()).await.map_err(CopyError::Write)?;
         copied += count as u64;
         progress(copied);
     }
-    writer.finish().await.map_err(TransferError::Writing)?;
-    Ok((copied, behind))
+    writer.finish().await.map_err(CopyError::Write)?;
+    Ok((copied, after))
 }
 
-/// One line: values between tabs, `\N` for what is absent.
+/// Appends one line: values separated by tabs, `\N` for NULL.
 fn write_row(text: &mut String, row: &SqliteRow, columns: &[TransferColumn]) -> Result<(), sqlx::Error> {
-    const ABSENT: &str = "\\N";
+    const NULL: &str = "\\N";
     for (at, column) in (1..).zip(columns) {
         if at > 1 {
             text.push('\t');
         }
         match column.kind {
             ColumnType::Number => match row.try_get::<Option<i64>, _>(at)? {
-                Some(number) => write!(text, "{number}").expect("text does not fail to be written"),
-                None => text.push_str(ABSENT),
+                Some(number) => write!(text, "{number}").expect("writing to a String cannot fail"),
+                None => text.push_str(NULL),
             },
             ColumnType::Text => match row.try_get::<Option<&str>, _>(at)? {
                 Some(value) => escape(text, value),
-                None => text.push_str(ABSENT),
+                None => text.push_str(NULL),
             },
             ColumnType::Bytes => match row.try_get::<Option<&[u8]>, _>(at)? {
                 Some(value) => {
                     text.push_str("\\\\x");
                     text.push_str(&hex::encode(value));
                 }
-                None => text.push_str(ABSENT),
+                None => text.push_str(NULL),
             },
         }
     }
@@ -144,7 +142,7 @@ fn write_row(text: &mut String, row: &SqliteRow, columns: &[TransferColumn]) -> 
     Ok(())
 }
 
-/// What the format gives a meaning to is escaped; NUL, which PostgreSQL has not, becomes the replacement character.
+/// Escapes the special characters of the format. NUL, which PostgreSQL does not accept, becomes the replacement character.
 fn escape(text: &mut String, value: &str) {
     for character in value.chars() {
         match character {
@@ -163,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_format_gives_a_meaning_is_escaped() {
+    fn special_characters_are_escaped() {
         let mut text = String::new();
         escape(&mut text, "a\tb\\N\nc\rd\0é");
         assert_eq!(text, "a\\tb\\\\N\\nc\\rd\u{fffd}é");

@@ -1,4 +1,4 @@
-//! A gateway moves whole, in as many passes as it takes, and never over something else.
+//! A transfer is complete, can be repeated, and never overwrites another gateway.
 
 use tempfile::TempDir;
 use tollgate_core::UsageRecord;
@@ -11,10 +11,8 @@ use crate::{
     samples::{NOON, record},
 };
 
-const DOOR: ChangeOrigin = ChangeOrigin::Cli;
-
 async fn apply(store: &Store, batch: &[crate::Change]) {
-    store.catalog.apply(batch, &Actor { door: DOOR, name: "tester".to_owned() }, NOON).await.unwrap();
+    store.catalog.apply(batch, &Actor { origin: ChangeOrigin::Cli, name: "tester".to_owned() }, NOON).await.unwrap();
 }
 
 /// A gateway with a catalog, money and records, three of them in other months.
@@ -42,16 +40,16 @@ async fn filled(dir: &TempDir) -> Store {
 }
 
 async fn pass(dir: &TempDir, schema: &Schema) -> Result<Vec<TransferredTable>, StoreError> {
-    let StoreUrl::Postgres(url) = schema.address.clone() else { unreachable!("it is PostgreSQL's") };
-    let what = DatabaseTransfer { from: dir.path().join("tollgate.db"), place: schema.address.shown(), url, now: NOON };
+    let StoreUrl::Postgres(url) = schema.address.clone() else { unreachable!("the schema is on PostgreSQL") };
+    let transfer = DatabaseTransfer { from: dir.path().join("tollgate.db"), shown: schema.address.shown(), url, now: NOON };
     let mut last = None;
-    let moved = run(&what, &mut |progress| {
+    let transferred = run(&transfer, &mut |progress| {
         assert!(progress.done <= progress.of, "{progress:?}");
         last = Some((progress.table.to_owned(), progress.done));
     })
     .await?;
     assert!(last.is_some());
-    Ok(moved)
+    Ok(transferred)
 }
 
 async fn everything(store: &Store) -> (Vec<UsageRecord>, String) {
@@ -67,24 +65,24 @@ async fn everything(store: &Store) -> (Vec<UsageRecord>, String) {
     (records, format!("{rest:#?}"))
 }
 
-fn rows(moved: &[TransferredTable], name: &str) -> (u64, u64) {
-    let table = moved.iter().find(|table| table.name == name).unwrap();
+fn rows(transferred: &[TransferredTable], name: &str) -> (u64, u64) {
+    let table = transferred.iter().find(|table| table.name == name).unwrap();
     (table.copied, table.rows)
 }
 
 #[tokio::test]
-async fn a_gateway_moves_whole_and_a_second_pass_brings_what_came_since() {
+async fn second_pass_copies_what_was_added_since_the_first() {
     let Some(schema) = postgres("a_gateway_moves").await else { return };
     let dir = TempDir::new().unwrap();
     let store = filled(&dir).await;
-    let moved = pass(&dir, &schema).await.unwrap();
-    assert_eq!(rows(&moved, "usage"), (40, 40));
+    let transferred = pass(&dir, &schema).await.unwrap();
+    assert_eq!(rows(&transferred, "usage"), (40, 40));
 
-    // The gateway goes on while it was copied, and after.
+    // The gateway keeps running.
     store.usage.append(&[record(100), record(101)]).await.unwrap();
     apply(&store, &[put_channel("second")]).await;
-    let moved = pass(&dir, &schema).await.unwrap();
-    assert_eq!((rows(&moved, "usage"), rows(&moved, "attempts").0), ((2, 42), 4));
+    let transferred = pass(&dir, &schema).await.unwrap();
+    assert_eq!((rows(&transferred, "usage"), rows(&transferred, "attempts").0), ((2, 42), 4));
 
     let there = open(options(schema.address.clone(), &dir)).await.unwrap();
     assert_eq!(everything(&there).await, everything(&store).await);
@@ -92,35 +90,35 @@ async fn a_gateway_moves_whole_and_a_second_pass_brings_what_came_since() {
     assert_eq!(there.keys.find(&hash).await.unwrap().unwrap().name, "ci");
     let verified = there.ledger.verify(NOON).await.unwrap();
     assert_eq!((verified.records, verified), (42, store.ledger.verify(NOON).await.unwrap()));
-    // What the journal still holds is booked by the first start there: known records stay as they are.
+    // The first start on PostgreSQL appends what the journal holds: copied records are skipped.
     assert_eq!(there.usage.append(&[record(101), record(102)]).await.unwrap(), 1);
     there.close().await;
 
     let refused = pass(&dir, &schema).await.unwrap_err();
-    assert!(matches!(&refused, StoreError::MoveRefused { detail, .. } if detail.contains("used since")), "{refused}");
+    assert!(matches!(&refused, StoreError::TransferRefused { detail, .. } if detail.contains("used since")), "{refused}");
     schema.drop().await;
 }
 
 #[tokio::test]
-async fn what_belongs_to_another_gateway_is_not_written_over() {
+async fn target_of_another_gateway_is_refused() {
     let Some(schema) = postgres("what_belongs_to_another").await else { return };
     let (dir, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     filled(&dir).await.close().await;
     open(options(schema.address.clone(), &other)).await.unwrap().close().await;
     let refused = pass(&dir, &schema).await.unwrap_err();
-    assert!(matches!(&refused, StoreError::MoveRefused { detail, .. } if detail.contains("another gateway")), "{refused}");
+    assert!(matches!(&refused, StoreError::TransferRefused { detail, .. } if detail.contains("another gateway")), "{refused}");
     schema.drop().await;
 
     let Some(schema) = postgres("what_was_filled_from_another").await else { return };
     filled(&other).await.close().await;
     pass(&other, &schema).await.unwrap();
     let refused = pass(&dir, &schema).await.unwrap_err();
-    assert!(matches!(&refused, StoreError::MoveRefused { detail, .. } if detail.contains("filled from")), "{refused}");
+    assert!(matches!(&refused, StoreError::TransferRefused { detail, .. } if detail.contains("filled from")), "{refused}");
     schema.drop().await;
 }
 
 #[tokio::test]
-async fn a_server_on_the_target_keeps_a_pass_away() {
+async fn target_with_a_running_server_is_refused() {
     let Some(schema) = postgres("a_server_on_the_target").await else { return };
     let (dir, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     filled(&dir).await.close().await;
@@ -131,7 +129,7 @@ async fn a_server_on_the_target_keeps_a_pass_away() {
 }
 
 #[tokio::test]
-async fn records_dropped_at_the_source_are_gone_at_the_target_after_the_next_pass() {
+async fn rows_removed_from_the_source_are_removed_from_the_target() {
     let Some(schema) = postgres("records_dropped").await else { return };
     let dir = TempDir::new().unwrap();
     filled(&dir).await.close().await;
@@ -139,25 +137,25 @@ async fn records_dropped_at_the_source_are_gone_at_the_target_after_the_next_pas
     let mut source = SqliteConnection::connect(&sqlite_url(&dir.path().join("tollgate.db"))).await.unwrap();
     sqlx::raw_sql("DELETE FROM audit WHERE revision = 1").execute(&mut source).await.unwrap();
     source.close().await.unwrap();
-    let moved = pass(&dir, &schema).await.unwrap();
-    let (copied, rows) = rows(&moved, "audit");
+    let transferred = pass(&dir, &schema).await.unwrap();
+    let (copied, rows) = rows(&transferred, "audit");
     assert_eq!(copied, rows);
     schema.drop().await;
 }
 
 #[tokio::test]
-async fn months_are_made_ahead_and_take_what_was_kept_elsewhere() {
+async fn new_partition_takes_its_records_from_the_default_partition() {
     let Some(schema) = postgres("months").await else { return };
     let dir = TempDir::new().unwrap();
     let store = open(options(schema.address.clone(), &dir)).await.unwrap();
     let mut later = record(1);
     later.at = Timestamp::of_month(NOON.month() + 2).plus_ms(5);
     store.usage.append(&[record(2), later.clone()]).await.unwrap();
-    assert_eq!(store.usage.make_room(NOON).await.unwrap(), 3);
-    assert_eq!(store.usage.make_room(NOON).await.unwrap(), 0);
-    assert_eq!(store.usage.append(&[record(2), later.clone(), record(3)]).await.unwrap(), 1, "each once, wherever it is kept");
+    assert_eq!(store.usage.create_partitions(NOON).await.unwrap(), 3);
+    assert_eq!(store.usage.create_partitions(NOON).await.unwrap(), 0);
+    assert_eq!(store.usage.append(&[record(2), later.clone(), record(3)]).await.unwrap(), 1, "once each, in whichever partition");
     assert_eq!(store.usage.find(later.id).await.unwrap(), Some(later));
-    let StoreUrl::Postgres(url) = schema.address.clone() else { unreachable!("it is PostgreSQL's") };
+    let StoreUrl::Postgres(url) = schema.address.clone() else { unreachable!("the schema is on PostgreSQL") };
     let mut connection = PgConnection::connect(&url).await.unwrap();
     for (table, rows) in [("usage_other", 0), ("usage_2026_11", 2), ("usage_2027_01", 1)] {
         let sql = sqlx::AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));

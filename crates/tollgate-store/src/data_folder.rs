@@ -1,4 +1,4 @@
-//! The data folder: its lock, and files that appear whole or not at all.
+//! The data folder: its lock, and files that are created completely or not at all.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -8,15 +8,15 @@ use std::{
 
 use crate::StoreError;
 
-/// `<data>/lock`, held while a server runs. The system lets it go with the process, however that ends.
+/// Exclusive lock on `<data>/lock`, held while a server runs. The operating system releases it when the process ends.
 #[derive(Debug)]
-pub struct FolderLock(#[expect(dead_code, reason = "the lock lives as long as the open file")] File);
+pub struct DataFolderLock(#[expect(dead_code, reason = "the lock lives as long as the open file")] File);
 
-impl FolderLock {
-    /// Takes the lock of a data folder.
+impl DataFolderLock {
+    /// Acquires the lock of a data folder and writes the process id into it.
     ///
     /// # Errors
-    /// [`StoreError::InUse`] when another process has it.
+    /// [`StoreError::InUse`] when another process holds it.
     pub fn take(data: &Path) -> Result<Self, StoreError> {
         let path = data.join("lock");
         let failed = |source| StoreError::File { action: "lock", path: path.clone(), source };
@@ -26,7 +26,7 @@ impl FolderLock {
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
                 let _ = file.read_to_string(&mut holder);
-                return Err(StoreError::InUse { place: data.display().to_string(), holder: holder.trim().parse().ok() });
+                return Err(StoreError::InUse { location: data.display().to_string(), holder: holder.trim().parse().ok() });
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
@@ -35,15 +35,15 @@ impl FolderLock {
         Ok(Self(file))
     }
 
-    /// Whether a server has the lock of a data folder now.
+    /// Whether a server holds the lock of a data folder now.
     #[must_use]
     pub fn is_taken(data: &Path) -> bool {
         File::open(data.join("lock")).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }
 }
 
-/// Makes the data folder, for its owner only.
-pub(crate) fn make(data: &Path) -> Result<(), StoreError> {
+/// Creates the data folder, accessible to its owner only.
+pub(crate) fn create(data: &Path) -> Result<(), StoreError> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
@@ -51,10 +51,13 @@ pub(crate) fn make(data: &Path) -> Result<(), StoreError> {
     builder.create(data).map_err(|source| StoreError::File { action: "create the data folder", path: data.to_owned(), source })
 }
 
-/// Gives a finished draft its name, never in place of another file. The draft is gone afterwards.
-pub(crate) fn put_new(draft: &Path, path: &Path) -> io::Result<()> {
-    // A link, unlike a rename, refuses to replace what another process put there meanwhile. Where a file system has
-    // no links, the moment between looking and renaming remains.
+/// Renames a finished draft to `path` without replacing an existing file. The draft is removed either way.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`] when `path` exists.
+pub(crate) fn publish_new(draft: &Path, path: &Path) -> io::Result<()> {
+    // Unlike a rename, a hard link fails if another process created the file meanwhile. File systems without hard links get a
+    // check and a copy, with a race between the two.
     let linked = fs::hard_link(draft, path).or_else(|error| {
         if error.kind() == io::ErrorKind::AlreadyExists || path.exists() {
             return Err(io::ErrorKind::AlreadyExists.into());

@@ -1,13 +1,13 @@
-//! The tables that are booked into, and how records become their rows.
+//! The tables that usage records are written to, and the conversion of records to rows.
 
 use serde::Serialize;
 use tollgate_core::{AttemptRecord, RequestId, Tokens, UsageRecord};
 use tollgate_protocol::{Method, Protocol};
 
-use super::rows::{BookingColumn, BookingTable, ConflictAction, RowBatch, number, text};
+use super::row_batch::{Column, OnConflict, RowBatch, TargetTable, number, text};
 use crate::rollup::{AttemptRow, AttemptSums, UsageRow, UsageSums};
 
-pub(super) const USAGE: BookingTable = BookingTable {
+pub(super) const USAGE: TargetTable = TargetTable {
     name: "usage",
     columns: &[
         text("id"),
@@ -44,10 +44,10 @@ pub(super) const USAGE: BookingTable = BookingTable {
         text("dropped"),
         text("trace"),
     ],
-    there: ConflictAction::Stays,
+    on_conflict: OnConflict::Ignore,
 };
 
-pub(super) const ATTEMPTS: BookingTable = BookingTable {
+pub(super) const ATTEMPTS: TargetTable = TargetTable {
     name: "attempts",
     columns: &[
         text("request_id"),
@@ -76,11 +76,11 @@ pub(super) const ATTEMPTS: BookingTable = BookingTable {
         text("upstream_request_id"),
         number("beside"),
     ],
-    there: ConflictAction::Stays,
+    on_conflict: OnConflict::Ignore,
 };
 
-/// Entries of what requests cost; those of postings have more columns.
-pub(super) const LEDGER: BookingTable = BookingTable {
+/// Ledger entries of requests. Postings also use the column `idempotency_key`.
+pub(super) const LEDGER: TargetTable = TargetTable {
     name: "ledger",
     columns: &[
         number("seq"),
@@ -93,18 +93,18 @@ pub(super) const LEDGER: BookingTable = BookingTable {
         text("note"),
         text("actor"),
     ],
-    there: ConflictAction::Fails,
+    on_conflict: OnConflict::Fail,
 };
 
-pub(super) const BALANCES: BookingTable =
-    BookingTable { name: "balances", columns: &[text("member_id"), number("balance")], there: ConflictAction::Changes { key: 1 } };
+pub(super) const BALANCES: TargetTable =
+    TargetTable { name: "balances", columns: &[text("member_id"), number("balance")], on_conflict: OnConflict::Replace { key: 1 } };
 
-pub(super) const USAGE_HOURS: BookingTable = sums_of_usage("usage_hours");
-pub(super) const USAGE_DAYS: BookingTable = sums_of_usage("usage_days");
-pub(super) const ATTEMPT_HOURS: BookingTable = sums_of_attempts("attempt_hours");
-pub(super) const ATTEMPT_DAYS: BookingTable = sums_of_attempts("attempt_days");
+pub(super) const USAGE_HOURS: TargetTable = sums_of_usage("usage_hours");
+pub(super) const USAGE_DAYS: TargetTable = sums_of_usage("usage_days");
+pub(super) const ATTEMPT_HOURS: TargetTable = sums_of_attempts("attempt_hours");
+pub(super) const ATTEMPT_DAYS: TargetTable = sums_of_attempts("attempt_days");
 
-const SUMS_OF_USAGE: &[BookingColumn] = &[
+const SUMS_OF_USAGE: &[Column] = &[
     number("bucket"),
     text("key_id"),
     text("member_id"),
@@ -119,11 +119,11 @@ const SUMS_OF_USAGE: &[BookingColumn] = &[
     number("unpriced"),
 ];
 
-const fn sums_of_usage(name: &'static str) -> BookingTable {
-    BookingTable { name, columns: SUMS_OF_USAGE, there: ConflictAction::Grows { key: 6 } }
+const fn sums_of_usage(name: &'static str) -> TargetTable {
+    TargetTable { name, columns: SUMS_OF_USAGE, on_conflict: OnConflict::Add { key: 6 } }
 }
 
-const SUMS_OF_ATTEMPTS: &[BookingColumn] = &[
+const SUMS_OF_ATTEMPTS: &[Column] = &[
     number("bucket"),
     text("channel_id"),
     text("account_id"),
@@ -134,12 +134,12 @@ const SUMS_OF_ATTEMPTS: &[BookingColumn] = &[
     number("cost"),
 ];
 
-const fn sums_of_attempts(name: &'static str) -> BookingTable {
-    BookingTable { name, columns: SUMS_OF_ATTEMPTS, there: ConflictAction::Grows { key: 3 } }
+const fn sums_of_attempts(name: &'static str) -> TargetTable {
+    TargetTable { name, columns: SUMS_OF_ATTEMPTS, on_conflict: OnConflict::Add { key: 3 } }
 }
 
-/// The word of a method as it is serialised everywhere else.
-const fn word(method: Method) -> &'static str {
+/// The serialised name of a method.
+const fn method_name(method: Method) -> &'static str {
     match method {
         Method::Chat => "chat",
         Method::Generate => "generate",
@@ -155,7 +155,7 @@ fn json<T: Serialize>(rows: &mut RowBatch, list: &[T]) {
     if list.is_empty() {
         rows.text("[]");
     } else {
-        rows.text(&serde_json::to_string(list).expect("lists of words and entries are JSON"));
+        rows.text(&serde_json::to_string(list).expect("lists of texts and trace entries serialise to JSON"));
     }
 }
 
@@ -165,12 +165,12 @@ fn tokens(rows: &mut RowBatch, tokens: &Tokens) {
 }
 
 pub(super) fn usage(records: &[&UsageRecord]) -> RowBatch {
-    let mut rows = RowBatch::of(&USAGE, records.len());
+    let mut rows = RowBatch::with_capacity(&USAGE, records.len());
     for record in records {
-        rows.shown(&record.id).number(record.at.0).shown(&record.key).text(&record.key_name).shown(&record.member);
-        rows.maybe_shown(record.group.as_ref()).maybe_text(record.group_name.as_deref());
+        rows.display(&record.id).number(record.at.0).display(&record.key).text(&record.key_name).display(&record.member);
+        rows.maybe_display(record.group.as_ref()).maybe_text(record.group_name.as_deref());
         rows.text(record.protocol_in.as_str()).maybe_text(record.protocol_out.map(Protocol::as_str));
-        rows.text(word(record.method)).maybe_text(record.model.as_deref());
+        rows.text(method_name(record.method)).maybe_text(record.model.as_deref());
         rows.number(i64::from(record.stream)).number(i64::from(record.status)).text(record.outcome.as_str());
         rows.maybe_text(record.reason.as_deref()).maybe_text(record.detail.as_deref());
         tokens(&mut rows, &record.tokens);
@@ -184,18 +184,18 @@ pub(super) fn usage(records: &[&UsageRecord]) -> RowBatch {
 }
 
 pub(super) fn attempts(records: &[&UsageRecord]) -> RowBatch {
-    let mut rows = RowBatch::of(&ATTEMPTS, records.iter().map(|record| record.attempts.len()).sum());
+    let mut rows = RowBatch::with_capacity(&ATTEMPTS, records.iter().map(|record| record.attempts.len()).sum());
     for record in records {
-        for (position, one) in (0..).zip(&record.attempts) {
-            attempt(&mut rows, record.id, position, one);
+        for (position, attempt) in (0..).zip(&record.attempts) {
+            push_attempt(&mut rows, record.id, position, attempt);
         }
     }
     rows
 }
 
-fn attempt(rows: &mut RowBatch, id: RequestId, position: i64, attempt: &AttemptRecord) {
-    rows.shown(&id).number(position).shown(&attempt.channel).text(&attempt.channel_name);
-    rows.shown(&attempt.account).text(&attempt.account_name).text(attempt.protocol.as_str()).text(&attempt.upstream_model);
+fn push_attempt(rows: &mut RowBatch, id: RequestId, position: i64, attempt: &AttemptRecord) {
+    rows.display(&id).number(position).display(&attempt.channel).text(&attempt.channel_name);
+    rows.display(&attempt.account).text(&attempt.account_name).text(attempt.protocol.as_str()).text(&attempt.upstream_model);
     rows.number(attempt.at.0).maybe(attempt.status.map(i64::from)).text(attempt.result.as_str());
     rows.maybe_text(attempt.error.as_deref());
     tokens(rows, &attempt.tokens);
@@ -203,10 +203,10 @@ fn attempt(rows: &mut RowBatch, id: RequestId, position: i64, attempt: &AttemptR
     rows.maybe_text(attempt.upstream_request_id.as_deref()).number(i64::from(attempt.hedged));
 }
 
-pub(super) fn usage_sums<'a>(table: &BookingTable, sums: impl ExactSizeIterator<Item = (&'a UsageRow, &'a UsageSums)>) -> RowBatch {
-    let mut rows = RowBatch::of(table, sums.len());
+pub(super) fn usage_sums<'a>(table: &TargetTable, sums: impl ExactSizeIterator<Item = (&'a UsageRow, &'a UsageSums)>) -> RowBatch {
+    let mut rows = RowBatch::with_capacity(table, sums.len());
     for (row, sums) in sums {
-        rows.number(row.bucket).shown(&row.key).shown(&row.member).text(&row.group).text(&row.model).text(row.outcome);
+        rows.number(row.bucket).display(&row.key).display(&row.member).text(&row.group).text(&row.model).text(row.outcome);
         rows.number(sums.requests).number(sums.tokens_input).number(sums.tokens_output);
         rows.number(sums.sale).number(sums.cost).number(sums.unpriced);
     }
@@ -214,12 +214,12 @@ pub(super) fn usage_sums<'a>(table: &BookingTable, sums: impl ExactSizeIterator<
 }
 
 pub(super) fn attempt_sums<'a>(
-    table: &BookingTable,
+    table: &TargetTable,
     sums: impl ExactSizeIterator<Item = (&'a AttemptRow, &'a AttemptSums)>,
 ) -> RowBatch {
-    let mut rows = RowBatch::of(table, sums.len());
+    let mut rows = RowBatch::with_capacity(table, sums.len());
     for (row, sums) in sums {
-        rows.number(row.bucket).shown(&row.channel).shown(&row.account).number(sums.attempts).number(sums.answered);
+        rows.number(row.bucket).display(&row.channel).display(&row.account).number(sums.attempts).number(sums.answered);
         rows.number(sums.tokens_input).number(sums.tokens_output).number(sums.cost);
     }
     rows
@@ -230,10 +230,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn methods_are_the_words_that_are_read_back() {
+    fn method_names_are_the_serialised_ones() {
         use Method::{BatchEmbedContents, Chat, CountTokens, EmbedContent, Embeddings, Generate, StreamGenerate};
         for method in [Chat, Generate, StreamGenerate, CountTokens, EmbedContent, BatchEmbedContents, Embeddings] {
-            assert_eq!(serde_json::to_value(method).unwrap(), word(method));
+            assert_eq!(serde_json::to_value(method).unwrap(), method_name(method));
         }
     }
 }

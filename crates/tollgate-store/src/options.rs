@@ -1,0 +1,106 @@
+//! How a store is opened: the address of its database, where its keys come from, and for what it is used.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use tollgate_core::Timestamp;
+use url::Url;
+
+use crate::{MasterKeySource, RandomSource, StoreError};
+
+/// Where and how a store is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Address of the database.
+    pub url: StoreUrl,
+    /// The data folder; created if it does not exist.
+    pub data: PathBuf,
+    /// Source of the master key.
+    pub master: MasterKeySource,
+    /// To serve, or for one command.
+    pub access: AccessMode,
+    /// Source of nonces, ids and new keys.
+    pub random: RandomSource,
+    /// The current time.
+    pub now: Timestamp,
+    /// How long the local cache may answer while a PostgreSQL database is unreachable. `None` disables the cache.
+    pub without_database: Option<Duration>,
+}
+
+/// What a store is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AccessMode {
+    /// Serving alone: one process per data folder and per PostgreSQL database.
+    Serve,
+    /// Serving as one of several nodes on a PostgreSQL database that share their counters.
+    Node,
+    /// One command; may run beside a server.
+    Command,
+}
+
+/// The address of a database.
+#[derive(Clone)]
+pub enum StoreUrl {
+    /// `sqlite:<path>`.
+    Sqlite(PathBuf),
+    /// `postgres://…`, including the password.
+    Postgres(String),
+    /// `memory:`; lost when the process ends.
+    Memory,
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown())
+    }
+}
+
+impl StoreUrl {
+    /// Parses an address.
+    ///
+    /// # Errors
+    /// [`StoreError::BadUrl`] when it has none of the known forms.
+    pub fn parse(text: &str) -> Result<Self, StoreError> {
+        let bad = |detail: &str| StoreError::BadUrl { url: without_password(text), detail: detail.to_owned() };
+        if matches!(text, "memory:" | "memory") {
+            return Ok(Self::Memory);
+        }
+        if let Some(path) = text.strip_prefix("sqlite:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            return match path {
+                "" | ":memory:" => Err(bad("it names no file")),
+                path if path.contains('?') => Err(bad("an SQLite address has no parameters")),
+                path => Ok(Self::Sqlite(PathBuf::from(path))),
+            };
+        }
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            Url::parse(text).map_err(|error| bad(&error.to_string()))?;
+            return Ok(Self::Postgres(text.to_owned()));
+        }
+        Err(bad("its form is not known"))
+    }
+
+    /// The address without a password, for messages.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Sqlite(path) => format!("sqlite:{}", path.display()),
+            Self::Postgres(url) => without_password(url),
+            Self::Memory => "memory:".to_owned(),
+        }
+    }
+}
+
+/// An address without its password and parameters.
+pub(crate) fn without_password(text: &str) -> String {
+    match Url::parse(text) {
+        Ok(mut url) if url.has_host() => {
+            if url.password().is_some() {
+                let _ = url.set_password(Some("***"));
+            }
+            url.set_query(None);
+            url.to_string()
+        }
+        // Text that does not parse as an address may still contain a password.
+        _ => text.split(['@', '?']).next_back().unwrap_or_default().to_owned(),
+    }
+}

@@ -1,0 +1,194 @@
+//! Appends to SQLite: a thread with a connection of its own binds and steps row by row. Multi-row statements through sqlx take three
+//! times as long: every text is copied twice more, and SQLite keeps a statement journal.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, mpsc},
+    thread::{Builder, JoinHandle},
+};
+
+use rusqlite::{Connection, OpenFlags, Statement, types::Null};
+use sqlx::{Any, AnyPool, pool::PoolConnection};
+use tokio::sync::oneshot;
+
+use super::{
+    APPEND,
+    row_batch::{RowBatch, TargetTable, Value},
+};
+use crate::{
+    StoreError,
+    sql::{
+        address::SQLITE_SETUP,
+        driver_error::{failed, sqlite_failed},
+    },
+};
+
+/// Capacity of the thread's queue. A writer waits for each answer and leaves at most a rollback behind, so it never fills up.
+const QUEUE_CAPACITY: usize = 16;
+
+type Job = Box<dyn FnOnce(&Connection) + Send>;
+
+/// Starts the thread at the first append.
+#[derive(Debug)]
+pub(in crate::sql) struct SqliteAppender {
+    path: PathBuf,
+    database: String,
+    thread: Mutex<Option<Arc<AppendThread>>>,
+}
+
+#[derive(Debug)]
+struct AppendThread {
+    jobs: mpsc::SyncSender<Job>,
+    handle: JoinHandle<()>,
+    database: String,
+}
+
+/// An open transaction; dropping it rolls it back.
+pub(super) struct SqliteTransaction {
+    thread: Arc<AppendThread>,
+    open: bool,
+    /// The only connection of the writer pool. Holding it makes all writers of this process wait in one queue.
+    _writer: PoolConnection<Any>,
+}
+
+impl SqliteAppender {
+    pub(super) fn new(path: &Path, database: &str) -> Self {
+        Self { path: path.to_owned(), database: database.to_owned(), thread: Mutex::default() }
+    }
+
+    fn thread(&self) -> MutexGuard<'_, Option<Arc<AppendThread>>> {
+        self.thread.lock().expect("no code panics while it holds this lock")
+    }
+
+    pub(super) async fn begin(&self, writers: &AnyPool) -> Result<SqliteTransaction, StoreError> {
+        let writer = writers.acquire().await.map_err(|error| failed(&self.database, APPEND, error))?;
+        let running = self.thread().clone();
+        let thread = match running {
+            Some(thread) if !thread.handle.is_finished() => thread,
+            Some(_) | None => {
+                let thread = Arc::new(self.start().await?);
+                *self.thread() = Some(Arc::clone(&thread));
+                thread
+            }
+        };
+        let mut transaction = SqliteTransaction { thread, open: true, _writer: writer };
+        transaction.run(|connection| connection.execute_batch("BEGIN IMMEDIATE")).await?;
+        Ok(transaction)
+    }
+
+    /// Starts the thread, which ends when the last sender of jobs is dropped.
+    async fn start(&self) -> Result<AppendThread, StoreError> {
+        let (jobs, queue) = mpsc::sync_channel::<Job>(QUEUE_CAPACITY);
+        let (opened, open) = oneshot::channel();
+        let path = self.path.clone();
+        let run = move || match connect(&path) {
+            Ok(connection) => {
+                let _ = opened.send(Ok(()));
+                for job in queue {
+                    job(&connection);
+                }
+            }
+            Err(error) => drop(opened.send(Err(error))),
+        };
+        let handle = Builder::new().name("usage-append".to_owned()).spawn(run).map_err(|source| StoreError::File {
+            action: "start the thread that writes to",
+            path: self.path.clone(),
+            source,
+        })?;
+        open.await.map_err(|_| ended(&self.database))?.map_err(|error| sqlite_failed(&self.database, APPEND, error))?;
+        Ok(AppendThread { jobs, handle, database: self.database.clone() })
+    }
+
+    /// Ends the thread and waits for it, so that its connection is closed properly.
+    pub(super) async fn close(&self) {
+        let thread = self.thread().take();
+        if let Some(AppendThread { jobs, handle, .. }) = thread.and_then(Arc::into_inner) {
+            drop(jobs);
+            // Joining only fails if the thread panicked; uncommitted work is rolled back then.
+            let _ = tokio::task::spawn_blocking(move || handle.join()).await;
+        }
+    }
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    // Only one thread uses the connection, so SQLite's own mutexes are not needed.
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.execute_batch(SQLITE_SETUP)?;
+    Ok(connection)
+}
+
+fn ended(database: &str) -> StoreError {
+    StoreError::Unreachable { database: database.to_owned(), detail: "the thread that writes has ended".to_owned() }
+}
+
+impl SqliteTransaction {
+    /// Runs a function on the thread and returns its result.
+    async fn run<T: Send + 'static>(
+        &mut self,
+        function: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let AppendThread { jobs, database, .. } = &*self.thread;
+        let (sender, result) = oneshot::channel();
+        let job: Job = Box::new(move |connection| drop(sender.send(function(connection))));
+        jobs.send(job).map_err(|_| ended(database))?;
+        result.await.map_err(|_| ended(database))?.map_err(|error| sqlite_failed(database, APPEND, error))
+    }
+
+    pub(super) async fn number(&mut self, sql: &'static str, bind: Option<i64>) -> Result<i64, StoreError> {
+        self.run(move |connection| match bind {
+            Some(value) => connection.query_row(sql, [value], |row| row.get(0)),
+            None => connection.query_row(sql, [], |row| row.get(0)),
+        })
+        .await
+    }
+
+    pub(super) async fn find(&mut self, sql: &'static str, ids: Vec<String>) -> Result<Vec<(String, i64)>, StoreError> {
+        self.run(move |connection| {
+            let mut statement = connection.prepare(&format!("{sql} = ?"))?;
+            let mut found = Vec::new();
+            for id in ids {
+                let rows = statement.query_map([id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                found.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    /// Returns for each row whether it was inserted or changed.
+    pub(super) async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<Vec<bool>, StoreError> {
+        let placeholders = vec!["?"; table.columns.len()].join(", ");
+        let sql = table.insert(&format!("VALUES ({placeholders})"));
+        self.run(move |connection| {
+            let mut statement = connection.prepare(&sql)?;
+            rows.rows().map(|row| insert(&mut statement, row)).collect()
+        })
+        .await
+    }
+
+    pub(super) async fn commit(mut self) -> Result<(), StoreError> {
+        self.run(|connection| connection.execute_batch("COMMIT")).await?;
+        self.open = false;
+        Ok(())
+    }
+}
+
+fn insert<'a>(statement: &mut Statement<'_>, row: impl Iterator<Item = Value<'a>>) -> rusqlite::Result<bool> {
+    for (index, value) in (1..).zip(row) {
+        match value {
+            Value::Null => statement.raw_bind_parameter(index, Null)?,
+            Value::Number(number) => statement.raw_bind_parameter(index, number)?,
+            Value::Text(text) => statement.raw_bind_parameter(index, text)?,
+        }
+    }
+    statement.raw_execute().map(|changed| changed > 0)
+}
+
+impl Drop for SqliteTransaction {
+    fn drop(&mut self) {
+        if self.open {
+            // Queued after the job in progress. If that was a commit, there is nothing to roll back and the error is ignored.
+            let _ = self.thread.jobs.send(Box::new(|connection| drop(connection.execute_batch("ROLLBACK"))));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The opened database with everything its queries need.
+
+use sqlx::{Any, AnyPool, Transaction};
+
+use super::{append::UsageAppender, change_signal::ChangeSignal, dialect::Dialect, driver_error, server_lock::ServerLock};
+use crate::{KeyHasher, RandomSource, StoreError, seal::Sealer};
+
+/// A database that implements the store's traits. Each module of this folder adds the queries of one trait or topic.
+#[derive(Debug)]
+pub(crate) struct SqlStore {
+    pub(super) dialect: Dialect,
+    /// Address without a password, for messages.
+    pub(super) database: String,
+    pub(super) writer: AnyPool,
+    pub(super) reader: AnyPool,
+    pub(super) sealer: Sealer,
+    pub(crate) hasher: KeyHasher,
+    pub(super) random: RandomSource,
+    /// Held by servers on PostgreSQL.
+    pub(super) server_lock: Option<ServerLock>,
+    pub(super) change_signal: ChangeSignal,
+    pub(super) appender: UsageAppender,
+}
+
+impl SqlStore {
+    /// Begins a transaction that will write. On SQLite it acquires the write lock at once: a transaction that reads first fails at
+    /// its first write if another process wrote in between.
+    pub(super) async fn begin(&self, operation: &'static str) -> Result<Transaction<'static, Any>, StoreError> {
+        let begun = match self.dialect {
+            Dialect::Sqlite => self.writer.begin_with("BEGIN IMMEDIATE").await,
+            Dialect::Postgres => self.writer.begin().await,
+        };
+        begun.map_err(|error| self.failed(operation, error))
+    }
+
+    pub(super) async fn commit(&self, operation: &'static str, transaction: Transaction<'static, Any>) -> Result<(), StoreError> {
+        transaction.commit().await.map_err(|error| self.failed(operation, error))
+    }
+
+    /// Begins a transaction that reads one consistent snapshot, without a time limit.
+    pub(super) async fn snapshot(&self, operation: &'static str) -> Result<Transaction<'static, Any>, StoreError> {
+        let failed = |error| self.failed(operation, error);
+        match self.dialect {
+            Dialect::Sqlite => self.reader.begin().await.map_err(failed),
+            Dialect::Postgres => {
+                let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+                let mut transaction = self.reader.begin_with(begin).await.map_err(failed)?;
+                sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *transaction).await.map_err(failed)?;
+                Ok(transaction)
+            }
+        }
+    }
+
+    pub(super) fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
+        driver_error::failed(&self.database, operation, error)
+    }
+
+    /// Seals and opens with the data key.
+    pub(crate) fn sealer(&self) -> Sealer {
+        self.sealer.clone()
+    }
+
+    /// Checks the server's lock, and acquires it again if its connection is broken.
+    pub(crate) async fn keep_lock(&self) -> Result<(), StoreError> {
+        match &self.server_lock {
+            Some(lock) => lock.keep(&self.database).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Closes all connections.
+    pub(crate) async fn close(&self) {
+        self.change_signal.close();
+        self.appender.close().await;
+        self.reader.close().await;
+        self.writer.close().await;
+        if let Some(lock) = &self.server_lock {
+            lock.release().await;
+        }
+    }
+}
