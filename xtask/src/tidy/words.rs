@@ -55,7 +55,6 @@ const WORDS: &[(&str, &str)] = &[
     ("complaint", "upstream error"),
     ("complaints", "upstream errors"),
     ("desk", "usage recorder"),
-    ("door", "authentication"),
     ("error reference", "docs/errors.md, or the fact itself"),
     ("gave back", "released or settled"),
     ("give back", "release or settle"),
@@ -83,6 +82,7 @@ const WORDS: &[(&str, &str)] = &[
     ("specimen", "minimal request"),
     ("stranger", "unauthenticated caller"),
     ("strangers", "unauthenticated callers"),
+    ("the door", "authentication"),
     ("ticket", "usage guard"),
     ("tickets", "usage guards"),
     ("till", "until, or usage writer"),
@@ -91,6 +91,9 @@ const WORDS: &[(&str, &str)] = &[
     ("whomever", "the caller, the account, …: name it"),
     ("wire reference", "the vendor's page by name, or the fact itself"),
 ];
+
+/// Names on the wire that keep such a word: the metric `tollgate_till_records_total`.
+const KEPT: &str = "till records";
 
 /// Files that hold these words for a reason: this list, and the record of past changes.
 const EXEMPT: [&str; 2] = ["xtask/src/tidy/words.rs", "CHANGELOG.md"];
@@ -138,8 +141,11 @@ fn words_in(file: &SourceFile) -> Vec<String> {
         // Each match ends with the space that the next one may begin with, so overlapping matches must be found too.
         let mut from = 0;
         while let Some(at) = text[from..].find(&sought).map(|at| from + at) {
-            violations.push((lines[at + 1], format!("{}:{}: `{word}` is a retired term: say {instead}", file.path, lines[at + 1])));
             from = at + sought.len() - 1;
+            if !text[at + 1..].starts_with(KEPT) {
+                let line = lines[at + 1];
+                violations.push((line, format!("{}:{line}: `{word}` is a retired term: say {instead}", file.path)));
+            }
         }
     }
     violations.sort();
@@ -217,7 +223,8 @@ mod tests {
     fn retired_terms_are_found_in_names_text_and_across_lines() {
         assert_eq!(found("a.rs", "fn give_back() {}\n"), ["a.rs:1: `give back` is a retired term: say release or settle"]);
         assert_eq!(found("a.rs", "/// What is set\n/// aside for it.\n"), ["a.rs:1: `set aside` is a retired term: say reserve"]);
-        assert_eq!(found("a.md", "Whoever opens his door till then.\n").len(), 4);
+        assert_eq!(found("a.md", "Whoever opens his file till then, at the door.\n").len(), 4);
+        assert_eq!(found("a.md", "`tollgate_till_records_total`\n"), Vec::<String>::new());
         assert_eq!(found("a.rs", "f(\"nobody, nobody\")\n").len(), 2);
         assert_eq!(found("CHANGELOG.md", "The till.\n"), Vec::<String>::new());
         assert_eq!(found("a.py", "till = 1\n"), Vec::<String>::new());
