@@ -1,4 +1,4 @@
-//! The seam between bytes and meaning: one implementation per wire format.
+//! The trait that each wire format implements for requests and replies of its own protocol.
 
 use bytes::Bytes;
 
@@ -6,63 +6,62 @@ use crate::{
     CheckedReply, Framing, InvalidReply, Malformed, Method, Problem, Protocol, RequestSummary, StreamRelay, Target, UpstreamProblem,
 };
 
-/// What pass-through changes in a request; everything else goes upstream byte for byte.
+/// Changes to a request that is passed through; all other bytes go upstream unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct RequestEdits<'a> {
-    /// Name the upstream knows the model by, where it differs from the caller's.
+    /// The upstream's name of the model, where it differs from the caller's.
     pub upstream_model: Option<&'a str>,
-    /// Force `include_usage` so that usage can be recorded (streams of chat completions).
+    /// Set `stream_options.include_usage`, so that usage can be recorded (chat completions streams).
     pub force_usage: bool,
-    /// An output limit to write into the request, replacing a larger one or adding one, in tokens.
+    /// Output limit in tokens, added or written over a larger one.
     pub max_output: Option<u64>,
-    /// The only name the upstream model takes an output limit by (`max_tokens` or `max_completion_tokens`, chat
-    /// completions), where its profile states one. A limit the caller gave under the other name alone is renamed, a
-    /// limit that is added gets this name. `None`: nothing is renamed, `max_completion_tokens` is added.
+    /// The only output-limit field the upstream model accepts (`max_tokens` or `max_completion_tokens`), where its profile
+    /// names one. A limit under the other name is renamed and an added limit gets this name. `None`: nothing is renamed and
+    /// `max_completion_tokens` is added.
     pub output_limit_field: Option<&'a str>,
-    /// The upstream is a Gemini model behind a chat endpoint: `extra_content.google.thought_signature` in histories is its
-    /// own and stays. Everywhere else it is another family's and is taken out.
+    /// Keep `extra_content.google.thought_signature` in histories: the upstream is a Gemini model behind a chat endpoint.
+    /// Other upstreams must not receive it.
     pub keep_google_signatures: bool,
 }
 
-/// What pass-through changes in an answer.
+/// Changes to a reply that is passed through.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyEdits {
-    /// The caller's name of the model, to be put back; `None` where it was not renamed.
+    /// The caller's name of the model, to be restored; `None` where it was not renamed.
     pub caller_model: Option<String>,
-    /// Take the usage chunk and `"usage":null` members out again (the caller did not ask).
+    /// Remove the usage chunk and `"usage":null` members, which the caller did not request.
     pub hide_usage: bool,
 }
 
-/// One wire format, as callers and upstreams of the *same* protocol need it. Crossing protocols goes through
-/// [`crate::neutral`].
+/// One wire format between a caller and an upstream of the *same* protocol. Translation goes through [`crate::neutral`].
 pub trait Codec: Send + Sync {
-    /// Which one.
+    /// The protocol of this codec.
     fn protocol(&self) -> Protocol;
 
-    /// One light scan of a caller's body.
+    /// Scans a caller's body once, without building a tree.
     ///
     /// # Errors
-    /// A body that is refused before any upstream call.
+    /// A malformed body, to be refused before any upstream call.
     fn summarise(&self, target: &Target, body: &[u8]) -> Result<RequestSummary, Malformed>;
 
-    /// The body for an upstream of the same protocol. Returns the same buffer when nothing has to change.
+    /// The body for an upstream of the same protocol; the same buffer if nothing changes.
     fn forward_request(&self, body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes;
 
     /// Path and query behind a channel's base URL, such as `/chat/completions` or `/models/m:generateContent`.
     fn upstream_path(&self, method: Method, upstream_model: &str, framing: Framing) -> String;
 
-    /// Checks a complete 2xx body of the same protocol and reads what records need.
+    /// Checks a complete 2xx body and reads what usage records need.
     ///
     /// # Errors
-    /// When it is not an answer.
+    /// A body that is not a reply.
     fn read_reply(&self, method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<CheckedReply, InvalidReply>;
 
-    /// A relay for one streamed answer of the same protocol.
+    /// A relay for one streamed reply.
     fn relay(&self, framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay>;
 
-    /// Reads an error answer of an upstream; never fails, HTML and garbage give an unrecognised problem.
+    /// Decodes an upstream's error reply. Never fails: HTML and other bodies give a problem that is no error object.
     fn decode_problem(&self, status: u16, body: &[u8]) -> UpstreamProblem;
 
-    /// Writes an error body, compact JSON.
+    /// Encodes an error body as compact JSON.
     fn encode_problem(&self, problem: &Problem) -> Bytes;
 }

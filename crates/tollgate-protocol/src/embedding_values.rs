@@ -1,4 +1,4 @@
-//! Embeddings as text and as base64 of little-endian floats.
+//! Embedding vectors as JSON arrays and as base64 of little-endian `f32`.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::value::RawValue;
@@ -14,7 +14,7 @@ pub(crate) fn read(raw: &RawValue) -> Option<String> {
             return None;
         }
         let floats: Vec<f32> = floats.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-        // Infinities and NaN have no place in JSON.
+        // JSON has no infinities and no NaN.
         return floats.iter().all(|float| float.is_finite()).then(|| serde_json::to_string(&floats).ok())?;
     }
     serde_json::from_str::<Vec<f64>>(raw.get()).ok()?;
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_base64_say_the_same() {
+    fn numbers_and_base64_are_equivalent() {
         let raw = |json: &'static str| serde_json::from_str::<&RawValue>(json).unwrap();
         assert_eq!(read(raw("[ 0.1, -2, 1e-3 ]")).as_deref(), Some("[0.1,-2,1e-3]"));
         let encoded = base64("[0.5,-2]");

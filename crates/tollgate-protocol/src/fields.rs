@@ -1,4 +1,4 @@
-//! Taking fields out of a body that is otherwise passed on byte for byte.
+//! Removes fields from a body whose other bytes are passed on unchanged.
 
 use std::ops::Range;
 
@@ -10,9 +10,9 @@ use crate::{
     scan::{Scanner, SyntaxError, ValueKind},
 };
 
-/// A body without the fields at these paths, as [`crate::RequestSummary::fields`] spells them: `logit_bias`,
-/// `generationConfig.topK`. A field that stands twice goes twice, one that is not there changes nothing; the same buffer
-/// where nothing changes at all, or where the body is not JSON.
+/// The body without the fields at these paths, spelled as in [`crate::RequestSummary::fields`]: `logit_bias`,
+/// `generationConfig.topK`. Duplicates are removed too. Returns the same buffer if no field is present or the body is not
+/// JSON.
 #[must_use]
 pub fn remove_fields(body: &Bytes, fields: &[FieldPath]) -> Bytes {
     if fields.is_empty() {
@@ -25,7 +25,7 @@ pub fn remove_fields(body: &Bytes, fields: &[FieldPath]) -> Bytes {
     }
 }
 
-/// Reads an object and notes which members go. `prefix` is its own path with the dot behind it.
+/// Reads an object and records the members to remove. `prefix` is its path with a trailing dot.
 fn object(
     scanner: &mut Scanner<'_>,
     changes: &mut Edits<'static>,
@@ -59,14 +59,14 @@ mod tests {
     }
 
     #[test]
-    fn named_fields_go_and_the_rest_stays_as_written() {
+    fn named_fields_are_removed_and_other_bytes_kept() {
         let body = r#"{ "model":"m", "seed": 9007199254740993,"logit_bias":{"1":2},"t\u006fp_k":1 , "x":1e400,"messages":[{"top_k" : 1.0}] }"#;
         let expected = r#"{ "model":"m", "seed": 9007199254740993 , "x":1e400,"messages":[{"top_k" : 1.0}] }"#;
         check(body, &["logit_bias", "top_k", "none"], expected);
     }
 
     #[test]
-    fn members_of_inner_objects_go_alone() {
+    fn members_of_nested_objects_are_removed() {
         let body = r#"{"contents":[],"generationConfig":{"topK":3,"topP":0.10,"thinkingConfig":{"a":1,"b":2}},"generation":1}"#;
         let fields = ["generationConfig.topK", "generationConfig.thinkingConfig.a", "generation.x"];
         check(body, &fields, r#"{"contents":[],"generationConfig":{"topP":0.10,"thinkingConfig":{"b":2}},"generation":1}"#);
@@ -74,12 +74,12 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_stands_twice_goes_twice() {
+    fn duplicate_fields_are_removed() {
         check(r#"{"a":1,"b":2,"a":3}"#, &["a"], r#"{"b":2}"#);
     }
 
     #[test]
-    fn nothing_to_take_out_is_the_same_buffer() {
+    fn unchanged_body_is_the_same_buffer() {
         let body = Bytes::from_static(br#"{"a":1}"#);
         assert_eq!(remove_fields(&body, &["b".to_owned()]).as_ptr(), body.as_ptr());
         assert_eq!(remove_fields(&body, &[]).as_ptr(), body.as_ptr());

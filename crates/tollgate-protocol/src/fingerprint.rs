@@ -1,9 +1,9 @@
-//! A small stable hash, for affinity only: equal on every node and in every version, fast, not for secrets.
+//! A fast, non-cryptographic hash for affinity, equal on every node and in every version.
 //!
-//! Eight bytes a step (multiply, fold), the finish of `MurmurHash3`. Pieces are told apart by their length. Of a piece longer
-//! than [`WHOLE`] bytes only its length, beginning and end count, so that the cost of a large image is bounded.
+//! Eight bytes per step (multiply, fold) with the finalizer of `MurmurHash3`. Each piece is prefixed with its length. Of a
+//! piece longer than [`WHOLE`] bytes only the length, head and tail are hashed, which bounds the cost of large images.
 
-/// Pieces up to this many bytes count whole.
+/// Longest piece that is hashed whole, in bytes.
 const WHOLE: usize = 4096;
 
 /// The hash of a sequence of pieces.
@@ -60,21 +60,21 @@ mod tests {
     }
 
     #[test]
-    fn figures_never_change() {
+    fn hashes_are_stable() {
         // Nodes of different versions must agree on an account.
         assert_eq!(of(&[]), 9_763_276_303_214_632_227);
         assert_eq!(of(&[b"hello, conversation"]), 14_688_537_513_081_267_369);
     }
 
     #[test]
-    fn pieces_are_told_apart() {
+    fn piece_boundaries_matter() {
         assert_ne!(of(&[b"ab", b"c"]), of(&[b"a", b"bc"]));
         assert_ne!(of(&[b"a"]), of(&[b"a", b""]));
         assert_ne!(of(&[b"a\0"]), of(&[b"a"]));
     }
 
     #[test]
-    fn long_pieces_count_by_length_beginning_and_end() {
+    fn long_pieces_are_hashed_by_length_head_and_tail() {
         let long = vec![b'x'; 10_000];
         let mut other_end = long.clone();
         other_end[9_999] = b'y';

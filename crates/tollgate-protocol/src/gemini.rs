@@ -1,4 +1,4 @@
-//! Native content generation (`/v1beta`).
+//! Gemini's native `generateContent` family (`/v1beta`).
 
 mod decode_reply;
 pub(crate) mod decode_request;

@@ -1,7 +1,7 @@
-//! A JSON array that arrives piecewise, cut into its elements (native `:streamGenerateContent` without `alt=sse`).
+//! Splits a JSON array that arrives in chunks into its elements (Gemini `:streamGenerateContent` without `alt=sse`).
 //!
-//! Only brackets and strings are followed; whether an element is sound JSON is its reader's business. An element
-//! that lies inside one chunk is read in place.
+//! Only brackets and strings are tracked; elements are validated by the consumer. An element within one chunk is passed on
+//! without a copy.
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ use crate::{StreamError, sse::EVENT_LIMIT};
 const NOT_AN_ARRAY: StreamError = StreamError::Malformed("not a JSON array of objects");
 const TOO_LARGE: StreamError = StreamError::Malformed("an element larger than the limit");
 
-/// Cuts a streamed array into elements, which must be objects.
+/// Splits a streamed array into elements, which must be objects.
 #[derive(Debug)]
 pub(crate) struct ArraySplitter {
     limit: usize,
@@ -19,28 +19,28 @@ pub(crate) struct ArraySplitter {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// Beginning of an element that began in an earlier chunk.
+    /// The part of the current element from earlier chunks.
     carry: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// In front of `[`.
+    /// Before `[`.
     Before,
-    /// Behind `[`: an element or `]`.
+    /// After `[`: an element or `]`.
     First,
     /// Inside an element.
     Element,
-    /// Behind an element: `,` or `]`.
+    /// After an element: `,` or `]`.
     Between,
-    /// Behind `,`: an element.
+    /// After `,`: an element.
     Next,
-    /// Behind `]`.
+    /// After `]`.
     Ended,
 }
 
 impl ArraySplitter {
-    /// A splitter with the usual bound for one element.
+    /// A splitter with the default limit of one element.
     #[must_use]
     pub(crate) fn new() -> Self {
         Self::with_limit(EVENT_LIMIT)
@@ -58,7 +58,7 @@ impl ArraySplitter {
         self.state == State::Ended
     }
 
-    /// Takes the next chunk and hands every element that is now whole to `on`, without the comma.
+    /// Reads a chunk and calls `on` for every element that is now complete, without the comma.
     ///
     /// # Errors
     /// Something that is not an array of objects, an element above the limit, or the first error of `on`.
@@ -97,7 +97,7 @@ impl ArraySplitter {
                 }
                 (State::Between, b',') => State::Next,
                 (State::First | State::Between, b']') => State::Ended,
-                // What stands behind the array is ignored, as behind `[DONE]`.
+                // Bytes after the array are ignored, as after `[DONE]`.
                 (State::Ended, _) => return Ok(()),
                 _ => return Err(NOT_AN_ARRAY.into()),
             };
@@ -114,7 +114,7 @@ impl ArraySplitter {
         Ok(())
     }
 
-    /// Follows the current element from `at`; the offset behind it, if it ends in this chunk.
+    /// Offset of the end of the current element, if it ends in this chunk.
     fn element_end(&mut self, chunk: &[u8], at: usize) -> Option<usize> {
         for (offset, byte) in chunk[at..].iter().enumerate() {
             if self.in_string {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_do_not_depend_on_the_cut() {
+    fn elements_do_not_depend_on_chunk_boundaries() {
         let text = "\n[ {\"a\":\"]}\\\"\u{fc}\"} ,\r\n{\"b\":[{},{\"c\":[1]}]}\n,{}]\n rest";
         let expected = vec!["{\"a\":\"]}\\\"\u{fc}\"}".to_owned(), "{\"b\":[{},{\"c\":[1]}]}".to_owned(), "{}".to_owned()];
         for cut in 1..=text.len() {
@@ -168,20 +168,20 @@ mod tests {
     }
 
     #[test]
-    fn an_open_array_is_not_ended() {
+    fn unclosed_array_is_not_ended() {
         assert_eq!(elements(b"[{\"a\":1},{\"b\"", 3), Ok((vec!["{\"a\":1}".to_owned()], false)));
         assert_eq!(elements(b"[]", 3), Ok((Vec::new(), true)));
     }
 
     #[test]
-    fn what_is_no_array_of_objects_is_a_fault() {
+    fn anything_but_an_array_of_objects_is_an_error() {
         for text in ["<html>", "[1]", "[{}{}]", "[{},]", "{}", "[\"a\"]"] {
             assert_eq!(elements(text.as_bytes(), 2), Err(NOT_AN_ARRAY), "{text}");
         }
     }
 
     #[test]
-    fn an_element_above_the_limit_is_a_fault() {
+    fn element_above_the_limit_is_an_error() {
         let long = format!("[{{\"a\":\"{}\"", "x".repeat(120));
         for cut in [1, 7, 400] {
             assert_eq!(elements(long.as_bytes(), cut), Err(TOO_LARGE));

@@ -1,15 +1,15 @@
-//! JSON as text: writing strings into an answer, compacting values without reading them into a tree.
+//! JSON as text: writing strings, and compacting values without building a tree.
 
 use bytes::{BufMut, BytesMut};
 use serde_json::value::RawValue;
 
 use crate::tree;
 
-/// Deepest nesting of a value that is handed on inside an answer.
+/// Deepest nesting of a value passed on inside a reply.
 const DEPTH_LIMIT: usize = 128;
 
-/// Appends `text` as a JSON string. U+0085, U+2028 and U+2029 are escaped besides what must be: some event-stream
-/// readers take them for line ends (native wire reference, section 8).
+/// Appends `text` as a JSON string. U+0085, U+2028 and U+2029 are escaped as well: some event-stream parsers split lines
+/// at them.
 pub(crate) fn write_string(out: &mut BytesMut, text: &str) {
     out.reserve(text.len() + 2);
     out.put_u8(b'"');
@@ -46,7 +46,7 @@ pub(crate) fn write_string(out: &mut BytesMut, text: &str) {
     out.put_u8(b'"');
 }
 
-/// Appends sound JSON of one line. Only the line ends named at [`write_string`] change.
+/// Appends valid JSON without line breaks, with the line separators of [`write_string`] escaped.
 pub(crate) fn write_json(out: &mut BytesMut, json: &str) {
     let bytes = json.as_bytes();
     let mut from = 0;
@@ -71,8 +71,8 @@ fn line_end(bytes: &[u8]) -> Option<(&'static [u8], usize)> {
     }
 }
 
-/// The compact text of a sound JSON value: no blanks, no needless escapes, everything else (member order, numbers,
-/// duplicates) as it was. `None` above 128 levels.
+/// Valid JSON without white space and needless escapes; member order, numbers and duplicates are kept. `None` if nested
+/// deeper than 128 levels.
 pub(crate) fn compact(raw: &RawValue) -> Option<String> {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in raw.get().bytes() {
@@ -94,7 +94,7 @@ pub(crate) fn compact(raw: &RawValue) -> Option<String> {
     Some(tree::compact(raw.get()))
 }
 
-/// Tool arguments as a compact JSON object: blank text is `{}`; `None` for what is no object.
+/// Tool arguments as a compact JSON object. Blank text is `{}`; `None` if it is not an object.
 pub(crate) fn arguments_object(text: &str) -> Option<String> {
     let text = text.trim();
     if text.is_empty() {

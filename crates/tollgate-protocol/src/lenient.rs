@@ -1,4 +1,4 @@
-//! Reading what upstreams send without falling over it: strings with broken characters, counts in any spelling.
+//! Lenient deserialization of upstream replies: strings with invalid characters, counts in any JSON type.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-/// Counts above this are no counts of tokens; they would only break sums.
+/// Largest plausible count; larger ones would overflow sums.
 const MAX_COUNT: u64 = u32::MAX as u64;
 
-/// A JSON string. What is no character in it (lone surrogates, broken UTF-8) becomes U+FFFD.
+/// A JSON string; lone surrogates and invalid UTF-8 become U+FFFD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LenientText(pub(crate) String);
 
 impl LenientText {
-    /// The text, or nothing where it is empty.
+    /// The text; `None` if absent or empty.
     pub(crate) fn filled(text: Option<Self>) -> Option<String> {
         text.map(|text| text.0).filter(|text| !text.is_empty())
     }
@@ -40,33 +40,33 @@ impl<'de> Deserialize<'de> for LenientText {
                 Ok(LenientText(text.to_owned()))
             }
         }
-        // Asked for bytes, serde_json hands out strings whose characters it has not judged.
+        // As bytes, serde_json passes strings on without validating their characters.
         from.deserialize_bytes(Reader)
     }
 }
 
-/// The string a raw value is; `None` for anything else.
+/// The content of a raw string; `None` for another type.
 pub(crate) fn text_of(raw: &RawValue) -> Option<String> {
     serde_json::from_str::<LenientText>(raw.get()).ok().map(|text| text.0)
 }
 
-/// The non-empty string an optional raw value is.
+/// The content of a raw string that is present and not empty.
 pub(crate) fn filled_text_of(raw: Option<&RawValue>) -> Option<String> {
     raw.and_then(text_of).filter(|text| !text.is_empty())
 }
 
-/// Whether an optional raw value says something: present, not `null`, `false`, `0`, `""`, `{}` or `[]`.
+/// Whether a raw value is present and not `null`, `false`, `0`, `""`, `{}` or `[]`.
 pub(crate) fn is_truthy(raw: Option<&RawValue>) -> bool {
     raw.is_some_and(|raw| !matches!(raw.get(), "null" | "false" | "0" | "\"\"" | "{}" | "[]"))
 }
 
-/// A count as upstreams write it: a number, a whole float, a string.
+/// A count: a number, a whole float or a string with one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LenientCount {
-    /// Not there, or `null`.
+    /// Absent or `null`.
     #[default]
     Absent,
-    /// There, but negative, fractional, absurdly large or no number.
+    /// Negative, fractional, implausibly large, or not a number.
     Unreadable,
     /// The count.
     Given(u64),
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn broken_characters_become_replacements() {
+    fn invalid_characters_are_replaced() {
         let read = |json: &[u8]| serde_json::from_slice::<LenientText>(json).map(|text| text.0);
         assert_eq!(read(br#""a\u00e9\n""#).unwrap(), "aé\n");
         assert!(read(br#""a\ud83d""#).unwrap().starts_with("a\u{fffd}"));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_read_in_every_spelling() {
+    fn counts_are_read_from_numbers_and_strings() {
         let read = |json: &str| serde_json::from_str::<LenientCount>(json).unwrap();
         assert_eq!(read("7"), LenientCount::Given(7));
         assert_eq!(read("7.0"), LenientCount::Given(7));

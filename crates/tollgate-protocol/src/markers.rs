@@ -1,5 +1,4 @@
-//! The marks we ourselves write into histories, so that they can be found and taken out again (translation reference,
-//! sections 1.3 and 1.6).
+//! Finds and removes the marks that translation leaves in histories (docs/translation.md).
 
 use std::{ops::Range, sync::LazyLock};
 
@@ -11,9 +10,9 @@ use crate::{
     scan::{Scanner, SyntaxError, ValueKind},
 };
 
-/// How a native signature begins that wraps another provider's: base64 of `tg1.` and what may follow it.
+/// Prefix of a Gemini signature that wraps another provider's: base64 of `tg1.`.
 pub(crate) const WRAPPED_SIGNATURE: &str = "dGcxLm";
-/// How the signature of an Anthropic thinking block begins that we made up.
+/// Prefix of a synthetic signature of an Anthropic thinking block.
 pub(crate) const THINKING_SIGNATURE: &str = "tg1.";
 
 static SUFFIXED_IDS: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(ID_MARK));
@@ -21,27 +20,27 @@ static GOOGLE_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| m
 static WRAPPED_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(WRAPPED_SIGNATURE));
 static THINKING_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\"tg1."));
 
-/// Whether a body may hold tool ids with a suffix.
+/// Whether a body may contain tool ids with a suffix.
 pub(crate) fn has_suffixed_ids(body: &[u8]) -> bool {
     SUFFIXED_IDS.find(body).is_some()
 }
 
-/// Whether a chat body may hold Google's thought signatures under their own name.
+/// Whether a chat body may contain `thought_signature` members.
 pub(crate) fn has_google_signatures(body: &[u8]) -> bool {
     GOOGLE_SIGNATURES.find(body).is_some()
 }
 
-/// Whether a body may hold wrapped native signatures.
+/// Whether a body may contain wrapped Gemini signatures.
 pub(crate) fn has_wrapped_signatures(body: &[u8]) -> bool {
     WRAPPED_SIGNATURES.find(body).is_some()
 }
 
-/// Whether a body may hold thinking blocks of ours.
+/// Whether a body may contain synthetic thinking blocks.
 pub(crate) fn has_thinking_signatures(body: &[u8]) -> bool {
     THINKING_SIGNATURES.find(body).is_some()
 }
 
-/// The id without the signature it carries; the id itself where it carries none.
+/// The id without its signature suffix, if it has one.
 pub(crate) fn bare_id(id: &str) -> &str {
     match id.split_once(ID_MARK) {
         Some((bare, signature)) if !bare.is_empty() && !signature.is_empty() && signature.bytes().all(is_base64url) => bare,
@@ -49,7 +48,7 @@ pub(crate) fn bare_id(id: &str) -> &str {
     }
 }
 
-/// Reads an id and takes the signature it carries away.
+/// Reads an id and removes its signature suffix.
 pub(crate) fn strip_id_suffix(scanner: &mut Scanner<'_>, changes: &mut Edits<'_>) -> Result<(), SyntaxError> {
     if let Some(id) = scanner.optional_string()? {
         let bare = bare_id(id.raw()).len();
@@ -60,11 +59,11 @@ pub(crate) fn strip_id_suffix(scanner: &mut Scanner<'_>, changes: &mut Edits<'_>
     Ok(())
 }
 
-/// Reads one item of a turn (a part, a block), notes what changes in it, and tells its place and whether it goes whole.
+/// Reads one item of a turn (a part, a block) and records its changes. Returns its range and whether it is removed.
 pub(crate) type CleanItem<'a> = fn(&mut Scanner<'a>, &mut Edits<'static>) -> Result<(Range<usize>, bool), SyntaxError>;
 
-/// Cleans a list of turns whose items stand under `member`. A turn of which nothing is left goes too: a piece of a streamed
-/// answer may come back as a turn of its own, and upstreams refuse one without items.
+/// Cleans a list of turns with their items under `member`. A turn without remaining items is removed, because upstreams
+/// refuse it.
 pub(crate) fn clean_turns<'a>(
     scanner: &mut Scanner<'a>,
     changes: &mut Edits<'static>,
@@ -127,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_whole_suffix_is_cut() {
+    fn only_complete_suffixes_are_removed() {
         for (id, bare) in [
             ("c1__sig1_QUJD", "c1"),
             ("c1__sig1_a-b_c", "c1"),

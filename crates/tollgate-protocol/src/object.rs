@@ -1,4 +1,4 @@
-//! The members of an object of a caller's body, with their paths and types, and which of them nobody asked for.
+//! Typed access to the members of an object in a caller's body, with their paths; unread members can be listed.
 
 use std::borrow::Cow;
 
@@ -20,8 +20,8 @@ pub(crate) struct Field<'t, 'a> {
     pub(crate) value: &'t Tree<'a>,
 }
 
-/// An object's members, ticked off as they are read. Native bodies follow proto3 JSON: both spellings of a name, numbers
-/// also as strings.
+/// The members of an object, marked as they are read. Names and numbers follow the protocol's
+/// [`FieldNames`].
 #[derive(Debug)]
 pub(crate) struct Fields<'t, 'a> {
     members: &'t [(Cow<'a, str>, Tree<'a>)],
@@ -31,7 +31,7 @@ pub(crate) struct Fields<'t, 'a> {
 }
 
 impl<'t, 'a> Fields<'t, 'a> {
-    /// The members of `object`, which stands at `path` (empty for the body itself).
+    /// The members of `object` at `path` (empty for the body itself).
     ///
     /// # Errors
     /// When it is not an object.
@@ -41,7 +41,7 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(Self { members, seen: vec![false; members.len()], prefix, from })
     }
 
-    /// A member by name; the last one where it is repeated, none where it is `null`.
+    /// A member by name; the last of duplicates, `None` for `null`.
     pub(crate) fn take(&mut self, name: &str) -> Option<Field<'t, 'a>> {
         let mut found = None;
         for (index, (key, value)) in self.members.iter().enumerate() {
@@ -55,7 +55,7 @@ impl<'t, 'a> Fields<'t, 'a> {
         (!matches!(value.kind, NodeKind::Null)).then(|| Field { path: format!("{}{key}", self.prefix), value })
     }
 
-    /// Ticks members off whose value does not matter.
+    /// Marks members as read.
     pub(crate) fn ignore(&mut self, names: &[&str]) {
         for name in names {
             self.take(name);
@@ -85,7 +85,7 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(Some(Located::new(value, field.path)))
     }
 
-    /// A string that must be there.
+    /// A required string.
     pub(crate) fn required_text(&mut self, name: &str) -> Result<String, Malformed> {
         let found = self.text(name)?.map(|given| given.value);
         found.ok_or_else(|| Malformed::missing(self.from, &format!("{}{name}", self.prefix)))
@@ -142,7 +142,7 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(Some(Located { value, path }))
     }
 
-    /// An object, ready to be read.
+    /// An object.
     pub(crate) fn object(&mut self, name: &str) -> Result<Option<Self>, Malformed> {
         self.take(name).map(|field| Self::new(field.value, &field.path, self.from)).transpose()
     }

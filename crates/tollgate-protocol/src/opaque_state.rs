@@ -1,20 +1,20 @@
-//! How opaque state of one provider travels through the protocol of another and comes back with the history
-//! (translation reference, section 1.6).
+//! Carries opaque state of one provider (thought signatures) through another protocol and back with the history
+//! (docs/translation.md).
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-/// Stands in a native answer where Gemini 3 wants a signature and there is none: `skip_thought_signature_validator` in
-/// the standard base64 alphabet, because strict clients decode the field.
+/// Sent to Gemini 3 where a signature is required and none is known: `skip_thought_signature_validator` in the standard
+/// base64 alphabet, because strict clients decode the field.
 pub(crate) const PLACEHOLDER: &str = "skip/thought/signature/validator";
 
-/// Separates a tool id from the signature behind it.
+/// Separates a tool id from its signature suffix.
 pub(crate) const ID_MARK: &str = "__sig1_";
 
-/// Longest signature that is put behind a tool id, in bytes.
+/// Longest signature in a tool id, in bytes.
 const ID_SIGNATURE_LIMIT: usize = 16 * 1024;
 
-/// What is put behind a tool id: the mark and the signature in base64url without padding. `None` where the signature is
-/// too long or no base64.
+/// The suffix of a tool id: the mark and the signature in base64url without padding. `None` if the signature is too long or
+/// not base64.
 pub(crate) fn id_suffix(signature: &str) -> Option<String> {
     if signature.len() > ID_SIGNATURE_LIMIT {
         return None;
@@ -42,7 +42,7 @@ pub(crate) fn redacted_item(data: &str) -> String {
     format!("tg1.e.{data}")
 }
 
-/// Items as a native `thoughtSignature`.
+/// Items as a Gemini `thoughtSignature`.
 pub(crate) fn wrap_items(items: &[String]) -> String {
     STANDARD.encode(items.join(","))
 }

@@ -1,4 +1,4 @@
-//! Chat completions (`/v1`).
+//! OpenAI chat completions and embeddings (`/v1`).
 
 mod decode_reply;
 pub(crate) mod decode_request;

@@ -1,22 +1,21 @@
-//! Errors in both directions: what we tell a caller, and what an upstream told us.
+//! Errors sent to callers and received from upstreams.
 
-/// An error answer, ready to be written in either caller protocol. The gateway decides its members; the codecs
-/// only write them down (`Codec::encode_problem`).
+/// An error for a caller, independent of the protocol. The gateway sets the fields; `Codec::encode_problem` encodes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// HTTP status; `error.code` on native.
+    /// HTTP status; Gemini `error.code`.
     pub status: u16,
     /// One or two sentences: the fact, then what to do.
     pub message: String,
-    /// Our request id as shown (`req_…`); goes into native metadata.
+    /// Our request id (`req_…`); Gemini `ErrorInfo.metadata.requestId`.
     pub request_id: String,
     /// Chat completions members.
     pub openai: OpenAiErrorFields,
-    /// Native members.
+    /// Gemini members.
     pub native: GeminiErrorFields,
-    /// `Retry-After` in whole seconds, 1 or more; the same figure becomes native `RetryInfo`.
+    /// `Retry-After` and Gemini `RetryInfo`, in whole seconds, at least 1.
     pub retry_after: Option<u32>,
-    /// `x-should-retry: false`: repeating cannot help, so the SDKs' own retries are stopped.
+    /// Send `x-should-retry: false`, which stops the retries of the SDKs: repeating the request cannot help.
     pub stop: bool,
 }
 
@@ -31,7 +30,7 @@ pub struct OpenAiErrorFields {
     pub param: Option<String>,
 }
 
-/// Members of the native error object.
+/// Members of the Gemini error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GeminiErrorFields {
     /// Canonical name, such as `INVALID_ARGUMENT`.
@@ -46,36 +45,35 @@ pub struct GeminiErrorFields {
     pub quota: Vec<QuotaViolation>,
     /// `ResourceInfo` (type, name).
     pub resource: Option<(&'static str, String)>,
-    /// Details of a native upstream's own error, passed on as they are (raw JSON objects). When set they stand
-    /// beside our `ErrorInfo`.
+    /// Details of a Gemini upstream's error, raw JSON objects passed on besides our `ErrorInfo`.
     pub upstream_details: Vec<String>,
 }
 
 /// One entry of `QuotaFailure`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaViolation {
-    /// What is limited, such as `key` or `group`.
+    /// The limited entity, such as `key` or `group`.
     pub subject: String,
     /// One sentence.
     pub description: String,
 }
 
-/// How long a spent quota is spent.
+/// When an exhausted quota is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaWindow {
-    /// Google's days, which end at midnight in Pacific time.
+    /// At midnight in Pacific time, when Google's daily quotas reset.
     Day,
-    /// Google's months, which end with such a day.
+    /// At the end of the month in Pacific time.
     Month,
-    /// Until a point in time, in seconds since the epoch.
+    /// At a point in time, in seconds since the Unix epoch.
     Until(i64),
 }
 
-/// An error answer (or an error inside a 200, or an error event) of an upstream, as far as it could be read.
-/// Texts are the upstream's own: redact before showing them.
+/// An upstream's error: an error reply, an error object in a 200, or an error event. Texts are the upstream's own; redact
+/// them before they are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamProblem {
-    /// HTTP status, or the status the error object names inside a 200; 500 when it names none.
+    /// HTTP status; for an error in a 200 the status the object names, else 500.
     pub status: u16,
     /// The upstream's text.
     pub message: String,
@@ -85,21 +83,21 @@ pub struct UpstreamProblem {
     pub code: Option<String>,
     /// `error.param`.
     pub param: Option<String>,
-    /// Whether the body had the shape of the protocol's error object.
+    /// Whether the body was an error object.
     pub is_error_object: bool,
-    /// A 4xx whose body is no model server's word about the request: a page, a proxy's answer, a bare `Not Found`, a
-    /// firewall's 403.
+    /// A 4xx that did not come from a model server: an HTML page, a proxy's reply, a bare `Not Found`, a firewall's 403. It
+    /// says nothing about the request or the account.
     pub from_intermediary: bool,
-    /// Native `details`, each a raw JSON object.
+    /// Gemini `details`, each a raw JSON object.
     pub details: Vec<String>,
-    /// Seconds to wait that the body names (`RetryInfo.retryDelay`), rounded up.
+    /// Delay in the body (`RetryInfo.retryDelay`), in seconds, rounded up.
     pub retry_after: Option<u32>,
-    /// Fields the upstream calls unsupported, where it says so in a way we recognise.
+    /// Fields the upstream reports as unsupported.
     pub unsupported: Vec<String>,
-    /// The text says that our account's money is spent (insufficient quota, spend limit, credit balance).
+    /// The account's quota or credit is exhausted (insufficient quota, spend limit, credit balance).
     pub quota_exhausted: bool,
-    /// Where something is spent: when it comes back, as far as the body says.
+    /// When the exhausted quota is renewed, if the body says so.
     pub window: Option<QuotaWindow>,
-    /// The text says that our account is refused or on hold although the status does not.
+    /// The body says that the account is refused or suspended although the status does not.
     pub account_refused: bool,
 }

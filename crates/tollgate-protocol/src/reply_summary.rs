@@ -1,4 +1,4 @@
-//! What is read from an answer while it passes: usage, finish, whether there was content.
+//! What is read from a reply while it is relayed: usage, finish reason, amount of content.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Problem, UpstreamProblem};
 
 /// Token counts of one answer. Totals include their parts: `prompt_total` includes cached and cache-write tokens,
-/// `completion_total` includes reasoning (translation reference, section 2.6).
+/// `completion_total` includes reasoning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// All input tokens.
@@ -26,7 +26,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The figures with every part held inside its total: what an upstream claims must not make a sum negative.
+    /// Limits every part to its total, so that differences cannot become negative.
     #[must_use]
     pub(crate) fn bounded(self) -> Self {
         let cached = self.cached.min(self.prompt_total);
@@ -53,47 +53,47 @@ pub enum FinishReason {
     Tool,
     /// Cut or blocked by a filter.
     Filter,
-    /// The upstream's own failure to make a usable answer.
+    /// The upstream failed to produce a usable reply.
     Fail,
     /// Anything else.
     Other,
 }
 
-/// What is known of an answer so far. Cheap to copy; constant size whatever the answer's length.
+/// What is known of a reply so far; constant size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplySummary {
-    /// The provider's own figures, the last complete ones seen; `None` when it sent none that can be read.
+    /// The provider's last readable usage.
     pub usage: Option<Usage>,
-    /// Finish of the first candidate.
+    /// Finish reason of the first candidate.
     pub finish: Option<FinishReason>,
-    /// Whether any content (text, thought, call, media, refusal, block reason) has been seen.
+    /// Whether there was any content: text, thought, call, media, refusal or block reason.
     pub content: bool,
-    /// Bytes of text, thought and call arguments seen; the local count of output rests on it.
+    /// Bytes of text, thoughts and call arguments; output tokens are estimated from it.
     pub text_bytes: u64,
-    /// Items of media (images, audio pieces) seen.
+    /// Number of images and audio pieces.
     pub media: u32,
-    /// Pieces of content of a kind the translators do not know, which were left out.
+    /// Pieces of content of unknown kinds, which translation left out.
     pub unknown: u32,
-    /// The answer says beside its content that the account behind it is limited: it is an answer, and the account's last.
+    /// The reply is valid, but also says that the account is limited and will give no other.
     pub account_refused: bool,
 }
 
-/// The native finish reason that says so ([`ReplySummary::account_refused`]).
+/// The Gemini finish reason behind [`ReplySummary::account_refused`].
 pub(crate) const ACCOUNT_LIMITED: &str = "PUP_LIMITED_DISABLED";
 
-/// A complete answer that was checked and may be handed on.
+/// A complete reply that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedReply {
     /// The body for the caller.
     pub body: Bytes,
-    /// What it says.
+    /// Its summary.
     pub summary: ReplySummary,
 }
 
-/// A complete 2xx answer that cannot be handed on.
+/// A complete 2xx body that cannot be passed on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidReply {
-    /// Not JSON, HTML, empty, wrong shape, or nothing in it (E58). The text says which, for the log.
+    /// Empty, HTML, not JSON, of the wrong shape, or without content (E58). The text is for the log.
     #[error("unreadable answer: {0}")]
     Unreadable(&'static str),
     /// An error object inside the 200.
@@ -115,7 +115,6 @@ pub enum StreamError {
     Truncated,
 }
 
-/// A complete answer may be read with the means of a stream.
 impl From<StreamError> for InvalidReply {
     fn from(fault: StreamError) -> Self {
         match fault {
@@ -126,53 +125,52 @@ impl From<StreamError> for InvalidReply {
     }
 }
 
-/// One streamed answer on its way from an upstream to a caller: same protocol (bytes pass, with small edits) or
-/// translated. Where the network cut the bytes does not matter. Memory is bounded by one event.
+/// Relays one streamed reply from an upstream to a caller, passed through with small edits or translated. Chunk boundaries
+/// do not matter; memory is bounded by one event.
 pub trait StreamRelay: Send {
-    /// Takes the next bytes from upstream and appends what the caller is to receive now. Only whole events are
-    /// appended, so a keep-alive or an error event may follow at any time.
+    /// Reads a chunk from upstream and appends the bytes for the caller. Only whole events are appended, so a keep-alive or an
+    /// error event may follow at any time.
     ///
     /// # Errors
-    /// When the stream cannot go on. What was appended before the fault is still good.
+    /// When the stream cannot continue. Bytes appended before remain valid.
     fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamError>;
 
-    /// The upstream ended its body cleanly: appends what is still due (a last event, `[DONE]`).
+    /// The upstream ended its body cleanly: appends what is outstanding (a last event, `[DONE]`).
     ///
     /// # Errors
     /// [`StreamError::Truncated`] when the answer was not complete.
     fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamError>;
 
-    /// What has been read so far.
+    /// The summary so far.
     fn summary(&self) -> ReplySummary;
 
-    /// Whether the answer is complete: every candidate finished (and the terminator seen, where there is one). The
-    /// upstream need not be read further than its own end.
+    /// Whether the reply is complete: every candidate finished, and the end marker was received where the protocol has one.
     fn complete(&self) -> bool;
 
-    /// Whether nothing but the terminator is missing: every candidate that began has its finish, and usage has come. An
-    /// upstream that is silent from now on has said all it had to; [`StreamRelay::finish`] ends the answer well.
+    /// Whether only the end marker is missing: every candidate has finished and usage was received. If the upstream sends
+    /// nothing more, [`StreamRelay::finish`] completes the reply.
     fn awaiting_end_marker(&self) -> bool {
         false
     }
 
-    /// The bytes of an error event in the caller's protocol; the body is aborted behind them.
+    /// An error event in the caller's protocol; the body is aborted after it.
     fn problem(&mut self, problem: &Problem) -> Bytes;
 
-    /// A keep-alive in the form the caller's SDKs accept; may stand between any two pushes once content went out.
+    /// A keep-alive that the caller's SDKs accept; may be sent between any two pushes after the first content.
     fn keep_alive(&self) -> &'static [u8];
 }
 
-/// Which candidates of a stream began and which ended, by index; constant size.
+/// Which candidates of a stream began and ended, by index.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CandidateProgress {
     begun: u128,
     ended: u128,
-    /// An empty word stood where the reason belongs: with some upstreams a reason, with others none.
+    /// The finish reason was an empty string, which some upstreams send instead of a reason and others in every chunk.
     blank: u128,
 }
 
 impl CandidateProgress {
-    /// A candidate showed up. Indexes above 127 (no protocol allows more candidates) share the last place.
+    /// Records a candidate. Indexes above 127 share the last bit; no protocol allows as many candidates.
     pub(crate) fn record(&mut self, index: u64, ended: bool) {
         let bit = 1_u128 << index.min(127);
         self.begun |= bit;
@@ -181,19 +179,19 @@ impl CandidateProgress {
         }
     }
 
-    /// Adds what another chunk says.
+    /// Merges the progress of another chunk.
     pub(crate) fn join(&mut self, other: Self) {
         self.begun |= other.begun;
         self.ended |= other.ended;
         self.blank |= other.blank;
     }
 
-    /// A candidate's reason is the empty word.
+    /// Records an empty finish reason.
     pub(crate) fn record_blank_finish(&mut self, index: u64) {
         self.blank |= 1_u128 << index.min(127);
     }
 
-    /// Like [`CandidateProgress::all_ended`], where the upstream itself said that it is done: then an empty reason is one.
+    /// Like [`CandidateProgress::all_ended`] once the end marker was received: an empty finish reason counts.
     #[must_use]
     pub(crate) fn all_ended_or_blank(&self) -> bool {
         self.begun != 0 && self.begun == self.ended | (self.blank & self.begun)
@@ -212,7 +210,7 @@ impl CandidateProgress {
     }
 }
 
-/// Sorts out complete bodies that are plainly no answer, so that the log can say what they are.
+/// Rejects empty bodies and HTML, with a reason for the log.
 pub(crate) fn reject_non_json(body: &[u8]) -> Result<(), InvalidReply> {
     match body.trim_ascii_start().first() {
         None => Err(InvalidReply::Unreadable("an empty body")),

@@ -1,9 +1,8 @@
-//! A JSON scanner that builds nothing: it checks the whole syntax (RFC 8259, UTF-8 included), hands out the pieces its
-//! caller asks for as slices of the body, and knows where every piece stands. Time is linear in the body, memory is
-//! constant, and it never recurses.
+//! A pull scanner for JSON that allocates nothing: it validates the whole syntax (RFC 8259, UTF-8 included) and returns
+//! values as slices of the body with their byte ranges. Linear time, constant memory, no recursion.
 //!
 //! Bounds: [`MAX_DEPTH`] open brackets, [`MAX_NODES`] values. A `\u` escape of a lone surrogate is legal JSON syntax and
-//! passes, as in the upstreams' own parsers; it decodes to U+FFFD where we need the text ourselves.
+//! is accepted, as upstreams accept it; it decodes to U+FFFD.
 
 mod lenient;
 mod number;
@@ -17,19 +16,19 @@ pub(crate) use number::{is_finite, whole};
 pub(crate) use syntax_error::SyntaxError;
 pub(crate) use text::JsonStr;
 
-/// Most brackets open at once; the body's own counts.
+/// Most brackets open at once, the outermost included.
 pub(crate) const MAX_DEPTH: u32 = 128;
-/// Most values in one body; member names do not count.
+/// Most values in one body, without member names.
 pub(crate) const MAX_NODES: u32 = 250_000;
 
-/// What kind of value comes next, judged by its first byte alone.
+/// Type of the next value, by its first byte alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueKind {
     /// `null`.
     Null,
     /// `true` or `false`.
     Bool,
-    /// A number, or something that is no value at all; reading it tells.
+    /// A number, or an invalid value, which reading rejects.
     Number,
     /// A string.
     Text,
@@ -39,14 +38,14 @@ pub(crate) enum ValueKind {
     Object,
 }
 
-/// A value that has been read. Arrays and objects are checked, but only their place is known.
+/// A value that was read. Arrays and objects are validated but not returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
     /// `null`.
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// A number as it was written.
+    /// A number as written.
     Number(&'a str),
     /// A string.
     Text(JsonStr<'a>),
@@ -67,7 +66,10 @@ pub(crate) struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// Checks that the body is UTF-8 and stands before its first value.
+    /// A scanner before the first value.
+    ///
+    /// # Errors
+    /// A body that is not UTF-8.
     pub(crate) fn new(body: &'a [u8]) -> Result<Self, SyntaxError> {
         match std::str::from_utf8(body) {
             Ok(body) => Ok(Self { body, at: 0, depth: 0, nodes: 0, most_nodes: MAX_NODES }),
@@ -75,7 +77,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The kind of the value that comes next.
+    /// Type of the next value.
     pub(crate) fn peek(&mut self) -> ValueKind {
         self.space();
         match self.byte() {
@@ -88,17 +90,17 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Where the next byte is read.
+    /// Offset of the next byte.
     pub(crate) const fn position(&self) -> usize {
         self.at
     }
 
-    /// The text of a range handed out by this scanner.
+    /// The text of a range this scanner returned.
     pub(crate) fn slice(&self, range: Range<usize>) -> &'a str {
         self.body.get(range).unwrap_or_default()
     }
 
-    /// Nothing but white space may follow.
+    /// Checks that only white space follows.
     pub(crate) fn end(&mut self) -> Result<(), SyntaxError> {
         self.space();
         match self.byte() {
@@ -107,8 +109,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Reads an object: `each` is called behind every member's `:` and has to read exactly one value. Returns the
-    /// object's place, braces included.
+    /// Reads an object: `each` is called after every member's `:` and must read exactly one value. Returns the object's
+    /// range, braces included.
     pub(crate) fn object(
         &mut self,
         mut each: impl FnMut(&mut Self, JsonStr<'a>) -> Result<(), SyntaxError>,
@@ -134,8 +136,8 @@ impl<'a> Scanner<'a> {
         Ok(start..self.at)
     }
 
-    /// Reads an array: `each` is called before every element with its index and has to read exactly one value. Returns
-    /// the array's place, brackets included.
+    /// Reads an array: `each` is called before every element with its index and must read exactly one value. Returns the
+    /// array's range, brackets included.
     pub(crate) fn array(
         &mut self,
         mut each: impl FnMut(&mut Self, usize) -> Result<(), SyntaxError>,
@@ -162,7 +164,7 @@ impl<'a> Scanner<'a> {
         Ok(start..self.at)
     }
 
-    /// Reads any one value and tells what it was and where.
+    /// Reads one value of any type.
     pub(crate) fn value(&mut self) -> Result<(Value<'a>, Range<usize>), SyntaxError> {
         let kind = self.peek();
         let start = self.at;
@@ -189,7 +191,7 @@ impl<'a> Scanner<'a> {
         Ok((value, start..self.at))
     }
 
-    /// Reads any one value, however deep, and tells where it stood.
+    /// Reads one value of any type and returns its range only.
     pub(crate) fn skip(&mut self) -> Result<Range<usize>, SyntaxError> {
         self.space();
         let start = self.at;
@@ -283,7 +285,7 @@ impl<'a> Scanner<'a> {
         self.at += 1;
     }
 
-    /// A member's name and the `:` behind it.
+    /// A member's name and the `:` after it.
     fn name(&mut self) -> Result<JsonStr<'a>, SyntaxError> {
         self.space();
         if self.byte() != Some(b'"') {
@@ -306,7 +308,7 @@ impl<'a> Scanner<'a> {
         Ok(JsonStr::new(self.slice(start..end), start, decoded))
     }
 
-    /// A number or one of the three words.
+    /// A number, `true`, `false` or `null`.
     fn plain(&mut self) -> Result<(), SyntaxError> {
         let rest = &self.body.as_bytes()[self.at..];
         let word: &[u8] = match rest.first() {

@@ -1,4 +1,4 @@
-//! What a light scan of a request tells, without building a tree of it.
+//! The summary of a request body that one scan gives, without building a tree.
 
 use std::ops::Range;
 
@@ -7,39 +7,38 @@ use crate::Method;
 /// A field's path in the caller's spelling: `temperature`, `generationConfig.topK`, `messages[0].role`.
 pub type FieldPath = String;
 
-/// What routing, limits, capability checks and money need to know of a request body.
+/// What routing, limits, capability checks and pricing need of a request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestSummary {
-    /// The model the caller named (body on chat, path on native).
+    /// The model named by the caller (in the body for chat completions, in the path for Gemini).
     pub model: String,
-    /// What is asked.
+    /// The operation.
     pub method: Method,
-    /// Whether the answer is to be streamed.
+    /// Whether the reply is to be streamed.
     pub stream: bool,
     /// Whether the caller asked for a usage chunk (`stream_options.include_usage`).
     pub include_usage: bool,
-    /// The output limit the caller asked for, in tokens: `max_completion_tokens`, else `max_tokens`; native: the largest
-    /// where both spellings are given.
+    /// The caller's output limit in tokens; the largest where several fields give one.
     pub max_output: Option<u64>,
-    /// How many candidates are asked for; 1 when absent.
+    /// Number of candidates requested; 1 when absent.
     pub candidates: u32,
-    /// Every optional top-level field, and every field of the config objects, that is present and not `null`,
-    /// in the caller's spelling. `model` and what is asked itself (`messages`, `contents`, `input`, `content`, `requests`)
-    /// are left out; so is what stands inside a `generateContentRequest` whose tokens are counted. Config objects are
-    /// `generationConfig`, `toolConfig` and `embedContentConfig`; of them only the members are listed.
+    /// Every optional top-level field and every member of a config object that is present and not `null`, in the caller's
+    /// spelling. Config objects are `generationConfig`, `toolConfig` and `embedContentConfig`; they are not listed themselves.
+    /// `model`, the input itself (`messages`, `contents`, `input`, `content`, `requests`) and the members of a
+    /// `generateContentRequest` are left out.
     pub fields: Vec<FieldPath>,
-    /// Bytes of text the model reads, escapes decoded: messages, parts, system instructions, calls and their results (raw
-    /// JSON where they are objects), tool definitions (raw JSON). A token id counts as 4.
+    /// Bytes of input text with escapes decoded: messages, parts, system instructions, calls and results (raw JSON where they
+    /// are objects), tool definitions (raw JSON). A token id counts as 4.
     pub text_bytes: u64,
-    /// Turns of the conversation, instructions included: each costs a few tokens beside its text.
+    /// Turns of the conversation, instructions included. Each costs a few tokens besides its text.
     pub turns: u32,
-    /// Number of images, wherever they are.
+    /// Number of images, inline or by URL.
     pub images: u32,
     /// Bytes of inline audio, decoded size.
     pub audio_bytes: u64,
     /// Bytes of inline documents (PDF and the like, video), decoded size.
     pub document_bytes: u64,
-    /// Number of tools (native: function declarations).
+    /// Number of tools (Gemini: function declarations).
     pub tools: u32,
     /// A stable hash of the prompt-cache key, or of the conversation's stable beginning (system text, tools,
     /// first turn). Equal for every turn of one conversation.
@@ -48,10 +47,10 @@ pub struct RequestSummary {
     pub splices: SplicePoints,
 }
 
-/// Byte ranges of the body that pass-through may touch. Everything else stays as the caller wrote it.
+/// Byte ranges of the body that pass-through may edit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SplicePoints {
-    /// Just behind the `{` that opens the body.
+    /// Offset after the `{` that opens the body.
     pub body_open: usize,
     /// The value of the top-level `model`, quotes included.
     pub model: Option<Range<usize>>,
@@ -62,29 +61,28 @@ pub struct SplicePoints {
     /// The values of every output-limit field present (`max_tokens`, `max_completion_tokens`,
     /// `generationConfig.maxOutputTokens`), `null` included.
     pub max_output: Vec<Range<usize>>,
-    /// Native: just behind the `{` of `generationConfig`, if there is one.
+    /// Gemini: offset after the `{` of `generationConfig`, if present.
     pub config_open: Option<usize>,
-    /// Whether the body may hold something we write into histories for one provider that another must not see; if not,
-    /// nothing needs cleaning.
+    /// Whether the body may contain marks that we put into histories for one provider and that another must not receive.
     pub markers: bool,
 }
 
-/// A body that is refused before any upstream call, on either protocol (E16, E18, E20, E21 of the error table).
+/// A body that is refused before any upstream call (E16, E18, E20, E21).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Malformed {
-    /// Which row of the error table.
+    /// The row in docs/errors.md.
     pub kind: MalformedKind,
-    /// The whole sentence for the caller.
+    /// The message for the caller.
     pub message: String,
-    /// The faults, first one first; at most 20. Empty for `NotJson`.
+    /// The fields at fault in the order of the body, at most 20. Empty for `NotJson`.
     pub violations: Vec<FieldViolation>,
 }
 
-/// Which kind of fault a body has.
+/// Kind of a malformed body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MalformedKind {
-    /// E18: not JSON, not an object, nested too deep, something behind it, a member twice.
+    /// E18: not JSON, not an object, nested too deep, trailing bytes, or a duplicate member.
     NotJson,
     /// E16, E21 `missing_required_parameter`; E20 on native.
     Missing,
@@ -94,11 +92,11 @@ pub enum MalformedKind {
     InvalidValue,
 }
 
-/// One fault of a field.
+/// A field at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldViolation {
-    /// Where, in the caller's spelling.
+    /// Path in the caller's spelling.
     pub field: FieldPath,
-    /// What is wrong, one sentence (native `BadRequest.fieldViolations[].description`).
+    /// One sentence (Gemini `BadRequest.fieldViolations[].description`).
     pub description: String,
 }

@@ -1,5 +1,5 @@
-//! What a summary collects on its way through a body, common to both caller protocols: faults, names of fields, sizes
-//! of what will be paid for, and the hash that keeps a conversation on its account.
+//! Collects the summary of a request body, for both caller protocols: validation errors, field names, input sizes, and the
+//! hash that keeps a conversation on one account.
 
 use crate::{
     ErrorStyle, FieldPath, Malformed, Method, RequestSummary, SplicePoints,
@@ -10,27 +10,27 @@ use crate::{
 
 /// Most messages or contents in one body.
 pub(crate) const MAX_TURNS: usize = 100_000;
-/// Most tools (native: function declarations) in one body.
+/// Most tools (Gemini: function declarations) in one body.
 pub(crate) const MAX_TOOLS: usize = 1_024;
 
-/// Who speaks in a turn, as far as affinity asks.
+/// Role of a turn, as affinity distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnRole {
     /// Instructions.
     System,
-    /// The person or program that asks.
+    /// The user.
     User,
-    /// Anyone else.
+    /// Any other role.
     Other,
 }
 
-/// The members of one object that the gateway reads, as far as they have been met. Each may stand once: what is checked
-/// and priced must be what the upstream sees.
+/// The members of one object read so far. A duplicate is refused: what is checked and priced must be what the upstream
+/// reads.
 #[derive(Debug, Default)]
 pub(crate) struct SeenMembers(Vec<&'static str>);
 
 impl SeenMembers {
-    /// Notes a member; meeting it again is a fault.
+    /// Records a member; fails if it is a duplicate.
     pub(crate) fn check_unique(&mut self, member: &'static str, name: &JsonStr<'_>) -> Result<(), SyntaxError> {
         if self.0.contains(&member) {
             return Err(SyntaxError::duplicate_member(name.content_range().start - 1, member));
@@ -40,16 +40,16 @@ impl SeenMembers {
     }
 }
 
-/// The collection.
+/// See the module.
 #[derive(Debug)]
 pub(crate) struct SummaryBuilder {
-    /// Faults of shape.
+    /// Validation errors.
     pub(crate) faults: ValidationErrors,
     /// Optional fields present.
     pub(crate) fields: Vec<FieldPath>,
-    /// Output limit asked for.
+    /// Output limit requested, in tokens.
     pub(crate) max_output: Option<u64>,
-    /// Candidates asked for.
+    /// Candidates requested.
     pub(crate) candidates: u32,
     /// Splice points found.
     pub(crate) splices: SplicePoints,
@@ -90,12 +90,13 @@ impl SummaryBuilder {
         }
     }
 
-    /// A top-level member the gateway reads may stand once.
+    /// Fails if a top-level member is a duplicate.
     pub(crate) fn check_unique(&mut self, member: &'static str, name: &JsonStr<'_>) -> Result<(), SyntaxError> {
         self.seen.check_unique(member, name)
     }
 
-    /// Reads a whole request that stands inside of another body: it has its own members, and its fields ask for nothing.
+    /// Reads a request nested in another body. Its members are checked for duplicates on their own and its fields are not
+    /// listed.
     pub(crate) fn nested_request<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
         let fields = self.fields.len();
         let outside = std::mem::take(&mut self.seen);
@@ -105,7 +106,7 @@ impl SummaryBuilder {
         result
     }
 
-    /// Notes an optional field that is present.
+    /// Records an optional field that is present.
     pub(crate) fn field(&mut self, path: &JsonPath<'_>) {
         self.fields.push(match path {
             JsonPath::Member(JsonPath::Root, name) => (*name).to_owned(),
@@ -121,7 +122,7 @@ impl SummaryBuilder {
         self.remember(text.raw());
     }
 
-    /// Text that is not handed out as such: raw JSON the model will read, token ids.
+    /// Input that is not a JSON string: raw JSON, token ids.
     pub(crate) fn text_of(&mut self, raw: &str) {
         self.text_bytes += raw.len() as u64;
         self.remember(raw);
@@ -133,7 +134,7 @@ impl SummaryBuilder {
         self.inline(mime, decoded_base64(data.decoded_bytes(), data.raw()));
     }
 
-    /// Media behind a `data:` URL, or an image somewhere else. `fallback` is the mime type where the URL names none.
+    /// Media in a `data:` URL or at a remote one. `fallback` is the mime type where the URL has none.
     pub(crate) fn url(&mut self, fallback: &str, url: &JsonStr<'_>) {
         self.remember(url.raw());
         let raw = url.raw();
@@ -161,7 +162,7 @@ impl SummaryBuilder {
         }
     }
 
-    /// Definitions of tools: how many, and their JSON (the model reads it, so it counts as text).
+    /// Tool definitions: their number and JSON, which counts as text.
     pub(crate) fn tools(&mut self, count: usize, raw: &str) {
         self.tools = self.tools.saturating_add(count);
         self.text_bytes += raw.len() as u64;
@@ -180,17 +181,17 @@ impl SummaryBuilder {
         }
     }
 
-    /// A turn begins. Only instructions and the first user turn are remembered.
+    /// Begins a turn. Only instructions and the first user turn are hashed.
     pub(crate) fn begin_turn(&mut self) {
         self.turn = self.first_user.is_none().then(Fingerprint::new);
     }
 
-    /// An instruction begins that stands outside of the conversation, perhaps behind it.
+    /// Begins an instruction outside of the conversation, which may come after it.
     pub(crate) fn begin_instruction(&mut self) {
         self.turn = Some(Fingerprint::new());
     }
 
-    /// A turn ends; only now its speaker is known for certain.
+    /// Ends a turn; its role may be its last member.
     pub(crate) fn end_turn(&mut self, speaker: TurnRole) {
         self.turns = self.turns.saturating_add(1);
         let Some(turn) = self.turn.take() else { return };
@@ -225,7 +226,10 @@ impl SummaryBuilder {
         Some(all.finish())
     }
 
-    /// The summary, unless something is wrong with the body's shape.
+    /// The summary.
+    ///
+    /// # Errors
+    /// The validation errors, if any.
     pub(crate) fn build(
         self,
         model: String,
@@ -256,8 +260,8 @@ impl SummaryBuilder {
 
     // --- values with a check ---
 
-    /// Reads an array and calls `each` for its elements up to `limit`; a longer one is a fault. Anything else than an array
-    /// is a fault too. Returns how many elements there were and the array's JSON.
+    /// Reads an array and calls `each` for the elements up to `limit`. A longer array or another type is a validation error.
+    /// Returns the number of elements and the array's JSON.
     pub(crate) fn list<'a>(
         &mut self,
         scanner: &mut Scanner<'a>,
@@ -306,7 +310,7 @@ impl SummaryBuilder {
         Ok(())
     }
 
-    /// Reads a string, or `null` for none; anything else is a fault.
+    /// Reads a string or `null`; another type is a validation error.
     pub(crate) fn string<'a>(
         &mut self,
         scanner: &mut Scanner<'a>,
@@ -322,7 +326,7 @@ impl SummaryBuilder {
         }
     }
 
-    /// Reads a string and counts it as text; anything else passes uncounted.
+    /// Reads any value and counts it as text if it is a string.
     pub(crate) fn any_text(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
         if let (Value::Text(text), _) = scanner.value()? {
             self.text(&text);
@@ -331,7 +335,7 @@ impl SummaryBuilder {
     }
 }
 
-/// A wish for several candidates: whatever is no whole number of 1 or more is the upstream's to judge and counts as 1.
+/// The number of candidates requested. Anything but a whole number of at least 1 counts as 1 and is left to the upstream.
 pub(crate) fn candidates_of(value: &Value<'_>) -> u32 {
     let wish = match value {
         Value::Number(number) => crate::scan::whole(number),
@@ -346,7 +350,7 @@ pub(crate) fn is_finite_number(value: &Value<'_>) -> bool {
     matches!(value, Value::Number(number) if is_finite(number))
 }
 
-/// Bytes behind base64 of this many characters; padding is told from the end of the text.
+/// Decoded size of base64 with this many characters, less the padding at its end.
 fn decoded_base64(characters: u64, raw: &str) -> u64 {
     let padding = raw.bytes().rev().take(2).take_while(|byte| *byte == b'=').count() as u64;
     characters.saturating_sub(padding) * 3 / 4

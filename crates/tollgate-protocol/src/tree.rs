@@ -1,23 +1,23 @@
-//! A JSON document as a tree that borrows from the body and keeps every value's own text, so that numbers and free-form
-//! values can be handed on exactly as they were written.
+//! A JSON document as a tree that borrows from the body and keeps the text of every value, so that numbers and free-form
+//! values are passed on as they were written.
 
 use std::borrow::Cow;
 
-use serde::de::IgnoredAny;
-
-/// Deepest nesting that is read (E18).
-const MAX_DEPTH: usize = 128;
+use crate::{
+    Malformed,
+    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind},
+};
 
 /// A value and its text.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree<'a> {
-    /// The bytes of the value in the document, without blanks around it.
+    /// The value as it stands in the document.
     pub(crate) text: &'a str,
-    /// What it is.
+    /// Type and content.
     pub(crate) kind: NodeKind<'a>,
 }
 
-/// What a value is.
+/// Type and content of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum NodeKind<'a> {
     /// `null`.
@@ -35,16 +35,18 @@ pub(crate) enum NodeKind<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// Reads a document.
+    /// Reads a document, nested at most [`crate::scan::MAX_DEPTH`] levels deep.
     ///
     /// # Errors
-    /// What is wrong and where, as a phrase without a full stop.
-    pub(crate) fn parse(body: &'a [u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(body).map_err(|error| format!("invalid UTF-8 at byte {}", error.valid_up_to()))?;
-        serde_json::from_str::<IgnoredAny>(text).map_err(|error| error.to_string().replace('`', "'"))?;
-        let mut parser = Parser { text, at: 0 };
-        parser.blanks();
-        parser.value(0)
+    /// E18: not JSON, nested too deep, or a string with a lone surrogate.
+    pub(crate) fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
+        let document = || {
+            let mut scanner = Scanner::answer(body)?;
+            let tree = read(&mut scanner)?;
+            scanner.end()?;
+            Ok(tree)
+        };
+        document().map_err(|error: SyntaxError| error.malformed(body))
     }
 
     /// A member by its exact name; the last one where it is repeated, none where it is `null`.
@@ -87,7 +89,7 @@ impl<'a> Tree<'a> {
         serde_json::from_str::<serde_json::Number>(self.text).ok()
     }
 
-    /// A whole number; `4.0` and `4e1` count as whole.
+    /// A whole number; `4.0` and `4e1` are whole.
     pub(crate) fn integer(&self) -> Option<i64> {
         if matches!(self.kind, NodeKind::Number) { whole(self.text) } else { None }
     }
@@ -97,13 +99,13 @@ impl<'a> Tree<'a> {
         serde_json::from_str(self.text).unwrap_or(serde_json::Value::Null)
     }
 
-    /// The value's text without blanks between tokens and without needless escapes.
+    /// See [`compact`].
     pub(crate) fn compact(&self) -> String {
         compact(self.text)
     }
 }
 
-/// Whether `key` is the proto3 field `camel`, in lowerCamelCase or `snake_case`. A leading underscore counts.
+/// Whether `key` is the proto3 field `camel`, in lowerCamelCase or `snake_case`. A leading underscore is part of the name.
 pub(crate) fn same_proto_name(key: &str, camel: &str) -> bool {
     if key == camel {
         return true;
@@ -134,7 +136,7 @@ pub(crate) fn whole(text: &str) -> Option<i64> {
     (value.fract() == 0.0 && value.abs() < 9_007_199_254_740_992.0).then_some(value as i64)
 }
 
-/// JSON text without blanks between tokens; strings keep their letters, escapes only where JSON demands them.
+/// Valid JSON without white space between tokens, with only the escapes that JSON requires.
 pub(crate) fn compact(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -152,7 +154,7 @@ pub(crate) fn compact(text: &str) -> String {
     out
 }
 
-/// Length of the string literal that begins `text`, quotes included; the whole text when it does not end.
+/// Length of the string literal at the start of `text`, quotes included; the whole length if it is not closed.
 fn string_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut at = 1;
@@ -166,100 +168,47 @@ fn string_length(text: &str) -> usize {
     text.len()
 }
 
-/// Walks a text that is known to be JSON.
-struct Parser<'a> {
-    text: &'a str,
-    at: usize,
+fn read<'a>(scanner: &mut Scanner<'a>) -> Result<Tree<'a>, SyntaxError> {
+    let (kind, range) = match scanner.peek() {
+        ValueKind::Object => {
+            let mut members = Vec::new();
+            let range = scanner.object(|scanner, name| {
+                let name = decode(scanner, &name)?;
+                members.push((name, read(scanner)?));
+                Ok(())
+            })?;
+            (NodeKind::Object(members), range)
+        }
+        ValueKind::Array => {
+            let mut items = Vec::new();
+            let range = scanner.array(|scanner, _| {
+                items.push(read(scanner)?);
+                Ok(())
+            })?;
+            (NodeKind::List(items), range)
+        }
+        ValueKind::Null | ValueKind::Bool | ValueKind::Number | ValueKind::Text => {
+            let (value, range) = scanner.value()?;
+            let kind = match value {
+                Value::Bool(value) => NodeKind::Bool(value),
+                Value::Number(_) => NodeKind::Number,
+                Value::Text(text) => NodeKind::Text(decode(scanner, &text)?),
+                Value::Null | Value::Array | Value::Object => NodeKind::Null,
+            };
+            (kind, range)
+        }
+    };
+    Ok(Tree { text: scanner.slice(range), kind })
 }
 
-impl<'a> Parser<'a> {
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+/// The text of a string. The scanner accepts a lone surrogate, but it cannot be re-encoded for another protocol.
+fn decode<'a>(scanner: &Scanner<'a>, text: &JsonStr<'a>) -> Result<Cow<'a, str>, SyntaxError> {
+    if !text.raw().contains('\\') {
+        return Ok(Cow::Borrowed(text.raw()));
     }
-
-    fn blanks(&mut self) {
-        while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
-            self.at += 1;
-        }
-    }
-
-    fn value(&mut self, depth: usize) -> Result<Tree<'a>, String> {
-        if depth > MAX_DEPTH {
-            return Err(format!("nested deeper than {MAX_DEPTH} levels"));
-        }
-        let start = self.at;
-        let kind = match self.peek() {
-            Some(b'{') => self.object(depth)?,
-            Some(b'[') => self.array(depth)?,
-            Some(b'"') => NodeKind::Text(self.string()?),
-            _ => self.scalar(),
-        };
-        Ok(Tree { text: &self.text[start..self.at], kind })
-    }
-
-    fn object(&mut self, depth: usize) -> Result<NodeKind<'a>, String> {
-        let mut members = Vec::new();
-        self.at += 1;
-        loop {
-            self.blanks();
-            match self.peek() {
-                Some(b'"') => {}
-                Some(b',') => {
-                    self.at += 1;
-                    continue;
-                }
-                _ => break,
-            }
-            let name = self.string()?;
-            self.blanks();
-            self.at += 1;
-            self.blanks();
-            members.push((name, self.value(depth + 1)?));
-        }
-        self.at = (self.at + 1).min(self.text.len());
-        Ok(NodeKind::Object(members))
-    }
-
-    fn array(&mut self, depth: usize) -> Result<NodeKind<'a>, String> {
-        let mut items = Vec::new();
-        self.at += 1;
-        loop {
-            self.blanks();
-            match self.peek() {
-                Some(b']') | None => break,
-                Some(b',') => self.at += 1,
-                Some(_) => items.push(self.value(depth + 1)?),
-            }
-        }
-        self.at = (self.at + 1).min(self.text.len());
-        Ok(NodeKind::List(items))
-    }
-
-    fn string(&mut self) -> Result<Cow<'a, str>, String> {
-        let length = string_length(&self.text[self.at..]);
-        let literal = &self.text[self.at..self.at + length];
-        self.at += length;
-        if literal.contains('\\') {
-            return serde_json::from_str::<String>(literal).map(Cow::Owned).map_err(|error| {
-                let text = error.to_string();
-                text.split(" at line ").next().unwrap_or("invalid string").to_owned()
-            });
-        }
-        Ok(Cow::Borrowed(literal.trim_matches('"')))
-    }
-
-    fn scalar(&mut self) -> NodeKind<'a> {
-        let start = self.at;
-        while self.peek().is_some_and(|byte| !matches!(byte, b',' | b'}' | b']') && !byte.is_ascii_whitespace()) {
-            self.at += 1;
-        }
-        match &self.text[start..self.at] {
-            "null" => NodeKind::Null,
-            "true" => NodeKind::Bool(true),
-            "false" => NodeKind::Bool(false),
-            _ => NodeKind::Number,
-        }
-    }
+    let content = text.content_range();
+    let literal = scanner.slice(content.start - 1..content.end + 1);
+    serde_json::from_str(literal).map(Cow::Owned).map_err(|_| SyntaxError::new(content.start - 1, "lone surrogate in the string"))
 }
 
 #[cfg(test)]
@@ -267,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_keep_their_own_text() {
+    fn values_keep_their_text() {
         let tree = Tree::parse(br#" {"a": [1.0, 123456789012345678901234567890 , {"b":"x\u00e9\"y"}], "a2": null} "#).unwrap();
         let list = tree.get("a").unwrap().list().unwrap();
         assert_eq!(list[0].text, "1.0");
@@ -277,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_member_the_last_counts() {
+    fn last_of_repeated_members_wins() {
         assert_eq!(Tree::parse(br#"{"a":1,"a":2}"#).unwrap().get("a").unwrap().integer(), Some(2));
     }
 
@@ -291,17 +240,19 @@ mod tests {
     }
 
     #[test]
-    fn compact_drops_blanks_and_needless_escapes_only() {
+    fn compact_removes_white_space_and_needless_escapes() {
         let text = "{ \"a b\" : [ 1.0 , \"x\\u00e9 \\\" \\/\" ] , \"n\" : 1e400 }";
         assert_eq!(compact(text), r#"{"a b":[1.0,"xé \" /"],"n":1e400}"#);
     }
 
     #[test]
-    fn faults_are_named() {
-        assert_eq!(Tree::parse(b"{\"a\":1 x}").unwrap_err(), "expected ',' or '}' at line 1 column 8");
-        assert!(Tree::parse(b"\xff").unwrap_err().starts_with("invalid UTF-8"));
+    fn errors_name_the_place() {
+        let message = |body: &[u8]| Tree::parse(body).unwrap_err().message;
+        assert_eq!(message(b"{\"a\":1 x}"), "The request body is not valid JSON: expected ',' or '}' at line 1 column 8.");
+        assert!(message(b"\xff").contains("invalid UTF-8"));
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
-        assert_eq!(Tree::parse(deep.as_bytes()).unwrap_err(), "nested deeper than 128 levels");
-        assert!(Tree::parse(br#""\ud800""#).is_err());
+        assert!(message(deep.as_bytes()).contains("nested more than 128 levels deep"));
+        assert!(message(br#""\ud800""#).contains("lone surrogate"));
+        assert!(Tree::parse(b"{} {}").is_err());
     }
 }

@@ -1,5 +1,4 @@
-//! What an upstream complains about: one lenient reader for the error bodies of all protocols, because compatible
-//! servers mix the shapes (error table, part A; translation reference, section 2.7).
+//! Lenient reader for upstream error bodies, shared by all protocols because compatible servers mix their shapes.
 
 mod google;
 mod origin;
@@ -10,9 +9,9 @@ use crate::UpstreamProblem;
 
 use origin::ErrorBodyForm;
 
-/// Largest error body that is parsed, in bytes; what is larger is no error object.
+/// Largest error body that is parsed, in bytes.
 const BODY_LIMIT: usize = 1024 * 1024;
-/// Longest text that is kept, in bytes.
+/// Longest message that is kept, in bytes.
 const MESSAGE_LIMIT: usize = 4096;
 
 /// An error body, found and unwrapped.
@@ -24,7 +23,7 @@ pub(crate) struct UpstreamErrorBody {
     pub message: String,
     /// The body had the shape of an error object.
     pub is_error_object: bool,
-    /// How it was put.
+    /// Whether the body was an error object or plain text.
     shape: ErrorBodyForm,
 }
 

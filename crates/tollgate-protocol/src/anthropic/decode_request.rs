@@ -16,7 +16,7 @@ const FROM: Protocol = Protocol::Anthropic;
 
 /// Reads the body of `POST /v1/messages` or of its token counter.
 pub(crate) fn decode(target: &Target, body: &[u8]) -> Result<Request, Malformed> {
-    let tree = Tree::parse(body).map_err(|detail| Malformed::not_json(&detail))?;
+    let tree = Tree::parse(body)?;
     if tree.members().is_none() {
         return Err(Malformed::not_json("expected an object"));
     }

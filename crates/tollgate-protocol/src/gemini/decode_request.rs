@@ -17,7 +17,7 @@ const FROM: Protocol = Protocol::Gemini;
 
 /// Reads the body of any native method; model and method come from the path.
 pub(crate) fn decode(target: &Target, body: &[u8]) -> Result<Request, Malformed> {
-    let tree = Tree::parse(body).map_err(|detail| Malformed::not_json(&detail))?;
+    let tree = Tree::parse(body)?;
     if tree.members().is_none() {
         return Err(Malformed::not_json("expected an object"));
     }

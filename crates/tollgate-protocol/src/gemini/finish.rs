@@ -1,4 +1,4 @@
-//! Finish reasons of the native protocol (translation reference, section 2.5).
+//! Gemini finish reasons, in both directions.
 
 use crate::{FinishReason, reply_summary::ACCOUNT_LIMITED};
 

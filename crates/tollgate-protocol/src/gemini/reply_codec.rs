@@ -1,4 +1,4 @@
-//! Answers of the native protocol.
+//! Gemini replies to and from the neutral form.
 
 use bytes::Bytes;
 

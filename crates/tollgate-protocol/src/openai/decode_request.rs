@@ -73,7 +73,7 @@ fn embeddings(body: &[u8]) -> Result<Request, Malformed> {
 }
 
 fn document(body: &[u8]) -> Result<Tree<'_>, Malformed> {
-    let tree = Tree::parse(body).map_err(|detail| Malformed::not_json(&detail))?;
+    let tree = Tree::parse(body)?;
     if tree.members().is_none() {
         return Err(Malformed::not_json("expected an object"));
     }

@@ -1,8 +1,8 @@
-//! Finish reasons of chat completions, both ways (chat wire reference, section 5; translation reference, section 2.5).
+//! Finish reasons of chat completions, in both directions.
 
 use crate::FinishReason;
 
-/// What a reason means: the five of the protocol, and others that compatible upstreams are known to send.
+/// Decodes a finish reason: the five of the OpenAI API reference, and others of compatible upstreams.
 pub(super) fn read(word: &str) -> FinishReason {
     match word {
         "stop" | "eos" | "end_turn" | "stop_sequence" => FinishReason::Stop,
@@ -14,7 +14,7 @@ pub(super) fn read(word: &str) -> FinishReason {
     }
 }
 
-/// The reason for what an answer of another protocol says.
+/// Encodes a finish reason.
 pub(super) const fn reason_str(finish: FinishReason) -> &'static str {
     match finish {
         FinishReason::Stop | FinishReason::Other | FinishReason::Fail => "stop",

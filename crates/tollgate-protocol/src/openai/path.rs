@@ -6,7 +6,7 @@ use crate::{Framing, Method};
 pub(super) fn upstream_path(method: Method, _upstream_model: &str, _framing: Framing) -> String {
     match method {
         Method::Embeddings | Method::EmbedContent | Method::BatchEmbedContents => "/embeddings",
-        // There is no token counter in this protocol; the gateway estimates instead of calling.
+        // The protocol has no token counter; the gateway estimates instead.
         Method::Chat | Method::Generate | Method::StreamGenerate | Method::CountTokens => "/chat/completions",
     }
     .to_owned()
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_method_alone_decides() {
+    fn path_depends_on_the_method_only() {
         assert_eq!(upstream_path(Method::Chat, "m", Framing::Sse), "/chat/completions");
         assert_eq!(upstream_path(Method::StreamGenerate, "m", Framing::JsonArray), "/chat/completions");
         assert_eq!(upstream_path(Method::Embeddings, "m", Framing::Sse), "/embeddings");

@@ -1,4 +1,4 @@
-//! Error bodies, both ways (error table, sections A1 and B).
+//! Error bodies, in both directions.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -10,7 +10,7 @@ struct Body<'a> {
     error: Error<'a>,
 }
 
-/// Always exactly these four members, in this order.
+/// Always these four members, in this order.
 #[derive(Serialize)]
 struct Error<'a> {
     message: &'a str,
@@ -20,23 +20,24 @@ struct Error<'a> {
     code: Option<&'a str>,
 }
 
-/// Writes an error body.
+/// Encodes an error body.
 pub(super) fn encode(problem: &Problem) -> Bytes {
-    let face = &problem.openai;
-    let error = Error { message: &problem.message, kind: &face.kind, param: face.param.as_deref(), code: face.code.as_deref() };
+    let fields = &problem.openai;
+    let error =
+        Error { message: &problem.message, kind: &fields.kind, param: fields.param.as_deref(), code: fields.code.as_deref() };
     Bytes::from(serde_json::to_vec(&Body { error }).expect("strings always serialise"))
 }
 
-/// Words that say that our account's money is gone.
+/// Codes for an account without quota or credit.
 const QUOTA_EXHAUSTED_CODES: &[&str] =
     &["insufficient_quota", "credit_balance_exhausted", "billing_hard_limit_reached", "billing_not_active"];
-/// The same in the texts of compatible upstreams.
+/// Texts of compatible upstreams for the same.
 const QUOTA_EXHAUSTED_PHRASES: &[&str] = &["insufficient balance", "insufficient credits", "credit balance"];
-/// Words that say that our account is refused, whatever the status.
+/// Codes for a refused account, with any status.
 const ACCOUNT_REFUSED_CODES: &[&str] =
     &["invalid_api_key", "account_deactivated", "organization_restricted", "organization_deactivated"];
 
-/// Reads an error answer of an upstream. Gemini's own chat layer, and those who resell it, send Google's details.
+/// Decodes an upstream's error. Gemini's OpenAI-compatible endpoint and its resellers send Google's details.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
     let kind = found.text_field("type");
@@ -55,7 +56,8 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     }
 }
 
-/// `Please try again in 1.2s`, `20ms`, `6m0s`, `1h2m3s`; Google's `Please retry in 34.07s`: whole seconds, rounded up.
+/// The delay in a message, in whole seconds, rounded up: `Please try again in 1.2s`, `20ms`, `6m0s`, `1h2m3s`; Google's
+/// `Please retry in 34.07s`.
 fn wait_named(message: &str) -> Option<u32> {
     let (_, rest) = message.split_once("try again in ").or_else(|| message.split_once("retry in "))?;
     let duration = rest.split([' ', ',', ')']).next()?.trim_end_matches('.');
@@ -85,7 +87,7 @@ mod tests {
     use crate::OpenAiErrorFields;
 
     #[test]
-    fn the_four_members_are_always_there() {
+    fn all_four_members_are_encoded() {
         let mut problem = Problem {
             status: 404,
             message: "The model 'a\"b' does not exist.".to_owned(),
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_error_is_read() {
+    fn upstream_error_is_decoded() {
         let body = br#"{"error":{"message":"Unsupported parameter: 'x' is not","type":"invalid_request_error","param":"x","code":"unsupported_parameter"}}"#;
         let problem = decode(400, body);
         assert_eq!(
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn spent_money_is_told_from_rate_limits() {
+    fn exhausted_quota_is_distinguished_from_rate_limits() {
         for (body, quota_exhausted) in [
             (
                 r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#,
@@ -140,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_account_is_seen_behind_any_status() {
+    fn refused_account_is_detected_with_any_status() {
         let body = br#"{"error":{"message":"m","type":"invalid_request_error","code":"invalid_api_key"}}"#;
         assert!(decode(400, body).account_refused);
         assert!(!decode(401, body).account_refused, "the status says it");
     }
 
     #[test]
-    fn a_key_that_google_refuses_behind_a_chat_endpoint_is_our_accounts_fault() {
+    fn key_refused_by_google_counts_against_the_account() {
         let info = r#"{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID","domain":"googleapis.com"}"#;
         let error = |message: &str, details: &str| {
             format!(r#"{{"error":{{"code":400,"message":"{message}","status":"INVALID_ARGUMENT","details":[{details}]}}}}"#)
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_words_in_a_complaint_make_no_account_look_dead() {
+    fn quoted_caller_text_does_not_count_against_the_account() {
         for text in [
             "Unknown parameter: 'api key not valid'.",
             r#"Invalid value: \"credit balance\". Supported values are: 'low'."#,
@@ -179,11 +181,11 @@ mod tests {
         let own = br#"{"error":{"message":"You don't have enough: insufficient credits for 'm'.","type":"x"}}"#;
         assert!(decode(400, own).quota_exhausted, "an apostrophe is no quotation mark");
         let wrapped = br#"{"error":{"message":"upstream said \"Insufficient Balance\"","type":"x"}}"#;
-        assert!(decode(429, wrapped).quota_exhausted, "nobody quotes a caller in a 429");
+        assert!(decode(429, wrapped).quota_exhausted, "a 429 does not quote the caller");
     }
 
     #[test]
-    fn googles_quotas_are_told_apart_behind_a_chat_endpoint() {
+    fn googles_quota_windows_are_read_on_a_chat_endpoint() {
         let body = |quota: &str| {
             format!(
                 r#"{{"error":{{"code":429,"message":"You exceeded your current quota, please check your plan and billing details.",
@@ -207,11 +209,11 @@ mod tests {
             }
         }
         let minute = body("PerMinute").replace("QuotaFailure", "Help");
-        assert!(!decode(429, minute.as_bytes()).quota_exhausted, "a wait in seconds is no spent quota");
+        assert!(!decode(429, minute.as_bytes()).quota_exhausted, "a delay in seconds is a rate limit");
     }
 
     #[test]
-    fn a_wait_in_the_text_is_read() {
+    fn delay_in_the_message_is_read() {
         for (text, expected) in [
             ("Rate limit reached. Please try again in 1.2s. Visit", Some(2)),
             ("try again in 20ms.", Some(1)),

@@ -1,5 +1,5 @@
-//! Streamed answers (wire reference, section 6): events pass as slices of what came; only what callers must not see is
-//! taken out, and only what cannot be read stops the stream.
+//! Relays streamed replies. Events are forwarded as slices of the received chunks; members that callers must not receive are
+//! removed, and only unreadable events stop the stream.
 
 use bytes::Bytes;
 
@@ -18,7 +18,7 @@ use crate::{
 const DONE: &[u8] = b"[DONE]";
 const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
-/// A relay for one answer. Chat completions know one framing only.
+/// A relay for one reply. Chat completions have one framing only.
 pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
     Box::new(Relay {
         opening: BodyKind::default(),
@@ -39,14 +39,14 @@ struct Relay {
     events: Events,
 }
 
-/// What is known of the events so far.
+/// State over the events so far.
 struct Events {
     /// The caller's name of the model as a JSON literal.
     model: Option<String>,
     hide_usage: bool,
     summary: ReplySummary,
     candidates: CandidateProgress,
-    /// The terminator was handed on.
+    /// The end marker was forwarded.
     done: bool,
 }
 
@@ -83,7 +83,7 @@ impl StreamRelay for Relay {
         if events.done {
             return Ok(());
         }
-        // Some upstreams leave the terminator out.
+        // Some upstreams omit the end marker.
         passthrough::check_stream_end(tail, events.candidates.all_ended())?;
         events.done = true;
         outbox.write(Bytes::from_static(b"data: [DONE]\n\n"));
@@ -161,13 +161,13 @@ impl Events {
         }
         let mut changes = Edits::new();
         match &answer.choices {
-            // SDKs walk through `choices` of every chunk.
+            // SDKs iterate over `choices` of every chunk.
             Choices::Null(range) => changes.replace(range.clone(), b"[]"),
             Choices::Missing if answer.usage_object => {
                 let open = event.data.len() - event.data.trim_ascii_start().len() + 1;
                 changes.replace(open..open, b"\"choices\":[],");
             }
-            // Not a chunk, not an error: nothing a caller could use.
+            // Neither a chunk nor an error: dropped.
             Choices::Missing => return,
             Choices::Wrong | Choices::Unusable | Choices::Listed(_) => {}
         }
@@ -184,7 +184,7 @@ impl Events {
         }
     }
 
-    /// Takes out `obfuscation`, and `usage` where the caller did not ask for it; in the order they stand in.
+    /// Removes `obfuscation`, and `usage` where the caller did not request it.
     fn remove_members(&self, event: &SseEvent<'_>, answer: &ChatReplyScan, changes: &mut Edits<'_>) {
         let usage: &[_] = if self.hide_usage { &answer.usage_members } else { &[] };
         if usage.is_empty() && answer.padding.is_empty() {

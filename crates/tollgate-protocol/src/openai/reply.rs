@@ -1,4 +1,4 @@
-//! Complete answers: checked, read, and handed on with the caller's name of the model.
+//! Complete replies: validated, summarised, and passed on with the caller's name of the model.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use crate::{
     edits::{self, Edits},
 };
 
-/// Checks and reads a 2xx body (E58 of the error table says what is no answer).
+/// Validates and summarises a 2xx body (E58).
 pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<CheckedReply, InvalidReply> {
     crate::reply_summary::reject_non_json(body)?;
     let Ok(mut answer) = ChatReplyScan::read(body) else {
@@ -45,7 +45,7 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
     Ok(CheckedReply { body: changes.apply_to(body), summary: answer.summary })
 }
 
-/// Google's chat layer wraps error objects in an array, in a 200 too.
+/// Google's OpenAI-compatible endpoint wraps error objects in an array, also in a 200.
 fn error_in_list(body: &Bytes) -> Option<InvalidReply> {
     let problem = problem::decode(200, body);
     (body.trim_ascii_start().starts_with(b"[") && problem.is_error_object).then(|| InvalidReply::Problem(Box::new(problem)))
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_passes_untouched_and_is_read() {
+    fn reply_passes_unchanged_and_is_summarised() {
         let text = r#" {"id":"a","x":1.50,"choices":[{"index":0,"message":{"role":"assistant","content":"h\u00e9llo"},
             "finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}} "#;
         let body = Bytes::from_static(text.as_bytes());
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn content_of_every_kind_is_seen() {
+    fn every_kind_of_content_is_counted() {
         for (message, bytes, media) in [
             (r#"{"content":"abc"}"#, 3, 0),
             (r#"{"content":null,"refusal":"no"}"#, 2, 0),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn finish_reasons_are_classed() {
+    fn finish_reasons_are_decoded() {
         for (word, expected) in [
             ("stop", Some(FinishReason::Stop)),
             ("length", Some(FinishReason::Length)),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_unreadable() {
+    fn invalid_replies_are_unreadable() {
         for (body, why) in [
             ("", "an empty body"),
             ("  \n", "an empty body"),

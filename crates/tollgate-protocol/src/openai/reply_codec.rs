@@ -1,4 +1,4 @@
-//! Answers of chat completions.
+//! Chat completions replies to and from the neutral form.
 
 use bytes::Bytes;
 

@@ -1,5 +1,4 @@
-//! A chat completions body for an upstream of the same protocol: the caller's bytes with a few ranges changed
-//! (translation reference, section 1.3).
+//! Edits a chat completions body for an upstream of the same protocol in place of re-encoding it.
 
 use std::ops::Range;
 
@@ -12,12 +11,12 @@ use crate::{
     scan::{Scanner, SyntaxError, ValueKind, whole},
 };
 
-/// The name an added limit gets where the upstream's profile states none.
+/// Name of an added limit where the upstream's profile names none.
 const LIMIT_FIELD: &str = "max_completion_tokens";
 /// Both names of the output limit.
 const LIMIT_FIELDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 
-/// Applies the edits; the same buffer where nothing has to change.
+/// Applies the edits; returns the same buffer if nothing changes.
 pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
     let mut changes = Edits::new();
     if let (Some(name), Some(range)) = (edits.upstream_model, &summary.splices.model)
@@ -45,7 +44,7 @@ fn force_usage(body: &Bytes, summary: &RequestSummary, changes: &mut Edits<'_>) 
     let points = &summary.splices;
     match (&points.stream_options, &points.include_usage) {
         (_, Some(value)) => {
-            // Anything but a boolean or null is the upstream's to judge.
+            // Other values are left to the upstream.
             if matches!(text(body, value), "false" | "null") {
                 changes.replace(value.clone(), b"true");
             }
@@ -60,7 +59,7 @@ fn force_usage(body: &Bytes, summary: &RequestSummary, changes: &mut Edits<'_>) 
     }
 }
 
-/// Writes an output limit, and calls it what the upstream calls it.
+/// Writes or renames the output limit.
 fn limit_output(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>, changes: &mut Edits<'_>) {
     let given: Vec<_> = summary.splices.max_output.iter().filter(|range| text(body, range) != "null").collect();
     if let (Some(wanted), [only]) = (edits.output_limit_field, given.as_slice())
@@ -81,7 +80,7 @@ fn limit_output(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>
     }
     let wanted = edits.output_limit_field.unwrap_or(LIMIT_FIELD);
     let points = &summary.splices;
-    // A `null` under the same name behind an added member would take the limit away again.
+    // A later `null` member of the same name would override an added one.
     for range in &points.max_output {
         if name_before(body, range.start).is_some_and(|name| text(body, &name) == wanted) {
             return changes.replace(range.clone(), limit.to_string().into_bytes());
@@ -90,7 +89,7 @@ fn limit_output(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>
     changes.insert(points.body_open, first_member(body, points.body_open, wanted, &limit.to_string()));
 }
 
-/// The name of a limit, without its quotes, whose value begins at `value`. `None` where it is written with escapes.
+/// Range of the member name of the limit whose value begins at `value`, without quotes. `None` if it contains escapes.
 fn name_before(body: &[u8], value: usize) -> Option<Range<usize>> {
     let before = body.get(..value)?.trim_ascii_end().strip_suffix(b":")?.trim_ascii_end().strip_suffix(b"\"")?;
     LIMIT_FIELDS.iter().find_map(|name| {
@@ -103,7 +102,7 @@ fn text<'a>(body: &'a [u8], range: &Range<usize>) -> &'a str {
     body.get(range.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
-/// Cuts the signatures that histories carry: behind tool ids always, under Google's own name where `google` says so.
+/// Removes the signatures in histories: the suffixes of tool ids, and with `google` also `thought_signature` members.
 fn clean(body: &[u8], google: bool, changes: &mut Edits<'_>) -> Result<(), SyntaxError> {
     Scanner::new(body)?.members(|scanner, name| {
         if name.decode() == "messages" {
@@ -135,7 +134,7 @@ fn clean_call(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_>) 
     })
 }
 
-/// Reads an object, lets `each` read its members, and takes Google's signature out of its `extra_content`.
+/// Reads an object with `each` and removes Google's signature from its `extra_content`.
 fn without_extras<'a>(
     scanner: &mut Scanner<'a>,
     google: bool,
@@ -161,8 +160,8 @@ fn without_extras<'a>(
     Ok(())
 }
 
-/// Reads a value; where it is an object, the members go for which `each`, who reads their values, says so. Tells whether
-/// some went and none is left.
+/// Reads a value. Of an object, removes the members for which `each`, which reads their values, returns true. Returns whether
+/// all members were removed.
 fn without<'a>(
     scanner: &mut Scanner<'a>,
     changes: &mut Edits<'static>,

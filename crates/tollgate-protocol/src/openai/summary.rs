@@ -1,5 +1,5 @@
-//! The light scan of a chat completions or embeddings body: one pass, no tree. What is checked here and nothing else is
-//! refused here (chat completions wire reference, section 11.7); the rest is the upstream's to judge.
+//! Summarises a chat completions or embeddings body in one pass without a tree. Only fields the gateway uses are validated;
+//! the upstream validates the rest.
 
 mod message;
 mod tool;
@@ -13,12 +13,12 @@ use crate::{
     validation::JsonPath,
 };
 
-/// Longest name of a model, in bytes; names are told back in errors and written into records.
+/// Longest model name, in bytes; names are repeated in errors and usage records.
 const MAX_MODEL_BYTES: usize = 1_024;
-/// Most tokens a limit may name.
+/// Largest output limit, in tokens.
 const MAX_LIMIT: u64 = i64::MAX.unsigned_abs();
 
-/// What a body says besides what the builder collects.
+/// Fields of the body that the builder does not collect.
 #[derive(Debug, Default)]
 struct Body {
     model: Model,
@@ -54,7 +54,7 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
         let path = JsonPath::Root.member("messages");
         if body.has_contents { builder.faults.other_protocol(&path) } else { builder.faults.missing(&path) }
     }
-    // The model's faults stand behind the others: shape is checked before the model is looked up.
+    // Errors of the model come last: the body is validated before the model is looked up.
     let path = JsonPath::Root.member("model");
     let model = match body.model {
         Model::Named(name) => name,
@@ -71,7 +71,7 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
             String::new()
         }
     };
-    // Both are passed on, and not every upstream reads the newer one: the larger is what the request may come to.
+    // Both fields are passed on and upstreams differ in which one they use: the larger is the worst case.
     builder.max_output = body.max_completion_tokens.max(body.max_tokens);
     builder.splices.markers = chat && (markers::has_suffixed_ids(bytes) || markers::has_google_signatures(bytes));
     builder.build(model, target.method, chat && body.stream, chat && body.include_usage)
@@ -224,8 +224,8 @@ impl Body {
     }
 }
 
-/// An output limit: a whole number of 0 … 2^63−1. Its place is noted also where it is `null`, because a limit may have to be
-/// written there.
+/// Reads an output limit, a whole number from 0 to 2^63−1. The range of a `null` is recorded too: a limit may be written
+/// there.
 fn limit(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, name: &'static str) -> Result<Option<u64>, SyntaxError> {
     let (value, range): (Value<'_>, Range<usize>) = scanner.value()?;
     builder.splices.max_output.push(range);
@@ -240,11 +240,11 @@ fn limit(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, name: &'static
     Ok(limit)
 }
 
-/// What is to be embedded: a text, texts, token ids, or lists of token ids.
+/// Reads the input of embeddings: a text, texts, token ids, or lists of token ids.
 fn input(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
     let path = JsonPath::Root.member("input");
     match scanner.peek() {
-        // Absent: told as missing behind the scan.
+        // Reported as missing after the scan.
         ValueKind::Null => scanner.skip().map(drop),
         ValueKind::Text => builder.any_text(scanner),
         ValueKind::Array => builder.list(scanner, &path, MAX_TURNS, |builder, scanner, _| embedded(scanner, builder)).map(drop),
@@ -267,7 +267,7 @@ fn embedded(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(
 fn token_or_text(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
     match scanner.value()?.0 {
         Value::Text(text) => builder.text(&text),
-        // A token stands for about four bytes of text.
+        // A token is about four bytes of text.
         Value::Number(_) => builder.text_of("0000"),
         Value::Null | Value::Bool(_) | Value::Array | Value::Object => {}
     }

@@ -1,22 +1,21 @@
-//! Reading what an upstream wrote: any kind of value may stand anywhere, and nothing of it is a fault but broken syntax.
+//! Reading upstream replies: a value of an unexpected type is skipped, and only invalid syntax is an error.
 
 use std::ops::Range;
 
 use super::{JsonStr, Scanner, SyntaxError, Value, ValueKind};
 
-/// The largest token count that is believed: no answer has as many.
+/// Largest plausible token count.
 const MAX_TOKEN_COUNT: u64 = u32::MAX as u64;
 
 impl<'a> Scanner<'a> {
-    /// A scanner for answers: without the bound on the number of values (vectors hold millions).
+    /// A scanner without the bound on the number of values: embeddings have millions.
     pub(crate) fn answer(body: &'a [u8]) -> Result<Self, SyntaxError> {
         let mut scanner = Self::new(body)?;
         scanner.most_nodes = u32::MAX;
         Ok(scanner)
     }
 
-    /// Walks an object; `each` may leave a value unread, it is skipped then. `None` for any other kind of value, which
-    /// is skipped.
+    /// Reads an object; a value that `each` leaves unread is skipped. A value of another type is skipped and gives `None`.
     pub(crate) fn members(
         &mut self,
         mut each: impl FnMut(&mut Self, &JsonStr<'a>) -> Result<(), SyntaxError>,
@@ -37,7 +36,7 @@ impl<'a> Scanner<'a> {
         Ok(Some(range))
     }
 
-    /// Walks an array like [`Scanner::members`]; the result is the number of elements.
+    /// Reads an array like [`Scanner::members`]; returns the number of elements.
     pub(crate) fn elements(
         &mut self,
         mut each: impl FnMut(&mut Self, usize) -> Result<(), SyntaxError>,
@@ -60,14 +59,14 @@ impl<'a> Scanner<'a> {
         Ok(Some(length))
     }
 
-    /// The next value if it is a string.
+    /// Reads a value of any type; `None` unless it is a string.
     pub(crate) fn optional_string(&mut self) -> Result<Option<JsonStr<'a>>, SyntaxError> {
         let value = self.value()?.0;
         Ok(if let Value::Text(text) = value { Some(text) } else { None })
     }
 
-    /// The next value as a token count: a whole or a fractional number, or a string that holds one. `Err` inside for
-    /// what is no such count: negative, absurdly large, another kind of value. `null` is `Ok(None)`.
+    /// Reads a token count: a number or a string that contains one, rounded. The inner `Err` stands for a negative or
+    /// implausibly large number or another type; `null` is `Ok(None)`.
     pub(crate) fn token_count(&mut self) -> Result<Result<Option<u64>, InvalidCount>, SyntaxError> {
         let figure = match self.value()?.0 {
             Value::Null => return Ok(Ok(None)),
@@ -79,7 +78,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Something stands where a token count should, but it is none.
+/// A value that is not a token count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidCount;
 
@@ -101,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_read_leniently_and_absurd_ones_are_not() {
+    fn token_counts_accept_floats_and_strings_within_bounds() {
         for (text, expected) in [
             ("7", Ok(Some(7))),
             ("0", Ok(Some(0))),
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_are_skipped_and_unread_values_too() {
+    fn unexpected_types_and_unread_values_are_skipped() {
         let mut scanner = Scanner::answer(br#"[ null , {"a":[1, {}] ,"b": 7 }, "x"]"#).unwrap();
         let mut seen = Vec::new();
         let length = scanner.elements(|scanner, index| {
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_of_any_length_is_read() {
+    fn replies_have_no_bound_on_values() {
         let long = format!("[{}0]", "0,".repeat(300_000));
         assert!(Scanner::answer(long.as_bytes()).unwrap().skip().is_ok());
         assert!(Scanner::new(long.as_bytes()).unwrap().skip().is_err());

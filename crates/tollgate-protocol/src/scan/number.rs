@@ -1,8 +1,8 @@
-//! Numbers: their grammar, and exact readings of what was written.
+//! JSON numbers: the grammar and exact conversion.
 
 use super::SyntaxError;
 
-/// Checks the number that begins at `at` and returns where it ends.
+/// Validates the number at `start` and returns the offset of its end.
 pub(super) fn end(bytes: &[u8], start: usize) -> Result<usize, SyntaxError> {
     let mut at = start;
     if bytes.get(at) == Some(&b'-') {
@@ -38,8 +38,8 @@ fn digits(bytes: &[u8], at: usize) -> usize {
     at + bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
-/// Reads a JSON number as a whole number of 0 or more, exactly: `5`, `5.0`, `1e2`, `-0`. `None` for anything else, also
-/// for text that is no JSON number and for what does not fit.
+/// A JSON number as an exact whole number of at least 0: `5`, `5.0`, `1e2`, `-0`. `None` for other numbers, for text that is
+/// not a JSON number, and on overflow.
 pub(crate) fn whole(number: &str) -> Option<u64> {
     if number.is_empty() || end(number.as_bytes(), 0) != Ok(number.len()) {
         return None;
@@ -54,7 +54,7 @@ pub(crate) fn whole(number: &str) -> Option<u64> {
     };
     let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let mut value: u64 = 0;
-    let mut zeros: u32 = 0; // behind the last digit that counts
+    let mut zeros: u32 = 0; // after the last non-zero digit
     for digit in integer.bytes().chain(fraction.bytes()) {
         if digit == b'0' {
             zeros = zeros.saturating_add(u32::from(value > 0));
@@ -73,14 +73,14 @@ pub(crate) fn whole(number: &str) -> Option<u64> {
     value.checked_mul(10_u64.checked_pow(u32::try_from(scale).ok()?)?)
 }
 
-/// An exponent far outside of what matters is as good as any other there.
+/// The exponent, clamped far outside of the representable range.
 fn exponent_of(text: &str) -> i64 {
     const FAR: i64 = 1_000_000_000_000;
     let far = if text.starts_with('-') { -FAR } else { FAR };
     text.parse::<i64>().map_or(far, |exponent| exponent.clamp(-FAR, FAR))
 }
 
-/// Whether a JSON number can be held as a finite float.
+/// Whether a JSON number is finite as an `f64`.
 pub(crate) fn is_finite(number: &str) -> bool {
     !number.is_empty() && end(number.as_bytes(), 0) == Ok(number.len()) && number.parse::<f64>().is_ok_and(f64::is_finite)
 }

@@ -1,8 +1,8 @@
-//! SyntaxErrorKind is wrong with a document's syntax, and where.
+//! JSON syntax errors and their position.
 
 use crate::{Malformed, MalformedKind};
 
-/// A fault of syntax, or a member that stands twice (E18).
+/// Invalid syntax or a duplicate member (E18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SyntaxError {
     at: usize,
@@ -21,12 +21,12 @@ impl SyntaxError {
         Self { at, what: SyntaxErrorKind::Syntax(what) }
     }
 
-    /// A member the gateway reads stands twice; the second is at byte `at`.
+    /// A duplicate of a member the gateway reads, at byte `at`.
     pub(crate) const fn duplicate_member(at: usize, name: &'static str) -> Self {
         Self { at, what: SyntaxErrorKind::Twice(name) }
     }
 
-    /// The refusal, in the words of E18. Lines and columns count from 1, columns in characters.
+    /// The error for the caller. Lines and columns count from 1, columns in characters.
     pub(crate) fn malformed(self, body: &[u8]) -> Malformed {
         let (line, column) = position(body, self.at);
         let what = match self.what {

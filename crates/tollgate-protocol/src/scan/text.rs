@@ -1,4 +1,4 @@
-//! Strings: finding their end fast, checking their escapes, decoding them where somebody wants to read them.
+//! JSON strings: finding the end, validating escapes, decoding on demand.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -17,34 +17,34 @@ impl<'a> JsonStr<'a> {
         Self { raw, start, decoded }
     }
 
-    /// What stands between the quotes, escapes as written.
+    /// The text between the quotes, escapes as written.
     pub(crate) const fn raw(&self) -> &'a str {
         self.raw
     }
 
-    /// Bytes of UTF-8 the text has when its escapes are decoded.
+    /// Length in bytes of UTF-8 with escapes decoded.
     pub(crate) const fn decoded_bytes(&self) -> u64 {
         self.decoded as u64
     }
 
-    /// Where the text stands in the document, without its quotes.
+    /// Range in the document, without the quotes.
     pub(crate) const fn content_range(&self) -> Range<usize> {
         self.start..self.start + self.raw.len()
     }
 
-    /// The text itself; borrowed unless it holds escapes. A lone surrogate becomes U+FFFD.
+    /// The decoded text; borrowed unless it has escapes. A lone surrogate becomes U+FFFD.
     pub(crate) fn decode(&self) -> Cow<'a, str> {
-        // Every escape is longer than what it stands for.
+        // Every escape is longer than the character it encodes.
         if self.decoded == self.raw.len() { Cow::Borrowed(self.raw) } else { Cow::Owned(decode(self.raw, self.decoded)) }
     }
 
-    /// Whether nothing but white space is in it.
+    /// Whether the text is empty or white space.
     pub(crate) fn is_blank(&self) -> bool {
         self.decode().trim().is_empty()
     }
 }
 
-/// Finds the closing quote of the string whose content begins at `start`; also tells the decoded length.
+/// Offset of the closing quote of the string whose content begins at `start`, and the decoded length.
 pub(super) fn scan(bytes: &[u8], start: usize) -> Result<(usize, usize), SyntaxError> {
     let mut at = start;
     let mut saved = 0;
@@ -63,7 +63,7 @@ pub(super) fn scan(bytes: &[u8], start: usize) -> Result<(usize, usize), SyntaxE
     }
 }
 
-/// Checks the escape at `at`: bytes written, bytes decoded.
+/// Validates the escape at `at`; returns its encoded and decoded length.
 fn escape(bytes: &[u8], at: usize) -> Result<(usize, usize), SyntaxError> {
     match bytes.get(at + 1) {
         Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok((2, 1)),
@@ -90,10 +90,10 @@ fn unit(bytes: &[u8], at: usize) -> Option<u16> {
     })
 }
 
-/// Where the next quote, backslash or control character stands; the length of `bytes` if there is none.
+/// Offset of the next quote, backslash or control character; the length of `bytes` if there is none.
 fn next_special(bytes: &[u8], mut at: usize) -> usize {
     loop {
-        // Most strings are short: a few words first, then blocks the compiler turns into vector code.
+        // Most strings are short: try a few words, then blocks that the compiler vectorises.
         for _ in 0..4 {
             let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) else {
                 return at + bytes[at..].iter().take_while(|byte| !is_special(**byte)).count();
@@ -117,14 +117,14 @@ const fn is_special(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
 }
 
-/// The same question for a whole block, without branches.
+/// Whether a block contains a special byte, without branches.
 fn has_special(block: &[u8; 64]) -> bool {
     let found =
         block.iter().fold(0, |found, byte| found | u8::from(*byte < 0x20) | u8::from(*byte == b'"') | u8::from(*byte == b'\\'));
     found != 0
 }
 
-/// The high bit of every special byte of eight; the lowest bit set is exact, those above may be too many (a borrow).
+/// Sets the high bit of every special byte. Bits above the lowest one set may be false positives, from a borrow.
 const fn special_bytes(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;

@@ -1,5 +1,5 @@
-//! What Google says in the `details` of its errors (error table, section A2). Its chat layer and those who resell it send the
-//! same details inside the errors of other protocols.
+//! The `details` of Google's errors (google.rpc). Google's OpenAI-compatible endpoint and resellers send the same details in
+//! the errors of other protocols.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use crate::QuotaWindow;
 
 /// Most details that are kept, and the longest one in bytes.
 const DETAILS: (usize, usize) = (20, 8192);
-/// `ErrorInfo.reason` that says that our account is refused, behind a 400.
+/// Values of `ErrorInfo.reason` for a refused account, sent with a 400.
 const ACCOUNT_REFUSED_REASONS: &[&str] =
     &["API_KEY_INVALID", "API_KEY_EXPIRED", "CONSUMER_SUSPENDED", "BILLING_DISABLED", "SERVICE_DISABLED"];
-/// Texts that say it.
+/// Texts for a refused account.
 const ACCOUNT_REFUSED_PHRASES: &[&str] =
     &["api key not valid", "api key expired", "user location is not supported", "enable billing"];
 
@@ -52,18 +52,16 @@ impl UpstreamErrorBody {
         whole_seconds(seconds)
     }
 
-    /// Whether the answer, with status `answered`, says in Google's way that our account is refused.
+    /// Whether Google refused the account, in an answer with this status.
     #[must_use]
     pub(crate) fn refused_by_google(&self, answered: u16) -> bool {
         let reason = self.detail("ErrorInfo").and_then(|info| info.get("reason")).and_then(Value::as_str).unwrap_or_default();
         ACCOUNT_REFUSED_REASONS.contains(&reason) || self.mentions(answered, ACCOUNT_REFUSED_PHRASES)
     }
 
-    /// Whether a quota is spent that no wait of seconds brings back, and for how long. `QuotaFailure` names its quotas: one by
-    /// the day or the month is spent, one by the minute is a rate limit. Without it the text tells, unless a wait stands
-    /// beside it: the plain "check your plan and billing" comes when waiting a minute does not help.
-    ///
-    /// The `RetryInfo` that stands beside a quota by the day names seconds, as if it were one by the minute: the window counts.
+    /// Whether a quota is exhausted for longer than a rate limit, and its window. `QuotaFailure` names the quotas: one per day
+    /// or month is exhausted, one per minute is a rate limit. Without it, the text "exceeded your current quota" counts unless
+    /// `RetryInfo` is present. Beside a daily quota `RetryInfo` names seconds too, but the window counts.
     #[must_use]
     pub(crate) fn quota_spent(&self, answered: u16) -> (bool, Option<QuotaWindow>) {
         let Some(failure) = self.detail("QuotaFailure") else {

@@ -1,20 +1,20 @@
-//! Whose words an error answer is: a model server's, or those of whatever else answers at an address that is wrong (a web
-//! server's page, a proxy's, a framework that knows no such path). The latter say nothing of the request.
+//! Distinguishes errors of model servers from those of intermediaries (web servers, proxies, firewalls, frameworks without
+//! such a path), which say nothing about the request.
 
 use serde_json::Value;
 
 use super::UpstreamErrorBody;
 
-/// How a body puts its error_body.
+/// Form of an error body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorBodyForm {
-    /// An error object as model servers have it.
+    /// An error object.
     ErrorObject,
-    /// A mere text, alone or in a member, or nothing that could be read.
+    /// Text, alone or in a member, or an unreadable body.
     Words,
 }
 
-/// What web servers and frameworks say of a path they do not know, in lower case without figures and marks.
+/// Texts of web servers and frameworks for an unknown path, in lower case without digits and punctuation.
 const WEB_SERVER_PHRASES: &[&str] = &[
     "",
     "bad request",
@@ -37,9 +37,9 @@ const WEB_SERVER_PHRASES: &[&str] = &[
     "content too large",
     "error",
 ];
-/// What model servers say of a path they do not know.
+/// Texts of model servers for an unknown path.
 const UNKNOWN_PATH_PHRASES: &[&str] = &["invalid url", "unknown url", "unknown request url", "unrecognized request url"];
-/// What a bare text is about that speaks of our account.
+/// Words in a text that is about the account.
 const ACCOUNT_WORDS: &[&str] = &[
     "key",
     "token",
@@ -59,8 +59,8 @@ const ACCOUNT_WORDS: &[&str] = &[
 ];
 
 impl UpstreamErrorBody {
-    /// Whether a 4xx with this body is no model server's word about the request. Never for what is about keys, money and
-    /// pace (401, 402, 408, 429), whoever says it; for a 403 where a firewall said it.
+    /// Whether a 4xx with this body comes from an intermediary. Never for 401, 402, 408 and 429, which count against the
+    /// account in any case; for a 403 if a firewall sent it.
     pub(super) fn is_from_intermediary(&self, status: u16) -> bool {
         if !(400..500).contains(&status) || matches!(status, 401 | 402 | 408 | 429) {
             return false;
@@ -69,7 +69,7 @@ impl UpstreamErrorBody {
             return self.is_firewalls();
         }
         let phrase = self.is_phrase();
-        // All that is ever asked is to post to a path that every model server has.
+        // Model servers accept POST on every path we use.
         if status == 405 {
             return true;
         }
@@ -79,26 +79,26 @@ impl UpstreamErrorBody {
                 phrase || self.mentions(status, UNKNOWN_PATH_PHRASES) || self.is(&["unknown_url"])
             }
             ErrorBodyForm::ErrorObject => !self.is_error_object,
-            // A path that is not there is told in words of all kinds; a model that is not there is called one.
+            // Texts about an unknown path vary; a text about an unknown model contains the word.
             ErrorBodyForm::Words if about_path => phrase || !self.mentions(status, &["model"]),
             ErrorBodyForm::Words => phrase,
         }
     }
 
-    /// Whether a 403 is no word about our account: a page, nothing at all, JSON without any error_body in it, Cloudflare's own
-    /// JSON, or a bare text that names nothing of an account. A error_body in JSON stays the account's, even the mere
-    /// `{"message":"Forbidden"}` that Amazon's API gateway says to a wrong key.
+    /// Whether a 403 comes from a firewall: a page, an empty body, JSON without an error, Cloudflare's JSON, or a text that
+    /// does not mention an account. Any other error in JSON counts against the account, even `{"message":"Forbidden"}`,
+    /// which Amazon API Gateway sends for a wrong key.
     fn is_firewalls(&self) -> bool {
         let Some(object) = self.object.as_object() else { return !self.mentions(403, ACCOUNT_WORDS) };
         let complains = self.is_error_object || !self.message.is_empty();
         !complains || object.get("cloudflare_error").is_some_and(|it| it == &Value::Bool(true))
     }
 
-    /// Whether the text is nothing but what its status is called.
+    /// Whether the text is only the name of its status.
     fn is_phrase(&self) -> bool {
         let text = self.message.to_ascii_lowercase();
         let words: Vec<_> = text.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty()).collect();
-        // Nothing longer can be one; text in other letters is somebody's own.
+        // The longest phrase has six words, and all are ASCII.
         words.len() <= 6 && text.is_ascii() && WEB_SERVER_PHRASES.contains(&words.join(" ").as_str())
     }
 }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_and_bare_phrases_are_foreign() {
+    fn pages_and_status_phrases_are_from_intermediaries() {
         for body in [
             "",
             "<html><h1>404 Not Found</h1><hr>nginx</html>",
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_server_says_of_the_request_is_not() {
+    fn errors_of_model_servers_are_not_from_intermediaries() {
         for (status, body) in [
             (400, r#"{"error":{"message":"m","type":"invalid_request_error","param":null,"code":null}}"#),
             (400, r#"{"error":{"message":"Bad Request","type":"invalid_request_error"}}"#),
@@ -170,14 +170,14 @@ mod tests {
     }
 
     #[test]
-    fn keys_money_and_pace_are_nobodys_path() {
+    fn auth_payment_and_rate_statuses_count_against_the_account() {
         for status in [200, 401, 402, 408, 429, 500, 503] {
             assert!(!from_intermediary(status, "<html>"), "{status}");
         }
     }
 
     #[test]
-    fn a_403_is_a_firewalls_where_no_api_speaks() {
+    fn a_403_without_an_api_error_is_from_a_firewall() {
         for body in [
             "",
             "<!DOCTYPE html><title>Attention Required! | Cloudflare</title>Sorry, you have been blocked",

@@ -6,7 +6,7 @@ use crate::{
     validation::JsonPath,
 };
 
-/// Reads a message: its shape, its text, its media.
+/// Validates a message and counts its text and media.
 pub(super) fn message(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         builder.faults.wrong_type(path, "an object");
@@ -112,7 +112,7 @@ fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
     Ok(())
 }
 
-/// `{"url":…}`, or the bare address that some clients send.
+/// `{"url":…}`, or the bare URL that some clients send.
 fn url(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, mime: &str) -> Result<(), SyntaxError> {
     if scanner.peek() == ValueKind::Text {
         if let Some(address) = scanner.optional_string()? {
@@ -123,7 +123,7 @@ fn url(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, mime: &str) -> R
     inline(scanner, builder, "url", mime)
 }
 
-/// An object with one member that holds media: an address, a `data:` URL or bare base64.
+/// An object with media in one member: a URL, a `data:` URL or bare base64.
 fn inline(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, member: &str, mime: &str) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| {
         if name.decode() == member
@@ -150,7 +150,7 @@ fn tool_calls(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &Js
     Ok(())
 }
 
-/// Counts the strings of an object: a call's name and arguments.
+/// Counts all strings of an object: a call's name and arguments.
 fn strings(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
     scanner.members(|scanner, _| builder.any_text(scanner))?;
     Ok(())

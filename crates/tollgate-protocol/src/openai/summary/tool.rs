@@ -16,7 +16,7 @@ pub(super) fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> 
     Ok(())
 }
 
-/// Reads the deprecated `functions`; its shape is the upstream's to judge.
+/// Reads the deprecated `functions`; the upstream validates their members.
 pub(super) fn functions(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Array {
         return scanner.skip().map(drop);
@@ -27,11 +27,11 @@ pub(super) fn functions(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder)
     Ok(())
 }
 
-/// What stands under `function`.
+/// The value of `function`.
 enum Function {
     Absent,
     NotAnObject,
-    /// Its name, if that is given at all.
+    /// Whether `name` is a string; `None` if absent.
     Object(Option<bool>),
 }
 
