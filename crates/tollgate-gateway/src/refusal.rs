@@ -1,6 +1,7 @@
 //! Every way to say no. A refusal carries what its message needs; [`Refusal::problem`] turns it into a status, and
 //! is the only place of the model path that does (error reference, part B).
 
+mod reasons;
 mod redact;
 mod respond;
 mod table;

@@ -113,7 +113,7 @@ impl RequestBody {
     }
 
     /// Where its bytes are counted.
-    pub(crate) fn room(&self) -> Option<BodyMemory> {
+    pub(crate) fn memory(&self) -> Option<BodyMemory> {
         self.room.clone()
     }
 }

@@ -7,7 +7,7 @@ use tollgate_core::{
 };
 
 use super::{CounterSource, ExplainContext, Refused, room::budget_word};
-use crate::path::admit::refusal_of;
+use crate::refusal::Refusal;
 
 /// A limit of the key, its member, its group or the whole gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -92,7 +92,7 @@ impl ExplainContext<'_> {
     }
 
     fn refused(&self, hold: &Reservation, exhausted: &LimitExceeded) -> Refused {
-        let error = refusal_of(exhausted, hold.at).id(self.question.from);
+        let error = Refusal::limit_exceeded(exhausted, hold.at).id(self.question.from);
         let (retryable, text, remedy) = match exhausted {
             LimitExceeded::Rate(busy) => {
                 let (text, remedy) = self.busy(hold, busy);

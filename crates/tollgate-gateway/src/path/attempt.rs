@@ -1,5 +1,7 @@
-//! One attempt: the call, and its answer read until it is known to be one. A complete answer is read whole and
-//! checked; a stream is read until its first content. Until then another attempt is possible.
+//! Stage 8 of 11: attempt. In: a started attempt; out: an answer that may go to the caller, or how the attempt failed.
+//!
+//! A complete answer is read whole and checked. A stream is read until its first content. Until then another attempt is
+//! possible.
 
 mod body;
 
@@ -11,63 +13,67 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 use tollgate_core::{PlannedAttempt, RequestId};
-use tollgate_protocol::{Framing, InvalidReply, ReplySummary, StreamError, UpstreamProblem, codec};
+use tollgate_protocol::{Framing, InvalidReply, StreamError, UpstreamProblem, codec};
 
-use self::body::{MOST_BYTES, Whole};
-use super::judge::{Failure, ProblemAnswer};
-use crate::path::{
-    relay::{Rest, Streaming, may_go_out},
-    types::{
-        request_bodies::{Prepared, ResponseConversion},
-        usage_guard::AttemptProgress,
+use self::body::{MAX_BYTES, WholeBody};
+use super::types::{
+    attempt::{AttemptAnswer, AttemptOutcome, Rest, StartedAttempt, Streaming, may_send_status},
+    failure::{Failure, ProblemAnswer},
+    request_bodies::{ResponseConversion, UpstreamRequest},
+    usage_guard::AttemptProgress,
+};
+use crate::{
+    clock::Clock,
+    upstream::{
+        call::{ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError},
+        content_type::may_be_json,
+        retry_after::asked_wait,
     },
 };
-use crate::upstream::{
-    call::{ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError},
-    retry_after::asked_wait,
-};
 
-/// How much of an error answer is read, and for how long.
-const PROBLEM_BYTES: usize = 64 * 1024;
-const PROBLEM_FOR: Duration = Duration::from_secs(5);
-/// What a stream may send before its first content.
-const PRELUDE_BYTES: usize = 1024 * 1024;
-/// Buffer set aside for a complete answer before any of it has come.
-const FIRST_RESERVE: u64 = 256 * 1024;
+/// Limits on reading an error answer, in bytes and in time.
+const MAX_PROBLEM_BYTES: usize = 64 * 1024;
+const MAX_PROBLEM_TIME: Duration = Duration::from_secs(5);
+/// Bytes a stream may send before its first content.
+const MAX_PRELUDE_BYTES: usize = 1024 * 1024;
+/// Largest buffer that is allocated before the answer's bytes arrive.
+const MAX_FIRST_BUFFER: u64 = 256 * 1024;
 
-/// An answer that may go to the caller.
-#[derive(Debug)]
-pub(crate) enum AttemptAnswer {
-    /// Complete and checked.
-    Whole {
-        /// The body for the caller.
-        body: Bytes,
-        /// What it says.
-        reading: ReplySummary,
-        /// It is a whole event stream.
-        events: bool,
-    },
-    /// A stream whose first content is here.
-    Stream(Streaming),
+/// Sends a started attempt and reads its answer as far as it takes to know that it is one.
+pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
+    let StartedAttempt { context, planned, request, progress } = started;
+    let attempt = Attempt {
+        upstream: &*context.worker.upstream,
+        clock: &*context.worker.shared.clock,
+        planned: &planned,
+        request_id: context.head.request_id,
+        events: context.bodies.answers_in_events(),
+        deadline: context.deadline(),
+        total: context.worker.shared.settings.upstream.total,
+    };
+    match attempt.run(*request, &progress).await {
+        Ok(answer) => Ok((answer, planned)),
+        Err(failure) => Err((failure, planned)),
+    }
 }
 
-/// One attempt's way to its answer.
-pub(crate) struct Attempt<'a> {
-    pub upstream: &'a dyn Upstream,
-    pub planned: &'a PlannedAttempt,
-    pub request_id: RequestId,
+/// One attempt while it waits for its answer.
+struct Attempt<'a> {
+    upstream: &'a dyn Upstream,
+    clock: &'a dyn Clock,
+    planned: &'a PlannedAttempt,
+    request_id: RequestId,
     /// Whether the caller's answer is an event stream.
-    pub events: bool,
-    /// When the request as a whole must have an answer.
-    pub deadline: Instant,
-    /// How long it may take as a whole.
-    pub total: Duration,
+    events: bool,
+    /// Deadline of the whole request.
+    deadline: Instant,
+    /// Time limit of the whole request.
+    total: Duration,
 }
 
 impl Attempt<'_> {
-    /// Calls the upstream and reads its answer as far as it takes to know that it is one.
-    pub(crate) async fn run(&self, prepared: Prepared, notes: &AttemptProgress) -> Result<AttemptAnswer, Failure> {
-        let Prepared { method, path, stream, body, way_back, dropped: _ } = prepared;
+    async fn run(&self, request: UpstreamRequest, progress: &AttemptProgress) -> Result<AttemptAnswer, Failure> {
+        let UpstreamRequest { method, path, stream, body, conversion, dropped: _ } = request;
         let call = UpstreamCall {
             request_id: self.request_id,
             channel: self.planned.channel.clone(),
@@ -81,12 +87,12 @@ impl Attempt<'_> {
             sent: SentMark::default(),
         };
         let answer = self.head(call).await?;
-        notes.answer_head(answer.status, upstream_request_id(&answer.headers));
+        progress.answer_head(answer.status, upstream_request_id(&answer.headers));
         match answer.status {
             200..=299 => {}
             400..=599 => {
-                let failure = self.problem(answer, notes).await;
-                return self.answer_instead(failure, &way_back, notes);
+                let failure = self.problem(answer, progress).await;
+                return self.answer_instead(failure, &conversion, progress);
             }
             status => return Err(Failure::Unexpected { status }),
         }
@@ -96,26 +102,26 @@ impl Attempt<'_> {
             return Err(Failure::BadAnswer("content-encoding"));
         }
         match stream {
-            Some(framing) if !says_otherwise(&answer.headers, framing) => self.stream(answer, framing, &way_back, notes).await,
-            Some(_) => Err(self.something_else(answer, "not a stream", notes).await),
-            None if !may_be_json(&answer.headers) => Err(self.something_else(answer, "content-type", notes).await),
+            Some(framing) if !contradicts(&answer.headers, framing) => self.stream(answer, framing, &conversion, progress).await,
+            Some(_) => Err(self.unexpected_content(answer, "not a stream", progress).await),
+            None if !may_be_json(&answer.headers) => Err(self.unexpected_content(answer, "content-type", progress).await),
             None => {
                 let headers = answer.headers;
                 let whole = self.whole(answer.body).await?;
-                let passed = way_back.read_reply(method, &whole).map_err(|bad| self.bad_reply(bad, &headers, notes))?;
-                notes.read(passed.summary);
-                Ok(AttemptAnswer::Whole { body: passed.body, reading: passed.summary, events: false })
+                let passed = conversion.read_reply(method, &whole).map_err(|bad| self.bad_reply(bad, &headers, progress))?;
+                progress.record_reply(passed.summary);
+                Ok(AttemptAnswer::Whole { body: passed.body, summary: passed.summary, events: false })
             }
         }
     }
 
-    /// Waits for the head: the connect limit is the upstream's own, the first-byte limit counts from when the request
-    /// left.
+    /// Waits for the head of the answer. The client enforces the connect timeout; the first-byte timeout counts from when the
+    /// request was sent.
     async fn head(&self, call: UpstreamCall) -> Result<UpstreamAnswer, Failure> {
         let timeouts = self.planned.channel.timeouts;
         let first_byte = Duration::from_millis(timeouts.first_byte_ms);
         let sent = call.sent.clone();
-        let began = Instant::now();
+        let began = self.clock.instant();
         let unsent = began + Duration::from_millis(timeouts.connect_ms) + first_byte;
         let mut under_way = self.upstream.call(call);
         let mut until = (began + first_byte).min(self.deadline);
@@ -123,9 +129,9 @@ impl Attempt<'_> {
             if let Ok(done) = timeout_at(until, &mut under_way).await {
                 return done.map_err(Failure::NoAnswer);
             }
-            let own = sent.at().map_or(unsent, |at| at + first_byte);
-            let now = Instant::now();
-            if own <= now {
+            let limit = sent.at().map_or(unsent, |at| at + first_byte);
+            let now = self.clock.instant();
+            if limit <= now {
                 return Err(match sent.at() {
                     Some(_) => Failure::TimedOut { limit_ms: timeouts.first_byte_ms },
                     None => Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::TimedOut)),
@@ -134,21 +140,21 @@ impl Attempt<'_> {
             if self.deadline <= now {
                 return Err(self.out_of_time(sent.at().is_some()));
             }
-            until = own.min(self.deadline);
+            until = limit.min(self.deadline);
         }
     }
 
     /// The next bytes of a body; `None` at its end.
     async fn next(&self, body: &mut UpstreamBody) -> Result<Option<Bytes>, Failure> {
         let idle_ms = self.planned.channel.timeouts.idle_ms;
-        let own = Instant::now() + Duration::from_millis(idle_ms);
+        let idle_limit = self.clock.instant() + Duration::from_millis(idle_ms);
         loop {
-            match timeout_at(own.min(self.deadline), body.frame()).await {
-                Err(_) if self.deadline < own => return Err(self.out_of_time(true)),
+            match timeout_at(idle_limit.min(self.deadline), body.frame()).await {
+                Err(_) if self.deadline < idle_limit => return Err(self.out_of_time(true)),
                 Err(_) => return Err(Failure::TimedOut { limit_ms: idle_ms }),
                 Ok(None) => return Ok(None),
                 Ok(Some(Err(_))) => return Err(Failure::BadAnswer("cut short")),
-                // Trailers say nothing we need.
+                // Trailers are not needed.
                 Ok(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
                         return Ok(Some(data));
@@ -164,14 +170,14 @@ impl Attempt<'_> {
 
     async fn whole(&self, mut body: UpstreamBody) -> Result<Bytes, Failure> {
         let declared = body.size_hint().lower();
-        if declared > MOST_BYTES as u64 {
+        if declared > MAX_BYTES as u64 {
             return Err(Failure::BadAnswer("too large"));
         }
         let Some(first) = self.next(&mut body).await? else { return Err(Failure::BadAnswer("empty")) };
         let Some(second) = self.next(&mut body).await? else { return Ok(first) };
-        let reserve = usize::try_from(declared.clamp(0, FIRST_RESERVE)).unwrap_or(0).max(2 * (first.len() + second.len()));
+        let reserve = usize::try_from(declared.clamp(0, MAX_FIRST_BUFFER)).unwrap_or(0).max(2 * (first.len() + second.len()));
         let too_large = |_| Failure::BadAnswer("too large");
-        let mut all = Whole::with_capacity(reserve);
+        let mut all = WholeBody::with_capacity(reserve);
         all.push(&first).map_err(too_large)?;
         all.push(&second).map_err(too_large)?;
         while let Some(piece) = self.next(&mut body).await? {
@@ -184,17 +190,17 @@ impl Attempt<'_> {
         &self,
         answer: UpstreamAnswer,
         framing: Framing,
-        way_back: &ResponseConversion,
-        notes: &AttemptProgress,
+        conversion: &ResponseConversion,
+        progress: &AttemptProgress,
     ) -> Result<AttemptAnswer, Failure> {
         let UpstreamAnswer { headers, mut body, .. } = answer;
-        let mut relay = way_back.relay(framing);
+        let mut relay = conversion.relay(framing);
         let mut first = Vec::new();
-        let mut seen = 0;
+        let mut received = 0;
         let idle_ms = self.planned.channel.timeouts.idle_ms;
-        // Comments and empty events are no silence, but no answer either: they hold nobody up for longer than this.
+        // Comments and empty events count as activity but not as content, so content has a limit of its own.
         let content_ms = self.planned.channel.timeouts.first_byte_ms.max(idle_ms);
-        let content_by = Instant::now() + Duration::from_millis(content_ms);
+        let content_by = self.clock.instant() + Duration::from_millis(content_ms);
         loop {
             let piece = match timeout_at(content_by, self.next(&mut body)).await {
                 Ok(piece) => piece?,
@@ -202,14 +208,14 @@ impl Attempt<'_> {
             };
             let pushed = match &piece {
                 Some(piece) => {
-                    seen += piece.len();
+                    received += piece.len();
                     relay.push(piece, &mut first)
                 }
                 None => relay.finish(&mut first),
             };
-            let reading = relay.summary();
-            notes.read(reading);
-            if may_go_out(&reading, &*relay) {
+            let summary = relay.summary();
+            progress.record_reply(summary);
+            if may_send_status(&summary, &*relay) {
                 let rest = match (piece, pushed) {
                     (None, Ok(())) => Rest::Ended,
                     (Some(_), Ok(())) => Rest::ToCome(body),
@@ -218,80 +224,80 @@ impl Attempt<'_> {
                 return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest, idle_ms }));
             }
             match pushed {
-                Err(StreamError::Problem(problem)) => return Err(self.problem_of(*problem, &headers, notes)),
+                Err(StreamError::Problem(problem)) => return Err(self.problem_of(*problem, &headers, progress)),
                 Err(StreamError::Malformed(what)) => return Err(Failure::BadAnswer(what)),
                 Err(StreamError::Truncated) => return Err(Failure::BadAnswer("stream ended without content")),
-                // A whole stream without content: an empty answer that says so.
+                // A complete stream without content is an empty answer.
                 Ok(()) if piece.is_none() => {
                     return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest: Rest::Ended, idle_ms }));
                 }
-                Ok(()) if seen > PRELUDE_BYTES => return Err(Failure::BadAnswer("no content in the first MiB")),
+                Ok(()) if received > MAX_PRELUDE_BYTES => return Err(Failure::BadAnswer("no content in the first MiB")),
                 Ok(()) => {}
             }
         }
     }
 
-    /// What came says of itself that it is not what was asked for: an error object, a page, a text. `what` is for the log.
-    async fn something_else(&self, answer: UpstreamAnswer, what: &'static str, notes: &AttemptProgress) -> Failure {
+    /// The failure for an answer whose content type is wrong: an error object, an HTML page, plain text. `what` is for the log.
+    async fn unexpected_content(&self, answer: UpstreamAnswer, what: &'static str, progress: &AttemptProgress) -> Failure {
         let UpstreamAnswer { headers, body, .. } = answer;
-        let bytes = beginning(body).await;
+        let bytes = beginning(body, self.clock.instant()).await;
         match codec(self.planned.protocol).read_reply(
             self.planned.protocol.spec().generate_method,
             &bytes,
             &tollgate_protocol::ReplyEdits::default(),
         ) {
-            Err(bad @ InvalidReply::Problem(_)) => self.bad_reply(bad, &headers, notes),
+            Err(bad @ InvalidReply::Problem(_)) => self.bad_reply(bad, &headers, progress),
             Ok(_) | Err(InvalidReply::Unreadable(_)) => Failure::BadAnswer(what),
         }
     }
 
-    /// An error that the caller's protocol says as an answer.
+    /// Answers with an error that the caller's protocol expresses as an answer.
     fn answer_instead(
         &self,
         failure: Failure,
-        way_back: &ResponseConversion,
-        notes: &AttemptProgress,
+        conversion: &ResponseConversion,
+        progress: &AttemptProgress,
     ) -> Result<AttemptAnswer, Failure> {
         if let Failure::Problem(problem) = &failure
-            && let Some(passed) = way_back.instead_of(&problem.problem)
+            && let Some(passed) = conversion.instead_of(&problem.problem)
         {
-            notes.read(passed.summary);
-            return Ok(AttemptAnswer::Whole { body: passed.body, reading: passed.summary, events: self.events });
+            progress.record_reply(passed.summary);
+            return Ok(AttemptAnswer::Whole { body: passed.body, summary: passed.summary, events: self.events });
         }
         Err(failure)
     }
 
-    async fn problem(&self, answer: UpstreamAnswer, notes: &AttemptProgress) -> Failure {
+    async fn problem(&self, answer: UpstreamAnswer, progress: &AttemptProgress) -> Failure {
         let UpstreamAnswer { status, headers, body } = answer;
-        let bytes = beginning(body).await;
-        self.problem_of(codec(self.planned.protocol).decode_problem(status, &bytes), &headers, notes)
+        let bytes = beginning(body, self.clock.instant()).await;
+        self.problem_of(codec(self.planned.protocol).decode_problem(status, &bytes), &headers, progress)
     }
 
-    fn bad_reply(&self, bad: InvalidReply, headers: &HeaderMap, notes: &AttemptProgress) -> Failure {
+    fn bad_reply(&self, bad: InvalidReply, headers: &HeaderMap, progress: &AttemptProgress) -> Failure {
         match bad {
             InvalidReply::Unreadable(what) => Failure::BadAnswer(what),
-            InvalidReply::Problem(problem) => self.problem_of(*problem, headers, notes),
+            InvalidReply::Problem(problem) => self.problem_of(*problem, headers, progress),
         }
     }
 
-    fn problem_of(&self, mut problem: UpstreamProblem, headers: &HeaderMap, notes: &AttemptProgress) -> Failure {
+    fn problem_of(&self, mut problem: UpstreamProblem, headers: &HeaderMap, progress: &AttemptProgress) -> Failure {
         if let Some(credential) = &self.planned.account.credential {
             redact(&mut problem, credential.expose());
         }
-        let until = asked_wait(headers, &problem, notes.now());
+        let until = asked_wait(headers, &problem, progress.now());
         Failure::Problem(Box::new(ProblemAnswer { protocol: self.planned.protocol, problem, until }))
     }
 }
 
-/// The beginning of a body, enough to read an error from. It is not worth waiting for long.
-async fn beginning(mut body: UpstreamBody) -> Bytes {
-    let until = Instant::now() + PROBLEM_FOR;
+/// Reads the beginning of a body, enough to parse an error from, within [`MAX_PROBLEM_TIME`].
+async fn beginning(mut body: UpstreamBody, now: Instant) -> Bytes {
+    let until = now + MAX_PROBLEM_TIME;
     let mut read = BytesMut::new();
     while let Ok(Some(Ok(frame))) = timeout_at(until, body.frame()).await {
         if let Some(data) = frame.data_ref() {
-            let room = PROBLEM_BYTES - read.len();
-            read.extend_from_slice(&data[..data.len().min(room)]);
-            if read.len() == PROBLEM_BYTES {
+            let capacity = MAX_PROBLEM_BYTES - read.len();
+            read.extend_from_slice(&data[..data.len().min(capacity)]);
+            if read.len() == MAX_PROBLEM_BYTES {
                 break;
             }
         }
@@ -299,20 +305,12 @@ async fn beginning(mut body: UpstreamBody) -> Bytes {
     read.freeze()
 }
 
-/// Whether the head says that the body is not what was asked for. Upstreams that say nothing, or call an event stream
-/// plain text, are believed by their bytes.
-fn says_otherwise(headers: &HeaderMap, framing: Framing) -> bool {
+/// Whether the content type contradicts the framing. Upstreams that send no type, or call an event stream plain text, are judged
+/// by their bytes.
+fn contradicts(headers: &HeaderMap, framing: Framing) -> bool {
     let Some(kind) = headers.get(header::CONTENT_TYPE) else { return false };
     let kind = kind.as_bytes().to_ascii_lowercase();
     kind.starts_with(b"text/html") || framing == Framing::Sse && kind.starts_with(b"application/json")
-}
-
-/// Whether the head lets the body be JSON. Servers that say nothing, or that they do not know, are believed by their bytes.
-pub(crate) fn may_be_json(headers: &HeaderMap) -> bool {
-    let Some(kind) = headers.get(header::CONTENT_TYPE) else { return true };
-    let kind = kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
-    matches!(&*kind, b"" | b"application/json" | b"text/json" | b"application/octet-stream" | b"binary/octet-stream")
-        || kind.ends_with(b"+json")
 }
 
 fn upstream_request_id(headers: &HeaderMap) -> Option<String> {
@@ -320,7 +318,7 @@ fn upstream_request_id(headers: &HeaderMap) -> Option<String> {
     Some(value.chars().take(128).collect())
 }
 
-/// Takes our own credential out of the upstream's words, whatever it looks like.
+/// Removes the account's credential from the texts of an upstream's error.
 fn redact(problem: &mut UpstreamProblem, credential: &str) {
     if credential.is_empty() {
         return;

@@ -1,58 +1,83 @@
-//! Stage 2 of 9. In: a head; out: the caller, or a refusal of the key.
+//! Stage 1 of 11: authenticate. In: the request's head; out: the caller, or why the key is refused. The body is not read yet.
 //!
-//! A key that is remembered does not wait for anything. Only a miss asks the store, on the store's own runtime; a
-//! store that does not answer is never held against the key (E68, not 401).
+//! A cached key does not wait. A cache miss asks the store; a store that does not answer gives 503 (E68), never 401.
 
 use std::{net::IpAddr, sync::Arc};
 
 use tollgate_core::{Caller, Catalog, Key, KeyStatus, MemberStatus, Timestamp};
+use tollgate_protocol::Target;
 
+use super::{Worker, types::usage_guard::UsageGuard};
 use crate::{refusal::Refusal, request::Head, state::authenticator::Authenticator};
 
-/// Why a caller is not let in. E3 to E6 are past the authenticator: they name the key, so that a usage record can be written.
+/// Authenticates the caller. From here on the request leaves a usage record, also when a known key is refused.
+///
+/// # Errors
+/// E1 to E6, E68, and E31 for wrong keys from an address that sent too many of them.
+pub(super) async fn authenticate(
+    worker: &Worker,
+    catalog: &Catalog,
+    head: &Head,
+    target: &Target,
+    guard: &mut UsageGuard,
+) -> Result<Caller, Refusal> {
+    match caller_of(&worker.shared.keys, catalog, head, head.arrived).await {
+        Ok(caller) => {
+            guard.authenticated(&caller.key, head, target.method);
+            Ok(caller)
+        }
+        Err(error) => {
+            if let Some(key) = &error.key {
+                guard.authenticated(key, head, target.method);
+            }
+            Err(error.refusal)
+        }
+    }
+}
+
+/// Why a caller is refused.
 #[derive(Clone, Debug)]
 pub(crate) struct AuthError {
-    /// What the caller is told.
-    pub refusal: Refusal,
-    /// The key, where it is known.
-    pub key: Option<Arc<Key>>,
+    pub(crate) refusal: Refusal,
+    /// The key, when it is known (E3 to E6). The refusal is recorded under it.
+    pub(crate) key: Option<Arc<Key>>,
 }
 
 impl AuthError {
-    fn unauthenticated(refusal: Refusal) -> Self {
+    fn unknown_key(refusal: Refusal) -> Self {
         Self { refusal, key: None }
     }
 
-    fn known(refusal: Refusal, key: Arc<Key>) -> Self {
+    fn known_key(refusal: Refusal, key: Arc<Key>) -> Self {
         Self { refusal, key: Some(key) }
     }
 }
 
-/// Who sends a request.
+/// The caller behind the key that a request presents, as of `now`.
 ///
 /// # Errors
-/// E1 to E6, E68, and E31 for wrong keys from an address that sent too many of them.
-pub(crate) async fn authenticate(
+/// As [`authenticate`].
+pub(crate) async fn caller_of(
     authenticator: &Authenticator,
     catalog: &Catalog,
     head: &Head,
     now: Timestamp,
 ) -> Result<Caller, AuthError> {
-    let Some(presented) = &head.presented_key else { return Err(AuthError::unauthenticated(Refusal::KeyMissing)) };
-    let Some(key) = authenticator.find(presented.expose()).await.map_err(AuthError::unauthenticated)? else {
+    let Some(presented) = &head.presented_key else { return Err(AuthError::unknown_key(Refusal::KeyMissing)) };
+    let Some(key) = authenticator.find(presented.expose()).await.map_err(AuthError::unknown_key)? else {
         let refusal = match authenticator.wrong_key(head.peer) {
             Ok(()) => Refusal::KeyInvalid,
             Err(retry_after) => Refusal::WrongKeys { retry_after },
         };
-        return Err(AuthError::unauthenticated(refusal));
+        return Err(AuthError::unknown_key(refusal));
     };
     match check(&key, Some(head.peer), now) {
         Ok(()) => Ok(Caller::of(catalog, key)),
-        Err(refusal) => Err(AuthError::known(refusal, key)),
+        Err(refusal) => Err(AuthError::known_key(refusal, key)),
     }
 }
 
-/// E3 to E6, in this order. Where nobody sends the request there is no address either.
+/// Checks expiry, status, address and member of a key, in this order (E3 to E6). Without a request there is no address.
 pub(crate) fn check(key: &Key, from: Option<IpAddr>, now: Timestamp) -> Result<(), Refusal> {
     if let Some(end) = key.expires_at.filter(|end| *end <= now) {
         return Err(Refusal::KeyExpired(end));

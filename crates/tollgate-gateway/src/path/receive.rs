@@ -1,7 +1,7 @@
-//! Stage 2 of 9, second half. In: a known caller's body on the wire; out: its bytes.
+//! Stage 2 of 11: receive. In: an authenticated caller's body on the wire; out: its bytes.
 //!
-//! Checks content type and encoding, holds the body to its bound (as declared, while reading and while unpacking) and
-//! to its pace. A body that arrived in one piece is not copied.
+//! Checks content type and encoding, and enforces the size limit (on the declared length, while reading and while decompressing)
+//! and the read timeout. A body that arrives in one piece is not copied.
 
 mod unpack;
 
@@ -32,13 +32,13 @@ enum Encoding {
 ///
 /// # Errors
 /// E19, E22, E23, E63, E65; E18 for a packed body that cannot be unpacked; E64 when the caller leaves.
-pub async fn receive(head: &Head, body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> {
+pub(crate) async fn receive(head: &Head, body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> {
     content_type(&head.headers)?;
     let encoding = content_encoding(&head.headers)?;
     if body.size_hint().lower() > bounds.body_bytes as u64 {
         return Err(Refusal::BodyTooLarge { limit: bounds.body_bytes });
     }
-    let room = body.room();
+    let room = body.memory();
     let bytes = read(body, bounds).await?;
     match encoding {
         Encoding::Identity => Ok(bytes),

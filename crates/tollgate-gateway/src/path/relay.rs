@@ -1,27 +1,32 @@
-//! Stage 8 of 9: the stream on its way back. In: an answer whose first content is here; out: a body that pulls from
-//! the upstream as fast as the caller reads, counting as it passes.
+//! Stage 10 of 11: relay. In: an answer whose first content is here; out: a response body that pulls from the upstream as fast
+//! as the caller reads, and counts usage as it passes.
 //!
-//! Nothing is buffered but what one read of the upstream gave: when the caller stops reading, so do we. The journal
-//! has the request's end before the caller gets the last bytes. A stream that breaks ends in an error event and an
-//! aborted connection, never in a clean end (error reference, E59 and E60).
+//! Only what one read of the upstream returned is buffered, so backpressure reaches the upstream. The journal has the end of the
+//! request before the caller gets the last bytes. A stream that breaks ends with the protocol's error event and an aborted
+//! connection (E59, E60); a clean end would be taken for a complete answer.
 
 use std::{
     collections::VecDeque,
-    fmt,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, Sleep};
 use tollgate_core::{AttemptResult, LatencySample, Observation, Outcome};
 use tollgate_protocol::{ReplySummary, StreamError, StreamRelay};
 
+use super::types::{
+    attempt::{Rest, Streaming},
+    usage_guard::{Ending, UsageGuard},
+};
 use crate::{
-    path::types::usage_guard::{Ending, UsageGuard},
+    clock::Clock,
     refusal::{Refusal, UpstreamFailure},
     request::Head,
     response::{AnswerAborted, AnswerBody},
@@ -29,46 +34,21 @@ use crate::{
     upstream::call::UpstreamBody,
 };
 
-/// Shortest time between two notes of a stream's progress in the journal.
-const PROGRESS_EVERY: Duration = Duration::from_secs(2);
-/// How long a complete answer waits for the upstream's own end, in case its usage comes late.
+/// Least time between two journal entries about a stream's progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+/// How long the end of a complete answer waits for usage that arrives late.
 const LATE_USAGE: Duration = Duration::from_millis(250);
-/// How long an upstream may be silent behind an answer that lacks nothing but the terminator.
+/// Silence allowed when only the stream's terminator is missing.
 const LATE_TERMINATOR: Duration = Duration::from_secs(5);
-/// How long, and how far, a body nobody needs is read so that its connection can be used again.
-const DRAIN_FOR: Duration = Duration::from_secs(1);
-const DRAIN_BYTES: usize = 64 * 1024;
+/// Limits on reading the rest of a body so that its connection can be reused.
+const MAX_DRAIN_TIME: Duration = Duration::from_secs(1);
+const MAX_DRAIN_BYTES: usize = 64 * 1024;
 
-/// A stream whose 200 may go out: what was read so far, and what is still to come.
-pub(crate) struct Streaming {
-    /// Puts it into the caller's form.
-    pub relay: Box<dyn StreamRelay>,
-    /// What the caller is to get first.
-    pub first: Vec<Bytes>,
-    /// What follows.
-    pub rest: Rest,
-    /// Longest silence of the upstream, in milliseconds.
-    pub idle_ms: u64,
-}
-
-/// What follows a stream's first content.
-pub(crate) enum Rest {
-    /// More.
-    ToCome(UpstreamBody),
-    /// Nothing: the upstream has ended and the relay is finished.
-    Ended,
-    /// Nothing good: the same bytes that brought the content broke it.
-    Broken(StreamError),
-}
-
-impl fmt::Debug for Streaming {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Streaming").finish_non_exhaustive()
-    }
-}
-
-/// Puts the guard into the body, which carries it to its end.
-pub(crate) fn relay(streaming: Streaming, mut guard: UsageGuard, head: Head) -> AnswerBody {
+/// The response body of a stream. It carries the usage guard to the end of the stream.
+pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head) -> AnswerBody {
+    // The body may live for hours. It keeps what an error event needs of the head, and no secret.
+    head.presented_key = None;
+    head.headers = HeaderMap::new();
     guard.answering();
     let now = guard.recorder().shared.clock.instant();
     let Streaming { relay, first, rest, idle_ms } = streaming;
@@ -78,7 +58,9 @@ pub(crate) fn relay(streaming: Streaming, mut guard: UsageGuard, head: Head) -> 
     }
     let idle = Duration::from_millis(idle_ms);
     let UpstreamLimits { keep_alive, total } = guard.recorder().shared.settings.upstream;
+    let clock = Arc::clone(&guard.recorder().shared.clock);
     let mut relayed = Relayed {
+        clock,
         relay,
         upstream: None,
         out: first.into(),
@@ -87,14 +69,14 @@ pub(crate) fn relay(streaming: Streaming, mut guard: UsageGuard, head: Head) -> 
         head: Box::new(head),
         phase: Phase::Flowing,
         idle,
-        standstill: total.max(idle),
+        stall_limit: total.max(idle),
         keep_alive,
         first_content_us,
         received: now,
         progress: Progress::default(),
         progressed: now,
         sent: now,
-        noted: now,
+        journaled: now,
         timer: Box::pin(tokio::time::sleep_until(now + idle.min(keep_alive))),
     };
     relayed.progress = Progress::of(&relayed.relay.summary());
@@ -104,7 +86,7 @@ pub(crate) fn relay(streaming: Streaming, mut guard: UsageGuard, head: Head) -> 
             if relayed.relay.complete() {
                 relayed.phase = Phase::Ending { until: now + LATE_USAGE };
             }
-            let first = relayed.silent_by().min(now + keep_alive);
+            let first = relayed.silence_limit().min(now + keep_alive);
             relayed.timer.as_mut().reset(first);
         }
         Rest::Ended => relayed.complete(),
@@ -118,49 +100,49 @@ pub(crate) fn relay(streaming: Streaming, mut guard: UsageGuard, head: Head) -> 
 
 /// The body of a streamed answer.
 struct Relayed {
+    clock: Arc<dyn Clock>,
     relay: Box<dyn StreamRelay>,
     upstream: Option<UpstreamBody>,
-    /// To be handed to the caller.
+    /// Chunks for the caller.
     out: VecDeque<Bytes>,
-    /// What one push appends; empty between polls.
+    /// Chunks that one push of the relay appends; empty between polls.
     fresh: Vec<Bytes>,
-    /// `None` once handed in.
+    /// `None` once finished.
     guard: Option<Box<UsageGuard>>,
     head: Box<Head>,
     phase: Phase,
     idle: Duration,
-    /// Longest time in which nothing comes of the answer, whatever else does.
-    standstill: Duration,
-    /// Longest silence towards the caller.
+    /// Longest time without progress of the answer, whatever else arrives.
+    stall_limit: Duration,
+    /// Longest silence towards the caller; then a keep-alive is sent.
     keep_alive: Duration,
     first_content_us: Option<u64>,
-    /// When the upstream last sent something.
+    /// When the upstream last sent bytes.
     received: Instant,
-    /// How far the answer is.
+    /// How far the answer has come, and since when.
     progress: Progress,
-    /// Since when.
     progressed: Instant,
-    /// When the caller was last handed something.
+    /// When bytes were last sent to the caller.
     sent: Instant,
-    /// When the journal last got the progress.
-    noted: Instant,
+    /// When progress was last written to the journal.
+    journaled: Instant,
     timer: Pin<Box<Sleep>>,
 }
 
 enum Phase {
-    /// Bytes come and go.
+    /// Bytes are relayed.
     Flowing,
-    /// The answer is complete: its last bytes are kept back until the upstream has ended, or enough is known.
+    /// The answer is complete. Its last bytes wait until the upstream ends or usage is known.
     Ending { until: Instant },
-    /// The guard is handed in; the last bytes wait for the journal's flush.
+    /// The record is written. The last bytes wait for the journal's flush.
     Flushing { flush: Pin<Box<dyn Future<Output = ()> + Send>>, then: Close },
-    /// The last bytes go out.
+    /// The last bytes are sent.
     Closing(Close),
-    /// Nothing is left. An abort waits in the server until what stood before it has left.
+    /// Nothing is left. The server aborts a connection only after the bytes before the abort are sent.
     Done,
 }
 
-/// How far an answer is: what comments and empty deltas do not change, nor figures of usage that only grow.
+/// How far an answer has come. Comments, empty deltas and growing usage figures do not count as progress.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Progress {
     text_bytes: u64,
@@ -171,8 +153,8 @@ struct Progress {
 }
 
 impl Progress {
-    fn of(reading: &ReplySummary) -> Self {
-        let ReplySummary { text_bytes, media, unknown, usage, finish, .. } = reading;
+    fn of(summary: &ReplySummary) -> Self {
+        let ReplySummary { text_bytes, media, unknown, usage, finish, .. } = summary;
         let (text_bytes, media, unknown) = (*text_bytes, *media, *unknown);
         Self { text_bytes, media, unknown, usage: usage.is_some(), finish: finish.is_some() }
     }
@@ -184,11 +166,11 @@ enum Close {
     Abort,
 }
 
-/// Why a stream breaks off.
+/// Why a stream is broken off.
 enum Break {
-    /// The upstream's connection or its bytes.
+    /// The upstream's connection broke, or its bytes are invalid.
     Interrupted,
-    /// Its silence.
+    /// The upstream was silent for too long.
     Idle,
 }
 
@@ -202,13 +184,13 @@ impl Body for Relayed {
             match &mut this.phase {
                 Phase::Flowing => {
                     if let Some(bytes) = this.out.pop_front() {
-                        return this.hand_on(bytes);
+                        return this.send(bytes);
                     }
                     ready!(this.pull(context));
                 }
                 Phase::Ending { until } => {
                     let until = *until;
-                    ready!(this.pull_the_end(until, context));
+                    ready!(this.pull_end(until, context));
                 }
                 Phase::Flushing { flush, then } => {
                     ready!(flush.as_mut().poll(context));
@@ -217,7 +199,7 @@ impl Body for Relayed {
                 Phase::Closing(then) => {
                     let then = *then;
                     if let Some(bytes) = this.out.pop_front() {
-                        return this.hand_on(bytes);
+                        return this.send(bytes);
                     }
                     match then {
                         Close::Cleanly => this.phase = Phase::Done,
@@ -238,22 +220,22 @@ impl Body for Relayed {
 }
 
 impl Relayed {
-    fn hand_on(&mut self, bytes: Bytes) -> Poll<Option<Result<Frame<Bytes>, AnswerAborted>>> {
-        let now = Instant::now();
+    fn send(&mut self, bytes: Bytes) -> Poll<Option<Result<Frame<Bytes>, AnswerAborted>>> {
+        let now = self.clock.instant();
         self.sent = now;
         if let Some(guard) = &mut self.guard {
             guard.delivered(self.relay.summary());
-            if now.duration_since(self.noted) >= PROGRESS_EVERY {
-                self.noted = now;
-                guard.read(self.relay.summary());
-                guard.progress();
+            if now.duration_since(self.journaled) >= PROGRESS_INTERVAL {
+                self.journaled = now;
+                guard.record_reply(self.relay.summary());
+                guard.write_progress();
             }
         }
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
 
-    /// Takes the next bytes from upstream, or waits: for them, for the next keep-alive, or until it has been silent for
-    /// too long. Ready when something has changed.
+    /// Takes the next bytes from the upstream, or waits for them, for the next keep-alive, or for the silence limit. Ready when
+    /// something has changed.
     fn pull(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(upstream) = &mut self.upstream else {
             self.break_off(&Break::Interrupted);
@@ -261,23 +243,23 @@ impl Relayed {
         };
         match upstream.as_mut().poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
-                self.received = Instant::now();
+                self.received = self.clock.instant();
                 if let Ok(data) = frame.into_data() {
                     self.take(&data);
                 }
                 Poll::Ready(())
             }
             Poll::Ready(Some(Err(_)) | None) => {
-                self.nothing_follows(&Break::Interrupted);
+                self.end_of_upstream(&Break::Interrupted);
                 Poll::Ready(())
             }
             Poll::Pending => self.wait(context),
         }
     }
 
-    /// The upstream has ended, or fell silent for good. Where every candidate has its finish the answer is complete all the
-    /// same, and its end is written for the upstream.
-    fn nothing_follows(&mut self, why: &Break) {
+    /// The upstream ended or stays silent. If every candidate has its finish reason, the answer is complete, and the relay writes
+    /// the end that the upstream left out.
+    fn end_of_upstream(&mut self, why: &Break) {
         self.upstream = None;
         match self.relay.finish(&mut self.fresh) {
             Ok(()) => {
@@ -288,15 +270,15 @@ impl Relayed {
         }
     }
 
-    /// When the upstream has been silent for too long. Comments and empty deltas hold a stream for a while: the model may be
-    /// thinking. Behind a finish it is not, and they are silence.
-    fn silent_by(&self) -> Instant {
+    /// When the upstream will have been silent for too long. Comments and empty deltas keep a stream alive for a while, because the
+    /// model may be thinking. After a finish reason it is not, and they count as silence.
+    fn silence_limit(&self) -> Instant {
         if self.relay.awaiting_end_marker() {
             self.progressed + self.idle.min(LATE_TERMINATOR)
         } else if self.progress.finish {
             self.progressed + self.idle
         } else {
-            (self.received + self.idle).min(self.progressed + self.standstill)
+            (self.received + self.idle).min(self.progressed + self.stall_limit)
         }
     }
 
@@ -312,32 +294,32 @@ impl Relayed {
         } else if let Err(fault) = pushed {
             warn(&self.head, &fault);
             self.break_off(&Break::Interrupted);
-        } else if self.received >= self.silent_by() {
-            // It never pauses, so that the timer is never asked.
-            self.nothing_follows(&Break::Idle);
+        } else if self.received >= self.silence_limit() {
+            // The upstream never pauses, so the timer is never polled.
+            self.end_of_upstream(&Break::Idle);
         } else {
-            let by = self.silent_by();
+            let by = self.silence_limit();
             if self.relay.awaiting_end_marker() && self.timer.deadline() > by {
                 self.timer.as_mut().reset(by);
             }
         }
     }
 
-    /// One timer for both silences. Apart from a settled answer it is only ever set late by what has happened since, so it
-    /// is moved when it rings and not with every chunk.
+    /// One timer serves the keep-alive and the silence limit. Chunks only move both later, so the timer is reset when it fires and
+    /// not with every chunk. An answer that only lacks its terminator is the exception.
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.timer.as_mut().poll(context));
-            let now = Instant::now();
-            if now >= self.silent_by() {
-                self.nothing_follows(&Break::Idle);
+            let now = self.clock.instant();
+            if now >= self.silence_limit() {
+                self.end_of_upstream(&Break::Idle);
                 return Poll::Ready(());
             }
             if now >= self.sent + self.keep_alive {
                 self.sent = now;
                 self.out.push_back(Bytes::from_static(self.relay.keep_alive()));
             }
-            let next = self.silent_by().min(self.sent + self.keep_alive);
+            let next = self.silence_limit().min(self.sent + self.keep_alive);
             self.timer.as_mut().reset(next);
             if !self.out.is_empty() {
                 return Poll::Ready(());
@@ -345,18 +327,17 @@ impl Relayed {
         }
     }
 
-    /// The answer is complete. Usually the upstream ends with it; when it does not, nobody waits for it, unless its
-    /// usage has not come yet.
-    fn pull_the_end(&mut self, until: Instant, context: &mut Context<'_>) -> Poll<()> {
+    /// The answer is complete. Usually the upstream ends with it; otherwise it is awaited only if usage is still missing.
+    fn pull_end(&mut self, until: Instant, context: &mut Context<'_>) -> Poll<()> {
         while let Some(upstream) = &mut self.upstream {
             match upstream.as_mut().poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
-                        // What stands behind a complete answer can add to it, but can no longer break it.
+                        // Bytes after a complete answer can add to it, but cannot break it.
                         let _ = self.relay.push(&data, &mut self.fresh);
                         self.out.extend(self.fresh.drain(..));
                     }
-                    if Instant::now() >= until {
+                    if self.clock.instant() >= until {
                         self.upstream = None;
                     }
                 }
@@ -367,7 +348,7 @@ impl Relayed {
                         self.timer.as_mut().reset(until);
                     }
                     ready!(self.timer.as_mut().poll(context));
-                    if Instant::now() >= until {
+                    if self.clock.instant() >= until {
                         self.upstream = None;
                     } else {
                         self.timer.as_mut().reset(until);
@@ -375,27 +356,27 @@ impl Relayed {
                 }
             }
         }
-        // A relay that calls an answer complete has nothing to complain of at its end.
+        // A relay that reported completion does not fail at the end.
         let _ = self.relay.finish(&mut self.fresh);
         self.out.extend(self.fresh.drain(..));
         self.complete();
         Poll::Ready(())
     }
 
-    /// Lets the upstream end in its own time, so that its connection can be used again.
+    /// Reads the rest of the upstream's body in the background, so that its connection can be reused.
     fn drain(&mut self) {
         let (Some(mut rest), Some(guard)) = (self.upstream.take(), &self.guard) else { return };
         guard.recorder().shared.tracker.spawn(async move {
             let read = async {
-                let mut seen = 0;
+                let mut read_bytes = 0;
                 while let Some(Ok(frame)) = rest.frame().await {
-                    seen += frame.data_ref().map_or(0, Bytes::len);
-                    if seen > DRAIN_BYTES {
+                    read_bytes += frame.data_ref().map_or(0, Bytes::len);
+                    if read_bytes > MAX_DRAIN_BYTES {
                         break;
                     }
                 }
             };
-            let _ = tokio::time::timeout(DRAIN_FOR, read).await;
+            let _ = tokio::time::timeout(MAX_DRAIN_TIME, read).await;
         });
     }
 
@@ -404,14 +385,14 @@ impl Relayed {
         self.end(AttemptResult::Answered, None, observation, Ending::completed(), Close::Cleanly);
     }
 
-    /// E59, E60: whatever is whole goes out, the error event behind it, and the connection is aborted behind that.
+    /// E59, E60: sends the complete chunks, then the error event, then aborts the connection.
     fn break_off(&mut self, why: &Break) {
         self.upstream = None;
         let (failure, observation) = match why {
             Break::Interrupted => (UpstreamFailure::StreamInterrupted, Observation::BadAnswer),
             Break::Idle => {
-                let stands_still = Instant::now() < self.received + self.idle && !self.progress.finish;
-                let limit = if stands_still { self.standstill } else { self.idle };
+                let is_stalled = self.clock.instant() < self.received + self.idle && !self.progress.finish;
+                let limit = if is_stalled { self.stall_limit } else { self.idle };
                 let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
                 (UpstreamFailure::StreamIdle { limit_ms }, Observation::Timeout)
             }
@@ -426,12 +407,12 @@ impl Relayed {
         self.end(AttemptResult::Broke, Some(id), observation, ending, Close::Abort);
     }
 
-    fn end(&mut self, result: AttemptResult, error: Option<&str>, seen: Observation, ending: Ending, then: Close) {
+    fn end(&mut self, result: AttemptResult, error: Option<&str>, observation: Observation, ending: Ending, then: Close) {
         let flush = self.guard.take().and_then(|mut guard| {
-            let reading = self.relay.summary();
-            guard.read(reading);
-            guard.delivered(reading);
-            guard.end_attempt(result, error, Some(seen));
+            let summary = self.relay.summary();
+            guard.record_reply(summary);
+            guard.delivered(summary);
+            guard.end_attempt(result, error, Some(observation));
             guard.finish(ending)
         });
         self.phase = match flush {
@@ -442,25 +423,20 @@ impl Relayed {
 }
 
 impl Drop for Relayed {
-    /// The caller left: the upstream's connection closes with its body, and the guard goes in with what was read.
+    /// The caller left: dropping the body closes the upstream's connection, and the usage guard records what was read.
     fn drop(&mut self) {
         if let Some(guard) = &mut self.guard {
-            guard.read(self.relay.summary());
+            guard.record_reply(self.relay.summary());
         }
     }
 }
 
 fn warn(head: &Head, fault: &StreamError) {
-    // The class alone: an error event's text is the upstream's.
+    // Log only the class: the text of an error event is the upstream's.
     let class = match fault {
         StreamError::Malformed(what) => what,
         StreamError::Problem(_) => "error event",
         StreamError::Truncated => "truncated",
     };
     tracing::warn!(request.id = %head.request_id, class, "a stream broke after its first content");
-}
-
-/// What a stream's first bytes said, for deciding whether its 200 may go out.
-pub(crate) fn may_go_out(reading: &ReplySummary, relay: &dyn StreamRelay) -> bool {
-    reading.content || relay.complete()
 }

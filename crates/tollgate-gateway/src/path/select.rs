@@ -1,10 +1,9 @@
-//! Stage 5 of 9. In: an offer and what the request asks; out: the accounts to try, in order, with room set aside on the
-//! first of them, or why there is none.
+//! Stage 6 of 11: select. In: the routing context and the attempts so far; out: the account to try, with a permit for it, or why
+//! there is none.
 //!
-//! Where accounts are merely busy the request waits for one of them, for two seconds at most, and looks again whenever
-//! something else may have become usable meanwhile. A request whose attempt failed chooses again, the same way: what was
-//! tried is out, and everything else is as it is by then. Where nothing is usable by the catalog it began with, a newer
-//! one is asked.
+//! When accounts are only busy, the request waits for one of them, at most two seconds, and selects again whenever a catalog
+//! change or a recovery may have made another account usable. A request whose attempt failed selects again in the same way.
+//! When no account of its catalog snapshot is usable and a newer snapshot is in force, it moves to that one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,19 +11,17 @@ use tokio::{
     select,
     time::{Instant, sleep_until},
 };
-
 use tollgate_core::{
-    Account, AccountId, AccountLimits, AccountLoad, AttemptHistory, Caller, CandidateView, Catalog, Channel, ChannelBudget,
-    ModelMapping, NoRoute, NoRouteCause, NotOffered, Offer, Plan, PlannedAttempt, PriceLimit, RouteInput, Subject, estimate_input,
-    estimate_output, parse_max_prices,
+    Account, AccountId, AccountLimits, AccountLoad, AttemptHistory, CandidateView, Channel, ChannelBudget, ModelMapping, NoRoute,
+    NoRouteCause, Plan, PriceLimit, RouteInput, Subject, parse_max_prices,
 };
-use tollgate_protocol::{FieldPath, Method, RequestSummary};
+use tollgate_protocol::FieldPath;
 
+use super::types::{
+    context::{RouteContext, Selection, SelectionError, WaitBudget},
+    usage_guard::UsageGuard,
+};
 use crate::{
-    path::{
-        Core,
-        types::{request_bodies::Bodies, usage_guard::UsageGuard},
-    },
     refusal::Refusal,
     request::Head,
     state::{
@@ -36,367 +33,281 @@ use crate::{
     upstream::retry_after::seconds_until,
 };
 
-/// Header with which a caller bounds the price of one request.
+/// Header with which a caller limits the price of one request.
 const MAX_PRICE: &str = "x-tollgate-max-price";
-/// Longest wait for a busy account.
-const WAIT: Duration = Duration::from_secs(2);
-/// How often a request chooses again because others were faster.
-const ROUNDS: usize = 8;
-/// How often it looks again while it waits, because something changed.
-const LOOKS: usize = 64;
-/// Least time between a look and the next one that is due to a recovery.
-const LEAST_PAUSE: Duration = Duration::from_millis(10);
-/// How often a request is served anew by a newer catalog.
-const RENEWALS: u8 = 8;
+/// How often a request selects again because other requests took the permit first.
+const MAX_ROUNDS: usize = 8;
+/// How often a waiting request selects again because something changed.
+const MAX_WAKE_UPS: usize = 64;
+/// Shortest wait for a recovery.
+const MIN_PAUSE: Duration = Duration::from_millis(10);
 
-/// Everything choosing looks at.
-#[derive(Clone, Copy)]
-pub(crate) struct RouteContext<'a> {
-    pub core: &'a Core,
-    pub head: &'a Head,
-    pub catalog: &'a Catalog,
-    pub caller: &'a Caller,
-    pub offer: &'a Offer,
-    pub summary: &'a RequestSummary,
-    pub bodies: &'a Bodies<'a>,
-}
-
-/// The account to try.
-#[derive(Debug)]
-pub(crate) struct Selection {
-    pub planned: Arc<PlannedAttempt>,
-    /// Room on it.
-    pub permit: Permit,
-}
-
-/// Why no account was chosen.
-#[derive(Debug)]
-pub(crate) enum SelectionError {
-    /// There is none.
-    Refused(Refusal),
-    /// There is none by the catalog that was asked, which is not the newest any more.
-    Outdated,
-}
-
-impl From<Refusal> for SelectionError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-/// What is left of a request's wait budget, whatever catalogs it is served by.
-#[derive(Debug, Default)]
-pub(crate) struct WaitBudget {
-    /// When it gives up waiting; `None`: it does not wait.
-    until: Option<Instant>,
-    renewals: u8,
-}
-
-impl WaitBudget {
-    /// It is served by a newer catalog from now on.
-    pub(crate) const fn count_renewal(&mut self) {
-        self.renewals += 1;
-    }
-
-    /// A newer catalog does not serve it: it stays with the one it has.
-    pub(crate) const fn stop_renewing(&mut self) {
-        self.renewals = RENEWALS;
-    }
-}
-
-/// Why nothing can be taken now.
-enum SelectionBlocked<'a> {
-    /// Others took the room between the look and the taking, or it is the model's last account, which is tried though it
-    /// cools, and busy.
-    Overtaken(Plan<'a>),
-    /// No candidate is usable.
-    Nothing(NoRoute<'a>),
-}
-
-/// One request's search for an account, with its place in line.
-#[derive(Default)]
-struct SelectionState {
-    granted: Option<Permit>,
-    line: Option<WaitQueue>,
-    /// The account that others were faster at.
-    full: Option<AccountId>,
-    rounds: usize,
-    looks: usize,
-}
-
-impl<'a> RouteContext<'a> {
-    /// Chooses an account, waiting for a busy one where all are.
-    ///
-    /// # Errors
-    /// The refusal, and the record has the candidates' exclusions; or that a newer catalog is to be asked.
-    pub(crate) async fn select_account(
-        &self,
-        past: &AttemptHistory,
-        wait_budget: &mut WaitBudget,
-        guard: &mut UsageGuard,
-    ) -> Result<Selection, SelectionError> {
-        let limit = max_price(self.head)?;
-        let clock = &self.core.shared.clock;
-        let until = *wait_budget.until.get_or_insert_with(|| (clock.instant() + WAIT).min(self.deadline()));
-        let mut search = SelectionState::default();
-        loop {
-            let versions = self.versions();
-            let stuck = match self.route(past, limit, search.granted.as_ref()) {
-                Ok(plan) => {
-                    if !self.fetch_media(&plan.first).await {
-                        // Its media cannot be had; from now on routing knows.
-                        continue;
-                    }
-                    if let Some(permit) = self.take(&plan, &mut search) {
-                        wait_budget.until = None;
-                        guard.set_trace(plan.trace());
-                        return Ok(Selection { planned: Arc::new(plan.first), permit });
-                    }
-                    SelectionBlocked::Overtaken(plan)
+/// Selects an account, waiting for a busy one when all are busy.
+///
+/// # Errors
+/// The refusal when no account can serve the request (the usage guard then holds why each candidate was excluded), or that the
+/// catalog snapshot is stale.
+pub(super) async fn select(
+    context: &RouteContext<'_>,
+    history: &AttemptHistory,
+    wait_budget: &mut WaitBudget,
+    guard: &mut UsageGuard,
+) -> Result<Selection, SelectionError> {
+    let price_limit = max_price(context.head)?;
+    let until = wait_budget.until(context.worker.shared.clock.instant(), context.deadline());
+    let mut search = Search::new(context);
+    loop {
+        let versions = search.versions();
+        let blocked = match route(context, history, price_limit, search.permit.as_ref()) {
+            Ok(plan) => {
+                if !context.fetch_media(&plan.first).await {
+                    // Its media cannot be fetched. The next round of routing knows and excludes the channel.
+                    continue;
                 }
-                Err(_) if wait_budget.renewals < RENEWALS && self.is_outdated() => return Err(SelectionError::Outdated),
-                Err(no) => SelectionBlocked::Nothing(no),
-            };
-            if !self.wait_for_change(&stuck, &mut search, until, versions).await {
-                return Err(SelectionError::Refused(self.refuse(&stuck, guard)));
+                if let Some(permit) = search.acquire(&plan) {
+                    wait_budget.end_wait();
+                    guard.set_trace(plan.trace());
+                    return Ok(Selection { planned: Arc::new(plan.first), permit });
+                }
+                Blocked::Contended(plan)
             }
+            Err(_) if wait_budget.may_renew() && context.is_stale() => return Err(SelectionError::StaleCatalog),
+            Err(no_route) => Blocked::NoCandidate(no_route),
+        };
+        if !search.wait_for_change(&blocked, until, versions).await {
+            return Err(SelectionError::Refused(refusal_of(context, &blocked, guard)));
         }
     }
+}
 
-    /// Room on the account that was chosen.
-    fn take(&self, plan: &Plan<'_>, search: &mut SelectionState) -> Option<Permit> {
-        let first = &plan.first.account;
-        let granted = search.granted.take_if(|permit: &mut Permit| permit.is_on(first.id));
-        granted.or_else(|| self.core.shared.traffic.limiters.try_acquire(first, self.tokens()))
+/// Selects an account that is free now, for an attempt beside one that runs. `None` when there is none.
+pub(super) fn select_hedge(context: &RouteContext<'_>, history: &AttemptHistory) -> Option<Selection> {
+    let planned = route(context, history, max_price(context.head).ok()?, None).ok()?.first;
+    // An account that cools down is no help beside one that works.
+    if planned.last_resort {
+        return None;
+    }
+    let permit = context.worker.shared.traffic.limiters.try_acquire(&planned.account, context.estimated_tokens())?;
+    Some(Selection { planned: Arc::new(planned), permit })
+}
+
+/// Why no permit can be acquired now.
+enum Blocked<'a> {
+    /// Other requests took the capacity between planning and acquiring, or the model's last account, which is tried although it
+    /// cools down, is busy.
+    Contended(Plan<'a>),
+    /// No candidate is usable.
+    NoCandidate(NoRoute<'a>),
+}
+
+/// One request's search for an account, with its place in the wait queue.
+struct Search<'c, 'a> {
+    context: &'c RouteContext<'a>,
+    /// A permit that the wait queue handed over.
+    permit: Option<Permit>,
+    queued: Option<WaitQueue>,
+    /// The account that other requests took last.
+    contended: Option<AccountId>,
+    rounds: usize,
+    wake_ups: usize,
+}
+
+impl<'c, 'a> Search<'c, 'a> {
+    fn new(context: &'c RouteContext<'a>) -> Self {
+        Self { context, permit: None, queued: None, contended: None, rounds: 0, wake_ups: 0 }
     }
 
-    /// Waits until there is room, or something changed. `false`: it is no use, or has lasted long enough; what was found
-    /// last is how things are then.
-    async fn wait_for_change(
-        &self,
-        stuck: &SelectionBlocked<'_>,
-        search: &mut SelectionState,
-        until: Instant,
-        versions: [Version; 2],
-    ) -> bool {
-        // Room that helped nothing is somebody else's.
-        search.granted = None;
-        let busy = match stuck {
-            SelectionBlocked::Nothing(no) => no.busy_accounts(),
-            SelectionBlocked::Overtaken(plan) if search.full.replace(plan.first.account.id) == Some(plan.first.account.id) => {
+    /// A permit for the account the plan puts first.
+    fn acquire(&mut self, plan: &Plan<'_>) -> Option<Permit> {
+        let first = &plan.first.account;
+        let handed_over = self.permit.take_if(|permit: &mut Permit| permit.is_on(first.id));
+        let limiters = &self.context.worker.shared.traffic.limiters;
+        handed_over.or_else(|| limiters.try_acquire(first, self.context.estimated_tokens()))
+    }
+
+    /// Waits until capacity is free or something changed. `false` when waiting is of no use or has lasted long enough.
+    async fn wait_for_change(&mut self, blocked: &Blocked<'_>, until: Instant, versions: [Version; 2]) -> bool {
+        // A permit that could not be used belongs to another request.
+        self.permit = None;
+        let busy = match blocked {
+            Blocked::NoCandidate(no_route) => no_route.busy_accounts(),
+            Blocked::Contended(plan) if self.contended.replace(plan.first.account.id) == Some(plan.first.account.id) => {
                 vec![Arc::clone(&plan.first.account)]
             }
-            SelectionBlocked::Overtaken(_) => {
-                search.rounds += 1;
-                return search.rounds < ROUNDS;
+            Blocked::Contended(_) => {
+                self.rounds += 1;
+                return self.rounds < MAX_ROUNDS;
             }
         };
-        if search.rounds >= ROUNDS || busy.is_empty() || self.core.shared.clock.instant() >= until {
+        let shared = &self.context.worker.shared;
+        if self.rounds >= MAX_ROUNDS || busy.is_empty() || shared.clock.instant() >= until {
             return false;
         }
-        if !search.line.as_ref().is_some_and(|line| line.is_for(&busy)) {
-            // Left before another one is joined, so that nobody stands twice.
-            search.line = None;
-            match self.core.shared.traffic.limiters.enqueue(&busy, self.caller.key.id, self.tokens()) {
+        if !self.queued.as_ref().is_some_and(|queued| queued.is_for(&busy)) {
+            // Leave the old queue before joining another, so that a request never stands in two.
+            self.queued = None;
+            match shared.traffic.limiters.enqueue(&busy, self.context.caller.key.id, self.context.estimated_tokens()) {
                 AcquireOutcome::QueueFull => return false,
-                AcquireOutcome::WaitQueue(line) => search.line = Some(line),
-                AcquireOutcome::Permit(permit) => search.got(Some(permit)),
+                AcquireOutcome::WaitQueue(queued) => self.queued = Some(queued),
+                AcquireOutcome::Permit(permit) => self.wake(Some(permit)),
             }
         }
-        let Some(line) = &mut search.line else { return true };
-        let changes = search.looks < LOOKS;
-        let next = if changes { self.recovery(stuck).map_or(until, |at| at.min(until)) } else { until };
+        let watches_changes = self.wake_ups < MAX_WAKE_UPS;
+        let next = if watches_changes { self.recovery(blocked).map_or(until, |at| at.min(until)) } else { until };
+        let context = self.context;
+        let Some(queued) = &mut self.queued else { return true };
         select! {
             biased;
-            permit = line.acquired() => search.got(permit),
-            () = self.changed_since(versions), if changes => search.looks += 1,
-            () = sleep_until(next) => search.looks += 1,
+            permit = queued.acquired() => self.wake(permit),
+            () = changed_since(context, versions), if watches_changes => self.wake_ups += 1,
+            () = sleep_until(next) => self.wake_ups += 1,
         }
         true
     }
 
-    /// What is known now of catalog and health.
-    fn versions(&self) -> [Version; 2] {
-        [self.core.shared.traffic.catalogs.version(), self.core.recorder.health.recoveries.version()]
-    }
-
-    /// Waits for another catalog, or for an account that is back sooner than was known.
-    async fn changed_since(&self, [catalog, health]: [Version; 2]) {
-        select! {
-            () = self.core.shared.traffic.catalogs.changed_since(catalog) => {}
-            () = self.core.recorder.health.recoveries.changed_since(health) => {}
-        }
-    }
-
-    /// When the first excluded account is back.
-    fn recovery(&self, stuck: &SelectionBlocked<'_>) -> Option<Instant> {
-        let SelectionBlocked::Nothing(no) = stuck else { return None };
-        let clock = &self.core.shared.clock;
-        let at = no.recovery_after(clock.now())?;
-        let wait = Duration::from_micros(u64::try_from(at.0.saturating_sub(clock.now().0)).unwrap_or(0));
-        clock.instant().checked_add(wait.max(LEAST_PAUSE))
-    }
-
-    /// Whether another catalog is in force by now.
-    fn is_outdated(&self) -> bool {
-        !std::ptr::eq(&raw const **self.core.shared.catalog.load(), self.catalog)
-    }
-
-    fn refuse(&self, stuck: &SelectionBlocked<'_>, guard: &mut UsageGuard) -> Refusal {
-        match stuck {
-            SelectionBlocked::Overtaken(plan) => {
-                guard.set_trace(plan.trace());
-                self.overtaken(&plan.first.account)
-            }
-            SelectionBlocked::Nothing(no) => {
-                guard.set_trace(no.trace());
-                no_route(self.core, no, self.bodies)
-            }
-        }
-    }
-
-    /// Chooses an account that is free now, for an attempt beside another one; `None`: there is none.
-    pub(crate) fn select_hedge(&self, past: &AttemptHistory) -> Option<Selection> {
-        let planned = self.route(past, max_price(self.head).ok()?, None).ok()?.first;
-        // An account that cools is no help beside one that is at work.
-        let permit =
-            (!planned.last_resort).then(|| self.core.shared.traffic.limiters.try_acquire(&planned.account, self.tokens()))??;
-        Some(Selection { planned: Arc::new(planned), permit })
-    }
-
-    /// When the request must have an answer.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.head.started + self.core.shared.settings.upstream.total
-    }
-
-    /// Fetches the remote media an attempt needs. `false`: the request cannot go there.
-    pub(crate) async fn fetch_media(&self, planned: &PlannedAttempt) -> bool {
-        planned.protocol == self.head.from || self.bodies.fetch_media(&self.core.shared.traffic.media, planned).await
-    }
-
-    fn route(
-        &self,
-        past: &AttemptHistory,
-        request_limit: Option<PriceLimit>,
-        granted: Option<&Permit>,
-    ) -> Result<Plan<'a>, NoRoute<'a>> {
-        let now = self.core.shared.clock.now();
-        let current = self.core.shared.catalog.load();
-        let health = self.core.recorder.health.snapshot();
-        let traffic = self.core.shared.traffic.view(self.summary, self.head.from, self.tokens(), now);
-        let view = RouteView { asked: self, traffic, granted };
-        let input = RouteInput {
-            catalog: self.catalog,
-            latest_catalog: (!std::ptr::eq(&raw const **current, self.catalog)).then_some(&**current),
-            caller: self.caller,
-            offer: self.offer,
-            summary: self.summary,
-            from: self.head.from,
-            health: &health,
-            candidate_view: &view,
-            now,
-            request_limit,
-            translates: true,
-            history: past,
-        };
-        tollgate_core::route(&input, &mut || self.core.dice.next_u32())
-    }
-
-    /// What the caller is told when others were faster, time and again.
-    fn overtaken(&self, account: &Account) -> Refusal {
-        let shared = &self.core.shared;
-        let wait = match shared.traffic.limiters.load(account, self.tokens()) {
-            AccountLoad::AtRate { until } => seconds_until(until, shared.clock.now()).clamp(1, 60),
-            AccountLoad::Free | AccountLoad::AtConcurrency => 1,
-        };
-        let model = self.summary.model.clone();
-        Refusal::NoRoute { model, cause: NoRouteCause::Concurrency, too_dear: false, retry_after: Some(wait), price: None }
-    }
-
-    /// What the request is estimated at, for accounts with a bound on tokens a minute.
-    pub(crate) fn tokens(&self) -> u64 {
-        if self.summary.method == Method::CountTokens {
-            return 0;
-        }
-        estimate_input(self.summary).saturating_add(estimate_output(self.summary, &self.offer.model))
-    }
-}
-
-impl SelectionState {
-    /// Room came, or something that is to be looked at again. Whoever stood in line does no more.
-    fn got(&mut self, permit: Option<Permit>) {
-        self.line = None;
-        self.granted = permit;
+    /// The wait queue handed over a permit, or asks to look again. The request leaves the queue.
+    fn wake(&mut self, permit: Option<Permit>) {
+        self.queued = None;
+        self.permit = permit;
         self.rounds += 1;
     }
+
+    /// Versions of catalog and health as of now.
+    fn versions(&self) -> [Version; 2] {
+        let worker = self.context.worker;
+        [worker.shared.traffic.catalogs.version(), worker.recorder.health.recoveries.version()]
+    }
+
+    /// When the first excluded account is usable again.
+    fn recovery(&self, blocked: &Blocked<'_>) -> Option<Instant> {
+        let Blocked::NoCandidate(no_route) = blocked else { return None };
+        let clock = &self.context.worker.shared.clock;
+        let at = no_route.recovery_after(clock.now())?;
+        let wait = Duration::from_micros(u64::try_from(at.0.saturating_sub(clock.now().0)).unwrap_or(0));
+        clock.instant().checked_add(wait.max(MIN_PAUSE))
+    }
 }
 
-/// Candidates as this request meets them.
-struct RouteView<'r, 'a> {
-    asked: &'r RouteContext<'a>,
+/// Waits for another catalog, or for an account that recovers sooner than was known.
+async fn changed_since(context: &RouteContext<'_>, [catalog, health]: [Version; 2]) {
+    select! {
+        () = context.worker.shared.traffic.catalogs.changed_since(catalog) => {}
+        () = context.worker.recorder.health.recoveries.changed_since(health) => {}
+    }
+}
+
+/// Asks core for a plan. `permit` is one the request already holds; its account counts as free.
+fn route<'a>(
+    context: &RouteContext<'a>,
+    history: &AttemptHistory,
+    request_limit: Option<PriceLimit>,
+    permit: Option<&Permit>,
+) -> Result<Plan<'a>, NoRoute<'a>> {
+    let RouteContext { worker, head, catalog, caller, offer, summary, .. } = *context;
+    let now = worker.shared.clock.now();
+    let latest = worker.shared.catalog.load();
+    let health = worker.recorder.health.snapshot();
+    let traffic = worker.shared.traffic.view(summary, head.from, context.estimated_tokens(), now);
+    let candidate_view = Candidates { context, traffic, permit };
+    let input = RouteInput {
+        catalog,
+        latest_catalog: (!std::ptr::eq(&raw const **latest, catalog)).then_some(&**latest),
+        caller,
+        offer,
+        summary,
+        from: head.from,
+        health: &health,
+        candidate_view: &candidate_view,
+        now,
+        request_limit,
+        translates: true,
+        history,
+    };
+    tollgate_core::route(&input, &mut || worker.rng.next_u32())
+}
+
+/// Candidates as this request sees them.
+struct Candidates<'r, 'a> {
+    context: &'r RouteContext<'a>,
     traffic: TrafficView<'r>,
-    /// Room that it has already.
-    granted: Option<&'r Permit>,
+    /// A permit that the request already holds.
+    permit: Option<&'r Permit>,
 }
 
-impl CandidateView for RouteView<'_, '_> {
-    fn account_load(&self, account: AccountId, bounds: AccountLimits) -> AccountLoad {
-        if self.granted.is_some_and(|permit| permit.is_on(account)) {
+impl CandidateView for Candidates<'_, '_> {
+    fn account_load(&self, account: AccountId, limits: AccountLimits) -> AccountLoad {
+        if self.permit.is_some_and(|permit| permit.is_on(account)) {
             return AccountLoad::Free;
         }
-        self.traffic.account_load(account, bounds)
+        self.traffic.account_load(account, limits)
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
-        let RouteContext { core, head, .. } = *self.asked;
+        let RouteContext { worker, head, .. } = *self.context;
         let subject = Subject::Channel(channel.id);
-        budget_of(channel, head.arrived, |budget| core.shared.counters.spent(subject, budget.window, head.arrived))
+        budget_of(channel, head.arrived, |budget| worker.shared.counters.spent(subject, budget.window, head.arrived))
     }
 
     fn has_unsupported_fields(&self) -> bool {
         self.traffic.has_unsupported_fields()
     }
 
-    fn unsupported_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
-        self.traffic.unsupported_fields(channel, serves)
+    fn unsupported_fields(&self, channel: &Channel, mapping: &ModelMapping) -> Vec<FieldPath> {
+        self.traffic.unsupported_fields(channel, mapping)
     }
 
-    fn untranslatable_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
-        self.asked.bodies.untranslatable(channel, serves)
+    fn untranslatable_fields(&self, channel: &Channel, mapping: &ModelMapping) -> Vec<FieldPath> {
+        self.context.bodies.untranslatable(channel, mapping)
     }
 }
 
-/// What the caller is told when no account can be tried.
-fn no_route(core: &Core, no: &NoRoute<'_>, bodies: &Bodies<'_>) -> Refusal {
+/// The refusal for a request that was not routed. Why goes into the usage record.
+fn refusal_of(context: &RouteContext<'_>, blocked: &Blocked<'_>, guard: &mut UsageGuard) -> Refusal {
+    match blocked {
+        Blocked::Contended(plan) => {
+            guard.set_trace(plan.trace());
+            contended(context, &plan.first.account)
+        }
+        Blocked::NoCandidate(no_route) => {
+            guard.set_trace(no_route.trace());
+            no_candidate(context, no_route)
+        }
+    }
+}
+
+/// The refusal when other requests took the account's capacity time and again.
+fn contended(context: &RouteContext<'_>, account: &Account) -> Refusal {
+    let shared = &context.worker.shared;
+    let wait = match shared.traffic.limiters.load(account, context.estimated_tokens()) {
+        AccountLoad::AtRate { until } => seconds_until(until, shared.clock.now()).clamp(1, 60),
+        AccountLoad::Free | AccountLoad::AtConcurrency => 1,
+    };
+    let model = context.summary.model.clone();
+    Refusal::NoRoute { model, cause: NoRouteCause::Concurrency, too_dear: false, retry_after: Some(wait), price: None }
+}
+
+/// The refusal when no account is usable.
+fn no_candidate(context: &RouteContext<'_>, no_route: &NoRoute<'_>) -> Refusal {
+    let bodies = &context.bodies;
     let model = bodies.model().to_owned();
-    if let Some(supports) = no.other_protocol_methods() {
+    if let Some(supports) = no_route.other_protocol_methods() {
         return Refusal::MethodUnsupported { model, supports };
     }
-    if let Some(fields) = no.fewest_unsupported_fields() {
+    if let Some(fields) = no_route.fewest_unsupported_fields() {
         if let Some(fault) = bodies.malformed() {
             return Refusal::Malformed(fault.clone());
         }
         return Refusal::Unsupported { fields, model, reason: bodies.reason() };
     }
-    let now = core.shared.clock.now();
-    let retry_after = no.earliest_recovery().map(|at| seconds_until(at, now).clamp(1, 60));
-    Refusal::NoRoute { model, cause: no.cause(), too_dear: no.price_limit_alone(), retry_after, price: no.price_figures() }
+    let now = context.worker.shared.clock.now();
+    let retry_after = no_route.earliest_recovery().map(|at| seconds_until(at, now).clamp(1, 60));
+    let (cause, too_dear) = (no_route.cause(), no_route.price_limit_alone());
+    Refusal::NoRoute { model, cause, too_dear, retry_after, price: no_route.price_figures() }
 }
 
-/// What the caller is told when the model is not offered to him like this.
-pub(crate) fn not_offered(no: NotOffered, summary: &RequestSummary) -> Refusal {
-    let model = summary.model.clone();
-    match no {
-        NotOffered::Unknown => Refusal::ModelNotFound { model, hidden: false },
-        NotOffered::OutsideGroup => Refusal::ModelNotFound { model, hidden: true },
-        NotOffered::Method { supports } => Refusal::MethodUnsupported { model, supports },
-        NotOffered::Unsupported { fields } => Refusal::Unsupported { fields, model, reason: None },
-    }
-}
-
-/// The price limit of the request itself, of all lines of its header.
+/// The request's own price limit, from all lines of its header.
 fn max_price(head: &Head) -> Result<Option<PriceLimit>, Refusal> {
-    // A line that is no text is not a limit either.
+    // A line that is not text is not a valid limit either.
     let lines = head.headers.get_all(MAX_PRICE).iter().map(|line| line.to_str().unwrap_or_default());
     parse_max_prices(lines).map_err(|_| Refusal::InvalidValue {
         name: MAX_PRICE,

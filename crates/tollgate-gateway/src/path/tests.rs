@@ -22,10 +22,10 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use tempfile::TempDir;
 use tollgate_core::{
-    Budget, Channel, Glob, Group, GroupId, Key, Limits, Model, Multiplier, Owner, Price, PriceSchedule, Revision, Routing,
+    Budget, Catalog, Channel, Glob, Group, GroupId, Key, Limits, Model, Multiplier, Owner, Price, PriceSchedule, Revision, Routing,
     ScheduledPrice, Secret, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
 };
-use tollgate_protocol::Method;
+use tollgate_protocol::{Framing, Method};
 use tollgate_store::{Journal, JournalOptions};
 
 use super::*;
@@ -51,7 +51,7 @@ const REPLY: &str = r#"{"id":"x","object":"chat.completion","created":1,"model":
 
 /// One core with everything around it.
 pub(super) struct Rig {
-    core: Core,
+    core: Worker,
     script: Arc<Script>,
     till: UsageWriter,
     journal: Arc<Journal>,
@@ -147,7 +147,7 @@ impl Rig {
             shared: Arc::clone(&shared),
         });
         let recorder = UsageRecorder::open(shared, &journal, 0, queue, Arc::clone(&registry)).unwrap();
-        let core = Core::new(recorder, script.clone()).unwrap();
+        let core = Worker::new(recorder, script.clone()).unwrap();
         Self { core, script, till, journal, registry, clock, dice: CoreRng::seeded(1), _dir: dir }
     }
 

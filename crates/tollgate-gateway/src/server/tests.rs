@@ -20,7 +20,7 @@ use tollgate_core::Catalog;
 use super::*;
 use crate::{
     fallback::NotFound,
-    path::{authenticate::authenticate, receive::receive},
+    path::{authenticate::caller_of, receive::receive},
     response::{AnswerAborted, whole},
     settings::Settings,
     testing::{SECRET, shared},
@@ -37,7 +37,7 @@ impl ModelPath for Script {
     async fn serve(&self, incoming: Incoming) -> Response<AnswerBody> {
         let Incoming { head, body, .. } = incoming;
         let refused = |refusal: crate::refusal::Refusal| refusal.respond(&head, &refusal.problem(&head));
-        if let Err(unwelcome) = authenticate(&self.0.keys, &Catalog::default(), &head, head.arrived).await {
+        if let Err(unwelcome) = caller_of(&self.0.keys, &Catalog::default(), &head, head.arrived).await {
             return refused(unwelcome.refusal);
         }
         let body = match receive(&head, body, &self.0.settings.bounds).await {

@@ -23,7 +23,7 @@ use tollgate_gateway::{
     background::usage_writer::{UsageWriter, UsageWriterParts},
     clock::{Clock, SystemClock},
     fallback::NotFound,
-    path::Core,
+    path::Worker,
     server::{listen, run},
     settings::Settings,
     state::{
@@ -174,7 +174,7 @@ impl Gate {
         let path = move |core| {
             let recorder = UsageRecorder::open(Arc::clone(&for_path), &journal, core, queue.clone(), Arc::clone(&registry))?;
             let client = Client::new(Arc::new(Trust::default()));
-            Ok(Core::new(recorder, Arc::new(UpstreamDispatch::new(client, clock.clone()))).map_err(|fault| fault.to_string())?)
+            Ok(Worker::new(recorder, Arc::new(UpstreamDispatch::new(client, clock.clone()))).map_err(|fault| fault.to_string())?)
         };
         tracker.spawn(run(shared, listening, path, Arc::new(NotFound), stop.clone()));
         let canary = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -15,7 +15,7 @@ use tollgate_gateway::{
         probes::Probes,
         usage_writer::{UsageBacklog, UsageWriter, UsageWriterParts, replay},
     },
-    path::Core,
+    path::Worker,
     server::{Drained, ListenError, RunError, listen, run as run_cores},
     state::{health_registry::HealthRegistry, shared::Shared, usage_queue::UsageQueue, usage_recorder::UsageRecorder},
     upstream::{
@@ -260,12 +260,12 @@ fn core_factory(
     journal: Arc<Journal>,
     queue: UsageQueue,
     registry: Arc<HealthRegistry>,
-) -> impl Fn(u16) -> Result<Core, Box<dyn std::error::Error + Send + Sync>> + Send + Sync + 'static {
+) -> impl Fn(u16) -> Result<Worker, Box<dyn std::error::Error + Send + Sync>> + Send + Sync + 'static {
     let trust = Arc::new(Trust::default());
     move |core| {
         let recorder = UsageRecorder::open(Arc::clone(&shared), &journal, core, queue.clone(), Arc::clone(&registry))?;
         let upstream = UpstreamDispatch::new(Client::new(Arc::clone(&trust)), Arc::clone(&shared.clock));
-        Ok(Core::new(recorder, Arc::new(upstream))?)
+        Ok(Worker::new(recorder, Arc::new(upstream))?)
     }
 }
 

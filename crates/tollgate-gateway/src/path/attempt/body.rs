@@ -1,37 +1,37 @@
-//! A complete answer while it is being read. What is large lies in memory of its own that goes back to the system with it:
-//! the allocator would keep those pages for the next large answer, which may never come.
+//! The body of a complete answer while it is read. A large body is kept in memory mapped for it alone, which returns to the system
+//! when it is dropped; the allocator would keep those pages.
 
 use bytes::{Bytes, BytesMut};
 use memmap2::MmapMut;
 
-/// Most of a complete answer.
-pub(super) const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// What is larger lies in memory of its own, with room for the largest. Pages nobody writes to cost nothing.
+/// Maximum size of a complete answer, in bytes.
+pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// Larger bodies are mapped, with space for the largest. Pages that are not written to cost nothing.
 const SMALL_BYTES: usize = 2 * 1024 * 1024;
 
-/// As much as has come.
-pub(super) enum Whole {
+/// The bytes received so far.
+pub(super) enum WholeBody {
     Small(BytesMut),
     Large(Large),
 }
 
-/// An answer is larger than [`MOST_BYTES`], or the system has no memory for it.
+/// The answer is larger than [`MAX_BYTES`], or the system has no memory for it.
 #[derive(Debug)]
 pub(super) struct TooLarge;
 
-/// Memory of its own, filled up to `len`.
+/// Mapped memory, filled up to `len`.
 pub(super) struct Large {
-    room: MmapMut,
+    map: MmapMut,
     len: usize,
 }
 
 impl AsRef<[u8]> for Large {
     fn as_ref(&self) -> &[u8] {
-        &self.room[..self.len]
+        &self.map[..self.len]
     }
 }
 
-impl Whole {
+impl WholeBody {
     pub(super) fn with_capacity(bytes: usize) -> Self {
         Self::Small(BytesMut::with_capacity(bytes.min(SMALL_BYTES)))
     }
@@ -40,7 +40,7 @@ impl Whole {
         match self {
             Self::Small(small) if small.len() + piece.len() <= SMALL_BYTES => small.extend_from_slice(piece),
             Self::Small(small) => {
-                let mut large = Large { room: MmapMut::map_anon(MOST_BYTES).map_err(|_| TooLarge)?, len: 0 };
+                let mut large = Large { map: MmapMut::map_anon(MAX_BYTES).map_err(|_| TooLarge)?, len: 0 };
                 large.push(small)?;
                 large.push(piece)?;
                 *self = Self::Large(large);
@@ -61,7 +61,7 @@ impl Whole {
 impl Large {
     fn push(&mut self, piece: &[u8]) -> Result<(), TooLarge> {
         let end = self.len + piece.len();
-        self.room.get_mut(self.len..end).ok_or(TooLarge)?.copy_from_slice(piece);
+        self.map.get_mut(self.len..end).ok_or(TooLarge)?.copy_from_slice(piece);
         self.len = end;
         Ok(())
     }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     fn gathered(pieces: &[&[u8]]) -> Result<Bytes, TooLarge> {
-        let mut whole = Whole::with_capacity(16);
+        let mut whole = WholeBody::with_capacity(16);
         pieces.iter().try_for_each(|piece| whole.push(piece))?;
         Ok(whole.freeze())
     }
@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn the_largest_answer_fits_and_one_byte_more_does_not() {
-        let quarter = vec![0; MOST_BYTES / 4];
-        assert_eq!(gathered(&[quarter.as_slice(); 4]).unwrap().len(), MOST_BYTES);
+        let quarter = vec![0; MAX_BYTES / 4];
+        assert_eq!(gathered(&[quarter.as_slice(); 4]).unwrap().len(), MAX_BYTES);
         assert!(gathered(&[&quarter[..], &quarter, &quarter, &quarter, b"x"]).is_err());
     }
 }

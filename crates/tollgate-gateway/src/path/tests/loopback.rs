@@ -68,7 +68,7 @@ impl Gate {
             move |core| {
                 let recorder = UsageRecorder::open(Arc::clone(&shared), &journal, core, queue.clone(), Arc::clone(&registry))?;
                 let outside = UpstreamDispatch::new(Client::new(Arc::clone(&trust)), Arc::clone(&clock));
-                Ok(Core::new(recorder, Arc::new(outside))?)
+                Ok(Worker::new(recorder, Arc::new(outside))?)
             }
         };
         let serving = run(Arc::clone(&shared), listening, path, Arc::new(NotFound), shutdown.clone());

@@ -1,17 +1,17 @@
-//! The entries of `x-tollgate-dropped`, which the usage record holds too: what was left out of a request or changed
-//! in it. Their names come from the caller's body, so they are put into a form that a header can carry, and bounded.
+//! The entries of `x-tollgate-dropped`, which the usage record keeps too: fields that were dropped from a request or changed.
+//! The names come from the caller's body, so they are encoded for a header and limited in length.
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-/// Bytes encoded besides those outside of ASCII: whatever would end or break an entry of the header.
+/// ASCII characters that are encoded: they would end or break an entry of the header.
 const RESERVED: &AsciiSet = &CONTROLS.add(b' ').add(b',').add(b'%');
-/// Most bytes of one entry.
+/// Maximum length of one entry, in bytes.
 const ENTRY_BYTES: usize = 256;
-/// Most bytes of all entries with the commas between them.
+/// Maximum length of all entries and the commas between them, in bytes.
 const LIST_BYTES: usize = 4 * 1024;
 
-/// The same list, fit for a header: whatever could end or break an entry is percent-encoded, an entry that is too long
-/// ends in `...`, and entries beyond the bound are counted in a last one, `+12`.
+/// Encodes entries for a header: characters that would end or break an entry are percent-encoded, an entry that is too long ends in
+/// `...`, and entries beyond the limit are counted in a last one, such as `+12`.
 pub(crate) fn listed(entries: Vec<String>) -> Vec<String> {
     let all = entries.len();
     let mut bytes = 0;

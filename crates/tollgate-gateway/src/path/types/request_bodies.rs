@@ -1,7 +1,8 @@
-//! Stage 6 of 9. In: the caller's body and the candidates; out: the body for each upstream, and the way back for its
-//! answer. Same protocol: the caller's bytes, but for the model's name. Another protocol: the request is decoded once,
-//! and written once for each channel that routing looks at, which is how routing learns what a channel cannot
-//! express; that is done only for channels a plan comes to.
+//! A request's body in the form each upstream needs, and how its answer is converted back.
+//!
+//! When the upstream speaks the caller's protocol, the caller's bytes are passed on with at most a few splices, such as the
+//! upstream's name of the model. Otherwise the request is decoded once, and encoded once for each channel that routing
+//! considers. That is also how routing learns what a channel cannot express.
 
 mod media;
 
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tollgate_core::{
-    Caller, Channel, ChannelId, ModelMapping, Offer, OnUnsupported, PlannedAttempt, Provider, Timestamp, TranslationPolicy,
+    Channel, ChannelId, ModelMapping, Offer, OnUnsupported, PlannedAttempt, Provider, Timestamp, TranslationPolicy,
     TranslationSwitches, count_input,
 };
 use tollgate_protocol::{
@@ -22,103 +23,99 @@ use tollgate_protocol::{
 
 use self::media::PrefetchedMedia;
 use crate::{
-    path::judge::Failure,
+    path::types::{failure::Failure, offered::OfferedRequest},
     request::{BodyMemory, Head},
     upstream::client::AddressPolicy,
 };
 
-/// One request's body, to be written for one upstream after another.
-pub(crate) struct Bodies<'a> {
+/// One request's body, encoded for each upstream as needed.
+pub(crate) struct RequestBodies<'a> {
     from: Protocol,
     target: &'a Target,
     summary: &'a RequestSummary,
-    body: Bytes,
+    body: &'a Bytes,
     request_id: String,
     arrived: Timestamp,
-    /// Whether parameters that would be refused go, as the group or the model says.
+    /// Whether parameters that cannot be translated are dropped instead of refused.
     lenient: bool,
-    /// Whether signatures travel behind the ids of calls.
+    /// Whether thought signatures are appended to tool call ids.
     id_signatures: bool,
-    /// Fields that were taken out already, and the output limit that is written in.
+    /// Fields dropped so far, and the output limit that is written into the body.
     dropped: Vec<FieldPath>,
-    output: Option<OutputLimit>,
-    /// Boxed, because most requests are never read whole.
+    output_limit: Option<OutputLimit>,
+    /// Boxed, because most requests are never decoded.
     decoded: OnceLock<Box<Result<Request, TranslateError>>>,
-    written: Mutex<Vec<Written>>,
-    /// What was fetched of remote media.
+    encoded: Mutex<Vec<EncodedBody>>,
+    /// Remote media fetched so far.
     media: PrefetchedMedia,
 }
 
-/// An output limit that a request is given.
+/// An output limit that the gateway writes into a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutputLimit {
-    /// Tokens of each answer.
+    /// Tokens per answer.
     pub tokens: u64,
-    /// The field it is written to, in the caller's spelling.
+    /// The field it is written to, as the caller's protocol spells it.
     pub field: FieldPath,
 }
 
-/// The request as written for one channel's model.
+/// The request as encoded for one channel's model.
 #[derive(Clone)]
-struct Written {
+struct EncodedBody {
     channel: ChannelId,
     upstream_model: String,
     outcome: Arc<Result<EncodedRequest, TranslateError>>,
-    /// Remote media is still to be fetched: it shows what can be expressed, and must not be sent.
+    /// Remote media is still to be fetched: the body tells what can be expressed, and must not be sent.
     unfetched: bool,
 }
 
-/// What goes to one upstream, and how its answer comes back.
-pub(crate) struct Prepared {
-    /// What is asked of it, in its own terms.
+/// A request to one upstream, and how its answer is converted.
+pub(crate) struct UpstreamRequest {
+    /// The operation, as the upstream's protocol knows it.
     pub method: Method,
     /// Path and query behind the channel's base URL.
     pub path: String,
-    /// Whether its answer streams, and how it is cut.
+    /// Framing of a streamed answer; `None` for a complete one.
     pub stream: Option<Framing>,
-    /// The body.
     pub body: Bytes,
     /// Entries of `x-tollgate-dropped`.
     pub dropped: Vec<String>,
-    /// For the answer.
-    pub way_back: ResponseConversion,
+    pub conversion: ResponseConversion,
 }
 
-/// How a request meets an upstream.
-pub(crate) enum Preparation {
-    /// It goes there.
-    Ready(Box<Prepared>),
-    /// The upstream cannot count tokens: this is our own count, as the caller's protocol writes it.
+/// The body for one upstream.
+pub(crate) enum BodyFor {
+    /// The request can be sent.
+    Upstream(Box<UpstreamRequest>),
+    /// The upstream cannot count tokens: the gateway's own count, in the caller's protocol.
     OwnCount {
-        /// The count.
         body: Bytes,
         /// Entries of `x-tollgate-dropped`.
         dropped: Vec<String>,
     },
-    /// It cannot go there: something of it cannot be expressed.
+    /// The upstream's protocol cannot express the request.
     Impossible,
 }
 
-/// How an answer becomes the caller's.
+/// How an answer is converted to the caller's protocol.
 pub(crate) enum ResponseConversion {
     /// The upstream speaks the caller's protocol.
     Same { protocol: Protocol, edits: ReplyEdits },
-    /// It does not.
+    /// The upstream speaks another protocol.
     Translated { upstream: Protocol, caller: Protocol, context: Box<ReplyContext> },
 }
 
-impl<'a> Bodies<'a> {
-    /// `body` and `summary` are without the fields that the offer takes out of the caller's.
+impl<'a> RequestBodies<'a> {
     pub(crate) fn new(
         head: &Head,
         target: &'a Target,
-        summary: &'a RequestSummary,
-        body: Bytes,
-        caller: &Caller,
-        offer: &'a Offer,
-        room: Option<BodyMemory>,
+        offered: &'a OfferedRequest,
+        output_limit: Option<&OutputLimit>,
+        memory: Option<BodyMemory>,
     ) -> Self {
-        let group = &offer.group;
+        let OfferedRequest { caller, offer, body, summary, .. } = offered;
+        let mut dropped = offer.drop_fields.clone();
+        dropped.extend(output_limit.map(|limit| format!("{}={}", limit.field, limit.tokens)));
         Self {
             from: head.from,
             target,
@@ -127,25 +124,13 @@ impl<'a> Bodies<'a> {
             request_id: head.request_id.digits(),
             arrived: head.arrived,
             lenient: is_lenient(offer),
-            id_signatures: caller.key.signatures_in_ids.unwrap_or(group.signatures_in_ids),
-            dropped: offer.drop_fields.clone(),
-            output: None,
+            id_signatures: caller.key.signatures_in_ids.unwrap_or(offer.group.signatures_in_ids),
+            dropped,
+            output_limit: output_limit.cloned(),
             decoded: OnceLock::new(),
-            written: Mutex::default(),
-            media: PrefetchedMedia::new(room),
+            encoded: Mutex::default(),
+            media: PrefetchedMedia::new(memory),
         }
-    }
-
-    /// The same with an output limit written into every body.
-    pub(crate) fn limited(mut self, limit: Option<OutputLimit>) -> Self {
-        self.dropped.extend(limit.iter().map(|limit| format!("{}={}", limit.field, limit.tokens)));
-        self.output = limit;
-        self
-    }
-
-    /// The body, for other terms.
-    pub(crate) fn into_body(self) -> Bytes {
-        self.body
     }
 
     /// The model as the caller named it.
@@ -158,7 +143,7 @@ impl<'a> Bodies<'a> {
         self.summary.stream && self.target.framing == Framing::Sse
     }
 
-    /// The fault of a body that can be passed on but not be read in full.
+    /// The fault of a body that can be passed on, but not decoded.
     pub(crate) fn malformed(&self) -> Option<&Malformed> {
         match self.decoded.get().map(|decoded| &**decoded) {
             Some(Err(TranslateError::Malformed(fault))) => Some(fault),
@@ -166,10 +151,10 @@ impl<'a> Bodies<'a> {
         }
     }
 
-    /// Why the fields could not be translated, where all channels say the same.
+    /// Why fields cannot be translated, if the reason is the same for all channels.
     pub(crate) fn reason(&self) -> Option<String> {
-        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut reasons = written.iter().map(|one| match &*one.outcome {
+        let encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reasons = encoded.iter().map(|one| match &*one.outcome {
             Err(TranslateError::Unsupported { reason, .. }) => reason.clone(),
             Ok(_) | Err(_) => None,
         });
@@ -177,57 +162,56 @@ impl<'a> Bodies<'a> {
         reasons.all(|other| other == first).then_some(first)?
     }
 
-    /// The request for an attempt of the plan.
-    pub(crate) fn prepare(&self, planned: &PlannedAttempt) -> Preparation {
+    /// The body for a planned attempt.
+    pub(crate) fn body_for(&self, planned: &PlannedAttempt) -> BodyFor {
         if planned.protocol == self.from {
-            return Preparation::Ready(Box::new(self.pass(planned)));
+            return BodyFor::Upstream(Box::new(self.passthrough(planned)));
         }
-        let written = self.write(&planned.channel, planned.mapping());
-        match &*written.outcome {
-            Ok(encoded) if !written.unfetched => Preparation::Ready(Box::new(self.translated(planned, encoded))),
-            Err(TranslateError::NoCounter) => Preparation::OwnCount { body: self.own_count(), dropped: self.dropped.clone() },
-            Ok(_) | Err(_) => Preparation::Impossible,
+        let known = self.encoded_for(&planned.channel, planned.mapping());
+        match &*known.outcome {
+            Ok(encoded) if !known.unfetched => BodyFor::Upstream(Box::new(self.translated(planned, encoded))),
+            Err(TranslateError::NoCounter) => BodyFor::OwnCount { body: self.own_count(), dropped: self.dropped.clone() },
+            Ok(_) | Err(_) => BodyFor::Impossible,
         }
     }
 
-    /// Our own count of the request's tokens, as the caller's protocol writes it.
+    /// The gateway's own count of the request's tokens, in the caller's protocol.
     fn own_count(&self) -> Bytes {
         Bytes::from(format!("{{\"totalTokens\":{}}}", count_input(self.summary).tokens))
     }
 
-    /// Our own count, where an upstream that was asked to count turns out to have no counter: it does not know the
-    /// path or the method.
+    /// The gateway's own count, when an upstream that was asked to count does not know the path or the method.
     pub(crate) fn count_instead(&self, failure: &Failure) -> Option<Bytes> {
         let Failure::Problem(answer) = failure else { return None };
         let counts = self.summary.method == Method::CountTokens && matches!(answer.problem.status, 404 | 405 | 501);
         counts.then(|| self.own_count())
     }
 
-    fn pass(&self, planned: &PlannedAttempt) -> Prepared {
+    fn passthrough(&self, planned: &PlannedAttempt) -> UpstreamRequest {
         let summary = self.summary;
-        let serves = planned.mapping();
+        let mapping = planned.mapping();
         let codec = codec(planned.protocol);
-        let renamed = serves.upstream != summary.model;
+        let renamed = mapping.upstream != summary.model;
         let hide_usage = summary.stream && summary.method == Method::Chat && !summary.include_usage;
         let edits = RequestEdits {
-            upstream_model: renamed.then_some(serves.upstream.as_str()),
+            upstream_model: renamed.then_some(mapping.upstream.as_str()),
             force_usage: hide_usage,
-            max_output: self.output.as_ref().map(|limit| limit.tokens),
-            output_limit_field: serves.profile.max_tokens_field.as_deref(),
-            keep_google_signatures: serves.profile.signature_required == Some(true) || is_googles(&planned.channel.base_url),
+            max_output: self.output_limit.as_ref().map(|limit| limit.tokens),
+            output_limit_field: mapping.profile.max_tokens_field.as_deref(),
+            keep_google_signatures: mapping.profile.signature_required == Some(true) || is_googles(&planned.channel.base_url),
         };
-        let back = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage };
-        Prepared {
+        let reply_edits = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage };
+        UpstreamRequest {
             method: summary.method,
-            path: codec.upstream_path(summary.method, &serves.upstream, self.target.framing),
+            path: codec.upstream_path(summary.method, &mapping.upstream, self.target.framing),
             stream: summary.stream.then_some(self.target.framing),
-            body: codec.forward_request(&self.body, summary, &edits),
+            body: codec.forward_request(self.body, summary, &edits),
             dropped: self.dropped.clone(),
-            way_back: ResponseConversion::Same { protocol: planned.protocol, edits: back },
+            conversion: ResponseConversion::Same { protocol: planned.protocol, edits: reply_edits },
         }
     }
 
-    fn translated(&self, planned: &PlannedAttempt, encoded: &EncodedRequest) -> Prepared {
+    fn translated(&self, planned: &PlannedAttempt, encoded: &EncodedRequest) -> UpstreamRequest {
         let now = self.arrived.seconds();
         let context = ReplyContext {
             id_signatures: self.id_signatures,
@@ -235,44 +219,49 @@ impl<'a> Bodies<'a> {
         };
         let mut dropped = self.dropped.clone();
         dropped.extend(encoded.dropped.iter().filter(|entry| !self.dropped.contains(entry)).cloned());
-        Prepared {
+        UpstreamRequest {
             method: encoded.method,
             // Upstreams always stream events, whatever framing the caller asked for.
             path: codec(planned.protocol).upstream_path(encoded.method, &planned.mapping().upstream, Framing::Sse),
             stream: encoded.stream.then_some(Framing::Sse),
             body: encoded.body.clone(),
             dropped,
-            way_back: ResponseConversion::Translated { upstream: planned.protocol, caller: self.from, context: Box::new(context) },
+            conversion: ResponseConversion::Translated {
+                upstream: planned.protocol,
+                caller: self.from,
+                context: Box::new(context),
+            },
         }
     }
 
-    /// The request as a channel needs it; written once.
-    fn write(&self, channel: &Channel, serves: &ModelMapping) -> Written {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = written.iter().find(|one| one.channel == channel.id && one.upstream_model == serves.upstream) {
+    /// The request as encoded for a channel's model. Encoded once.
+    fn encoded_for(&self, channel: &Channel, mapping: &ModelMapping) -> EncodedBody {
+        let mut encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = encoded.iter().find(|one| one.channel == channel.id && one.upstream_model == mapping.upstream) {
             return known.clone();
         }
-        let (outcome, unfetched) = self.encode(channel, serves);
-        let one = Written { channel: channel.id, upstream_model: serves.upstream.clone(), outcome: Arc::new(outcome), unfetched };
-        written.push(one.clone());
+        let (outcome, unfetched) = self.encode(channel, mapping);
+        let one =
+            EncodedBody { channel: channel.id, upstream_model: mapping.upstream.clone(), outcome: Arc::new(outcome), unfetched };
+        encoded.push(one.clone());
         one
     }
 
     fn decode(&self) -> Result<Request, TranslateError> {
-        let mut request = decode_request(self.from, self.target, &self.body)?;
-        if let Some(limit) = &self.output {
+        let mut request = decode_request(self.from, self.target, self.body)?;
+        if let Some(limit) = &self.output_limit {
             request.params.max_tokens = Some(Located::new(limit.tokens, limit.field.clone()));
         }
         Ok(request)
     }
 
-    /// The request for a channel, and whether remote media is still to be fetched for it.
-    fn encode(&self, channel: &Channel, serves: &ModelMapping) -> (Result<EncodedRequest, TranslateError>, bool) {
+    /// Encodes the request for a channel's model. The flag tells whether remote media is still to be fetched for it.
+    fn encode(&self, channel: &Channel, mapping: &ModelMapping) -> (Result<EncodedRequest, TranslateError>, bool) {
         let request = match self.decoded() {
             Ok(request) => request,
             Err(fault) => return (Err(fault.clone()), false),
         };
-        let profile = profile_of(channel, serves);
+        let profile = profile_of(channel, mapping);
         let fetched = self.media.of(AddressPolicy::of(channel));
         let fetch_media = channel.translation.fetch_media;
         let wanted = if fetch_media { pending_media(channel.protocol, request, &profile) } else { Vec::new() };
@@ -285,17 +274,17 @@ impl<'a> Bodies<'a> {
             RemoteMedia::Fetched(&fetched)
         };
         let options = options_of(channel, self.lenient, media);
-        (encode_request(channel.protocol, request, &serves.upstream, &profile, &options), unfetched)
+        (encode_request(channel.protocol, request, &mapping.upstream, &profile, &options), unfetched)
     }
 
-    /// The request as read whole; read once.
+    /// The decoded request. Decoded once.
     fn decoded(&self) -> Result<&Request, &TranslateError> {
         (**self.decoded.get_or_init(|| Box::new(self.decode()))).as_ref()
     }
 
     /// Fields of the request that a channel of another protocol cannot express.
-    pub(crate) fn untranslatable(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
-        match &*self.write(channel, serves).outcome {
+    pub(crate) fn untranslatable(&self, channel: &Channel, mapping: &ModelMapping) -> Vec<FieldPath> {
+        match &*self.encoded_for(channel, mapping).outcome {
             Ok(_) | Err(TranslateError::NoCounter) => Vec::new(),
             Err(TranslateError::Unsupported { fields, .. }) => fields.clone(),
             Err(TranslateError::Malformed(fault)) => fault.violations.iter().map(|violation| violation.field.clone()).collect(),
@@ -303,16 +292,16 @@ impl<'a> Bodies<'a> {
     }
 }
 
-/// Fields of a request that a channel of another protocol cannot express. Remote media counts as fetched later.
-pub(crate) fn inexpressible(channel: &Channel, serves: &ModelMapping, request: &Request, lenient: bool) -> Vec<FieldPath> {
+/// Fields of a request that a channel of another protocol cannot express. Remote media counts as available.
+pub(crate) fn inexpressible(channel: &Channel, mapping: &ModelMapping, request: &Request, lenient: bool) -> Vec<FieldPath> {
     let options = options_of(channel, lenient, RemoteMedia::Deferred);
-    match encode_request(channel.protocol, request, &serves.upstream, &profile_of(channel, serves), &options) {
+    match encode_request(channel.protocol, request, &mapping.upstream, &profile_of(channel, mapping), &options) {
         Err(TranslateError::Unsupported { fields, .. }) => fields,
         Ok(_) | Err(_) => Vec::new(),
     }
 }
 
-/// Whether parameters that would be refused go, as the group or the model says.
+/// Whether the group or the model asks to drop parameters that cannot be translated.
 pub(crate) fn is_lenient(offer: &Offer) -> bool {
     offer.group.translation == TranslationPolicy::Lenient || offer.model.on_unsupported == OnUnsupported::Drop
 }
@@ -322,9 +311,9 @@ fn options_of<'a>(channel: &Channel, lenient: bool, media: RemoteMedia<'a>) -> T
     TranslateOptions { lenient, hoist, server_tools, pass_user, media }
 }
 
-/// What is known of a channel's upstream model.
-fn profile_of(channel: &Channel, serves: &ModelMapping) -> Profile {
-    effective_profile(provider_word(channel.provider), channel.protocol, &serves.upstream, &serves.profile)
+/// The facts known about a channel's upstream model.
+fn profile_of(channel: &Channel, mapping: &ModelMapping) -> Profile {
+    effective_profile(provider_word(channel.provider), channel.protocol, &mapping.upstream, &mapping.profile)
 }
 
 impl ResponseConversion {
@@ -336,7 +325,7 @@ impl ResponseConversion {
         }
     }
 
-    /// A relay for a streamed answer that the upstream cuts like this.
+    /// A relay for an answer that the upstream streams in this framing.
     pub(crate) fn relay(&self, framing: Framing) -> Box<dyn StreamRelay> {
         match self {
             Self::Same { protocol, edits } => codec(*protocol).relay(framing, edits),
@@ -344,7 +333,7 @@ impl ResponseConversion {
         }
     }
 
-    /// The answer the caller gets instead of an error that his protocol does not have: a blocked prompt.
+    /// The answer for an error that the caller's protocol expresses as an answer, such as a blocked prompt.
     pub(crate) fn instead_of(&self, problem: &UpstreamProblem) -> Option<CheckedReply> {
         match self {
             Self::Same { .. } => None,

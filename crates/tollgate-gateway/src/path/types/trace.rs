@@ -1,32 +1,32 @@
-//! What a caller may see of how his accounts were chosen: counts of what stood against candidates, and how each attempt
-//! ended. Never a name.
+//! The value of `x-tollgate-trace`: how many candidates were excluded for which reason, and how each attempt ended. It names no
+//! channel and no account.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate_core::{AttemptFacts, AttemptResult, TraceEntry};
 
-/// Asks for it, with the value `1`, and carries it.
+/// A request asks for the trace with the value `1`; the response carries it.
 pub(crate) const TRACE: HeaderName = HeaderName::from_static("x-tollgate-trace");
 
-/// Whether a request asks for it.
+/// Whether a request asks for the trace.
 pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
     headers.get(TRACE).is_some_and(|value| value.as_bytes() == b"1")
 }
 
-/// The word for how an attempt ended; `None`: well.
+/// The error id or word for how an attempt ended; `None` for success.
 pub(crate) fn ended(attempt: &AttemptFacts) -> Option<&str> {
     if attempt.result == AttemptResult::Cancelled { Some("cancelled") } else { attempt.error.as_deref() }
 }
 
-/// The summary: `planned=2, cooling=1; attempts: E55, ok`; of two side by side the loser is `cancelled`.
+/// The header value, such as `planned=2, cooling=1; attempts: E55, ok`. The loser of a hedged pair is `cancelled`.
 pub(crate) fn summary<'a>(candidates: &[TraceEntry], attempts: impl Iterator<Item = Option<&'a str>>) -> HeaderValue {
     let mut counts = BTreeMap::<&str, usize>::new();
     let (mut planned, mut more) = (0, 0);
     for entry in candidates {
         match entry.code.as_str() {
             "planned" => planned += 1,
-            // The rest of a long list; its entry says how long.
+            // The entry at the end of a long list says how many more there are.
             "more" => more += entry.detail.as_deref().and_then(|text| text.split(' ').next()?.parse().ok()).unwrap_or(0),
             code => *counts.entry(code).or_default() += 1,
         }
@@ -44,7 +44,7 @@ pub(crate) fn summary<'a>(candidates: &[TraceEntry], attempts: impl Iterator<Ite
         text.push_str(attempt.unwrap_or("ok"));
         lead = ", ";
     }
-    // Codes are our own words; a foreign one cannot come in.
+    // Codes are words of the gateway, so the value is always valid.
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("planned=0"))
 }
 

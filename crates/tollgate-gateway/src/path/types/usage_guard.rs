@@ -1,8 +1,8 @@
-//! Stage 9 of 9: what happened to a request, handed in exactly once. In: what every other stage learnt; out: a usage
-//! record in the journal and on its way to the database, a log event, metrics.
+//! The usage guard collects what the stages learn about a request, and writes exactly one usage record: into the journal, on its
+//! way to the database, as a log event, and into the metrics.
 //!
-//! A guard is drawn before anything else. Once the key is known it leaves a record however it ends: handed in with
-//! an ending, or dropped because nobody waits for the answer any more.
+//! The guard is created first. Once the key is known it leaves a record however the request ends: finished with an [`Ending`], or
+//! dropped because the caller left or the task died.
 
 mod open_attempt;
 mod request_log;
@@ -19,7 +19,7 @@ use tollgate_protocol::{Method, ReplySummary, RequestSummary};
 use tollgate_store::SyncWaiter;
 
 pub(crate) use open_attempt::AttemptProgress;
-use open_attempt::{OpenAttempt, begin_of, micros_between};
+use open_attempt::{OpenAttempt, micros_between, start_entry};
 
 use crate::{
     path::types::{
@@ -34,73 +34,73 @@ use crate::{
 /// How a request ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Ending {
-    /// HTTP status the caller got; 499 when he left before one was sent.
+    /// HTTP status sent to the caller; 499 when the caller left before a status was sent.
     pub status: u16,
-    /// How.
     pub outcome: Outcome,
-    /// Error id or other word.
+    /// Error id such as `E40`, or `gateway_stopped`.
     pub reason: Option<String>,
     /// The message the caller saw.
     pub detail: Option<String>,
 }
 
 impl Ending {
-    /// A whole answer.
+    /// A complete answer.
     pub(crate) const fn completed() -> Self {
         Self { status: 200, outcome: Outcome::Completed, reason: None, detail: None }
     }
 }
 
-/// Whether a request may go on when nothing can be written down about it.
+/// What happens to a request when the journal cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JournalFailurePolicy {
-    /// Its money is bounded: what cannot be recorded cannot be held to a bound.
+    /// A limit on money applies to it: what is not recorded cannot be counted, so it is refused.
     Refuse,
-    /// It goes on, counted and logged.
+    /// It is served, counted and logged.
     GoOn,
 }
 
-/// What is known of a request so far.
+/// What is known about a request so far.
 #[derive(Debug)]
 pub(crate) struct UsageGuard {
     recorder: Arc<UsageRecorder>,
     started: Instant,
-    /// Everything but attempts under way; `None` before the door and after handing in.
+    /// Everything but the attempts under way; `None` before authentication and once finished.
     facts: Option<Box<RequestFacts>>,
-    place: Option<QueuePermit>,
-    open: Option<Box<OpenAttempt>>,
-    /// A second attempt beside it, where the first one is late.
+    queue_permit: Option<QueuePermit>,
+    /// The attempt under way.
+    attempt: Option<Box<OpenAttempt>>,
+    /// A hedged attempt beside it.
     hedge_attempt: Option<Box<OpenAttempt>>,
-    /// What the one of the two that loses may cost.
-    hedge: Option<HedgeReservation>,
-    /// Whether the caller was sent a status.
+    /// Reserved for the attempt that loses.
+    hedge_reservation: Option<HedgeReservation>,
+    /// Whether a status was sent to the caller.
     answered: bool,
-    /// Whether room was set aside for it, perhaps.
+    /// Whether the counters may hold a reservation.
     has_reservation: bool,
-    /// How much of its rates is used, where there are any.
+    /// Figures for the rate-limit headers.
     rates: RateFigures,
 }
 
 impl UsageGuard {
-    /// A guard for a stranger: nothing is recorded yet.
+    /// A guard for a request that is not authenticated yet: it would leave no record.
     pub(crate) fn begin(recorder: &Arc<UsageRecorder>, head: &Head) -> Self {
         Self {
             recorder: Arc::clone(recorder),
             started: head.started,
             facts: None,
-            place: None,
-            open: None,
+            queue_permit: None,
+            attempt: None,
             hedge_attempt: None,
-            hedge: None,
+            hedge_reservation: None,
             answered: false,
             has_reservation: false,
             rates: RateFigures::default(),
         }
     }
 
-    /// The door: from now on a record is left.
+    /// The key is known: from now on the request leaves a record.
     pub(crate) fn authenticated(&mut self, key: &Arc<Key>, head: &Head, method: Method) {
-        self.place = self.recorder.queue.reserve();
+        self.queue_permit = self.recorder.queue.reserve();
         self.facts = Some(Box::new(RequestFacts {
             id: head.request_id,
             at: head.arrived,
@@ -128,12 +128,11 @@ impl UsageGuard {
         }));
     }
 
-    /// Whether the key is known.
-    pub(crate) const fn is_known(&self) -> bool {
+    pub(crate) const fn is_authenticated(&self) -> bool {
         self.facts.is_some()
     }
 
-    /// What the body says.
+    /// Notes model, stream flag and input size.
     pub(crate) fn record_summary(&mut self, summary: &RequestSummary) {
         if let Some(facts) = &mut self.facts {
             facts.model = Some(summary.model.clone());
@@ -142,7 +141,7 @@ impl UsageGuard {
         }
     }
 
-    /// Group and prices, frozen.
+    /// Notes the group and the prices that apply to the request.
     pub(crate) fn set_offer(&mut self, offer: &Offer) {
         if let Some(facts) = &mut self.facts {
             facts.group = Some(Arc::clone(&offer.group));
@@ -151,90 +150,88 @@ impl UsageGuard {
         }
     }
 
-    /// Room is being set aside: it goes back when the guard is handed in.
+    /// The counters are asked for a reservation, which is settled when the guard finishes.
     pub(crate) const fn mark_reserved(&mut self) {
         self.has_reservation = true;
     }
 
-    /// The request may go on, with so much of its rates used.
-    pub(crate) const fn admitted(&mut self, rates: RateFigures) {
+    pub(crate) const fn set_rates(&mut self, rates: RateFigures) {
         self.rates = rates;
     }
 
-    /// How much of its rates is used.
     pub(crate) const fn rates(&self) -> RateFigures {
         self.rates
     }
 
-    /// Who was considered, and who stands behind those that were tried already.
+    /// Notes the candidates considered, behind the attempts already made.
     pub(crate) fn set_trace(&mut self, trace: Vec<TraceEntry>) {
         if let Some(facts) = &mut self.facts {
             facts.trace = facts.attempts.iter().map(|attempt| attempt.planned.trace()).chain(trace).collect();
         }
     }
 
-    /// Entries of `x-tollgate-dropped`, as far as the attempt to come is concerned.
-    pub(crate) fn dropped(&mut self, dropped: Vec<String>) {
+    /// Sets the entries of `x-tollgate-dropped` for the next attempt.
+    pub(crate) fn set_dropped(&mut self, dropped: Vec<String>) {
         if let Some(facts) = &mut self.facts {
             facts.dropped = listed(dropped);
         }
     }
 
-    /// Those entries.
+    /// Entries of `x-tollgate-dropped`.
     pub(crate) fn dropped_entries(&self) -> &[String] {
         self.facts.as_ref().map_or(&[], |facts| &facts.dropped)
     }
 
-    /// What the caller may see of how his accounts were chosen, where his group lets him.
+    /// The value of `x-tollgate-trace`, if the group allows it.
     pub(crate) fn trace(&self) -> Option<HeaderValue> {
         let facts = self.facts.as_deref()?;
         facts.group.as_ref()?.trace.then(|| {
             let ended = facts.attempts.iter().map(ended);
-            // The one under way has an answer, or nobody would be told anything.
-            summary(&facts.trace, ended.chain(self.open.iter().map(|_| None)))
+            // An attempt that is still open when headers are written has answered.
+            summary(&facts.trace, ended.chain(self.attempt.iter().map(|_| None)))
         })
     }
 
-    /// Attempts that have begun.
+    /// Attempts begun.
     pub(crate) fn attempts(&self) -> usize {
         self.facts.as_ref().map_or(0, |facts| facts.attempts.len())
-            + usize::from(self.open.is_some())
+            + usize::from(self.attempt.is_some())
             + usize::from(self.hedge_attempt.is_some())
     }
 
-    /// Attempts that reached an upstream, as far as is known: nothing was sent of the others.
+    /// Attempts of which something was sent to an upstream.
     pub(crate) fn sent_attempts(&self) -> usize {
         let unsent =
             |facts: &RequestFacts| facts.attempts.iter().filter(|attempt| attempt.result == AttemptResult::NotSent).count();
         self.attempts() - self.facts.as_deref().map_or(0, unsent)
     }
 
-    /// An attempt begins; its begin is in the journal when this returns. `None`: it could not be written, and must not go
-    /// on.
+    /// Begins an attempt and writes its beginning to the journal. `None` when the journal cannot be written and the policy is to
+    /// refuse.
     pub(crate) fn begin_attempt(
         &mut self,
         planned: &PlannedAttempt,
         permit: Permit,
-        unwritten: JournalFailurePolicy,
+        policy: JournalFailurePolicy,
     ) -> Option<Arc<AttemptProgress>> {
-        self.open = Some(self.open_attempt(planned, permit));
-        self.write_begin(self.open.as_deref()?, unwritten)
+        self.attempt = Some(self.open_attempt(planned, permit));
+        self.write_begin(self.attempt.as_deref()?, policy)
     }
 
-    /// So much is set aside for the one of two attempts that loses.
-    pub(crate) fn hold_hedge_budget(&mut self, hold: HedgeReservation) {
-        self.hedge = Some(hold);
+    /// Keeps the reservation for the attempt that loses.
+    pub(crate) fn hold_hedge_budget(&mut self, reservation: HedgeReservation) {
+        self.hedge_reservation = Some(reservation);
     }
 
-    /// A second attempt begins beside the one under way.
+    /// Begins a hedged attempt beside the one under way; otherwise as [`Self::begin_attempt`].
     pub(crate) fn begin_hedge(
         &mut self,
         planned: &PlannedAttempt,
         permit: Permit,
-        unwritten: JournalFailurePolicy,
+        policy: JournalFailurePolicy,
     ) -> Option<Arc<AttemptProgress>> {
         self.hedge_attempt = Some(self.open_attempt(planned, permit));
-        self.write_begin(self.hedge_attempt.as_deref()?, unwritten)
+        self.write_begin(self.hedge_attempt.as_deref()?, policy)
     }
 
     fn open_attempt(&self, planned: &PlannedAttempt, permit: Permit) -> Box<OpenAttempt> {
@@ -245,71 +242,72 @@ impl UsageGuard {
         Box::new(OpenAttempt::begin(planned, permit, clock))
     }
 
-    /// Its begin is in the journal when this returns its notes.
-    fn write_begin(&self, attempt: &OpenAttempt, unwritten: JournalFailurePolicy) -> Option<Arc<AttemptProgress>> {
-        let notes = Arc::clone(attempt.notes());
-        let Some(facts) = self.facts.as_deref() else { return Some(notes) };
-        // Of two side by side the one that is written last counts as the one under way, the other as given up.
-        let others = [&self.open, &self.hedge_attempt].into_iter().flatten().filter(|other| !other.is_on(attempt.account()));
-        let beside = others.map(|other| other.facts()).collect::<Vec<_>>();
-        let Some(begin) = begin_of(facts, attempt, &beside) else { return Some(notes) };
+    /// Writes the beginning of an attempt to the journal.
+    fn write_begin(&self, attempt: &OpenAttempt, policy: JournalFailurePolicy) -> Option<Arc<AttemptProgress>> {
+        let progress = Arc::clone(attempt.progress());
+        let Some(facts) = self.facts.as_deref() else { return Some(progress) };
+        // Recovery takes the attempt written last as the one under way, and the one beside it as cancelled.
+        let others = [&self.attempt, &self.hedge_attempt].into_iter().flatten().filter(|other| !other.is_on(attempt.account()));
+        let concurrent = others.map(|other| other.facts()).collect::<Vec<_>>();
+        let Some(begin) = start_entry(facts, attempt, &concurrent) else { return Some(progress) };
         if let Err(fault) = self.recorder.journal.begin(&begin) {
             tracing::error!(request.id = %begin.id, %fault, "the journal did not take the beginning of an attempt");
-            return (unwritten == JournalFailurePolicy::GoOn).then_some(notes);
+            return (policy == JournalFailurePolicy::GoOn).then_some(progress);
         }
-        Some(notes)
+        Some(progress)
     }
 
-    /// The second attempt takes the first one's place, and the first one its.
+    /// Swaps the attempt under way and the hedged attempt.
     pub(crate) const fn promote_hedge(&mut self) {
-        std::mem::swap(&mut self.open, &mut self.hedge_attempt);
+        std::mem::swap(&mut self.attempt, &mut self.hedge_attempt);
     }
 
-    /// The attempt beside the one under way ended: what it cost is what hedging cost.
+    /// Ends the hedged attempt, and settles the cost of hedging.
     pub(crate) fn end_hedge(&mut self, result: AttemptResult, error: Option<&str>, observation: Option<Observation>) {
         let Some(hedge_attempt) = self.hedge_attempt.take() else { return };
         let cost = self.close(hedge_attempt, true, result, error, observation);
-        if let Some(hold) = self.hedge.take() {
-            hold.settle(cost);
+        if let Some(reservation) = self.hedge_reservation.take() {
+            reservation.settle(cost);
         }
-        if let Some(open) = &self.open {
-            // So that a kill finds the right one under way. What is not written costs no more than the account's name.
-            let _ = self.write_begin(open, JournalFailurePolicy::GoOn);
-        }
-    }
-
-    /// What has been read of the attempt's answer.
-    pub(crate) fn read(&mut self, reading: ReplySummary) {
-        if let Some(open) = &self.open {
-            open.notes().read(reading);
+        if let Some(attempt) = &self.attempt {
+            // So that recovery finds the right attempt under way. If this is not written, only the account's name is wrong.
+            let _ = self.write_begin(attempt, JournalFailurePolicy::GoOn);
         }
     }
 
-    /// The attempt ended.
+    /// Notes what has been read of the attempt's answer.
+    pub(crate) fn record_reply(&mut self, summary: ReplySummary) {
+        if let Some(attempt) = &self.attempt {
+            attempt.progress().record_reply(summary);
+        }
+    }
+
+    /// Ends the attempt under way.
     pub(crate) fn end_attempt(&mut self, result: AttemptResult, error: Option<&str>, observation: Option<Observation>) {
-        if let Some(open) = self.open.take() {
-            self.close(open, false, result, error, observation);
+        if let Some(attempt) = self.attempt.take() {
+            self.close(attempt, false, result, error, observation);
         }
     }
 
-    /// Returns what it cost, as far as known and asked for.
+    /// Returns the cost of the attempt, if it is known and needed.
     fn close(
         &mut self,
-        open: Box<OpenAttempt>,
-        beside: bool,
+        attempt: Box<OpenAttempt>,
+        hedged: bool,
         result: AttemptResult,
         error: Option<&str>,
         observation: Option<Observation>,
     ) -> Option<NanoUsd> {
-        let (mut facts, mut permit) = open.close(result, error);
-        facts.hedged = beside;
-        if let Some(pieces) = facts.reply_summary.map(|reading| reading.unknown).filter(|pieces| *pieces > 0) {
+        let (mut facts, mut permit) = attempt.close(result, error);
+        facts.hedged = hedged;
+        if let Some(pieces) = facts.reply_summary.map(|summary| summary.unknown).filter(|pieces| *pieces > 0) {
             self.recorder.shared.metrics.unknown_content(&facts.planned.channel.name, pieces);
         }
-        // An answer that says that its account is limited stays an answer, and is the account's last.
-        let limited = facts.reply_summary.is_some_and(|reading| reading.account_refused);
-        let observation = observation
-            .map(|seen| if limited && matches!(seen, Observation::Success { .. }) { Observation::Refused } else { seen });
+        // The answer still counts, but an account that reports its limit in it takes no further request.
+        let limited = facts.reply_summary.is_some_and(|summary| summary.account_refused);
+        let observation = observation.map(|observed| {
+            if limited && matches!(observed, Observation::Success { .. }) { Observation::Refused } else { observed }
+        });
         if let Some(observation) = observation
             && facts.planned.channel.provider != Provider::Echo
         {
@@ -320,7 +318,7 @@ impl UsageGuard {
         let cost = if result == AttemptResult::NotSent {
             permit.not_sent();
             Some(NanoUsd::ZERO)
-        } else if permit.counts() || beside {
+        } else if permit.counts() || hedged {
             let record = settle_attempt(&facts, all.method, all.input);
             permit.used_tokens(record.tokens.prompt().saturating_add(record.tokens.completion()));
             record.cost
@@ -331,7 +329,7 @@ impl UsageGuard {
         cost
     }
 
-    /// The 200 goes out; its content begins now.
+    /// The status 200 is sent; content follows.
     pub(crate) fn answering(&mut self) {
         self.answered = true;
         let now = self.recorder.shared.clock.instant();
@@ -343,17 +341,17 @@ impl UsageGuard {
         }
     }
 
-    /// So much has been handed to the caller.
-    pub(crate) fn delivered(&mut self, reading: ReplySummary) {
+    /// Notes what was sent to the caller.
+    pub(crate) fn delivered(&mut self, summary: ReplySummary) {
         if let Some(facts) = &mut self.facts {
-            facts.delivered = reading.into();
+            facts.delivered = summary.into();
         }
     }
 
-    /// Writes down what a stream came to so far.
-    pub(crate) fn progress(&self) {
+    /// Writes the progress of a stream to the journal.
+    pub(crate) fn write_progress(&self) {
         let Some(facts) = self.facts.as_deref() else { return };
-        let usage = self.open.as_deref().and_then(OpenAttempt::reading).and_then(|reading| reading.usage);
+        let usage = self.attempt.as_deref().and_then(OpenAttempt::reply).and_then(|summary| summary.usage);
         let progress = StreamProgress { id: facts.id, at: self.recorder.shared.clock.now(), delivered: facts.delivered, usage };
         if let Err(fault) = self.recorder.journal.progress(&progress) {
             tracing::debug!(request.id = %facts.id, %fault, "the journal did not take the progress of a stream");
@@ -365,10 +363,10 @@ impl UsageGuard {
 
     /// Time to the first content of the attempt under way, for the account's health.
     pub(crate) fn first_content_us(&self) -> Option<u64> {
-        self.open.as_deref().map(OpenAttempt::elapsed_us)
+        self.attempt.as_deref().map(OpenAttempt::elapsed_us)
     }
 
-    /// A stream's first token came after so long.
+    /// Adds a latency sample of the model, if its group hedges.
     pub(crate) fn record_first_token(&self, first_content_us: u64) {
         let Some(facts) = self.facts.as_deref() else { return };
         if let (Some(model), Some(_)) = (&facts.model, facts.group.as_ref().and_then(|group| group.hedge)) {
@@ -376,21 +374,20 @@ impl UsageGuard {
         }
     }
 
-    /// The recorder it was drawn at.
     pub(crate) const fn recorder(&self) -> &Arc<UsageRecorder> {
         &self.recorder
     }
 
     /// The attempt under way gave a complete answer.
     pub(crate) fn succeeded(&mut self) {
-        // Counts and vectors take what they take, and a stream that came whole has no first token.
-        let plain = self.facts.as_deref().is_some_and(|facts| !facts.stream && facts.method.generates());
-        let took = if plain { self.open.as_deref().map(OpenAttempt::elapsed_us) } else { None };
+        // Token counts and embeddings are not measured, and a stream that arrived whole has no first token.
+        let is_measured = self.facts.as_deref().is_some_and(|facts| !facts.stream && facts.method.generates());
+        let took = if is_measured { self.attempt.as_deref().map(OpenAttempt::elapsed_us) } else { None };
         let observation = Observation::Success { latency: took.map(LatencySample::WholeAnswer) };
         self.end_attempt(AttemptResult::Answered, None, Some(observation));
     }
 
-    /// A stranger was refused: counted and logged, so that strangers cannot fill the database.
+    /// Counts and logs the refusal of an unauthenticated request. It leaves no record, so that it cannot fill the database.
     pub(crate) fn refuse_unauthenticated(&self, head: &Head, error: &'static str, status: u16) {
         self.recorder.shared.metrics.refused(error);
         let duration_ms = micros_between(self.started, self.recorder.shared.clock.instant()) / 1_000;
@@ -407,7 +404,7 @@ impl UsageGuard {
         );
     }
 
-    /// Hands the guard in. The answer's last bytes wait for the returned flush.
+    /// Writes the usage record. The answer's last bytes wait for the returned flush.
     pub(crate) fn finish(&mut self, ending: Ending) -> Option<SyncWaiter> {
         self.end_hedge(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
         self.end_attempt(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
@@ -418,26 +415,26 @@ impl UsageGuard {
         facts.detail = ending.detail;
         facts.duration_us = micros_between(self.started, self.recorder.shared.clock.instant());
         let record = settle(*facts);
-        // Before the caller gets the last bytes: the next request finds the room.
+        // Settle before the caller gets the last bytes, so that its next request finds the capacity free.
         self.recorder.settle(&record);
         self.recorder.shared.metrics.observe(&record, &self.recorder.shared.catalog.load());
         request_log::log(&record);
-        self.recorder.record(record, self.place.take())
+        self.recorder.record(record, self.queue_permit.take())
     }
 
-    /// The caller left (or the task died): whatever is known is handed in.
+    /// Writes the record of a request that nothing waits for any more.
     fn leave(&mut self) {
         self.end_hedge(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
-        if self.open.is_some() {
-            let content = self.open.as_deref().and_then(OpenAttempt::reading).is_some_and(|reading| reading.content);
-            // An account that was answering is well, whoever hung up.
-            let seen = if content { Observation::Success { latency: None } } else { Observation::Abandoned };
-            self.end_attempt(AttemptResult::Cancelled, None, Some(seen));
+        if self.attempt.is_some() {
+            let content = self.attempt.as_deref().and_then(OpenAttempt::reply).is_some_and(|summary| summary.content);
+            // An account that was answering is healthy.
+            let observation = if content { Observation::Success { latency: None } } else { Observation::Abandoned };
+            self.end_attempt(AttemptResult::Cancelled, None, Some(observation));
         }
         let (status, outcome, reason) = if std::thread::panicking() {
             (500, Outcome::Refused, "E62")
         } else if self.recorder.shared.condition.is_cutting_off() {
-            // As after a kill: nobody can tell what the caller saw.
+            // As after a kill: what the caller received is unknown.
             (if self.answered { 200 } else { 0 }, Outcome::GatewayStopped, "gateway_stopped")
         } else {
             (if self.answered { 200 } else { 499 }, Outcome::CallerLeft, "E64")

@@ -8,7 +8,7 @@ use tollgate_protocol::Protocol;
 use super::*;
 use crate::{
     clock::PausedClock,
-    path::authenticate::{AuthError, authenticate},
+    path::authenticate::{AuthError, caller_of},
     testing::{MemoryKeys, SECRET, head, key},
 };
 
@@ -40,7 +40,7 @@ impl Rig {
     async fn ask(&self, secret: &str) -> Result<Caller, AuthError> {
         let mut head = head("/v1/chat/completions");
         head.presented_key = Some(Secret::new(secret.to_owned()));
-        authenticate(&self.authenticator, &Catalog::default(), &head, self.clock.now()).await
+        caller_of(&self.authenticator, &Catalog::default(), &head, self.clock.now()).await
     }
 
     async fn id(&self, secret: &str) -> &'static str {
@@ -80,7 +80,7 @@ async fn a_wrong_key_is_looked_up_once_and_a_malformed_one_never() {
 #[tokio::test(start_paused = true)]
 async fn without_a_key_nobody_is_asked() {
     let rig = rig(Some(key()), &Settings::default());
-    let refused = authenticate(&rig.authenticator, &Catalog::default(), &head("/v1/models"), rig.clock.now()).await.unwrap_err();
+    let refused = caller_of(&rig.authenticator, &Catalog::default(), &head("/v1/models"), rig.clock.now()).await.unwrap_err();
     assert_eq!(refused.refusal, Refusal::KeyMissing);
     assert!(refused.key.is_none());
     assert_eq!(rig.asked(), 0);

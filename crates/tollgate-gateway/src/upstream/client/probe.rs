@@ -21,8 +21,8 @@ use super::{
     tls::{self, Trust},
 };
 use crate::{
-    path::attempt::may_be_json,
     upstream::call::{ConnectFault, SentMark, Upstream as _, UpstreamCall, UpstreamError},
+    upstream::content_type::may_be_json,
 };
 
 /// Largest answer to a test.

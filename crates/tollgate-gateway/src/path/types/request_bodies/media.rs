@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use tollgate_core::PlannedAttempt;
 use tollgate_protocol::{FetchedMedia, pending_media};
 
-use super::{Bodies, profile_of};
+use super::{RequestBodies, profile_of};
 use crate::{
     request::BodyMemory,
     upstream::{
@@ -40,7 +40,7 @@ impl PrefetchedMedia {
     }
 }
 
-impl Bodies<'_> {
+impl RequestBodies<'_> {
     /// Fetches the media that an attempt needs and nobody fetched yet. Afterwards it is known whether the request can
     /// go there: `false` where it cannot.
     pub(crate) async fn fetch_media(&self, fetcher: &MediaFetcher, planned: &PlannedAttempt) -> bool {
@@ -48,12 +48,12 @@ impl Bodies<'_> {
             return true;
         }
         let (channel, serves) = (&planned.channel, planned.mapping());
-        if self.write(channel, serves).unfetched {
+        if self.encoded_for(channel, serves).unfetched {
             let reach = AddressPolicy::of(channel);
             let found = self.fetch(fetcher, planned, reach).await;
             self.media.of(reach).extend(found);
             // What was written with something empty in the place of media is written anew.
-            self.written.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !one.unfetched);
+            self.encoded.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !one.unfetched);
         }
         self.untranslatable(channel, serves).is_empty()
     }

@@ -1,5 +1,4 @@
-//! An attempt under way: what was planned, the room it holds, and what it writes down itself while the guard lies with
-//! the request.
+//! An attempt under way: its plan, its permit, and the progress that it notes while the usage guard stays with the request.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,36 +10,35 @@ use tollgate_protocol::ReplySummary;
 
 use crate::{clock::Clock, state::account_limiter::Permit};
 
-/// What an attempt writes down while it runs. Two may run side by side.
+/// What an attempt notes while it runs. Two may run at once.
 #[derive(Debug)]
 pub(crate) struct AttemptProgress {
     clock: Arc<dyn Clock>,
     began: Instant,
-    noted: Mutex<Noted>,
+    state: Mutex<ProgressState>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Noted {
+struct ProgressState {
     status: Option<u16>,
     first_byte_us: Option<u64>,
     upstream_request_id: Option<String>,
-    reading: Option<ReplySummary>,
+    reply: Option<ReplySummary>,
 }
 
 impl AttemptProgress {
-    /// The head of the answer is here.
+    /// Notes the head of the answer.
     pub(crate) fn answer_head(&self, status: u16, upstream_request_id: Option<String>) {
         let first_byte_us = Some(self.elapsed_us());
-        let mut noted = self.noted();
-        *noted = Noted { status: Some(status), first_byte_us, upstream_request_id, reading: noted.reading };
+        let mut state = self.state();
+        *state = ProgressState { status: Some(status), first_byte_us, upstream_request_id, reply: state.reply };
     }
 
-    /// What has been read of the answer.
-    pub(crate) fn read(&self, reading: ReplySummary) {
-        self.noted().reading = Some(reading);
+    /// Notes what has been read of the answer.
+    pub(crate) fn record_reply(&self, summary: ReplySummary) {
+        self.state().reply = Some(summary);
     }
 
-    /// The time it is.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -50,45 +48,43 @@ impl AttemptProgress {
     }
 
     fn facts(&self, planned: PlannedAttempt, at: Timestamp, result: AttemptResult, error: Option<&str>) -> AttemptFacts {
-        let Noted { status, first_byte_us, upstream_request_id, reading } = self.noted().clone();
+        let ProgressState { status, first_byte_us, upstream_request_id, reply } = self.state().clone();
         let (error, duration_us) = (error.map(str::to_owned), self.elapsed_us());
-        let beside = false;
         AttemptFacts {
             planned,
             at,
             status,
             result,
             error,
-            reply_summary: reading,
+            reply_summary: reply,
             first_byte_us,
             duration_us,
             upstream_request_id,
-            hedged: beside,
+            hedged: false,
         }
     }
 
-    fn noted(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, ProgressState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The attempt as the guard holds it.
+/// The attempt as the usage guard holds it.
 #[derive(Debug)]
 pub(super) struct OpenAttempt {
     planned: PlannedAttempt,
     at: Timestamp,
     permit: Permit,
-    notes: Arc<AttemptProgress>,
+    progress: Arc<AttemptProgress>,
 }
 
 impl OpenAttempt {
     pub(super) fn begin(planned: &PlannedAttempt, mut permit: Permit, clock: &Arc<dyn Clock>) -> Self {
         permit.begin();
-        let notes = AttemptProgress { clock: Arc::clone(clock), began: clock.instant(), noted: Mutex::default() };
-        Self { planned: planned.clone(), at: clock.now(), permit, notes: Arc::new(notes) }
+        let progress = AttemptProgress { clock: Arc::clone(clock), began: clock.instant(), state: Mutex::default() };
+        Self { planned: planned.clone(), at: clock.now(), permit, progress: Arc::new(progress) }
     }
 
-    /// Whose credential it uses.
     pub(super) fn account(&self) -> AccountId {
         self.planned.account.id
     }
@@ -97,32 +93,33 @@ impl OpenAttempt {
         self.account() == account
     }
 
-    pub(super) const fn notes(&self) -> &Arc<AttemptProgress> {
-        &self.notes
+    pub(super) const fn progress(&self) -> &Arc<AttemptProgress> {
+        &self.progress
     }
 
-    pub(super) fn reading(&self) -> Option<ReplySummary> {
-        self.notes.noted().reading
+    pub(super) fn reply(&self) -> Option<ReplySummary> {
+        self.progress.state().reply
     }
 
     pub(super) fn elapsed_us(&self) -> u64 {
-        self.notes.elapsed_us()
+        self.progress.elapsed_us()
     }
 
-    /// What is known of it, as if it were given up now for the one beside it.
+    /// The facts as of now, as if the attempt were cancelled for the one beside it.
     pub(super) fn facts(&self) -> AttemptFacts {
-        let facts = self.notes.facts(self.planned.clone(), self.at, AttemptResult::Cancelled, None);
+        let facts = self.progress.facts(self.planned.clone(), self.at, AttemptResult::Cancelled, None);
         AttemptFacts { hedged: true, ..facts }
     }
 
-    /// It ended; its room is still held.
+    /// Ends the attempt. The permit is still held.
     pub(super) fn close(self, result: AttemptResult, error: Option<&str>) -> (AttemptFacts, Permit) {
-        (self.notes.facts(self.planned, self.at, result, error), self.permit)
+        (self.progress.facts(self.planned, self.at, result, error), self.permit)
     }
 }
 
-/// What the journal keeps when an attempt begins, so that a kill can be settled. `beside` are attempts that run at the same time.
-pub(super) fn begin_of(facts: &RequestFacts, attempt: &OpenAttempt, beside: &[AttemptFacts]) -> Option<AttemptStart> {
+/// The journal entry for the start of an attempt, from which recovery settles the request after a kill. `concurrent` are attempts
+/// that run at the same time.
+pub(super) fn start_entry(facts: &RequestFacts, attempt: &OpenAttempt, concurrent: &[AttemptFacts]) -> Option<AttemptStart> {
     let group = facts.group.as_ref()?;
     let planned = &attempt.planned;
     Some(AttemptStart {
@@ -145,7 +142,12 @@ pub(super) fn begin_of(facts: &RequestFacts, attempt: &OpenAttempt, beside: &[At
         sale_multiplier: group.sale_multiplier,
         policy: group.stream_break,
         input: facts.input,
-        earlier: facts.attempts.iter().chain(beside).map(|earlier| settle_attempt(earlier, facts.method, facts.input)).collect(),
+        earlier: facts
+            .attempts
+            .iter()
+            .chain(concurrent)
+            .map(|earlier| settle_attempt(earlier, facts.method, facts.input))
+            .collect(),
         attempt: StartedAttempt {
             channel: planned.channel.id,
             channel_name: planned.channel.name.clone(),

@@ -1,8 +1,7 @@
-//! The one event of a request.
+//! The log event of a request.
 
 use tollgate_core::UsageRecord;
 
-/// Logs it.
 pub(super) fn log(record: &UsageRecord) {
     let tokens = &record.tokens;
     let last = record.attempts.last();

@@ -1,0 +1,137 @@
+//! Stage 11 of 11: finish. In: an answer or a refusal; out: the response, with the usage record written.
+//!
+//! A complete answer and a refusal are recorded here, before their bytes go out. A streamed answer carries the usage guard in its
+//! body and is recorded when it ends.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
+use tollgate_core::Outcome;
+use tollgate_protocol::{Framing, ReplySummary, Target};
+
+use super::types::{
+    trace::{TRACE, is_asked},
+    usage_guard::{Ending, UsageGuard},
+};
+use crate::{
+    refusal::{REQUEST_ID, RateFigures, Refusal, UpstreamFailure},
+    request::Head,
+    response::{AnswerBody, whole},
+};
+
+const ATTEMPTS: HeaderName = HeaderName::from_static("x-tollgate-attempts");
+const DROPPED: HeaderName = HeaderName::from_static("x-tollgate-dropped");
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
+const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
+
+/// Records a complete answer.
+pub(super) async fn finish(mut guard: UsageGuard, summary: ReplySummary) {
+    guard.answering();
+    guard.delivered(summary);
+    guard.succeeded();
+    if let Some(flush) = guard.finish(Ending::completed()) {
+        flush.wait().await;
+    }
+}
+
+/// Records a refusal, if the key is known, and writes its response.
+pub(super) async fn refuse(refusal: &Refusal, mut guard: UsageGuard, head: &Head) -> Response<AnswerBody> {
+    let problem = refusal.problem(head);
+    let headers = AttemptHeaders::of(&guard, head);
+    if guard.is_authenticated() {
+        let ending = Ending {
+            status: if matches!(refusal, Refusal::CallerLeft) { 499 } else { problem.status },
+            outcome: outcome_of(refusal),
+            reason: Some(refusal.id(head.from).to_owned()),
+            detail: Some(problem.message.clone()),
+        };
+        if let Some(flush) = guard.finish(ending) {
+            flush.wait().await;
+        }
+    } else {
+        guard.refuse_unauthenticated(head, refusal.id(head.from), problem.status);
+    }
+    let mut response = refusal.respond(head, &problem);
+    headers.write(response.headers_mut());
+    response
+}
+
+/// The response's headers, collected before the usage guard is finished or moves into the body.
+pub(super) struct AnswerHeaders {
+    request_id: HeaderValue,
+    rates: RateFigures,
+    attempts: AttemptHeaders,
+}
+
+impl AnswerHeaders {
+    pub(super) fn of(guard: &UsageGuard, head: &Head) -> Self {
+        let request_id = HeaderValue::from_str(&head.request_id.to_string()).expect("a request id is visible ASCII");
+        Self { request_id, rates: guard.rates(), attempts: AttemptHeaders::of(guard, head) }
+    }
+
+    /// The response for a complete answer.
+    pub(super) fn complete(self, body: Bytes, events: bool) -> Response<AnswerBody> {
+        self.response(whole(body), if events { EVENT_STREAM } else { JSON })
+    }
+
+    /// The response for a stream.
+    pub(super) fn stream(self, body: AnswerBody, target: &Target) -> Response<AnswerBody> {
+        let mut response = self.response(body, if target.framing == Framing::Sse { EVENT_STREAM } else { JSON });
+        let headers = response.headers_mut();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+        response
+    }
+
+    fn response(self, body: AnswerBody, content_type: HeaderValue) -> Response<AnswerBody> {
+        let Self { request_id, rates, attempts } = self;
+        let mut response = Response::new(body);
+        let headers = response.headers_mut();
+        rates.write(headers);
+        headers.insert(header::CONTENT_TYPE, content_type);
+        headers.insert(REQUEST_ID, request_id);
+        attempts.write(headers);
+        response
+    }
+}
+
+/// Headers about the attempts: how many reached an upstream, what the request was sent without, and the routing trace.
+struct AttemptHeaders {
+    count: usize,
+    dropped: String,
+    trace: Option<HeaderValue>,
+}
+
+impl AttemptHeaders {
+    fn of(guard: &UsageGuard, head: &Head) -> Self {
+        let trace = is_asked(&head.headers).then(|| guard.trace()).flatten();
+        Self { count: guard.sent_attempts(), dropped: guard.dropped_entries().join(","), trace }
+    }
+
+    fn write(self, headers: &mut HeaderMap) {
+        let Self { count, dropped, trace } = self;
+        if count > 0 {
+            headers.insert(ATTEMPTS, HeaderValue::from(count));
+        }
+        if !dropped.is_empty()
+            && let Ok(value) = HeaderValue::try_from(dropped)
+        {
+            headers.insert(DROPPED, value);
+        }
+        if let Some(trace) = trace {
+            headers.insert(TRACE, trace);
+        }
+    }
+}
+
+/// The recorded outcome of a refused request. An upstream's rejection that is passed on is a refusal; an upstream that failed
+/// has broken.
+const fn outcome_of(refusal: &Refusal) -> Outcome {
+    if matches!(refusal, Refusal::CallerLeft) {
+        Outcome::CallerLeft
+    } else if matches!(refusal, Refusal::Upstream { failure, .. } if !matches!(failure, UpstreamFailure::Rejected(_))) {
+        Outcome::UpstreamBroke
+    } else {
+        Outcome::Refused
+    }
+}

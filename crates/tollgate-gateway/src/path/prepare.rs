@@ -1,0 +1,142 @@
+//! Stage 7 of 11: prepare. In: a selected account; out: an attempt that may be sent: its cost is reserved on the channel's
+//! budgets, its body is written in the upstream's protocol, and its beginning is in the journal.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tollgate_core::{
+    AdmitInput, AttemptHistory, AttemptResult, Exclusion, LimitExceeded, Observation, PlannedAttempt, attempt_reservations,
+    reservation_for_attempt,
+};
+
+use super::{
+    Worker,
+    types::{
+        attempt::StartedAttempt,
+        context::{RouteContext, Selection},
+        request_bodies::BodyFor,
+        reserve::reserve,
+        usage_guard::UsageGuard,
+    },
+};
+use crate::refusal::Refusal;
+
+/// What preparing an attempt came to.
+pub(super) enum Preparation<'a> {
+    /// The attempt may be sent.
+    Started(StartedAttempt<'a>),
+    /// The upstream cannot count tokens; this is the gateway's own count.
+    OwnCount(Bytes),
+    /// The channel cannot serve this request.
+    ChannelSkipped(Arc<PlannedAttempt>, Exclusion),
+    /// Concurrent requests used up the retry budget.
+    RetryBudgetSpent,
+}
+
+/// Whether an attempt counts against the retry budget of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RetryCharge {
+    /// The first attempt, or one after an attempt of which nothing was sent.
+    Free,
+    /// Any other attempt.
+    Charged,
+}
+
+/// Prepares the selected attempt.
+///
+/// # Errors
+/// E63 when the counters do not answer, or when the journal cannot be written and must be.
+pub(super) async fn prepare<'a>(
+    context: &'a RouteContext<'a>,
+    selection: Selection,
+    charge: RetryCharge,
+    history: &mut AttemptHistory,
+    guard: &mut UsageGuard,
+) -> Result<Preparation<'a>, Refusal> {
+    let Selection { planned, permit } = selection;
+    if let Some(exclusion) = reserve_on_channel(context, &planned, guard).await? {
+        return Ok(Preparation::ChannelSkipped(planned, exclusion));
+    }
+    let request = match context.bodies.body_for(&planned) {
+        BodyFor::Upstream(request) => request,
+        BodyFor::OwnCount { body, dropped } => {
+            guard.set_dropped(dropped);
+            return Ok(Preparation::OwnCount(body));
+        }
+        BodyFor::Impossible => {
+            let fields = context.bodies.untranslatable(&planned.channel, planned.mapping());
+            return Ok(Preparation::ChannelSkipped(planned, Exclusion::CannotTranslate(fields)));
+        }
+    };
+    if charge == RetryCharge::Charged && !take_retry(context.worker) {
+        return Ok(Preparation::RetryBudgetSpent);
+    }
+    guard.set_dropped(request.dropped.clone());
+    history.record_attempt(&planned);
+    let Some(progress) = guard.begin_attempt(&planned, permit, context.journal_failure_policy()) else {
+        guard.end_attempt(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
+        if charge == RetryCharge::Charged {
+            return_retry(context.worker);
+        }
+        return Err(Refusal::Overloaded);
+    };
+    Ok(Preparation::Started(StartedAttempt { context, planned, request, progress }))
+}
+
+/// Prepares a hedged attempt beside the one under way. `None` when it cannot be sent.
+pub(super) fn prepare_hedge<'a>(
+    context: &'a RouteContext<'a>,
+    selection: Selection,
+    history: &mut AttemptHistory,
+    guard: &mut UsageGuard,
+) -> Option<StartedAttempt<'a>> {
+    let Selection { planned, permit } = selection;
+    let BodyFor::Upstream(request) = context.bodies.body_for(&planned) else { return None };
+    if !take_retry(context.worker) {
+        return None;
+    }
+    history.record_attempt(&planned);
+    let Some(progress) = guard.begin_hedge(&planned, permit, context.journal_failure_policy()) else {
+        guard.end_hedge(AttemptResult::NotSent, Some("E63"), Some(Observation::Abandoned));
+        return_retry(context.worker);
+        return None;
+    };
+    Some(StartedAttempt { context, planned, request, progress })
+}
+
+/// Reserves the cost of an attempt on its channel's budgets. Returns what excludes the channel when they do not suffice.
+///
+/// # Errors
+/// When the counters do not answer.
+pub(super) async fn reserve_on_channel(
+    context: &RouteContext<'_>,
+    planned: &PlannedAttempt,
+    guard: &mut UsageGuard,
+) -> Result<Option<Exclusion>, Refusal> {
+    let RouteContext { worker, head, catalog, caller, summary, offer, .. } = *context;
+    let Some(reservation) = reservation_for_attempt(head.request_id, head.arrived, planned, summary, offer) else {
+        return Ok(None);
+    };
+    // If a shared counter has to be asked, it is asked about the channels of further attempts too.
+    let input = AdmitInput { id: head.request_id, at: head.arrived, caller, offer, summary, from: head.from, gateway: &[] };
+    let mut ahead = attempt_reservations(&input, catalog);
+    if let Some(this) = ahead.iter().position(|other| other.limits == reservation.limits) {
+        ahead.remove(this);
+    }
+    Ok(match reserve(worker, &reservation, &ahead, guard).await? {
+        Ok(_) => None,
+        Err(LimitExceeded::Money(funds)) => {
+            Some(Exclusion::Budget { until: funds.budget.and_then(|budget| budget.window.ends(head.arrived)) })
+        }
+        // Channels have no rate limits.
+        Err(LimitExceeded::Rate(_)) => Some(Exclusion::Concurrency),
+    })
+}
+
+fn take_retry(worker: &Worker) -> bool {
+    worker.shared.retries.take(worker.shared.clock.instant())
+}
+
+fn return_retry(worker: &Worker) {
+    worker.shared.retries.give_back(worker.shared.clock.instant());
+}

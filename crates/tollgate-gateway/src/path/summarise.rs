@@ -1,0 +1,16 @@
+//! Stage 3 of 11: summarise. In: the body's bytes; out: a [`RequestSummary`], or E18 to E21 for a malformed body.
+//!
+//! One light scan validates the JSON and notes what routing, limits and prices need. No tree is built.
+
+use bytes::Bytes;
+use tollgate_protocol::{RequestSummary, Target, codec};
+
+use crate::{refusal::Refusal, request::Head};
+
+/// Summarises a request body.
+///
+/// # Errors
+/// When the body is not valid JSON or does not have the shape of a request.
+pub(super) fn summarise(head: &Head, target: &Target, body: &Bytes) -> Result<RequestSummary, Refusal> {
+    codec(head.from).summarise(target, body).map_err(Refusal::Malformed)
+}

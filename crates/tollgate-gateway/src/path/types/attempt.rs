@@ -1,0 +1,74 @@
+//! An attempt once it may be sent, and the answer it brings.
+
+use std::{fmt, sync::Arc};
+
+use bytes::Bytes;
+use tollgate_core::PlannedAttempt;
+use tollgate_protocol::{ReplySummary, StreamError, StreamRelay};
+
+use super::{context::RouteContext, failure::Failure, request_bodies::UpstreamRequest, usage_guard::AttemptProgress};
+use crate::upstream::call::UpstreamBody;
+
+/// An attempt that may be sent: its beginning is in the journal.
+pub(crate) struct StartedAttempt<'a> {
+    pub(crate) context: &'a RouteContext<'a>,
+    pub(crate) planned: Arc<PlannedAttempt>,
+    pub(crate) request: Box<UpstreamRequest>,
+    pub(crate) progress: Arc<AttemptProgress>,
+}
+
+impl StartedAttempt<'_> {
+    /// Entries of `x-tollgate-dropped`.
+    pub(crate) fn dropped(&self) -> Vec<String> {
+        self.request.dropped.clone()
+    }
+}
+
+/// How an attempt ended, and which one it was.
+pub(crate) type AttemptOutcome = Result<(AttemptAnswer, Arc<PlannedAttempt>), (Failure, Arc<PlannedAttempt>)>;
+
+/// An answer that may go to the caller.
+#[derive(Debug)]
+pub(crate) enum AttemptAnswer {
+    /// A complete answer, checked.
+    Whole {
+        body: Bytes,
+        summary: ReplySummary,
+        /// Whether the body is an event stream.
+        events: bool,
+    },
+    /// A stream whose first content has arrived.
+    Stream(Streaming),
+}
+
+/// A stream whose status 200 may be sent.
+pub(crate) struct Streaming {
+    /// Converts the upstream's bytes for the caller.
+    pub relay: Box<dyn StreamRelay>,
+    /// Chunks for the caller that were read so far.
+    pub first: Vec<Bytes>,
+    pub rest: Rest,
+    /// Longest silence allowed to the upstream, in milliseconds.
+    pub idle_ms: u64,
+}
+
+/// What follows a stream's first content.
+pub(crate) enum Rest {
+    /// More of the upstream's body.
+    ToCome(UpstreamBody),
+    /// Nothing: the upstream ended and the relay is finished.
+    Ended,
+    /// Nothing usable: the bytes that brought the content also broke the stream.
+    Broken(StreamError),
+}
+
+impl fmt::Debug for Streaming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Streaming").finish_non_exhaustive()
+    }
+}
+
+/// Whether the status 200 may be sent: content has arrived, or the answer is complete without any.
+pub(crate) fn may_send_status(summary: &ReplySummary, relay: &dyn StreamRelay) -> bool {
+    summary.content || relay.complete()
+}

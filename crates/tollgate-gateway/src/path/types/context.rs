@@ -1,0 +1,157 @@
+//! What the stages of the attempt loop look at, and what a request keeps from one attempt to the next.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tollgate_core::{AttemptHistory, Caller, Catalog, Offer, PlannedAttempt, estimate_input, estimate_output, money_is_bounded};
+use tollgate_protocol::{Method, RequestSummary, Target};
+
+use super::{
+    failure::Verdict,
+    offered::{Admission, OfferedRequest},
+    request_bodies::RequestBodies,
+    usage_guard::JournalFailurePolicy,
+};
+use crate::{
+    path::Worker,
+    refusal::Refusal,
+    request::{BodyMemory, Head},
+    state::account_limiter::Permit,
+};
+
+/// Longest wait for a busy account.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+/// How often a request may move to a newer catalog snapshot.
+const MAX_RENEWALS: u8 = 8;
+
+/// A request on its way to an account, as one catalog snapshot offers it.
+pub(crate) struct RouteContext<'a> {
+    pub(crate) worker: &'a Worker,
+    pub(crate) head: &'a Head,
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) caller: &'a Caller,
+    pub(crate) offer: &'a Offer,
+    pub(crate) summary: &'a RequestSummary,
+    /// The body in the form each upstream needs.
+    pub(crate) bodies: RequestBodies<'a>,
+}
+
+impl<'a> RouteContext<'a> {
+    pub(crate) fn new(
+        worker: &'a Worker,
+        head: &'a Head,
+        target: &'a Target,
+        offered: &'a OfferedRequest,
+        admission: &Admission,
+        memory: Option<BodyMemory>,
+    ) -> Self {
+        let OfferedRequest { catalog, caller, offer, summary, .. } = offered;
+        let bodies = RequestBodies::new(head, target, offered, admission.output_limit.as_ref(), memory);
+        Self { worker, head, catalog, caller, offer, summary, bodies }
+    }
+
+    /// When the request must have an answer.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.head.started + self.worker.shared.settings.upstream.total
+    }
+
+    /// What to do when the journal cannot be written: a budget cannot be kept for a request that is not recorded.
+    pub(crate) fn journal_failure_policy(&self) -> JournalFailurePolicy {
+        if money_is_bounded(self.caller, self.offer) { JournalFailurePolicy::Refuse } else { JournalFailurePolicy::GoOn }
+    }
+
+    /// Estimated tokens of the request, for accounts with a limit on tokens per minute.
+    pub(crate) fn estimated_tokens(&self) -> u64 {
+        if self.summary.method == Method::CountTokens {
+            return 0;
+        }
+        estimate_input(self.summary).saturating_add(estimate_output(self.summary, &self.offer.model))
+    }
+
+    /// Whether another catalog snapshot is in force by now.
+    pub(crate) fn is_stale(&self) -> bool {
+        !std::ptr::eq(&raw const **self.worker.shared.catalog.load(), self.catalog)
+    }
+
+    /// Fetches the remote media that an attempt needs. `false` when the attempt's channel cannot take the request.
+    pub(crate) async fn fetch_media(&self, planned: &PlannedAttempt) -> bool {
+        planned.protocol == self.head.from || self.bodies.fetch_media(&self.worker.shared.traffic.media, planned).await
+    }
+}
+
+/// The account to try, with a permit for it.
+#[derive(Debug)]
+pub(crate) struct Selection {
+    pub(crate) planned: Arc<PlannedAttempt>,
+    pub(crate) permit: Permit,
+}
+
+/// Why no account was selected.
+#[derive(Debug)]
+pub(crate) enum SelectionError {
+    /// No account can serve the request.
+    Refused(Refusal),
+    /// No account of the request's snapshot can serve it, and a newer snapshot is in force.
+    StaleCatalog,
+}
+
+impl From<Refusal> for SelectionError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// How long a request may still wait for a busy account, and how often it may move to a newer catalog snapshot.
+#[derive(Debug, Default)]
+pub(crate) struct WaitBudget {
+    /// End of the current wait; `None` when the request does not wait.
+    until: Option<Instant>,
+    renewals: u8,
+}
+
+impl WaitBudget {
+    /// When the current wait ends. A wait that has not begun begins now.
+    pub(crate) fn until(&mut self, now: Instant, deadline: Instant) -> Instant {
+        *self.until.get_or_insert_with(|| (now + MAX_WAIT).min(deadline))
+    }
+
+    /// An account was selected: the next wait begins anew.
+    pub(crate) const fn end_wait(&mut self) {
+        self.until = None;
+    }
+
+    /// Whether the request may move to a newer snapshot.
+    pub(crate) const fn may_renew(&self) -> bool {
+        self.renewals < MAX_RENEWALS
+    }
+
+    /// The request moved to a newer snapshot.
+    pub(crate) const fn count_renewal(&mut self) {
+        self.renewals += 1;
+    }
+
+    /// A newer snapshot does not serve the request: it stays with the one it has.
+    pub(crate) const fn stop_renewing(&mut self) {
+        self.renewals = MAX_RENEWALS;
+    }
+}
+
+/// What a request keeps from one attempt to the next, under whatever snapshot.
+#[derive(Default)]
+pub(crate) struct RetryState {
+    /// Accounts and addresses that are not tried again.
+    pub(crate) history: AttemptHistory,
+    pub(crate) wait_budget: WaitBudget,
+    /// The attempt that failed last.
+    pub(crate) last: Option<LastAttempt>,
+    /// Shortest wait that an upstream asked for, in seconds.
+    pub(crate) shortest_wait: Option<u32>,
+    /// Whether the retry budget has counted the request.
+    pub(crate) counted: bool,
+}
+
+/// The attempt that failed last.
+pub(crate) struct LastAttempt {
+    pub(crate) verdict: Verdict,
+    pub(crate) planned: Arc<PlannedAttempt>,
+}

@@ -1,0 +1,130 @@
+//! How an attempt failed, and what that means.
+
+use tollgate_core::{AttemptResult, Observation, Timestamp};
+use tollgate_protocol::{Protocol, UpstreamProblem};
+
+use crate::{
+    refusal::UpstreamFailure,
+    upstream::{
+        call::{ConnectFault, UpstreamError},
+        retry_after::seconds_until,
+    },
+};
+
+/// How an attempt failed before anything reached the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// No head of an answer arrived.
+    NoAnswer(UpstreamError),
+    /// The upstream was silent before the head or before the first content.
+    TimedOut {
+        /// The limit that was reached, in milliseconds.
+        limit_ms: u64,
+    },
+    /// The request's time limit was reached while the account was within its own.
+    OutOfTime {
+        /// The limit of the whole request, in milliseconds.
+        limit_ms: u64,
+        /// Whether anything had been sent.
+        sent: bool,
+    },
+    /// An error answer, or an error inside a 200.
+    Problem(Box<ProblemAnswer>),
+    /// A 2xx that is not an answer, or a body that broke off. The text is for the log.
+    BadAnswer(&'static str),
+    /// A 1xx or 3xx status.
+    Unexpected { status: u16 },
+}
+
+impl Failure {
+    /// Whether the address cannot be reached, whichever account is used.
+    pub(crate) const fn is_of_the_address(&self) -> bool {
+        match self {
+            Self::NoAnswer(UpstreamError::NotSent(fault)) => match fault {
+                ConnectFault::BadUrl
+                | ConnectFault::Resolve
+                | ConnectFault::Denied
+                | ConnectFault::Refused
+                | ConnectFault::Tls
+                | ConnectFault::CaFile
+                | ConnectFault::Proxy
+                | ConnectFault::TimedOut => true,
+                ConnectFault::BadHeader | ConnectFault::Closed => false,
+            },
+            Self::NoAnswer(UpstreamError::Lost | UpstreamError::Unreadable(_))
+            | Self::TimedOut { .. }
+            | Self::OutOfTime { .. }
+            | Self::Problem(_)
+            | Self::BadAnswer(_)
+            | Self::Unexpected { .. } => false,
+        }
+    }
+}
+
+/// An error answer of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProblemAnswer {
+    /// The upstream's protocol.
+    pub protocol: Protocol,
+    pub problem: UpstreamProblem,
+    /// When the upstream accepts requests again, if it says so.
+    pub until: Option<Timestamp>,
+}
+
+/// Whether another attempt may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextStep {
+    /// The request is at fault: every account would refuse it.
+    Stop,
+    /// Another account may do better, and nothing was sent.
+    FreeAttempt,
+    /// Another account may do better.
+    Attempt,
+    /// The request was sent and no usable answer arrived, or a timeout was reported (408, 504, 524): it may have been processed and
+    /// charged. Another attempt follows unless the channel forbids it. Any other error answer means it was not processed.
+    UncertainAttempt,
+}
+
+/// What the caller is told if it was the last attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ReportedFailure {
+    /// E50 to E58.
+    Failure(UpstreamFailure),
+    /// E40 with cause `upstream_quota`: the account's money is spent, which is the operator's concern and not the caller's.
+    QuotaSpent {
+        /// When the quota renews, if known.
+        until: Option<Timestamp>,
+    },
+}
+
+impl ReportedFailure {
+    /// Seconds until the upstream accepts requests again, if it said so.
+    pub(crate) fn wait(&self, now: Timestamp) -> Option<u32> {
+        match self {
+            Self::Failure(UpstreamFailure::RateLimited { retry_after } | UpstreamFailure::Overloaded { retry_after }) => {
+                *retry_after
+            }
+            Self::QuotaSpent { until } => until.map(|until| seconds_until(until, now)),
+            Self::Failure(_) => None,
+        }
+    }
+}
+
+/// What a failure means for the request and the account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub next: NextStep,
+    pub observation: Option<Observation>,
+    pub reported: ReportedFailure,
+    pub result: AttemptResult,
+}
+
+impl Verdict {
+    /// The error id, as in docs/errors.md.
+    pub(crate) fn id(&self) -> &'static str {
+        match &self.reported {
+            ReportedFailure::Failure(failure) => failure.id(),
+            ReportedFailure::QuotaSpent { .. } => "E40",
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! A request once its model is resolved, and what was reserved for it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tollgate_core::{Caller, Catalog, Offer, Reservation};
+use tollgate_protocol::RequestSummary;
+
+use super::request_bodies::OutputLimit;
+
+/// A request as one catalog snapshot offers it.
+pub(crate) struct OfferedRequest {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) caller: Caller,
+    pub(crate) offer: Offer,
+    /// The body without the fields that the offer drops.
+    pub(crate) body: Bytes,
+    pub(crate) summary: RequestSummary,
+    /// The body as received, if the offer drops fields.
+    pub(crate) original_body: Option<Bytes>,
+}
+
+impl OfferedRequest {
+    /// The body as the caller sent it.
+    pub(crate) fn original_body(&self) -> Bytes {
+        self.original_body.as_ref().unwrap_or(&self.body).clone()
+    }
+}
+
+/// What was reserved when a request was admitted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Admission {
+    /// The reservation as requested; `None` when nothing limits the request.
+    pub(crate) reservation: Option<Reservation>,
+    /// The output limit the reservation was lowered to. It is written into the request.
+    pub(crate) output_limit: Option<OutputLimit>,
+}

@@ -1,0 +1,27 @@
+//! Reserving on the counters, for a request and for its attempts.
+
+use tollgate_core::{LimitExceeded, Reservation, ReservationReceipt};
+
+use super::usage_guard::UsageGuard;
+use crate::{path::Worker, refusal::Refusal};
+
+/// Reserves on the counters; the inner error says which limit was exceeded. `ahead` are reservations that later attempts of the
+/// same request may need.
+///
+/// # Errors
+/// When the counters do not answer.
+pub(crate) async fn reserve(
+    worker: &Worker,
+    reservation: &Reservation,
+    ahead: &[Reservation],
+    guard: &mut UsageGuard,
+) -> Result<Result<ReservationReceipt, LimitExceeded>, Refusal> {
+    // Before the first await: a request that is dropped here is still settled.
+    guard.mark_reserved();
+    let shared = &worker.shared;
+    shared.counters.reserve(reservation, ahead, shared.clock.instant()).await.map_err(|fault| {
+        shared.metrics.store_error("take_hold");
+        tracing::error!(%fault, "the counters did not answer");
+        Refusal::Overloaded
+    })
+}
