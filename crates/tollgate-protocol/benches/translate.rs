@@ -1,4 +1,4 @@
-//! What translation costs: a request of 4 KiB on its way out, a streamed answer of 100 events on its way back.
+//! Cost of translation: a request of 4 KiB, and a streamed answer of 100 events.
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
@@ -55,7 +55,7 @@ fn streams(criterion: &mut Criterion) {
                 || (translating_relay(upstream, caller, &context), Vec::with_capacity(EVENTS + 4)),
                 |(mut relay, mut out): (Box<dyn StreamRelay>, Vec<Bytes>)| {
                     for event in &events {
-                        relay.push(event, &mut out).expect("a sound event");
+                        relay.push(event, &mut out).expect("a valid event");
                     }
                     relay.finish(&mut out).expect("a complete answer");
                     out
@@ -85,8 +85,8 @@ fn requests(criterion: &mut Criterion) {
     for upstream in [Protocol::Gemini, Protocol::Anthropic] {
         group.bench_function(format!("openai_to_{}", upstream.as_str()), |bencher| {
             bencher.iter(|| {
-                let request = decode_request(Protocol::OpenAi, &target, body.as_bytes()).expect("a sound request");
-                encode_request(upstream, &request, "u", &profile, &options).expect("a request it takes")
+                let request = decode_request(Protocol::OpenAi, &target, body.as_bytes()).expect("a valid request");
+                encode_request(upstream, &request, "u", &profile, &options).expect("a supported request")
             });
         });
     }

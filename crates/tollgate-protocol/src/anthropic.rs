@@ -1,16 +1,20 @@
-//! Anthropic Messages, spoken to upstreams only.
+//! Anthropic Messages (API version 2023-06-01).
+//!
+//! Only upstreams speak this protocol today. The caller half (`decode_request`, `encode_reply`, `stream_encoder`) has no
+//! route yet: it is complete and tested because a Messages endpoint for callers is planned, and `summary` refuses all
+//! bodies until then.
 
 mod decode_reply;
 pub(crate) mod decode_request;
 mod encode_reply;
 pub(crate) mod encode_request;
 mod finish;
-mod members;
 mod path;
 mod problem;
 mod relay;
 mod reply;
 mod reply_codec;
+mod reply_fields;
 mod reply_scan;
 pub(crate) mod samples;
 mod splice;

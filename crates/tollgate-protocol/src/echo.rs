@@ -1,8 +1,8 @@
-//! The built-in upstream: answers with the text of the last user turn, in the caller's own protocol, without a network.
+//! The built-in echo upstream: answers with the text of the last user turn, in the caller's own protocol, without a network.
 //!
-//! It is pure and speaks as an upstream does: complete bodies, or a stream of events (chat completions with
-//! `[DONE]`, native as `alt=sse`), to be checked and relayed like any other upstream's. Tokens are words. Streams are
-//! made lazily and in pieces of a bounded number and size, so a long text does not become many events in memory.
+//! Answers have the form of an upstream's: complete bodies, or an event stream (OpenAI with `[DONE]`, Gemini as `alt=sse`), to
+//! be checked and relayed like those of any other upstream. Tokens are words. Events are generated lazily, in a bounded
+//! number of bounded chunks, so that a long text does not become many events in memory.
 
 mod request;
 mod words;
@@ -14,91 +14,91 @@ pub use self::writer::EchoEvents;
 use self::{request::EchoRequest, words::WordChunks};
 use crate::{FinishReason, GeminiErrorFields, Method, OpenAiErrorFields, Problem, Protocol, Usage, codec};
 
-/// What the echo needs to know besides the body.
+/// Parameters of an echo request apart from the body.
 #[derive(Clone, Copy, Debug)]
 pub struct EchoCall<'a> {
-    /// The protocol of the body and of the answer; [`Protocol::Anthropic`] is not spoken.
+    /// Protocol of the body and of the answer; [`Protocol::Anthropic`] is not supported.
     pub protocol: Protocol,
-    /// What is asked.
+    /// Requested method.
     pub method: Method,
-    /// Name the answer gives the model.
+    /// Model name in the answer.
     pub model: &'a str,
-    /// Our request id without `req_`; stands in generated ids.
+    /// Request id of the gateway without `req_`, used in generated ids.
     pub request_id: &'a str,
-    /// Unix seconds for `created`.
+    /// Unix time in seconds, for `created`.
     pub now: i64,
 }
 
-/// The answer.
+/// Answer of the echo upstream.
 #[derive(Clone, Debug)]
 pub struct EchoAnswer {
     /// HTTP status: 200, or 400 and 404 with an error body.
     pub status: u16,
-    /// The body.
+    /// Complete body or event stream.
     pub body: EchoBody,
-    /// Words in and out; they are counted here, not reported by a provider.
+    /// Token usage, counted in words.
     pub usage: Usage,
 }
 
-/// A body, or one that is streamed.
+/// Body of an echo answer.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "one a request, moved once")]
+#[expect(clippy::large_enum_variant, reason = "one per request, moved once")]
 pub enum EchoBody {
     /// Complete JSON.
     Whole(Bytes),
-    /// Events, each a whole `data: …` with its blank line.
+    /// Events, each a complete `data: …` with its blank line.
     Events(EchoEvents),
 }
 
-/// What is answered, apart from the wire.
+/// The answer, independent of the protocol.
 #[derive(Clone, Debug)]
 struct EchoReply {
     words: WordChunks,
-    /// A forced call: name, and whether its input is free text.
+    /// A forced call: name, and true for a custom tool.
     call: Option<(String, bool)>,
     finish: FinishReason,
     usage: Usage,
 }
 
-/// Answers a request. The body was checked before; anything missing in it is taken as empty.
+/// Answers a request. The body is expected to be validated; missing members count as empty.
 #[must_use]
 pub fn echo(call: &EchoCall<'_>, body: &[u8]) -> EchoAnswer {
-    let speaks = matches!(
+    let is_supported = matches!(
         (call.protocol, call.method),
         (Protocol::OpenAi, Method::Chat) | (Protocol::Gemini, Method::Generate | Method::StreamGenerate | Method::CountTokens)
     );
-    if !speaks {
+    if !is_supported {
         return refused(call, 404, "The model 'echo' is not offered on this endpoint.", "model_not_supported_on_endpoint");
     }
     let Ok(body) = serde_json::from_slice(body) else {
         return refused(call, 400, "The request body is not valid JSON.", "invalid_json");
     };
-    let asked = match call.protocol {
-        Protocol::OpenAi => request::chat(&body),
-        Protocol::Gemini | Protocol::Anthropic => request::native(&body, call.method),
+    let request = match call.protocol {
+        Protocol::OpenAi => request::openai(&body),
+        Protocol::Gemini | Protocol::Anthropic => request::gemini(&body, call.method),
     };
     drop(body);
-    let prompt = Usage { prompt_total: asked.prompt_words, ..Usage::default() };
+    let prompt = Usage { prompt_total: request.prompt_words, ..Usage::default() };
     if call.method == Method::CountTokens {
-        let body = format!("{{\"totalTokens\":{}}}", asked.prompt_words);
+        let body = format!("{{\"totalTokens\":{}}}", request.prompt_words);
         return EchoAnswer { status: 200, body: EchoBody::Whole(Bytes::from(body)), usage: prompt };
     }
-    let (stream, include_usage) = (asked.stream, asked.include_usage);
-    let answered = answer(asked, prompt);
-    let usage = answered.usage;
-    let events = EchoEvents::new(call, answered, include_usage);
+    let (stream, include_usage) = (request.stream, request.include_usage);
+    let reply = reply(request, prompt);
+    let usage = reply.usage;
+    let events = EchoEvents::new(call, reply, include_usage);
     let body = if stream { EchoBody::Events(events) } else { EchoBody::Whole(events.whole()) };
     EchoAnswer { status: 200, body, usage }
 }
 
-fn answer(asked: EchoRequest, prompt: Usage) -> EchoReply {
-    if let Some(call) = asked.call {
-        // The name and `{}`: two words.
+fn reply(request: EchoRequest, prompt: Usage) -> EchoReply {
+    if let Some(call) = request.call {
+        // The name and `{}` count as two words.
         let usage = Usage { completion_total: 2, ..prompt };
         return EchoReply { words: WordChunks::new(String::new(), None).0, call: Some(call), finish: FinishReason::Tool, usage };
     }
-    let text = if asked.json { serde_json::json!({ "echo": asked.text }).to_string() } else { asked.text };
-    let (words, cut) = WordChunks::new(text, asked.max_words);
+    let text = if request.json { serde_json::json!({ "echo": request.text }).to_string() } else { request.text };
+    let (words, cut) = WordChunks::new(text, request.max_words);
     let usage = Usage { completion_total: words.count(), ..prompt };
     EchoReply { words, call: None, finish: if cut { FinishReason::Length } else { FinishReason::Stop }, usage }
 }

@@ -1,7 +1,7 @@
-//! What a request, an answer and a stream mean, apart from any wire format (translation reference, section 1.2).
+//! The protocol-neutral form of requests, answers and streams. Every translation goes through it.
 //!
-//! The unit is the part, with attributes on the part. These values never reach a disk or a wire, so they may
-//! change freely.
+//! Its unit is the [`Part`], which carries its own attributes (path, signature). Values are never stored or sent, so the
+//! types may change freely.
 
 mod answer_pipeline;
 pub(crate) mod as_function;

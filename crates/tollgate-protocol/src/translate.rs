@@ -1,4 +1,4 @@
-//! From one protocol to another, through [`neutral`]: the request on its way to the upstream, the answer on its way back.
+//! Translation between protocols through [`neutral`]: requests to the upstream, answers back to the caller.
 
 mod relay;
 mod reply;
@@ -13,20 +13,19 @@ use crate::{
 pub use relay::translating_relay;
 pub use reply::{translate_problem, translate_reply};
 
-/// Reads a caller's request, normalised. A `target` without a model names it in the body.
+/// Decodes and normalises a caller's request. Where `target` has no model, the body names it.
 ///
 /// # Errors
-/// A body that is not what the protocol allows.
+/// A body that violates the protocol.
 pub fn decode_request(from: Protocol, target: &Target, body: &[u8]) -> Result<neutral::Request, TranslateError> {
     Ok((from.spec().decode_request)(target, body)?)
 }
 
-/// Writes a request for an upstream that knows the model as `upstream_model`. `profile` is the effective one
-/// ([`crate::effective_profile`]).
+/// Encodes a request for an upstream. `profile` is the effective profile ([`crate::effective_profile`]).
 ///
 /// # Errors
-/// What the upstream cannot express, everything at once; [`TranslateError::NoCounter`] where tokens are to be counted by
-/// a protocol without a counter.
+/// All fields that the upstream cannot express; [`TranslateError::NoCounter`] for a token count where the upstream
+/// protocol has no counter.
 pub fn encode_request(
     to: Protocol,
     request: &neutral::Request,
@@ -40,7 +39,7 @@ pub fn encode_request(
     let mut out = encode_context::EncodeContext::new(to, request, upstream_model, profile, options);
     let (method, body) = (to.spec().encode_request)(&mut out);
     let include_thoughts = effort::shows_thoughts(request);
-    // Blocks without visible text come where thoughts are shown, and where the upstream was asked to leave the text out.
+    // Thinking blocks without visible text occur with thoughts shown, and where the upstream was asked to omit the text.
     let carry_thinking = include_thoughts || to == Protocol::Anthropic && profile.thinking_display == Some(true);
     let encoded = neutral::EncodedRequest {
         method,
@@ -66,8 +65,8 @@ const fn answer_kind(operation: &Operation) -> AnswerKind {
     }
 }
 
-/// The remote addresses whose bytes an upstream of protocol `to` would need inline. A gateway that may fetch them does
-/// so and passes the result in [`TranslateOptions::media`]; what is missing there is refused by name.
+/// URLs of the remote media that an upstream of protocol `to` needs inline. The gateway downloads them where the channel
+/// allows it and passes the result in [`TranslateOptions::media`]; missing ones are refused by name.
 #[must_use]
 pub fn pending_media<'a>(to: Protocol, request: &'a neutral::Request, profile: &Profile) -> Vec<&'a str> {
     let parts = request.turns.iter().flat_map(|turn| &turn.parts);
@@ -81,14 +80,14 @@ pub fn pending_media<'a>(to: Protocol, request: &'a neutral::Request, profile: &
         | PartKind::CodeOutput { .. }
         | PartKind::Opaque { .. } => &[],
     });
-    let (mut addresses, mut known) = (Vec::new(), HashSet::new());
+    let (mut urls, mut seen) = (Vec::new(), HashSet::new());
     for item in media {
-        if let MediaSource::Remote(address) = &item.source
+        if let MediaSource::Remote(url) = &item.source
             && !encode_context::accepts_url(to, request, profile, item)
-            && known.insert(address.as_str())
+            && seen.insert(url.as_str())
         {
-            addresses.push(address.as_str());
+            urls.push(url.as_str());
         }
     }
-    addresses
+    urls
 }

@@ -1,8 +1,8 @@
-//! Runs the golden answers, streams and upstream errors that cross protocols; `fixtures/golden/README.md` explains the
-//! format. Every case is a test of its own, and the list below must name all of them.
+//! Golden cases of translated answers, streams and upstream errors (format: `fixtures/golden/README.md`). Each case is a test
+//! of its own, and a test checks that the list below is complete.
 //!
-//! What becomes an error answer is checked as far as this crate decides it: which fault or upstream problem comes out,
-//! with the members the refusal is made of. Statuses, sentences, headers and details of refusals are the gateway's.
+//! For expected error answers, only the part that this crate decides is checked: the error or upstream problem and the
+//! members the gateway builds its answer from. Status, message, headers and details are the gateway's.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -54,7 +54,7 @@ golden! {
 }
 
 #[test]
-fn the_list_names_every_case_of_the_fixtures() {
+fn every_case_is_listed() {
     for (direction, listed) in LISTED {
         let listed: BTreeSet<String> = listed.iter().map(|name| (*name).to_owned()).collect();
         let found: BTreeSet<String> = cases(direction).iter().filter(|case| is_answer(case)).map(function_name).collect();
@@ -62,7 +62,7 @@ fn the_list_names_every_case_of_the_fixtures() {
     }
 }
 
-/// Requests that must be refused are errors too; they belong to the runner of requests.
+/// True for cases of this runner. Requests that must be refused have kind `error` too; `golden_translation` runs them.
 fn is_answer(case: &Value) -> bool {
     match case["kind"].as_str() {
         Some("response" | "stream") => true,
@@ -77,11 +77,11 @@ fn function_name(case: &Value) -> String {
 
 fn cases(direction: &str) -> Vec<Value> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/golden/{direction}.jsonl"));
-    let text = fs::read_to_string(file).expect("the fixture is in the repository");
-    text.lines().map(|line| serde_json::from_str(line).expect("a case a line")).collect()
+    let text = fs::read_to_string(file).expect("a readable fixture");
+    text.lines().map(|line| serde_json::from_str(line).expect("one case per line")).collect()
 }
 
-/// Caller and upstream of a direction.
+/// Caller protocol and upstream protocol of a direction.
 fn sides(direction: &str) -> (Protocol, Protocol) {
     let (caller, upstream) = direction.split_once("_to_").expect("two protocols");
     (Protocol::parse(caller).expect("a protocol"), Protocol::parse(upstream).expect("a protocol"))
@@ -102,7 +102,7 @@ fn context(case: &Value) -> ReplyContext {
     let facts = &case["ctx"];
     let flag = |name: &str| facts[name].as_bool();
     let include_thoughts = flag("include_thoughts").unwrap_or(false);
-    // Profiles that know `display` ask for blocks without text where thoughts are not wanted.
+    // Models with `thinking_display` send blocks without text where the caller does not want thoughts.
     let omitted = matches!(facts["profile"].as_str(), Some("claude-adaptive" | "claude-always"));
     let name_map = facts["name_map"].as_object().into_iter().flatten();
     ReplyContext {
@@ -123,7 +123,7 @@ fn context(case: &Value) -> ReplyContext {
     }
 }
 
-/// The error an expectation stands for; `None` where an answer is expected.
+/// Status and body of an expected error; `None` where an answer is expected.
 fn expected_error(expected: &Value) -> Option<(u64, &Value)> {
     Some((expected["status"].as_u64()?, expected.get("body")?))
 }
@@ -148,7 +148,7 @@ fn response(caller: Protocol, upstream: Protocol, case: &Value, context: &ReplyC
     }
 }
 
-/// The bytes an upstream streams.
+/// The events in the upstream's framing.
 fn wire(upstream: Protocol, events: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
     for event in events.as_array().expect("events") {
@@ -181,7 +181,7 @@ fn stream(caller: Protocol, upstream: Protocol, case: &Value, context: &ReplyCon
     same(&Value::Array(events), &case["expected"]);
 }
 
-/// What a caller is sent for `chunks`, and the fault that ended the stream.
+/// The bytes a caller receives for `chunks`, and the error that ended the stream.
 fn relay(caller: Protocol, upstream: Protocol, context: &ReplyContext, chunks: &[&[u8]]) -> (Vec<u8>, Option<StreamError>) {
     let mut relay = translating_relay(upstream, caller, context);
     let mut out = Vec::new();
@@ -194,7 +194,7 @@ fn relay(caller: Protocol, upstream: Protocol, context: &ReplyContext, chunks: &
     (out.concat(), result.err())
 }
 
-/// The events a caller was sent.
+/// Splits a caller's stream into events.
 fn events(caller: Protocol, out: &[u8]) -> Vec<Value> {
     let text = std::str::from_utf8(out).expect("UTF-8");
     let mut events = Vec::new();
@@ -215,7 +215,7 @@ fn events(caller: Protocol, out: &[u8]) -> Vec<Value> {
     events
 }
 
-/// The error event behind a broken stream, as the caller is sent it.
+/// The error event that ends an aborted stream.
 fn interruption(caller: Protocol, upstream: Protocol, context: &ReplyContext) -> Value {
     let problem = Problem {
         status: 502,
@@ -255,7 +255,7 @@ fn error(caller: Protocol, upstream: Protocol, case: &Value, context: &ReplyCont
     refused(expected_status, expected, &problem, case);
 }
 
-/// Whether an upstream's problem holds what the expected refusal is made of (rows of the error table's part B7).
+/// Checks that an upstream problem has the members of the expected error answer (`docs/errors.md`).
 fn refused(status: u64, body: &Value, problem: &UpstreamProblem, case: &Value) {
     let error = &body["error"];
     let openai_code = error["code"].as_str();
@@ -278,7 +278,7 @@ fn refused(status: u64, body: &Value, problem: &UpstreamProblem, case: &Value) {
     }
 }
 
-/// Equal by value: member order free, numbers by value.
+/// Asserts equality, ignoring member order and number formats.
 #[track_caller]
 fn same(found: &Value, expected: &Value) {
     assert!(equal(found, expected), "found    {found}\nexpected {expected}");

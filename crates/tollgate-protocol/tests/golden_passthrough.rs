@@ -1,5 +1,5 @@
-//! The golden cases of pass-through, byte by byte, each a test of its own (`fixtures/golden/README.md` explains the
-//! format); and recorded streams, which pass however they are cut.
+//! Golden cases of passthrough, compared byte by byte (format: `fixtures/golden/README.md`), each a test of its own; and
+//! recorded streams, forwarded unchanged for any chunk size.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -45,7 +45,7 @@ struct Facts {
     include_usage: bool,
 }
 
-/// The caller's name of the model in every case.
+/// Model name in the requests of all cases.
 const MODEL: &str = "m";
 
 fn fixture(path: &str) -> String {
@@ -54,7 +54,7 @@ fn fixture(path: &str) -> String {
 }
 
 fn cases() -> Vec<Case> {
-    fixture("golden/passthrough.jsonl").lines().map(|line| serde_json::from_str(line).expect("a case a line")).collect()
+    fixture("golden/passthrough.jsonl").lines().map(|line| serde_json::from_str(line).expect("one case per line")).collect()
 }
 
 fn case(name: &str) -> Case {
@@ -62,7 +62,7 @@ fn case(name: &str) -> Case {
 }
 
 #[test]
-fn the_list_names_every_case_of_the_fixture() {
+fn every_case_is_listed() {
     let cases = cases();
     let found: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
     assert_eq!(LISTED.iter().copied().collect::<BTreeSet<_>>(), found);
@@ -73,13 +73,13 @@ fn summary_of(protocol: Protocol, body: &[u8]) -> RequestSummary {
     let (method, model) = match protocol {
         Protocol::OpenAi => (Method::Chat, None),
         Protocol::Gemini => (Method::Generate, Some(MODEL.to_owned())),
-        // There is no caller side: what the gateway would know without a summary.
-        Protocol::Anthropic => return blank_outline(),
+        // The protocol has no request summaries; use an empty one.
+        Protocol::Anthropic => return blank_summary(),
     };
     codec(protocol).summarise(&Target { method, model, framing: Framing::Sse }, body).expect("golden requests are well formed")
 }
 
-fn blank_outline() -> RequestSummary {
+fn blank_summary() -> RequestSummary {
     RequestSummary {
         model: MODEL.to_owned(),
         method: Method::Chat,
@@ -99,7 +99,7 @@ fn blank_outline() -> RequestSummary {
     }
 }
 
-/// A request, with nothing changed but its splices.
+/// Runs a request case: only the splices may change.
 fn request(case: &Case) {
     let protocol = Protocol::parse(&case.ctx.protocol).expect("a protocol");
     let body = Bytes::from(case.input.clone());
@@ -114,7 +114,7 @@ fn request(case: &Case) {
     }
 }
 
-/// A complete answer.
+/// Runs a case with a complete answer.
 fn response(case: &Case) {
     let protocol = Protocol::parse(&case.ctx.protocol).expect("a protocol");
     let method = if protocol == Protocol::Gemini { Method::Generate } else { Method::Chat };
@@ -122,41 +122,41 @@ fn response(case: &Case) {
         caller_model: (case.ctx.upstream_model != MODEL).then(|| MODEL.to_owned()),
         hide_usage: !case.ctx.include_usage,
     };
-    let passed = codec(protocol).read_reply(method, &Bytes::from(case.input.clone()), &edits);
-    assert_eq!(passed.map(|passed| passed.body), Ok(Bytes::from(case.expected.clone())));
+    let forwarded = codec(protocol).read_reply(method, &Bytes::from(case.input.clone()), &edits);
+    assert_eq!(forwarded.map(|forwarded| forwarded.body), Ok(Bytes::from(case.expected.clone())));
 }
 
-fn passes_however_it_is_cut(protocol: Protocol, file: &str) {
+fn forwarded_for_any_chunk_size(protocol: Protocol, file: &str) {
     let text = fixture(&format!("schemas/samples/{file}"));
     for cut in 1..=text.len() {
         let mut relay = codec(protocol).relay(Framing::Sse, &ReplyEdits::default());
         let mut out = Vec::new();
         for piece in text.as_bytes().chunks(cut) {
-            relay.push(&Bytes::copy_from_slice(piece), &mut out).expect("a sound stream");
+            relay.push(&Bytes::copy_from_slice(piece), &mut out).expect("a valid stream");
         }
         relay.finish(&mut out).expect("a complete stream");
         assert!(relay.complete() && relay.summary().content && relay.summary().usage.is_some(), "in pieces of {cut}");
-        let passed = String::from_utf8(out.concat()).expect("text");
-        assert_eq!(passed, without_heartbeats(&text), "in pieces of {cut}");
+        let forwarded = String::from_utf8(out.concat()).expect("text");
+        assert_eq!(forwarded, without_heartbeats(&text), "in pieces of {cut}");
     }
 }
 
 #[test]
-fn a_recorded_chat_stream_passes_byte_for_byte() {
-    passes_however_it_is_cut(Protocol::OpenAi, "openai-chat-chunk--ok-stream.sse");
+fn recorded_openai_stream_is_forwarded_unchanged() {
+    forwarded_for_any_chunk_size(Protocol::OpenAi, "openai-chat-chunk--ok-stream.sse");
 }
 
 #[test]
-fn a_recorded_native_stream_passes_byte_for_byte() {
-    passes_however_it_is_cut(Protocol::Gemini, "gemini-generate-content-response--ok-stream.sse");
+fn recorded_gemini_stream_is_forwarded_unchanged() {
+    forwarded_for_any_chunk_size(Protocol::Gemini, "gemini-generate-content-response--ok-stream.sse");
 }
 
 #[test]
-fn a_recorded_messages_stream_passes_byte_for_byte() {
-    passes_however_it_is_cut(Protocol::Anthropic, "anthropic-stream-event--ok-stream.sse");
+fn recorded_anthropic_stream_is_forwarded_unchanged() {
+    forwarded_for_any_chunk_size(Protocol::Anthropic, "anthropic-stream-event--ok-stream.sse");
 }
 
-/// Heartbeats are the gateway's own business: the upstream's are taken out.
+/// Removes the upstream's heartbeats, which the gateway replaces by its own.
 fn without_heartbeats(stream: &str) -> String {
     let events = stream.split("\n\n").map(str::trim).filter(|event| !event.is_empty() && !event.starts_with(':'));
     events.flat_map(|event| [event, "\n\n"]).collect()

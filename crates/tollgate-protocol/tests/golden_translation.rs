@@ -1,11 +1,11 @@
-//! Golden requests: what a caller sends in one protocol and what the upstream gets in another, or why it gets nothing.
-//! Every case of `fixtures/golden` of kind `request`, and of kind `error` whose input is a request, is a test of its own.
+//! Golden cases of request translation: a caller's request, and the upstream request or the refusal. Each case of
+//! `fixtures/golden` with kind `request`, or with kind `error` and a request as input, is a test of its own.
 
 mod golden;
 
 use golden::{Case, run};
 
-/// One `#[test]` per case, and the list of all of them.
+/// Defines one `#[test]` per case, and the list of all cases.
 macro_rules! golden_requests {
     ($($direction:ident { $($kind:ident: [$($name:ident),*],)* })*) => {
         $(mod $direction {

@@ -1,4 +1,4 @@
-//! Upstream answers that must not hurt: each kind that is a matter of bytes, over every protocol it can come in.
+//! Malformed and extreme upstream answers in passthrough, for every protocol they can occur in.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ fn relay(protocol: Protocol) -> Box<dyn StreamRelay> {
     codec(protocol).relay(Framing::Sse, &ReplyEdits { caller_model: None, hide_usage: true })
 }
 
-/// Pushes pieces, ends the stream: what came out, how it ended, what was read.
+/// Relays a stream: its output, its result, and what was read.
 fn stream<'a>(protocol: Protocol, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, Result<(), StreamError>, ReplySummary) {
     let mut relay = relay(protocol);
     let mut out = Vec::new();
@@ -39,7 +39,7 @@ fn streamed(protocol: Protocol, text: impl AsRef<[u8]>) -> (Vec<u8>, Result<(), 
     stream(protocol, [text.as_ref()])
 }
 
-/// A whole answer around `text`, with `usage` as its usage, and the same as a stream.
+/// A complete answer with `text` and `usage`, and the same answer as a stream.
 fn answers(text: &str, usage: &str) -> [(Protocol, String, String); 2] {
     let chat = |choice: &str| format!("{{\"choices\":[{{\"index\":0,{choice}}}],\"usage\":{usage}}}");
     let native = |end: &str| {
@@ -70,7 +70,7 @@ fn unreadable(body: impl AsRef<[u8]>) {
 }
 
 #[test]
-fn truncated_json_is_no_answer() {
+fn truncated_json_is_unreadable() {
     for (protocol, whole, events) in answers("abc", "null") {
         for length in 0..whole.len() {
             assert!(reply(protocol, &whole[..length]).is_err(), "{protocol:?}: {length} bytes");
@@ -83,7 +83,7 @@ fn truncated_json_is_no_answer() {
 }
 
 #[test]
-fn a_200_with_html_or_nothing_is_no_answer() {
+fn html_or_empty_200_is_unreadable() {
     for body in ["<!DOCTYPE html><html><body>ok</body></html>", "", " \r\n", "\u{feff}", "OK", "null", "0"] {
         unreadable(body);
         for protocol in ALL {
@@ -94,7 +94,7 @@ fn a_200_with_html_or_nothing_is_no_answer() {
 }
 
 #[test]
-fn json_of_the_wrong_shape_is_no_answer() {
+fn json_of_the_wrong_shape_is_unreadable() {
     for body in
         ["{}", "[]", "[{}]", "\"text\"", "{\"ok\":true}", "{\"choices\":{\"0\":1}}", "{\"candidates\":\"x\"}", "{\"content\":7}"]
     {
@@ -103,12 +103,12 @@ fn json_of_the_wrong_shape_is_no_answer() {
 }
 
 #[test]
-fn null_choices_are_no_answer() {
+fn null_choices_are_unreadable() {
     unreadable("{\"choices\":null,\"candidates\":null,\"content\":null}");
 }
 
 #[test]
-fn usage_of_every_kind_leaves_the_answer_alone() {
+fn invalid_usage_does_not_affect_the_answer() {
     for (usage, expected) in [
         ("null", None),
         ("{}", None),
@@ -143,7 +143,7 @@ fn usage_of_every_kind_leaves_the_answer_alone() {
 }
 
 #[test]
-fn usage_that_grows_shrinks_or_comes_twice_is_taken_last() {
+fn last_usage_of_a_stream_is_used() {
     let event = |(prompt, completion)| {
         format!("data: {{\"choices\":[],\"usage\":{{\"prompt_tokens\":{prompt},\"completion_tokens\":{completion}}}}}\n\n")
     };
@@ -154,7 +154,7 @@ fn usage_that_grows_shrinks_or_comes_twice_is_taken_last() {
 }
 
 #[test]
-fn an_error_object_inside_a_200_is_an_error() {
+fn error_object_in_a_200_is_an_error() {
     for protocol in ALL {
         let body = r#"{"type":"error","error":{"message":"m","type":"rate_limit_error","code":429}}"#;
         assert!(matches!(reply(protocol, body), Err(InvalidReply::Problem(problem)) if problem.status == 429));
@@ -164,7 +164,7 @@ fn an_error_object_inside_a_200_is_an_error() {
 }
 
 #[test]
-fn error_bodies_of_html_or_50_megabytes_are_survived() {
+fn html_and_huge_error_bodies_are_handled() {
     let huge = format!("{{\"error\":{{\"message\":\"{}\"}}}}", "x".repeat(50_000_000));
     for protocol in ALL {
         let problem = codec(protocol).decode_problem(502, b"<html><h1>502 Bad Gateway</h1></html>");
@@ -176,7 +176,7 @@ fn error_bodies_of_html_or_50_megabytes_are_survived() {
 }
 
 #[test]
-fn endless_comments_bring_nothing_and_hold_nothing() {
+fn endless_comments_give_no_output_and_use_no_memory() {
     for protocol in ALL {
         let mut relay = relay(protocol);
         let mut out = Vec::new();
@@ -198,7 +198,7 @@ fn empty_deltas_are_not_content() {
 }
 
 #[test]
-fn one_byte_chunks_and_cut_characters_change_nothing() {
+fn one_byte_chunks_and_split_characters_do_not_matter() {
     for (protocol, _, events) in answers("h\u{e9} \u{1f600}", "null") {
         for text in [events.clone(), events.replace('\n', "\r\n"), events.replace('\n', "\r")] {
             let whole = streamed(protocol, &text);
@@ -209,7 +209,7 @@ fn one_byte_chunks_and_cut_characters_change_nothing() {
 }
 
 #[test]
-fn one_line_of_100_megabytes_is_given_up_at_the_limit() {
+fn line_of_100_megabytes_fails_at_the_limit() {
     let piece = Bytes::from(vec![b'x'; 1 << 20]);
     for protocol in ALL {
         let mut relay = relay(protocol);
@@ -221,7 +221,7 @@ fn one_line_of_100_megabytes_is_given_up_at_the_limit() {
 }
 
 #[test]
-fn line_ends_of_every_kind_give_the_same_events() {
+fn all_line_endings_give_the_same_events() {
     for (protocol, _, events) in answers("abc", "null") {
         let expected = streamed(protocol, &events);
         for end in ["\r\n", "\r"] {
@@ -233,7 +233,7 @@ fn line_ends_of_every_kind_give_the_same_events() {
 }
 
 #[test]
-fn a_missing_done_is_no_fault_and_data_behind_it_is_ignored() {
+fn missing_done_is_tolerated_and_data_after_it_ignored() {
     let [(protocol, _, events), _] = answers("abc", "null");
     let expected = streamed(protocol, &events);
     assert_eq!(streamed(protocol, events.replace("data: [DONE]\n\n", "")), expected);
@@ -255,7 +255,7 @@ fn invalid_utf8_and_nul_are_malformed() {
 }
 
 #[test]
-fn lone_surrogates_and_duplicate_keys_pass_untouched() {
+fn lone_surrogates_and_duplicate_keys_are_forwarded_unchanged() {
     for (protocol, whole, events) in answers(r"\ud83d", "null") {
         let twice = whole.replacen('{', "{\"model\":\"a\",\"model\":\"b\",", 1);
         assert_eq!(reply(protocol, &twice).unwrap().body, twice);

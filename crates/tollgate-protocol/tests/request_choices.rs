@@ -1,4 +1,4 @@
-//! Requests across protocols where an operator's choice, a model's facts or the method decide.
+//! Request translation that depends on the operator's options, the model's profile or the method.
 
 use std::sync::Arc;
 
@@ -41,11 +41,11 @@ fn translate(
     translate_as(direction, method, body, &profile(direction.1), options)
 }
 
-fn written(encoded: &EncodedRequest) -> Value {
-    serde_json::from_slice(&encoded.body).expect("what is written is JSON")
+fn encoded_body(encoded: &EncodedRequest) -> Value {
+    serde_json::from_slice(&encoded.body).expect("the encoded body is JSON")
 }
 
-fn chat(more: Value) -> Value {
+fn openai(more: Value) -> Value {
     let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
     if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
         body.extend(more);
@@ -53,7 +53,7 @@ fn chat(more: Value) -> Value {
     body
 }
 
-fn native(config: &Value) -> Value {
+fn gemini(config: &Value) -> Value {
     json!({"contents": [{"parts": [{"text": "hi"}]}], "generationConfig": config})
 }
 
@@ -64,46 +64,46 @@ fn unsupported(outcome: Result<EncodedRequest, TranslateError>) -> (Vec<String>,
     }
 }
 
-// === what the operator chooses ===
+// === options ===
 
 #[test]
 fn all_unsupported_fields_are_named_at_once() {
-    let body = chat(json!({"logit_bias": {"1": 1}, "n": 3, "stop": ["1", "2", "3", "4", "5", "6"], "min_p": 1}));
+    let body = openai(json!({"logit_bias": {"1": 1}, "n": 3, "stop": ["1", "2", "3", "4", "5", "6"], "min_p": 1}));
     let (fields, reason) = unsupported(translate((OpenAi, Gemini), &body, &TranslateOptions::default()));
     assert_eq!((fields, reason), (vec!["logit_bias".into(), "min_p".into(), "n".into(), "stop".into()], None));
 }
 
 #[test]
-fn a_lenient_group_drops_parameters_and_says_so() {
+fn lenient_translation_drops_and_reports_parameters() {
     let options = TranslateOptions { lenient: true, ..TranslateOptions::default() };
-    let body = chat(json!({"logit_bias": {"1": 1}, "n": 3, "user": "u"}));
+    let body = openai(json!({"logit_bias": {"1": 1}, "n": 3, "user": "u"}));
     let encoded = translate((OpenAi, Gemini), &body, &options).unwrap();
     assert_eq!(encoded.dropped, ["logit_bias", "n", "user"]);
-    assert_eq!(written(&encoded), json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}));
+    assert_eq!(encoded_body(&encoded), json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}));
 }
 
 #[test]
-fn later_system_texts_are_hoisted_only_on_request() {
+fn later_system_texts_are_hoisted_only_where_configured() {
     let body = json!({"model": "m", "messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "s"}]});
     let options = TranslateOptions { hoist: true, ..TranslateOptions::default() };
-    let hoisted = written(&translate((OpenAi, Gemini), &body, &options).unwrap());
+    let hoisted = encoded_body(&translate((OpenAi, Gemini), &body, &options).unwrap());
     assert_eq!(hoisted["systemInstruction"], json!({"parts": [{"text": "s"}]}));
     assert_eq!(hoisted["contents"], json!([{"role": "user", "parts": [{"text": "a"}]}]));
-    let hoisted = written(&translate((OpenAi, Anthropic), &body, &options).unwrap());
+    let hoisted = encoded_body(&translate((OpenAi, Anthropic), &body, &options).unwrap());
     assert_eq!((&hoisted["system"], &hoisted["messages"]), (&json!("s"), &json!([{"role": "user", "content": "a"}])));
 }
 
 #[test]
-fn server_tools_and_the_persons_id_need_the_channels_leave() {
+fn server_tools_and_end_user_ids_must_be_allowed_by_the_channel() {
     let options = TranslateOptions { server_tools: true, pass_user: true, ..TranslateOptions::default() };
-    let search = written(&translate((OpenAi, Gemini), &chat(json!({"web_search_options": {}})), &options).unwrap());
+    let search = encoded_body(&translate((OpenAi, Gemini), &openai(json!({"web_search_options": {}})), &options).unwrap());
     assert_eq!(search["tools"], json!([{"googleSearch": {}}]));
-    let encoded = translate((OpenAi, Anthropic), &chat(json!({"user": "u"})), &options).unwrap();
-    assert_eq!((encoded.dropped.len(), &written(&encoded)["metadata"]), (0, &json!({"user_id": "u"})));
+    let encoded = translate((OpenAi, Anthropic), &openai(json!({"user": "u"})), &options).unwrap();
+    assert_eq!((encoded.dropped.len(), &encoded_body(&encoded)["metadata"]), (0, &json!({"user_id": "u"})));
 }
 
 #[test]
-fn remote_media_is_named_fetched_and_sent_inline() {
+fn remote_media_is_listed_downloaded_and_sent_inline() {
     let address = "https://img.test/cat";
     let image = json!({"type": "image_url", "image_url": {"url": address}});
     let body = json!({"model": "m", "messages": [{"role": "user", "content": [image.clone(), image]}]});
@@ -125,7 +125,7 @@ fn remote_media_is_named_fetched_and_sent_inline() {
     let because = Some("the address could not be fetched".to_owned());
     assert_eq!(unsupported(outcome(RemoteMedia::Fetched(&failed))), (fields.clone(), because));
     assert_eq!(unsupported(outcome(RemoteMedia::Refused)).0, fields);
-    let sent = |media| written(&outcome(media).unwrap())["contents"][0]["parts"][1]["inlineData"].clone();
+    let sent = |media| encoded_body(&outcome(media).unwrap())["contents"][0]["parts"][1]["inlineData"].clone();
     assert_eq!(sent(RemoteMedia::Deferred), json!({"mimeType": "image/png", "data": ""}), "stands for what is to come");
     let fetched = FetchedMedia::from([(address.to_owned(), found("image/webp"))]);
     assert_eq!(sent(RemoteMedia::Fetched(&fetched)), json!({"mimeType": "image/webp", "data": "AAAA"}));
@@ -133,8 +133,8 @@ fn remote_media_is_named_fetched_and_sent_inline() {
 
 // === thinking ===
 
-fn claude(thinking: Thinking, off: CanDisableThinking) -> Profile {
-    let stated = Profile { thinking: Some(thinking), can_disable_thinking: Some(off), ..Profile::default() };
+fn claude(thinking: Thinking, can_disable: CanDisableThinking) -> Profile {
+    let stated = Profile { thinking: Some(thinking), can_disable_thinking: Some(can_disable), ..Profile::default() };
     effective_profile("anthropic", Anthropic, "alias", &stated)
 }
 
@@ -142,17 +142,17 @@ fn efforts(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Thinking, effort and report of a native request to a Claude model.
-fn claude_thinks(config: &Value, profile: &Profile) -> (Value, Value, Vec<String>) {
-    let body = native(&json!({"maxOutputTokens": 4_000, "thinkingConfig": config}));
+/// `thinking`, effort and dropped fields of a Gemini request to a Claude model.
+fn claude_thinking(config: &Value, profile: &Profile) -> (Value, Value, Vec<String>) {
+    let body = gemini(&json!({"maxOutputTokens": 4_000, "thinkingConfig": config}));
     let encoded = translate_as((Gemini, Anthropic), Method::Generate, &body, profile, &TranslateOptions::default())
-        .expect("a native wish is always understood");
-    let body = written(&encoded);
+        .expect("a translated request");
+    let body = encoded_body(&encoded);
     (body["thinking"].clone(), body["output_config"]["effort"].clone(), encoded.dropped)
 }
 
 #[test]
-fn native_thinking_becomes_adaptive_thinking() {
+fn gemini_thinking_becomes_adaptive_thinking() {
     let adaptive = claude(Thinking::Adaptive(efforts(&["low", "high"])), CanDisableThinking::BetweenTools);
     let on = |display: &str| json!({"type": "adaptive", "display": display});
     let path = "generationConfig.thinkingConfig";
@@ -165,15 +165,15 @@ fn native_thinking_becomes_adaptive_thinking() {
         (json!({"includeThoughts": true}), on("summarized"), Value::Null, vec![]),
         (json!({"includeThoughts": false}), Value::Null, Value::Null, vec![]),
     ] {
-        assert_eq!(claude_thinks(&config, &adaptive), (thinking, effort, dropped), "{config}");
+        assert_eq!(claude_thinking(&config, &adaptive), (thinking, effort, dropped), "{config}");
     }
     let always = claude(Thinking::Adaptive(efforts(&["low", "high"])), CanDisableThinking::No);
-    let off = claude_thinks(&json!({"thinkingBudget": 0}), &always);
+    let off = claude_thinking(&json!({"thinkingBudget": 0}), &always);
     assert_eq!(off, (on("omitted"), json!("low"), vec![format!("{path}.thinkingBudget=1024")]));
 }
 
 #[test]
-fn native_thinking_becomes_a_budget_below_the_limit() {
+fn gemini_thinking_becomes_a_budget_below_the_limit() {
     let budget = claude(Thinking::Budget([1_024, 32_000]), CanDisableThinking::Yes);
     let on = |tokens: i64| json!({"type": "enabled", "budget_tokens": tokens});
     let path = "generationConfig.thinkingConfig";
@@ -186,63 +186,63 @@ fn native_thinking_becomes_a_budget_below_the_limit() {
         (json!({"thinkingBudget": -1}), Value::Null, vec![]),
         (json!({"includeThoughts": true}), Value::Null, vec![format!("{path}.includeThoughts")]),
     ] {
-        assert_eq!(claude_thinks(&config, &budget), (thinking, Value::Null, dropped), "{config}");
+        assert_eq!(claude_thinking(&config, &budget), (thinking, Value::Null, dropped), "{config}");
     }
 }
 
 #[test]
-fn no_room_for_a_budget_switches_thinking_off_and_says_so() {
+fn thinking_is_disabled_and_reported_where_the_limit_is_too_low_for_a_budget() {
     let budget = claude(Thinking::Budget([1_024, 32_000]), CanDisableThinking::Yes);
-    let body = chat(json!({"reasoning_effort": "low", "max_tokens": 1_024}));
+    let body = openai(json!({"reasoning_effort": "low", "max_tokens": 1_024}));
     let encoded = translate_as((OpenAi, Anthropic), Method::Chat, &body, &budget, &TranslateOptions::default()).unwrap();
     assert_eq!(
-        (&written(&encoded)["thinking"], encoded.dropped),
+        (&encoded_body(&encoded)["thinking"], encoded.dropped),
         (&json!({"type": "disabled"}), efforts(&["reasoning_effort=none"]))
     );
 }
 
 #[test]
-fn a_budget_restricts_sampling_and_forced_tools() {
+fn thinking_budget_restricts_sampling_and_forced_tools() {
     let budget = claude(Thinking::Budget([1_024, 32_000]), CanDisableThinking::Yes);
     let tools = json!([{"type": "function", "function": {"name": "f"}}]);
     let body =
-        chat(json!({"reasoning_effort": "low", "temperature": 0.5, "top_p": 0.9, "tools": tools, "tool_choice": "required"}));
+        openai(json!({"reasoning_effort": "low", "temperature": 0.5, "top_p": 0.9, "tools": tools, "tool_choice": "required"}));
     let (fields, _) = unsupported(translate_as((OpenAi, Anthropic), Method::Chat, &body, &budget, &TranslateOptions::default()));
     assert_eq!(fields, ["tool_choice", "temperature", "top_p"]);
-    let fine = chat(json!({"reasoning_effort": "low", "temperature": 1, "top_p": 0.95}));
+    let fine = openai(json!({"reasoning_effort": "low", "temperature": 1, "top_p": 0.95}));
     assert!(translate_as((OpenAi, Anthropic), Method::Chat, &fine, &budget, &TranslateOptions::default()).is_ok());
 }
 
 #[test]
-fn a_budget_is_left_out_where_the_last_calls_have_no_block() {
+fn thinking_budget_is_dropped_where_the_last_calls_have_no_thinking_block() {
     let budget = claude(Thinking::Budget([1_024, 32_000]), CanDisableThinking::Yes);
     let call = json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}});
     let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "r"}]);
     let body = json!({"model": "m", "messages": messages, "reasoning_effort": "low"});
     let encoded = translate_as((OpenAi, Anthropic), Method::Chat, &body, &budget, &TranslateOptions::default()).unwrap();
-    assert_eq!((written(&encoded).get("thinking"), encoded.dropped), (None, efforts(&["reasoning_effort"])));
+    assert_eq!((encoded_body(&encoded).get("thinking"), encoded.dropped), (None, efforts(&["reasoning_effort"])));
 }
 
 #[test]
-fn models_that_do_not_think_refuse_depth_and_accept_none() {
+fn models_without_thinking_refuse_depth_and_accept_none() {
     let gemma = effective_profile("gemini", Gemini, "gemma-3", &Profile::default());
     let try_effort = |effort: &str| {
-        let body = chat(json!({"reasoning_effort": effort}));
+        let body = openai(json!({"reasoning_effort": effort}));
         translate_as((OpenAi, Gemini), Method::Chat, &body, &gemma, &TranslateOptions::default())
     };
     assert_eq!(unsupported(try_effort("low")).0, ["reasoning_effort"]);
     assert_eq!(try_effort("none").unwrap().dropped, Vec::<String>::new());
     let (fields, _) = unsupported(translate(
         (Gemini, OpenAi),
-        &native(&json!({"thinkingConfig": {"thinkingLevel": "LOW"}})),
+        &gemini(&json!({"thinkingConfig": {"thinkingLevel": "LOW"}})),
         &TranslateOptions::default(),
     ));
     assert_eq!(fields, ["generationConfig.thinkingConfig.thinkingLevel"]);
 }
 
 #[test]
-fn both_spellings_of_one_wish_together_are_refused() {
-    let body = chat(json!({"reasoning_effort": "low", "extra_body": {"google": {"thinking_config": {"thinking_budget": 5}}}}));
+fn two_thinking_settings_together_are_refused() {
+    let body = openai(json!({"reasoning_effort": "low", "extra_body": {"google": {"thinking_config": {"thinking_budget": 5}}}}));
     let Err(TranslateError::Malformed(fault)) = translate((OpenAi, Gemini), &body, &TranslateOptions::default()) else {
         panic!("accepted")
     };
@@ -252,22 +252,22 @@ fn both_spellings_of_one_wish_together_are_refused() {
     );
 }
 
-// === messages ===
+// === tools and results ===
 
 #[test]
-fn custom_tools_go_out_as_functions_and_are_remembered() {
+fn custom_tools_are_sent_as_functions_and_recorded() {
     let call = json!({"id": "c", "type": "custom", "custom": {"name": "sh", "input": "ls"}});
     let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "r"}]);
     let body = json!({"model": "m", "messages": messages, "tools": [{"type": "custom", "custom": {"name": "sh"}}]});
     let encoded = translate((OpenAi, Anthropic), &body, &TranslateOptions::default()).unwrap();
     assert_eq!(encoded.custom_tools, ["sh"]);
-    let written = written(&encoded);
+    let written = encoded_body(&encoded);
     assert_eq!(written["messages"][1]["content"][0]["input"], json!({"input": "ls"}));
     assert_eq!(written["tools"][0]["input_schema"]["required"], json!(["input"]));
 }
 
 #[test]
-fn renamed_tools_are_remembered() {
+fn renamed_tools_are_recorded() {
     let body =
         json!({"contents": [{"parts": [{"text": "a"}]}], "tools": [{"functionDeclarations": [{"name": "a.b"}, {"name": "a_b"}]}]});
     let encoded = translate((Gemini, Anthropic), &body, &TranslateOptions::default()).unwrap();
@@ -275,36 +275,37 @@ fn renamed_tools_are_remembered() {
 }
 
 #[test]
-fn one_call_at_a_time_is_emulated_for_native_upstreams() {
-    let encoded = translate((OpenAi, Gemini), &chat(json!({"parallel_tool_calls": false})), &TranslateOptions::default()).unwrap();
+fn disabled_parallel_calls_are_emulated_for_gemini() {
+    let encoded =
+        translate((OpenAi, Gemini), &openai(json!({"parallel_tool_calls": false})), &TranslateOptions::default()).unwrap();
     assert!(!encoded.parallel);
     assert!(!encoded.reply_context("1", 0, "m", Framing::Sse).parallel);
 }
 
 #[test]
-fn images_of_a_result_follow_it_where_the_upstream_takes_none_inside() {
+fn images_of_a_result_follow_it_where_results_cannot_contain_media() {
     let result = json!({"type": "tool_result", "tool_use_id": "t", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}]});
     let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]}, {"role": "user", "content": [result]}]);
     let body = json!({"model": "m", "max_tokens": 5, "messages": messages});
-    let chat = written(&translate((Anthropic, OpenAi), &body, &TranslateOptions::default()).unwrap());
+    let chat = encoded_body(&translate((Anthropic, OpenAi), &body, &TranslateOptions::default()).unwrap());
     assert_eq!(chat["messages"][2], json!({"role": "tool", "tool_call_id": "t", "content": ""}));
     assert_eq!(chat["messages"][3]["content"][0]["image_url"]["url"], "data:image/png;base64,iVBO");
     let older = effective_profile("gemini", Gemini, "gemini-2.5-pro", &Profile::default());
     let native = translate_as((Anthropic, Gemini), Method::Chat, &body, &older, &TranslateOptions::default()).unwrap();
     assert_eq!(
-        written(&native)["contents"][3],
+        encoded_body(&native)["contents"][3],
         json!({"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": "iVBO"}}]})
     );
 }
 
 #[test]
-fn an_error_response_is_marked_as_one() {
+fn error_result_is_marked_as_error() {
     let body = json!({"contents": [
         {"parts": [{"text": "a"}]},
         {"role": "model", "parts": [{"functionCall": {"name": "f"}}]},
         {"parts": [{"functionResponse": {"name": "f", "response": {"error": "no net"}}}]}
     ]});
-    let encoded = written(&translate((Gemini, Anthropic), &body, &TranslateOptions::default()).unwrap());
+    let encoded = encoded_body(&translate((Gemini, Anthropic), &body, &TranslateOptions::default()).unwrap());
     assert_eq!(
         encoded["messages"][2]["content"][0],
         json!({"type": "tool_result", "tool_use_id": "call_0", "content": "no net", "is_error": true})
@@ -312,18 +313,18 @@ fn an_error_response_is_marked_as_one() {
 }
 
 #[test]
-fn numbers_and_letters_of_arguments_survive() {
+fn numbers_and_characters_in_arguments_are_preserved() {
     let body = r#"{"contents":[{"parts":[{"text":"a"}]},{"role":"model","parts":[{"functionCall":{"name":"f","args":{ "n": 12345678901234567890123, "x": 1.0, "e": "\u00e9" }}}]}]}"#;
     let target = Target { method: Method::Generate, model: Some("m".into()), framing: Framing::Sse };
     let request = decode_request(Gemini, &target, body.as_bytes()).unwrap();
     let encoded = encode_request(OpenAi, &request, "up", &profile(OpenAi), &TranslateOptions::default()).unwrap();
-    let arguments = &written(&encoded)["messages"][1]["tool_calls"][0]["function"]["arguments"];
+    let arguments = &encoded_body(&encoded)["messages"][1]["tool_calls"][0]["function"]["arguments"];
     assert_eq!(arguments, r#"{"n":12345678901234567890123,"x":1.0,"e":"é"}"#);
 }
 
 #[test]
-fn a_forced_choice_without_tools_is_the_callers_fault() {
-    let outcome = translate((OpenAi, Gemini), &chat(json!({"tool_choice": "required"})), &TranslateOptions::default());
+fn forced_tool_choice_without_tools_is_malformed() {
+    let outcome = translate((OpenAi, Gemini), &openai(json!({"tool_choice": "required"})), &TranslateOptions::default());
     assert!(matches!(outcome, Err(TranslateError::Malformed(fault)) if fault.violations[0].field == "tool_choice"));
     let body = json!({"contents": [{"parts": [{"text": "a"}]}], "toolConfig": {"functionCallingConfig": {"mode": "ANY"}}});
     for to in [OpenAi, Anthropic] {
@@ -335,43 +336,43 @@ fn a_forced_choice_without_tools_is_the_callers_fault() {
 // === other methods ===
 
 #[test]
-fn counting_goes_to_protocols_that_count() {
+fn token_counts_need_an_upstream_with_a_counter() {
     let inner = json!({"model": "models/m", "contents": [{"parts": [{"text": "a"}]}], "systemInstruction": {"parts": [{"text": "s"}]}, "generationConfig": {"speechConfig": {}, "topK": 4}});
     let body = json!({"generateContentRequest": inner});
     let count = |to: Protocol| translate_as((Gemini, to), Method::CountTokens, &body, &profile(to), &TranslateOptions::default());
     assert_eq!(count(OpenAi), Err(TranslateError::NoCounter));
     let encoded = count(Anthropic).unwrap();
     assert_eq!((encoded.method, encoded.kind), (Method::CountTokens, AnswerKind::Count));
-    assert_eq!(written(&encoded), json!({"model": "up", "system": "s", "messages": [{"role": "user", "content": "a"}]}));
+    assert_eq!(encoded_body(&encoded), json!({"model": "up", "system": "s", "messages": [{"role": "user", "content": "a"}]}));
     let messages = json!({"model": "m", "system": "s", "messages": [{"role": "user", "content": "a"}]});
     let encoded =
         translate_as((Anthropic, Gemini), Method::CountTokens, &messages, &profile(Gemini), &TranslateOptions::default()).unwrap();
     assert_eq!(
-        written(&encoded),
+        encoded_body(&encoded),
         json!({"generateContentRequest": {"model": "models/up", "contents": [{"role": "user", "parts": [{"text": "a"}]}], "systemInstruction": {"parts": [{"text": "s"}]}}})
     );
 }
 
 #[test]
-fn embeddings_cross_in_both_directions() {
+fn embeddings_are_translated_in_both_directions() {
     let body = json!({"model": "m", "input": ["a", "b"], "dimensions": 3, "encoding_format": "base64", "user": "u"});
     let encoded =
         translate_as((OpenAi, Gemini), Method::Embeddings, &body, &profile(Gemini), &TranslateOptions::default()).unwrap();
     let one = |text: &str| json!({"model": "models/up", "content": {"parts": [{"text": text}]}, "outputDimensionality": 3});
-    assert_eq!(written(&encoded), json!({"requests": [one("a"), one("b")]}));
+    assert_eq!(encoded_body(&encoded), json!({"requests": [one("a"), one("b")]}));
     let kind = AnswerKind::Embeddings { list: true, base64: true, count: 2 };
     assert_eq!((encoded.method, encoded.kind), (Method::BatchEmbedContents, kind));
     assert_eq!(encoded.dropped, ["user"]);
     let body = json!({"content": {"parts": [{"text": "a"}]}, "output_dimensionality": "3"});
     let encoded =
         translate_as((Gemini, OpenAi), Method::EmbedContent, &body, &profile(OpenAi), &TranslateOptions::default()).unwrap();
-    assert_eq!(written(&encoded), json!({"model": "up", "input": ["a"], "dimensions": 3, "encoding_format": "float"}));
+    assert_eq!(encoded_body(&encoded), json!({"model": "up", "input": ["a"], "dimensions": 3, "encoding_format": "float"}));
     let kind = AnswerKind::Embeddings { list: false, base64: false, count: 1 };
     assert_eq!((encoded.method, encoded.kind), (Method::Embeddings, kind));
 }
 
 #[test]
-fn embeddings_that_cannot_cross_are_refused_by_name() {
+fn unsupported_embedding_fields_are_refused() {
     let refused = |direction: (Protocol, Protocol), method: Method, body: Value| {
         unsupported(translate_as(direction, method, &body, &profile(direction.1), &TranslateOptions::default())).0
     };
@@ -384,10 +385,10 @@ fn embeddings_that_cannot_cross_are_refused_by_name() {
     assert_eq!(refused((OpenAi, Anthropic), Method::Embeddings, json!({"model": "m", "input": "a"})), ["input"]);
 }
 
-// === bodies that are wrong ===
+// === malformed bodies ===
 
 #[test]
-fn faults_are_told_with_their_path() {
+fn errors_name_the_path() {
     let fault = |from: Protocol, body: &str| {
         let target =
             Target { method: if from == Gemini { Method::Generate } else { Method::Chat }, model: None, framing: Framing::Sse };
@@ -428,17 +429,17 @@ fn faults_are_told_with_their_path() {
     }
 }
 
-// === bodies that are large ===
+// === large bodies ===
 
 #[test]
-fn a_refusal_names_a_hundred_fields_at_most() {
+fn refusal_names_at_most_100_fields() {
     let more: serde_json::Map<String, Value> = (0..50_000).map(|number| (format!("x{number}"), json!(1))).collect();
-    let (fields, _) = unsupported(translate((OpenAi, Gemini), &chat(Value::Object(more)), &TranslateOptions::default()));
+    let (fields, _) = unsupported(translate((OpenAi, Gemini), &openai(Value::Object(more)), &TranslateOptions::default()));
     assert_eq!(fields.len(), 100);
 }
 
 #[test]
-fn many_calls_and_colliding_names_do_not_multiply_the_work() {
+fn many_calls_and_colliding_names_take_linear_time() {
     let letter = |number: u32| char::from_u32(0x4e00 + number % 20_000).unwrap_or('x');
     let calls: Vec<Value> = (0..20_000).map(|number| json!({"functionCall": {"name": letter(number).to_string()}})).collect();
     let responses: Vec<Value> =
@@ -450,5 +451,5 @@ fn many_calls_and_colliding_names_do_not_multiply_the_work() {
     ]});
     let encoded = translate((Gemini, OpenAi), &body, &TranslateOptions::default()).unwrap();
     assert_eq!(encoded.name_map.len(), 20_000);
-    assert_eq!(written(&encoded)["messages"].as_array().unwrap().len(), 20_002);
+    assert_eq!(encoded_body(&encoded)["messages"].as_array().unwrap().len(), 20_002);
 }

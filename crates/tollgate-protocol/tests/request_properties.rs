@@ -1,5 +1,5 @@
-//! Properties of request translation: nothing panics, the same protocol on both sides keeps the meaning, and what is
-//! written for an upstream is what that upstream's schema takes.
+//! Properties of request translation: no input panics, decoding and encoding in one protocol preserves the request, and
+//! encoded requests validate against the upstream's schema.
 
 mod conversation;
 
@@ -20,7 +20,7 @@ static SCHEMAS: LazyLock<[Validator; 3]> = LazyLock::new(|| {
     ["openai-chat-request", "gemini-generate-content-request", "anthropic-messages-request"].map(|name| {
         let path = format!("{}/fixtures/schemas/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        jsonschema::validator_for(&serde_json::from_str(&text).expect("sound")).expect("sound")
+        jsonschema::validator_for(&serde_json::from_str(&text).expect("valid")).expect("valid")
     })
 });
 
@@ -41,8 +41,8 @@ fn target(from: Protocol, stream: bool) -> Target {
     Target { method, model: (from == Protocol::Gemini).then(|| "m".to_owned()), framing: Framing::Sse }
 }
 
-/// A model that takes whatever its protocol has.
-fn able(to: Protocol) -> Profile {
+/// A model that supports everything its protocol has.
+fn full_profile(to: Protocol) -> Profile {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let (thinking, off) = match to {
         Protocol::OpenAi => {
@@ -64,18 +64,18 @@ fn able(to: Protocol) -> Profile {
 }
 
 fn decoded(from: Protocol, conversation: &Conversation) -> neutral::Request {
-    let body = conversation.written_for(from);
+    let body = conversation.body_for(from);
     decode_request(from, &target(from, conversation.stream), body.to_string().as_bytes())
         .unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
-/// The meaning alone: paths in the caller's body differ between two spellings of it.
-fn meaning(request: &neutral::Request) -> String {
+/// The request without paths, which differ between protocols.
+fn without_paths(request: &neutral::Request) -> String {
     let told = format!("{request:#?}");
     told.lines().filter(|line| !line.trim_start().starts_with("path: ")).collect::<Vec<_>>().join("\n")
 }
 
-/// Member names that mean something somewhere.
+/// Member names of some protocol.
 const NAMES: [&str; 48] = [
     "model",
     "messages",
@@ -127,7 +127,7 @@ const NAMES: [&str; 48] = [
     "stop",
 ];
 
-/// Strings that mean something somewhere.
+/// String values of some protocol.
 const TEXTS: [&str; 20] = [
     "user",
     "assistant",
@@ -168,7 +168,7 @@ fn arbitrary_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Puts `value` in place of the `index`th value inside `tree`, counted front to back.
+/// Replaces the `index`th value inside `tree`, in document order, by `value`.
 fn replace(tree: &mut Value, index: &mut usize, value: &Value) {
     if *index == 0 {
         tree.clone_from(value);
@@ -181,24 +181,24 @@ fn replace(tree: &mut Value, index: &mut usize, value: &Value) {
     }
 }
 
-/// A sound request with one value replaced by any other.
+/// A valid request with one value replaced by another.
 fn damaged_request() -> impl Strategy<Value = Value> {
     (conversations(), proptest::sample::select(&PROTOCOLS[..]), 1_usize..60, arbitrary_json()).prop_map(
         |(conversation, protocol, mut index, value)| {
-            let mut body = conversation.written_for(protocol);
+            let mut body = conversation.body_for(protocol);
             replace(&mut body, &mut index, &value);
             body
         },
     )
 }
 
-/// Any JSON, more often than not in the shape of a request.
+/// Arbitrary JSON, mostly in the shape of a request.
 fn nearly_a_request() -> impl Strategy<Value = Value> {
     let shaped = |list: &'static str| {
         (proptest::collection::vec(arbitrary_json(), 0..4), arbitrary_json()).prop_map(move |(items, rest)| {
             let mut body = json!({"model": "m", "max_tokens": 5});
             if let Value::Object(rest) = rest {
-                body.as_object_mut().expect("sound").extend(rest);
+                body.as_object_mut().expect("valid").extend(rest);
             }
             body[list] = items.into();
             body
@@ -211,7 +211,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_panics_and_what_is_written_is_json(body in nearly_a_request()) {
+    fn translation_never_panics_and_encodes_json(body in nearly_a_request()) {
         let bytes = body.to_string();
         for from in PROTOCOLS {
             for method in [Method::Chat, Method::Embeddings, Method::BatchEmbedContents, Method::CountTokens] {
@@ -232,25 +232,25 @@ proptest! {
     }
 
     #[test]
-    fn the_same_protocol_on_both_sides_keeps_the_meaning(conversation in conversations()) {
+    fn round_trip_in_one_protocol_preserves_the_request(conversation in conversations()) {
         for protocol in PROTOCOLS {
             let first = decoded(protocol, &conversation);
-            let encoded = encode_request(protocol, &first, "m", &able(protocol), &TranslateOptions::default())
-                .unwrap_or_else(|error| panic!("{error}: {}", conversation.written_for(protocol)));
+            let encoded = encode_request(protocol, &first, "m", &full_profile(protocol), &TranslateOptions::default())
+                .unwrap_or_else(|error| panic!("{error}: {}", conversation.body_for(protocol)));
             prop_assert_eq!(&encoded.dropped, &Vec::<String>::new());
             let mut again = decode_request(protocol, &target(protocol, conversation.stream), &encoded.body).unwrap();
-            // Asked of every upstream, wanted by the caller or not.
+            // Always requested from upstreams, whether or not the caller asked for it.
             again.params.include_usage = first.params.include_usage;
-            prop_assert_eq!(meaning(&again), meaning(&first));
+            prop_assert_eq!(without_paths(&again), without_paths(&first));
         }
     }
 
     #[test]
-    fn what_is_written_validates_against_the_upstreams_schema(conversation in conversations()) {
+    fn encoded_requests_validate_against_the_schema(conversation in conversations()) {
         for from in PROTOCOLS {
             let request = decoded(from, &conversation);
             for to in PROTOCOLS {
-                let profiles = [able(to), effective_profile("", to, "claude-3", &Profile::default()), effective_profile("", to, "gemini-2.0", &Profile::default())];
+                let profiles = [full_profile(to), effective_profile("", to, "claude-3", &Profile::default()), effective_profile("", to, "gemini-2.0", &Profile::default())];
                 for profile in profiles {
                     let options = TranslateOptions { lenient: true, ..TranslateOptions::default() };
                     let Ok(encoded) = encode_request(to, &request, "m", &profile, &options) else { continue };
@@ -263,7 +263,7 @@ proptest! {
     }
 
     #[test]
-    fn one_conversation_reads_the_same_from_every_protocol(conversation in conversations()) {
+    fn conversation_decodes_equally_from_every_protocol(conversation in conversations()) {
         let told = |from: Protocol| {
             let request = decoded(from, &conversation);
             let say = |turn: &neutral::Turn| {
@@ -286,13 +286,13 @@ proptest! {
     }
 
     #[test]
-    fn a_history_taken_by_one_upstream_is_taken_by_all(conversation in conversations()) {
-        // The caller changes nothing but the model: every upstream gets the whole conversation or a refusal by name.
+    fn history_is_encoded_completely_for_every_upstream(conversation in conversations()) {
+        // Each upstream gets the complete conversation, or the request is refused by name.
         for from in PROTOCOLS {
             let request = decoded(from, &conversation);
             for to in PROTOCOLS {
                 let options = TranslateOptions { lenient: true, ..TranslateOptions::default() };
-                let outcome = encode_request(to, &request, "m", &able(to), &options);
+                let outcome = encode_request(to, &request, "m", &full_profile(to), &options);
                 prop_assert!(outcome.is_ok(), "{:?} to {:?}: {:?}", from, to, outcome);
             }
         }

@@ -1,4 +1,4 @@
-//! Every body we write ourselves is valid under the vendors' schemas, closed variants where there are any.
+//! All bodies that the gateway generates validate against the vendors' schemas, closed variants where available.
 
 mod support;
 
@@ -14,7 +14,7 @@ use tollgate_protocol::{
 };
 
 #[test]
-fn the_schemas_judge_their_own_samples() {
+fn schemas_accept_and_reject_their_samples() {
     let schemas = Schemas::load();
     let mut checked = 0;
     for entry in fs::read_dir(support::folder().join("samples")).unwrap() {
@@ -30,7 +30,7 @@ fn the_schemas_judge_their_own_samples() {
                 continue;
             }
             let faults: Vec<String> =
-                documents.iter().flat_map(|text| schemas.faults(schema, &serde_json::from_str(text).unwrap())).collect();
+                documents.iter().flat_map(|text| schemas.errors(schema, &serde_json::from_str(text).unwrap())).collect();
             assert_eq!(faults.is_empty(), good, "{file} under {schema}: {faults:?}");
             checked += 1;
         }
@@ -91,7 +91,7 @@ fn problems() -> Vec<Problem> {
 }
 
 #[test]
-fn every_error_is_valid_in_every_protocol() {
+fn errors_are_valid_in_every_protocol() {
     let schemas = Schemas::load();
     for problem in problems() {
         schemas.check("openai-error.closed", &codec(Protocol::OpenAi).encode_problem(&problem));
@@ -101,7 +101,7 @@ fn every_error_is_valid_in_every_protocol() {
 }
 
 #[test]
-fn every_error_event_is_one_line_and_valid() {
+fn error_events_are_valid_and_on_one_line() {
     let schemas = Schemas::load();
     let cases = [
         (Protocol::OpenAi, "openai-error.closed"),
@@ -124,7 +124,7 @@ fn every_error_event_is_one_line_and_valid() {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn encoded_errors_can_be_decoded() {
     for problem in problems() {
         let read = codec(Protocol::OpenAi).decode_problem(problem.status, &codec(Protocol::OpenAi).encode_problem(&problem));
         assert_eq!(
@@ -160,7 +160,7 @@ fn lists_and_models_are_valid() {
     }
 }
 
-/// The echo's answer, as one body or as the events a caller receives.
+/// The echo's answer, as one body or as events.
 fn echoed(protocol: Protocol, method: Method, body: &Value) -> Vec<Bytes> {
     let call = EchoCall { protocol, method, model: "echo", request_id: "0abc", now: 1_700_000_000 };
     match echo(&call, body.to_string().as_bytes()).body {

@@ -1,5 +1,5 @@
-//! What must hold for any body whatsoever: no panic, agreement with `serde_json` on what JSON is, and pass-through that
-//! changes nothing unasked.
+//! Properties of request summaries and passthrough for arbitrary bodies: no panic, agreement with `serde_json` on valid JSON,
+//! and no changes other than the requested edits.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn summary(protocol: Protocol, method: Method, body: &[u8]) -> Result<RequestSum
     codec(protocol).summarise(&Target { method, model, framing: Framing::Sse }, body)
 }
 
-/// Every edit there is, on a body with this summary.
+/// Applies all edits to a body with this summary.
 fn forward_all(protocol: Protocol, body: &Bytes, summary: &RequestSummary) -> Bytes {
     let edits = RequestEdits {
         upstream_model: Some("x/\"y"),
@@ -33,7 +33,7 @@ fn forward_all(protocol: Protocol, body: &Bytes, summary: &RequestSummary) -> By
     codec(protocol).forward_request(body, summary, &edits)
 }
 
-/// Values as they stand in bodies, and as they should not.
+/// Valid and invalid member values.
 fn leaf() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
@@ -86,7 +86,7 @@ fn body() -> impl Strategy<Value = Value> {
     proptest::collection::vec((name(), value), 0..8).prop_map(|members| Value::Object(members.into_iter().collect()))
 }
 
-/// A body that is well formed for chat and native alike, whatever else it holds.
+/// A body that is well formed for both OpenAI and Gemini.
 fn accepted() -> impl Strategy<Value = Value> {
     body().prop_map(|extra| {
         let mut body =
@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn bodies_are_refused_as_not_json_only_when_they_are_not(value in body(), pretty in any::<bool>(), cut in any::<prop::sample::Index>()) {
+    fn not_json_is_reported_only_for_invalid_json(value in body(), pretty in any::<bool>(), cut in any::<prop::sample::Index>()) {
         let bytes = text_of(&value, pretty);
         let torn = &bytes[..cut.index(bytes.len())];
         for (protocol, method) in METHODS {
@@ -154,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_forwarded_is_json_again(value in accepted(), pretty in any::<bool>()) {
+    fn forwarded_bodies_are_valid_json(value in accepted(), pretty in any::<bool>()) {
         let body = Bytes::from(text_of(&value, pretty));
         for (protocol, method) in [(Protocol::OpenAi, Method::Chat), (Protocol::Gemini, Method::Generate)] {
             let summary = summary(protocol, method, &body).expect("well formed");
@@ -166,14 +166,14 @@ proptest! {
     }
 
     #[test]
-    fn cleaned_histories_are_json_again(value in body(), pretty in any::<bool>()) {
+    fn cleaned_histories_are_valid_json(value in body(), pretty in any::<bool>()) {
         let value = json!({
             "model": "m",
             "messages": [{"role": "assistant", "tool_calls": [value], "content": [value]}, value],
             "contents": [{"parts": [value, {"text": "a"}, value]}, {"parts": [value]}, value],
         });
         let body = Bytes::from(text_of(&value, pretty));
-        // The summary of a body that would be accepted; cleaning looks at the body itself.
+        // The summary of an accepted body; cleaning scans the body itself.
         let accepted = br#"{"model":"m","messages":[{"role":"tool","tool_call_id":"c__sig1_QQ"}],"contents":[{"role":"dGcxLm"}]}"#;
         for (protocol, method) in [(Protocol::OpenAi, Method::Chat), (Protocol::Gemini, Method::Generate)] {
             let summary = summary(protocol, method, accepted).expect("well formed");
@@ -186,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn without_edits_and_markers_the_buffer_is_the_same(value in accepted(), pretty in any::<bool>()) {
+    fn buffer_is_reused_without_edits_and_markers(value in accepted(), pretty in any::<bool>()) {
         let body = Bytes::from(text_of(&value, pretty));
         for (protocol, method) in [(Protocol::OpenAi, Method::Chat), (Protocol::Gemini, Method::Generate)] {
             let summary = summary(protocol, method, &body).expect("well formed");
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn an_outline_of_another_body_does_no_harm(value in accepted(), other in proptest::collection::vec(any::<u8>(), 0..60)) {
+    fn summary_of_another_body_is_harmless(value in accepted(), other in proptest::collection::vec(any::<u8>(), 0..60)) {
         let summary = summary(Protocol::OpenAi, Method::Chat, &text_of(&value, true)).expect("well formed");
         let other = Bytes::from(other);
         for protocol in [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic] {

@@ -1,4 +1,4 @@
-//! Reads a complete message (Anthropic wire reference, section 7).
+//! Decodes a complete message (Anthropic API reference, "Messages").
 
 use serde_json::value::RawValue;
 
@@ -14,7 +14,7 @@ use crate::{
     scan::Scanner,
 };
 
-/// Appends what a complete answer means, its end included.
+/// Appends the events of a complete answer, including its end.
 pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     let answer: MessagesResponse<'_> = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not a message"))?;
     if is_truthy(answer.error) || answer.kind.as_ref().is_some_and(|kind| kind.0 == "error") {
@@ -25,9 +25,9 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidRep
     }
     let content = answer.content.ok_or(InvalidReply::Unreadable("a message without content"))?;
     let begin = out.len();
-    let mut state = Position::default();
+    let mut position = ReplyPosition::default();
     for block in content {
-        self::block(block, &mut state, out)?;
+        self::block(block, &mut position, out)?;
     }
     let native = LenientText::filled(answer.stop_reason);
     if native.is_none() && out[begin..].iter().all(|event| !event.is_content()) {
@@ -40,29 +40,31 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidRep
     Ok(())
 }
 
-/// The usage known with a usage object on top of `counts`.
+/// Updates `counts` with a `usage` object and returns the usage known so far.
 pub(super) fn read_usage(counts: &mut MessagesUsageCounts, raw: &RawValue) -> Option<Usage> {
     counts.read(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok()?;
     counts.usage()
 }
 
-/// Where in the answer a block stands.
+/// Position of a block in the answer.
 #[derive(Default)]
-struct Position {
+struct ReplyPosition {
+    /// Preceding calls.
     calls: u32,
+    /// Preceding bytes of text.
     text: usize,
 }
 
-fn block(block: ContentBlock<'_>, at: &mut Position, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
+fn block(block: ContentBlock<'_>, position: &mut ReplyPosition, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     match block.kind.0.as_str() {
         "text" => {
             let text = block.text.unwrap_or_default().0;
-            let start = at.text;
-            at.text += text.len();
+            let start = position.text;
+            position.text += text.len();
             out.push(Event::Text { candidate: 0, text, signature: None });
             if let Some(citations) = block.citations {
                 let list = serde_json::from_str::<Option<Vec<&RawValue>>>(citations.get()).ok().flatten().unwrap_or_default();
-                let citations: Vec<_> = list.into_iter().filter_map(|raw| wire::citation(raw, start, at.text)).collect();
+                let citations: Vec<_> = list.into_iter().filter_map(|raw| wire::citation(raw, start, position.text)).collect();
                 if !citations.is_empty() {
                     out.push(Event::Citations { candidate: 0, citations });
                 }
@@ -74,8 +76,8 @@ fn block(block: ContentBlock<'_>, at: &mut Position, out: &mut Vec<Event>) -> Re
         }
         "redacted_thinking" => out.extend(redacted(block.data)),
         "tool_use" => {
-            let call = at.calls;
-            at.calls = at.calls.wrapping_add(1);
+            let call = position.calls;
+            position.calls = position.calls.wrapping_add(1);
             let id = block.id.unwrap_or_default().0;
             let name = LenientText::filled(block.name).ok_or(InvalidReply::Unreadable("a call without a name"))?;
             let fragment = wire::input(block.input)?.unwrap_or_else(|| "{}".to_owned());
@@ -88,12 +90,11 @@ fn block(block: ContentBlock<'_>, at: &mut Position, out: &mut Vec<Event>) -> Re
     Ok(())
 }
 
-/// The signature of a block.
 pub(super) fn signature(value: Option<LenientText>) -> Option<Signature> {
     LenientText::filled(value).map(|value| Signature { owner: Protocol::Anthropic, value })
 }
 
-/// A redacted block.
+/// The event of a `redacted_thinking` block.
 pub(super) fn redacted(data: Option<&RawValue>) -> Option<Event> {
     let data = data.and_then(text_of)?;
     Some(Event::Think { candidate: 0, text: String::new(), redacted: Some(data), signature: None })

@@ -1,15 +1,15 @@
-//! Writes a complete message (translation reference, section 2.9).
+//! Encodes a complete message.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::members::{blocked_sentence, foreign_signature, input, signed_id, write_stop, write_usage};
+use super::reply_fields::{blocked_sentence, foreign_signature, input, signed_id, write_stop, write_usage};
 use crate::{
     FinishReason, Protocol,
     json_text::{write_json, write_string},
     neutral::{Candidate, Part, PartKind, Reply, ReplyContext},
 };
 
-/// The body of a complete answer; the protocol has one candidate.
+/// Encodes the first candidate; the protocol has only one.
 pub(super) fn encode(reply: &Reply, from: Protocol, context: &ReplyContext) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     out.put_slice(b"{\"id\":");
@@ -36,17 +36,17 @@ pub(super) fn encode(reply: &Reply, from: Protocol, context: &ReplyContext) -> B
     out.freeze()
 }
 
-/// Blocks on their way out: one per run of text or thinking, one per call.
-struct Blocks<'a> {
+/// Writes content blocks: one per run of text or thinking, and one per call.
+struct BlockWriter<'a> {
     out: &'a mut BytesMut,
     written: bool,
-    /// The run that is open, and whether it is thinking.
+    /// The open run: true for thinking, and its text.
     run: Option<(bool, String)>,
     signature: String,
     id_signatures: bool,
 }
 
-impl Blocks<'_> {
+impl BlockWriter<'_> {
     fn run(&mut self, thinking: bool, text: &str) {
         if text.is_empty() {
             return;
@@ -98,13 +98,13 @@ impl Blocks<'_> {
 
 fn content(out: &mut BytesMut, candidate: &Candidate, from: Protocol, context: &ReplyContext) {
     let mut blocks =
-        Blocks { out, written: false, run: None, signature: foreign_signature(from), id_signatures: context.id_signatures };
+        BlockWriter { out, written: false, run: None, signature: foreign_signature(from), id_signatures: context.id_signatures };
     for part in &candidate.parts {
         match &part.kind {
             PartKind::Text(text) => blocks.run(false, text),
             PartKind::Think { text, .. } if context.include_thoughts => blocks.run(true, text),
             PartKind::Call { .. } => blocks.call(part, candidate.finish()),
-            // Answers of this protocol have no media.
+            // The protocol has no media in answers.
             PartKind::Think { .. }
             | PartKind::Media(_)
             | PartKind::Result { .. }

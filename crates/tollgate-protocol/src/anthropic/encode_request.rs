@@ -1,4 +1,4 @@
-//! Requests for messages upstreams (API version 2023-06-01).
+//! Encodes requests for Messages upstreams.
 
 mod messages;
 mod params;
@@ -11,10 +11,10 @@ use crate::{
     neutral::{Operation, encode_context::EncodeContext},
 };
 
-/// Sent where neither the caller nor the profile names a limit; the protocol demands one.
-const MAX_TOKENS: u64 = 16_384;
+/// Output limit in tokens where neither the caller nor the profile gives one; the protocol requires it.
+const DEFAULT_MAX_TOKENS: u64 = 16_384;
 
-/// Writes the body and says which method it is for.
+/// Encodes the body; also returns its method.
 pub(crate) fn encode(out: &mut EncodeContext<'_>) -> (Method, Json) {
     match &out.request.operation {
         Operation::Generate => (Method::Chat, generate(out)),
@@ -35,7 +35,7 @@ pub(crate) fn encode(out: &mut EncodeContext<'_>) -> (Method, Json) {
 
 fn generate(out: &mut EncodeContext<'_>) -> Json {
     let request = out.request;
-    let fallback = out.profile.default_max_tokens.unwrap_or(MAX_TOKENS);
+    let fallback = out.profile.default_max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
     let limit = request.params.max_tokens.as_ref().map_or(fallback, |given| given.value);
     let mut body = JsonObject(vec![("model", Json::text(out.model)), ("max_tokens", Json::uint(limit))]);
     conversation(out, &mut body);
@@ -51,7 +51,7 @@ fn conversation(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     body.put("messages", Json::List(messages));
 }
 
-/// Only what the counter reads.
+/// Encodes the members that the token counter accepts.
 fn count(out: &mut EncodeContext<'_>) -> Json {
     let mut body = JsonObject(vec![("model", Json::text(out.model))]);
     conversation(out, &mut body);

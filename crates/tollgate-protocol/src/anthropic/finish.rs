@@ -1,8 +1,7 @@
-//! Stop reasons of messages, both ways (translation reference, section 2.5).
+//! Conversion of stop reasons (Anthropic API docs, "Handling stop reasons").
 
 use crate::FinishReason;
 
-/// What a stop reason means.
 pub(super) fn read(word: &str) -> FinishReason {
     match word {
         "end_turn" | "stop_sequence" | "pause_turn" | "compaction" => FinishReason::Stop,
@@ -13,7 +12,7 @@ pub(super) fn read(word: &str) -> FinishReason {
     }
 }
 
-/// The stop reason for what an answer of another protocol says.
+/// The stop reason for the finish reason of an answer from another protocol.
 pub(super) const fn reason_str(finish: FinishReason) -> &'static str {
     match finish {
         FinishReason::Stop | FinishReason::Other | FinishReason::Fail => "end_turn",

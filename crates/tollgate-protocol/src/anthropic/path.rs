@@ -1,12 +1,12 @@
-//! Paths behind a channel's base URL, which ends with the version (wire reference, section 1).
+//! Upstream paths, relative to the channel's base URL, which ends with the version (`/v1`).
 
 use crate::{Framing, Method};
 
-/// The model stands in the body, so the path depends on the method alone.
+/// The path depends on the method alone; the model is in the body.
 pub(super) fn upstream_path(method: Method, _upstream_model: &str, _framing: Framing) -> String {
     match method {
         Method::CountTokens => "/messages/count_tokens",
-        // Embeddings are not part of this protocol; routing never asks for them here.
+        // The protocol has no embeddings; routing excludes them.
         Method::Chat
         | Method::Generate
         | Method::StreamGenerate
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_method_alone_decides() {
+    fn path_depends_on_the_method_alone() {
         assert_eq!(upstream_path(Method::Generate, "m", Framing::Sse), "/messages");
         assert_eq!(upstream_path(Method::CountTokens, "m", Framing::Sse), "/messages/count_tokens");
     }

@@ -1,4 +1,4 @@
-//! Error bodies, both ways (wire reference, section 8; translation reference, section 2.7).
+//! Decodes and encodes error bodies (Anthropic API reference, "Errors").
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -21,14 +21,14 @@ struct Error<'a> {
     message: &'a str,
 }
 
-/// Writes an error body.
+/// Encodes an error body.
 pub(super) fn encode(problem: &Problem) -> Bytes {
-    let error = Error { kind: type_of(problem.status), message: &problem.message };
+    let error = Error { kind: error_type(problem.status), message: &problem.message };
     let body = Body { kind: "error", error, request_id: &problem.request_id };
     Bytes::from(serde_json::to_vec(&body).expect("strings always serialise"))
 }
 
-const fn type_of(status: u16) -> &'static str {
+const fn error_type(status: u16) -> &'static str {
     match status {
         400 => "invalid_request_error",
         401 => "authentication_error",
@@ -41,26 +41,26 @@ const fn type_of(status: u16) -> &'static str {
     }
 }
 
-/// `details.error_code` that says that the month's money is gone, behind a 429 without a waiting time.
+/// Values of `details.error_code` for an exhausted spend limit: 429 without `retry-after`.
 const QUOTA_EXHAUSTED_CODES: &[&str] = &["enforced_spend_limit_reached", "contract_spend_limit_reached"];
-/// Texts of a 400 that say it.
+/// Phrases of a 400 message with the same meaning.
 const QUOTA_EXHAUSTED_PHRASES: &[&str] = &["credit balance is too low", "specified api usage limits"];
 
-/// `You will regain access on 2026-12-01 at 00:00 UTC`.
-fn regained(message: &str) -> Option<QuotaWindow> {
+/// The end of the quota window in `You will regain access on 2026-12-01 at 00:00 UTC`.
+fn quota_window(message: &str) -> Option<QuotaWindow> {
     let (_, rest) = message.split_once("regain access on ")?;
-    let figure = |from: usize, to: usize, most: i64| rest.get(from..to)?.parse::<i64>().ok().filter(|it| (0..=most).contains(it));
-    let (year, month, day) = (figure(0, 4, 9_999)?, figure(5, 7, 12)?, figure(8, 10, 31)?);
-    let clock = rest.get(10..14) == Some(" at ") && rest.get(19..23) == Some(" UTC");
-    let (hour, minute) = if clock { (figure(14, 16, 23)?, figure(17, 19, 59)?) } else { (0, 0) };
-    // Days since the epoch, by years that begin in March.
+    let number = |from: usize, to: usize, max: i64| rest.get(from..to)?.parse::<i64>().ok().filter(|it| (0..=max).contains(it));
+    let (year, month, day) = (number(0, 4, 9_999)?, number(5, 7, 12)?, number(8, 10, 31)?);
+    let has_time = rest.get(10..14) == Some(" at ") && rest.get(19..23) == Some(" UTC");
+    let (hour, minute) = if has_time { (number(14, 16, 23)?, number(17, 19, 59)?) } else { (0, 0) };
+    // Days since the epoch, with years that start in March.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    let days = 365 * year + leaps + (153 * month + 2) / 5 + day - 1 - 719_468;
+    let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    let days = 365 * year + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468;
     Some(QuotaWindow::Until(days * 86_400 + hour * 3_600 + minute * 60))
 }
 
-/// Reads an error answer of an upstream.
+/// Decodes an error answer of an upstream.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
     let kind = found.text_field("type");
@@ -69,16 +69,16 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let code = detail.as_deref().unwrap_or_default();
     let quota_exhausted = QUOTA_EXHAUSTED_CODES.contains(&code) || found.mentions(status, QUOTA_EXHAUSTED_PHRASES);
     let refused = code == "organization_on_hold" || found.mentions(status, &["organization_on_hold"]);
-    // An answer has a type too.
-    let answer = kind.as_deref() == Some("message");
+    // Answers have a `type` as well.
+    let is_answer = kind.as_deref() == Some("message");
     let problem = found.into_problem(status);
     UpstreamProblem {
         kind,
         quota_exhausted,
-        window: quota_exhausted.then(|| regained(&problem.message)).flatten(),
+        window: quota_exhausted.then(|| quota_window(&problem.message)).flatten(),
         account_refused: refused && !matches!(problem.status, 401..=403),
         code: detail.or(problem.code),
-        is_error_object: problem.is_error_object && !answer,
+        is_error_object: problem.is_error_object && !is_answer,
         ..problem
     }
 }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_names_its_type_and_request() {
+    fn error_body_has_type_and_request_id() {
         let mut problem = Problem {
             status: 429,
             message: "m".to_owned(),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_accounts_fault_hides_behind_many_statuses() {
+    fn exhausted_and_refused_accounts_are_recognised_at_any_status() {
         let read = |status, kind: &str, message: &str, code: Option<&str>| {
             let details = code.map(|code| serde_json::json!({"error_code": code}));
             let body = serde_json::json!({"type": "error", "error": {"type": kind, "message": message, "details": details}});
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_spent_month_is_read() {
+    fn end_of_the_quota_window_is_parsed() {
         let window = |end: &str| {
             let message = format!("You have reached your specified API usage limits. You will regain access on {end}.");
             let body = serde_json::json!({"type": "error", "error": {"type": "invalid_request_error", "message": message}});
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_inside_a_200_counts_as_its_type() {
+    fn error_in_a_200_gets_the_status_of_its_type() {
         for (kind, status) in [("overloaded_error", 529), ("rate_limit_error", 429), ("api_error", 500), ("timeout_error", 504)] {
             let body = format!(r#"{{"type":"error","error":{{"type":"{kind}","message":"m"}},"request_id":"r"}}"#);
             let problem = decode(200, body.as_bytes());
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_member_is_named() {
+    fn unsupported_member_is_named() {
         let body =
             br#"{"type":"error","error":{"type":"invalid_request_error","message":"temperature: Extra inputs are not permitted"}}"#;
         assert_eq!(decode(400, body).unsupported, ["temperature"]);

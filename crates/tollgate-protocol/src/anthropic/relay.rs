@@ -1,4 +1,4 @@
-//! Streamed answers (wire reference, section 9): named events that end with `message_stop`.
+//! Relays streamed answers (Anthropic API docs, "Streaming messages"): named events that end with `message_stop`.
 
 use bytes::Bytes;
 
@@ -10,12 +10,12 @@ use crate::{
     sse::{SseEvent, SseParser},
 };
 
-/// A relay for one answer. This protocol knows one framing only.
+/// A relay for one answer. The protocol has a single framing.
 pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
     Box::new(Relay {
-        opening: BodyKind::default(),
+        body_kind: BodyKind::default(),
         parser: SseParser::new(),
-        events: Events {
+        events: EventRelay {
             model: edits.caller_model.as_deref().map(edits::literal),
             summary: ReplySummary::default(),
             counts: MessagesUsageCounts::default(),
@@ -25,25 +25,25 @@ pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRela
 }
 
 struct Relay {
-    opening: BodyKind,
+    body_kind: BodyKind,
     parser: SseParser,
-    events: Events,
+    events: EventRelay,
 }
 
-/// What is known of the events so far.
-struct Events {
+/// State of the events so far.
+struct EventRelay {
     /// The caller's name of the model as a JSON literal.
     model: Option<String>,
     summary: ReplySummary,
     counts: MessagesUsageCounts,
-    /// `message_stop` was handed on.
+    /// `message_stop` was forwarded.
     stopped: bool,
 }
 
 impl StreamRelay for Relay {
     fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
-        self.opening.inspect(chunk)?;
-        if let BodyKind::Document(_) = self.opening {
+        self.body_kind.inspect(chunk)?;
+        if let BodyKind::Document(_) = self.body_kind {
             return Ok(());
         }
         let events = &mut self.events;
@@ -51,7 +51,7 @@ impl StreamRelay for Relay {
     }
 
     fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
-        if let BodyKind::Document(body) = &self.opening {
+        if let BodyKind::Document(body) = &self.body_kind {
             return Err(passthrough::document_error(body, problem::decode));
         }
         let events = &mut self.events;
@@ -76,7 +76,7 @@ impl StreamRelay for Relay {
     }
 }
 
-impl Events {
+impl EventRelay {
     fn event(&mut self, event: &SseEvent<'_>, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
         if self.stopped || event.data.trim_ascii() == b"[DONE]" {
             return Ok(());
@@ -87,7 +87,7 @@ impl Events {
         if answer.error || answer.kind == "error" || event.name == b"error" {
             return Err(StreamError::Problem(Box::new(problem::decode(200, event.data))));
         }
-        // The SDKs go by the name; where it is missing the data's own type gives it.
+        // The SDKs dispatch on the event name; where it is missing, the type in the data replaces it.
         let name = if event.name.is_empty() { answer.kind.as_bytes() } else { event.name };
         let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else {
             return Err(StreamError::Malformed("an event without a type"));
@@ -115,7 +115,7 @@ impl Events {
     }
 }
 
-/// One named event.
+/// Encodes a named event.
 fn named(name: &str, json: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(json.len() + name.len() + 16);
     out.extend_from_slice(b"event: ");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_passes_and_is_read() {
+    fn stream_is_forwarded_and_summarised() {
         let text = stream(EVENTS);
         let (out, result, summary) = pass(&text, None);
         assert_eq!((out, result), (text, Ok(())));
@@ -189,29 +189,29 @@ mod tests {
     }
 
     #[test]
-    fn missing_names_and_foreign_framing_are_mended() {
+    fn missing_event_names_and_other_framing_are_repaired() {
         let bare: String = EVENTS.iter().map(|(_, data)| [": x\r\ndata:", data, "\r\n\r\n"].concat()).collect();
         assert_eq!(pass(&bare, None).0, stream(EVENTS));
         assert!(matches!(pass("data: {}\n\n", None).1, Err(StreamError::Malformed(_))));
     }
 
     #[test]
-    fn the_model_is_put_back() {
+    fn model_name_is_restored() {
         let text = stream(EVENTS);
         assert_eq!(pass(&text, Some("mine")).0, text.replace("\"model\":\"up\"", "\"model\":\"mine\""));
     }
 
     #[test]
-    fn a_stream_without_its_stop_is_truncated() {
+    fn stream_without_message_stop_is_truncated() {
         for length in 0..EVENTS.len() {
             assert_eq!(pass(&stream(&EVENTS[..length]), None).1, Err(StreamError::Truncated), "{length} events");
         }
         let (out, result, _) = pass(&stream(&[EVENTS[0], EVENTS[9]]), None);
-        assert_eq!((out, result), (stream(&EVENTS[..1]), Err(StreamError::Truncated)), "a stop without a reason");
+        assert_eq!((out, result), (stream(&EVENTS[..1]), Err(StreamError::Truncated)), "message_stop without a stop reason");
     }
 
     #[test]
-    fn an_error_event_is_recognised_named_or_not() {
+    fn error_event_is_recognised_with_or_without_name() {
         let data = r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#;
         for event in [format!("event: error\ndata: {data}\n\n"), format!("data: {data}\n\n")] {
             let (_, result, _) = pass(&format!("{}{event}", stream(&EVENTS[..4])), None);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_stream_ends_with_a_named_error() {
+    fn aborted_stream_ends_with_an_error_event() {
         let problem = Problem {
             status: 502,
             message: "m".to_owned(),

@@ -1,4 +1,4 @@
-//! Complete answers: checked, read, and handed on with the caller's name of the model.
+//! Checks and summarises complete answers, and restores the caller's name of the model.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use crate::{
     edits::{self, Edits},
 };
 
-/// Checks and reads a 2xx body (E58 of the error table says what is no answer).
+/// Checks and summarises a 2xx body. Bodies that are not an answer are E58 (`docs/errors.md`).
 pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<CheckedReply, InvalidReply> {
     crate::reply_summary::reject_non_json(body)?;
     let Ok(mut answer) = MessagesReplyScan::read(body, MessagesUsageCounts::default()) else {
@@ -48,17 +48,17 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_passes_untouched_and_is_read() {
+    fn answer_is_forwarded_unchanged_and_summarised() {
         let body = Bytes::from_static(
             br#"{"id":"msg_1","type":"message","role":"assistant","model":"up","content":[{"type":"thinking","thinking":"hm","signature":"s"},
                 {"type":"text","text":"h\u00e9"},{"type":"tool_use","id":"t","name":"f","input":{"a":1}}],"stop_reason":"tool_use",
                 "stop_sequence":null,"usage":{"input_tokens":3,"output_tokens":2,"cache_read_input_tokens":4}}"#,
         );
-        let passed = read_reply(Method::Chat, &body, &ReplyEdits::default()).unwrap();
-        assert_eq!(passed.body.as_ptr(), body.as_ptr());
+        let checked = read_reply(Method::Chat, &body, &ReplyEdits::default()).unwrap();
+        assert_eq!(checked.body.as_ptr(), body.as_ptr());
         let usage = Some(Usage { prompt_total: 7, cached: 4, completion_total: 2, ..Usage::default() });
         assert_eq!(
-            passed.summary,
+            checked.summary,
             ReplySummary {
                 usage,
                 finish: Some(FinishReason::Tool),
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_unreadable() {
+    fn bodies_that_are_not_an_answer_are_unreadable() {
         for (body, why) in [
             ("", "an empty body"),
             ("<html>", "HTML"),
@@ -90,21 +90,21 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_may_be_empty() {
+    fn refusal_may_have_no_content() {
         let summary = read(r#"{"content":[],"stop_reason":"refusal"}"#).unwrap().summary;
         assert_eq!((summary.finish, summary.content), (Some(FinishReason::Filter), false));
     }
 
     #[test]
-    fn a_count_is_read() {
+    fn token_count_is_read() {
         let body = Bytes::from_static(b"{\"input_tokens\":12}");
-        let passed = read_reply(Method::CountTokens, &body, &ReplyEdits::default()).unwrap();
-        assert_eq!(passed.summary.usage, Some(Usage { prompt_total: 12, ..Usage::default() }));
+        let checked = read_reply(Method::CountTokens, &body, &ReplyEdits::default()).unwrap();
+        assert_eq!(checked.summary.usage, Some(Usage { prompt_total: 12, ..Usage::default() }));
         assert!(read_reply(Method::CountTokens, &Bytes::from_static(b"{}"), &ReplyEdits::default()).is_err());
     }
 
     #[test]
-    fn the_model_is_put_back() {
+    fn model_name_is_restored() {
         let body = Bytes::from_static(br#"{"model":"up","content":[],"stop_reason":"end_turn"}"#);
         let edits = ReplyEdits { caller_model: Some("mine".to_owned()), hide_usage: false };
         assert_eq!(

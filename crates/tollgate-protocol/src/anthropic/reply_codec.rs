@@ -1,4 +1,4 @@
-//! Answers of Messages.
+//! [`ReplyCodec`] for Messages.
 
 use bytes::Bytes;
 

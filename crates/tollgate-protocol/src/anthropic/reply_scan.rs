@@ -1,5 +1,4 @@
-//! What is read from messages while they pass: complete bodies and stream events alike (wire reference, sections 5, 7
-//! and 9).
+//! Scans complete answers and stream events for the facts that checks and usage records need.
 
 use std::ops::Range;
 
@@ -12,26 +11,26 @@ use crate::{
 /// Facts of one body or event.
 #[derive(Debug, Default)]
 pub(super) struct MessagesReplyScan {
-    /// What records need; usage is in `counts`.
+    /// Facts for the usage record.
     pub summary: ReplySummary,
-    /// Counts as far as this text says them.
+    /// Token counts so far, including those of this text.
     pub counts: MessagesUsageCounts,
-    /// What the top-level `type` says.
+    /// Top-level `type`, at most 64 characters.
     pub kind: String,
-    /// `content` is a list.
+    /// `content` is an array.
     pub content_list: bool,
-    /// `content` holds something that is no object.
+    /// `content` has an element that is not an object.
     pub unusable: bool,
-    /// Every `model` value that is a string: at the top, and in `message`.
+    /// Byte ranges of `model` strings, at the top level and in `message`.
     pub models: Vec<Range<usize>>,
-    /// An `error` member that is an object or a text.
+    /// There is an `error` member that is an object or a string.
     pub error: bool,
-    /// `input_tokens` at the top (a count).
+    /// Top-level `input_tokens` of a token count.
     pub input_tokens: Option<u64>,
 }
 
 impl MessagesReplyScan {
-    /// Reads a whole document on top of the counts known so far.
+    /// Scans a document, updating the counts known so far.
     pub(super) fn read(text: &[u8], counts: MessagesUsageCounts) -> Result<Self, SyntaxError> {
         let mut answer = Self { counts, ..Self::default() };
         let mut scanner = Scanner::answer(text)?;
@@ -48,7 +47,6 @@ impl MessagesReplyScan {
         match &*name.decode() {
             "type" => {
                 if let Some(kind) = scanner.optional_string()? {
-                    // Longer than any type there is; the rest cannot matter.
                     self.kind = kind.decode().chars().take(64).collect();
                 }
             }
@@ -66,7 +64,7 @@ impl MessagesReplyScan {
         Ok(())
     }
 
-    /// A member of the message: a whole body, or `message` of the first event.
+    /// Reads a member of the message: of a complete body, or of `message` in `message_start`.
     fn message<'a>(&mut self, scanner: &mut Scanner<'a>, name: &JsonStr<'a>) -> Result<(), SyntaxError> {
         match &*name.decode() {
             "model" if scanner.peek() == ValueKind::Text => self.models.push(scanner.skip()?),
@@ -103,14 +101,14 @@ impl MessagesReplyScan {
     }
 }
 
-/// Reads one block; false when it is no object.
+/// Reads one content block; false when it is not an object.
 fn block(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, SyntaxError> {
     let mut plain = true;
     let object = scanner.members(|scanner, name| {
         match &*name.decode() {
             "type" => plain = scanner.optional_string()?.is_some_and(|kind| matches!(&*kind.decode(), "text" | "thinking")),
             "text" | "thinking" => add_text(scanner, summary)?,
-            // Arguments come whole here, or as `{}` before their pieces.
+            // Complete arguments, or `{}` before the streamed pieces.
             "input" => {
                 let length = scanner.skip()?.len() as u64;
                 summary.text_bytes += if length > 2 { length } else { 0 };
@@ -119,7 +117,7 @@ fn block(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, 
         }
         Ok(())
     })?;
-    // A call, a result, opaque thinking: there whatever its text.
+    // Calls, results and opaque thinking are content even without text.
     summary.content |= object.is_some() && !plain;
     Ok(object.is_some())
 }

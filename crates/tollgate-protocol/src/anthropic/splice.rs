@@ -1,6 +1,5 @@
-//! A Messages body for an upstream of the same protocol: the caller's bytes with a few ranges changed (translation
-//! reference, section 1.3). There is no summary of such bodies, so the one scan here finds everything it needs, and only
-//! where something may have to change.
+//! Prepares a Messages body for an upstream of the same protocol by editing byte ranges of the caller's body. Such bodies
+//! have no summary with splice points, so they are scanned here, and only where an edit may be needed.
 
 use std::ops::Range;
 
@@ -13,7 +12,7 @@ use crate::{
     scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind, whole},
 };
 
-/// Applies the edits; the same buffer where nothing has to change. The summary's splice points are not looked at.
+/// Applies the edits; returns the same buffer where nothing changes. Splice points of the summary are not used.
 pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
     let renamed = edits.upstream_model.filter(|name| *name != summary.model);
     let markers = has_suffixed_ids(body) || has_thinking_signatures(body);
@@ -21,7 +20,7 @@ pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &Re
     if (renamed.is_some() || edits.max_output.is_some() || markers)
         && scan(body, renamed, edits.max_output, markers, &mut changes).is_err()
     {
-        // Not JSON: it goes on as it is, the upstream judges.
+        // Not JSON: forwarded unchanged, the upstream rejects it.
         return body.clone();
     }
     changes.apply_to(body)
@@ -34,7 +33,7 @@ fn scan(
     markers: bool,
     changes: &mut Edits<'static>,
 ) -> Result<(), SyntaxError> {
-    let mut limited = max_output.is_none();
+    let mut has_limit = max_output.is_none();
     let range = Scanner::new(body)?.object(|scanner, name| {
         match (&*name.decode(), max_output, renamed) {
             ("model", _, Some(renamed)) => {
@@ -42,7 +41,7 @@ fn scan(
                 changes.replace(range, literal(renamed).into_bytes());
             }
             ("max_tokens", Some(limit), _) => {
-                limited = true;
+                has_limit = true;
                 let (value, range) = scanner.value()?;
                 if !matches!(value, Value::Number(asked) if whole(asked).is_some_and(|asked| asked <= limit)) {
                     changes.replace(range, limit.to_string().into_bytes());
@@ -55,34 +54,35 @@ fn scan(
         }
         Ok(())
     })?;
-    if let (false, Some(limit)) = (limited, max_output) {
+    if let (false, Some(limit)) = (has_limit, max_output) {
         let at = range.start + 1;
         changes.insert(at, first_member(body, at, "max_tokens", &limit.to_string()));
     }
     Ok(())
 }
 
-/// Cleans one content block; tells whether it goes whole: thinking that we made up for another model's.
+/// Cleans one content block; true for a block to remove entirely: thinking of another provider's model, marked by the
+/// gateway.
 fn block(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         return Ok((scanner.skip()?, false));
     }
-    let (mut thinking, mut ours) = (false, false);
+    let (mut thinking, mut marked) = (false, false);
     let range = scanner.object(|scanner, name| {
         match &*name.decode() {
             "id" | "tool_use_id" => strip_id_suffix(scanner, changes)?,
             "type" => thinking = matches!(scanner.value()?.0, Value::Text(kind) if kind.decode().ends_with("thinking")),
-            "signature" | "data" => ours |= matches!(scanner.value()?.0, Value::Text(value) if is_ours(&value)),
+            "signature" | "data" => marked |= matches!(scanner.value()?.0, Value::Text(value) if has_marker(&value)),
             _ => {
                 scanner.skip()?;
             }
         }
         Ok(())
     })?;
-    Ok((range, thinking && ours))
+    Ok((range, thinking && marked))
 }
 
-fn is_ours(value: &JsonStr<'_>) -> bool {
+fn has_marker(value: &JsonStr<'_>) -> bool {
     value.raw().starts_with(THINKING_SIGNATURE)
 }
 

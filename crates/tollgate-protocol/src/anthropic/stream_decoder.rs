@@ -1,4 +1,4 @@
-//! Reads a Messages stream (Anthropic wire reference, section 9; translation reference, section 3.3).
+//! Decodes a Messages stream (Anthropic API docs, "Streaming messages").
 
 use serde_json::value::RawValue;
 
@@ -14,30 +14,30 @@ use crate::{
     neutral::{Citation, Event, StreamDecoder},
 };
 
-/// Most blocks that are open at once; the protocol has one.
+/// Maximum number of blocks open at once. Anthropic streams one block at a time.
 const OPEN_BLOCK_LIMIT: usize = 64;
-/// Most sources of one block of text.
+/// Maximum number of citations of one text block.
 const CITATION_LIMIT: usize = 256;
 
-/// A Messages stream.
+/// State of one stream.
 #[derive(Debug, Default)]
 pub(super) struct MessagesStreamDecoder {
     usage: MessagesUsageCounts,
     blocks: Vec<OpenBlock>,
     next_call: u32,
-    /// Bytes of text so far.
+    /// Text received so far, in bytes.
     text: usize,
 }
 
 #[derive(Debug)]
 struct OpenBlock {
     index: u64,
-    kind: Kind,
+    kind: BlockKind,
 }
 
 #[derive(Debug)]
-enum Kind {
-    /// Text that began at this byte, with its sources.
+enum BlockKind {
+    /// Text that starts at byte `start` of the joined text.
     Text {
         start: usize,
         citations: Vec<Citation>,
@@ -45,11 +45,11 @@ enum Kind {
     Thinking {
         signature: Option<LenientText>,
     },
-    /// A call; `input` stood whole in its start, `begun` once a piece of it came.
+    /// A call. `input` is the input in the block start; it is used only when no piece was streamed.
     Call {
         call: u32,
         input: Option<String>,
-        begun: bool,
+        streamed: bool,
     },
 }
 
@@ -106,11 +106,11 @@ impl MessagesStreamDecoder {
             "text" => {
                 let start = self.text;
                 self.text(block.text, out);
-                Kind::Text { start, citations: Vec::new() }
+                BlockKind::Text { start, citations: Vec::new() }
             }
             "thinking" => {
                 thinking(block.thinking, out);
-                Kind::Thinking { signature: block.signature }
+                BlockKind::Thinking { signature: block.signature }
             }
             "redacted_thinking" => {
                 out.extend(redacted(block.data));
@@ -122,7 +122,7 @@ impl MessagesStreamDecoder {
                 let id = block.id.unwrap_or_default().0;
                 let name = LenientText::filled(block.name).ok_or(StreamError::Malformed("a call without a name"))?;
                 out.push(Event::CallOpen { candidate: 0, call, id, name, custom: false, signature: None });
-                Kind::Call { call, input: wire::input(block.input)?, begun: false }
+                BlockKind::Call { call, input: wire::input(block.input)?, streamed: false }
             }
             _ => {
                 out.push(Event::Unknown { candidate: 0 });
@@ -146,19 +146,19 @@ impl MessagesStreamDecoder {
     fn delta(&mut self, index: u64, delta: Delta<'_>, out: &mut Vec<Event>) {
         let Some(at) = self.blocks.iter().position(|open| open.index == index) else { return };
         match (delta.kind.map(|kind| kind.0).as_deref(), &mut self.blocks[at].kind) {
-            (Some("text_delta"), Kind::Text { .. }) => self.text(delta.text, out),
-            (Some("citations_delta"), Kind::Text { start, citations }) => {
+            (Some("text_delta"), BlockKind::Text { .. }) => self.text(delta.text, out),
+            (Some("citations_delta"), BlockKind::Text { start, citations }) => {
                 if let Some(citation) = delta.citation.and_then(|raw| wire::citation(raw, *start, *start))
                     && citations.len() < CITATION_LIMIT
                 {
                     citations.push(citation);
                 }
             }
-            (Some("thinking_delta"), Kind::Thinking { .. }) => thinking(delta.thinking, out),
-            (Some("signature_delta"), Kind::Thinking { signature }) => *signature = delta.signature,
-            (Some("input_json_delta"), Kind::Call { call, begun, .. }) => {
+            (Some("thinking_delta"), BlockKind::Thinking { .. }) => thinking(delta.thinking, out),
+            (Some("signature_delta"), BlockKind::Thinking { signature }) => *signature = delta.signature,
+            (Some("input_json_delta"), BlockKind::Call { call, streamed, .. }) => {
                 if let Some(fragment) = LenientText::filled(delta.partial_json) {
-                    *begun = true;
+                    *streamed = true;
                     out.push(Event::CallArgs { candidate: 0, call: *call, fragment });
                 }
             }
@@ -179,9 +179,9 @@ impl MessagesStreamDecoder {
         }
     }
 
-    fn close(&self, kind: Kind, out: &mut Vec<Event>) {
+    fn close(&self, kind: BlockKind, out: &mut Vec<Event>) {
         match kind {
-            Kind::Text { mut citations, .. } => {
+            BlockKind::Text { mut citations, .. } => {
                 for citation in &mut citations {
                     citation.end = self.text;
                 }
@@ -189,13 +189,13 @@ impl MessagesStreamDecoder {
                     out.push(Event::Citations { candidate: 0, citations });
                 }
             }
-            Kind::Thinking { signature: value } => {
+            BlockKind::Thinking { signature: value } => {
                 if let Some(signature) = signature(value) {
                     out.push(Event::Think { candidate: 0, text: String::new(), redacted: None, signature: Some(signature) });
                 }
             }
-            Kind::Call { call, input, begun } => {
-                if let Some(fragment) = input.filter(|_| !begun) {
+            BlockKind::Call { call, input, streamed } => {
+                if let Some(fragment) = input.filter(|_| !streamed) {
                     out.push(Event::CallArgs { candidate: 0, call, fragment });
                 }
                 out.push(Event::CallDone { candidate: 0, call });

@@ -1,19 +1,19 @@
-//! Writes a Messages stream (translation reference, section 3.4): one block open at a time, indexes without gaps, every
-//! call as a block of its own once it is whole.
+//! Encodes a Messages stream: one open block at a time, consecutive indexes, and each call as a block of its own once it is
+//! complete.
 
 use bytes::{BufMut, BytesMut};
 
-use super::members::{blocked_sentence, foreign_signature, input, signed_id, write_stop, write_usage};
+use super::reply_fields::{blocked_sentence, foreign_signature, input, signed_id, write_stop, write_usage};
 use crate::{
     FinishReason, Protocol, Usage,
     json_text::write_string,
     neutral::{Event, ReplyContext, Signature, StreamEncoder},
 };
 
-/// Most bytes of a refusal that are repeated as its explanation.
+/// Maximum length of a refusal that is repeated as explanation, in bytes.
 const REFUSAL_LIMIT: usize = 4 * 1024;
 
-/// A stream for a caller of Messages. The protocol has one candidate: the first that shows up.
+/// State of one stream. The protocol has one candidate; the first to appear is encoded.
 #[derive(Debug)]
 pub(super) struct MessagesStreamEncoder {
     id: String,
@@ -23,24 +23,25 @@ pub(super) struct MessagesStreamEncoder {
     id_signatures: bool,
     candidate: Option<u32>,
     started: bool,
-    /// Index of the next block.
-    next: u32,
-    open: Option<Block>,
-    calls: Vec<Call>,
+    /// Index of the open block, or of the next one.
+    index: u32,
+    open: Option<TextBlock>,
+    calls: Vec<PendingCall>,
     finish: Option<(FinishReason, Option<String>)>,
     refusal: String,
     usage: Option<Usage>,
 }
 
-/// A block that stays open across deltas.
+/// Kind of a block that receives several deltas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Block {
+enum TextBlock {
     Text,
     Thinking,
 }
 
+/// A call that is not encoded yet.
 #[derive(Debug)]
-struct Call {
+struct PendingCall {
     call: u32,
     id: String,
     name: String,
@@ -58,7 +59,7 @@ impl MessagesStreamEncoder {
             id_signatures: context.id_signatures,
             candidate: None,
             started: false,
-            next: 0,
+            index: 0,
             open: None,
             calls: Vec::new(),
             finish: None,
@@ -67,8 +68,8 @@ impl MessagesStreamEncoder {
         }
     }
 
-    /// Whether an event is of the one candidate that is shown.
-    fn shows(&mut self, candidate: u32) -> bool {
+    /// True for events of the encoded candidate.
+    fn is_encoded(&mut self, candidate: u32) -> bool {
         *self.candidate.get_or_insert(candidate) == candidate
     }
 
@@ -89,7 +90,7 @@ impl MessagesStreamEncoder {
         out.put_slice(b"}}\n\n");
     }
 
-    fn open_block(&mut self, out: &mut BytesMut, block: Block) {
+    fn open_block(&mut self, out: &mut BytesMut, block: TextBlock) {
         if self.open == Some(block) {
             return;
         }
@@ -98,22 +99,22 @@ impl MessagesStreamEncoder {
         self.open = Some(block);
         begin(out, "content_block_start");
         let empty = match block {
-            Block::Text => "{\"type\":\"text\",\"text\":\"\"}",
-            Block::Thinking => "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}",
+            TextBlock::Text => "{\"type\":\"text\",\"text\":\"\"}",
+            TextBlock::Thinking => "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}",
         };
-        out.put_slice(format!(",\"index\":{},\"content_block\":{empty}}}\n\n", self.next).as_bytes());
+        out.put_slice(format!(",\"index\":{},\"content_block\":{empty}}}\n\n", self.index).as_bytes());
     }
 
     fn delta(&self, out: &mut BytesMut, kind: &str, member: &str, text: &str) {
         begin(out, "content_block_delta");
-        out.put_slice(format!(",\"index\":{},\"delta\":{{\"type\":\"{kind}\",\"{member}\":", self.next).as_bytes());
+        out.put_slice(format!(",\"index\":{},\"delta\":{{\"type\":\"{kind}\",\"{member}\":", self.index).as_bytes());
         write_string(out, text);
         out.put_slice(b"}}\n\n");
     }
 
     fn close_block(&mut self, out: &mut BytesMut) {
         if let Some(block) = self.open.take() {
-            if block == Block::Thinking {
+            if block == TextBlock::Thinking {
                 self.delta(out, "signature_delta", "signature", &self.signature);
             }
             self.stop(out);
@@ -122,23 +123,23 @@ impl MessagesStreamEncoder {
 
     fn stop(&mut self, out: &mut BytesMut) {
         begin(out, "content_block_stop");
-        out.put_slice(format!(",\"index\":{}}}\n\n", self.next).as_bytes());
-        self.next += 1;
+        out.put_slice(format!(",\"index\":{}}}\n\n", self.index).as_bytes());
+        self.index += 1;
     }
 
     fn text(&mut self, out: &mut BytesMut, text: &str) {
         if !text.is_empty() {
-            self.open_block(out, Block::Text);
+            self.open_block(out, TextBlock::Text);
             self.delta(out, "text_delta", "text", text);
         }
     }
 
-    fn call(&mut self, out: &mut BytesMut, call: &Call, finish: FinishReason) {
+    fn call(&mut self, out: &mut BytesMut, call: &PendingCall, finish: FinishReason) {
         let Some(input) = input(&call.args, finish) else { return };
         self.close_block(out);
         self.start(out);
         begin(out, "content_block_start");
-        out.put_slice(format!(",\"index\":{},\"content_block\":{{\"type\":\"tool_use\",\"id\":", self.next).as_bytes());
+        out.put_slice(format!(",\"index\":{},\"content_block\":{{\"type\":\"tool_use\",\"id\":", self.index).as_bytes());
         write_string(out, &signed_id(&call.id, call.signature.as_ref().filter(|_| self.id_signatures)));
         out.put_slice(b",\"name\":");
         write_string(out, &call.name);
@@ -168,7 +169,7 @@ impl MessagesStreamEncoder {
     }
 }
 
-/// The event's name and its data up to `type`.
+/// Writes the event name and the data up to `type`.
 fn begin(out: &mut BytesMut, kind: &str) {
     out.put_slice(format!("event: {kind}\ndata: {{\"type\":\"{kind}\"").as_bytes());
 }
@@ -176,40 +177,41 @@ fn begin(out: &mut BytesMut, kind: &str) {
 impl StreamEncoder for MessagesStreamEncoder {
     fn push(&mut self, event: Event, out: &mut BytesMut) {
         match event {
-            Event::Text { candidate, text, .. } if self.shows(candidate) => self.text(out, &text),
-            Event::Think { candidate, text, .. } if self.shows(candidate) && self.include_thoughts && !text.is_empty() => {
-                self.open_block(out, Block::Thinking);
+            Event::Text { candidate, text, .. } if self.is_encoded(candidate) => self.text(out, &text),
+            Event::Think { candidate, text, .. } if self.is_encoded(candidate) && self.include_thoughts && !text.is_empty() => {
+                self.open_block(out, TextBlock::Thinking);
                 self.delta(out, "thinking_delta", "thinking", &text);
             }
-            Event::Refusal { candidate, text } if self.shows(candidate) => {
-                let room = REFUSAL_LIMIT.saturating_sub(self.refusal.len());
-                self.refusal.push_str(&text[..text.floor_char_boundary(room)]);
+            Event::Refusal { candidate, text } if self.is_encoded(candidate) => {
+                let remaining = REFUSAL_LIMIT.saturating_sub(self.refusal.len());
+                self.refusal.push_str(&text[..text.floor_char_boundary(remaining)]);
                 self.text(out, &text);
             }
-            Event::CallOpen { candidate, call, id, name, signature, .. } if self.shows(candidate) => {
-                self.calls.push(Call { call, id, name, args: String::new(), signature });
+            Event::CallOpen { candidate, call, id, name, signature, .. } if self.is_encoded(candidate) => {
+                self.calls.push(PendingCall { call, id, name, args: String::new(), signature });
             }
-            Event::CallArgs { candidate, call, fragment } if self.shows(candidate) => {
-                if let Some(open) = self.calls.iter_mut().rfind(|open| open.call == call) {
-                    open.args.push_str(&fragment);
+            Event::CallArgs { candidate, call, fragment } if self.is_encoded(candidate) => {
+                if let Some(pending) = self.calls.iter_mut().rfind(|pending| pending.call == call) {
+                    pending.args.push_str(&fragment);
                 }
             }
-            Event::CallDone { candidate, call } if self.shows(candidate) => {
-                // A call that is no object may have been cut by the token limit; the finish will tell.
-                let sound = |open: &Call| open.call == call && crate::json_text::arguments_object(&open.args).is_some();
-                if self.calls.first().is_some_and(sound) {
+            Event::CallDone { candidate, call } if self.is_encoded(candidate) => {
+                // Arguments that are not an object may be truncated by the token limit: wait for the finish reason.
+                let complete =
+                    |pending: &PendingCall| pending.call == call && crate::json_text::arguments_object(&pending.args).is_some();
+                if self.calls.first().is_some_and(complete) {
                     let call = self.calls.remove(0);
                     self.call(out, &call, FinishReason::Tool);
                 }
             }
-            Event::Finish { candidate, finish, message, .. } if self.shows(candidate) => self.finish = Some((finish, message)),
+            Event::Finish { candidate, finish, message, .. } if self.is_encoded(candidate) => self.finish = Some((finish, message)),
             Event::BlockedPrompt(blocked) => {
                 let sentence = blocked_sentence(&blocked.reason, blocked.message.as_deref());
                 self.finish = Some((FinishReason::Filter, Some(sentence)));
             }
             Event::Usage(usage) => self.usage = Some(usage),
             Event::End => self.end(out),
-            // Other candidates, media, sources and log probabilities have no place in this protocol.
+            // Other candidates, and content that the protocol cannot represent.
             Event::Text { .. }
             | Event::Unknown { .. }
             | Event::Think { .. }

@@ -1,12 +1,12 @@
-//! Token counts of messages, read leniently (wire reference, section 7).
+//! Reads token counts leniently (Anthropic API reference, Messages, `usage`).
 
 use crate::{
     Usage,
     scan::{Scanner, SyntaxError},
 };
 
-/// Counts as they stand on the wire, where the input does not include what the cache gave or took. In streams a later
-/// event overwrites member by member, it never adds.
+/// Counts as received: `input_tokens` excludes tokens read from or written to the cache. In streams, members of a later event
+/// replace earlier ones; they are cumulative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MessagesUsageCounts {
     input: Option<u64>,
@@ -17,10 +17,10 @@ pub(crate) struct MessagesUsageCounts {
 }
 
 impl MessagesUsageCounts {
-    /// Reads a `usage` value on top of what is known; figures that are none are passed over.
+    /// Updates the counts with a `usage` value; invalid numbers are ignored.
     pub(crate) fn read(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
         scanner.members(|scanner, name| {
-            let place = match &*name.decode() {
+            let count = match &*name.decode() {
                 "input_tokens" => &mut self.input,
                 "cache_read_input_tokens" => &mut self.cache_read,
                 "cache_creation_input_tokens" => &mut self.cache_creation,
@@ -36,13 +36,13 @@ impl MessagesUsageCounts {
                 }
                 _ => return Ok(()),
             };
-            *place = scanner.token_count()?.ok().flatten().or(*place);
+            *count = scanner.token_count()?.ok().flatten().or(*count);
             Ok(())
         })?;
         Ok(())
     }
 
-    /// With totals that include their parts; `None` until both plain counts are known.
+    /// Usage with totals that include cached tokens; `None` until input and output counts are known.
     #[must_use]
     pub(crate) fn usage(self) -> Option<Usage> {
         let (cached, cache_write) = (self.cache_read.unwrap_or(0), self.cache_creation.unwrap_or(0));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_include_the_cache() {
+    fn prompt_total_includes_cached_tokens() {
         let usage = read(&[r#"{"input_tokens":5,"cache_read_input_tokens":7,"cache_creation_input_tokens":2,"output_tokens":9,
             "output_tokens_details":{"thinking_tokens":4},"cache_creation":{"ephemeral_5m_input_tokens":2},"service_tier":"standard"}"#]);
         let expected = Usage { prompt_total: 14, cached: 7, cache_write: 2, completion_total: 9, reasoning: 4, ..Usage::default() };
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn later_figures_overwrite_member_by_member() {
+    fn later_counts_replace_earlier_ones() {
         let usage = read(&[r#"{"input_tokens":5,"output_tokens":1}"#, r#"{"output_tokens":9,"input_tokens":null}"#]).unwrap();
         assert_eq!((usage.prompt_total, usage.completion_total), (5, 9));
         assert_eq!(read(&[r#"{"input_tokens":5,"output_tokens":-1}"#]), None);

@@ -1,5 +1,4 @@
-//! The shapes of Messages answers and stream events (Anthropic wire reference, sections 5, 7 and 9). Kinds that are not
-//! named here are ignored.
+//! Serde types of Messages answers and stream events. Unknown members are ignored.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -11,7 +10,7 @@ use crate::{
     neutral::Citation,
 };
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Deserialize)]
 pub(super) struct MessagesResponse<'a> {
     #[serde(default, rename = "type")]
@@ -56,7 +55,7 @@ pub(super) struct ContentBlock<'a> {
     pub citations: Option<&'a RawValue>,
 }
 
-/// An event of a stream.
+/// A stream event.
 #[derive(Deserialize)]
 pub(super) struct StreamEvent<'a> {
     #[serde(default, rename = "type")]
@@ -82,7 +81,7 @@ pub(super) struct Message<'a> {
     pub usage: Option<&'a RawValue>,
 }
 
-/// The delta of a block, or of the message.
+/// Delta of a block or of the message.
 #[derive(Deserialize)]
 pub(super) struct Delta<'a> {
     #[serde(default, rename = "type")]
@@ -103,15 +102,15 @@ pub(super) struct Delta<'a> {
     pub stop_details: Option<StopDetails>,
 }
 
-/// A call's input as compact JSON text; `None` where there is none, or an empty object (the start of a streamed call).
+/// The input of a call as compact JSON; `None` where it is missing or an empty object, as at the start of a streamed call.
 pub(super) fn input(raw: Option<&RawValue>) -> Result<Option<String>, StreamError> {
     let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(None) };
     let text = compact(raw).ok_or(StreamError::Malformed("arguments nested too deep"))?;
     Ok(Some(text).filter(|text| text != "{}"))
 }
 
-/// A source with an address, which a block of text from `start` to `end` (bytes of the joined text) names; documents of
-/// the request have none.
+/// A citation with a URL for the text from `start` to `end`, in bytes of the joined text. Citations of documents in the
+/// request have no URL and give `None`.
 pub(super) fn citation(raw: &RawValue, start: usize, end: usize) -> Option<Citation> {
     #[derive(Deserialize)]
     struct Location {

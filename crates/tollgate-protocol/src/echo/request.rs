@@ -1,89 +1,89 @@
-//! What the echo reads of a request; every other field is accepted and ignored.
+//! The members of a request that the echo reads; others are ignored.
 
 use serde_json::Value;
 
 use super::words;
 use crate::Method;
 
-/// The request as far as it matters.
+/// The parts of a request that affect the echo.
 #[derive(Debug, Default)]
 pub(super) struct EchoRequest {
     /// Text of the last user turn.
     pub text: String,
-    /// Words of everything that was sent.
+    /// Number of words in the prompt.
     pub prompt_words: u64,
-    /// Most words of the answer.
+    /// Maximum number of words in the answer.
     pub max_words: Option<u64>,
-    /// A JSON format was asked for.
+    /// A JSON format is requested.
     pub json: bool,
-    /// A call that is forced: name, and whether its input is free text.
+    /// A forced call: name, and true for a custom tool.
     pub call: Option<(String, bool)>,
-    /// The answer is to be streamed.
+    /// The answer is streamed.
     pub stream: bool,
-    /// A usage chunk is wanted.
+    /// A usage chunk is requested.
     pub include_usage: bool,
 }
 
-/// A chat completions request.
-pub(super) fn chat(body: &Value) -> EchoRequest {
+/// Reads a chat completions request.
+pub(super) fn openai(body: &Value) -> EchoRequest {
     let messages = list(&body["messages"]);
     let format = body["response_format"]["type"].as_str().unwrap_or_default();
     EchoRequest {
-        text: last_chat_turn(messages),
-        prompt_words: messages.iter().map(|message| words::count(&chat_text(&message["content"]))).sum(),
+        text: last_openai_turn(messages),
+        prompt_words: messages.iter().map(|message| words::count(&openai_text(&message["content"]))).sum(),
         max_words: whole(&body["max_completion_tokens"]).or_else(|| whole(&body["max_tokens"])),
         json: matches!(format, "json_object" | "json_schema"),
-        call: chat_call(body),
+        call: openai_call(body),
         stream: body["stream"] == Value::Bool(true),
         include_usage: body["stream_options"]["include_usage"] == Value::Bool(true),
     }
 }
 
-/// A native request. Both spellings of every field are understood.
-pub(super) fn native(body: &Value, method: Method) -> EchoRequest {
+/// Reads a Gemini request, with field names in either spelling.
+pub(super) fn gemini(body: &Value, method: Method) -> EchoRequest {
     let inner = either(body, "generateContentRequest", "generate_content_request");
     let body = if inner.is_object() { inner } else { body };
     let contents = list(&body["contents"]);
     let config = either(body, "generationConfig", "generation_config");
     let mime = either(config, "responseMimeType", "response_mime_type").as_str().unwrap_or_default();
-    let system = native_text(list(&either(body, "systemInstruction", "system_instruction")["parts"]));
-    let spoken: u64 = contents.iter().map(|content| words::count(&native_text(list(&content["parts"])))).sum();
+    let system = gemini_text(list(&either(body, "systemInstruction", "system_instruction")["parts"]));
+    let content_words: u64 = contents.iter().map(|content| words::count(&gemini_text(list(&content["parts"])))).sum();
     let last = contents.iter().rev().find(|content| !matches!(content["role"].as_str(), Some("model" | "assistant" | "system")));
     EchoRequest {
-        text: last.map(|content| native_text(list(&content["parts"]))).unwrap_or_default(),
-        prompt_words: spoken + words::count(&system),
+        text: last.map(|content| gemini_text(list(&content["parts"]))).unwrap_or_default(),
+        prompt_words: content_words + words::count(&system),
         max_words: whole(either(config, "maxOutputTokens", "max_output_tokens")),
         json: mime == "application/json",
-        call: native_call(body),
+        call: gemini_call(body),
         stream: method == Method::StreamGenerate,
         include_usage: true,
     }
 }
 
-/// The text of the last user turn: of its message, or of the tool results that stand together at the end.
-fn last_chat_turn(messages: &[Value]) -> String {
+/// Text of the last user turn: a user message, or adjacent tool results at the end.
+fn last_openai_turn(messages: &[Value]) -> String {
     let is = |message: &Value, roles: &[&str]| message["role"].as_str().is_some_and(|role| roles.contains(&role));
     let tools = &["tool", "function"];
     let Some(last) = messages.iter().rposition(|message| is(message, &["user"]) || is(message, tools)) else {
         return String::new();
     };
     if is(&messages[last], &["user"]) {
-        return chat_text(&messages[last]["content"]);
+        return openai_text(&messages[last]["content"]);
     }
     let first = messages[..=last].iter().rposition(|message| !is(message, tools)).map_or(0, |at| at + 1);
-    let results: Vec<String> = messages[first..=last].iter().map(|message| chat_text(&message["content"])).collect();
+    let results: Vec<String> = messages[first..=last].iter().map(|message| openai_text(&message["content"])).collect();
     results.join("\n")
 }
 
-fn chat_text(content: &Value) -> String {
+fn openai_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().map(chat_part).collect::<Vec<_>>().join("\n"),
+        Value::Array(parts) => parts.iter().map(openai_part).collect::<Vec<_>>().join("\n"),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => String::new(),
     }
 }
 
-fn chat_part(part: &Value) -> String {
+fn openai_part(part: &Value) -> String {
     match part["type"].as_str().unwrap_or_default() {
         "image_url" => {
             let image = &part["image_url"];
@@ -103,11 +103,11 @@ fn chat_part(part: &Value) -> String {
     }
 }
 
-fn native_text(parts: &[Value]) -> String {
-    parts.iter().map(native_part).collect::<Vec<_>>().join("\n")
+fn gemini_text(parts: &[Value]) -> String {
+    parts.iter().map(gemini_part).collect::<Vec<_>>().join("\n")
 }
 
-fn native_part(part: &Value) -> String {
+fn gemini_part(part: &Value) -> String {
     let (inline, file) = (either(part, "inlineData", "inline_data"), either(part, "fileData", "file_data"));
     let result = either(part, "functionResponse", "function_response");
     if inline.is_object() {
@@ -118,8 +118,8 @@ fn native_part(part: &Value) -> String {
     }
     if result.is_object() {
         let response = &result["response"];
-        let plain = ["result", "output"].iter().find_map(|name| response[*name].as_str());
-        return plain.map_or_else(|| response.to_string(), str::to_owned);
+        let text = ["result", "output"].iter().find_map(|name| response[*name].as_str());
+        return text.map_or_else(|| response.to_string(), str::to_owned);
     }
     part["text"].as_str().unwrap_or_default().to_owned()
 }
@@ -128,13 +128,13 @@ fn mime_of(data: &Value) -> &str {
     either(data, "mimeType", "mime_type").as_str().unwrap_or_default()
 }
 
-/// `[image/png, 1234 bytes]`, from base64.
+/// Describes inline media: `[image/png, 1234 bytes]`.
 fn described(mime: &str, base64: &str) -> String {
     let digits = base64.bytes().filter(|byte| !matches!(byte, b'=' | b'\n' | b'\r' | b' ')).count();
     format!("[{mime}, {} bytes]", digits / 4 * 3 + digits % 4 * 3 / 4)
 }
 
-/// The same from a `data:` URL; another address gives only the kind, in words.
+/// Describes a `data:` URL; for other URLs only the kind of media.
 fn described_url(url: &str, kind: &str) -> String {
     match url.strip_prefix("data:").and_then(|rest| rest.split_once(',')) {
         Some((head, data)) => described(head.split(';').next().unwrap_or_default(), data),
@@ -142,8 +142,8 @@ fn described_url(url: &str, kind: &str) -> String {
     }
 }
 
-/// `required`, a named tool, or required among allowed ones.
-fn chat_call(body: &Value) -> Option<(String, bool)> {
+/// The tool that `tool_choice` forces: `required`, a named tool, or one of the required `allowed_tools`.
+fn openai_call(body: &Value) -> Option<(String, bool)> {
     let choice = &body["tool_choice"];
     let name = |tool: &Value| {
         let custom = tool["custom"]["name"].as_str().map(|name| (name.to_owned(), true));
@@ -159,8 +159,8 @@ fn chat_call(body: &Value) -> Option<(String, bool)> {
     }
 }
 
-/// Mode `ANY`, with or without allowed names.
-fn native_call(body: &Value) -> Option<(String, bool)> {
+/// The function that mode `ANY` forces.
+fn gemini_call(body: &Value) -> Option<(String, bool)> {
     let config = either(either(body, "toolConfig", "tool_config"), "functionCallingConfig", "function_calling_config");
     let any = config["mode"].as_str().is_some_and(|mode| mode.eq_ignore_ascii_case("any")) || config["mode"] == 2;
     if !any {
@@ -184,7 +184,7 @@ fn either<'a>(object: &'a Value, camel: &str, snake: &str) -> &'a Value {
     if value.is_null() { &object[snake] } else { value }
 }
 
-/// A whole number in any of the forms callers send.
+/// A whole number, given as a number or as a string.
 fn whole(value: &Value) -> Option<u64> {
     match value {
         Value::Number(number) => crate::scan::whole(&number.to_string()),

@@ -1,4 +1,4 @@
-//! The echo answers in every protocol, whole and streamed.
+//! Tests of echo answers in both protocols, complete and streamed.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::{Framing, ReplyEdits, passthrough::testing};
 const CHAT: EchoCall<'_> =
     EchoCall { protocol: Protocol::OpenAi, method: Method::Chat, model: "echo", request_id: "0abc", now: 1_700_000_000 };
 
-fn native(method: Method) -> EchoCall<'static> {
+fn gemini(method: Method) -> EchoCall<'static> {
     EchoCall { protocol: Protocol::Gemini, method, ..CHAT }
 }
 
@@ -16,12 +16,12 @@ fn whole(call: &EchoCall<'_>, body: &Value) -> Value {
     let answer = echo(call, body.to_string().as_bytes());
     assert_eq!(answer.status, 200);
     let EchoBody::Whole(bytes) = answer.body else { panic!("not streamed") };
-    let passed = codec(call.protocol).read_reply(call.method, &bytes, &ReplyEdits::default()).unwrap();
-    assert_eq!(passed.summary.usage, Some(answer.usage));
+    let checked = codec(call.protocol).read_reply(call.method, &bytes, &ReplyEdits::default()).unwrap();
+    assert_eq!(checked.summary.usage, Some(answer.usage));
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// The JSON of every event, checked by the relay that would pass them on.
+/// The JSON of every event, after running the events through the passthrough relay.
 fn events(call: &EchoCall<'_>, body: &Value) -> Vec<Value> {
     let answer = echo(call, body.to_string().as_bytes());
     let EchoBody::Events(events) = answer.body else { panic!("streamed") };
@@ -40,17 +40,17 @@ fn user(content: &Value) -> Value {
     json!({"model": "echo", "messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": content}]})
 }
 
-fn said(content: &Value) -> String {
+fn openai_echo(content: &Value) -> String {
     whole(&CHAT, &user(content))["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
 }
 
-fn said_natively(contents: &Value) -> String {
-    let body = whole(&native(Method::Generate), &json!({"contents": contents}));
+fn gemini_echo(contents: &Value) -> String {
+    let body = whole(&gemini(Method::Generate), &json!({"contents": contents}));
     body["candidates"][0]["content"]["parts"][0]["text"].as_str().unwrap().to_owned()
 }
 
 #[test]
-fn chat_answers_with_the_last_user_turn() {
+fn openai_answer_is_the_last_user_turn() {
     let body = whole(&CHAT, &user(&json!("hello big world")));
     assert_eq!(body["id"], "chatcmpl-0abc");
     assert_eq!((&body["model"], &body["created"]), (&json!("echo"), &json!(1_700_000_000)));
@@ -64,24 +64,27 @@ fn chat_answers_with_the_last_user_turn() {
 }
 
 #[test]
-fn media_and_tool_results_are_put_into_words() {
+fn media_and_tool_results_are_described_in_words() {
     let parts = json!([{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAAAA=="}},
         {"type": "image_url", "image_url": "https://x.test/a.png"}, {"type": "input_audio", "input_audio": {"format": "mp3", "data": "AAAA"}},
         {"type": "file", "file": {"file_data": "data:application/pdf;base64,AAAAAAA="}}, {"type": "file", "file": {"file_id": "f"}}]);
-    assert_eq!(said(&parts), "look\n[image/png, 4 bytes]\n[image]\n[audio/mp3, 3 bytes]\n[application/pdf, 5 bytes]\n[file]");
+    assert_eq!(
+        openai_echo(&parts),
+        "look\n[image/png, 4 bytes]\n[image]\n[audio/mp3, 3 bytes]\n[application/pdf, 5 bytes]\n[file]"
+    );
     let results = json!({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls": []},
         {"role": "tool", "tool_call_id": "a", "content": "first"}, {"role": "tool", "tool_call_id": "b", "content": [{"type": "text", "text": "second"}]}]});
     assert_eq!(whole(&CHAT, &results)["choices"][0]["message"]["content"], "first\nsecond");
     let contents = json!([{"role": "user", "parts": [{"text": "look"}, {"inlineData": {"data": "__4-Pw==", "mime_type": "image/png"}},
         {"fileData": {"fileUri": "gs://x"}}, {"functionResponse": {"name": "f", "response": {"result": "fine"}}},
         {"function_response": {"name": "f", "response": {"a": 1}}}]}]);
-    assert_eq!(said_natively(&contents), "look\n[image/png, 4 bytes]\n[file]\nfine\n{\"a\":1}");
+    assert_eq!(gemini_echo(&contents), "look\n[image/png, 4 bytes]\n[file]\nfine\n{\"a\":1}");
 }
 
 #[test]
-fn native_answers_with_the_last_turn_that_is_not_the_models() {
+fn gemini_answer_is_the_last_turn_of_the_user() {
     let body = whole(
-        &native(Method::Generate),
+        &gemini(Method::Generate),
         &json!({"contents": [{"role": "user", "parts": [{"text": "a b"}]}, {"role": "model", "parts": [{"text": "c"}]}, {"parts": [{"text": "d"}]}],
             "systemInstruction": {"parts": [{"text": "be brief"}]}, "safetySettings": []}),
     );
@@ -93,7 +96,7 @@ fn native_answers_with_the_last_turn_that_is_not_the_models() {
 }
 
 #[test]
-fn a_chat_stream_comes_word_by_word() {
+fn openai_stream_has_one_word_per_chunk() {
     let mut body = user(&json!("hello  big world"));
     body["stream"] = json!(true);
     body["stream_options"] = json!({"include_usage": true});
@@ -109,8 +112,8 @@ fn a_chat_stream_comes_word_by_word() {
 }
 
 #[test]
-fn a_native_stream_ends_with_finish_and_usage() {
-    let call = native(Method::StreamGenerate);
+fn gemini_stream_ends_with_finish_reason_and_usage() {
+    let call = gemini(Method::StreamGenerate);
     let streamed = events(&call, &json!({"contents": [{"parts": [{"text": "hello big world"}]}]}));
     assert_eq!(streamed.len(), 3);
     assert!(streamed[..2].iter().all(|event| event["candidates"][0].get("finishReason").is_none()));
@@ -123,7 +126,7 @@ fn a_native_stream_ends_with_finish_and_usage() {
 }
 
 #[test]
-fn a_limit_cuts_in_words() {
+fn token_limit_truncates_after_words() {
     let mut body = user(&json!("one two three"));
     body["max_tokens"] = json!(9);
     body["max_completion_tokens"] = json!(2);
@@ -134,7 +137,7 @@ fn a_limit_cuts_in_words() {
     );
     for limit in [json!(2), json!("2"), json!(2.0)] {
         let body = json!({"contents": [{"parts": [{"text": "one two three"}]}], "generation_config": {"max_output_tokens": limit}});
-        let candidate = whole(&native(Method::Generate), &body)["candidates"][0].clone();
+        let candidate = whole(&gemini(Method::Generate), &body)["candidates"][0].clone();
         assert_eq!(
             (&candidate["content"]["parts"][0]["text"], &candidate["finishReason"]),
             (&json!("one two"), &json!("MAX_TOKENS"))
@@ -143,18 +146,18 @@ fn a_limit_cuts_in_words() {
 }
 
 #[test]
-fn json_formats_wrap_the_text() {
+fn json_formats_wrap_the_text_in_an_object() {
     for format in ["json_object", "json_schema"] {
         let mut body = user(&json!("say \"hi\""));
         body["response_format"] = json!({"type": format});
         assert_eq!(whole(&CHAT, &body)["choices"][0]["message"]["content"], r#"{"echo":"say \"hi\""}"#);
     }
     let body = json!({"contents": [{"parts": [{"text": "hi"}]}], "generationConfig": {"responseMimeType": "application/json"}});
-    assert_eq!(whole(&native(Method::Generate), &body)["candidates"][0]["content"]["parts"][0]["text"], r#"{"echo":"hi"}"#);
+    assert_eq!(whole(&gemini(Method::Generate), &body)["candidates"][0]["content"]["parts"][0]["text"], r#"{"echo":"hi"}"#);
 }
 
 #[test]
-fn forced_tools_are_called_and_others_are_not() {
+fn only_forced_tools_are_called() {
     let tools = json!([{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g"}}]);
     let call = |choice: Value| {
         let mut body = user(&json!("x"));
@@ -183,29 +186,29 @@ fn forced_tools_are_called_and_others_are_not() {
 }
 
 #[test]
-fn forced_native_functions_are_called() {
+fn forced_gemini_functions_are_called() {
     let body = |config: Value| {
         json!({"contents": [{"parts": [{"text": "x"}]}], "tools": [{"googleSearch": {}}, {"functionDeclarations": [{"name": "f"}]}],
             "toolConfig": {"functionCallingConfig": config}})
     };
-    let part = |config: Value| whole(&native(Method::Generate), &body(config))["candidates"][0]["content"]["parts"][0].clone();
+    let part = |config: Value| whole(&gemini(Method::Generate), &body(config))["candidates"][0]["content"]["parts"][0].clone();
     assert_eq!(part(json!({"mode": "ANY"})), json!({"functionCall": {"id": "call_0abc_0", "name": "f", "args": {}}}));
     assert_eq!(part(json!({"mode": "ANY", "allowedFunctionNames": ["g"]}))["functionCall"]["name"], "g");
     assert_eq!(part(json!({"mode": "AUTO"})), json!({"text": "x"}));
-    let streamed = events(&native(Method::StreamGenerate), &body(json!({"mode": "any"})));
+    let streamed = events(&gemini(Method::StreamGenerate), &body(json!({"mode": "any"})));
     assert_eq!((streamed.len(), &streamed[0]["candidates"][0]["finishReason"]), (1, &json!("STOP")));
 }
 
 #[test]
-fn tokens_are_counted_in_words() {
+fn token_count_is_the_number_of_words() {
     let contents = json!({"contents": [{"parts": [{"text": "one two three"}]}]});
-    assert_eq!(whole(&native(Method::CountTokens), &contents), json!({"totalTokens": 3}));
+    assert_eq!(whole(&gemini(Method::CountTokens), &contents), json!({"totalTokens": 3}));
     let wrapped = json!({"generateContentRequest": {"contents": [{"parts": [{"text": "one two"}]}], "systemInstruction": {"parts": [{"text": "x"}]}}});
-    assert_eq!(whole(&native(Method::CountTokens), &wrapped), json!({"totalTokens": 3}));
+    assert_eq!(whole(&gemini(Method::CountTokens), &wrapped), json!({"totalTokens": 3}));
 }
 
 #[test]
-fn what_the_echo_does_not_offer_is_refused_in_shape() {
+fn unsupported_methods_and_invalid_json_are_refused() {
     for (protocol, method) in [(Protocol::OpenAi, Method::Embeddings), (Protocol::Gemini, Method::EmbedContent)] {
         let answer = echo(&EchoCall { protocol, method, ..CHAT }, b"{}");
         let EchoBody::Whole(body) = answer.body else { panic!("not streamed") };
@@ -215,7 +218,7 @@ fn what_the_echo_does_not_offer_is_refused_in_shape() {
 }
 
 #[test]
-fn a_huge_text_is_streamed_without_being_unfolded() {
+fn events_of_a_huge_text_are_bounded() {
     let body = json!({"messages": [{"role": "user", "content": "a ".repeat(500_000)}], "stream": true}).to_string();
     let EchoBody::Events(events) = echo(&CHAT, body.as_bytes()).body else { panic!("streamed") };
     let (count, longest) = events.fold((0, 0), |(count, longest), event| (count + 1, event.len().max(longest)));

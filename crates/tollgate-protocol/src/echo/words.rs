@@ -1,30 +1,30 @@
-//! Words as tokens: counting them, cutting behind one, and handing a text out in pieces.
+//! Words as tokens: counting words, truncating after a word, and splitting a text into chunks.
 
-/// Most pieces a text is handed out in; longer texts get several words a piece.
+/// Maximum number of chunks of a text; longer texts have several words per chunk.
 const MAX_CHUNKS: u64 = 10_000;
-/// Longest piece, in bytes: far below the limit of an event, whatever escaping does to it.
+/// Maximum length of a chunk in bytes, far below the size limit of an event even after JSON escaping.
 const MAX_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Number of words.
+/// Number of words separated by whitespace.
 pub(super) fn count(text: &str) -> u64 {
     text.split_whitespace().count() as u64
 }
 
-/// A text that is handed out word by word, blanks kept.
+/// Splits a text into chunks of whole words, preserving whitespace.
 #[derive(Clone, Debug)]
 pub(super) struct WordChunks {
     text: String,
     at: usize,
     count: u64,
-    /// Words to a piece.
+    /// Words per chunk.
     step: u64,
 }
 
 impl WordChunks {
-    /// The text up to its `most`th word; also whether that cut anything off.
-    pub(super) fn new(mut text: String, most: Option<u64>) -> (Self, bool) {
+    /// Chunks of the text up to `max_words`; true when the text was truncated.
+    pub(super) fn new(mut text: String, max_words: Option<u64>) -> (Self, bool) {
         let all = count(&text);
-        let count = most.map_or(all, |most| all.min(most));
+        let count = max_words.map_or(all, |max| all.min(max));
         let cut = count < all;
         if cut {
             let mut end = 0;
@@ -36,23 +36,22 @@ impl WordChunks {
         (Self { text, at: 0, count, step: count.div_ceil(MAX_CHUNKS).max(1) }, cut)
     }
 
-    /// Number of words.
     pub(super) const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Everything at once.
+    /// The complete text.
     pub(super) fn whole(&self) -> &str {
         &self.text
     }
 
-    /// Whether everything was handed out.
+    /// True when all chunks were returned.
     pub(super) fn is_empty(&self) -> bool {
         self.at == self.text.len()
     }
 
-    /// The next piece: some words with the blanks in front of them; the last one with those behind it.
-    pub(super) fn next_piece(&mut self) -> Option<&str> {
+    /// The next chunk: words with the whitespace before them; the last chunk includes trailing whitespace.
+    pub(super) fn next_chunk(&mut self) -> Option<&str> {
         if self.is_empty() {
             return None;
         }
@@ -72,7 +71,7 @@ impl WordChunks {
     }
 }
 
-/// Behind the next word that begins at or after `from`.
+/// End of the next word that starts at or after `from`.
 fn word_end(text: &str, from: usize) -> usize {
     let rest = &text[from..];
     let Some(begin) = rest.find(|letter: char| !letter.is_whitespace()) else { return text.len() };
@@ -84,36 +83,36 @@ fn word_end(text: &str, from: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn pieces(text: &str, most: Option<u64>) -> (Vec<String>, bool) {
-        let (mut words, cut) = WordChunks::new(text.to_owned(), most);
+    fn chunks(text: &str, max_words: Option<u64>) -> (Vec<String>, bool) {
+        let (mut words, cut) = WordChunks::new(text.to_owned(), max_words);
         let mut all = Vec::new();
-        while let Some(piece) = words.next_piece() {
-            all.push(piece.to_owned());
+        while let Some(chunk) = words.next_chunk() {
+            all.push(chunk.to_owned());
         }
         (all, cut)
     }
 
     #[test]
-    fn pieces_are_words_with_their_blanks() {
-        assert_eq!(pieces(" a  b\u{a0}c\n", None), (vec![" a".to_owned(), "  b".to_owned(), "\u{a0}c\n".to_owned()], false));
-        assert_eq!(pieces("", None), (Vec::new(), false));
-        assert_eq!(pieces(" \n ", None), (vec![" \n ".to_owned()], false));
+    fn chunks_are_words_with_preceding_whitespace() {
+        assert_eq!(chunks(" a  b\u{a0}c\n", None), (vec![" a".to_owned(), "  b".to_owned(), "\u{a0}c\n".to_owned()], false));
+        assert_eq!(chunks("", None), (Vec::new(), false));
+        assert_eq!(chunks(" \n ", None), (vec![" \n ".to_owned()], false));
     }
 
     #[test]
-    fn a_limit_cuts_behind_a_word() {
-        assert_eq!(pieces("a b c", Some(2)), (vec!["a".to_owned(), " b".to_owned()], true));
-        assert!(!pieces("a b c ", Some(3)).1);
-        assert_eq!(pieces("a b", Some(0)), (Vec::new(), true));
+    fn limit_truncates_after_a_word() {
+        assert_eq!(chunks("a b c", Some(2)), (vec!["a".to_owned(), " b".to_owned()], true));
+        assert!(!chunks("a b c ", Some(3)).1);
+        assert_eq!(chunks("a b", Some(0)), (Vec::new(), true));
     }
 
     #[test]
-    fn long_texts_come_in_a_bounded_number_of_bounded_pieces() {
+    fn number_and_size_of_chunks_are_bounded() {
         let many = "ab ".repeat(200_000);
-        let (all, _) = pieces(&many, None);
+        let (all, _) = chunks(&many, None);
         assert_eq!((all.len(), all.concat() == many), (10_000, true));
         let one = "\u{e9}".repeat(100_000);
-        let (all, _) = pieces(&one, None);
+        let (all, _) = chunks(&one, None);
         assert_eq!((all.len(), all.concat() == one), (4, true));
     }
 }

@@ -1,4 +1,4 @@
-//! Writes the echo's answer down: at once, or event by event as somebody asks for them.
+//! Encodes the echo answer as a complete body, or as events on demand.
 
 use std::collections::VecDeque;
 
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 use super::{EchoCall, EchoReply};
 use crate::{FinishReason, Protocol, Usage, sse};
 
-/// The events of a streamed answer, made one by one.
+/// Iterator over the events of a streamed answer.
 #[derive(Clone, Debug)]
 pub struct EchoEvents {
-    answered: EchoReply,
-    native: bool,
+    reply: EchoReply,
+    gemini: bool,
     model: String,
     request_id: String,
     now: i64,
     include_usage: bool,
-    begun: bool,
-    /// What follows the words, once they are out.
+    started: bool,
+    /// Remaining events once all words are sent.
     tail: Option<VecDeque<Bytes>>,
 }
 
@@ -29,69 +29,69 @@ impl Iterator for EchoEvents {
         if let Some(tail) = &mut self.tail {
             return tail.pop_front();
         }
-        if !std::mem::replace(&mut self.begun, true) && !self.native {
-            let content = if self.answered.call.is_some() { Value::Null } else { Value::from("") };
+        if !std::mem::replace(&mut self.started, true) && !self.gemini {
+            let content = if self.reply.call.is_some() { Value::Null } else { Value::from("") };
             return Some(self.chunk(&json!({"role": "assistant", "content": content, "refusal": null}), None));
         }
-        let Some(piece) = self.answered.words.next_piece().map(str::to_owned) else {
-            let tail = if self.native { self.native_tail() } else { self.chat_tail() };
+        let Some(chunk) = self.reply.words.next_chunk().map(str::to_owned) else {
+            let tail = if self.gemini { self.gemini_tail() } else { self.openai_tail() };
             return self.tail.insert(tail).pop_front();
         };
-        if !self.native {
-            return Some(self.chunk(&json!({"content": piece}), None));
+        if !self.gemini {
+            return Some(self.chunk(&json!({"content": chunk}), None));
         }
-        if self.answered.words.is_empty() {
+        if self.reply.words.is_empty() {
             self.tail = Some(VecDeque::new());
-            return Some(event(&self.response(&json!([{"text": piece}]), true)));
+            return Some(event(&self.response(&json!([{"text": chunk}]), true)));
         }
-        Some(event(&self.response(&json!([{"text": piece}]), false)))
+        Some(event(&self.response(&json!([{"text": chunk}]), false)))
     }
 }
 
 impl EchoEvents {
-    pub(super) fn new(call: &EchoCall<'_>, answered: EchoReply, include_usage: bool) -> Self {
+    pub(super) fn new(call: &EchoCall<'_>, reply: EchoReply, include_usage: bool) -> Self {
         Self {
-            answered,
-            native: call.protocol == Protocol::Gemini,
+            reply,
+            gemini: call.protocol == Protocol::Gemini,
             model: call.model.to_owned(),
             request_id: call.request_id.to_owned(),
             now: call.now,
             include_usage,
-            begun: false,
+            started: false,
             tail: None,
         }
     }
 
-    /// The same answer as one body.
+    /// The answer as a complete body.
     pub(super) fn whole(&self) -> Bytes {
-        let text = self.answered.words.whole();
-        let body = match (&self.answered.call, self.native) {
+        let text = self.reply.words.whole();
+        let body = match (&self.reply.call, self.gemini) {
             (None, true) => self.response(&json!([{"text": text}]), true),
-            (Some((name, _)), true) => self.response(&self.native_call(name), true),
+            (Some((name, _)), true) => self.response(&self.gemini_call(name), true),
             (None, false) => self.completion(&json!({"role": "assistant", "content": text, "refusal": null})),
             (Some((name, custom)), false) => {
-                let call = self.chat_call(name, *custom);
+                let call = self.openai_call(name, *custom);
                 self.completion(&json!({"role": "assistant", "content": null, "refusal": null, "tool_calls": [call]}))
             }
         };
         Bytes::from(body.to_string())
     }
 
-    // === chat completions ===
+    // === OpenAI ===
 
     fn completion(&self, message: &Value) -> Value {
         json!({
             "id": format!("chatcmpl-{}", self.request_id), "object": "chat.completion", "created": self.now, "model": self.model,
             "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": self.finish()}],
-            "usage": chat_usage(&self.answered.usage),
+            "usage": openai_usage(&self.reply.usage),
         })
     }
 
     fn chunk(&self, delta: &Value, finish: Option<&str>) -> Bytes {
-        event(&self.chat_chunk(&json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]), Value::Null))
+        event(&self.openai_chunk(&json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]), Value::Null))
     }
 
-    fn chat_chunk(&self, choices: &Value, usage: Value) -> Value {
+    fn openai_chunk(&self, choices: &Value, usage: Value) -> Value {
         let mut chunk = json!({
             "id": format!("chatcmpl-{}", self.request_id), "object": "chat.completion.chunk", "created": self.now,
             "model": self.model, "choices": choices,
@@ -102,7 +102,7 @@ impl EchoEvents {
         chunk
     }
 
-    fn chat_call(&self, name: &str, custom: bool) -> Value {
+    fn openai_call(&self, name: &str, custom: bool) -> Value {
         let id = format!("call_{}_0", self.request_id);
         if custom {
             json!({"id": id, "type": "custom", "custom": {"name": name, "input": ""}})
@@ -111,39 +111,39 @@ impl EchoEvents {
         }
     }
 
-    fn chat_tail(&self) -> VecDeque<Bytes> {
+    fn openai_tail(&self) -> VecDeque<Bytes> {
         let mut tail = VecDeque::new();
-        if let Some((name, custom)) = &self.answered.call {
-            let mut call = self.chat_call(name, *custom);
+        if let Some((name, custom)) = &self.reply.call {
+            let mut call = self.openai_call(name, *custom);
             call["index"] = Value::from(0);
             tail.push_back(self.chunk(&json!({"tool_calls": [call]}), None));
         }
         tail.push_back(self.chunk(&json!({}), Some(self.finish())));
         if self.include_usage {
-            tail.push_back(event(&self.chat_chunk(&json!([]), chat_usage(&self.answered.usage))));
+            tail.push_back(event(&self.openai_chunk(&json!([]), openai_usage(&self.reply.usage))));
         }
         tail.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
         tail
     }
 
     const fn finish(&self) -> &'static str {
-        match self.answered.finish {
+        match self.reply.finish {
             FinishReason::Length => "length",
             FinishReason::Tool => "tool_calls",
             FinishReason::Stop | FinishReason::Filter | FinishReason::Fail | FinishReason::Other => "stop",
         }
     }
 
-    // === native ===
+    // === Gemini ===
 
-    fn native_call(&self, name: &str) -> Value {
+    fn gemini_call(&self, name: &str) -> Value {
         json!([{"functionCall": {"id": format!("call_{}_0", self.request_id), "name": name, "args": {}}}])
     }
 
-    /// The one event of an answer without words: a call, or an empty text.
-    fn native_tail(&self) -> VecDeque<Bytes> {
-        let parts = match &self.answered.call {
-            Some((name, _)) => self.native_call(name),
+    /// The only event of an answer without words: a call, or an empty text.
+    fn gemini_tail(&self) -> VecDeque<Bytes> {
+        let parts = match &self.reply.call {
+            Some((name, _)) => self.gemini_call(name),
             None => json!([{"text": ""}]),
         };
         VecDeque::from([event(&self.response(&parts, true))])
@@ -152,13 +152,13 @@ impl EchoEvents {
     fn response(&self, parts: &Value, last: bool) -> Value {
         let mut candidate = json!({"content": {"role": "model", "parts": parts}});
         if last {
-            let reason = if self.answered.finish == FinishReason::Length { "MAX_TOKENS" } else { "STOP" };
+            let reason = if self.reply.finish == FinishReason::Length { "MAX_TOKENS" } else { "STOP" };
             candidate["finishReason"] = Value::from(reason);
         }
         candidate["index"] = Value::from(0);
         let mut response = json!({"candidates": [candidate]});
         if last {
-            let Usage { prompt_total, completion_total, .. } = self.answered.usage;
+            let Usage { prompt_total, completion_total, .. } = self.reply.usage;
             response["usageMetadata"] = json!({
                 "promptTokenCount": prompt_total, "candidatesTokenCount": completion_total,
                 "totalTokenCount": prompt_total + completion_total,
@@ -170,7 +170,7 @@ impl EchoEvents {
     }
 }
 
-fn chat_usage(usage: &Usage) -> Value {
+fn openai_usage(usage: &Usage) -> Value {
     json!({
         "prompt_tokens": usage.prompt_total, "completion_tokens": usage.completion_total,
         "total_tokens": usage.prompt_total + usage.completion_total,

@@ -91,7 +91,7 @@ fn part(candidate: u32, part: ResponsePart<'_>, calls: &mut Calls, out: &mut Vec
         out.push(Event::Media { candidate, media: self::media(blob.mime, MediaSource::Inline(data)) });
     } else if let Some(file) = part.file {
         let uri = file.uri.0;
-        let source = media::address(&uri).unwrap_or(MediaSource::Uri(uri));
+        let source = media::classify_url(&uri).unwrap_or(MediaSource::Uri(uri));
         out.push(Event::Media { candidate, media: self::media(file.mime, source) });
     } else if let Some(code) = part.code {
         let language = code.language.map(|language| language.0.to_lowercase()).unwrap_or_default();

@@ -1,26 +1,26 @@
-//! What an answer goes through between the upstream's decoder and the caller's encoder, streamed or not: missing ids
-//! are made up, tool names mapped back, custom tools unwrapped, surplus parallel calls left out, finish reasons judged,
-//! and what the records need is counted. Memory is constant but for the calls that are open.
+//! The steps between the upstream's decoder and the caller's encoder, for complete and streamed answers: generate missing
+//! call ids, map tool names back, unwrap custom tools, drop surplus parallel calls, normalise finish reasons, and count
+//! what the usage record needs. Memory is constant except for open calls.
 
 use super::{BlockedPrompt, Event, Media, ReplyContext};
 use crate::{FinishReason, ReplySummary, StreamError, UpstreamProblem, lenient::LenientText, reply_summary::ACCOUNT_LIMITED};
 
-/// Most candidates of one answer.
+/// Maximum number of candidates in one answer.
 pub(crate) const CANDIDATE_LIMIT: u32 = 128;
-/// Most calls that may be open at the same time.
+/// Maximum number of calls open at the same time.
 pub(crate) const OPEN_CALL_LIMIT: usize = 1024;
-/// Most bytes of ids, names and arguments of all calls of one answer. Encoders keep calls back until they are whole, so
-/// this bounds what a stream may hold.
+/// Maximum size of the ids, names and arguments of all calls of one answer, in bytes. Encoders buffer calls until they are
+/// complete, so this bounds the memory of a stream.
 pub(crate) const CALL_BYTES_LIMIT: usize = 16 * 1024 * 1024;
 
-/// Most bytes of the sources of one candidate that are read or kept.
+/// Maximum size of the citations read or kept per candidate, in bytes.
 pub(crate) const CITATION_BYTES_LIMIT: usize = 1024 * 1024;
 
-/// The steps between decoder and encoder.
+/// State of one answer between decoder and encoder.
 #[derive(Debug)]
 pub(crate) struct AnswerPipeline {
-    /// Whether the caller's protocol has a form for media.
-    carries: fn(&Media) -> bool,
+    /// True for media that the caller's protocol can represent in an answer.
+    supports_media: fn(&Media) -> bool,
     request_id: String,
     parallel: bool,
     custom_tools: Vec<String>,
@@ -28,37 +28,36 @@ pub(crate) struct AnswerPipeline {
     candidates: Vec<CandidateState>,
     open: Vec<OpenCall>,
     call_bytes: usize,
-    made_ids: u64,
+    generated_ids: u64,
     summary: ReplySummary,
     blocked: bool,
     ended: bool,
 }
 
-/// What has been state of a candidate.
 #[derive(Debug)]
 struct CandidateState {
     index: u32,
-    /// Text, a call or media came: something a caller can use.
+    /// Text, a call or media was received.
     usable: bool,
     called: bool,
-    /// Content came that cannot be handed on.
-    lost: bool,
+    /// Content was received that the caller's protocol cannot represent.
+    discarded: bool,
     finished: bool,
 }
 
-/// A call that is not whole yet and is handed on.
+/// A forwarded call whose end has not been received.
 #[derive(Debug)]
 struct OpenCall {
     call: u32,
-    /// Arguments of a custom tool, which can only be unwrapped when they are whole.
+    /// Arguments of a custom tool so far; they can only be unwrapped when complete.
     wrapped: Option<String>,
 }
 
 impl AnswerPipeline {
-    /// `carries` says what media an answer of the caller's protocol can hold.
-    pub(crate) fn new(context: &ReplyContext, carries: fn(&Media) -> bool) -> Self {
+    /// `supports_media` is true for media that the caller's protocol can represent in an answer.
+    pub(crate) fn new(context: &ReplyContext, supports_media: fn(&Media) -> bool) -> Self {
         Self {
-            carries,
+            supports_media,
             request_id: context.request_id.clone(),
             parallel: context.parallel,
             custom_tools: context.custom_tools.clone(),
@@ -66,30 +65,29 @@ impl AnswerPipeline {
             candidates: Vec::new(),
             open: Vec::new(),
             call_bytes: 0,
-            made_ids: 0,
+            generated_ids: 0,
             summary: ReplySummary::default(),
             blocked: false,
             ended: false,
         }
     }
 
-    /// What has been read so far.
     pub(crate) fn summary(&self) -> ReplySummary {
         self.summary
     }
 
-    /// Whether every candidate state has ended, or the prompt was blocked.
+    /// True when every candidate has finished, or the prompt was blocked.
     pub(crate) fn finished(&self) -> bool {
         self.blocked || (!self.candidates.is_empty() && self.candidates.iter().all(|state| state.finished))
     }
 
-    /// Whether [`Event::End`] was handed on.
+    /// True when [`Event::End`] was forwarded.
     pub(crate) fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Takes one event and appends what is to be handed on.
-    pub(crate) fn take(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), StreamError> {
+    /// Processes one event and appends the events to forward.
+    pub(crate) fn push(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), StreamError> {
         if self.ended {
             return Ok(());
         }
@@ -98,9 +96,9 @@ impl AnswerPipeline {
                 self.summary.usage = Some(usage);
                 out.push(Event::Usage(usage));
             }
-            Event::BlockedPrompt(blocked) => self.blocked(blocked, out),
-            Event::Unknown { candidate } => self.lose(candidate)?,
-            Event::Media { candidate, ref media } if !(self.carries)(media) => self.lose(candidate)?,
+            Event::BlockedPrompt(blocked) => self.block_prompt(blocked, out),
+            Event::Unknown { candidate } => self.discard(candidate)?,
+            Event::Media { candidate, ref media } if !(self.supports_media)(media) => self.discard(candidate)?,
             Event::End => {
                 if !self.finished() {
                     return Err(StreamError::Truncated);
@@ -122,7 +120,7 @@ impl AnswerPipeline {
         Ok(())
     }
 
-    fn blocked(&mut self, blocked: BlockedPrompt, out: &mut Vec<Event>) {
+    fn block_prompt(&mut self, blocked: BlockedPrompt, out: &mut Vec<Event>) {
         if self.blocked || !self.candidates.is_empty() {
             return;
         }
@@ -132,7 +130,7 @@ impl AnswerPipeline {
         out.push(Event::BlockedPrompt(blocked));
     }
 
-    /// The candidate, unless it has ended or the prompt was blocked.
+    /// State of a candidate; `None` when it has finished or the prompt was blocked.
     fn candidate(&mut self, candidate: u32) -> Result<Option<&mut CandidateState>, StreamError> {
         if candidate >= CANDIDATE_LIMIT {
             return Err(StreamError::Malformed("a candidate index out of bounds"));
@@ -141,7 +139,13 @@ impl AnswerPipeline {
             return Ok(None);
         }
         let at = self.candidates.iter().position(|state| state.index == candidate).unwrap_or_else(|| {
-            self.candidates.push(CandidateState { index: candidate, usable: false, called: false, lost: false, finished: false });
+            self.candidates.push(CandidateState {
+                index: candidate,
+                usable: false,
+                called: false,
+                discarded: false,
+                finished: false,
+            });
             self.candidates.len() - 1
         });
         Ok(Some(&mut self.candidates[at]).filter(|state| !state.finished))
@@ -173,10 +177,10 @@ impl AnswerPipeline {
         Ok(())
     }
 
-    /// Content without a form in the caller's protocol is counted and not handed on.
-    fn lose(&mut self, candidate: u32) -> Result<(), StreamError> {
+    /// Counts content that the caller's protocol cannot represent and drops it.
+    fn discard(&mut self, candidate: u32) -> Result<(), StreamError> {
         if let Some(state) = self.candidate(candidate)? {
-            state.lost = true;
+            state.discarded = true;
             self.summary.unknown = self.summary.unknown.saturating_add(1);
         }
         Ok(())
@@ -196,8 +200,8 @@ impl AnswerPipeline {
             return Err(StreamError::Malformed("too many calls open at once"));
         }
         if id.is_empty() {
-            id = format!("call_{}_{}", self.request_id, self.made_ids);
-            self.made_ids += 1;
+            id = format!("call_{}_{}", self.request_id, self.generated_ids);
+            self.generated_ids += 1;
         }
         if let Some((_, own)) = self.name_map.iter().find(|(upstream, _)| *upstream == name) {
             name.clone_from(own);
@@ -252,9 +256,11 @@ impl AnswerPipeline {
         let limited = finish == FinishReason::Fail && native.as_deref() == Some(ACCOUNT_LIMITED);
         let finish = match finish {
             FinishReason::Fail if !state.usable => return Err(failure(native.as_deref())),
-            // Whatever came cannot be handed on: an empty answer would be taken for the model's.
-            FinishReason::Stop | FinishReason::Tool | FinishReason::Length | FinishReason::Other if state.lost && !state.usable => {
-                return Err(StreamError::Malformed("nothing in it that the caller's protocol has a form for"));
+            // All content was discarded: an empty answer would look as if the model had returned nothing.
+            FinishReason::Stop | FinishReason::Tool | FinishReason::Length | FinishReason::Other
+                if state.discarded && !state.usable =>
+            {
+                return Err(StreamError::Malformed("no content that the caller's protocol can represent"));
             }
             FinishReason::Stop | FinishReason::Tool | FinishReason::Other | FinishReason::Fail if state.called => {
                 FinishReason::Tool
@@ -263,7 +269,7 @@ impl AnswerPipeline {
             FinishReason::Stop | FinishReason::Length | FinishReason::Filter | FinishReason::Other => finish,
         };
         state.finished = true;
-        // What came is the answer; the account gives no other.
+        // The content received is still the answer, but the account will refuse further requests.
         self.summary.account_refused |= limited;
         let first = self.candidates.first().is_some_and(|state| state.index == candidate);
         if first {
@@ -274,7 +280,7 @@ impl AnswerPipeline {
     }
 }
 
-/// A custom tool was offered as a function with one string `input`; what the model wrote there is the tool's text.
+/// The text of a custom tool call: custom tools are declared upstream as a function with one string parameter `input`.
 fn unwrap_input(arguments: String) -> String {
     #[derive(serde::Deserialize)]
     struct Wrapped {
@@ -283,10 +289,10 @@ fn unwrap_input(arguments: String) -> String {
     serde_json::from_str::<Wrapped>(&arguments).map_or(arguments, |wrapped| wrapped.input.0)
 }
 
-/// The fault of a candidate in which the upstream failed before anything usable.
+/// Error for a candidate that failed upstream before any usable content.
 fn failure(native: Option<&str>) -> StreamError {
-    let word = match native.unwrap_or_default() {
-        // The account behind the upstream is limited: not an answer but a refusal of our account.
+    let reason = match native.unwrap_or_default() {
+        // The upstream limits our account: report it as a refusal of the account, not as an answer.
         ACCOUNT_LIMITED => {
             return StreamError::Problem(Box::new(UpstreamProblem {
                 status: 403,
@@ -305,7 +311,7 @@ fn failure(native: Option<&str>) -> StreamError {
         "IMAGE_OTHER" => "IMAGE_OTHER",
         _ => "failed without an answer",
     };
-    StreamError::Malformed(word)
+    StreamError::Malformed(reason)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Tools and calls as functions of a JSON object, the one form that upstreams without free-text tools know.
+//! Custom (free-text) tools and calls expressed as functions with a JSON object, for upstreams without custom tools.
 
 use super::Schema;
 use crate::{
@@ -6,12 +6,12 @@ use crate::{
     tree::{Tree, compact},
 };
 
-/// The parameters of a tool that takes free text.
+/// Parameter schema of a custom tool: one string, `input`.
 pub(crate) fn free_text() -> Schema {
     Schema::Json(serde_json::json!({"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}))
 }
 
-/// Arguments as an object. What is no JSON object is kept as text, neither repaired nor thrown away.
+/// Arguments as a JSON object. Text that is not a JSON object is kept verbatim under `_raw`, neither repaired nor dropped.
 pub(crate) fn arguments(args: &str, custom: bool) -> Json {
     if custom {
         return Json::object([("input", Json::text(args))]);

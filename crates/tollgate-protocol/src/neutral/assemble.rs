@@ -1,19 +1,20 @@
-//! The events of a whole answer put together.
+//! Builds a complete [`Reply`] from events.
 
 use super::{Candidate, Event, Part, PartKind, Reply};
 use crate::FinishReason;
 
 impl Reply {
-    /// Puts the events of a whole answer together. Calls stand where they were opened; candidates are in order.
+    /// Builds a reply from the events of a complete answer. Calls keep the position at which they were opened; candidates
+    /// are sorted by index.
     pub(crate) fn assemble(events: Vec<Event>) -> Self {
         let mut reply = Self::default();
-        // Where each call of the answer stands: call, candidate index, part.
+        // Position of each call: call, candidate index, part index.
         let mut calls: Vec<(u32, u32, usize)> = Vec::new();
         for event in events {
             match event {
                 Event::Text { candidate, text, signature } => reply.part(candidate, PartKind::Text(text), signature),
                 Event::Think { candidate, text, redacted, signature } => {
-                    reply.part(candidate, PartKind::Think { text, redacted }, signature)
+                    reply.part(candidate, PartKind::Think { text, redacted }, signature);
                 }
                 Event::Media { candidate, media } => reply.part(candidate, PartKind::Media(media), None),
                 Event::CallOpen { candidate, call, id, name, custom, signature } => {
@@ -68,7 +69,7 @@ impl Reply {
 }
 
 impl Candidate {
-    /// Why it ended; a natural end where the wire did not say.
+    /// The finish reason; a natural end where the upstream gave none.
     pub(crate) fn finish(&self) -> FinishReason {
         self.finish.unwrap_or(FinishReason::Stop)
     }

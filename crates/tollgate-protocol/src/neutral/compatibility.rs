@@ -1,84 +1,83 @@
-//! Collects what becomes of the fields a target cannot take: refused, dropped, adjusted (translation reference,
-//! section 1.5).
+//! Collects the fields of a request that an upstream cannot express: refused, dropped or adjusted (`docs/translation.md`).
 
 use std::collections::{BTreeSet, HashSet};
 
 use super::{Operation, Request, UnsupportedField};
 use crate::{FieldPath, Malformed, TranslateError, TranslateOptions};
 
-/// Most fields that one refusal names.
+/// Maximum number of fields named in one refusal.
 const MAX_REPORTED_FIELDS: usize = 100;
 
-/// The running account of one translation.
+/// Refused, dropped and adjusted fields of one translation.
 #[derive(Debug)]
 pub(crate) struct CompatibilityReport<'a> {
     options: &'a TranslateOptions<'a>,
     refused: Vec<UnsupportedField>,
-    named: HashSet<FieldPath>,
+    refused_paths: HashSet<FieldPath>,
     dropped: BTreeSet<String>,
     malformed: Option<Malformed>,
 }
 
 impl<'a> CompatibilityReport<'a> {
-    /// Starts with what reading the request already found.
+    /// Starts with the fields that decoding the request already refused or dropped.
     pub(crate) fn new(request: &Request, options: &'a TranslateOptions<'a>) -> Self {
         let mut report = Self {
             options,
             refused: Vec::new(),
-            named: HashSet::new(),
+            refused_paths: HashSet::new(),
             dropped: request.dropped.iter().cloned().collect(),
             malformed: None,
         };
-        // A parameter cannot change how many tokens are counted; a part can.
+        // Parameters do not change a token count; parts do.
         let counts = request.operation == Operation::Count;
         for refused in request.refused.iter().filter(|refused| !(counts && refused.droppable)) {
-            report.judge(refused.clone());
+            report.record(refused.clone());
         }
         report
     }
 
-    /// A parameter the target cannot take.
+    /// Refuses a parameter that the upstream does not support.
     pub(crate) fn refuse(&mut self, field: &str) {
-        self.judge(UnsupportedField { field: field.to_owned(), reason: None, droppable: true });
+        self.record(UnsupportedField { field: field.to_owned(), reason: None, droppable: true });
     }
 
-    /// A parameter the target cannot take, with a short reason.
+    /// Refuses a parameter, with a short reason.
     pub(crate) fn refuse_because(&mut self, field: &str, reason: impl Into<String>) {
-        self.judge(UnsupportedField { field: field.to_owned(), reason: Some(reason.into()), droppable: true });
+        self.record(UnsupportedField { field: field.to_owned(), reason: Some(reason.into()), droppable: true });
     }
 
-    /// A message or part the target cannot take; policy cannot drop it.
+    /// Refuses a message or part. It is refused under lenient translation too.
     pub(crate) fn refuse_part(&mut self, field: &str, reason: Option<&str>) {
-        self.judge(UnsupportedField { field: field.to_owned(), reason: reason.map(str::to_owned), droppable: false });
+        self.record(UnsupportedField { field: field.to_owned(), reason: reason.map(str::to_owned), droppable: false });
     }
 
-    /// A field left out by policy.
+    /// Records a field that was dropped.
     pub(crate) fn drop_field(&mut self, field: &str) {
         self.dropped.insert(field.to_owned());
     }
 
-    /// A field whose value was changed; `value` is what was used, in the caller's terms.
+    /// Records a field whose value was changed; `value` is the value used, in the caller's terms.
     pub(crate) fn adjust(&mut self, field: &str, value: &str) {
         self.dropped.insert(format!("{field}={value}"));
     }
 
-    /// A fault of the body that only translation finds; the first one counts.
-    pub(crate) fn fault(&mut self, fault: Malformed) {
+    /// Records an error in the body that only translation can detect. The first one is reported.
+    pub(crate) fn malformed(&mut self, fault: Malformed) {
         self.malformed.get_or_insert(fault);
     }
 
-    fn judge(&mut self, refused: UnsupportedField) {
+    fn record(&mut self, refused: UnsupportedField) {
         if refused.droppable && self.options.lenient {
             self.dropped.insert(refused.field);
-        } else if self.refused.len() < MAX_REPORTED_FIELDS && self.named.insert(refused.field.clone()) {
+        } else if self.refused.len() < MAX_REPORTED_FIELDS && self.refused_paths.insert(refused.field.clone()) {
             self.refused.push(refused);
         }
     }
 
-    /// The dropped entries, sorted.
+    /// The entries for `x-tollgate-dropped`, sorted.
     ///
     /// # Errors
-    /// Everything that was refused, at once.
+    /// The malformed body, or all refused fields at once.
     pub(crate) fn finish(self) -> Result<Vec<String>, TranslateError> {
         if let Some(fault) = self.malformed {
             return Err(fault.into());
@@ -95,11 +94,17 @@ mod tests {
     use super::*;
 
     fn report<'a>(options: &'a TranslateOptions<'a>) -> CompatibilityReport<'a> {
-        CompatibilityReport { options, refused: Vec::new(), named: HashSet::new(), dropped: BTreeSet::new(), malformed: None }
+        CompatibilityReport {
+            options,
+            refused: Vec::new(),
+            refused_paths: HashSet::new(),
+            dropped: BTreeSet::new(),
+            malformed: None,
+        }
     }
 
     #[test]
-    fn a_shared_reason_is_given_and_different_ones_are_not() {
+    fn reason_is_given_only_when_all_fields_share_it() {
         let options = TranslateOptions::default();
         let mut one = report(&options);
         one.refuse_because("n", "at most 1");
@@ -113,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn leniency_drops_parameters_but_never_parts() {
+    fn lenient_translation_drops_parameters_but_not_parts() {
         let options = TranslateOptions { lenient: true, ..TranslateOptions::default() };
         let mut all = report(&options);
         all.refuse("n");

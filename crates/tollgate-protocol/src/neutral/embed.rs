@@ -1,22 +1,22 @@
-//! What an embedding request means.
+//! Embedding requests.
 
 use super::Located;
 
-/// Texts to be turned into vectors.
+/// Texts to embed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmbedRequest {
     /// The texts, at least one, in order.
     pub inputs: Vec<String>,
-    /// Whether the caller used a form whose answer is a list (everything but native `:embedContent`).
+    /// The answer is a list (every form except Gemini's `:embedContent`).
     pub list: bool,
-    /// Length of the vectors.
+    /// Requested length of the vectors.
     pub dimensions: Option<Located<u32>>,
-    /// Native `taskType`, upper case.
+    /// Gemini `taskType`, upper case.
     pub task: Option<Located<String>>,
-    /// Native `title`.
+    /// Gemini `title`.
     pub title: Option<Located<String>>,
-    /// `base64` where the caller wants the vectors as base64 of little-endian floats.
+    /// The caller wants the vectors as base64 of little-endian floats.
     pub base64: bool,
-    /// Id of the person behind the caller (`user`).
+    /// End-user id (`user`).
     pub user: Option<Located<String>>,
 }

@@ -1,5 +1,5 @@
-//! One translation on its way out: the request, what the upstream model takes, and the running account of what does not
-//! fit. The parameter rules all protocols share are here; each protocol writes down what is left.
+//! Context of encoding one request for an upstream: the request, the model's profile, and the report of unsupported fields.
+//! Also the parameter and media rules that all upstream protocols share.
 
 use serde_json::Number;
 
@@ -12,28 +12,25 @@ use super::{
 };
 use crate::{Malformed, Profile, Protocol};
 
-/// A request being written for an upstream.
+/// State of encoding one request.
 #[derive(Debug)]
 pub(crate) struct EncodeContext<'a> {
-    /// What is asked.
     pub(crate) request: &'a Request,
-    /// What the upstream model takes.
+    /// Effective profile of the upstream model.
     pub(crate) profile: &'a Profile,
-    /// What the operator decides.
     pub(crate) options: &'a TranslateOptions<'a>,
-    /// The upstream's name of the model.
+    /// Upstream name of the model.
     pub(crate) model: &'a str,
-    /// What becomes of the fields that do not fit.
+    /// Fields refused, dropped or adjusted so far.
     pub(crate) report: CompatibilityReport<'a>,
-    /// Tool names.
     pub(crate) names: Names,
-    /// Call ids for upstreams other than Google's.
+    /// Call ids for upstreams other than Gemini.
     pub(crate) ids: Ids,
-    /// The protocol written.
+    /// Upstream protocol.
     pub(crate) to: Protocol,
 }
 
-/// Parameters that passed the rules.
+/// Parameters that the upstream model supports.
 #[derive(Debug, Default)]
 pub(crate) struct SupportedParams<'a> {
     pub(crate) temperature: Option<&'a Number>,
@@ -47,13 +44,13 @@ pub(crate) struct SupportedParams<'a> {
     pub(crate) top_logprobs: Option<u32>,
 }
 
-/// What a piece of media is to an upstream.
+/// Media in a form that the upstream accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamMedia {
-    /// Bytes: mime type, base64.
+    /// Bytes: MIME type, base64.
     Bytes(String, String),
-    /// An address the upstream reads itself: mime type (perhaps empty), address.
-    Address(String, String),
+    /// A URL that the upstream fetches: MIME type (may be empty), URL.
+    Url(String, String),
 }
 
 impl<'a> EncodeContext<'a> {
@@ -68,28 +65,29 @@ impl<'a> EncodeContext<'a> {
         Self { request, profile, options, model, report, names: Names::of(request, to), ids: Ids::of(request), to }
     }
 
-    /// The leading system texts, with the later ones where the channel wants them hoisted.
+    /// The leading system texts, and later ones where the channel hoists them.
     pub(crate) fn system(&self) -> Vec<&'a Part> {
         let later = self.request.turns.iter().filter(|turn| self.options.hoist && turn.role == Role::System);
         self.request.system.iter().chain(later.flat_map(|turn| &turn.parts)).collect()
     }
 
-    /// The turns that stay in place.
+    /// The turns, without hoisted system turns.
     pub(crate) fn turns(&self) -> impl Iterator<Item = &'a Turn> + use<'a> {
         let hoist = self.options.hoist;
         self.request.turns.iter().filter(move |turn| !(hoist && turn.role == Role::System))
     }
 
-    /// Applies the shared rules to sampling, stops, penalties, candidates, log probabilities.
-    pub(crate) fn allowed(&mut self) -> SupportedParams<'a> {
+    /// Applies the profile to sampling, stop sequences, penalties, candidates and log probabilities. Unsupported values are
+    /// refused.
+    pub(crate) fn supported_params(&mut self) -> SupportedParams<'a> {
         let request = self.request;
         let (params, profile) = (&request.params, self.profile);
-        let mut allowed = SupportedParams::default();
+        let mut supported = SupportedParams::default();
         let sampling = profile.sampling.unwrap_or(true);
-        for (given, slot) in [(&params.temperature, &mut allowed.temperature), (&params.top_p, &mut allowed.top_p)] {
+        for (given, target) in [(&params.temperature, &mut supported.temperature), (&params.top_p, &mut supported.top_p)] {
             let Some(Located { value, path }) = given else { continue };
             if sampling {
-                *slot = Some(value);
+                *target = Some(value);
             } else if value.as_f64() != Some(1.0) {
                 self.report.refuse(path);
             }
@@ -99,33 +97,33 @@ impl<'a> EncodeContext<'a> {
             && value.as_f64().is_some_and(|value| value > max.0)
         {
             self.report.refuse_because(path, format!("at most {}", max.0));
-            allowed.temperature = None;
+            supported.temperature = None;
         }
         let top_k = profile.top_k.unwrap_or(self.to != Protocol::OpenAi);
-        allowed.top_k = self.taken(params.top_k.as_ref(), sampling && top_k);
+        supported.top_k = self.supported(params.top_k.as_ref(), sampling && top_k);
         let penalties = profile.penalties.unwrap_or(true);
-        allowed.presence = self.taken(params.presence.as_ref(), penalties);
-        allowed.frequency = self.taken(params.frequency.as_ref(), penalties);
+        supported.presence = self.supported(params.presence.as_ref(), penalties);
+        supported.frequency = self.supported(params.frequency.as_ref(), penalties);
         let logprobs = profile.logprobs.unwrap_or(true);
-        allowed.logprobs = self.taken(params.logprobs.as_ref(), logprobs).is_some();
+        supported.logprobs = self.supported(params.logprobs.as_ref(), logprobs).is_some();
         let alternatives = params.top_logprobs.as_ref().filter(|given| logprobs || given.value > 0);
-        allowed.top_logprobs = self.taken(alternatives, logprobs).copied();
+        supported.top_logprobs = self.supported(alternatives, logprobs).copied();
         if let Some(Located { value, path }) = &params.n {
-            let most = profile.n_max.unwrap_or(u32::MAX);
-            if *value > most {
-                self.report.refuse_because(path, format!("at most {most}"));
+            let max = profile.n_max.unwrap_or(u32::MAX);
+            if *value > max {
+                self.report.refuse_because(path, format!("at most {max}"));
             } else {
-                allowed.n = Some(*value);
+                supported.n = Some(*value);
             }
         }
-        allowed.stop = self.stops();
-        allowed
+        supported.stop = self.stops();
+        supported
     }
 
-    /// The value, if the upstream takes the parameter; refused by name otherwise.
-    pub(crate) fn taken<'g, T>(&mut self, given: Option<&'g Located<T>>, takes: bool) -> Option<&'g T> {
+    /// The value, if the upstream supports the parameter; refused by name otherwise.
+    pub(crate) fn supported<'g, T>(&mut self, given: Option<&'g Located<T>>, is_supported: bool) -> Option<&'g T> {
         let given = given?;
-        if takes {
+        if is_supported {
             return Some(&given.value);
         }
         self.report.refuse(&given.path);
@@ -136,16 +134,16 @@ impl<'a> EncodeContext<'a> {
         let Located { value, path } = self.request.params.stop.as_ref()?;
         match self.profile.stop_max {
             Some(0) => self.report.refuse(path),
-            Some(most) if value.len() > most as usize => {
-                self.report.refuse_because(path, format!("at most {most} stop sequences"));
+            Some(max) if value.len() > max as usize => {
+                self.report.refuse_because(path, format!("at most {max} stop sequences"));
             }
             _ => return Some(value),
         }
         None
     }
 
-    /// Notes what a thought that cannot travel means to its caller: chat and native callers are told, because it is a
-    /// field of theirs; Anthropic's blocks are expected to stay behind.
+    /// Drops a thought that the upstream cannot represent. Reported to OpenAI and Gemini callers; Anthropic callers expect
+    /// foreign thinking blocks to be ignored.
     pub(crate) fn drop_thought(&mut self, part: &Part) {
         let PartKind::Think { text, .. } = &part.kind else { return };
         if self.request.origin != Protocol::Anthropic && !text.is_empty() {
@@ -153,28 +151,28 @@ impl<'a> EncodeContext<'a> {
         }
     }
 
-    /// Whether every tool the choice names is offered; noted as the caller's fault where not.
-    pub(crate) fn choice_is_known(&mut self) -> bool {
+    /// True when every tool named by the tool choice is declared; otherwise the request is malformed.
+    pub(crate) fn tool_choice_is_valid(&mut self) -> bool {
         let request = self.request;
         let Some(choice) = request.choice.as_ref().filter(|choice| choice.mode != ToolChoiceMode::None) else { return true };
-        // The names of tools that a provider runs are its own.
-        let offered = |name: &String| request.tools.iter().any(|tool| tool.name == *name);
-        if !request.server_tools.is_empty() || choice.names.iter().all(offered) {
+        // The names of server tools are not known here.
+        let declared = |name: &String| request.tools.iter().any(|tool| tool.name == *name);
+        if !request.server_tools.is_empty() || choice.names.iter().all(declared) {
             return true;
         }
-        let fault = Malformed::invalid(request.origin, &choice.path, "names a tool that is not among the tools given");
-        self.report.fault(fault);
+        let malformed = Malformed::invalid(request.origin, &choice.path, "names a tool that is not among the tools given");
+        self.report.malformed(malformed);
         false
     }
 
-    /// Media as the upstream gets it; refused by name where it cannot.
-    pub(crate) fn carry(&mut self, media: &Media) -> Option<UpstreamMedia> {
-        let addressed = accepts_url(self.to, self.request, self.profile, media);
+    /// Media in a form that the upstream accepts; refused by name where there is none.
+    pub(crate) fn encodable_media(&mut self, media: &Media) -> Option<UpstreamMedia> {
+        let fetches_url = accepts_url(self.to, self.request, self.profile, media);
         let reason = match &media.source {
             MediaSource::Inline(data) => return Some(UpstreamMedia::Bytes(media.mime.clone(), data.clone())),
-            MediaSource::Remote(address) if addressed => return Some(UpstreamMedia::Address(media.mime.clone(), address.clone())),
+            MediaSource::Remote(address) if fetches_url => return Some(UpstreamMedia::Url(media.mime.clone(), address.clone())),
             MediaSource::Uri(address) if self.to == Protocol::Gemini => {
-                return Some(UpstreamMedia::Address(media.mime.clone(), address.clone()));
+                return Some(UpstreamMedia::Url(media.mime.clone(), address.clone()));
             }
             MediaSource::Remote(_) => match downloaded(media, self.options.media) {
                 Ok(Media { mime, source: MediaSource::Inline(data), .. }) => return Some(UpstreamMedia::Bytes(mime, data)),
@@ -187,25 +185,25 @@ impl<'a> EncodeContext<'a> {
         None
     }
 
-    /// Media that the upstream has no form for.
+    /// Refuses media that the upstream protocol cannot represent.
     pub(crate) fn refuse_media(&mut self, media: &Media) {
         self.report.refuse_part(&media.path, None);
     }
 
-    /// The facts of an encoded request that its answer needs, `body` and `method` aside.
+    /// Completes `encoded` with the dropped fields and renamed tools.
     ///
     /// # Errors
-    /// Everything that was refused.
+    /// All refused fields.
     pub(crate) fn finish(self, encoded: EncodedRequest) -> Result<EncodedRequest, TranslateError> {
         let dropped = self.report.finish()?;
         Ok(EncodedRequest { dropped, name_map: self.names.into_renamed(), ..encoded })
     }
 }
 
-/// Whether the upstream reads this remote address itself.
+/// True when the upstream fetches this remote URL itself.
 pub(crate) fn accepts_url(to: Protocol, request: &Request, profile: &Profile, media: &Media) -> bool {
     let MediaSource::Remote(_) = media.source else { return false };
-    // A native file may be anything: only a chat caller's or an Anthropic caller's address stands in an image's place.
+    // A Gemini `fileData` without a type may be anything; OpenAI and Anthropic callers state the kind of media.
     if media.mime.is_empty() && request.origin == Protocol::Gemini && to != Protocol::Gemini {
         return false;
     }
@@ -216,13 +214,12 @@ pub(crate) fn accepts_url(to: Protocol, request: &Request, profile: &Profile, me
     }
 }
 
-/// Whether it is an image, as far as is known: an address without a known ending in an image's place is taken for one.
+/// True for images. An unknown type counts as an image: it comes from an image field whose URL has no known extension.
 pub(crate) fn is_image(mime: &str) -> bool {
     mime.is_empty() || mime.starts_with("image/")
 }
 
-/// Code as fenced text, the form code parts take where a protocol has none for them. The fence is longer than any in the
-/// code.
+/// Code as fenced text, for protocols without code parts. The fence is longer than any fence in the code.
 pub(crate) fn fenced(language: &str, code: &str) -> String {
     let mut fence = String::from("```");
     while code.contains(&fence) {

@@ -1,5 +1,4 @@
-//! Media on its way through: data URLs, base64, mime types, and which addresses are whose (translation reference,
-//! section 1.9). Nothing here touches a network.
+//! Media: data URLs, base64, MIME types, and provider file URIs versus public URLs. Nothing here accesses the network.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use percent_encoding::percent_decode_str;
@@ -7,27 +6,27 @@ use percent_encoding::percent_decode_str;
 use super::{Media, MediaSource};
 use crate::{FieldPath, RemoteMedia};
 
-/// Why a piece of media cannot be read.
+/// Why media cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadMedia {
     /// Not base64.
     Base64,
-    /// An address of a kind nobody can follow.
-    Address,
+    /// Not a `data:`, `gs://`, `https://` or `http://` URL.
+    Url,
 }
 
-/// Media behind the `url` of a caller: a data URL, a provider's own file, or a public address.
+/// Media behind a URL of the caller: a data URL, a provider file or a public URL.
 pub(crate) fn from_url(url: &str, path: FieldPath) -> Result<Media, BadMedia> {
     if let Some(rest) = strip_prefix_ignoring_case(url, "data:") {
         return from_data_url(rest, path);
     }
-    let source = address(url).ok_or(BadMedia::Address)?;
+    let source = classify_url(url).ok_or(BadMedia::Url)?;
     let mime = mime_by_name(url).unwrap_or_default().to_owned();
     Ok(Media { mime, source, name: None, detail: None, path })
 }
 
-/// What kind of address this is.
-pub(crate) fn address(url: &str) -> Option<MediaSource> {
+/// Classifies a URL as provider file or public URL; `None` for other schemes.
+pub(crate) fn classify_url(url: &str) -> Option<MediaSource> {
     if strip_prefix_ignoring_case(url, "gs://").is_some() {
         return Some(MediaSource::Uri(url.to_owned()));
     }
@@ -39,16 +38,17 @@ pub(crate) fn address(url: &str) -> Option<MediaSource> {
     Some(MediaSource::Remote(url.to_owned()))
 }
 
-/// Bytes given as base64 with a mime type.
+/// Inline media from base64 and a MIME type.
 pub(crate) fn inline(mime: &str, base64: &str, path: FieldPath) -> Result<Media, BadMedia> {
     let data = standard_base64(base64).ok_or(BadMedia::Base64)?;
     Ok(Media { mime: mime_type(mime), source: MediaSource::Inline(data), name: None, detail: None, path })
 }
 
-/// A remote address as bytes: what was fetched, under the type found, or what stands for it until then.
+/// Remote media as inline media: the downloaded bytes with the type the server gave, or an empty placeholder while the
+/// download is deferred.
 ///
 /// # Errors
-/// Why there is nothing, for the parenthesis of the message.
+/// The reason, as it appears in parentheses in the error message.
 pub(crate) fn downloaded(media: &Media, remote: RemoteMedia<'_>) -> Result<Media, &'static str> {
     const SWITCHED_OFF: &str = "remote media is switched off";
     let MediaSource::Remote(url) = &media.source else { return Err(SWITCHED_OFF) };
@@ -66,7 +66,7 @@ pub(crate) fn downloaded(media: &Media, remote: RemoteMedia<'_>) -> Result<Media
 }
 
 fn from_data_url(rest: &str, path: FieldPath) -> Result<Media, BadMedia> {
-    let (head, payload) = rest.split_once(',').ok_or(BadMedia::Address)?;
+    let (head, payload) = rest.split_once(',').ok_or(BadMedia::Url)?;
     let mime = if head.is_empty() || head.starts_with(';') { "text/plain" } else { head };
     let is_base64 = head.rsplit(';').next().is_some_and(|last| last.trim().eq_ignore_ascii_case("base64"));
     if is_base64 {
@@ -76,7 +76,7 @@ fn from_data_url(rest: &str, path: FieldPath) -> Result<Media, BadMedia> {
     Ok(Media { mime: mime_type(mime), source: MediaSource::Inline(data), name: None, detail: None, path })
 }
 
-/// Base64 of either alphabet, padded or not, as standard padded base64.
+/// Converts base64 of either alphabet, padded or not, to standard padded base64.
 pub(crate) fn standard_base64(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len() + 2);
     for letter in text.bytes() {
@@ -97,22 +97,22 @@ pub(crate) fn standard_base64(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// A mime type in lower case, without parameters, under its usual name.
+/// Normalises a MIME type: lower case, without parameters, under its usual name.
 pub(crate) fn mime_type(mime: &str) -> String {
-    let plain = mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match plain.as_str() {
+    let bare = mime.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match bare.as_str() {
         "image/jpg" => "image/jpeg".to_owned(),
         "audio/mpeg" => "audio/mp3".to_owned(),
         "audio/x-wav" | "audio/wave" | "audio/vnd.wave" => "audio/wav".to_owned(),
-        _ => plain,
+        _ => bare,
     }
 }
 
-/// The mime type that a file name or address ends in.
+/// MIME type by the extension of a file name or URL.
 pub(crate) fn mime_by_name(name: &str) -> Option<&'static str> {
     let path = name.split(['?', '#']).next().unwrap_or_default();
-    let (_, ending) = path.rsplit('/').next().unwrap_or_default().rsplit_once('.')?;
-    Some(match ending.to_ascii_lowercase().as_str() {
+    let (_, extension) = path.rsplit('/').next().unwrap_or_default().rsplit_once('.')?;
+    Some(match extension.to_ascii_lowercase().as_str() {
         "png" => "image/png",
         "jpg" | "jpeg" => "image/jpeg",
         "gif" => "image/gif",
@@ -127,16 +127,16 @@ pub(crate) fn mime_by_name(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The mime type that base64 of a file begins like.
-pub(crate) fn mime_by_beginning(base64: &str) -> Option<&'static str> {
-    const BEGINNINGS: [(&str, &str); 5] = [
+/// MIME type by the magic bytes of a file, in base64.
+pub(crate) fn mime_by_magic(base64: &str) -> Option<&'static str> {
+    const MAGIC: [(&str, &str); 5] = [
         ("JVBER", "application/pdf"),
         ("iVBOR", "image/png"),
         ("/9j/", "image/jpeg"),
         ("R0lGOD", "image/gif"),
         ("SUQz", "audio/mp3"),
     ];
-    BEGINNINGS.iter().find(|(beginning, _)| base64.starts_with(beginning)).map(|(_, mime)| *mime)
+    MAGIC.iter().find(|(magic, _)| base64.starts_with(magic)).map(|(_, mime)| *mime)
 }
 
 fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
@@ -164,22 +164,22 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_told_apart() {
+    fn provider_files_and_public_urls_are_distinguished() {
         check("gs://b/a.png", "image/png", MediaSource::Uri("gs://b/a.png".into()));
         let file = "https://generativelanguage.googleapis.com/v1beta/files/abc";
         check(file, "", MediaSource::Uri(file.into()));
         check("https://x.test/a.PNG?q=1", "image/png", MediaSource::Remote("https://x.test/a.PNG?q=1".into()));
-        assert_eq!(from_url("file:///etc/passwd", String::new()).unwrap_err(), BadMedia::Address);
+        assert_eq!(from_url("file:///etc/passwd", String::new()).unwrap_err(), BadMedia::Url);
     }
 
     #[test]
-    fn bad_base64_is_refused() {
+    fn invalid_base64_is_refused() {
         assert_eq!(inline("image/png", "a", String::new()).unwrap_err(), BadMedia::Base64);
         assert_eq!(inline("image/png", "a!bc", String::new()).unwrap_err(), BadMedia::Base64);
     }
 
     #[test]
-    fn the_served_type_wins_over_the_ending() {
+    fn served_type_wins_over_the_extension() {
         let media = from_url("https://img.test/cat.jpg", String::new()).unwrap();
         let found = DownloadedMedia { mime: "image/png; charset=binary".into(), data: "iVBO".into() };
         let map = FetchedMedia::from([("https://img.test/cat.jpg".to_owned(), Ok(Arc::new(found)))]);

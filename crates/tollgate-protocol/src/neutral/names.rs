@@ -1,4 +1,4 @@
-//! Tool names and call ids in the spelling an upstream takes (translation reference, sections 1.6 and 1.7).
+//! Tool names and call ids in the spelling that an upstream accepts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,10 +7,10 @@ use sha2::{Digest, Sha256};
 use super::{Part, PartKind, Request};
 use crate::Protocol;
 
-/// Longest id an upstream other than Google's takes.
+/// Maximum length of a call id for upstreams other than Gemini.
 const ID_LIMIT: usize = 64;
 
-/// The caller's tool names and how the upstream gets to know them.
+/// Mapping of the caller's tool names to upstream tool names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     map: HashMap<String, String>,
@@ -18,35 +18,35 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Names for everything the request calls a tool, in order of appearance.
+    /// Maps the names of all tools the request declares, calls or chooses, in order of appearance.
     pub(crate) fn of(request: &Request, to: Protocol) -> Self {
         let mut names = Self::default();
-        let (mut taken, mut next) = (HashSet::new(), HashMap::new());
+        let (mut used_names, mut next_suffix) = (HashSet::new(), HashMap::new());
         let used = request.turns.iter().flat_map(|turn| &turn.parts).filter_map(tool_name);
         let chosen = request.choice.iter().flat_map(|choice| choice.names.iter().map(String::as_str));
         let all: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).chain(used).chain(chosen).collect();
-        // A name that needs no change keeps it, whatever else would like to be called so.
-        for name in all.iter().filter(|name| legal(name, to) == **name) {
-            taken.insert((*name).to_owned());
+        // Valid names stay unchanged and take precedence over sanitised ones.
+        for name in all.iter().filter(|name| sanitised(name, to) == **name) {
+            used_names.insert((*name).to_owned());
             names.map.insert((*name).to_owned(), (*name).to_owned());
         }
         for name in all {
             if names.map.contains_key(name) {
                 continue;
             }
-            let upstream = free(&legal(name, to), to.spec().tool_name_limit, &mut taken, &mut next);
+            let upstream = unique(&sanitised(name, to), to.spec().tool_name_limit, &mut used_names, &mut next_suffix);
             names.renamed.push((upstream.clone(), name.to_owned()));
             names.map.insert(name.to_owned(), upstream);
         }
         names
     }
 
-    /// What the upstream calls a tool.
+    /// Upstream name of a tool.
     pub(crate) fn get<'a>(&'a self, name: &'a str) -> &'a str {
         self.map.get(name).map_or(name, String::as_str)
     }
 
-    /// Upstream name and caller's name, where they differ.
+    /// Pairs of upstream name and caller's name, where they differ.
     pub(crate) fn into_renamed(self) -> Vec<(String, String)> {
         self.renamed
     }
@@ -64,8 +64,8 @@ fn tool_name(part: &Part) -> Option<&str> {
     }
 }
 
-/// The name with every letter the protocol does not take replaced.
-fn legal(name: &str, to: Protocol) -> String {
+/// The name with every character that the protocol does not allow replaced by `_`.
+fn sanitised(name: &str, to: Protocol) -> String {
     let google = matches!(to, Protocol::Gemini);
     let keep =
         |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-') || google && matches!(letter, '.' | ':');
@@ -77,11 +77,12 @@ fn legal(name: &str, to: Protocol) -> String {
     out
 }
 
-/// The preferred, or the preferred with the first free number behind it; `next` remembers where to look on for each preferred.
-fn free(preferred: &str, limit: usize, taken: &mut HashSet<String>, next: &mut HashMap<String, u32>) -> String {
+/// The preferred name, or the preferred name with the first unused number appended. `next_suffix` keeps the number to try
+/// next for each preferred name.
+fn unique(preferred: &str, limit: usize, used_names: &mut HashSet<String>, next_suffix: &mut HashMap<String, u32>) -> String {
     let mut name = preferred.to_owned();
-    let number = next.entry(name.clone()).or_insert(2);
-    while !taken.insert(name.clone()) {
+    let number = next_suffix.entry(name.clone()).or_insert(2);
+    while !used_names.insert(name.clone()) {
         let suffix = format!("_{number}");
         let keep = preferred.len().min(limit - suffix.len());
         name = format!("{}{suffix}", &preferred[..keep]);
@@ -90,45 +91,45 @@ fn free(preferred: &str, limit: usize, taken: &mut HashSet<String>, next: &mut H
     name
 }
 
-/// Call ids as an upstream other than Google's takes them; the same on a call and its result.
+/// Mapping of call ids to ids that upstreams other than Gemini accept; a call and its result get the same id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ids {
     map: HashMap<String, String>,
 }
 
 impl Ids {
-    /// Ids for all calls of the history, in order.
+    /// Maps the ids of all calls of the history, in order.
     pub(crate) fn of(request: &Request) -> Self {
         let mut ids = Self::default();
-        let mut taken = HashSet::new();
+        let mut used_ids = HashSet::new();
         for part in request.turns.iter().flat_map(|turn| &turn.parts) {
             let PartKind::Call { id, .. } = &part.kind else { continue };
             if ids.map.contains_key(id) {
                 continue;
             }
-            let mut clean = clean_id(id);
-            if !taken.insert(clean.clone()) {
+            let mut clean = sanitised_id(id);
+            if !used_ids.insert(clean.clone()) {
                 clean = hashed_id(id);
-                taken.insert(clean.clone());
+                used_ids.insert(clean.clone());
             }
             ids.map.insert(id.clone(), clean);
         }
         ids
     }
 
-    /// What the upstream gets for a caller's id.
+    /// Upstream id for a caller's id.
     pub(crate) fn get<'a>(&'a self, id: &'a str) -> &'a str {
         self.map.get(id).map_or(id, String::as_str)
     }
 }
 
-fn clean_id(id: &str) -> String {
+fn sanitised_id(id: &str) -> String {
     let clean: String =
         id.chars().map(|letter| if letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-') { letter } else { '_' }).collect();
     if clean.is_empty() || clean.len() > ID_LIMIT { hashed_id(id) } else { clean }
 }
 
-/// `call_` and the first 32 hex digits of the id's hash.
+/// `call_` and the first 32 hex digits of the id's SHA-256.
 fn hashed_id(id: &str) -> String {
     let digest = hex::encode(Sha256::digest(id.as_bytes()));
     format!("call_{}", &digest[..32])
@@ -152,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn colliding_names_are_numbered_and_legal_ones_stay() {
+    fn colliding_names_are_numbered_and_valid_names_stay() {
         let names = Names::of(&request(&["a.b", "a:b", "a_b"]), Protocol::OpenAi);
         assert_eq!((names.get("a.b"), names.get("a:b"), names.get("a_b")), ("a_b_2", "a_b_3", "a_b"));
         assert_eq!(names.into_renamed(), [("a_b_2".into(), "a.b".into()), ("a_b_3".into(), "a:b".into())]);
     }
 
     #[test]
-    fn long_names_keep_within_the_limit() {
+    fn long_names_are_cut_to_the_limit() {
         let (one, two) = ("x".repeat(80), format!("{}y", "x".repeat(79)));
         let names = Names::of(&request(&[&one, &two]), Protocol::Anthropic);
         assert_eq!(names.get(&one).len(), 64);
@@ -168,15 +169,15 @@ mod tests {
     }
 
     #[test]
-    fn google_names_begin_with_a_letter() {
+    fn gemini_names_start_with_a_letter() {
         let names = Names::of(&request(&["1st.x:y"]), Protocol::Gemini);
         assert_eq!(names.get("1st.x:y"), "_1st.x:y");
     }
 
     #[test]
-    fn ids_are_cleaned_and_long_ones_hashed() {
-        assert_eq!(clean_id("fc.1"), "fc_1");
-        let long = clean_id(&"x".repeat(65));
+    fn ids_are_sanitised_and_long_ids_hashed() {
+        assert_eq!(sanitised_id("fc.1"), "fc_1");
+        let long = sanitised_id(&"x".repeat(65));
         assert_eq!(long.len(), 37);
         assert!(long.starts_with("call_"));
     }

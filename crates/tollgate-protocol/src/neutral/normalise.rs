@@ -1,6 +1,5 @@
-//! Brings a conversation into the one order every protocol can carry (translation reference, section 1.10): neighbouring
-//! model turns merged, results directly behind their calls and in the calls' order, every call with an id, no empty
-//! turns.
+//! Normalises a conversation to the order that every protocol accepts: adjacent model turns are merged, tool results follow
+//! their calls directly and in the order of the calls, every call has an id, and there are no empty turns.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -10,7 +9,7 @@ use crate::{Malformed, Protocol};
 /// Normalises the turns of a request.
 ///
 /// # Errors
-/// A call without a result although the conversation goes on, or a result that answers no call.
+/// A call without a result that is followed by further turns, or a result without a call.
 pub(crate) fn normalise(request: &mut Request) -> Result<(), Malformed> {
     let mut turns = merge_model_turns(std::mem::take(&mut request.turns));
     if request.origin == Protocol::Gemini {
@@ -18,8 +17,8 @@ pub(crate) fn normalise(request: &mut Request) -> Result<(), Malformed> {
             turn.parts = signature::unwrap_carried(std::mem::take(&mut turn.parts));
         }
     }
-    turns = merge_model_turns(without_empty(turns));
-    name_calls(&mut turns);
+    turns = merge_model_turns(remove_empty_turns(turns));
+    assign_call_ids(&mut turns);
     request.turns = pair_results(turns, request.origin)?;
     if request.turns.is_empty() {
         let (parts, path) = match request.system.pop() {
@@ -53,20 +52,20 @@ fn blank(path: String) -> Part {
     Part { kind: PartKind::Text(" ".to_owned()), signature: None, path }
 }
 
-/// Drops empty texts and the turns that have nothing else; a user turn without a neighbour to stand in for it becomes one
+/// Drops empty texts and the turns that have nothing else. An empty user turn that is needed for alternation becomes a single
 /// blank.
-fn without_empty(mut turns: Vec<Turn>) -> Vec<Turn> {
+fn remove_empty_turns(mut turns: Vec<Turn>) -> Vec<Turn> {
     for turn in &mut turns {
         turn.parts.retain(|part| !is_empty_text(part));
     }
     turns.retain(|turn| !turn.parts.is_empty() || turn.role == Role::User);
-    let spoken = |turn: Option<&Turn>| turn.is_some_and(|turn| turn.role != Role::Model && !turn.parts.is_empty());
+    let has_input = |turn: Option<&Turn>| turn.is_some_and(|turn| turn.role != Role::Model && !turn.parts.is_empty());
     let mut out: Vec<Turn> = Vec::with_capacity(turns.len());
     let mut rest = turns.into_iter().peekable();
     while let Some(mut turn) = rest.next() {
         if turn.parts.is_empty() {
-            let followed = rest.peek().is_some_and(|next| next.role != Role::Model);
-            if followed || spoken(out.last()) {
+            let next_is_input = rest.peek().is_some_and(|next| next.role != Role::Model);
+            if next_is_input || has_input(out.last()) {
                 continue;
             }
             turn.parts.push(blank(turn.path.clone()));
@@ -76,25 +75,24 @@ fn without_empty(mut turns: Vec<Turn>) -> Vec<Turn> {
     out
 }
 
-/// Gives calls without an id one: `call_<n>`, n over all of them, numbers that given ids take left out. The same history
-/// always gets the same ids.
-fn name_calls(turns: &mut [Turn]) {
-    let given: HashSet<String> = turns
+/// Assigns `call_<n>` to calls without an id, skipping ids in use. The same history always gets the same ids.
+fn assign_call_ids(turns: &mut [Turn]) {
+    let used: HashSet<String> = turns
         .iter()
         .flat_map(|turn| &turn.parts)
         .filter_map(|part| if let PartKind::Call { id, .. } = &part.kind { Some(id.clone()) } else { None })
         .collect();
-    let mut free = (0_u32..).map(|number| format!("call_{number}")).filter(|id| !given.contains(id));
+    let mut unused = (0_u32..).map(|number| format!("call_{number}")).filter(|id| !used.contains(id));
     for part in turns.iter_mut().flat_map(|turn| &mut turn.parts) {
         if let PartKind::Call { id, .. } = &mut part.kind
             && id.is_empty()
         {
-            *id = free.next().expect("numbers do not end");
+            *id = unused.next().expect("fewer calls than u32 numbers");
         }
     }
 }
 
-/// Puts the results of each model turn directly behind it; whatever else stood in between follows.
+/// Moves the results of each model turn directly after it; turns in between follow the results.
 fn pair_results(turns: Vec<Turn>, origin: Protocol) -> Result<Vec<Turn>, Malformed> {
     let mut out = Vec::with_capacity(turns.len());
     let mut rest = turns.into_iter().peekable();
@@ -116,11 +114,11 @@ fn pair_results(turns: Vec<Turn>, origin: Protocol) -> Result<Vec<Turn>, Malform
                 others.push(next);
             }
         }
-        let goes_on = !results.is_empty() || !others.is_empty() || rest.peek().is_some();
-        if !turn.parts.iter().any(Part::is_call) && results.is_empty() || !goes_on {
+        let continues = !results.is_empty() || !others.is_empty() || rest.peek().is_some();
+        if !turn.parts.iter().any(Part::is_call) && results.is_empty() || !continues {
             out.push(turn);
         } else {
-            let parts = in_order_of_calls(&turn, results, origin)?;
+            let parts = order_by_calls(&turn, results, origin)?;
             out.push(turn);
             out.push(Turn { role: Role::ToolResults, parts, path: path.unwrap_or_default() });
         }
@@ -130,7 +128,7 @@ fn pair_results(turns: Vec<Turn>, origin: Protocol) -> Result<Vec<Turn>, Malform
 }
 
 /// The results in the order of the calls, each with the id and name of its call.
-fn in_order_of_calls(turn: &Turn, results: Vec<Part>, origin: Protocol) -> Result<Vec<Part>, Malformed> {
+fn order_by_calls(turn: &Turn, results: Vec<Part>, origin: Protocol) -> Result<Vec<Part>, Malformed> {
     let calls: Vec<(&str, &str, &str)> = turn
         .parts
         .iter()
@@ -152,16 +150,16 @@ fn in_order_of_calls(turn: &Turn, results: Vec<Part>, origin: Protocol) -> Resul
             None => unmatched.push(result),
         }
     }
-    // By name and order, once the ids have had their say.
+    // Results without a matching id are matched by name and order.
     for result in unmatched {
-        let named = by_name.get_mut(result_name(&result));
-        let open = named.and_then(|indexes| {
+        let candidates = by_name.get_mut(result_name(&result));
+        let next = candidates.and_then(|indexes| {
             while indexes.front().is_some_and(|index| answers[*index].is_some()) {
                 indexes.pop_front();
             }
             indexes.pop_front()
         });
-        let Some(index) = open else { return Err(orphan(Some(&result), origin)) };
+        let Some(index) = next else { return Err(orphan(Some(&result), origin)) };
         answers[index] = Some(result);
     }
     let mut ordered = Vec::with_capacity(calls.len());
@@ -251,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn results_follow_their_calls_and_the_rest_follows_them() {
+    fn results_follow_their_calls_before_other_turns() {
         let turns = vec![
             turn(Role::Model, vec![call("a", "f"), call("b", "g")]),
             text(Role::System, "note"),
@@ -263,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_ids_are_drawn_around_given_ones() {
+    fn generated_ids_skip_given_ids() {
         let turns = vec![
             turn(Role::Model, vec![call("", "f"), call("call_0", "f"), call("", "f")]),
             turn(Role::ToolResults, vec![result("", "f"), result("call_0", ""), result("", "f")]),
@@ -272,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn open_calls_at_the_end_are_fine_and_amid_the_conversation_are_not() {
+    fn unanswered_calls_are_allowed_only_in_the_last_turn() {
         assert_eq!(normal(vec![turn(Role::Model, vec![call("a", "f")])]).unwrap(), ["f(a)"]);
         let fault = normal(vec![turn(Role::Model, vec![call("a", "f")]), text(Role::User, "x")]).unwrap_err();
         assert_eq!((fault.kind, fault.violations[0].field.as_str()), (MalformedKind::InvalidValue, "call f"));
@@ -280,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn a_result_answers_once() {
+    fn result_answers_one_call() {
         let turns = vec![turn(Role::Model, vec![call("a", "f")]), turn(Role::ToolResults, vec![result("a", ""), result("a", "")])];
         assert_eq!(normal(turns).unwrap_err().violations[0].field, "result a");
         assert!(normal(vec![turn(Role::ToolResults, vec![result("a", "")])]).is_err());
     }
 
     #[test]
-    fn empty_turns_vanish_into_their_neighbours() {
+    fn empty_turns_are_removed() {
         let turns = vec![text(Role::User, "a"), text(Role::Model, ""), text(Role::User, "")];
         assert_eq!(normal(turns).unwrap(), ["a"]);
         let turns = vec![text(Role::User, ""), text(Role::Model, "b"), text(Role::Model, "c")];

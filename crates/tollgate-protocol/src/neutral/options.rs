@@ -1,65 +1,65 @@
-//! What the operator decides about a translation, what was fetched for it, and why it cannot be.
+//! Options, downloaded media and errors of a translation.
 
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{FieldPath, Malformed};
 
-/// Why a request cannot be put into an upstream's protocol.
+/// Why a request cannot be translated to an upstream's protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TranslateError {
-    /// The body itself is wrong (E16, E18, E20, E21).
+    /// The body is malformed (E16, E18, E20, E21).
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// Fields the upstream's protocol or model cannot express (E17), all of them, in the caller's spelling.
+    /// All fields that the upstream's protocol or model cannot express (E17), in the caller's spelling.
     #[error("unsupported: {}", fields.join(", "))]
     Unsupported {
         /// The paths, in the order found; never empty.
         fields: Vec<FieldPath>,
-        /// Why, for the parenthesis of the message; `None` where the fields have different reasons.
+        /// Reason, shown in parentheses in the message; `None` where the fields have different reasons.
         reason: Option<String>,
     },
-    /// Tokens are to be counted and the upstream's protocol has no counter: the gateway answers with its own estimate.
+    /// A token count for an upstream protocol without a counter: the gateway answers with its own estimate.
     #[error("the upstream protocol has no token counter")]
     NoCounter,
 }
 
-/// Media a fetcher downloaded for a remote address.
+/// Media downloaded from a remote URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DownloadedMedia {
-    /// Mime type, parameters allowed.
+    /// MIME type, parameters allowed.
     pub mime: String,
     /// Base64, either alphabet.
     pub data: String,
 }
 
-/// What a fetcher has of remote addresses, or why it has nothing, for the parenthesis of the message.
+/// Downloads by URL. Errors are reasons shown in parentheses in the error message.
 pub type FetchedMedia = HashMap<String, Result<Arc<DownloadedMedia>, &'static str>>;
 
-/// What becomes of remote addresses that an upstream does not read itself ([`pending_media`]).
+/// Treatment of remote media that the upstream does not fetch itself ([`pending_media`](crate::pending_media)).
 #[derive(Clone, Copy, Debug, Default)]
 pub enum RemoteMedia<'a> {
-    /// They are refused by name.
+    /// Refused by name.
     #[default]
     Refused,
-    /// They will be fetched when an attempt needs them. Until then something empty stands for them in what is written,
-    /// which shows whether all the rest can be expressed and must not be sent.
+    /// Downloaded when an attempt needs it. Until then an empty placeholder is encoded: the body shows whether everything
+    /// else can be expressed, and must not be sent.
     Deferred,
-    /// This was fetched; what is missing here is refused by name.
+    /// Downloaded; URLs that are missing here are refused by name.
     Fetched(&'a FetchedMedia),
 }
 
-/// What an operator decides about translation, and what was fetched for it.
+/// The operator's translation settings, and downloaded media.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TranslateOptions<'a> {
-    /// Drop every parameter that would be refused, as a group (`translation = "lenient"`) or a model
-    /// (`on_unsupported = "drop"`) says.
+    /// Drop parameters that would be refused: group setting `translation = "lenient"` or model setting
+    /// `on_unsupported = "drop"`.
     pub lenient: bool,
-    /// Move later system texts to the beginning (channel switch); they stay in place otherwise.
+    /// Move later system texts to the beginning (channel setting); otherwise they stay in place.
     pub hoist: bool,
-    /// The channel allows tools the provider runs itself (web search).
+    /// The channel allows server tools such as web search.
     pub server_tools: bool,
-    /// The channel allows the id of the person behind the caller to travel (`metadata.user_id`).
+    /// The channel allows forwarding the end-user id (`metadata.user_id`).
     pub pass_user: bool,
-    /// What becomes of remote addresses that the upstream does not read itself.
+    /// Treatment of remote media that the upstream does not fetch itself.
     pub media: RemoteMedia<'a>,
 }

@@ -1,5 +1,5 @@
-//! Everything optional in a request. Unset is not zero; values that ask for what happens anyway are left out when a
-//! request is read, so that no protocol has to answer for them.
+//! Optional parameters of a request. Unset differs from zero. Values that equal the default are dropped when a request is
+//! decoded, so that no upstream refuses them.
 
 use super::Schema;
 use crate::FieldPath;
@@ -9,12 +9,12 @@ use crate::FieldPath;
 pub struct Located<T> {
     /// The value.
     pub value: T,
-    /// Where it stood.
+    /// Path in the caller's spelling.
     pub path: FieldPath,
 }
 
 impl<T> Located<T> {
-    /// A value and where it stood.
+    /// A value and its path.
     pub fn new(value: impl Into<T>, path: impl Into<FieldPath>) -> Self {
         Self { value: value.into(), path: path.into() }
     }
@@ -23,74 +23,74 @@ impl<T> Located<T> {
 /// Optional parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Params {
-    /// Temperature.
+    /// `temperature`.
     pub temperature: Option<Located<serde_json::Number>>,
     /// `top_p`.
     pub top_p: Option<Located<serde_json::Number>>,
     /// `top_k`.
     pub top_k: Option<Located<serde_json::Number>>,
-    /// Output limit, tokens, at least 1.
+    /// Output limit in tokens, at least 1.
     pub max_tokens: Option<Located<u64>>,
-    /// Candidates, at least 2 (one is what happens anyway).
+    /// Number of candidates, at least 2 (1 is the default).
     pub n: Option<Located<u32>>,
     /// Stop sequences, at least one.
     pub stop: Option<Located<Vec<String>>>,
-    /// Seed.
+    /// `seed`.
     pub seed: Option<Located<i64>>,
     /// Presence penalty, not zero.
     pub presence: Option<Located<serde_json::Number>>,
     /// Frequency penalty, not zero.
     pub frequency: Option<Located<serde_json::Number>>,
-    /// Log probabilities wanted; the value is always `true`.
+    /// Log probabilities requested; always `true`.
     pub logprobs: Option<Located<bool>>,
-    /// How many alternatives.
+    /// Number of alternatives per token.
     pub top_logprobs: Option<Located<u32>>,
-    /// Output format; plain text is left out.
+    /// Output format; `None` for plain text.
     pub format: Option<Located<Format>>,
-    /// Thinking.
+    /// Thinking settings.
     pub thinking: ThinkingParams,
-    /// Parallel calls allowed; the value is always `false`.
+    /// Parallel calls disabled; always `false`.
     pub parallel: Option<Located<bool>>,
     /// Service tier: `flex` or `priority`.
     pub tier: Option<Located<String>>,
-    /// Resolution of all media, lower case: `low`, `medium`, `high` (native `mediaResolution`).
+    /// Resolution of all media, lower case: `low`, `medium`, `high` (Gemini `mediaResolution`).
     pub media_resolution: Option<Located<String>>,
-    /// Id of the person behind the caller (`user`, `metadata.user_id`).
+    /// End-user id (`user`, `metadata.user_id`).
     pub user: Option<Located<String>>,
     /// Web search by the provider (`web_search_options`), as JSON text.
     pub web_search: Option<Located<String>>,
-    /// What only Google's service knows.
+    /// Parameters of Gemini without a counterpart.
     pub google: GoogleParams,
-    /// Streamed answer.
+    /// The answer is streamed.
     pub stream: bool,
-    /// Usage chunk wanted.
+    /// The caller wants a usage chunk at the end of the stream.
     pub include_usage: bool,
 }
 
-/// What the caller said about thinking. At most one of `effort`, `budget`, `level` is set.
+/// The caller's thinking settings. At most one of `effort`, `budget` and `level` is set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ThinkingParams {
     /// `none` … `max`.
     pub effort: Option<Located<String>>,
-    /// Tokens; 0 off, -1 the model decides.
+    /// Tokens; 0 disables thinking, -1 lets the model choose.
     pub budget: Option<Located<i64>>,
     /// Level name, lower case.
     pub level: Option<Located<String>>,
-    /// Thinking is on and its depth is left to the model (Anthropic `adaptive` without an effort).
+    /// Thinking is on and the model chooses the depth (Anthropic `adaptive` without an effort).
     pub adaptive: Option<Located<()>>,
-    /// Thoughts wanted in the answer.
+    /// Whether thoughts are included in the answer.
     pub include: Option<Located<bool>>,
 }
 
 impl ThinkingParams {
-    /// Whether nothing was said.
+    /// True when no setting was given.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.effort.is_none() && self.budget.is_none() && self.level.is_none() && self.adaptive.is_none() && self.include.is_none()
     }
 }
 
-/// Parameters of Google's service without a counterpart elsewhere.
+/// Parameters of Gemini without a counterpart in other protocols.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GoogleParams {
     /// `cachedContents/…`.
@@ -104,13 +104,13 @@ pub struct GoogleParams {
 pub enum Format {
     /// Any JSON.
     Json,
-    /// JSON of this schema.
+    /// JSON that matches a schema.
     Schema {
-        /// The schema.
+        /// JSON Schema or Google's subset.
         schema: Schema,
-        /// Name.
+        /// Name of the format.
         name: Option<String>,
-        /// Strict.
+        /// Whether the output must match the schema exactly.
         strict: Option<bool>,
     },
 }

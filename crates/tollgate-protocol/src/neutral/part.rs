@@ -1,24 +1,24 @@
-//! The unit of meaning: a part of a turn or of an answer, with its attributes on it.
+//! Parts of turns and answers: text, thinking, media, tool calls and results.
 
 use crate::{FieldPath, Protocol};
 
 /// One part of a turn or of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// What it is.
+    /// Content.
     pub kind: PartKind,
-    /// Opaque state that must travel with it.
+    /// Opaque state that must be returned with the part.
     pub signature: Option<Signature>,
     /// Path in the caller's body, for error messages; empty in answers.
     pub path: FieldPath,
 }
 
-/// What a part is.
+/// Content of a part.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PartKind {
     /// Text.
     Text(String),
-    /// Thinking text; `redacted` when only opaque data came.
+    /// Thinking text, or opaque data in `redacted`.
     Think {
         /// The text, possibly empty.
         text: String,
@@ -29,48 +29,47 @@ pub enum PartKind {
     Media(Media),
     /// A tool call. `args` is JSON text exactly as received, or compact JSON.
     Call {
-        /// Id, empty when the wire had none.
+        /// Id; empty where the message had none.
         id: String,
-        /// Name.
+        /// Name of the tool.
         name: String,
         /// Arguments as JSON text (custom tools: plain text).
         args: String,
-        /// A custom (free text) tool.
+        /// True for a custom (free-text) tool.
         custom: bool,
     },
     /// A tool result.
     Result {
-        /// Id of the call it answers, empty when the wire had none.
+        /// Id of the call; empty where the message had none.
         call_id: String,
-        /// Name of the function, empty when the wire had none.
+        /// Name of the function; empty where the message had none.
         name: String,
         /// Text content.
         content: String,
-        /// Whether `content` is the compact JSON text of an object on the wire (native `response` other than
-        /// `{"output": "…"}`).
+        /// True when `content` is compact JSON text of an object (Gemini `response` other than `{"output": "…"}`).
         json: bool,
-        /// Media beside the text.
+        /// Media in addition to the text.
         media: Vec<Media>,
         /// The tool reported a failure.
         is_error: bool,
     },
-    /// Code the model wrote to run.
+    /// Code written by the model for execution.
     Code {
         /// Language name, lower case.
         language: String,
         /// The code.
         text: String,
     },
-    /// What running it gave.
+    /// Result of executing code.
     CodeOutput {
         /// `OUTCOME_OK` and the like.
         outcome: String,
         /// Output text.
         text: String,
     },
-    /// Something only its own protocol can carry.
+    /// Content that only its own protocol can represent.
     Opaque {
-        /// Which protocol.
+        /// Protocol of the content.
         protocol: Protocol,
         /// Raw JSON.
         raw: String,
@@ -80,56 +79,54 @@ pub enum PartKind {
 /// Image, audio, document or video.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Media {
-    /// Mime type, lower case, without parameters; empty when unknown.
+    /// MIME type, lower case, without parameters; empty when unknown.
     pub mime: String,
-    /// The bytes or where they are.
+    /// The bytes or their location.
     pub source: MediaSource,
     /// File name.
     pub name: Option<String>,
-    /// Resolution asked for, lower case: `low`, `medium`, `high`… `None` leaves it to the model.
+    /// Requested resolution, lower case: `low`, `medium`, `high`… `None` leaves it to the model.
     pub detail: Option<String>,
-    /// Path a refusal of this item names, in the caller's spelling; empty in answers.
+    /// Path in the caller's spelling, for error messages; empty in answers.
     pub path: FieldPath,
 }
 
-/// Where media comes from.
+/// Source of media.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediaSource {
     /// Standard padded base64.
     Inline(String),
-    /// A provider's own file address (`gs://`, Files API).
+    /// URI of a provider file (`gs://`, Gemini Files API).
     Uri(String),
-    /// A public http(s) address.
+    /// Public http(s) URL.
     Remote(String),
 }
 
-/// Opaque state and whose it is: where it came from decides where it may go.
+/// Opaque state of a provider. It may only be sent back to the protocol it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// Whose.
+    /// Protocol that issued the state.
     pub owner: Protocol,
-    /// As on the wire.
+    /// Value as received.
     pub value: String,
 }
 
 impl Part {
-    /// A text that stood at `path`.
+    /// An unsigned text part at `path`.
     pub(crate) fn text(text: impl Into<String>, path: impl Into<FieldPath>) -> Self {
-        Self::of(PartKind::Text(text.into()), path)
+        Self::new(PartKind::Text(text.into()), path)
     }
 
-    /// The text of a text part.
     pub(crate) fn as_text(&self) -> Option<&str> {
         if let PartKind::Text(text) = &self.kind { Some(text) } else { None }
     }
 
-    /// Whether it is a tool call.
     pub(crate) const fn is_call(&self) -> bool {
         matches!(self.kind, PartKind::Call { .. })
     }
 
-    /// Anything unsigned that stood at `path`.
-    pub(crate) fn of(kind: PartKind, path: impl Into<FieldPath>) -> Self {
+    /// An unsigned part at `path`.
+    pub(crate) fn new(kind: PartKind, path: impl Into<FieldPath>) -> Self {
         Self { kind, signature: None, path: path.into() }
     }
 }

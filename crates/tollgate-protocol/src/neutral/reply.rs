@@ -1,55 +1,55 @@
-//! What an answer and a stream mean, apart from any wire format.
+//! Protocol-neutral answers and stream events.
 
 use super::{Media, Part, Signature};
 use crate::{FinishReason, Framing, Usage};
 
-/// A complete answer as it is meant.
+/// A complete answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
     /// Candidates, in order of index.
     pub candidates: Vec<Candidate>,
-    /// The prompt was blocked: native reason and message.
+    /// Set when the prompt was blocked.
     pub blocked: Option<BlockedPrompt>,
-    /// Usage, if the upstream sent any.
+    /// Token usage, if the upstream reported it.
     pub usage: Option<Usage>,
 }
 
-/// Embeddings of texts.
+/// Embedding vectors.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Embeddings {
-    /// Each a compact JSON array of numbers, as the upstream wrote them, in order of the texts.
+    /// One compact JSON array of numbers per input, as the upstream sent them, in order of the inputs.
     pub items: Vec<String>,
-    /// Input tokens, if the upstream sent them.
+    /// Input tokens, if the upstream reported them.
     pub prompt_tokens: Option<u64>,
 }
 
 /// A blocked prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockedPrompt {
-    /// Native reason, such as `SAFETY`.
+    /// Gemini block reason, such as `SAFETY`.
     pub reason: String,
-    /// The upstream's words.
+    /// The upstream's message.
     pub message: Option<String>,
 }
 
 /// One candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Index.
+    /// Index in the answer.
     pub index: u32,
-    /// Its parts.
+    /// Content.
     pub parts: Vec<Part>,
-    /// Why it ended; `None` when the wire did not say.
+    /// Finish reason; `None` where the upstream gave none.
     pub finish: Option<FinishReason>,
-    /// The upstream's own word.
+    /// The upstream's own finish reason.
     pub native: Option<String>,
     /// The upstream's explanation.
     pub message: Option<String>,
     /// Refusal text (chat completions).
     pub refusal: Option<String>,
-    /// Log probabilities, neutral form.
+    /// Log probabilities.
     pub logprobs: Option<Vec<TokenLogprob>>,
-    /// Citations, byte offsets into the joined text.
+    /// Citations, with byte offsets into the joined text.
     pub citations: Vec<Citation>,
 }
 
@@ -60,39 +60,39 @@ pub struct TokenLogprob {
     pub token: String,
     /// Log probability.
     pub logprob: serde_json::Number,
-    /// Alternatives.
+    /// Alternatives with their log probabilities.
     pub top: Vec<(String, serde_json::Number)>,
 }
 
-/// A source the answer names.
+/// A source cited by the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Citation {
-    /// First byte.
+    /// Offset of the first byte.
     pub start: usize,
-    /// Behind the last byte.
+    /// Offset after the last byte.
     pub end: usize,
-    /// Address.
+    /// URL of the source.
     pub url: String,
-    /// Title.
+    /// Title of the source.
     pub title: String,
 }
 
-/// One event of an answer, streamed or not. `candidate` is the candidate's index, `call` counts the calls of the whole answer.
+/// One event of an answer, streamed or not.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Text.
     Text {
-        /// Candidate.
+        /// Index of the candidate.
         candidate: u32,
-        /// The text; empty where only a signature came.
+        /// The text; empty for a signature alone.
         text: String,
-        /// State that travels with it.
+        /// Opaque state to return with it.
         signature: Option<Signature>,
     },
-    /// Thinking text. In a stream an empty text with a signature closes the block whose pieces came before, and is a
-    /// block of its own when none came.
+    /// Thinking text. In a stream, an empty text with a signature closes the block of the preceding pieces; without preceding
+    /// pieces it is a block of its own.
     Think {
-        /// Candidate.
+        /// Index of the candidate.
         candidate: u32,
         /// The text, possibly empty.
         text: String,
@@ -101,91 +101,91 @@ pub enum Event {
         /// The block's signature.
         signature: Option<Signature>,
     },
-    /// A call begins.
+    /// Start of a call.
     CallOpen {
-        /// Candidate.
+        /// Index of the candidate.
         candidate: u32,
-        /// Call.
+        /// Number of the call, counted over the whole answer.
         call: u32,
-        /// Id, empty when the wire had none.
+        /// Id; empty where the upstream gave none.
         id: String,
-        /// Name.
+        /// Name of the tool.
         name: String,
-        /// A custom (free text) tool: the arguments are plain text.
+        /// True for a custom (free-text) tool: the arguments are plain text.
         custom: bool,
-        /// State that travels with it.
+        /// Opaque state to return with it.
         signature: Option<Signature>,
     },
-    /// A piece of its arguments.
+    /// A piece of a call's arguments.
     CallArgs {
-        /// Candidate.
+        /// Index of the candidate.
         candidate: u32,
-        /// Call.
+        /// Number of the call, counted over the whole answer.
         call: u32,
         /// The piece.
         fragment: String,
     },
-    /// A call is whole.
+    /// End of a call.
     CallDone {
-        /// Candidate.
+        /// Index of the candidate.
         candidate: u32,
-        /// Call.
+        /// Number of the call, counted over the whole answer.
         call: u32,
     },
     /// Media.
     Media {
-        /// Candidate.
+        /// Index of the candidate.
         candidate: u32,
-        /// What and where.
+        /// The media.
         media: Media,
     },
     /// Refusal text (chat completions).
     Refusal {
-        /// Candidate.
+        /// Index of the candidate.
         candidate: u32,
         /// The text.
         text: String,
     },
     /// Log probabilities of text that follows.
     Logprobs {
-        /// Candidate.
+        /// Index of the candidate.
         candidate: u32,
         /// The tokens.
         tokens: Vec<TokenLogprob>,
     },
-    /// Sources of text that came before.
+    /// Citations of preceding text.
     Citations {
-        /// Candidate.
+        /// Index of the candidate.
         candidate: u32,
-        /// The sources.
+        /// The citations.
         citations: Vec<Citation>,
     },
-    /// A candidate ended.
+    /// End of a candidate.
     Finish {
-        /// Candidate.
+        /// Index of the candidate.
         candidate: u32,
-        /// Why.
+        /// Finish reason.
         finish: FinishReason,
-        /// The upstream's own word.
+        /// The upstream's own finish reason.
         native: Option<String>,
         /// The upstream's explanation.
         message: Option<String>,
     },
     /// The prompt was blocked.
     BlockedPrompt(BlockedPrompt),
-    /// Cumulative usage: the last one counts.
+    /// Cumulative token usage; a later event replaces an earlier one.
     Usage(Usage),
-    /// Content of a kind nobody here knows: it is counted and not handed on.
+    /// Content of an unknown kind: counted, not forwarded.
     Unknown {
-        /// Candidate.
+        /// Index of the candidate.
         candidate: u32,
     },
-    /// The end: the stream's own mark, or the end of a body.
+    /// End of the answer: the stream's end marker, or the end of a complete body.
     End,
 }
 
 impl Event {
-    /// Whether the event holds something of an answer. Signatures, sources and probabilities alone are none.
+    /// True for content of an answer. Signatures, citations and log probabilities alone are not content.
     pub(crate) fn is_content(&self) -> bool {
         match self {
             Self::Text { text, .. } | Self::Think { text, .. } | Self::Refusal { text, .. } => !text.is_empty(),
@@ -202,63 +202,63 @@ impl Event {
     }
 }
 
-/// What an answer is.
+/// Kind of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnswerKind {
-    /// Text a model writes.
+    /// Generated content.
     #[default]
     Generated,
-    /// A number of tokens.
+    /// Token count.
     Count,
-    /// Embeddings.
+    /// Embedding vectors.
     Embeddings {
-        /// The caller's form is a list (everything but native `:embedContent`).
+        /// The caller expects a list (every form except Gemini's `:embedContent`).
         list: bool,
-        /// Written as base64 of little-endian floats (chat callers that ask for it).
+        /// Vectors are encoded as base64 of little-endian floats.
         base64: bool,
-        /// How many texts were sent: as many vectors have to come back.
+        /// Number of inputs, and so of expected vectors.
         count: usize,
     },
 }
 
-/// What an answer's translation must remember of its request.
+/// Facts about a request that the translation of its answer needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplyContext {
-    /// Our request id without `req_` (stands in generated ids).
+    /// Request id of the gateway without `req_`, used in generated ids.
     pub request_id: String,
-    /// Our request id as callers see it (`req_…`): the native `responseId`.
+    /// Request id of the gateway as callers see it (`req_…`): Gemini `responseId`.
     pub response_id: String,
-    /// Unix seconds for `created`.
+    /// Unix time in seconds, for `created`.
     pub now: i64,
-    /// The caller's name of the model.
+    /// Name of the model in the request.
     pub model: String,
-    /// What was asked for.
+    /// Expected kind of answer.
     pub kind: AnswerKind,
-    /// The caller's answer is streamed this way.
+    /// Framing of the caller's stream.
     pub framing: Framing,
-    /// Streamed at all.
+    /// The answer is streamed.
     pub stream: bool,
-    /// Usage chunk wanted.
+    /// The caller wants a usage chunk.
     pub include_usage: bool,
-    /// Thoughts wanted (native callers; chat callers see whatever comes).
+    /// Include thoughts in the answer. OpenAI callers always get them.
     pub include_thoughts: bool,
-    /// Thinking blocks without visible text travel to a native caller as signatures on the parts that follow, to come
-    /// back with the history (translation reference, section 1.6). True with `include_thoughts`, and where the
-    /// upstream was asked to omit the text.
+    /// Send thinking blocks without visible text to a Gemini caller as signatures on the following parts, so that they
+    /// return with the history (`docs/translation.md`). True with `include_thoughts`, and where the upstream was asked to
+    /// omit the text.
     pub carry_thinking: bool,
-    /// Google's signature of a call travels behind its id too, for callers that drop members they do not know.
+    /// Also append Gemini's signature of a call to the call id, for callers that drop unknown members.
     pub id_signatures: bool,
-    /// `false`: only the first call of a candidate is handed on.
+    /// `false`: forward only the first call of a candidate.
     pub parallel: bool,
     /// Names of custom tools.
     pub custom_tools: Vec<String>,
-    /// Upstream tool name to caller's tool name.
+    /// Pairs of upstream tool name and caller's tool name.
     pub name_map: Vec<(String, String)>,
 }
 
 impl ReplyContext {
-    /// The context of a request that asked for nothing special: not streamed, no thoughts, no tools renamed.
-    /// `request_id` is ours without `req_`.
+    /// Context of a plain request: not streamed, no thoughts, no renamed tools. `request_id` is given without `req_`, `now`
+    /// in Unix seconds.
     #[must_use]
     pub fn new(request_id: &str, now: i64, model: &str) -> Self {
         Self {

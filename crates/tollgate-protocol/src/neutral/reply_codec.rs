@@ -1,52 +1,52 @@
-//! The seam between answers of one wire format and their meaning.
+//! [`ReplyCodec`]: conversion between one wire format's answers and the neutral form.
 
 use bytes::Bytes;
 
 use super::{Embeddings, Event, Reply, ReplyContext, StreamDecoder, StreamEncoder};
 use crate::{InvalidReply, Protocol};
 
-/// Answers of one wire format, read from upstreams and written for callers. One implementation per format.
+/// Decodes upstream answers and encodes caller answers of one wire format.
 pub(crate) trait ReplyCodec: Send + Sync {
-    /// Appends what a complete answer means, [`Event::End`] last.
+    /// Decodes a complete answer and appends its events, [`Event::End`] last.
     ///
     /// # Errors
-    /// What is no answer, and an error object.
+    /// A body that is not an answer, or an error object.
     fn decode_reply(&self, body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply>;
 
-    /// Writes a complete answer of the upstream protocol `from`.
+    /// Encodes a complete answer that came from the upstream protocol `from`.
     fn encode_reply(&self, reply: &Reply, from: Protocol, context: &ReplyContext) -> Bytes;
 
-    /// A reader of one stream.
+    /// A decoder for one stream.
     fn stream_decoder(&self) -> Box<dyn StreamDecoder>;
 
-    /// A writer of one stream that comes from the upstream protocol `from`.
+    /// An encoder for one stream that comes from the upstream protocol `from`.
     fn stream_encoder(&self, from: Protocol, context: &ReplyContext) -> Box<dyn StreamEncoder>;
 
-    /// Reads vectors.
+    /// Decodes embeddings.
     ///
     /// # Errors
-    /// What is no such answer; every answer where the format has no vectors.
+    /// A body without embeddings; any body where the format has none.
     fn decode_embeddings(&self, body: &[u8]) -> Result<Embeddings, InvalidReply> {
         let _ = body;
         Err(InvalidReply::Unreadable("the protocol has no vectors"))
     }
 
-    /// Writes vectors; nothing where the format has none.
+    /// Encodes embeddings; empty where the format has none.
     fn encode_embeddings(&self, vectors: &Embeddings, context: &ReplyContext) -> Bytes {
         let _ = (vectors, context);
         Bytes::new()
     }
 
-    /// Reads a number of input tokens.
+    /// Decodes a count of input tokens.
     ///
     /// # Errors
-    /// What is no such answer; every answer where the format counts nothing.
+    /// A body without a count; any body where the format has no token counter.
     fn decode_count(&self, body: &[u8]) -> Result<u64, InvalidReply> {
         let _ = body;
         Err(InvalidReply::Unreadable("the protocol counts no tokens"))
     }
 
-    /// Writes a number of input tokens; nothing where the format has no such answer.
+    /// Encodes a count of input tokens; empty where the format has no token counter.
     fn encode_count(&self, tokens: u64) -> Bytes {
         let _ = tokens;
         Bytes::new()

@@ -1,45 +1,45 @@
-//! What a request means, apart from any wire format.
+//! Protocol-neutral requests, and requests encoded for an upstream.
 
 use bytes::Bytes;
 
 use super::{AnswerKind, EmbedRequest, Params, Part, ReplyContext};
 use crate::{FieldPath, Framing, Method, Protocol};
 
-/// A request as it is meant.
+/// A request in neutral form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Model as the caller named it.
+    /// Name of the model in the request.
     pub model: String,
-    /// Protocol it came in.
+    /// Protocol of the caller.
     pub origin: Protocol,
-    /// What is asked for.
+    /// Requested operation.
     pub operation: Operation,
     /// Leading system texts, in order.
     pub system: Vec<Part>,
-    /// The conversation, normalised: no neighbouring model turns, results directly behind their calls, every call with
-    /// an id, no empty turns.
+    /// The conversation, normalised: no adjacent model turns, tool results directly after their calls, every call with an
+    /// id, no empty turns.
     pub turns: Vec<Turn>,
-    /// Tools offered.
+    /// Tools declared by the caller.
     pub tools: Vec<Tool>,
-    /// Tools the provider runs itself, and other kinds only one protocol knows.
+    /// Tools that the provider executes, and other kinds of tools that exist in one protocol only.
     pub server_tools: Vec<ServerTool>,
-    /// How tools may be chosen.
+    /// Tool choice.
     pub choice: Option<ToolChoice>,
-    /// Everything optional.
+    /// Optional parameters.
     pub params: Params,
-    /// Fields that no other protocol can express, found while reading.
+    /// Fields that no other protocol can express, found while decoding.
     pub refused: Vec<UnsupportedField>,
-    /// Fields that are dropped whatever the upstream, in the caller's spelling.
+    /// Fields dropped for every upstream, in the caller's spelling.
     pub dropped: Vec<FieldPath>,
 }
 
 impl Request {
-    /// Whether it came over the native protocol: its thoughts, signatures and schemas are Google's own.
+    /// True for a Gemini caller: thoughts, signatures and schemas are Gemini's own.
     pub(crate) fn is_native(&self) -> bool {
         self.origin == Protocol::Gemini
     }
 
-    /// A request that says nothing yet.
+    /// A request without content or parameters.
     #[must_use]
     pub fn new(model: impl Into<String>, origin: Protocol, operation: Operation) -> Self {
         Self {
@@ -57,152 +57,152 @@ impl Request {
         }
     }
 
-    /// Notes a parameter that no other protocol can express.
+    /// Records a parameter that no other protocol can express.
     pub(crate) fn refuse(&mut self, field: impl Into<FieldPath>) {
         self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: true });
     }
 
-    /// Notes a message or part that no other protocol can express.
+    /// Records a message or part that no other protocol can express.
     pub(crate) fn refuse_part(&mut self, field: impl Into<FieldPath>) {
         self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: false });
     }
 }
 
-/// What a request asks for.
+/// Operation of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
-    /// Text a model writes.
+    /// Generate content.
     Generate,
-    /// The number of input tokens.
+    /// Count input tokens.
     Count,
-    /// Embeddings.
+    /// Compute embeddings.
     Embed(Box<EmbedRequest>),
 }
 
-/// A field that cannot be expressed.
+/// A field that the upstream cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsupportedField {
     /// Path in the caller's spelling.
     pub field: FieldPath,
-    /// Why, a short phrase.
+    /// Reason, a short phrase.
     pub reason: Option<String>,
-    /// Whether policy may drop it instead. Messages and parts may not be dropped: that changes what is asked.
+    /// True where lenient translation may drop it. Messages and parts are never dropped.
     pub droppable: bool,
 }
 
-/// One turn.
+/// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
-    /// Who speaks.
+    /// Author of the turn.
     pub role: Role,
-    /// What is said.
+    /// Content.
     pub parts: Vec<Part>,
     /// Path of the turn in the caller's body.
     pub path: FieldPath,
 }
 
-/// Who speaks in a turn.
+/// Author of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// System text that does not stand at the beginning.
+    /// System text after the beginning of the conversation.
     System,
-    /// The person or program that asks.
+    /// The user.
     User,
     /// The model.
     Model,
-    /// Tool results that belong to the model turn before.
+    /// Results of the tool calls in the preceding model turn.
     ToolResults,
 }
 
-/// A tool offered.
+/// A tool declared by the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
-    /// Name.
+    /// Name of the function.
     pub name: String,
-    /// Description.
+    /// Description for the model.
     pub description: Option<String>,
     /// Parameter schema; `None` when there are no parameters.
     pub schema: Option<Schema>,
-    /// `strict` of chat completions.
+    /// `strict` of OpenAI tools.
     pub strict: Option<bool>,
-    /// Free-text tool of chat completions.
+    /// True for a custom (free-text) tool of OpenAI.
     pub custom: bool,
     /// Path in the caller's body.
     pub path: FieldPath,
 }
 
-/// A tool only its own protocol can carry.
+/// A tool that only its own protocol can represent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTool {
-    /// Which protocol.
+    /// Protocol of the tool.
     pub owner: Protocol,
-    /// The whole tool entry, compact JSON.
+    /// The tool entry as compact JSON.
     pub raw: String,
     /// Path in the caller's body, such as `tools[0].googleSearch`.
     pub path: FieldPath,
 }
 
-/// A schema: real JSON Schema, or Google's `OpenAPI` subset. Member order is kept.
+/// A schema: JSON Schema, or Google's `OpenAPI` subset. Member order is preserved.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Schema {
     /// JSON Schema.
     Json(serde_json::Value),
-    /// Google's `Schema` message, as the caller wrote it (names in either spelling).
+    /// Google's `Schema` message as the caller sent it (camelCase or `snake_case` names).
     Google(serde_json::Value),
 }
 
-/// How tools may be chosen.
+/// Tool choice of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolChoice {
-    /// Mode.
+    /// Whether tools may or must be called.
     pub mode: ToolChoiceMode,
-    /// Restricts to these names when not empty.
+    /// Allowed tools; all where empty.
     pub names: Vec<String>,
     /// Path in the caller's body.
     pub path: FieldPath,
 }
 
-/// Mode of tool choice.
+/// Mode of a tool choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolChoiceMode {
-    /// The model decides.
+    /// The model chooses.
     Auto,
-    /// No tool.
+    /// No tool is called.
     None,
-    /// Some tool.
+    /// At least one tool is called.
     Any,
 }
 
-/// A request written for an upstream, with what its answer's translation needs.
+/// A request encoded for an upstream, with the facts that the translation of its answer needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EncodedRequest {
-    /// What is asked of the upstream, in its own terms; decides the path.
+    /// Upstream method; it determines the path.
     pub method: Method,
     /// Whether the upstream will stream.
     pub stream: bool,
-    /// Body.
+    /// Encoded body.
     pub body: Bytes,
     /// Entries for `x-tollgate-dropped`, sorted: paths, or `path=value` for adjusted ones.
     pub dropped: Vec<String>,
-    /// Upstream tool name to caller's tool name, only those that differ.
+    /// Pairs of upstream tool name and caller's tool name, where they differ.
     pub name_map: Vec<(String, String)>,
-    /// Names (the caller's) of custom tools.
+    /// Caller's names of custom tools.
     pub custom_tools: Vec<String>,
     /// The caller wants a usage chunk.
     pub include_usage: bool,
-    /// The caller wants to see thoughts.
+    /// The caller wants thoughts in the answer.
     pub include_thoughts: bool,
-    /// Thinking blocks without visible text are to travel to a native caller ([`ReplyContext::carry_thinking`]).
+    /// See [`ReplyContext::carry_thinking`].
     pub carry_thinking: bool,
-    /// What kind of answer the caller expects.
+    /// Expected kind of answer.
     pub kind: AnswerKind,
-    /// `false`: only the first call of a candidate is to be handed on.
+    /// `false`: forward only the first call of a candidate.
     pub parallel: bool,
 }
 
 impl EncodedRequest {
-    /// What the translation of the answer must remember. `request_id` is ours without `req_`, `now` is Unix seconds,
-    /// `model` the caller's name of the model.
+    /// Context for translating the answer. `request_id` is given without `req_`, `now` in Unix seconds, `model` as the caller
+    /// named it.
     #[must_use]
     pub fn reply_context(&self, request_id: &str, now: i64, model: &str, framing: Framing) -> ReplyContext {
         ReplyContext {

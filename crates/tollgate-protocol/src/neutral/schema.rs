@@ -1,5 +1,4 @@
-//! Schemas on their way between real JSON Schema and Google's subset (translation reference, section 2.8). Property
-//! names are data: no rule about keywords ever touches them.
+//! Conversion between JSON Schema and Google's `Schema` subset. Property names are data: keyword rules never apply to them.
 
 mod from_google;
 mod to_google;
@@ -10,7 +9,7 @@ use super::Schema;
 pub(crate) use to_google::to_google;
 
 /// Keywords whose value is a schema.
-const ONE: [&str; 12] = [
+const SCHEMA_KEYWORDS: [&str; 12] = [
     "items",
     "additionalProperties",
     "additionalItems",
@@ -25,11 +24,11 @@ const ONE: [&str; 12] = [
     "else",
 ];
 /// Keywords whose value is a list of schemas.
-const MANY: [&str; 5] = ["anyOf", "oneOf", "allOf", "prefixItems", "items"];
+const SCHEMA_LIST_KEYWORDS: [&str; 5] = ["anyOf", "oneOf", "allOf", "prefixItems", "items"];
 /// Keywords whose value maps names to schemas.
-const NAMED: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+const SCHEMA_MAP_KEYWORDS: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 
-/// Real JSON Schema, whatever it came as.
+/// The schema as JSON Schema.
 pub(crate) fn to_json(schema: &Schema) -> Value {
     match schema {
         Schema::Json(value) => value.clone(),
@@ -37,8 +36,8 @@ pub(crate) fn to_json(schema: &Schema) -> Value {
     }
 }
 
-/// JSON Schema as Google's `…JsonSchema` members take it: no root `$schema`, `const` as an `enum` of one, a type on a
-/// root that has properties.
+/// JSON Schema as Gemini's `parametersJsonSchema` and `responseJsonSchema` accept it: no root `$schema`, `const` as an
+/// `enum` of one value, and a type on a root with properties.
 pub(crate) fn for_google_json(mut schema: Value) -> Value {
     if let Value::Object(root) = &mut schema {
         root.shift_remove("$schema");
@@ -50,43 +49,51 @@ pub(crate) fn for_google_json(mut schema: Value) -> Value {
     schema
 }
 
-/// Calls `edit` on a schema and on every schema inside it.
+/// Calls `edit` on a schema and every nested schema.
 fn each_schema(schema: &mut Value, edit: &mut dyn FnMut(&mut Map<String, Value>)) {
     let Value::Object(object) = schema else { return };
     edit(object);
     for (keyword, value) in object.iter_mut() {
         let keyword = keyword.as_str();
         match value {
-            Value::Object(_) if ONE.contains(&keyword) => each_schema(value, edit),
-            Value::Array(items) if MANY.contains(&keyword) => items.iter_mut().for_each(|item| each_schema(item, edit)),
-            Value::Object(named) if NAMED.contains(&keyword) => named.values_mut().for_each(|item| each_schema(item, edit)),
+            Value::Object(_) if SCHEMA_KEYWORDS.contains(&keyword) => each_schema(value, edit),
+            Value::Array(items) if SCHEMA_LIST_KEYWORDS.contains(&keyword) => {
+                for item in items {
+                    each_schema(item, edit);
+                }
+            }
+            Value::Object(named) if SCHEMA_MAP_KEYWORDS.contains(&keyword) => {
+                for item in named.values_mut() {
+                    each_schema(item, edit);
+                }
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {}
         }
     }
 }
 
 fn const_to_enum(object: &mut Map<String, Value>) {
-    let Some(place) = object.keys().position(|key| key == "const") else { return };
+    let Some(index) = object.keys().position(|key| key == "const") else { return };
     if let Some(value) = object.shift_remove("const")
         && !object.contains_key("enum")
     {
-        object.shift_insert(place, "enum".to_owned(), Value::Array(vec![value]));
+        object.shift_insert(index, "enum".to_owned(), Value::Array(vec![value]));
     }
 }
 
-/// Whether a parameter schema says that there are no parameters.
+/// True for a parameter schema without parameters.
 pub(crate) fn has_no_parameters(schema: &Value) -> bool {
     let Value::Object(object) = schema else { return schema.is_null() };
     let is_object = object.get("type").is_none_or(|kind| kind.as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("object")));
     let no_properties = object.get("properties").is_none_or(|named| named.as_object().is_none_or(Map::is_empty));
-    let more = |key: &str| match key {
+    let adds_parameters = |key: &str| match key {
         "additionalProperties" => object.get(key).is_some_and(Value::is_object),
         _ => ["$ref", "anyOf", "oneOf", "allOf", "patternProperties", "enum", "const", "if"].contains(&key),
     };
-    is_object && no_properties && !object.keys().any(|key| more(key))
+    is_object && no_properties && !object.keys().any(|key| adds_parameters(key))
 }
 
-/// Whether the root may be something other than an object.
+/// True when the root can only be an object.
 pub(crate) fn root_is_object(schema: &Value) -> bool {
     match schema.get("type") {
         Some(Value::String(kind)) => kind.eq_ignore_ascii_case("object"),
@@ -102,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn const_becomes_enum_everywhere_but_in_data() {
+    fn const_becomes_enum_except_in_data() {
         let schema = json!({
             "$schema": "x",
             "properties": {"const": {"const": 1}, "a": {"items": [{"const": "v"}], "default": {"const": 2}}},
@@ -117,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_form_map_is_not_nothing() {
+    fn free_form_map_has_parameters() {
         assert!(has_no_parameters(&json!({"type": "object", "properties": {}, "additionalProperties": false})));
         assert!(has_no_parameters(&json!({})));
         assert!(!has_no_parameters(&json!({"type": "object", "additionalProperties": {"type": "string"}})));

@@ -1,5 +1,5 @@
-//! Reading thought signatures back out of histories (translation reference, section 1.6): the suffix on tool ids, and
-//! the values that carry an Anthropic upstream's thinking blocks through a native caller.
+//! Decodes opaque state that returns with a history: Gemini signatures appended to tool ids, and `thoughtSignature` values
+//! that carry the thinking blocks of an Anthropic upstream through a Gemini caller (`docs/translation.md`).
 
 use base64::{
     Engine,
@@ -10,22 +10,22 @@ use base64::{
 use super::{Part, PartKind, Signature, media::standard_base64};
 use crate::{Protocol, markers::bare_id, opaque_state::ID_MARK};
 
-/// What a native caller may send where no real signature is known.
+/// Value that Gemini accepts in place of a signature (Gemini API docs, "Thought signatures").
 pub(crate) const PLACEHOLDER: &str = "skip_thought_signature_validator";
 
-/// Reads both alphabets (after [`standard_base64`] has unified them).
-const DECODER: GeneralPurpose = GeneralPurpose::new(
+/// Decodes output of [`standard_base64`].
+const VALUE_DECODER: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent).with_decode_allow_trailing_bits(true),
 );
 
-/// Reads the suffix of tool ids.
+/// Decodes the suffix of tool ids.
 const SUFFIX_DECODER: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent).with_decode_allow_trailing_bits(true),
 );
 
-/// Splits a tool id that a caller sent back into the id proper and the signature that rode on it.
+/// Splits a tool id sent back by a caller into the original id and the signature appended to it.
 pub(crate) fn split_id(id: &str) -> (&str, Option<Signature>) {
     let bare = bare_id(id);
     if bare.len() == id.len() {
@@ -36,18 +36,18 @@ pub(crate) fn split_id(id: &str) -> (&str, Option<Signature>) {
     (bare, value.map(|value| Signature { owner: Protocol::Gemini, value }))
 }
 
-/// A block that a native signature value carries.
+/// A thinking block carried by a `thoughtSignature` value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Item {
+enum CarriedBlock {
     /// The signature of a `thinking` block.
     Signature(String),
     /// The data of a `redacted_thinking` block.
     Redacted(String),
 }
 
-/// The blocks a native signature value carries; `None` for a real signature or the placeholder.
-fn items(value: &str) -> Option<Vec<Item>> {
-    let bytes = DECODER.decode(standard_base64(value)?).ok()?;
+/// The blocks carried by a `thoughtSignature` value; `None` for a real signature or the placeholder.
+fn carried_blocks(value: &str) -> Option<Vec<CarriedBlock>> {
+    let bytes = VALUE_DECODER.decode(standard_base64(value)?).ok()?;
     let text = std::str::from_utf8(&bytes).ok().filter(|text| text.starts_with("tg1."))?;
     let mut found = Vec::new();
     let mut rest = text;
@@ -55,9 +55,9 @@ fn items(value: &str) -> Option<Vec<Item>> {
         let end = rest.find(",tg1.").unwrap_or(rest.len());
         let item = &rest[..end];
         if let Some(signature) = item.strip_prefix("tg1.a.") {
-            found.push(Item::Signature(signature.to_owned()));
+            found.push(CarriedBlock::Signature(signature.to_owned()));
         } else if let Some(data) = item.strip_prefix("tg1.e.") {
-            found.push(Item::Redacted(data.to_owned()));
+            found.push(CarriedBlock::Redacted(data.to_owned()));
         }
         if end == rest.len() {
             return Some(found);
@@ -66,12 +66,12 @@ fn items(value: &str) -> Option<Vec<Item>> {
     }
 }
 
-/// Turns the carried values of a native model turn back into thinking blocks, each in its place.
+/// Restores the thinking blocks carried by the signatures of a Gemini model turn, in their original positions.
 pub(crate) fn unwrap_carried(parts: Vec<Part>) -> Vec<Part> {
     let mut out = Vec::with_capacity(parts.len());
-    let mut open: Vec<Part> = Vec::new(); // Thought texts whose block has not ended yet.
+    let mut open: Vec<Part> = Vec::new(); // Thought texts of the current block.
     for mut part in parts {
-        let carried = part.signature.as_ref().and_then(|signature| items(&signature.value));
+        let carried = part.signature.as_ref().and_then(|signature| carried_blocks(&signature.value));
         let is_thought = matches!(part.kind, PartKind::Think { .. });
         let Some(carried) = carried else {
             if is_thought && part.signature.is_none() {
@@ -95,9 +95,9 @@ pub(crate) fn unwrap_carried(parts: Vec<Part>) -> Vec<Part> {
     out
 }
 
-/// Ends a block on a thought part: its own item takes the text, the others stand on their own around it.
-fn close_block(carried: Vec<Item>, part: Part, open: &mut Vec<Part>, out: &mut Vec<Part>) {
-    let own = carried.iter().rposition(|item| matches!(item, Item::Signature(_)));
+/// Ends a block at a thought part: the last signature gets the collected text, other blocks stay separate.
+fn close_block(carried: Vec<CarriedBlock>, part: Part, open: &mut Vec<Part>, out: &mut Vec<Part>) {
+    let own = carried.iter().rposition(|item| matches!(item, CarriedBlock::Signature(_)));
     if own.is_none() {
         out.append(open);
     }
@@ -116,10 +116,10 @@ fn thought_text(part: &Part) -> &str {
     if let PartKind::Think { text, .. } = &part.kind { text } else { "" }
 }
 
-fn block(item: Item, text: String, path: &str) -> Part {
+fn block(item: CarriedBlock, text: String, path: &str) -> Part {
     let (redacted, signature) = match item {
-        Item::Signature(value) => (None, Some(Signature { owner: Protocol::Anthropic, value })),
-        Item::Redacted(data) => (Some(data), None),
+        CarriedBlock::Signature(value) => (None, Some(Signature { owner: Protocol::Anthropic, value })),
+        CarriedBlock::Redacted(data) => (Some(data), None),
     };
     Part { kind: PartKind::Think { text, redacted }, signature, path: path.to_owned() }
 }
@@ -137,24 +137,24 @@ mod tests {
         base64::engine::general_purpose::STANDARD.encode(plain)
     }
 
-    fn told(parts: Vec<Part>) -> Vec<String> {
-        let tell = |part: Part| {
+    fn described(parts: Vec<Part>) -> Vec<String> {
+        let describe = |part: Part| {
             let PartKind::Think { text, redacted } = &part.kind else { return part.as_text().unwrap_or("?").to_owned() };
             let signature = part.signature.as_ref().map_or("", |signature| signature.value.as_str());
             format!("{text}|{signature}|{}", redacted.as_deref().unwrap_or_default())
         };
-        unwrap_carried(parts).into_iter().map(tell).collect()
+        unwrap_carried(parts).into_iter().map(describe).collect()
     }
 
     #[test]
-    fn suffix_is_cut_from_ids_and_read_as_standard_base64() {
+    fn id_suffix_is_split_and_decoded() {
         assert_eq!(split_id("c1__sig1_-_8"), ("c1", Some(Signature { owner: Protocol::Gemini, value: "+/8=".into() })));
         assert_eq!(split_id("c1__sig1_a"), ("c1", None));
         assert_eq!(split_id("c1"), ("c1", None));
     }
 
     #[test]
-    fn ids_are_cut_where_pass_through_cuts_them() {
+    fn ids_are_split_as_in_passthrough() {
         for id in ["a__sig1_QUJD__sig1_REVG", "__sig1_abc", "c1__sig1_!", "c1__sig1_", "c1__sig1_QUJD", "c1__sig1_a", "c1"] {
             assert_eq!(split_id(id).0, bare_id(id), "{id}");
         }
@@ -163,20 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn streamed_thought_takes_the_text_since_the_block_before() {
+    fn block_gets_the_text_since_the_previous_block() {
         let parts = vec![thought("he", None), thought("llo", None), thought("", Some("tg1.e.RED,tg1.a.SIG")), thought("x", None)];
-        assert_eq!(told(parts), ["||RED", "hello|SIG|", "x||"]);
+        assert_eq!(described(parts), ["||RED", "hello|SIG|", "x||"]);
     }
 
     #[test]
-    fn items_on_text_stand_in_front_of_it() {
+    fn blocks_carried_by_text_precede_it() {
         let mut text = thought("", Some("tg1.a.A,b,tg1.a.B"));
         text.kind = PartKind::Text("answer".into());
-        assert_eq!(told(vec![text]), ["|A,b|", "|B|", "answer"]);
+        assert_eq!(described(vec![text]), ["|A,b|", "|B|", "answer"]);
     }
 
     #[test]
-    fn real_signatures_and_placeholders_are_left_alone() {
+    fn real_signatures_and_placeholders_are_unchanged() {
         let mut parts = vec![thought("t", None)];
         for value in ["QUJD", PLACEHOLDER, "skip/thought/signature/validator"] {
             parts[0].signature = Some(Signature { owner: Protocol::Gemini, value: value.into() });

@@ -1,30 +1,30 @@
-//! The seams of a translated stream: one decoder per upstream protocol, one encoder per caller protocol.
+//! Traits of a translated stream: one decoder per upstream protocol, one encoder per caller protocol.
 
 use bytes::BytesMut;
 
 use super::Event;
 use crate::StreamError;
 
-/// Reads the events of one upstream's stream.
+/// Decodes the stream of one upstream.
 pub trait StreamDecoder: Send {
-    /// Takes the data of one whole event and appends what it means. An event without meaning appends nothing.
+    /// Decodes the data of one complete event and appends the neutral events. Events without meaning append nothing.
     ///
     /// # Errors
-    /// An event that is not what the protocol allows, or an error event. What was appended before stays good.
+    /// An event that violates the protocol, or an error event. Events appended before the error are valid.
     fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamError>;
 
-    /// Whether the protocol marks the end of a stream. Without a mark a stream may end once its candidates have.
+    /// True when the protocol has an end marker. Otherwise a stream may end once its candidates have finished.
     fn marks_end(&self) -> bool;
 }
 
-/// Writes a stream for one caller. Only whole events are written.
+/// Encodes the stream for one caller, in complete events.
 pub trait StreamEncoder: Send {
-    /// Takes one event, which is always in order: nothing of a candidate behind its finish, one [`Event::End`], last.
+    /// Encodes one event. Events arrive in order: nothing of a candidate after its finish, and a single [`Event::End`] last.
     fn push(&mut self, event: Event, out: &mut BytesMut);
 
-    /// Writes an error event around an error body; the stream is aborted behind it.
+    /// Writes an error event with an error body. The stream is aborted afterwards.
     fn problem(&mut self, body: &[u8], out: &mut BytesMut);
 
-    /// A keep-alive that the callers' libraries accept.
+    /// A keep-alive that the protocol's client libraries accept.
     fn keep_alive(&self) -> &'static [u8];
 }

@@ -1,25 +1,27 @@
-//! Byte and character positions of a text that is not kept: chat completions count characters, everyone else bytes.
+//! Maps between byte and character positions of a text without storing it: OpenAI annotations count characters, the other
+//! protocols bytes.
 
-/// Most runs that are kept; a text beyond is no longer mapped. 4 bytes each.
+/// Maximum number of runs, 4 bytes each; text beyond it is not mapped.
 const RUN_LIMIT: usize = 8 * 1024;
 
-/// Lengths of the characters of a text, run by run.
+/// Lengths of the characters of a text, run-length encoded.
 #[derive(Debug, Default)]
 pub(crate) struct TextMap {
-    /// Characters of equal length that follow each other: length in bytes, count.
+    /// Runs of characters of equal length.
     runs: Vec<Run>,
-    /// The text has more runs than are kept.
+    /// The limit is reached.
     full: bool,
 }
 
+/// Adjacent characters of equal length.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// Upper 29 bits: characters. Lower 3 bits: bytes of each.
+    /// Upper 29 bits: number of characters. Lower 3 bits: bytes per character.
     packed: u32,
 }
 
 impl Run {
-    const MOST: u32 = (1 << 29) - 1;
+    const MAX_COUNT: u32 = (1 << 29) - 1;
 
     fn new(width: u32) -> Self {
         Self { packed: (1 << 3) | width }
@@ -35,7 +37,7 @@ impl Run {
 }
 
 impl TextMap {
-    /// Appends a piece of the text.
+    /// Appends text.
     pub(crate) fn push(&mut self, text: &str) {
         for character in text.chars() {
             if self.full {
@@ -44,19 +46,19 @@ impl TextMap {
             let width = u32::try_from(character.len_utf8()).expect("a character has at most 4 bytes");
             let runs = self.runs.len();
             match self.runs.last_mut() {
-                Some(run) if run.packed & 7 == width && run.packed >> 3 < Run::MOST => run.packed += 1 << 3,
+                Some(run) if run.packed & 7 == width && run.packed >> 3 < Run::MAX_COUNT => run.packed += 1 << 3,
                 _ if runs == RUN_LIMIT => self.full = true,
                 _ => self.runs.push(Run::new(width)),
             }
         }
     }
 
-    /// Bytes of the text, as far as it is mapped.
+    /// Length of the mapped text in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.runs.iter().map(|run| run.count() * run.width()).sum()
     }
 
-    /// The byte position of a character position; `None` beyond the text.
+    /// Byte position of a character position; `None` beyond the mapped text.
     pub(crate) fn byte_at(&self, character: usize) -> Option<usize> {
         let (mut characters, mut bytes) = (0, 0);
         for run in &self.runs {
@@ -69,7 +71,7 @@ impl TextMap {
         (character == characters).then_some(bytes)
     }
 
-    /// The character position of a byte position; inside a character its beginning, `None` beyond the text.
+    /// Character position of a byte position, rounded down to a character; `None` beyond the mapped text.
     pub(crate) fn character_at(&self, byte: usize) -> Option<usize> {
         let (mut characters, mut bytes) = (0, 0);
         for run in &self.runs {
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_too_many_runs_stops_being_mapped() {
+    fn text_beyond_the_run_limit_is_not_mapped() {
         let mut map = TextMap::default();
         map.push(&"aé".repeat(100_000));
         assert_eq!(map.runs.len(), RUN_LIMIT);

@@ -35,7 +35,7 @@ struct Call {
     candidate: u32,
     /// Index on the wire; `None` for an upstream that sends none.
     index: Option<u64>,
-    call: u32,
+    number: u32,
     id: String,
     name: String,
     /// Arguments that came before the call could be opened.
@@ -141,7 +141,7 @@ impl ChatStreamDecoder {
             call.name = fragment.name;
         }
         if call.opened {
-            out.push(Event::CallArgs { candidate, call: call.call, fragment: fragment.args });
+            out.push(Event::CallArgs { candidate, call: call.number, fragment: fragment.args });
             return Ok(());
         }
         self.waiting += fragment.args.len();
@@ -175,7 +175,7 @@ impl ChatStreamDecoder {
         self.calls.push(Call {
             candidate,
             index: fragment.index,
-            call: self.next_call,
+            number: self.next_call,
             id: String::new(),
             name: String::new(),
             waiting: String::new(),
@@ -208,7 +208,7 @@ impl ChatStreamDecoder {
             if !call.opened {
                 call.release(out);
             }
-            out.push(Event::CallDone { candidate, call: call.call });
+            out.push(Event::CallDone { candidate, call: call.number });
         }
         out.push(Event::Finish { candidate, finish, native, message: None });
         Ok(())
@@ -219,7 +219,7 @@ impl Call {
     /// Opens the call and hands out what waited for it.
     fn release(&mut self, out: &mut Vec<Event>) {
         self.opened = true;
-        let (candidate, call) = (self.candidate, self.call);
+        let (candidate, call) = (self.candidate, self.number);
         let (id, name) = (self.id.clone(), self.name.clone());
         out.push(Event::CallOpen { candidate, call, id, name, custom: false, signature: None });
         out.push(Event::CallArgs { candidate, call, fragment: std::mem::take(&mut self.waiting) });

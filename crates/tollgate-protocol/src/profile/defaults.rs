@@ -1,24 +1,24 @@
-//! What is taken for granted of an upstream model where the catalog does not say: by known names, else by provider
-//! (translation reference, section 1.8; Anthropic wire reference, section 4).
+//! Default profiles: by known model names, otherwise by protocol and provider. The facts are from the vendors' public model
+//! documentation (OpenAI "Models", Gemini API "Models" and "Thinking", Anthropic "Models overview" and "Extended thinking").
 
 use super::{CanDisableThinking, F64, Profile, Thinking};
 use crate::Protocol;
 
-/// The facts that count for a model: what is stated, then what is known of its name, then the provider's row.
-/// `provider` is the catalog's word (`openai`, `gemini`, `anthropic`, `compatible`…); `protocol` is what the channel
-/// speaks. Every member of the result that has a meaning on that protocol is set.
+/// The effective profile of a model: stated members, then the defaults for its name, then those of the protocol.
+/// `provider` is the catalog's value (`openai`, `gemini`, `anthropic`, `compatible`…), `protocol` the channel's. Every member
+/// that has a meaning in that protocol is set.
 #[must_use]
 pub fn effective_profile(provider: &str, protocol: Protocol, upstream_model: &str, stated: &Profile) -> Profile {
-    let named = match protocol {
+    let defaults = match protocol {
         Protocol::OpenAi => openai(provider, upstream_model),
         Protocol::Gemini => gemini(upstream_model),
         Protocol::Anthropic => anthropic(upstream_model, stated),
     };
-    over(stated, &named)
+    merge(stated, &defaults)
 }
 
-/// `first` where it says something, else `second`.
-fn over(first: &Profile, second: &Profile) -> Profile {
+/// Members of `first`, and those of `second` where unset.
+fn merge(first: &Profile, second: &Profile) -> Profile {
     Profile {
         thinking: first.thinking.clone().or_else(|| second.thinking.clone()),
         can_disable_thinking: first.can_disable_thinking.or(second.can_disable_thinking),
@@ -46,11 +46,11 @@ fn over(first: &Profile, second: &Profile) -> Profile {
     }
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-// === chat completions ===
+// === OpenAI ===
 
 fn openai(provider: &str, model: &str) -> Profile {
     let base = Profile {
@@ -63,7 +63,7 @@ fn openai(provider: &str, model: &str) -> Profile {
         stop_max: Some(4),
         forced_tools: Some(true),
         prefill: Some(true),
-        // Servers other than the vendor's own know the older name for certain, the newer one only sometimes.
+        // Compatible servers all accept the older name, and only some the newer one.
         max_tokens_field: Some(if provider == "compatible" { "max_tokens" } else { "max_completion_tokens" }.to_owned()),
         temperature_max: Some(F64(2.0)),
         system_role: Some("system".to_owned()),
@@ -81,10 +81,10 @@ fn openai(provider: &str, model: &str) -> Profile {
         }
         _ => return base,
     };
-    let off = if efforts.contains(&"none") { CanDisableThinking::Yes } else { CanDisableThinking::No };
+    let can_disable = if efforts.contains(&"none") { CanDisableThinking::Yes } else { CanDisableThinking::No };
     Profile {
-        thinking: Some(Thinking::Effort(words(efforts))),
-        can_disable_thinking: Some(off),
+        thinking: Some(Thinking::Effort(owned(efforts))),
+        can_disable_thinking: Some(can_disable),
         sampling: Some(false),
         penalties: Some(false),
         logprobs: Some(false),
@@ -95,13 +95,12 @@ fn openai(provider: &str, model: &str) -> Profile {
     }
 }
 
-// === native ===
+// === Gemini ===
 
-/// Facts of a Gemini generation.
 fn gemini(model: &str) -> Profile {
     let name = model.rsplit('/').next().unwrap_or(model);
     let newest = |levels: &[&str]| Profile {
-        thinking: Some(Thinking::Level(words(levels))),
+        thinking: Some(Thinking::Level(owned(levels))),
         can_disable_thinking: Some(CanDisableThinking::No),
         signature_required: Some(true),
         call_ids: Some(true),
@@ -113,9 +112,9 @@ fn gemini(model: &str) -> Profile {
         part_media_resolution: Some(true),
         ..gemini_common()
     };
-    let older = |thinking: Thinking, off: CanDisableThinking, json_schema: bool| Profile {
+    let older = |thinking: Thinking, can_disable: CanDisableThinking, json_schema: bool| Profile {
         thinking: Some(thinking),
-        can_disable_thinking: Some(off),
+        can_disable_thinking: Some(can_disable),
         json_schema_fields: Some(json_schema),
         ..gemini_common()
     };
@@ -137,7 +136,7 @@ fn gemini(model: &str) -> Profile {
     if name.starts_with("gemini-3") {
         return newest(&["low", "medium", "high"]);
     }
-    // Aliases and models to come: the newest generation's rules, with the two levels all of it knows.
+    // Aliases and future models: defaults of the newest generation, with the levels that all its models support.
     newest(&["low", "high"])
 }
 
@@ -164,44 +163,45 @@ fn gemini_common() -> Profile {
     }
 }
 
-// === messages ===
+// === Anthropic ===
 
-/// One row of the table of Claude models: how it thinks (`None`: with a budget), how thinking is switched off, whether
-/// it knows `display`, takes sampling, prefill, forced tools.
-struct Row {
+/// Defaults of a group of Claude models.
+struct ClaudeModels {
+    /// Prefixes of the names.
     names: &'static [&'static str],
+    /// Supported efforts; `None` for models with a thinking budget.
     efforts: Option<&'static [&'static str]>,
-    off: CanDisableThinking,
+    can_disable: CanDisableThinking,
     display: bool,
     sampling: bool,
     prefill: bool,
-    forced: bool,
+    forced_tools: bool,
 }
 
-const ALL_FIVE: &[&str] = &["low", "medium", "high", "xhigh", "max"];
+const ALL_EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 
-const fn adaptive(names: &'static [&'static str], off: CanDisableThinking, forced: bool) -> Row {
-    Row { names, efforts: Some(ALL_FIVE), off, display: true, sampling: false, prefill: false, forced }
+const fn adaptive(names: &'static [&'static str], can_disable: CanDisableThinking, forced_tools: bool) -> ClaudeModels {
+    ClaudeModels { names, efforts: Some(ALL_EFFORTS), can_disable, display: true, sampling: false, prefill: false, forced_tools }
 }
 
-const ROWS: [Row; 9] = [
-    Row {
+const CLAUDE_MODELS: [ClaudeModels; 9] = [
+    ClaudeModels {
         names: &["claude-3", "claude-haiku-4", "claude-sonnet-4", "claude-opus-4", "claude-opus-4-5"],
         efforts: None,
-        off: CanDisableThinking::Yes,
+        can_disable: CanDisableThinking::Yes,
         display: false,
         sampling: true,
         prefill: true,
-        forced: true,
+        forced_tools: true,
     },
-    Row {
+    ClaudeModels {
         names: &["claude-opus-4-6", "claude-sonnet-4-6"],
         efforts: Some(&["low", "medium", "high", "max"]),
-        off: CanDisableThinking::Yes,
+        can_disable: CanDisableThinking::Yes,
         display: true,
         sampling: true,
         prefill: false,
-        forced: true,
+        forced_tools: true,
     },
     adaptive(&["claude-opus-4-7", "claude-opus-4-8", "claude-sonnet-5", "claude-opus-5"], CanDisableThinking::Yes, true),
     adaptive(&["claude-haiku-5-5"], CanDisableThinking::Yes, true),
@@ -212,38 +212,35 @@ const ROWS: [Row; 9] = [
     adaptive(&["claude-mythos-5-1", "claude-mythos-5-2"], CanDisableThinking::No, false),
 ];
 
-/// What is known of a Claude model's name, or the provider's row for unknown ones. A stated kind of thinking that the
-/// name does not have brings the facts of its own kind along.
+/// Defaults for a Claude model, by the longest matching prefix of its name. Where the catalog states another kind of
+/// thinking than the name implies, the defaults are those of models with the stated kind.
 fn anthropic(model: &str, stated: &Profile) -> Profile {
     let name = plain_claude_name(model);
-    let matching = ROWS.iter().flat_map(|row| row.names.iter().map(move |prefix| (*prefix, row)));
-    let row = matching.filter(|(prefix, _)| name.starts_with(prefix)).max_by_key(|(prefix, _)| prefix.len()).map(|(_, row)| row);
-    let budget = |thinking: Thinking| anthropic_row(thinking, &ROWS[0]);
-    let unknown = || {
-        let row = adaptive(&[], CanDisableThinking::No, true);
-        anthropic_row(Thinking::Adaptive(words(ALL_FIVE)), &row)
-    };
-    match (&stated.thinking, row) {
-        (None, Some(row)) => {
-            let thinking = row.efforts.map_or(Thinking::Budget([1_024, 32_000]), |efforts| Thinking::Adaptive(words(efforts)));
-            anthropic_row(thinking, row)
+    let prefixes = CLAUDE_MODELS.iter().flat_map(|models| models.names.iter().map(move |prefix| (*prefix, models)));
+    let matching = prefixes.filter(|(prefix, _)| name.starts_with(prefix));
+    let known = matching.max_by_key(|(prefix, _)| prefix.len()).map(|(_, models)| models);
+    match (&stated.thinking, known) {
+        (None, Some(models)) => {
+            let thinking = models.efforts.map_or(Thinking::Budget([1_024, 32_000]), |efforts| Thinking::Adaptive(owned(efforts)));
+            claude_profile(thinking, models)
         }
-        (Some(Thinking::None | Thinking::Budget(_)), Some(row)) if row.efforts.is_none() => budget(Thinking::None),
-        (Some(Thinking::Adaptive(_)), Some(row)) if row.efforts.is_some() => anthropic_row(Thinking::None, row),
-        (Some(Thinking::None | Thinking::Budget(_)), _) => budget(Thinking::None),
-        (None, None) | (Some(_), _) => unknown(),
+        (Some(Thinking::Adaptive(_)), Some(models)) if models.efforts.is_some() => claude_profile(Thinking::None, models),
+        (Some(Thinking::None | Thinking::Budget(_)), _) => claude_profile(Thinking::None, &CLAUDE_MODELS[0]),
+        (None, None) | (Some(_), _) => {
+            claude_profile(Thinking::Adaptive(owned(ALL_EFFORTS)), &adaptive(&[], CanDisableThinking::No, true))
+        }
     }
 }
 
-fn anthropic_row(thinking: Thinking, row: &Row) -> Profile {
+fn claude_profile(thinking: Thinking, models: &ClaudeModels) -> Profile {
     Profile {
         thinking: Some(thinking),
-        can_disable_thinking: Some(row.off),
-        thinking_display: Some(row.display),
-        prefill: Some(row.prefill),
-        forced_tools: Some(row.forced),
-        sampling: Some(row.sampling),
-        top_k: Some(row.sampling),
+        can_disable_thinking: Some(models.can_disable),
+        thinking_display: Some(models.display),
+        prefill: Some(models.prefill),
+        forced_tools: Some(models.forced_tools),
+        sampling: Some(models.sampling),
+        top_k: Some(models.sampling),
         penalties: Some(false),
         n_max: Some(1),
         logprobs: Some(false),
@@ -256,7 +253,7 @@ fn anthropic_row(thinking: Thinking, row: &Row) -> Profile {
     }
 }
 
-/// A model name without what resellers put around it: `eu.anthropic.claude-opus-4-8-v1:0`, `claude-opus-4-8@20260401`.
+/// A model name without the prefixes and suffixes of cloud platforms: `eu.anthropic.claude-opus-4-8-v1:0`, `claude-opus-4-8@20260401`.
 fn plain_claude_name(model: &str) -> &str {
     let name = model.rsplit('/').next().unwrap_or(model);
     let name = name.rsplit_once("anthropic.").map_or(name, |(_, rest)| rest);

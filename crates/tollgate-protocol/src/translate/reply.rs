@@ -1,4 +1,4 @@
-//! Complete answers on their way back.
+//! Translates complete answers.
 
 use bytes::{Bytes, BytesMut};
 
@@ -7,10 +7,10 @@ use crate::{
     neutral::{AnswerKind, AnswerPipeline, BlockedPrompt, Event, Reply, ReplyContext},
 };
 
-/// Puts a complete 2xx answer into the caller's protocol.
+/// Translates a complete 2xx answer to the caller's protocol.
 ///
 /// # Errors
-/// What is not an answer, and an answer in which the upstream failed; both are open for another attempt.
+/// A body that is not an answer, or an answer that reports a failure; both may be retried on another account.
 pub fn translate_reply(
     upstream: Protocol,
     caller: Protocol,
@@ -23,11 +23,11 @@ pub fn translate_reply(
             let mut decoded = Vec::new();
             from.decode_reply(body, &mut decoded)?;
             let mut pipeline = AnswerPipeline::new(context, caller.spec().carries_media);
-            let mut handed = Vec::with_capacity(decoded.len());
+            let mut processed = Vec::with_capacity(decoded.len());
             for event in decoded {
-                pipeline.take(event, &mut handed)?;
+                pipeline.push(event, &mut processed)?;
             }
-            let reply = Reply::assemble(handed);
+            let reply = Reply::assemble(processed);
             Ok(CheckedReply { body: to.encode_reply(&reply, upstream, context), summary: pipeline.summary() })
         }
         AnswerKind::Count => {
@@ -46,9 +46,8 @@ pub fn translate_reply(
     }
 }
 
-/// The answer a caller gets instead of an upstream's error, where his protocol has no error for it: a blocked prompt,
-/// which chat completions report as 400 `content_filter` and the native protocol as 200 with a block reason. `None` for
-/// every other error: those stay errors. The body is framed as `context` says.
+/// Translates an upstream error that is a regular answer in the caller's protocol: OpenAI reports a blocked prompt as 400
+/// `content_filter`, Gemini as 200 with a block reason. `None` for every other error. The body is framed as `context` says.
 #[must_use]
 pub fn translate_problem(
     upstream: Protocol,

@@ -1,4 +1,4 @@
-//! Conversations every protocol can carry, written down in each of them.
+//! Generated conversations that every protocol can express, and their request bodies.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ pub(crate) struct Conversation {
     params: Params,
 }
 
-/// What the user says, what the model answers.
+/// Content of a user turn or a model turn.
 #[derive(Clone, Debug)]
 struct Exchange {
     user: Vec<GeneratedTurn>,
@@ -45,7 +45,7 @@ fn words() -> impl Strategy<Value = String> {
     "[a-zäé\"\\\\ \n\u{2028}]{0,12}[a-z]"
 }
 
-fn said() -> impl Strategy<Value = Vec<GeneratedTurn>> {
+fn turns() -> impl Strategy<Value = Vec<GeneratedTurn>> {
     let one = prop_oneof![
         3 => words().prop_map(GeneratedTurn::Text),
         1 => proptest::sample::select(&["iVBO", "/9j/", "AAAA"][..]).prop_map(GeneratedTurn::Image),
@@ -64,7 +64,7 @@ fn arguments() -> impl Strategy<Value = Value> {
 
 fn exchange() -> impl Strategy<Value = Exchange> {
     let calls = proptest::collection::vec((0..TOOLS.len(), arguments(), words()), 0..3);
-    (said(), proptest::option::of(words()), calls).prop_map(|(user, model, calls)| {
+    (turns(), proptest::option::of(words()), calls).prop_map(|(user, model, calls)| {
         let model = if calls.is_empty() { Some(model.unwrap_or_else(|| "yes".to_owned())) } else { model };
         Exchange { user, model, calls }
     })
@@ -76,11 +76,11 @@ fn params() -> impl Strategy<Value = Params> {
         .prop_map(|(temperature, top_p, max_tokens, stop, schema)| Params { temperature, top_p, max_tokens, stop, schema })
 }
 
-/// Any conversation.
+/// Strategy for conversations.
 pub(crate) fn conversations() -> impl Strategy<Value = Conversation> {
     let choice = proptest::option::of(proptest::sample::select(&["auto", "none", "any", "named"][..]));
     let exchanges = proptest::collection::vec(exchange(), 0..4);
-    (proptest::option::of(words()), exchanges, said(), any::<bool>(), choice, any::<bool>(), params()).prop_map(
+    (proptest::option::of(words()), exchanges, turns(), any::<bool>(), choice, any::<bool>(), params()).prop_map(
         |(system, exchanges, last, tools, choice, stream, params)| {
             let tools = tools || exchanges.iter().any(|exchange| !exchange.calls.is_empty());
             Conversation { system, exchanges, last, tools, choice: choice.filter(|_| tools), stream, params }
@@ -92,14 +92,14 @@ fn parameters() -> Value {
     json!({"type": "object", "properties": {"city": {"type": "string"}, "enum": {"type": "number"}}, "required": ["city"]})
 }
 
-/// An object of the members that are there.
+/// An object of the members that are set.
 fn object(members: impl IntoIterator<Item = (&'static str, Option<Value>)>) -> Value {
     Value::Object(members.into_iter().filter_map(|(name, value)| value.map(|value| (name.to_owned(), value))).collect())
 }
 
 impl Conversation {
     /// The request body in a protocol.
-    pub(crate) fn written_for(&self, protocol: Protocol) -> Value {
+    pub(crate) fn body_for(&self, protocol: Protocol) -> Value {
         match protocol {
             Protocol::OpenAi => self.openai(),
             Protocol::Gemini => self.gemini(),
@@ -107,7 +107,7 @@ impl Conversation {
         }
     }
 
-    /// The calls with an id each, exchange by exchange.
+    /// The calls of each exchange, with generated ids.
     fn numbered(&self) -> Vec<Vec<(String, &'static str, &Value, &str)>> {
         let mut number = 0;
         let mut id = || {

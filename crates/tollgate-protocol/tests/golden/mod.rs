@@ -1,4 +1,4 @@
-//! Reads the golden cases and runs the requests among them.
+//! Reads golden cases and runs request cases.
 
 use std::{collections::HashMap, fs, path::Path, sync::Arc};
 
@@ -45,7 +45,7 @@ impl Case {
         text.lines().map(read).collect()
     }
 
-    /// Whether the input is a caller's request.
+    /// True where the input is a caller's request.
     pub(crate) fn is_request(&self) -> bool {
         self.kind == "request" || self.kind == "error" && self.input.get("upstream_status").is_none()
     }
@@ -55,7 +55,7 @@ impl Case {
 pub(crate) fn run(direction: &str, name: &str) {
     let case = Case::all(direction).into_iter().find(|case| case.name == name).expect("the case is in its file");
     let (from, to) = direction.split_once("_to_").expect("a direction");
-    let (from, to) = (Protocol::parse(from).expect("a sound case"), Protocol::parse(to).expect("a sound case"));
+    let (from, to) = (Protocol::parse(from).expect("a valid case"), Protocol::parse(to).expect("a valid case"));
     let word = case.ctx["profile"].as_str().unwrap_or(match to {
         Protocol::OpenAi => "openai-chat",
         Protocol::Gemini => "gemini-3-flash",
@@ -72,32 +72,32 @@ pub(crate) fn run(direction: &str, name: &str) {
         .into_iter()
         .flatten()
         .map(|(url, found)| {
-            let text = |name: &str| found[name].as_str().expect("a sound case").to_owned();
+            let text = |name: &str| found[name].as_str().expect("a valid case").to_owned();
             (url.clone(), Ok(Arc::new(DownloadedMedia { mime: text("mime"), data: text("data") })))
         })
         .collect();
     let options = TranslateOptions { media: RemoteMedia::Fetched(&fetched), ..TranslateOptions::default() };
-    let body = serde_json::to_vec(&case.input).expect("a sound case");
+    let body = serde_json::to_vec(&case.input).expect("a valid case");
     let outcome =
         decode_request(from, &target, &body).and_then(|request| encode_request(to, &request, word, &profile(word), &options));
     match (case.kind.as_str(), outcome) {
         ("request", Ok(encoded)) => {
-            let written: Value = serde_json::from_slice(&encoded.body).expect("what is written is JSON");
-            assert_same(&written, &case.expected["body"]);
+            let body: Value = serde_json::from_slice(&encoded.body).expect("the encoded body is JSON");
+            assert_same(&body, &case.expected["body"]);
             let dropped = case.expected.get("dropped").cloned().unwrap_or_else(|| json!([]));
             assert_eq!(json!(encoded.dropped), dropped, "dropped");
             let base = if to == Protocol::Gemini { "/v1beta" } else { "/v1" };
             let path = format!("{base}{}", codec(to).upstream_path(encoded.method, word, Framing::Sse));
-            assert_eq!(path, case.expected["path"].as_str().expect("a sound case"), "path");
+            assert_eq!(path, case.expected["path"].as_str().expect("a valid case"), "path");
         }
         ("error", Err(refusal)) => assert_refused(from, &refusal, &case.expected),
         (_, outcome) => panic!("expected {}, got {outcome:?}", case.expected),
     }
 }
 
-/// Bodies are equal with numbers compared by value.
-fn assert_same(written: &Value, expected: &Value) {
-    assert!(same(written, expected), "\n written {written}\nexpected {expected}");
+/// Asserts equality with numbers compared by value.
+fn assert_same(body: &Value, expected: &Value) {
+    assert!(same(body, expected), "\n body {body}\nexpected {expected}");
 }
 
 fn same(left: &Value, right: &Value) -> bool {
@@ -111,11 +111,11 @@ fn same(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// Compares a refusal with the error body the gateway has to make of it.
+/// Compares a refusal with the expected error body of the gateway.
 fn assert_refused(from: Protocol, refusal: &TranslateError, expected: &Value) {
     assert_eq!(expected["status"], 400);
     let error = &expected["body"]["error"];
-    let message = error["message"].as_str().expect("a sound case");
+    let message = error["message"].as_str().expect("a valid case");
     let (fields, code, reason) = match refusal {
         TranslateError::Unsupported { fields, reason } => {
             if let Some(reason) = reason {
@@ -137,15 +137,15 @@ fn assert_refused(from: Protocol, refusal: &TranslateError, expected: &Value) {
             let told = fault.violations.iter().map(|violation| (violation.field.clone(), violation.description.clone()));
             (told.collect(), code, "INVALID_BODY")
         }
-        TranslateError::NoCounter => panic!("no case counts"),
+        TranslateError::NoCounter => panic!("no case counts tokens"),
     };
     if from == Protocol::Gemini {
         assert_eq!(error["details"][0]["reason"], reason);
-        let violations = error["details"][1]["fieldViolations"].as_array().expect("a sound case");
+        let violations = error["details"][1]["fieldViolations"].as_array().expect("a valid case");
         assert_eq!(violations.len(), fields.len());
         for (violation, (field, description)) in violations.iter().zip(&fields) {
             assert_eq!(violation["field"], field.as_str());
-            let wanted = violation["description"].as_str().expect("a sound case");
+            let wanted = violation["description"].as_str().expect("a valid case");
             let told = wanted == description || quoted(wanted).all(|word| description.contains(&format!("'{word}'")));
             assert!(told, "{description} does not tell {wanted}");
         }
@@ -160,9 +160,9 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The profiles of the golden cases.
-fn profile(word: &str) -> Profile {
+fn profile(name: &str) -> Profile {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/golden/profiles.json");
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let mut all: HashMap<String, Profile> = serde_json::from_str(&text).expect("profiles as a catalog has them");
-    all.remove(word).unwrap_or_else(|| panic!("no profile {word}"))
+    let mut all: HashMap<String, Profile> = serde_json::from_str(&text).expect("profiles in the catalog's format");
+    all.remove(name).unwrap_or_else(|| panic!("no profile {name}"))
 }

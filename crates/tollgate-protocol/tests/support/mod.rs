@@ -1,4 +1,4 @@
-//! Validates bodies against the vendors' schemas (`fixtures/schemas`).
+//! Validation against the vendors' schemas in `fixtures/schemas`.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -23,8 +23,8 @@ impl Schemas {
         Self(schemas)
     }
 
-    /// What is wrong with `body` under the schema `name`; empty when nothing is.
-    pub(crate) fn faults(&self, name: &str, body: &Value) -> Vec<String> {
+    /// Validation errors of `body` under the schema `name`.
+    pub(crate) fn errors(&self, name: &str, body: &Value) -> Vec<String> {
         let schema = self.0.get(name).unwrap_or_else(|| panic!("no schema {name}"));
         schema.iter_errors(body).map(|fault| format!("{} at {}", fault, fault.instance_path())).collect()
     }
@@ -33,16 +33,15 @@ impl Schemas {
     pub(crate) fn check(&self, name: &str, body: &[u8]) {
         let text = String::from_utf8_lossy(body);
         let value = serde_json::from_slice(body).unwrap_or_else(|error| panic!("not JSON ({error}): {text}"));
-        assert_eq!(self.faults(name, &value), Vec::<String>::new(), "{name}: {text}");
+        assert_eq!(self.errors(name, &value), Vec::<String>::new(), "{name}: {text}");
     }
 
-    /// Whether there is a schema of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 }
 
-/// Where the schemas lie.
+/// Folder of the schemas.
 pub(crate) fn folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/schemas")
 }

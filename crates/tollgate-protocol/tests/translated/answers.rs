@@ -1,10 +1,10 @@
-//! Answers that upstreams could give, whole and streamed.
+//! Generated upstream answers, complete and streamed.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tollgate_protocol::Protocol;
 
-/// An answer apart from its protocol.
+/// An answer, independent of the protocol.
 #[derive(Clone, Debug)]
 pub(crate) struct CollectedAnswer {
     pub items: Vec<Item>,
@@ -15,7 +15,7 @@ pub(crate) struct CollectedAnswer {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
-    /// Text in the pieces a stream cuts it into.
+    /// Text in the chunks of a stream.
     Text(Vec<String>),
     Think {
         pieces: Vec<String>,
@@ -50,7 +50,7 @@ fn item() -> impl Strategy<Value = Item> {
     ]
 }
 
-/// Any answer.
+/// Strategy for answers.
 pub(crate) fn answer() -> impl Strategy<Value = CollectedAnswer> {
     let usage = proptest::option::of(
         (0..50_u64, 0..50_u64, 0..50_u64, 0..50_u64)
@@ -65,7 +65,7 @@ pub(crate) fn answer() -> impl Strategy<Value = CollectedAnswer> {
 }
 
 impl CollectedAnswer {
-    /// The whole answer in an upstream's protocol.
+    /// The complete answer in an upstream's protocol.
     pub(crate) fn whole(&self, upstream: Protocol) -> Value {
         match upstream {
             Protocol::Gemini => self.gemini_event(&self.items.iter().map(gemini_part).collect::<Vec<_>>(), true),
@@ -74,7 +74,7 @@ impl CollectedAnswer {
         }
     }
 
-    /// The same answer streamed.
+    /// The events of the answer as a stream.
     pub(crate) fn streamed(&self, upstream: Protocol) -> Vec<Value> {
         match upstream {
             Protocol::Gemini => self.gemini_stream(),
@@ -171,7 +171,7 @@ impl CollectedAnswer {
                 "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] })
         };
         let mut events = vec![chunk(json!({ "role": "assistant", "content": "" }), None)];
-        // Reasoning, text, calls: the order their members have in a message.
+        // Reasoning, text, calls: the order of the members of a message.
         for item in &self.items {
             if let Item::Think { pieces, .. } = item {
                 events.extend(pieces.iter().map(|text| chunk(json!({ "reasoning_content": text }), None)));

@@ -1,9 +1,9 @@
-//! What a caller's library puts together from a stream, in the shape of the whole answer.
+//! Assembles the events of a stream into a complete answer, as client libraries do.
 
 use serde_json::{Map, Value, json};
 use tollgate_protocol::Protocol;
 
-/// Puts the events of a stream together.
+/// Assembles the events of a stream.
 pub(crate) fn assemble(caller: Protocol, events: &[Value]) -> Value {
     match caller {
         Protocol::OpenAi => openai(events),
@@ -12,7 +12,7 @@ pub(crate) fn assemble(caller: Protocol, events: &[Value]) -> Value {
     }
 }
 
-/// A whole answer in the form streams come to: neighbouring texts are one.
+/// A complete answer in the form that assembled streams have: adjacent texts joined.
 pub(crate) fn normalised(caller: Protocol, mut reply: Value) -> Value {
     if caller == Protocol::Gemini {
         for candidate in reply["candidates"].as_array_mut().into_iter().flatten() {
@@ -23,8 +23,8 @@ pub(crate) fn normalised(caller: Protocol, mut reply: Value) -> Value {
     reply
 }
 
-fn push_text(place: &mut Value, piece: &str) {
-    *place = format!("{}{piece}", place.as_str().unwrap_or_default()).into();
+fn push_text(target: &mut Value, piece: &str) {
+    *target = format!("{}{piece}", target.as_str().unwrap_or_default()).into();
 }
 
 fn openai(events: &[Value]) -> Value {
@@ -107,7 +107,7 @@ fn gemini(events: &[Value]) -> Value {
     reply
 }
 
-/// Neighbouring texts of one kind joined; an empty one that closes the block goes with it.
+/// Joins adjacent texts of one kind, including an empty one that closes a block.
 fn joined(parts: &[Value]) -> Value {
     let mut list: Vec<Value> = Vec::new();
     for part in parts {

@@ -1,4 +1,4 @@
-//! Single rules of translated answers that no golden case shows.
+//! Rules of answer translation that no golden case covers.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -22,15 +22,15 @@ fn context() -> ReplyContext {
 
 #[track_caller]
 fn reply((upstream, caller): (Protocol, Protocol), context: &ReplyContext, body: &Value) -> Value {
-    let passed = translate_reply(upstream, caller, &Bytes::from(body.to_string()), context).expect("an answer");
-    check_reply(caller, &passed.body)
+    let translated = translate_reply(upstream, caller, &Bytes::from(body.to_string()), context).expect("an answer");
+    check_reply(caller, &translated.body)
 }
 
 #[track_caller]
-fn stream(way: (Protocol, Protocol), context: &ReplyContext, events: &[Value]) -> Vec<Value> {
-    let (out, fault) = relay(way, context, [&framed(way.0, events)[..]]);
+fn stream(direction: (Protocol, Protocol), context: &ReplyContext, events: &[Value]) -> Vec<Value> {
+    let (out, fault) = relay(direction, context, [&framed(direction.0, events)[..]]);
     assert_eq!(fault, None);
-    check_stream(way.1, &out)
+    check_stream(direction.1, &out)
 }
 
 fn chunk(delta: &Value, finish: Option<&str>) -> Value {
@@ -55,7 +55,7 @@ fn custom_tools_are_answered_as_custom_tools() {
 }
 
 #[test]
-fn upstreams_that_leave_indexes_or_ids_out_are_understood() {
+fn missing_indexes_and_ids_are_filled_in() {
     let calls = |list: Value| chunk(&json!({ "tool_calls": list }), None);
     let events = stream(
         GEMINI_TO_OPENAI,
@@ -81,7 +81,7 @@ fn upstreams_that_leave_indexes_or_ids_out_are_understood() {
 }
 
 #[test]
-fn the_first_id_and_name_of_a_call_count() {
+fn first_id_and_name_of_a_call_are_used() {
     let call = |id: &str, name: &str, args: &str| {
         chunk(&json!({ "tool_calls": [{ "index": 0, "id": id, "function": { "name": name, "arguments": args } }] }), None)
     };
@@ -92,7 +92,7 @@ fn the_first_id_and_name_of_a_call_count() {
 }
 
 #[test]
-fn reasoning_is_read_under_both_names_and_parts_of_content_are_joined() {
+fn both_reasoning_members_are_read_and_content_parts_joined() {
     let content = json!([{ "type": "text", "text": "a" }, { "type": "image" }, { "type": "text", "text": "b" }]);
     let body = completion(&json!({ "content": content, "reasoning": "hm", "reasoning_content": null }), "stop");
     let parts = reply(GEMINI_TO_OPENAI, &context(), &body)["candidates"][0]["content"]["parts"].clone();
@@ -103,7 +103,7 @@ fn reasoning_is_read_under_both_names_and_parts_of_content_are_joined() {
 }
 
 #[test]
-fn generated_images_cross_in_both_directions() {
+fn generated_images_are_translated_in_both_directions() {
     let image = |url: &str| json!({ "type": "image_url", "image_url": { "url": url } });
     let images = json!([image("data:image/PNG;base64,__4-"), image("https://a.test/b.png"), image("data:text/plain,x")]);
     let body = completion(&json!({ "content": null, "images": images }), "stop");
@@ -119,7 +119,7 @@ fn generated_images_cross_in_both_directions() {
 }
 
 #[test]
-fn annotations_become_grounding_in_bytes() {
+fn annotations_become_grounding_with_byte_offsets() {
     let annotation = |start: u32, end: u32| json!({ "type": "url_citation", "url_citation": { "start_index": start, "end_index": end, "url": "https://a.test", "title": "A" } });
     let annotations = json!([annotation(0, 6), annotation(7, 12), annotation(0, 99)]);
     let expected = json!({
@@ -144,7 +144,7 @@ fn annotations_become_grounding_in_bytes() {
 }
 
 #[test]
-fn citations_of_messages_mark_their_block() {
+fn anthropic_citations_cover_their_text_block() {
     let citation = json!({ "type": "web_search_result_location", "url": "https://a.test", "title": null, "cited_text": "x",
         "encrypted_index": "y" });
     let located = json!({ "type": "char_location", "cited_text": "x", "document_index": 0 });
@@ -173,7 +173,7 @@ fn citations_of_messages_mark_their_block() {
 }
 
 #[test]
-fn a_whole_answer_where_a_stream_should_be_is_a_bad_answer_of_every_upstream() {
+fn complete_answer_instead_of_a_stream_is_an_error() {
     let bodies = [
         (Protocol::Gemini, json!({ "candidates": [{ "content": { "parts": [{ "text": "a" }] }, "finishReason": "STOP" }] })),
         (Protocol::OpenAi, completion(&json!({ "role": "assistant", "content": "a" }), "stop")),
@@ -190,7 +190,7 @@ fn a_whole_answer_where_a_stream_should_be_is_a_bad_answer_of_every_upstream() {
 }
 
 #[test]
-fn logprobs_ride_with_their_text() {
+fn logprobs_are_sent_with_their_text() {
     let logprobs = json!({ "chosenCandidates": [{ "token": "é", "logProbability": -0.5 }, { "token": "x" }] });
     let body = json!({ "candidates": [{ "content": { "parts": [{ "text": "éx" }] }, "logprobsResult": logprobs, "finishReason": "STOP" }] });
     let events = stream(OPENAI_TO_GEMINI, &context(), &[body]);
@@ -206,9 +206,12 @@ fn logprobs_ride_with_their_text() {
 
 #[test]
 fn refusals_keep_their_text_and_reason() {
-    let way = (Protocol::OpenAi, Protocol::Gemini);
-    let events =
-        stream(way, &context(), &[chunk(&json!({ "refusal": "No" }), None), chunk(&json!({ "refusal": "pe" }), Some("stop"))]);
+    let direction = (Protocol::OpenAi, Protocol::Gemini);
+    let events = stream(
+        direction,
+        &context(),
+        &[chunk(&json!({ "refusal": "No" }), None), chunk(&json!({ "refusal": "pe" }), Some("stop"))],
+    );
     let last = &events[2]["candidates"][0];
     assert_eq!((&last["finishReason"], &last["finishMessage"]), (&json!("SAFETY"), &json!("Nope")));
     let message = reply((Protocol::OpenAi, Protocol::Anthropic), &context(), &completion(&json!({ "refusal": "Nope" }), "stop"));
@@ -227,23 +230,23 @@ fn refusals_keep_their_text_and_reason() {
 }
 
 #[test]
-fn a_blocked_prompt_reaches_every_caller() {
+fn blocked_prompt_is_translated_for_every_caller() {
     let body = json!({ "promptFeedback": { "blockReason": "OTHER", "blockReasonMessage": "Words." }, "usageMetadata": { "promptTokenCount": 3 } });
     let choice = reply(OPENAI_TO_GEMINI, &context(), &body)["choices"][0].clone();
     assert_eq!(
         (&choice["message"]["refusal"], &choice["native_finish_reason"]),
         (&json!("Words."), &json!("PROMPT_BLOCKED:OTHER"))
     );
-    let way = (Protocol::Gemini, Protocol::Anthropic);
-    let message = reply(way, &context(), &body);
+    let direction = (Protocol::Gemini, Protocol::Anthropic);
+    let message = reply(direction, &context(), &body);
     assert_eq!((&message["stop_reason"], &message["stop_details"]["explanation"]), (&json!("refusal"), &json!("Words.")));
-    let events = stream(way, &context(), &[body]);
+    let events = stream(direction, &context(), &[body]);
     assert_eq!(events[0]["message"]["usage"]["input_tokens"], 3);
     assert_eq!(events[1]["delta"]["stop_details"]["explanation"], "Words.");
 }
 
 #[test]
-fn code_the_model_ran_is_fenced() {
+fn executed_code_is_fenced() {
     let parts = json!([
         { "executableCode": { "language": "PYTHON", "code": "print('```')\n" } },
         { "codeExecutionResult": { "outcome": "OUTCOME_OK", "output": "```\n" } },
@@ -255,18 +258,18 @@ fn code_the_model_ran_is_fenced() {
 }
 
 #[test]
-fn arguments_that_are_no_object_are_shown_to_callers_of_messages() {
+fn non_object_arguments_are_wrapped_for_anthropic_callers() {
     let call = json!({ "id": "a", "function": { "name": "f", "arguments": "{\"x\":" } });
-    let way = (Protocol::OpenAi, Protocol::Anthropic);
+    let direction = (Protocol::OpenAi, Protocol::Anthropic);
     let broken = completion(&json!({ "tool_calls": [call] }), "tool_calls");
-    assert_eq!(reply(way, &context(), &broken)["content"][0]["input"], json!({ "_raw": "{\"x\":" }));
+    assert_eq!(reply(direction, &context(), &broken)["content"][0]["input"], json!({ "_raw": "{\"x\":" }));
     let cut = completion(&json!({ "tool_calls": [call] }), "length");
-    let message = reply(way, &context(), &cut);
+    let message = reply(direction, &context(), &cut);
     assert_eq!((&message["content"], &message["stop_reason"]), (&json!([]), &json!("max_tokens")));
 }
 
 #[test]
-fn a_broken_call_does_not_take_a_sound_one_with_it() {
+fn truncated_call_does_not_drop_complete_calls() {
     let call = |id: &str, args: &str| json!({ "id": id, "function": { "name": "f", "arguments": args } });
     let body = completion(&json!({ "tool_calls": [call("a", "[]"), call("b", "{}")] }), "tool_calls");
     let candidate = reply(GEMINI_TO_OPENAI, &context(), &body)["candidates"][0].clone();
@@ -277,20 +280,20 @@ fn a_broken_call_does_not_take_a_sound_one_with_it() {
 }
 
 #[test]
-fn what_waits_at_the_end_goes_on_an_empty_text() {
+fn pending_signatures_end_on_an_empty_text() {
     let body = json!({ "type": "message", "stop_reason": "end_turn", "content": [
         { "type": "text", "text": "a" },
         { "type": "thinking", "thinking": "", "signature": "SIG" },
     ] });
-    let way = (Protocol::Anthropic, Protocol::Gemini);
-    let parts = reply(way, &context(), &body)["candidates"][0]["content"]["parts"].clone();
+    let direction = (Protocol::Anthropic, Protocol::Gemini);
+    let parts = reply(direction, &context(), &body)["candidates"][0]["content"]["parts"].clone();
     assert_eq!(parts, json!([{ "text": "a" }, { "text": "", "thoughtSignature": "dGcxLmEuU0lH" }]));
     let dropped = ReplyContext { include_thoughts: false, carry_thinking: false, ..context() };
-    assert_eq!(reply(way, &dropped, &body)["candidates"][0]["content"]["parts"], json!([{ "text": "a" }]));
+    assert_eq!(reply(direction, &dropped, &body)["candidates"][0]["content"]["parts"], json!([{ "text": "a" }]));
 }
 
 #[test]
-fn a_native_array_is_whole_only_with_its_end() {
+fn gemini_array_is_closed_only_at_the_end() {
     let context = ReplyContext { framing: Framing::JsonArray, stream: true, ..context() };
     let events = [chunk(&json!({ "content": "a" }), None), chunk(&json!({}), Some("stop")), "[DONE]".into()];
     let (out, fault) = relay(GEMINI_TO_OPENAI, &context, [&framed(Protocol::OpenAi, &events)[..]]);
@@ -300,7 +303,7 @@ fn a_native_array_is_whole_only_with_its_end() {
 
     let mut relay = translating_relay(Protocol::OpenAi, Protocol::Gemini, &context);
     let mut out = Vec::new();
-    relay.push(&Bytes::from(framed(Protocol::OpenAi, &events[..1])), &mut out).expect("no fault");
+    relay.push(&Bytes::from(framed(Protocol::OpenAi, &events[..1])), &mut out).expect("a valid event");
     assert!(relay.summary().content && !relay.complete());
     out.push(Bytes::from_static(relay.keep_alive()));
     let problem = Problem {
@@ -314,49 +317,49 @@ fn a_native_array_is_whole_only_with_its_end() {
     };
     out.push(relay.problem(&problem));
     let text = String::from_utf8(out.concat()).expect("UTF-8");
-    let array: Vec<Value> = serde_json::from_str(&format!("{text}]")).expect("an array but for its end");
+    let array: Vec<Value> = serde_json::from_str(&format!("{text}]")).expect("an array without its closing bracket");
     assert_eq!(array[1]["error"]["code"], 502);
 }
 
 #[test]
-fn an_answer_of_thoughts_nobody_asked_for_has_reached_nobody() {
+fn unrequested_thoughts_are_not_delivered_content() {
     let context = ReplyContext { include_thoughts: false, carry_thinking: false, ..context() };
     let mut relay = translating_relay(Protocol::OpenAi, Protocol::Gemini, &context);
     let mut out = Vec::new();
     let thought = framed(Protocol::OpenAi, &[chunk(&json!({ "reasoning_content": "hm" }), None)]);
-    relay.push(&Bytes::from(thought), &mut out).expect("no fault");
+    relay.push(&Bytes::from(thought), &mut out).expect("a valid event");
     assert!(out.is_empty() && !relay.summary().content);
     assert_eq!(relay.summary().text_bytes, 2);
 }
 
 #[test]
-fn an_azure_block_is_framed_as_the_caller_asked() {
+fn content_filter_error_becomes_a_blocked_prompt_in_the_requested_framing() {
     let problem = tollgate_protocol::UpstreamProblem {
         status: 400,
         code: Some("content_filter".to_owned()),
         ..tollgate_protocol::UpstreamProblem::default()
     };
-    let passed =
+    let translated =
         |context: &ReplyContext| translate_problem(Protocol::OpenAi, Protocol::Gemini, &problem, context).expect("an answer");
     let streamed = ReplyContext { stream: true, ..context() };
-    assert_eq!(check_stream(Protocol::Gemini, &passed(&streamed).body)[0]["promptFeedback"]["blockReason"], "SAFETY");
+    assert_eq!(check_stream(Protocol::Gemini, &translated(&streamed).body)[0]["promptFeedback"]["blockReason"], "SAFETY");
     let array = ReplyContext { framing: Framing::JsonArray, ..streamed };
-    assert_eq!(serde_json::from_slice::<Vec<Value>>(&passed(&array).body).expect("an array").len(), 1);
-    assert_eq!(passed(&context()).summary.finish, Some(FinishReason::Filter));
+    assert_eq!(serde_json::from_slice::<Vec<Value>>(&translated(&array).body).expect("an array").len(), 1);
+    assert_eq!(translated(&context()).summary.finish, Some(FinishReason::Filter));
     assert_eq!(translate_problem(Protocol::OpenAi, Protocol::OpenAi, &problem, &context()), None);
     let other = tollgate_protocol::UpstreamProblem { status: 500, ..problem.clone() };
     assert_eq!(translate_problem(Protocol::OpenAi, Protocol::Gemini, &other, &context()), None);
 }
 
 #[test]
-fn vectors_cross_in_both_directions() {
+fn embeddings_are_translated_in_both_directions() {
     let vectors = |list, base64, count| ReplyContext { kind: AnswerKind::Embeddings { list, base64, count }, ..context() };
     let data = json!([{ "index": 1, "embedding": [2] }, { "index": 0, "embedding": "AAAAPwAAAMA=" }]);
     let body = json!({ "data": data, "usage": { "prompt_tokens": 3, "total_tokens": 3 } });
     let translate = |(upstream, caller), context: &ReplyContext, body: &Value| {
-        let passed = translate_reply(upstream, caller, &Bytes::from(body.to_string()), context).expect("vectors");
-        let value: Value = serde_json::from_slice(&passed.body).expect("JSON");
-        (value, passed.summary.usage.map(|usage| usage.prompt_total))
+        let translated = translate_reply(upstream, caller, &Bytes::from(body.to_string()), context).expect("vectors");
+        let value: Value = serde_json::from_slice(&translated.body).expect("JSON");
+        (value, translated.summary.usage.map(|usage| usage.prompt_total))
     };
     let (list, tokens) = translate(GEMINI_TO_OPENAI, &vectors(true, false, 2), &body);
     assert_eq!(
@@ -381,7 +384,7 @@ fn vectors_cross_in_both_directions() {
 }
 
 #[test]
-fn token_counts_cross_from_messages() {
+fn anthropic_token_counts_are_translated() {
     let count = ReplyContext { kind: AnswerKind::Count, ..context() };
     let translate = |body: &'static str| translate_reply(Protocol::Anthropic, Protocol::Gemini, &Bytes::from(body), &count);
     assert_eq!(translate("{\"input_tokens\":14}").expect("a count").body, "{\"totalTokens\":14}");
@@ -391,7 +394,7 @@ fn token_counts_cross_from_messages() {
 }
 
 #[test]
-fn ids_of_calls_stay_bare_where_signatures_shall_not_travel_on_them() {
+fn call_ids_have_no_signature_suffix_when_disabled() {
     let part = json!({ "functionCall": { "id": "a", "name": "f", "args": {} }, "thoughtSignature": "QUJD" });
     let body = json!({ "candidates": [{ "content": { "parts": [part] }, "finishReason": "STOP" }] });
     let bare = ReplyContext { id_signatures: false, ..context() };
@@ -410,21 +413,21 @@ fn ids_of_calls_stay_bare_where_signatures_shall_not_travel_on_them() {
 }
 
 #[test]
-fn content_of_an_unknown_kind_is_counted_and_left_out() {
+fn unknown_content_is_counted_and_dropped() {
     let native = json!({ "candidates": [{ "content": { "parts": [{ "text": "a" }, { "hologram": {} }, { "toolCall": {} }] },
         "finishReason": "STOP" }] });
     let parts = json!([{ "type": "text", "text": "a" }, { "type": "hologram", "data": 1 }, { "type": "output_audio" }]);
     let chat = completion(&json!({ "content": parts }), "stop");
     let messages = json!({ "type": "message", "role": "assistant", "stop_reason": "end_turn",
         "content": [{ "type": "text", "text": "a" }, { "type": "hologram" }, { "type": "server_tool_use" }] });
-    for (way, body) in [
+    for (direction, body) in [
         ((Protocol::Gemini, Protocol::OpenAi), native),
         ((Protocol::OpenAi, Protocol::Gemini), chat),
         ((Protocol::Anthropic, Protocol::OpenAi), messages),
     ] {
-        let passed = translate_reply(way.0, way.1, &Bytes::from(body.to_string()), &context()).expect("an answer");
-        assert_eq!((passed.summary.unknown, passed.summary.text_bytes), (2, 1), "{way:?}");
-        check_reply(way.1, &passed.body);
+        let translated = translate_reply(direction.0, direction.1, &Bytes::from(body.to_string()), &context()).expect("an answer");
+        assert_eq!((translated.summary.unknown, translated.summary.text_bytes), (2, 1), "{direction:?}");
+        check_reply(direction.1, &translated.body);
     }
     for (upstream, body) in [
         (Protocol::Gemini, r#"{"candidates":[{"content":{"parts":[{"hologram":1}]}}]}"#),

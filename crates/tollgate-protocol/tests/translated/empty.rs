@@ -1,4 +1,4 @@
-//! Answers in which nothing is left that could be handed on are errors, never empty successes.
+//! Answers without any content that can be forwarded are errors, not empty successes.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -19,16 +19,16 @@ fn translate(upstream: Protocol, body: &Value) -> Result<CheckedReply, InvalidRe
     translate_reply(upstream, caller, &Bytes::from(body.to_string()), &context())
 }
 
-fn native(parts: &Value, finish: Option<&str>) -> Value {
+fn gemini(parts: &Value, finish: Option<&str>) -> Value {
     json!({ "candidates": [{ "content": { "parts": parts }, "finishReason": finish }] })
 }
 
 #[test]
-fn an_answer_without_an_end_and_with_empty_content_is_no_answer() {
+fn answer_without_finish_reason_and_content_is_an_error() {
     let message = |block: Value| json!({ "type": "message", "content": [block], "stop_reason": null });
     for (upstream, body) in [
-        (Protocol::Gemini, native(&json!([{ "text": "" }]), None)),
-        (Protocol::Gemini, native(&json!([{ "text": "", "thoughtSignature": "QUJD" }]), None)),
+        (Protocol::Gemini, gemini(&json!([{ "text": "" }]), None)),
+        (Protocol::Gemini, gemini(&json!([{ "text": "", "thoughtSignature": "QUJD" }]), None)),
         (Protocol::Anthropic, message(json!({ "type": "text", "text": "" }))),
         (Protocol::Anthropic, message(json!({ "type": "thinking", "thinking": "", "signature": "U0lH" }))),
         (Protocol::OpenAi, json!({ "choices": [{ "message": { "content": "" }, "finish_reason": null }] })),
@@ -36,36 +36,36 @@ fn an_answer_without_an_end_and_with_empty_content_is_no_answer() {
         let result = translate(upstream, &body);
         assert!(matches!(result, Err(InvalidReply::Unreadable(_))), "{body}: {result:?}");
     }
-    let ended = translate(Protocol::Gemini, &native(&json!([{ "text": "" }]), Some("STOP")));
-    assert!(ended.is_ok(), "an empty answer with an end is what the model said: {ended:?}");
+    let ended = translate(Protocol::Gemini, &gemini(&json!([{ "text": "" }]), Some("STOP")));
+    assert!(ended.is_ok(), "an empty answer with a finish reason is valid: {ended:?}");
 }
 
 #[test]
-fn content_without_a_form_in_the_callers_protocol_alone_is_no_answer() {
+fn answer_with_only_unsupported_content_is_an_error() {
     let sound = json!({ "inlineData": { "mimeType": "audio/wav", "data": "QUJD" } });
     let speech = |text: Value| json!({ "content": text, "audio": { "id": "a", "data": "QUJD", "transcript": "hello" } });
-    let chat = |text: Value| json!({ "choices": [{ "message": speech(text), "finish_reason": "stop" }] });
+    let openai = |text: Value| json!({ "choices": [{ "message": speech(text), "finish_reason": "stop" }] });
     for (upstream, alone, beside) in [
-        (Protocol::Gemini, native(&json!([sound]), Some("STOP")), native(&json!([sound, { "text": "a" }]), Some("STOP"))),
-        (Protocol::OpenAi, chat(Value::Null), chat("a".into())),
+        (Protocol::Gemini, gemini(&json!([sound]), Some("STOP")), gemini(&json!([sound, { "text": "a" }]), Some("STOP"))),
+        (Protocol::OpenAi, openai(Value::Null), openai("a".into())),
     ] {
         let result = translate(upstream, &alone);
         assert!(matches!(result, Err(InvalidReply::Unreadable(_))), "{alone}: {result:?}");
-        let passed = translate(upstream, &beside).expect("the text is an answer");
-        assert_eq!((passed.summary.unknown, passed.summary.text_bytes), (1, 1), "{beside}");
+        let translated = translate(upstream, &beside).expect("the text is an answer");
+        assert_eq!((translated.summary.unknown, translated.summary.text_bytes), (1, 1), "{beside}");
     }
-    let filtered = translate(Protocol::Gemini, &native(&json!([sound]), Some("SAFETY"))).expect("a filtered answer");
+    let filtered = translate(Protocol::Gemini, &gemini(&json!([sound]), Some("SAFETY"))).expect("a filtered answer");
     assert!(String::from_utf8_lossy(&filtered.body).contains("content_filter"));
 }
 
 #[test]
-fn a_stream_of_content_without_a_form_ends_as_a_fault_before_anything_reaches_the_caller() {
+fn stream_with_only_unsupported_content_fails_before_any_output() {
     let context = ReplyContext { stream: true, ..context() };
     let sound = json!({ "inlineData": { "mimeType": "audio/wav", "data": "QUJD" } });
     let (out, fault) = relay(
         (Protocol::Gemini, Protocol::OpenAi),
         &context,
-        [&framed(Protocol::Gemini, &[native(&json!([sound]), Some("STOP"))])[..]],
+        [&framed(Protocol::Gemini, &[gemini(&json!([sound]), Some("STOP"))])[..]],
     );
     assert!(out.is_empty() && matches!(fault, Some(StreamError::Malformed(_))), "{fault:?}");
     let delta =
@@ -76,14 +76,14 @@ fn a_stream_of_content_without_a_form_ends_as_a_fault_before_anything_reaches_th
 }
 
 #[test]
-fn as_many_vectors_come_back_as_texts_were_sent() {
-    let chat = |vectors: usize| json!({ "data": vec![json!({ "embedding": [1] }); vectors] });
-    let native = |vectors: usize| json!({ "embeddings": vec![json!({ "values": [1] }); vectors] });
+fn number_of_vectors_must_match_the_inputs() {
+    let openai = |vectors: usize| json!({ "data": vec![json!({ "embedding": [1] }); vectors] });
+    let gemini = |vectors: usize| json!({ "embeddings": vec![json!({ "values": [1] }); vectors] });
     for count in [1, 2] {
         let context = ReplyContext { kind: AnswerKind::Embeddings { list: true, base64: false, count }, ..context() };
         for vectors in [1, 2, 3] {
             for (upstream, caller, body) in
-                [(Protocol::OpenAi, Protocol::Gemini, chat(vectors)), (Protocol::Gemini, Protocol::OpenAi, native(vectors))]
+                [(Protocol::OpenAi, Protocol::Gemini, openai(vectors)), (Protocol::Gemini, Protocol::OpenAi, gemini(vectors))]
             {
                 let result = translate_reply(upstream, caller, &Bytes::from(body.to_string()), &context);
                 assert_eq!(result.is_ok(), vectors == count, "{vectors} for {count}: {result:?}");

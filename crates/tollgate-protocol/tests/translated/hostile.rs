@@ -1,4 +1,4 @@
-//! Upstream answers that must not hurt: a fault, or an answer of the right shape; never a panic, never an empty success.
+//! Malformed upstream answers give an error or a valid answer, never a panic or an empty success.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -16,8 +16,8 @@ fn context() -> ReplyContext {
     ReplyContext { include_usage: true, include_thoughts: true, carry_thinking: true, ..ReplyContext::new("r", 1, "m") }
 }
 
-/// Bodies that are no answer of the protocol.
-fn no_answers(upstream: Protocol) -> Vec<Vec<u8>> {
+/// Bodies that are not an answer of the protocol.
+fn invalid_bodies(upstream: Protocol) -> Vec<Vec<u8>> {
     let mut bodies: Vec<Vec<u8>> = [
         "",
         " ",
@@ -86,56 +86,56 @@ fn no_answers(upstream: Protocol) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_is_no_answer_is_a_fault() {
-    for way in DIRECTIONS {
-        for body in no_answers(way.0) {
+fn invalid_body_is_an_error() {
+    for direction in DIRECTIONS {
+        for body in invalid_bodies(direction.0) {
             let shown = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
-            let result = translate_reply(way.0, way.1, &Bytes::from(body), &context());
-            assert!(matches!(result, Err(InvalidReply::Unreadable(_))), "{way:?} {shown}: {result:?}");
+            let result = translate_reply(direction.0, direction.1, &Bytes::from(body), &context());
+            assert!(matches!(result, Err(InvalidReply::Unreadable(_))), "{direction:?} {shown}: {result:?}");
         }
     }
 }
 
 #[test]
-fn what_is_no_stream_is_a_fault() {
-    for way in DIRECTIONS {
-        for body in no_answers(way.0) {
+fn invalid_stream_is_an_error() {
+    for direction in DIRECTIONS {
+        for body in invalid_bodies(direction.0) {
             let shown = String::from_utf8_lossy(&body[..body.len().min(120)]).into_owned();
-            let (out, fault) = relay(way, &context(), [&body[..]]);
-            assert!(out.is_empty() && fault.is_some(), "{way:?} {shown}: {fault:?}");
+            let (out, fault) = relay(direction, &context(), [&body[..]]);
+            assert!(out.is_empty() && fault.is_some(), "{direction:?} {shown}: {fault:?}");
             if body.starts_with(br#"{"choices":[{"index":0,"finish_reason":"stop"}"#) {
-                // The last chunk of a stream may well look so.
+                // Valid as the last chunk of a stream.
                 continue;
             }
             let event = [b"data: ", &body[..], b"\n\n"].concat();
-            let (out, fault) = relay(way, &context(), [&event[..]]);
-            assert!(fault.is_some(), "{way:?} {shown}");
-            check_stream(way.1, &out);
+            let (out, fault) = relay(direction, &context(), [&event[..]]);
+            assert!(fault.is_some(), "{direction:?} {shown}");
+            check_stream(direction.1, &out);
         }
     }
 }
 
 #[test]
-fn an_error_inside_a_200_is_the_upstreams_problem() {
-    for way in DIRECTIONS {
+fn error_in_a_200_is_an_upstream_problem() {
+    for direction in DIRECTIONS {
         let error = json!({ "type": "error", "error": { "code": 429, "type": "rate_limit_error", "status": "RESOURCE_EXHAUSTED",
             "message": "slow down" } });
-        let result = translate_reply(way.0, way.1, &Bytes::from(error.to_string()), &context());
-        let Err(InvalidReply::Problem(problem)) = result else { panic!("{way:?}: {result:?}") };
-        assert_eq!((problem.status, problem.message.as_str()), (429, "slow down"), "{way:?}");
-        for bytes in [framed(way.0, std::slice::from_ref(&error)), error.to_string().into_bytes()] {
-            let (out, fault) = relay(way, &context(), [&bytes[..]]);
+        let result = translate_reply(direction.0, direction.1, &Bytes::from(error.to_string()), &context());
+        let Err(InvalidReply::Problem(problem)) = result else { panic!("{direction:?}: {result:?}") };
+        assert_eq!((problem.status, problem.message.as_str()), (429, "slow down"), "{direction:?}");
+        for bytes in [framed(direction.0, std::slice::from_ref(&error)), error.to_string().into_bytes()] {
+            let (out, fault) = relay(direction, &context(), [&bytes[..]]);
             assert!(out.is_empty());
-            assert!(matches!(fault, Some(StreamError::Problem(problem)) if problem.status == 429), "{way:?}");
+            assert!(matches!(fault, Some(StreamError::Problem(problem)) if problem.status == 429), "{direction:?}");
         }
     }
 }
 
 #[test]
-fn impossible_usage_loses_the_usage_not_the_answer() {
+fn invalid_usage_is_ignored() {
     for figure in ["null", "-1", "1.5", "9223372036854775808", "\"x\"", "[]", "1e400", "true"] {
-        for way in DIRECTIONS {
-            let body = match way.0 {
+        for direction in DIRECTIONS {
+            let body = match direction.0 {
                 Protocol::OpenAi => format!(
                     r#"{{"choices":[{{"index":0,"message":{{"content":"a"}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":{figure},"completion_tokens":{figure}}}}}"#
                 ),
@@ -146,42 +146,42 @@ fn impossible_usage_loses_the_usage_not_the_answer() {
                     r#"{{"content":[{{"type":"text","text":"a"}}],"stop_reason":"end_turn","usage":{{"input_tokens":{figure},"output_tokens":{figure}}}}}"#
                 ),
             };
-            let passed = translate_reply(way.0, way.1, &Bytes::from(body), &context()).expect("an answer");
+            let translated = translate_reply(direction.0, direction.1, &Bytes::from(body), &context()).expect("an answer");
             let fraction = figure == "1.5";
-            assert!(passed.summary.usage.is_none() || fraction, "{way:?} {figure}: {:?}", passed.summary.usage);
-            check_reply(way.1, &passed.body);
+            assert!(translated.summary.usage.is_none() || fraction, "{direction:?} {figure}: {:?}", translated.summary.usage);
+            check_reply(direction.1, &translated.body);
         }
     }
 }
 
 #[test]
-fn events_behind_the_end_and_a_missing_mark_do_no_harm() {
+fn trailing_events_and_a_missing_end_marker_are_tolerated() {
     let text = json!({ "choices": [{ "index": 0, "delta": { "content": "a" }, "finish_reason": null }] });
     let finish = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }] });
-    let way = (Protocol::OpenAi, Protocol::Gemini);
-    let complete = framed(way.0, &[text.clone(), finish.clone(), "[DONE]".into()]);
-    let expected = relay(way, &context(), [&complete[..]]);
+    let direction = (Protocol::OpenAi, Protocol::Gemini);
+    let complete = framed(direction.0, &[text.clone(), finish.clone(), "[DONE]".into()]);
+    let expected = relay(direction, &context(), [&complete[..]]);
     assert_eq!(expected.1, None);
-    assert_eq!(relay(way, &context(), [&framed(way.0, &[text.clone(), finish.clone()])[..]]), expected);
+    assert_eq!(relay(direction, &context(), [&framed(direction.0, &[text.clone(), finish.clone()])[..]]), expected);
     let more =
-        framed(way.0, &[text.clone(), finish.clone(), "[DONE]".into(), text.clone(), json!({ "error": { "message": "x" } })]);
-    assert_eq!(relay(way, &context(), [&more[..]]), expected);
-    let again = framed(way.0, &[text.clone(), finish.clone(), text, finish, "[DONE]".into()]);
-    assert_eq!(relay(way, &context(), [&again[..]]), expected);
+        framed(direction.0, &[text.clone(), finish.clone(), "[DONE]".into(), text.clone(), json!({ "error": { "message": "x" } })]);
+    assert_eq!(relay(direction, &context(), [&more[..]]), expected);
+    let again = framed(direction.0, &[text.clone(), finish.clone(), text, finish, "[DONE]".into()]);
+    assert_eq!(relay(direction, &context(), [&again[..]]), expected);
     let crlf = String::from_utf8(complete).expect("UTF-8").replace('\n', "\r\n").replace("data: ", ": note\r\ndata:");
-    assert_eq!(relay(way, &context(), crlf.as_bytes().chunks(3)), expected);
+    assert_eq!(relay(direction, &context(), crlf.as_bytes().chunks(3)), expected);
 }
 
 #[test]
-fn broken_characters_are_replaced() {
+fn invalid_characters_are_replaced() {
     let body: &[u8] = b"{\"choices\":[{\"message\":{\"content\":\"a\\ud83d\xff\\u0000\"},\"finish_reason\":\"stop\"}]}";
-    let passed = translate_reply(Protocol::OpenAi, Protocol::Gemini, &Bytes::from_static(body), &context()).expect("an answer");
-    let reply = check_reply(Protocol::Gemini, &passed.body);
+    let translated = translate_reply(Protocol::OpenAi, Protocol::Gemini, &Bytes::from_static(body), &context()).expect("an answer");
+    let reply = check_reply(Protocol::Gemini, &translated.body);
     let text = reply["candidates"][0]["content"]["parts"][0]["text"].as_str().expect("a text").to_owned();
     assert!(text.starts_with("a\u{fffd}") && text.ends_with("\u{fffd}\u{0}"), "{text:?}");
 }
 
-/// Puts `with` somewhere into `value`.
+/// Replaces a value at some position of `value` by `with`.
 fn mutate(value: &mut Value, mut at: usize, with: &Value) {
     loop {
         let size = match value {
@@ -222,31 +222,31 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(384))]
 
     #[test]
-    fn damaged_answers_never_panic_and_keep_their_shape(
+    fn damaged_answers_never_panic_and_output_is_valid(
         answer in answer(),
         damage in proptest::collection::vec((any::<u32>(), any::<usize>(), anything()), 1..4),
     ) {
-        for way in DIRECTIONS {
-            let mut whole = answer.whole(way.0);
-            let mut events = answer.streamed(way.0);
+        for direction in DIRECTIONS {
+            let mut whole = answer.whole(direction.0);
+            let mut events = answer.streamed(direction.0);
             for (event, at, with) in &damage {
                 mutate(&mut whole, *at, with);
                 let event = *event as usize % events.len();
                 mutate(&mut events[event], *at, with);
             }
-            if let Ok(passed) = translate_reply(way.0, way.1, &Bytes::from(whole.to_string()), &context()) {
-                check_reply(way.1, &passed.body);
+            if let Ok(translated) = translate_reply(direction.0, direction.1, &Bytes::from(whole.to_string()), &context()) {
+                check_reply(direction.1, &translated.body);
             }
-            let (out, _) = relay(way, &context(), [&framed(way.0, &events)[..]]);
-            check_stream(way.1, &out);
+            let (out, _) = relay(direction, &context(), [&framed(direction.0, &events)[..]]);
+            check_stream(direction.1, &out);
         }
     }
 
     #[test]
-    fn bytes_of_any_kind_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        for way in DIRECTIONS {
-            prop_assert!(translate_reply(way.0, way.1, &Bytes::copy_from_slice(&bytes), &context()).is_err());
-            let (_, fault) = relay(way, &context(), [&bytes[..]]);
+    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        for direction in DIRECTIONS {
+            prop_assert!(translate_reply(direction.0, direction.1, &Bytes::copy_from_slice(&bytes), &context()).is_err());
+            let (_, fault) = relay(direction, &context(), [&bytes[..]]);
             prop_assert!(fault.is_some());
         }
     }

@@ -1,5 +1,5 @@
-//! Properties of translated answers: what a streamed answer comes to equals the answer that is not streamed, everything
-//! written has the shape its protocol promises, and nothing an upstream sends hurts.
+//! Tests of translation: streamed and complete answers agree, everything sent validates against the schemas, and no
+//! upstream input causes a panic or an empty success.
 
 mod answers;
 mod assembled;
@@ -26,7 +26,7 @@ const DIRECTIONS: [(Protocol, Protocol); 6] = [
     (Protocol::Gemini, Protocol::Anthropic),
 ];
 
-/// What a caller is sent for `chunks`, and the fault that ended the stream.
+/// The bytes a caller receives for `chunks`, and the error that ended the stream.
 fn relay<'a>(
     (upstream, caller): (Protocol, Protocol),
     context: &ReplyContext,
@@ -36,7 +36,7 @@ fn relay<'a>(
     let mut out = Vec::new();
     for chunk in chunks {
         if let Err(fault) = relay.push(&Bytes::copy_from_slice(chunk), &mut out) {
-            assert_eq!(relay.finish(&mut out), Err(fault.clone()), "a fault stays");
+            assert_eq!(relay.finish(&mut out), Err(fault.clone()), "the error is repeated");
             return (out.concat(), Some(fault));
         }
     }
@@ -45,7 +45,7 @@ fn relay<'a>(
     (out.concat(), fault)
 }
 
-/// A stream's bytes as an upstream frames them.
+/// The events of a stream in the upstream's framing.
 fn framed(upstream: Protocol, events: &[serde_json::Value]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for event in events {

@@ -1,4 +1,4 @@
-//! Streamed and whole answers come to the same, wherever the network cuts.
+//! Streamed and complete answers agree, for any chunk boundaries.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -24,17 +24,17 @@ fn context(thoughts: bool, parallel: bool) -> ReplyContext {
     }
 }
 
-fn same(way: (Protocol, Protocol), answer: &CollectedAnswer, context: &ReplyContext) -> Result<(), TestCaseError> {
-    let (upstream, caller) = way;
+fn same(direction: (Protocol, Protocol), answer: &CollectedAnswer, context: &ReplyContext) -> Result<(), TestCaseError> {
+    let (upstream, caller) = direction;
     let body = Bytes::from(answer.whole(upstream).to_string());
-    let passed = translate_reply(upstream, caller, &body, context).expect("an answer");
-    let whole = check_reply(caller, &passed.body);
+    let translated = translate_reply(upstream, caller, &body, context).expect("an answer");
+    let whole = check_reply(caller, &translated.body);
     let bytes = framed(upstream, &answer.streamed(upstream));
-    let (out, fault) = relay(way, &ReplyContext { stream: true, ..context.clone() }, [&bytes[..]]);
+    let (out, fault) = relay(direction, &ReplyContext { stream: true, ..context.clone() }, [&bytes[..]]);
     prop_assert_eq!(fault, None);
     let streamed = assemble(caller, &check_stream(caller, &out));
     let (streamed, whole) = (normalised(caller, streamed), normalised(caller, whole));
-    prop_assert_eq!(&streamed, &whole, "{:?}\nstreamed {}\nwhole    {}", way, &streamed, &whole);
+    prop_assert_eq!(&streamed, &whole, "{:?}\nstreamed {}\nwhole    {}", direction, &streamed, &whole);
     Ok(())
 }
 
@@ -42,37 +42,37 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn a_streamed_answer_comes_to_the_whole_one(answer in answer(), thoughts in any::<bool>(), parallel in any::<bool>()) {
+    fn streamed_answer_equals_the_complete_one(answer in answer(), thoughts in any::<bool>(), parallel in any::<bool>()) {
         let context = context(thoughts, parallel);
-        for way in DIRECTIONS {
-            same(way, &answer, &context)?;
+        for direction in DIRECTIONS {
+            same(direction, &answer, &context)?;
         }
     }
 
     #[test]
-    fn cuts_change_nothing(answer in answer(), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12)) {
+    fn chunk_boundaries_do_not_matter(answer in answer(), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..12)) {
         let context = ReplyContext { stream: true, ..context(true, true) };
-        for way in DIRECTIONS {
-            let bytes = framed(way.0, &answer.streamed(way.0));
-            let expected = relay(way, &context, [&bytes[..]]);
+        for direction in DIRECTIONS {
+            let bytes = framed(direction.0, &answer.streamed(direction.0));
+            let expected = relay(direction, &context, [&bytes[..]]);
             let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
             at.extend([0, bytes.len()]);
             at.sort_unstable();
             let chunks = at.windows(2).map(|pair| &bytes[pair[0]..pair[1]]);
-            prop_assert_eq!(relay(way, &context, chunks), expected.clone());
-            prop_assert_eq!(relay(way, &context, bytes.chunks(1)), expected);
+            prop_assert_eq!(relay(direction, &context, chunks), expected.clone());
+            prop_assert_eq!(relay(direction, &context, bytes.chunks(1)), expected);
         }
     }
 
     #[test]
-    fn a_stream_cut_short_is_never_complete(answer in answer(), share in 0.0..1.0_f64) {
-        for way in DIRECTIONS {
-            let events = answer.streamed(way.0);
+    fn truncated_stream_is_never_complete(answer in answer(), share in 0.0..1.0_f64) {
+        for direction in DIRECTIONS {
+            let events = answer.streamed(direction.0);
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a share of a few")]
             let kept = (events.len() as f64 * share) as usize;
             let finished = |event: &Value| event.to_string().contains("finish_reason\":\"") || event.to_string().contains("finishReason")
                 || event.to_string().contains("stop_reason\":\"");
-            let (out, fault) = relay(way, &context(true, true), [&framed(way.0, &events[..kept])[..]]);
+            let (out, fault) = relay(direction, &context(true, true), [&framed(direction.0, &events[..kept])[..]]);
             prop_assert_eq!(fault.is_none(), events[..kept].iter().any(finished));
             let text = String::from_utf8(out).expect("UTF-8");
             let ended = text.contains("[DONE]") || text.contains("message_stop") || text.contains("finishReason");

@@ -1,5 +1,5 @@
-//! An answer that comes back as history: its calls, ids, signatures and thinking blocks arrive where they came from, and
-//! every other upstream can be given the same history.
+//! Round trips: when an answer returns as history, its calls, ids, signatures and thinking blocks reach the upstream they
+//! came from, and every other upstream accepts the same history.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -39,21 +39,22 @@ fn profile(upstream: Protocol) -> Profile {
     }
 }
 
-/// What the upstream is sent for a caller's history.
+/// The upstream request for a caller's history.
 fn sent(caller: Protocol, upstream: Protocol, history: &Value) -> Value {
     let (method, model) = match caller {
         Protocol::Gemini => (Method::Generate, Some("m".to_owned())),
         Protocol::OpenAi | Protocol::Anthropic => (Method::Chat, None),
     };
     let target = Target { method, model, framing: Framing::Sse };
-    let request = decode_request(caller, &target, history.to_string().as_bytes()).expect("a sound history");
+    let request = decode_request(caller, &target, history.to_string().as_bytes()).expect("a valid history");
     let options = TranslateOptions::default();
-    let encoded = encode_request(upstream, &request, "u", &profile(upstream), &options).expect("a history any upstream takes");
+    let encoded =
+        encode_request(upstream, &request, "u", &profile(upstream), &options).expect("a history that every upstream accepts");
     check_request(upstream, &encoded.body)
 }
 
-/// The history a native client sends back: the contents as it got them, results, and the next question.
-fn native_history(contents: Vec<Value>) -> Value {
+/// History of a Gemini client: the received contents, tool results, and the next question.
+fn gemini_history(contents: Vec<Value>) -> Value {
     let calls = contents.iter().flat_map(|content| content["parts"].as_array().expect("parts"));
     let results: Vec<Value> = calls
         .filter_map(|part| part.get("functionCall"))
@@ -68,8 +69,8 @@ fn native_history(contents: Vec<Value>) -> Value {
     json!({ "contents": list })
 }
 
-/// The history a chat client sends back.
-fn chat_history(message: &Value) -> Value {
+/// History of an OpenAI client.
+fn openai_history(message: &Value) -> Value {
     let mut list = vec![json!({ "role": "user", "content": "hi" }), message.clone()];
     for call in message["tool_calls"].as_array().into_iter().flatten() {
         list.push(json!({ "role": "tool", "tool_call_id": call["id"], "content": "done" }));
@@ -78,8 +79,8 @@ fn chat_history(message: &Value) -> Value {
     json!({ "model": "m", "messages": list })
 }
 
-/// The history a client of Messages sends back.
-fn messages_history(content: &Value) -> Value {
+/// History of an Anthropic client.
+fn anthropic_history(content: &Value) -> Value {
     let calls = content.as_array().expect("content").iter().filter(|block| block["type"] == "tool_use");
     let mut next: Vec<Value> =
         calls.map(|call| json!({ "type": "tool_result", "tool_use_id": call["id"], "content": "done" })).collect();
@@ -96,14 +97,14 @@ fn whole((upstream, caller): (Protocol, Protocol), answer: &CollectedAnswer, con
     check_reply(caller, &translate_reply(upstream, caller, &body, context).expect("an answer").body)
 }
 
-fn streamed(way: (Protocol, Protocol), answer: &CollectedAnswer, context: &ReplyContext) -> Vec<Value> {
+fn streamed(direction: (Protocol, Protocol), answer: &CollectedAnswer, context: &ReplyContext) -> Vec<Value> {
     let context = ReplyContext { stream: true, ..context.clone() };
-    let (out, fault) = relay(way, &context, [&framed(way.0, &answer.streamed(way.0))[..]]);
+    let (out, fault) = relay(direction, &context, [&framed(direction.0, &answer.streamed(direction.0))[..]]);
     assert_eq!(fault, None);
-    check_stream(way.1, &out)
+    check_stream(direction.1, &out)
 }
 
-/// The blocks of a message as they must come back: neighbouring texts are one, ids that were missing are made up.
+/// The blocks that must return: adjacent texts joined, missing ids generated.
 fn expected_blocks(answer: &CollectedAnswer) -> Vec<Value> {
     let mut blocks: Vec<Value> = Vec::new();
     let mut made = 0;
@@ -128,7 +129,7 @@ fn context(thoughts: bool) -> ReplyContext {
     ReplyContext { include_thoughts: thoughts, carry_thinking: true, ..ReplyContext::new("r", 1, "m") }
 }
 
-/// Calls that share an id cannot be told apart in a history; upstreams do not make such answers.
+/// Makes call ids unique; calls that share an id are ambiguous in a history.
 fn distinct_ids(mut answer: CollectedAnswer) -> CollectedAnswer {
     for (at, item) in answer.items.iter_mut().enumerate() {
         if let Item::Call { id: Some(id), .. } = item {
@@ -142,46 +143,46 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn thinking_blocks_come_back_through_a_native_client(answer in answer(), thoughts in any::<bool>(), pieces in any::<bool>()) {
+    fn thinking_blocks_return_through_a_gemini_client(answer in answer(), thoughts in any::<bool>(), pieces in any::<bool>()) {
         let mut answer = distinct_ids(answer);
         for item in &mut answer.items {
             if let Item::Think { pieces, signed: true } = item
                 && !thoughts
             {
-                // What was asked to be left out does not come.
+                // Thoughts are omitted on request.
                 *pieces = vec![String::new()];
             }
         }
         prop_assume!(!answer.items.is_empty());
-        let way = (Protocol::Anthropic, Protocol::Gemini);
+        let direction = (Protocol::Anthropic, Protocol::Gemini);
         let contents = if pieces {
-            streamed(way, &answer, &context(thoughts)).iter().map(|event| event["candidates"][0]["content"].clone()).collect()
+            streamed(direction, &answer, &context(thoughts)).iter().map(|event| event["candidates"][0]["content"].clone()).collect()
         } else {
-            vec![whole(way, &answer, &context(thoughts))["candidates"][0]["content"].clone()]
+            vec![whole(direction, &answer, &context(thoughts))["candidates"][0]["content"].clone()]
         };
-        let request = sent(Protocol::Gemini, Protocol::Anthropic, &native_history(contents));
+        let request = sent(Protocol::Gemini, Protocol::Anthropic, &gemini_history(contents));
         let content = &request["messages"][1]["content"];
         let back = content.as_str().map_or_else(|| content.clone(), |text| json!([{ "type": "text", "text": text }]));
         prop_assert_eq!(&back, &Value::from(expected_blocks(&answer)), "{}", &request);
     }
 
     #[test]
-    fn signatures_come_back_through_a_chat_client(answer in answer(), pieces in any::<bool>(), bare in any::<bool>()) {
+    fn signatures_return_through_an_openai_client(answer in answer(), pieces in any::<bool>(), bare in any::<bool>()) {
         let answer = distinct_ids(answer);
-        let way = (Protocol::Gemini, Protocol::OpenAi);
+        let direction = (Protocol::Gemini, Protocol::OpenAi);
         let reply = if pieces {
-            assemble(Protocol::OpenAi, &streamed(way, &answer, &context(true)))
+            assemble(Protocol::OpenAi, &streamed(direction, &answer, &context(true)))
         } else {
-            whole(way, &answer, &context(true))
+            whole(direction, &answer, &context(true))
         };
         let mut message = reply["choices"][0]["message"].clone();
         if bare {
-            // Most clients keep only the members they know.
+            // Most clients drop unknown members.
             for call in message["tool_calls"].as_array_mut().into_iter().flatten() {
                 call.as_object_mut().expect("a call").remove("extra_content");
             }
         }
-        let request = sent(Protocol::OpenAi, Protocol::Gemini, &chat_history(&message));
+        let request = sent(Protocol::OpenAi, Protocol::Gemini, &openai_history(&message));
         let contents = request["contents"].as_array().expect("contents");
         let turns = contents.iter().filter(|content| content["role"] == "model");
         let back: Vec<&Value> = turns
@@ -204,18 +205,18 @@ proptest! {
     }
 
     #[test]
-    fn a_history_of_any_upstream_goes_to_every_other(answer in answer()) {
+    fn history_of_any_upstream_is_accepted_by_every_other(answer in answer()) {
         let answer = distinct_ids(answer);
-        for way in DIRECTIONS {
-            let reply = normalised(way.1, whole(way, &answer, &context(true)));
-            let history = match way.1 {
-                Protocol::OpenAi => chat_history(&reply["choices"][0]["message"]),
-                Protocol::Gemini => native_history(vec![reply["candidates"][0]["content"].clone()]),
-                Protocol::Anthropic => messages_history(&reply["content"]),
+        for direction in DIRECTIONS {
+            let reply = normalised(direction.1, whole(direction, &answer, &context(true)));
+            let history = match direction.1 {
+                Protocol::OpenAi => openai_history(&reply["choices"][0]["message"]),
+                Protocol::Gemini => gemini_history(vec![reply["candidates"][0]["content"].clone()]),
+                Protocol::Anthropic => anthropic_history(&reply["content"]),
             };
             for upstream in [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic] {
-                if upstream != way.1 {
-                    let request = sent(way.1, upstream, &history).to_string();
+                if upstream != direction.1 {
+                    let request = sent(direction.1, upstream, &history).to_string();
                     if upstream != Protocol::Gemini {
                         prop_assert!(!request.contains("__sig1_") && !request.contains("dGcxLm") && !request.contains("\"tg1."), "{}", &request);
                     }

@@ -1,4 +1,4 @@
-//! The schemas of what callers are sent (the closed ones) and of what upstreams are sent.
+//! Validation against the vendors' schemas: closed variants for answers to callers, open ones for upstream requests.
 
 use std::{collections::HashMap, fs, path::Path, sync::LazyLock};
 
@@ -22,7 +22,7 @@ static VALIDATORS: LazyLock<HashMap<&str, jsonschema::Validator>> = LazyLock::ne
 fn validator(name: &str) -> jsonschema::Validator {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/schemas/{name}.schema.json"));
     let schema: Value = serde_json::from_str(&fs::read_to_string(file).expect("the schema")).expect("JSON");
-    jsonschema::validator_for(&schema).expect("a sound schema")
+    jsonschema::validator_for(&schema).expect("a valid schema")
 }
 
 #[track_caller]
@@ -45,7 +45,7 @@ pub(crate) fn check_reply(caller: Protocol, body: &[u8]) -> Value {
     value
 }
 
-/// Checks a request an upstream is sent.
+/// Checks an upstream request.
 #[track_caller]
 pub(crate) fn check_request(upstream: Protocol, body: &[u8]) -> Value {
     let value: Value = serde_json::from_slice(body).expect("JSON");
@@ -58,7 +58,7 @@ pub(crate) fn check_request(upstream: Protocol, body: &[u8]) -> Value {
     value
 }
 
-/// Takes a stream apart and checks every event of it; `[DONE]` is left out.
+/// Splits a stream and checks every event; `[DONE]` is skipped.
 #[track_caller]
 pub(crate) fn check_stream(caller: Protocol, out: &[u8]) -> Vec<Value> {
     let text = std::str::from_utf8(out).expect("UTF-8");

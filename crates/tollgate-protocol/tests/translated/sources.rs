@@ -1,4 +1,4 @@
-//! Sources of streamed answers are those of the whole answer.
+//! Citations of streamed answers equal those of the complete answer.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -17,20 +17,20 @@ fn annotation(start: u64, end: u64, url: &str, title: &str) -> Value {
     json!({ "type": "url_citation", "url_citation": { "start_index": start, "end_index": end, "title": title, "url": url } })
 }
 
-/// `annotations` of the whole answer, and those of the stream.
+/// `annotations` of the complete answer, and those of the stream.
 fn annotations(upstream: Protocol, whole: &Value, events: &[Value]) -> (Value, Vec<Value>) {
-    let way = (upstream, Protocol::OpenAi);
-    let passed = translate_reply(way.0, way.1, &Bytes::from(whole.to_string()), &context()).expect("an answer");
-    let whole = check_reply(way.1, &passed.body)["choices"][0]["message"]["annotations"].clone();
-    let (out, fault) = relay(way, &ReplyContext { stream: true, ..context() }, [&framed(upstream, events)[..]]);
+    let direction = (upstream, Protocol::OpenAi);
+    let translated = translate_reply(direction.0, direction.1, &Bytes::from(whole.to_string()), &context()).expect("an answer");
+    let whole = check_reply(direction.1, &translated.body)["choices"][0]["message"]["annotations"].clone();
+    let (out, fault) = relay(direction, &ReplyContext { stream: true, ..context() }, [&framed(upstream, events)[..]]);
     assert_eq!(fault, None);
-    let chunks = check_stream(way.1, &out);
+    let chunks = check_stream(direction.1, &out);
     let streamed = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"].get("annotations").cloned());
     (whole, streamed.collect())
 }
 
 #[test]
-fn sources_of_a_native_stream_reach_a_chat_caller() {
+fn gemini_sources_become_annotations() {
     let grounding = json!({
         "groundingChunks": [{ "web": { "uri": "https://a.test", "title": "A" } }, { "web": { "uri": "https://b.test" } }],
         "groundingSupports": [
@@ -59,7 +59,7 @@ fn sources_of_a_native_stream_reach_a_chat_caller() {
 }
 
 #[test]
-fn sources_of_a_messages_stream_reach_a_chat_caller() {
+fn anthropic_citations_become_annotations() {
     let citation = json!({ "type": "web_search_result_location", "url": "https://a.test", "title": "A", "cited_text": "x" });
     let whole = json!({ "type": "message", "stop_reason": "end_turn", "content": [
         { "type": "text", "text": "é " }, { "type": "text", "text": "b漢", "citations": [citation] } ] });

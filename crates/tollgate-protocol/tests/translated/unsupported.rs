@@ -1,4 +1,4 @@
-//! Requests of which nothing may vanish: what has no place at the upstream is named, what has one arrives.
+//! Fields are never lost silently: what the upstream cannot express is named, everything else is sent.
 
 use Protocol::{Anthropic, Gemini, OpenAi};
 use serde_json::{Value, json};
@@ -6,8 +6,7 @@ use tollgate_protocol::{
     Framing, Method, Profile, Protocol, Target, TranslateError, TranslateOptions, decode_request, effective_profile, encode_request,
 };
 
-/// The body the upstream gets and what is reported as dropped, or the fields that are refused (with the message of a
-/// malformed body in their place).
+/// The upstream body and the dropped fields, or the refused fields. For a malformed body, the message instead of fields.
 fn translate(from: Protocol, to: Protocol, body: &Value) -> Result<(Value, Vec<String>), Vec<String>> {
     let model = match to {
         OpenAi => "gpt-4o",
@@ -29,17 +28,17 @@ fn translate(from: Protocol, to: Protocol, body: &Value) -> Result<(Value, Vec<S
 
 #[track_caller]
 fn refused(from: Protocol, to: Protocol, body: &Value) -> Vec<String> {
-    translate(from, to, body).expect_err("is refused")
+    translate(from, to, body).expect_err("a refusal")
 }
 
 #[track_caller]
 fn sent(from: Protocol, to: Protocol, body: &Value) -> Value {
-    let (body, dropped) = translate(from, to, body).expect("is translated");
+    let (body, dropped) = translate(from, to, body).expect("a translated request");
     assert_eq!(dropped, Vec::<String>::new());
     body
 }
 
-fn chat(members: &Value) -> Value {
+fn openai(members: &Value) -> Value {
     let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
     for (name, value) in members.as_object().expect("members") {
         body[name] = value.clone();
@@ -47,14 +46,14 @@ fn chat(members: &Value) -> Value {
     body
 }
 
-fn said(part: &Value) -> Value {
+fn gemini(part: &Value) -> Value {
     json!({"contents": [{"role": "user", "parts": [part]}]})
 }
 
 #[test]
-fn a_media_resolution_without_a_counterpart_is_refused() {
+fn media_resolution_without_a_counterpart_is_refused() {
     let body = |level: &str| {
-        let mut body = said(&json!({"inlineData": {"mimeType": "image/png", "data": "iVBO"}}));
+        let mut body = gemini(&json!({"inlineData": {"mimeType": "image/png", "data": "iVBO"}}));
         body["generationConfig"] = json!({"mediaResolution": level});
         body
     };
@@ -68,13 +67,13 @@ fn a_media_resolution_without_a_counterpart_is_refused() {
 }
 
 #[test]
-fn a_formats_description_goes_into_its_schema_and_unknown_members_are_refused() {
+fn description_of_a_format_moves_into_its_schema() {
     let format = |more: Value| {
         let mut named = json!({"name": "n", "schema": {"type": "object", "properties": {}}});
         for (name, value) in more.as_object().expect("members") {
             named[name] = value.clone();
         }
-        chat(&json!({"response_format": {"type": "json_schema", "json_schema": named}}))
+        openai(&json!({"response_format": {"type": "json_schema", "json_schema": named}}))
     };
     let described = format(json!({"description": "d"}));
     assert_eq!(sent(OpenAi, Gemini, &described)["generationConfig"]["responseJsonSchema"]["description"], "d");
@@ -87,15 +86,15 @@ fn a_formats_description_goes_into_its_schema_and_unknown_members_are_refused() 
 }
 
 #[test]
-fn unknown_members_of_googles_thinking_config_are_refused() {
-    let body = chat(&json!({"extra_body": {"google": {"thinking_config": {"include_thoughts": true, "foo": 1, "bar": null}}}}));
+fn unknown_members_of_thinking_config_are_refused() {
+    let body = openai(&json!({"extra_body": {"google": {"thinking_config": {"include_thoughts": true, "foo": 1, "bar": null}}}}));
     assert_eq!(refused(OpenAi, Gemini, &body), ["extra_body.google.thinking_config.foo"]);
 }
 
 #[test]
-fn images_of_the_model_stay_in_the_history_or_are_refused_by_name() {
+fn images_from_the_model_are_sent_or_refused() {
     let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO"}, "index": 0});
-    let body = chat(&json!({"messages": [{"role": "user", "content": "draw"},
+    let body = openai(&json!({"messages": [{"role": "user", "content": "draw"},
         {"role": "assistant", "content": "here", "images": [image]}, {"role": "user", "content": "again"}]}));
     let parts = &sent(OpenAi, Gemini, &body)["contents"][1]["parts"];
     assert_eq!(*parts, json!([{"text": "here"}, {"inlineData": {"mimeType": "image/png", "data": "iVBO"}}]));
@@ -103,11 +102,11 @@ fn images_of_the_model_stay_in_the_history_or_are_refused_by_name() {
 }
 
 #[test]
-fn a_strict_tool_stays_strict_at_anthropic() {
+fn strict_tools_stay_strict_for_anthropic() {
     let tool = |strict: Value| {
         let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
         let body =
-            chat(&json!({"tools": [{"type": "function", "function": {"name": "f", "strict": strict, "parameters": schema}}]}));
+            openai(&json!({"tools": [{"type": "function", "function": {"name": "f", "strict": strict, "parameters": schema}}]}));
         sent(OpenAi, Anthropic, &body)["tools"][0].clone()
     };
     assert_eq!(tool(json!(true))["strict"], true);
@@ -116,7 +115,7 @@ fn a_strict_tool_stays_strict_at_anthropic() {
 }
 
 #[test]
-fn a_part_that_is_two_things_is_refused() {
+fn part_with_two_kinds_of_content_is_refused() {
     for to in [OpenAi, Anthropic] {
         let part = json!({"text": "a", "functionCall": {"name": "f"}});
         let body =
@@ -126,10 +125,10 @@ fn a_part_that_is_two_things_is_refused() {
 }
 
 #[test]
-fn details_that_are_no_resolution_are_ignored_at_google() {
+fn image_details_without_a_gemini_resolution_are_ignored() {
     let body = |detail: &str| {
         let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO", "detail": detail}});
-        chat(&json!({"messages": [{"role": "user", "content": [image]}]}))
+        openai(&json!({"messages": [{"role": "user", "content": [image]}]}))
     };
     for detail in ["auto", "original", "xhigh", "medium", "bogus"] {
         assert_eq!(sent(OpenAi, Gemini, &body(detail))["contents"][0]["parts"][0].get("mediaResolution"), None, "{detail}");
@@ -140,35 +139,35 @@ fn details_that_are_no_resolution_are_ignored_at_google() {
 }
 
 #[test]
-fn a_native_address_without_a_type_is_no_image() {
-    let untyped = |uri: &str| said(&json!({"fileData": {"fileUri": uri}}));
+fn gemini_file_without_a_type_is_not_an_image() {
+    let untyped = |uri: &str| gemini(&json!({"fileData": {"fileUri": uri}}));
     for to in [OpenAi, Anthropic] {
         assert_eq!(refused(Gemini, to, &untyped("https://www.youtube.com/watch?v=x")), ["contents[0].parts[0]"]);
         sent(Gemini, to, &untyped("https://x.test/a.png"));
     }
-    let chat = chat(
+    let request = openai(
         &json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x.test/a"}}]}]}),
     );
-    sent(OpenAi, Anthropic, &chat);
+    sent(OpenAi, Anthropic, &request);
 }
 
 #[test]
-fn tools_go_to_anthropic_whole_unless_the_caller_cut_them() {
+fn anthropic_gets_all_tools_unless_restricted() {
     let tools = json!([{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g"}}]);
     let allowed = |mode: &str, names: &[&str]| {
         let list: Vec<Value> = names.iter().map(|name| json!({"type": "function", "function": {"name": name}})).collect();
-        chat(&json!({"tools": tools, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list}}}))
+        openai(&json!({"tools": tools, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list}}}))
     };
     assert_eq!(sent(OpenAi, Anthropic, &allowed("auto", &["g"]))["tools"].as_array().map(Vec::len), Some(1));
     for (mode, names) in [("auto", &["x"][..]), ("auto", &["f", "x"]), ("required", &["f", "x"])] {
         let message = refused(OpenAi, Anthropic, &allowed(mode, names)).remove(0);
         assert!(message.contains("'tool_choice'") && message.contains("not among the tools"), "{message}");
     }
-    let named = chat(&json!({"tools": tools, "tool_choice": {"type": "function", "function": {"name": "x"}}}));
+    let named = openai(&json!({"tools": tools, "tool_choice": {"type": "function", "function": {"name": "x"}}}));
     for to in [Gemini, Anthropic] {
         assert!(refused(OpenAi, to, &named)[0].contains("'tool_choice'"));
     }
-    let mut none = said(&json!({"text": "hi"}));
+    let mut none = gemini(&json!({"text": "hi"}));
     none["tools"] = json!([{"functionDeclarations": [{"name": "f"}, {"name": "g"}, {"name": "h"}]}]);
     none["toolConfig"] = json!({"functionCallingConfig": {"mode": "NONE", "allowedFunctionNames": ["f", "g"]}});
     let body = sent(Gemini, Anthropic, &none);
@@ -176,7 +175,7 @@ fn tools_go_to_anthropic_whole_unless_the_caller_cut_them() {
 }
 
 #[test]
-fn signatures_behind_ids_leave_native_histories_too() {
+fn signature_suffixes_are_removed_from_gemini_histories() {
     let body = json!({"contents": [{"parts": [{"text": "hi"}]},
         {"role": "model", "parts": [{"functionCall": {"id": "c__sig1_QUJD", "name": "f"}}]},
         {"parts": [{"functionResponse": {"id": "c__sig1_QUJD", "name": "f", "response": {"output": "r"}}}]}]});

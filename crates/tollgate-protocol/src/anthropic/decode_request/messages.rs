@@ -1,4 +1,4 @@
-//! System texts and messages as turns.
+//! Decodes system texts and messages.
 
 use super::FROM;
 use crate::{
@@ -12,10 +12,10 @@ use crate::{
     tree::Tree,
 };
 
-/// Begins the signatures this gateway wrote itself, on thoughts of other vendors.
-const FOREIGN: &str = "tg1.";
+/// Prefix of signatures that the gateway generates for thoughts of other providers' models.
+const FOREIGN_SIGNATURE: &str = "tg1.";
 
-/// Reads `system`: a string, or text blocks.
+/// Decodes `system`: a string, or text blocks.
 pub(super) fn system(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     let Some(field) = fields.take("system") else { return Ok(()) };
     let parts = content(&field, request)?;
@@ -29,7 +29,7 @@ pub(super) fn system(fields: &mut Fields<'_, '_>, request: &mut Request) -> Resu
     Ok(())
 }
 
-/// Reads all messages. Tool results become turns of their own.
+/// Decodes all messages. Tool results become turns of their own.
 pub(super) fn read(messages: &[Tree<'_>], path: &str, request: &mut Request) -> Result<(), Malformed> {
     for (index, message) in messages.iter().enumerate() {
         let path = format!("{path}[{index}]");
@@ -44,20 +44,20 @@ pub(super) fn read(messages: &[Tree<'_>], path: &str, request: &mut Request) -> 
             }
         };
         let Some(field) = fields.take("content") else { return Err(Malformed::missing(FROM, &format!("{path}.content"))) };
-        let (results, said): (Vec<Part>, Vec<Part>) =
+        let (results, others): (Vec<Part>, Vec<Part>) =
             content(&field, request)?.into_iter().partition(|part| matches!(part.kind, PartKind::Result { .. }));
         let has_results = !results.is_empty();
         if has_results {
             request.turns.push(Turn { role: Role::ToolResults, parts: results, path: path.clone() });
         }
-        if !said.is_empty() || !has_results {
-            request.turns.push(Turn { role, parts: said, path });
+        if !others.is_empty() || !has_results {
+            request.turns.push(Turn { role, parts: others, path });
         }
     }
     Ok(())
 }
 
-/// A string, or blocks.
+/// Decodes content: a string, or blocks.
 fn content(field: &Field<'_, '_>, request: &mut Request) -> Result<Vec<Part>, Malformed> {
     if let Some(text) = field.value.str() {
         return Ok(vec![Part::text(text, field.path.clone())]);
@@ -70,7 +70,7 @@ fn content(field: &Field<'_, '_>, request: &mut Request) -> Result<Vec<Part>, Ma
     Ok(parts)
 }
 
-/// One block. Kinds of the vendor's own travel only to the vendor.
+/// Decodes one block. Unknown kinds can only be sent to Anthropic upstreams.
 fn block(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<Option<Part>, Malformed> {
     let mut fields = Fields::new(item, path, FROM)?;
     let kind = fields.required_text("type")?;
@@ -79,8 +79,8 @@ fn block(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<Option<Pa
         "text" => PartKind::Text(fields.required_text("text")?),
         "thinking" => {
             let value = fields.text("signature")?.map(|signature| signature.value).unwrap_or_default();
-            let owned = !value.is_empty() && !value.starts_with(FOREIGN);
-            signature = owned.then_some(Signature { owner: Protocol::Anthropic, value });
+            let is_genuine = !value.is_empty() && !value.starts_with(FOREIGN_SIGNATURE);
+            signature = is_genuine.then_some(Signature { owner: Protocol::Anthropic, value });
             let text = fields.text("thinking")?.map(|text| text.value).unwrap_or_default();
             PartKind::Think { text, redacted: None }
         }
@@ -106,7 +106,7 @@ fn block(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<Option<Pa
     Ok(Some(Part { kind, signature, path: path.to_owned() }))
 }
 
-/// The bytes or address of an image or document; nothing for files and blocks only the vendor can read.
+/// Decodes the source of an image or document; `None` for sources that only Anthropic can read, such as files.
 fn source(fields: &mut Fields<'_, '_>, path: &str) -> Result<Option<Media>, Malformed> {
     let path = format!("{path}.source");
     let name = fields.text("title")?.map(|title| title.value);
@@ -115,7 +115,7 @@ fn source(fields: &mut Fields<'_, '_>, path: &str) -> Result<Option<Media>, Malf
     let bad = |fault: BadMedia| {
         let why = match fault {
             BadMedia::Base64 => "the data is not base64",
-            BadMedia::Address => "is not an https: address",
+            BadMedia::Url => "is not an https: address",
         };
         Malformed::invalid(FROM, &path, why)
     };

@@ -1,4 +1,4 @@
-//! Optional parameters. What asks for the ordinary behaviour is left out here and so never refused anywhere.
+//! Decodes optional parameters. Values equal to the default are dropped, so that no upstream refuses them.
 
 use super::FROM;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     object::Fields,
 };
 
-/// Reads every optional field; what it does not know is left for the caller of this function to refuse.
+/// Decodes all known optional fields; unknown ones are left in `fields`.
 pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     let params = &mut request.params;
     params.max_tokens = fields.at_least("max_tokens", 1)?;
@@ -34,7 +34,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     Ok(())
 }
 
-/// `thinking` and `output_config`: how deep, what is seen of it, and the form of the answer.
+/// Decodes `thinking` and `output_config`: effort or budget, visibility of thoughts, and output format.
 fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     let mut effort = None;
     if let Some(mut output) = fields.object("output_config")? {
@@ -57,9 +57,9 @@ fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
             request.refuse(field);
         }
     }
-    let wishes = &mut request.params.thinking;
+    let params = &mut request.params.thinking;
     let Some(mut thinking) = fields.object("thinking")? else {
-        wishes.effort = effort;
+        params.effort = effort;
         return Ok(());
     };
     let path = thinking.path().to_owned();
@@ -68,15 +68,15 @@ fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
     match thinking.required_text("type")?.as_str() {
         "enabled" => {
             let missing = || Malformed::missing(FROM, &format!("{path}.budget_tokens"));
-            wishes.budget = Some(thinking.integer("budget_tokens")?.ok_or_else(missing)?);
-            wishes.include = Some(include);
+            params.budget = Some(thinking.integer("budget_tokens")?.ok_or_else(missing)?);
+            params.include = Some(include);
         }
         "adaptive" => {
-            wishes.adaptive = effort.is_none().then(|| Located::new((), path));
-            wishes.effort = effort;
-            wishes.include = Some(include);
+            params.adaptive = effort.is_none().then(|| Located::new((), path));
+            params.effort = effort;
+            params.include = Some(include);
         }
-        "disabled" | "between_tools" => wishes.effort = Some(Located::new("none", path)),
+        "disabled" | "between_tools" => params.effort = Some(Located::new("none", path)),
         _ => return Err(Malformed::invalid(FROM, &format!("{path}.type"), "is not a kind of thinking")),
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Tools and how they may be chosen.
+//! Decodes tools and tool choice.
 
 use super::FROM;
 use crate::{
@@ -8,7 +8,6 @@ use crate::{
     tree::Tree,
 };
 
-/// Reads `tools` and `tool_choice`.
 pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     if let Some((tools, path)) = fields.list("tools")? {
         for (index, item) in tools.iter().enumerate() {
@@ -18,8 +17,8 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     let Some(mut choice) = fields.object("tool_choice")? else { return Ok(()) };
     let path = choice.path().to_owned();
     let kind = choice.required_text("type")?;
-    if let Some(single) = choice.bool("disable_parallel_tool_use")?.filter(|single| single.value) {
-        request.params.parallel = Some(Located::new(false, single.path));
+    if let Some(disabled) = choice.bool("disable_parallel_tool_use")?.filter(|disabled| disabled.value) {
+        request.params.parallel = Some(Located::new(false, disabled.path));
     }
     let (mode, names) = match kind.as_str() {
         "auto" => (ToolChoiceMode::Auto, Vec::new()),
@@ -34,7 +33,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     Ok(())
 }
 
-/// The caller's own tools; those of the vendor travel only to the vendor.
+/// Decodes one tool. Server tools can only be sent to Anthropic upstreams.
 fn tool(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<(), Malformed> {
     let mut fields = Fields::new(item, path, FROM)?;
     if fields.text("type")?.is_some_and(|kind| kind.value != "custom") {

@@ -1,5 +1,5 @@
-//! Turns as messages: neighbours of one role merged, results before anything else of their message. The same history is
-//! always written the same way, because newer models tie their thinking blocks to everything before them.
+//! Encodes turns as messages: adjacent messages of one role are merged, and tool results come first in their message. The
+//! encoding is deterministic, because newer models bind thinking blocks to the exact preceding content.
 
 use crate::{
     Protocol,
@@ -12,7 +12,7 @@ use crate::{
     tree::Tree,
 };
 
-/// `system`: a string, or blocks where there are several texts.
+/// Encodes `system`: a string, or blocks for several texts.
 pub(super) fn system(out: &EncodeContext<'_>) -> Option<Json> {
     let texts: Vec<&str> = out.system().into_iter().filter_map(Part::as_text).collect();
     match texts.as_slice() {
@@ -26,14 +26,14 @@ fn text_block(text: &str) -> Json {
     Json::object([("type", Json::text("text")), ("text", Json::text(text))])
 }
 
-/// All messages.
+/// Encodes all messages.
 pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut messages: Vec<(&'static str, Vec<Json>)> = Vec::new();
     for turn in out.turns() {
         let (role, blocks) = match turn.role {
-            Role::System | Role::User => ("user", turn.parts.iter().filter_map(|part| authored(out, part)).collect()),
-            Role::ToolResults => ("user", turn.parts.iter().filter_map(|part| result(out, part)).collect()),
-            Role::Model => ("assistant", model(out, turn)),
+            Role::System | Role::User => ("user", turn.parts.iter().filter_map(|part| user_block(out, part)).collect()),
+            Role::ToolResults => ("user", turn.parts.iter().filter_map(|part| result_block(out, part)).collect()),
+            Role::Model => ("assistant", model_blocks(out, turn)),
         };
         match messages.last_mut() {
             _ if blocks.is_empty() => {}
@@ -51,7 +51,7 @@ pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     messages.into_iter().map(write).collect()
 }
 
-/// One text alone is a string.
+/// Encodes content; a single text becomes a string.
 fn content(mut blocks: Vec<Json>) -> Json {
     if let [Json::Object(members)] = blocks.as_mut_slice()
         && let [(_, Json::Text(kind)), (_, Json::Text(text))] = members.as_mut_slice()
@@ -62,7 +62,7 @@ fn content(mut blocks: Vec<Json>) -> Json {
     Json::List(blocks)
 }
 
-fn authored(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
+fn user_block(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
     match &part.kind {
         PartKind::Text(text) => Some(text_block(text)),
         PartKind::Media(media) => media_block(out, media),
@@ -80,8 +80,8 @@ fn authored(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
     }
 }
 
-/// A model turn. Neighbouring texts are pieces of one block; thinking blocks stand where they stood.
-fn model(out: &mut EncodeContext<'_>, turn: &Turn) -> Vec<Json> {
+/// Encodes a model turn. Adjacent texts are joined into one block; thinking blocks keep their positions.
+fn model_blocks(out: &mut EncodeContext<'_>, turn: &Turn) -> Vec<Json> {
     let (mut blocks, mut text) = (Vec::new(), String::new());
     for part in &turn.parts {
         let block = match &part.kind {
@@ -121,21 +121,21 @@ fn model(out: &mut EncodeContext<'_>, turn: &Turn) -> Vec<Json> {
             }
         };
         if let Some(block) = block {
-            end_text(&mut text, &mut blocks);
+            flush_text(&mut text, &mut blocks);
             blocks.push(block);
         }
     }
-    end_text(&mut text, &mut blocks);
+    flush_text(&mut text, &mut blocks);
     blocks
 }
 
-fn end_text(text: &mut String, blocks: &mut Vec<Json>) {
+fn flush_text(text: &mut String, blocks: &mut Vec<Json>) {
     if !text.is_empty() {
         blocks.push(text_block(&std::mem::take(text)));
     }
 }
 
-/// A thinking block of this vendor's own; foreign thoughts never become one.
+/// Encodes an Anthropic thinking block; `None` for thoughts of other providers.
 pub(super) fn thinking_block(part: &Part) -> Option<Json> {
     let PartKind::Think { text, redacted } = &part.kind else { return None };
     if let Some(data) = redacted {
@@ -149,7 +149,7 @@ pub(super) fn thinking_block(part: &Part) -> Option<Json> {
     ]))
 }
 
-fn result(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
+fn result_block(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
     let PartKind::Result { call_id, content, json, media, is_error, .. } = &part.kind else { return None };
     let text = if *json && *is_error { error_text(content) } else { content.clone() };
     let mut block = JsonObject(vec![("type", Json::text("tool_result")), ("tool_use_id", Json::text(out.ids.get(call_id)))]);
@@ -166,7 +166,7 @@ fn result(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
     Some(block.json())
 }
 
-/// The text of `{"error": "…"}`; any other error object as it is.
+/// The text of `{"error": "…"}`; other error objects are returned unchanged.
 fn error_text(content: &str) -> String {
     let tree = Tree::parse(content.as_bytes()).ok();
     let text = tree.as_ref().and_then(|tree| tree.get("error")).and_then(Tree::str);
@@ -174,16 +174,16 @@ fn error_text(content: &str) -> String {
 }
 
 fn media_block(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
-    let carried = out.carry(media)?;
+    let encodable = out.encodable_media(media)?;
     let base64 = |mime: &str, data: String| {
         Json::object([("type", Json::text("base64")), ("media_type", Json::text(mime)), ("data", Json::Text(data))])
     };
-    let (kind, source) = match carried {
+    let (kind, source) = match encodable {
         UpstreamMedia::Bytes(mime, data) if matches!(mime.as_str(), "image/png" | "image/jpeg" | "image/gif" | "image/webp") => {
             ("image", base64(&mime, data))
         }
         UpstreamMedia::Bytes(mime, data) if mime == "application/pdf" => ("document", base64(&mime, data)),
-        UpstreamMedia::Address(mime, url) => {
+        UpstreamMedia::Url(mime, url) => {
             let kind = if mime == "application/pdf" { "document" } else { "image" };
             (kind, Json::object([("type", Json::text("url")), ("url", Json::Text(url))]))
         }

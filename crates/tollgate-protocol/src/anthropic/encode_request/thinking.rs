@@ -1,4 +1,4 @@
-//! `thinking` and `output_config.effort` (translation reference, sections 1.6, 2.1, 2.9).
+//! Encodes `thinking` and `output_config.effort` (`docs/translation.md`, "Thinking").
 
 use super::messages::thinking_block;
 use crate::{
@@ -13,21 +13,21 @@ use crate::{
     },
 };
 
-/// Smallest budget the protocol takes, in tokens.
+/// Minimum budget of the protocol, in tokens.
 const MIN_BUDGET_TOKENS: i64 = 1_024;
 
-/// What is written about thinking.
+/// Members to write for a thinking setting.
 #[derive(Debug, Default)]
 pub(super) struct ThinkingFields {
     /// `thinking`.
     pub(super) thinking: Option<Json>,
     /// `output_config.effort`.
     pub(super) effort: Option<String>,
-    /// Thinking is on with a budget: sampling and tool choice are restricted.
+    /// Thinking has a budget, which restricts sampling and tool choice.
     pub(super) budgeted: bool,
 }
 
-/// Puts the caller's setting in the model's terms. `limit` is the request's `max_tokens`.
+/// Converts the caller's setting to one that the model supports. `limit` is the request's `max_tokens`.
 pub(super) fn thinking(out: &mut EncodeContext<'_>, limit: u64) -> ThinkingFields {
     let setting = thinking_setting(out.request);
     match &out.profile.thinking {
@@ -50,8 +50,8 @@ fn typed(kind: &str) -> JsonObject {
     JsonObject(vec![("type", Json::text(kind))])
 }
 
-/// Thinking that is on, with what is to be seen of it where the model knows that switch.
-fn shown(out: &EncodeContext<'_>, mut thinking: JsonObject, shows: bool) -> Json {
+/// Adds `display` where the model supports it.
+fn with_display(out: &EncodeContext<'_>, mut thinking: JsonObject, shows: bool) -> Json {
     if out.profile.thinking_display == Some(true) {
         thinking.put("display", Json::text(if shows { "summarized" } else { "omitted" }));
     }
@@ -78,33 +78,32 @@ fn adaptive(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, efforts:
     } else if *setting == ThinkingSetting::Unspecified && !shows {
         return ThinkingFields::default();
     }
-    ThinkingFields { thinking: Some(shown(out, typed("adaptive"), shows)), effort, budgeted: false }
+    ThinkingFields { thinking: Some(with_display(out, typed("adaptive"), shows)), effort, budgeted: false }
 }
 
-/// A model that cannot stop thinking is asked for its lowest effort, with nothing to be seen of it.
+/// For a model whose thinking cannot be disabled: lowest effort, thoughts omitted.
 fn always_on(out: &mut EncodeContext<'_>, source: SettingSource<'_>, efforts: &[String]) -> ThinkingFields {
     let effort = lowest(efforts).map(str::to_owned);
     if let Some(effort) = &effort {
         out.report.adjust(source.path(), &source.in_terms(effort));
     }
-    ThinkingFields { thinking: Some(shown(out, typed("adaptive"), false)), effort, budgeted: false }
+    ThinkingFields { thinking: Some(with_display(out, typed("adaptive"), false)), effort, budgeted: false }
 }
 
 fn budgeted(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, range: [u64; 2], limit: u64) -> ThinkingFields {
     let off = || ThinkingFields { thinking: Some(typed("disabled").json()), ..ThinkingFields::default() };
-    let room = i64::try_from(limit).unwrap_or(i64::MAX) - 1;
+    let max_budget = i64::try_from(limit).unwrap_or(i64::MAX) - 1;
     let wanted = match setting {
-        ThinkingSetting::Unspecified | ThinkingSetting::Open => {
+        ThinkingSetting::Unspecified | ThinkingSetting::Auto => {
             report_include(out);
             return ThinkingFields::default();
         }
         ThinkingSetting::Off(_) if out.profile.can_disable_thinking == Some(CanDisableThinking::Yes) => return off(),
         ThinkingSetting::Off(source) => {
-            let least = i64::try_from(range[0]).unwrap_or(i64::MAX).max(MIN_BUDGET_TOKENS);
-            let used =
-                if matches!(source, SettingSource::Budget(_)) { least.to_string() } else { source.in_terms(effort_of(least)) };
+            let min = i64::try_from(range[0]).unwrap_or(i64::MAX).max(MIN_BUDGET_TOKENS);
+            let used = if matches!(source, SettingSource::Budget(_)) { min.to_string() } else { source.in_terms(effort_of(min)) };
             out.report.adjust(source.path(), &used);
-            least
+            min
         }
         ThinkingSetting::Effort(..) | ThinkingSetting::Budget(..) => {
             budget_within(setting, [range[0].max(MIN_BUDGET_TOKENS.unsigned_abs()), range[1]], &mut out.report)
@@ -114,25 +113,25 @@ fn budgeted(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, range: [
     let (ThinkingSetting::Effort(_, source) | ThinkingSetting::Budget(_, source) | ThinkingSetting::Off(source)) = setting else {
         return ThinkingFields::default();
     };
-    if lacks_a_block(out.request) {
-        // With a budget the model insists on the block its last calls were made behind.
+    if lacks_thinking_block(out.request) {
+        // With a thinking budget, the API requires the thinking block that preceded the last calls.
         out.report.drop_field(source.path());
         return ThinkingFields::default();
     }
-    if room < MIN_BUDGET_TOKENS {
+    if max_budget < MIN_BUDGET_TOKENS {
         out.report.adjust(source.path(), &source.in_terms("none"));
         return off();
     }
-    let budget = wanted.min(room);
+    let budget = wanted.min(max_budget);
     if budget < wanted && matches!(setting, ThinkingSetting::Budget(..)) {
         out.report.adjust(source.path(), &budget.to_string());
     }
     let mut enabled = typed("enabled");
     enabled.put("budget_tokens", Json::Int(budget));
-    ThinkingFields { thinking: Some(shown(out, enabled, shows_thoughts(out.request))), effort: None, budgeted: true }
+    ThinkingFields { thinking: Some(with_display(out, enabled, shows_thoughts(out.request))), effort: None, budgeted: true }
 }
 
-/// Thoughts that were asked for without any say about depth: reported, and honoured where they come by themselves.
+/// Reports a request for thoughts without a depth: the model may return thoughts anyway.
 fn report_include(out: &mut EncodeContext<'_>) {
     let include = out.request.params.thinking.include.as_ref();
     if let Some(include) = include.filter(|include| include.value && out.request.origin != Protocol::Anthropic) {
@@ -140,8 +139,8 @@ fn report_include(out: &mut EncodeContext<'_>) {
     }
 }
 
-/// Whether the last model turn has calls and no thinking block of this vendor.
-fn lacks_a_block(request: &Request) -> bool {
+/// True when the last model turn has calls and no Anthropic thinking block.
+fn lacks_thinking_block(request: &Request) -> bool {
     let last = request.turns.iter().rev().find(|turn| turn.role == Role::Model);
     last.is_some_and(|turn| {
         let calls = turn.parts.iter().any(|part| matches!(part.kind, PartKind::Call { .. }));

@@ -1,4 +1,4 @@
-//! Tools and how they may be chosen.
+//! Encodes tools and tool choice.
 
 use crate::{
     Malformed, Protocol,
@@ -6,21 +6,21 @@ use crate::{
     neutral::{Tool, ToolChoice, ToolChoiceMode, as_function::free_text, encode_context::EncodeContext, schema},
 };
 
-/// Writes `tools` and `tool_choice`. `budgeted`: thinking is on with a budget, beside which no tool can be forced.
+/// Encodes `tools` and `tool_choice`. `budgeted`: thinking has a budget, with which tools cannot be forced.
 pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject, budgeted: bool) {
     let request = out.request;
     let choice = request.choice.as_ref();
-    if !out.choice_is_known() {
+    if !out.tool_choice_is_valid() {
         return;
     }
-    // An allow-list has no form here: the tools themselves are cut to it.
-    let only = choice.filter(|choice| match choice.mode {
+    // The protocol has no list of allowed tools: only the allowed ones are declared.
+    let allowed = choice.filter(|choice| match choice.mode {
         ToolChoiceMode::None => false,
         ToolChoiceMode::Auto => !choice.names.is_empty(),
         ToolChoiceMode::Any => choice.names.len() > 1,
     });
-    let offered = request.tools.iter().filter(|tool| only.is_none_or(|choice| choice.names.contains(&tool.name)));
-    let mut tools: Vec<Json> = offered.map(|tool| declaration(out, tool)).collect();
+    let declared = request.tools.iter().filter(|tool| allowed.is_none_or(|choice| choice.names.contains(&tool.name)));
+    let mut tools: Vec<Json> = declared.map(|tool| declaration(out, tool)).collect();
     for tool in &request.server_tools {
         if tool.owner == Protocol::Anthropic {
             tools.push(Json::Raw(tool.raw.clone()));
@@ -28,11 +28,11 @@ pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject, budgeted
             out.report.refuse(&tool.path);
         }
     }
-    let offered = !tools.is_empty();
-    if offered {
+    let has_tools = !tools.is_empty();
+    if has_tools {
         body.put("tools", Json::List(tools));
     }
-    body.put_some("tool_choice", tool_choice(out, choice, offered, budgeted));
+    body.put_some("tool_choice", tool_choice(out, choice, has_tools, budgeted));
 }
 
 fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
@@ -50,16 +50,16 @@ fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
     entry.json()
 }
 
-fn tool_choice(out: &mut EncodeContext<'_>, choice: Option<&ToolChoice>, offered: bool, budgeted: bool) -> Option<Json> {
-    let single = out.request.params.parallel.is_some();
-    if !offered {
+fn tool_choice(out: &mut EncodeContext<'_>, choice: Option<&ToolChoice>, has_tools: bool, budgeted: bool) -> Option<Json> {
+    let disable_parallel = out.request.params.parallel.is_some();
+    if !has_tools {
         if let Some(ToolChoice { mode: ToolChoiceMode::Any, path, .. }) = choice {
-            out.report.fault(Malformed::invalid(out.request.origin, path, "is only allowed when tools are given"));
+            out.report.malformed(Malformed::invalid(out.request.origin, path, "is only allowed when tools are given"));
         }
         return None;
     }
-    let mut written = match choice {
-        None if single => JsonObject(vec![("type", Json::text("auto"))]),
+    let mut encoded = match choice {
+        None if disable_parallel => JsonObject(vec![("type", Json::text("auto"))]),
         None => return None,
         Some(ToolChoice { mode: ToolChoiceMode::None, .. }) => return Some(Json::object([("type", Json::text("none"))])),
         Some(ToolChoice { mode: ToolChoiceMode::Auto, .. }) => JsonObject(vec![("type", Json::text("auto"))]),
@@ -72,8 +72,8 @@ fn tool_choice(out: &mut EncodeContext<'_>, choice: Option<&ToolChoice>, offered
             _ => JsonObject(vec![("type", Json::text("any"))]),
         },
     };
-    if single {
-        written.put("disable_parallel_tool_use", Json::Bool(true));
+    if disable_parallel {
+        encoded.put("disable_parallel_tool_use", Json::Bool(true));
     }
-    Some(written.json())
+    Some(encoded.json())
 }

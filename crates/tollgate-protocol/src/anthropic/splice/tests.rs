@@ -1,4 +1,4 @@
-//! Messages bodies change where they must and nowhere else.
+//! Tests of the edits of Messages bodies.
 
 use super::*;
 use crate::{Method, SplicePoints};
@@ -26,7 +26,7 @@ fn forward(body: &str, edits: &RequestEdits<'_>) -> String {
 }
 
 #[test]
-fn the_model_is_renamed() {
+fn model_is_renamed() {
     let edits = RequestEdits { upstream_model: Some("claude-x"), ..RequestEdits::default() };
     assert_eq!(
         forward(r#"{"metadata":{"model":"m"}, "model" : "m","messages":[]}"#, &edits),
@@ -35,7 +35,7 @@ fn the_model_is_renamed() {
 }
 
 #[test]
-fn a_limit_is_added_or_lowered() {
+fn output_limit_is_added_or_lowered() {
     let edits = RequestEdits { max_output: Some(100), ..RequestEdits::default() };
     for (given, expected) in [
         (r#"{"model":"m"}"#, r#"{"max_tokens":100,"model":"m"}"#),
@@ -48,7 +48,7 @@ fn a_limit_is_added_or_lowered() {
 }
 
 #[test]
-fn thinking_that_we_made_up_never_leaves() {
+fn marked_thinking_and_id_suffixes_are_removed() {
     let given = r#"{"messages":[
         {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"tg1.gemini"}]},
         {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"EqQB"},{"type":"redacted_thinking","data":"tg1.openai"},
@@ -64,7 +64,7 @@ fn thinking_that_we_made_up_never_leaves() {
 }
 
 #[test]
-fn what_is_not_json_goes_on_as_it_is() {
+fn invalid_json_is_forwarded_unchanged() {
     let edits = RequestEdits { upstream_model: Some("x"), ..RequestEdits::default() };
     assert_eq!(forward(r#"{"model":"m","messages":["#, &edits), r#"{"model":"m","messages":["#);
 }

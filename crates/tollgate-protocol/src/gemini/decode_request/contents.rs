@@ -144,7 +144,7 @@ fn resolution(value: &Tree<'_>) -> Option<String> {
 fn bad_media(fault: BadMedia, path: &str) -> Malformed {
     let why = match fault {
         BadMedia::Base64 => "the data is not base64",
-        BadMedia::Address => "is not an address that can be followed",
+        BadMedia::Url => "is not an address that can be followed",
     };
     Malformed::invalid(FROM, path, why)
 }
@@ -161,7 +161,7 @@ fn file(mut data: Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
     let media = match media::from_url(&address, path.to_owned()) {
         Ok(media) => media,
         // Anything else is a name of Google's own.
-        Err(BadMedia::Address) => {
+        Err(BadMedia::Url) => {
             let source = crate::neutral::MediaSource::Uri(address);
             Media { mime: String::new(), source, name: None, detail: None, path: path.to_owned() }
         }

@@ -15,7 +15,7 @@ use crate::{
 
 /// Everything the caller asked for that has a place here.
 pub(super) fn generation_config(out: &mut EncodeContext<'_>) -> JsonObject {
-    let allowed = out.allowed();
+    let allowed = out.supported_params();
     let params = &out.request.params;
     let mut config = JsonObject::default();
     config.put_some("temperature", allowed.temperature.map(Json::number));

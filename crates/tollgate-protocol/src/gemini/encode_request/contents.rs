@@ -151,13 +151,13 @@ fn results(out: &mut EncodeContext<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
         response.put("response", value);
         let mut inside = Vec::new();
         for item in media {
-            match out.carry(item) {
+            match out.encodable_media(item) {
                 Some(UpstreamMedia::Bytes(mime, data)) if known(&mime) => {
                     let bytes = Json::object([("inlineData", inline(&mime, data))]);
                     if out.profile.media_in_results == Some(true) { inside.push(bytes) } else { behind.push(bytes) }
                 }
                 Some(UpstreamMedia::Bytes(..)) => out.refuse_media(item),
-                Some(UpstreamMedia::Address(mime, address)) => behind.push(Json::object([("fileData", file(&mime, address))])),
+                Some(UpstreamMedia::Url(mime, address)) => behind.push(Json::object([("fileData", file(&mime, address))])),
                 None => {}
             }
         }
@@ -171,13 +171,13 @@ fn results(out: &mut EncodeContext<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
 
 fn media_part(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
     let mut part = JsonObject::default();
-    match out.carry(media)? {
+    match out.encodable_media(media)? {
         UpstreamMedia::Bytes(mime, data) if known(&mime) => part.put("inlineData", inline(&mime, data)),
         UpstreamMedia::Bytes(..) => {
             out.refuse_media(media);
             return None;
         }
-        UpstreamMedia::Address(mime, address) => part.put("fileData", file(&mime, address)),
+        UpstreamMedia::Url(mime, address) => part.put("fileData", file(&mime, address)),
     }
     // Chat completions have details that are no resolution here.
     let detail = media.detail.as_ref().filter(|detail| out.request.is_native() || matches!(detail.as_str(), "low" | "high"));

@@ -12,7 +12,7 @@ use crate::{
 pub(super) fn tools(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let request = out.request;
     let mut tools = Vec::new();
-    if !request.is_native() && !out.choice_is_known() {
+    if !request.is_native() && !out.tool_choice_is_valid() {
         return tools;
     }
     let offered = offered(out);
@@ -81,7 +81,7 @@ pub(super) fn tool_config(out: &mut EncodeContext<'_>) -> Option<Json> {
         return None;
     }
     if *mode == ToolChoiceMode::Any && out.request.tools.is_empty() {
-        out.report.fault(Malformed::invalid(out.request.origin, path, "is only allowed when tools are given"));
+        out.report.malformed(Malformed::invalid(out.request.origin, path, "is only allowed when tools are given"));
         return None;
     }
     let validated = !names.is_empty() && out.profile.validated_mode.unwrap_or(true);

@@ -1,4 +1,4 @@
-//! What stands between decoder and encoder: ids, names, custom tools, finish reasons, bounds.
+//! Tests of ids, names, custom tools, finish reasons and bounds.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn run(context: &ReplyContext, events: Vec<Event>) -> Result<(Vec<Event>, ReplyS
     let mut pipeline = AnswerPipeline::new(context, |_| true);
     let mut out = Vec::new();
     for event in events {
-        pipeline.take(event, &mut out)?;
+        pipeline.push(event, &mut out)?;
     }
     Ok((out, pipeline.summary()))
 }
@@ -24,7 +24,7 @@ fn end(finish: FinishReason, native: &str) -> Event {
 }
 
 #[test]
-fn custom_tools_are_unwrapped_when_whole() {
+fn custom_tool_arguments_are_unwrapped_when_complete() {
     let context = ReplyContext { custom_tools: vec!["sh".to_owned()], ..ReplyContext::new("r", 0, "m") };
     let (out, summary) = run(
         &context,
@@ -37,7 +37,7 @@ fn custom_tools_are_unwrapped_when_whole() {
 }
 
 #[test]
-fn only_the_first_call_passes_where_parallel_calls_are_off() {
+fn only_the_first_call_is_forwarded_without_parallel_calls() {
     let context = ReplyContext { parallel: false, ..ReplyContext::new("r", 0, "m") };
     let (out, _) = run(
         &context,
@@ -56,7 +56,7 @@ fn only_the_first_call_passes_where_parallel_calls_are_off() {
 }
 
 #[test]
-fn a_failure_counts_only_where_nothing_usable_came() {
+fn failure_is_an_error_only_without_usable_content() {
     let context = ReplyContext::new("r", 0, "m");
     let think = Event::Think { candidate: 0, text: "hm".to_owned(), redacted: None, signature: None };
     let text = Event::Text { candidate: 0, text: "a".to_owned(), signature: None };
@@ -70,13 +70,16 @@ fn a_failure_counts_only_where_nothing_usable_came() {
     assert!(!summary.account_refused);
     let last = Event::Text { candidate: 0, text: "a".to_owned(), signature: None };
     let (_, summary) = run(&context, vec![last, end(FinishReason::Fail, "PUP_LIMITED_DISABLED"), Event::End]).unwrap();
-    assert!(summary.account_refused && summary.finish == Some(FinishReason::Stop), "an answer, and the account's last");
+    assert!(
+        summary.account_refused && summary.finish == Some(FinishReason::Stop),
+        "content is still an answer, and the account is limited"
+    );
     let refused = run(&context, vec![end(FinishReason::Fail, "PUP_LIMITED_DISABLED")]).unwrap_err();
     assert!(matches!(refused, StreamError::Problem(problem) if problem.account_refused && problem.status == 403));
 }
 
 #[test]
-fn an_end_before_every_candidate_ended_is_a_truncation() {
+fn end_before_every_candidate_finished_is_truncation() {
     let context = ReplyContext::new("r", 0, "m");
     let text = |candidate| Event::Text { candidate, text: "a".to_owned(), signature: None };
     let finish = |candidate| Event::Finish { candidate, finish: FinishReason::Stop, native: None, message: None };

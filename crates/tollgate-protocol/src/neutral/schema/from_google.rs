@@ -1,14 +1,14 @@
-//! Google's `Schema` message as JSON Schema.
+//! Converts Google's `Schema` message to JSON Schema.
 
 use serde_json::{Map, Value};
 
 use crate::tree::same_proto_name;
 
-/// Members that are `int64` on the wire and may come as strings.
-const COUNTS: [&str; 6] = ["minItems", "maxItems", "minProperties", "maxProperties", "minLength", "maxLength"];
+/// `int64` members, which protobuf JSON may encode as strings.
+const INT64_MEMBERS: [&str; 6] = ["minItems", "maxItems", "minProperties", "maxProperties", "minLength", "maxLength"];
 
-/// Members whose name has two spellings.
-const TWO_WORDS: [&str; 9] = [
+/// Members with a camelCase and a `snake_case` spelling.
+const MULTI_WORD_MEMBERS: [&str; 9] = [
     "minItems",
     "maxItems",
     "minProperties",
@@ -20,13 +20,13 @@ const TWO_WORDS: [&str; 9] = [
     "additionalProperties",
 ];
 
-/// Converts a schema and everything inside it.
+/// Converts a schema and all nested schemas.
 pub(super) fn from_google(schema: &Value) -> Value {
     let Value::Object(object) = schema else { return schema.clone() };
     let mut out = Map::new();
     let (mut nullable, mut ordering) = (false, None);
     for (key, value) in object {
-        let key = TWO_WORDS.iter().find(|known| same_proto_name(key, known)).map_or(key.as_str(), |known| *known);
+        let key = MULTI_WORD_MEMBERS.iter().find(|known| same_proto_name(key, known)).map_or(key.as_str(), |known| *known);
         match key {
             _ if value.is_null() && key != "default" && key != "example" => {}
             "nullable" => nullable = value == &Value::Bool(true),
@@ -50,7 +50,7 @@ pub(super) fn from_google(schema: &Value) -> Value {
             }
             "example" => drop(out.insert("examples".to_owned(), Value::Array(vec![value.clone()]))),
             "format" if value.as_str() == Some("enum") => {}
-            _ if COUNTS.contains(&key) => drop(out.insert(key.to_owned(), count(value))),
+            _ if INT64_MEMBERS.contains(&key) => drop(out.insert(key.to_owned(), int64(value))),
             _ => drop(out.insert(key.to_owned(), value.clone())),
         }
     }
@@ -63,7 +63,7 @@ pub(super) fn from_google(schema: &Value) -> Value {
     Value::Object(out)
 }
 
-/// Type names are enum values: any case, or their number.
+/// JSON Schema type of a protobuf enum value, given as a name in any case or as a number.
 fn type_name(value: &Value) -> Option<String> {
     const BY_NUMBER: [&str; 8] = ["", "string", "number", "integer", "boolean", "array", "object", "null"];
     let name = match value {
@@ -74,7 +74,7 @@ fn type_name(value: &Value) -> Option<String> {
     (!name.is_empty() && name != "type_unspecified").then_some(name)
 }
 
-fn count(value: &Value) -> Value {
+fn int64(value: &Value) -> Value {
     value.as_str().and_then(crate::tree::whole).map_or_else(|| value.clone(), Value::from)
 }
 
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_subset_becomes_json_schema() {
+    fn google_schema_becomes_json_schema() {
         let schema = json!({
             "type": "OBJECT", "property_ordering": ["b"],
             "properties": {
@@ -128,6 +128,6 @@ mod tests {
             }
         });
         let converted = from_google(&schema);
-        assert_eq!(converted.to_string(), expected.to_string(), "order counts");
+        assert_eq!(converted.to_string(), expected.to_string(), "property order is preserved");
     }
 }

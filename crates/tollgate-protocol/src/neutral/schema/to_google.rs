@@ -1,9 +1,9 @@
-//! JSON Schema as Google's `Schema` message, for models without real JSON Schema members.
+//! Converts JSON Schema to Google's `Schema` message, for models without the JSON Schema members.
 
 use serde_json::{Map, Value};
 
-/// What the message knows. Everything else is left out.
-const KNOWN: [&str; 20] = [
+/// Members of the message. All others are dropped.
+const SUPPORTED_MEMBERS: [&str; 20] = [
     "type",
     "format",
     "title",
@@ -25,55 +25,58 @@ const KNOWN: [&str; 20] = [
     "anyOf",
     "default",
 ];
-const FORMATS: [&str; 6] = ["enum", "date-time", "int32", "int64", "float", "double"];
+const SUPPORTED_FORMATS: [&str; 6] = ["enum", "date-time", "int32", "int64", "float", "double"];
 
-/// Deepest nesting of references and members that is followed; a schema beyond it is cut to a bare object.
-const DEPTH: usize = 64;
+/// Maximum nesting of references and members; deeper schemas become bare objects.
+const MAX_DEPTH: usize = 64;
 
-/// Most schemas written. A document whose references or unions multiply beyond it is cut to bare objects.
-const NODES: usize = 20_000;
+/// Maximum number of schemas in the output. Further ones, from multiplying references or unions, become bare objects.
+const MAX_NODES: usize = 20_000;
 
-/// Most that references and unions may copy, in bytes of text, roughly. What goes beyond becomes bare objects.
-const COPIED: usize = 8 << 20;
+/// Approximate maximum size of the text that references and unions may copy, in bytes. Further copies become bare objects.
+const MAX_COPIED_BYTES: usize = 8 << 20;
 
 /// Converts a schema; local references are resolved against it.
 pub(crate) fn to_google(schema: &Value) -> Value {
-    Lowering { root: schema, path: Vec::new(), nodes: NODES, bytes: COPIED }.lower(schema.clone())
+    Lowering { root: schema, path: Vec::new(), nodes: MAX_NODES, copy_bytes: MAX_COPIED_BYTES }.lower(schema.clone())
 }
 
+/// State of one conversion.
 struct Lowering<'a> {
     root: &'a Value,
-    /// References being followed, and an empty entry for each level of members.
+    /// References being resolved, and an empty entry for each level of members.
     path: Vec<String>,
+    /// Remaining schemas.
     nodes: usize,
-    bytes: usize,
+    /// Remaining bytes that may be copied.
+    copy_bytes: usize,
 }
 
 fn bare_object() -> Value {
     serde_json::json!({"type": "OBJECT"})
 }
 
-/// Roughly the text bytes of a value, counted no further than `most`.
-fn weight(value: &Value, most: usize) -> usize {
+/// Approximate text size of a value in bytes; counting stops beyond `limit`.
+fn text_size(value: &Value, limit: usize) -> usize {
     let mut sum = 8_usize;
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
         Value::String(text) => sum += text.len(),
         Value::Array(items) => {
             for item in items {
-                if sum > most {
+                if sum > limit {
                     break;
                 }
-                sum += weight(item, most - sum);
+                sum += text_size(item, limit - sum);
             }
         }
         Value::Object(members) => {
             for (name, member) in members {
                 sum += name.len();
-                if sum > most {
+                if sum > limit {
                     break;
                 }
-                sum += weight(member, most - sum);
+                sum += text_size(member, limit - sum);
             }
         }
     }
@@ -83,12 +86,12 @@ fn weight(value: &Value, most: usize) -> usize {
 impl<'a> Lowering<'a> {
     fn lower(&mut self, schema: Value) -> Value {
         let Value::Object(mut node) = schema else { return Value::Object(Map::new()) };
-        if self.nodes == 0 || self.path.len() > DEPTH {
+        if self.nodes == 0 || self.path.len() > MAX_DEPTH {
             return bare_object();
         }
         self.nodes -= 1;
         if let Some(Value::String(reference)) = node.get("$ref").cloned() {
-            return self.follow(&reference, node);
+            return self.resolve(&reference, node);
         }
         self.merge_all_of(&mut node);
         if let Some(members) = node.shift_remove("oneOf") {
@@ -105,28 +108,29 @@ impl<'a> Lowering<'a> {
         out
     }
 
-    /// Takes from what may be copied; once it does not suffice nothing more is copied.
-    fn afford(&mut self, value: &Value, times: usize) -> bool {
-        let price = weight(value, self.bytes).saturating_mul(times);
-        let affordable = price <= self.bytes;
-        self.bytes = if affordable { self.bytes - price } else { 0 };
-        affordable
+    /// Charges `times` copies of a value to the copy budget. Once a copy exceeds it, the budget is zero and nothing more is
+    /// copied.
+    fn charge_copies(&mut self, value: &Value, times: usize) -> bool {
+        let size = text_size(value, self.copy_bytes).saturating_mul(times);
+        let fits = size <= self.copy_bytes;
+        self.copy_bytes = if fits { self.copy_bytes - size } else { 0 };
+        fits
     }
 
-    /// What a local reference names; nothing for a foreign one, one that is being followed, or one too many.
-    fn named(&mut self, reference: &str) -> Option<Map<String, Value>> {
+    /// The target of a local reference; `None` for an external one, a cycle, or an exhausted copy budget.
+    fn reference_target(&mut self, reference: &str) -> Option<Map<String, Value>> {
         let root: &'a Value = self.root;
         let found = root.pointer(reference.strip_prefix('#')?)?;
-        if self.path.iter().any(|open| open == reference) || !self.afford(found, 1) {
+        if self.path.iter().any(|resolving| resolving == reference) || !self.charge_copies(found, 1) {
             return None;
         }
         found.as_object().cloned()
     }
 
-    /// A local reference: the schema it names, with what stands beside it on top. A cycle ends in a bare object.
-    fn follow(&mut self, reference: &str, beside: Map<String, Value>) -> Value {
-        let Some(mut merged) = self.named(reference) else { return bare_object() };
-        merged.extend(beside.into_iter().filter(|(key, _)| key != "$ref"));
+    /// Replaces a local reference by its target, overlaid with the sibling members. Cycles become a bare object.
+    fn resolve(&mut self, reference: &str, siblings: Map<String, Value>) -> Value {
+        let Some(mut merged) = self.reference_target(reference) else { return bare_object() };
+        merged.extend(siblings.into_iter().filter(|(key, _)| key != "$ref"));
         self.path.push(reference.to_owned());
         let out = self.lower(Value::Object(merged));
         self.path.pop();
@@ -139,9 +143,9 @@ impl<'a> Lowering<'a> {
             let Value::Object(mut member) = member else { continue };
             let reference = member.get("$ref").and_then(Value::as_str).map(str::to_owned);
             if let Some(reference) = &reference {
-                member = self.named(reference).unwrap_or_default();
+                member = self.reference_target(reference).unwrap_or_default();
             }
-            if self.nodes == 0 || self.path.len() > DEPTH {
+            if self.nodes == 0 || self.path.len() > MAX_DEPTH {
                 return;
             }
             self.nodes -= 1;
@@ -174,7 +178,7 @@ impl<'a> Lowering<'a> {
         self.write_members(node, nullable)
     }
 
-    /// A list of types: `null` becomes `nullable`, several others become alternatives.
+    /// Splits a list of types: `null` becomes `nullable`, several other types become `anyOf` members.
     fn split_types(&mut self, node: &mut Map<String, Value>, nullable: &mut bool) {
         let Some(Value::Array(types)) = node.get("type") else { return };
         *nullable |= types.iter().any(|kind| kind == "null");
@@ -185,11 +189,12 @@ impl<'a> Lowering<'a> {
             [] => {}
             [only] => drop(node.insert("type".to_owned(), Value::from(*only))),
             several => {
-                let about = |key: &String| matches!(key.as_str(), "title" | "description");
-                let (about, rest): (Map<_, _>, Map<_, _>) = std::mem::take(node).into_iter().partition(|(key, _)| about(key));
-                *node = about;
+                let is_annotation = |key: &String| matches!(key.as_str(), "title" | "description");
+                let (annotations, rest): (Map<_, _>, Map<_, _>) =
+                    std::mem::take(node).into_iter().partition(|(key, _)| is_annotation(key));
+                *node = annotations;
                 let rest = Value::Object(rest);
-                let copies = if self.afford(&rest, several.len()) { rest } else { Value::Object(Map::new()) };
+                let copies = if self.charge_copies(&rest, several.len()) { rest } else { Value::Object(Map::new()) };
                 let member = |kind: &&str| {
                     let mut member = copies.clone();
                     member["type"] = Value::from(*kind);
@@ -200,7 +205,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Several alternatives stand alone on their node; what was said about all of them moves into each.
+    /// Builds a node of `anyOf` alone, as the message requires; annotations of the node move into each member.
     fn alternatives(&mut self, node: &Map<String, Value>, members: Vec<Value>, nullable: bool) -> Value {
         let mut lowered = Vec::with_capacity(members.len());
         for member in members {
@@ -208,7 +213,7 @@ impl<'a> Lowering<'a> {
             if let Value::Object(object) = &mut member {
                 for key in ["title", "description"] {
                     if let (Some(text), false) = (node.get(key), object.contains_key(key))
-                        && self.afford(text, 1)
+                        && self.charge_copies(text, 1)
                     {
                         object.insert(key.to_owned(), text.clone());
                     }
@@ -237,9 +242,9 @@ impl<'a> Lowering<'a> {
                     out.insert(key, Value::Object(named));
                 }
                 "items" => drop(out.insert(key, self.lower(value))),
-                "format" if !value.as_str().is_some_and(|format| FORMATS.contains(&format)) => {}
+                "format" if !value.as_str().is_some_and(|format| SUPPORTED_FORMATS.contains(&format)) => {}
                 "default" if value.is_null() => {}
-                known if KNOWN.contains(&known) => drop(out.insert(key, value)),
+                known if SUPPORTED_MEMBERS.contains(&known) => drop(out.insert(key, value)),
                 _ => {}
             }
         }
@@ -254,7 +259,7 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// Adds what `from` says to `into`: properties and required names are united, for the rest the first word counts.
+/// Merges `from` into `into`: properties and required names are united, other members of `into` take precedence.
 fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     for (key, value) in from {
         match (into.get_mut(&key), value) {
@@ -272,7 +277,7 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     }
 }
 
-/// Only strings can be enumerated; other values are told in words.
+/// Writes an enumeration. The message allows strings only; other values are listed in the description.
 fn write_enum(node: &mut Map<String, Value>, nullable: &mut bool) {
     let Some(Value::Array(mut values)) = node.shift_remove("enum") else { return };
     let before = values.len();
@@ -286,10 +291,10 @@ fn write_enum(node: &mut Map<String, Value>, nullable: &mut bool) {
         node.insert("enum".to_owned(), Value::Array(values));
         return;
     }
-    let words = format!("One of: {}", values.iter().map(Value::to_string).collect::<Vec<_>>().join(", "));
-    let told = match node.get("description").and_then(Value::as_str) {
-        Some(text) if !text.is_empty() => format!("{text} {words}"),
-        _ => words,
+    let listed = format!("One of: {}", values.iter().map(Value::to_string).collect::<Vec<_>>().join(", "));
+    let description = match node.get("description").and_then(Value::as_str) {
+        Some(text) if !text.is_empty() => format!("{text} {listed}"),
+        _ => listed,
     };
     let kind = if values.iter().all(|value| value.is_i64() || value.is_u64()) {
         Some("integer")
@@ -303,7 +308,7 @@ fn write_enum(node: &mut Map<String, Value>, nullable: &mut bool) {
     if let (Some(kind), false) = (kind, node.contains_key("type")) {
         node.insert("type".to_owned(), Value::from(kind));
     }
-    node.insert("description".to_owned(), Value::from(told));
+    node.insert("description".to_owned(), Value::from(description));
 }
 
 fn inferred_type(node: &Map<String, Value>) -> Option<String> {
@@ -317,7 +322,7 @@ fn inferred_type(node: &Map<String, Value>) -> Option<String> {
     Some(kind.to_owned())
 }
 
-/// The message refuses required names that are no properties.
+/// Removes required names that are not properties; Gemini rejects them.
 fn keep_known_required(out: &mut Map<String, Value>) {
     let Some(Value::Array(names)) = out.get("required") else { return };
     let known = out.get("properties").and_then(Value::as_object);

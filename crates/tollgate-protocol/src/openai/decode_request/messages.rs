@@ -75,7 +75,7 @@ fn part(item: &Tree<'_>, path: &str, role: Role) -> Result<Option<Part>, Malform
 }
 
 fn media_part(media: Media, path: &str) -> Part {
-    Part::of(PartKind::Media(media), path)
+    Part::new(PartKind::Media(media), path)
 }
 
 /// `image_url` as an object or (a common mistake) as a bare string.
@@ -111,7 +111,7 @@ fn file(fields: &mut Fields<'_, '_>, path: &str) -> Result<Option<Media>, Malfor
         media::from_url(&data.value, path.clone())
     } else {
         let by_name = name.as_deref().and_then(media::mime_by_name);
-        media::inline(media::mime_by_beginning(&data.value).or(by_name).unwrap_or_default(), &data.value, path.clone())
+        media::inline(media::mime_by_magic(&data.value).or(by_name).unwrap_or_default(), &data.value, path.clone())
     };
     Ok(Some(Media { name, ..media.map_err(|fault| bad_media(fault, &path))? }))
 }
@@ -119,7 +119,7 @@ fn file(fields: &mut Fields<'_, '_>, path: &str) -> Result<Option<Media>, Malfor
 fn bad_media(fault: BadMedia, path: &str) -> Malformed {
     let why = match fault {
         BadMedia::Base64 => "is not base64",
-        BadMedia::Address => "is neither a data: nor an https: address",
+        BadMedia::Url => "is neither a data: nor an https: address",
     };
     Malformed::invalid(FROM, path, why)
 }
@@ -132,7 +132,7 @@ fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<P
         if let Some(text) = field.value.str().filter(|text| !text.is_empty())
             && parts.is_empty()
         {
-            parts.push(Part::of(PartKind::Think { text: text.to_owned(), redacted: None }, field.path));
+            parts.push(Part::new(PartKind::Think { text: text.to_owned(), redacted: None }, field.path));
         }
     }
     parts.extend(content(fields, Role::Model, request)?);
@@ -161,7 +161,7 @@ fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<P
     if let Some(mut function) = fields.object("function_call")? {
         let path = function.path().to_owned();
         let (name, args) = (function.required_text("name")?, arguments(&mut function)?);
-        parts.push(Part::of(PartKind::Call { id: String::new(), name, args, custom: false }, path));
+        parts.push(Part::new(PartKind::Call { id: String::new(), name, args, custom: false }, path));
     }
     Ok(parts)
 }
@@ -223,5 +223,5 @@ fn result(fields: &mut Fields<'_, '_>, by_name: bool, request: &mut Request) -> 
     }
     let call_id = split_id(&call_id).0.to_owned();
     let kind = PartKind::Result { call_id, name, content: texts.join("\n"), json: false, media, is_error: false };
-    Ok(Part::of(kind, path))
+    Ok(Part::new(kind, path))
 }

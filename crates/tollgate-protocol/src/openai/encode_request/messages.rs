@@ -150,7 +150,7 @@ fn results(out: &mut EncodeContext<'_>, turn: &Turn, messages: &mut Vec<Json>) {
 }
 
 fn media_part(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
-    let carried = out.carry(media)?;
+    let carried = out.encodable_media(media)?;
     let detail = media.detail.as_deref().or_else(|| out.request.params.media_resolution.as_ref().map(|given| given.value.as_str()));
     let detail = detail.filter(|detail| out.request.origin == Protocol::OpenAi || matches!(*detail, "low" | "high"));
     let image = |url: String| {
@@ -159,7 +159,7 @@ fn media_part(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
         Json::object([("type", Json::text("image_url")), ("image_url", image.json())])
     };
     match carried {
-        UpstreamMedia::Address(_, url) => Some(image(url)),
+        UpstreamMedia::Url(_, url) => Some(image(url)),
         UpstreamMedia::Bytes(mime, data) if mime.starts_with("image/") => Some(image(format!("data:{mime};base64,{data}"))),
         UpstreamMedia::Bytes(mime, data) if matches!(mime.as_str(), "audio/wav" | "audio/mp3") => {
             let format = mime.trim_start_matches("audio/");

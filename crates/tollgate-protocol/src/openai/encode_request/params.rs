@@ -16,7 +16,7 @@ const USUAL_EFFORTS: [&str; 3] = ["low", "medium", "high"];
 
 /// Writes everything the caller asked for that has a place here.
 pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
-    let allowed = out.allowed();
+    let allowed = out.supported_params();
     let request = out.request;
     let params = &request.params;
     body.put_some("temperature", allowed.temperature.map(Json::number));

@@ -36,7 +36,7 @@ fn tool_choice(out: &mut EncodeContext<'_>, choice: &ToolChoice) -> Option<Json>
     let ToolChoice { mode, names, path } = choice;
     if out.request.tools.is_empty() {
         if *mode == ToolChoiceMode::Any {
-            out.report.fault(Malformed::invalid(out.request.origin, path, "is only allowed when tools are given"));
+            out.report.malformed(Malformed::invalid(out.request.origin, path, "is only allowed when tools are given"));
         }
         return None;
     }

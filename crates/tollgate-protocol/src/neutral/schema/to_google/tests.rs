@@ -1,4 +1,4 @@
-//! What the lowering does to schemas people really send.
+//! Tests of the conversion with schemas that occur in practice, and of its bounds.
 
 use serde_json::json;
 
@@ -23,7 +23,7 @@ fn references_are_inlined_and_cycles_end() {
 }
 
 #[test]
-fn names_of_properties_are_never_filtered() {
+fn property_names_are_not_treated_as_keywords() {
     check(
         &json!({"type": "object", "properties": {"const": {"type": "string", "const": "a"}, "format": {"type": "number"}}, "required": ["const", "gone"]}),
         &json!({"type": "OBJECT", "properties": {"const": {"type": "STRING", "enum": ["a"]}, "format": {"type": "NUMBER"}}, "required": ["const"]}),
@@ -31,7 +31,7 @@ fn names_of_properties_are_never_filtered() {
 }
 
 #[test]
-fn unions_stand_alone_and_null_becomes_a_flag() {
+fn unions_become_any_of_and_null_becomes_nullable() {
     check(
         &json!({"type": ["string", "integer", "null"], "description": "d"}),
         &json!({"anyOf": [{"type": "STRING", "description": "d", "nullable": true}, {"type": "INTEGER", "description": "d", "nullable": true}]}),
@@ -51,7 +51,7 @@ fn all_of_is_merged() {
 }
 
 #[test]
-fn a_document_whose_references_multiply_stays_bounded() {
+fn multiplying_references_are_bounded() {
     let mut defs = Map::new();
     for level in 0..40 {
         let next = json!({"$ref": format!("#/$defs/L{}", level + 1)});
@@ -62,13 +62,13 @@ fn a_document_whose_references_multiply_stays_bounded() {
 }
 
 #[test]
-fn references_to_themselves_in_all_of_end() {
+fn cyclic_all_of_references_terminate() {
     let schema = json!({"$ref": "#/$defs/A", "$defs": {"A": {"allOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}], "type": "object"}, "B": {"allOf": [{"$ref": "#/$defs/A"}]}}});
     assert_eq!(to_google(&schema)["type"], "OBJECT");
 }
 
 #[test]
-fn unions_within_unions_stay_bounded() {
+fn nested_unions_are_bounded() {
     let mut schema = json!({"type": "string"});
     for _ in 0..50 {
         schema =
@@ -81,7 +81,7 @@ fn unions_within_unions_stay_bounded() {
 }
 
 #[test]
-fn a_large_definition_is_not_copied_without_end() {
+fn copies_of_a_large_definition_are_bounded() {
     let text = "x".repeat(1 << 20);
     let uses: Map<String, Value> = (0..1_000).map(|number| (format!("p{number}"), json!({"$ref": "#/$defs/T"}))).collect();
     let schema = json!({"type": "object", "properties": uses, "$defs": {"T": {"type": "string", "description": text}}});

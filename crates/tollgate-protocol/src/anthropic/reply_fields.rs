@@ -1,4 +1,4 @@
-//! Members of messages that whole answers and stream events share (Anthropic wire reference, sections 5, 7 and 11).
+//! JSON members that complete answers and stream events have in common.
 
 use bytes::{BufMut, BytesMut};
 
@@ -10,7 +10,7 @@ use crate::{
     opaque_state::id_suffix,
 };
 
-/// `stop_reason`, `stop_sequence` and, for a refusal that explains itself, `stop_details`; without a comma.
+/// Writes `stop_reason`, `stop_sequence` and, for a refusal with an explanation, `stop_details`, without a leading comma.
 pub(super) fn write_stop(out: &mut BytesMut, finish: FinishReason, explanation: Option<&str>) {
     out.put_slice(format!("\"stop_reason\":\"{}\",\"stop_sequence\":null", finish::reason_str(finish)).as_bytes());
     if let Some(explanation) = explanation.filter(|_| finish == FinishReason::Filter) {
@@ -20,21 +20,21 @@ pub(super) fn write_stop(out: &mut BytesMut, finish: FinishReason, explanation: 
     }
 }
 
-/// The signature of a thinking block that another family's model wrote: recognisable, so that it is taken out before the
-/// history reaches a real upstream of this protocol.
+/// Signature of a thinking block from another provider's model. The marker lets the gateway remove the block before the
+/// history reaches an Anthropic upstream.
 pub(super) fn foreign_signature(from: Protocol) -> String {
     format!("tg1.{}", from.as_str())
 }
 
-/// A call's id with Google's signature behind it.
+/// A call id with Gemini's signature appended.
 pub(super) fn signed_id(id: &str, signature: Option<&Signature>) -> String {
     let signature = signature.filter(|signature| signature.owner == Protocol::Gemini);
     let suffix = signature.and_then(|signature| id_suffix(&signature.value)).unwrap_or_default();
     format!("{id}{suffix}")
 }
 
-/// A call's input: always an object. What is none is kept as text in one, so that the caller's tool can refuse it and
-/// the model see why; `None` where the token limit cut it off.
+/// The input of a call, always an object. Other text is wrapped in an object, so that the caller's tool can reject it and
+/// report that to the model. `None` for input truncated by the token limit.
 pub(super) fn input(args: &str, finish: FinishReason) -> Option<String> {
     match arguments_object(args) {
         Some(object) => Some(object),
@@ -43,12 +43,12 @@ pub(super) fn input(args: &str, finish: FinishReason) -> Option<String> {
     }
 }
 
-/// What a blocked prompt is explained with.
+/// Explanation of a blocked prompt.
 pub(super) fn blocked_sentence(reason: &str, message: Option<&str>) -> String {
     message.map_or_else(|| format!("The prompt was blocked by the upstream safety filter ({reason})."), ToOwned::to_owned)
 }
 
-/// The usage object of an answer. The protocol's libraries need one, so an unknown usage is all zeros.
+/// Writes the `usage` object. Client libraries require it, so unknown usage is written as zeros.
 pub(super) fn write_usage(out: &mut BytesMut, usage: Option<&Usage>) {
     let usage = usage.copied().unwrap_or_default();
     let text = format!(
