@@ -1,7 +1,8 @@
-//! Everything in memory: for tests and trials. The usage log keeps its newest 100,000 records.
+//! The memory backend, for tests and trials. The usage log keeps the newest 100,000 records.
 
 mod ids;
 mod ledger;
+mod ledger_store;
 mod listing;
 mod rows;
 mod usage;
@@ -32,7 +33,7 @@ pub(crate) use ids::RowIds;
 pub(crate) struct MemoryStore {
     catalog: Mutex<State>,
     usage: Mutex<usage::MemoryUsageLog>,
-    books: Mutex<ledger::MemoryLedger>,
+    ledger: Mutex<ledger::MemoryLedger>,
     health: Mutex<HashMap<AccountId, AccountHealth>>,
     tests: Mutex<BTreeMap<AccountId, Timestamp>>,
     revision: watch::Sender<Revision>,
@@ -48,8 +49,8 @@ struct State {
     revision: Revision,
     changed: Vec<ChangedRow>,
     audit: Vec<AuditEvent>,
-    once: HashMap<String, IdempotentBatch>,
-    /// The ids that new rows get, where names decide them.
+    idempotent: HashMap<String, IdempotentBatch>,
+    /// Ids for new rows, if they are derived from names.
     ids: Option<Arc<RowIds>>,
 }
 
@@ -58,7 +59,7 @@ impl MemoryStore {
         Self {
             catalog: Mutex::default(),
             usage: Mutex::default(),
-            books: Mutex::default(),
+            ledger: Mutex::default(),
             health: Mutex::default(),
             tests: Mutex::default(),
             revision: watch::Sender::default(),
@@ -68,7 +69,7 @@ impl MemoryStore {
         }
     }
 
-    /// The same, where names decide which ids rows get: a copy that is like what it is a copy of, and like any other copy.
+    /// Derives the ids of new rows from their names, so that a copy of a catalog has the ids of the original.
     pub(crate) fn with_ids(mut self, ids: RowIds) -> Self {
         self.catalog.get_mut().ids = Some(Arc::new(ids));
         self
@@ -84,7 +85,7 @@ impl State {
         self.rows.values().filter(|row| row.kind == RowKind::Key)
     }
 
-    /// The last change of a row; 0 when there was none.
+    /// The revision of the last change of a row; 0 if there was none.
     fn last_change(&self, id: &str) -> Revision {
         self.changed.iter().rev().find(|row| row.id == id).map(|row| row.revision).unwrap_or_default()
     }
@@ -127,7 +128,7 @@ impl CatalogStore for MemoryStore {
 
     async fn wait_for_change(&self, known: Revision) -> Result<Revision, StoreError> {
         let mut revision = self.revision.subscribe();
-        let now = *revision.wait_for(|now| *now != known).await.expect("the sender lives as long as this store");
+        let now = *revision.wait_for(|now| *now != known).await.expect("the store owns the sender");
         Ok(now)
     }
 
@@ -178,9 +179,9 @@ impl KeyStore for MemoryStore {
 impl UsageStore for MemoryStore {
     async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
         let mut usage = self.usage.lock().await;
-        let mut books = self.books.lock().await;
-        let new = usage.append(records, |record| books.settled(record.id));
-        books.book(&new);
+        let mut ledger = self.ledger.lock().await;
+        let new = usage.append(records, |record| ledger.is_settled(record.id));
+        ledger.book(&new);
         Ok(new.len() as u64)
     }
 

@@ -1,8 +1,8 @@
-//! Randomness as an argument: nonces, ids, pepper and new keys come from here, so a test can fix them.
+//! The source of randomness for nonces, ids, the pepper and new keys. It is an argument, so that tests can fix it.
 
 use std::{fmt, sync::Arc};
 
-/// A source of random bytes, handed to [`crate::open`] and to whatever draws keys.
+/// A source of random bytes.
 #[derive(Clone)]
 pub struct RandomSource(Arc<FillFn>);
 
@@ -12,13 +12,13 @@ impl RandomSource {
     /// The operating system's generator.
     ///
     /// # Panics
-    /// Where bytes are drawn, when the system has none to give.
+    /// [`fill`](Self::fill) and [`bytes`](Self::bytes) panic if the system has no randomness.
     #[must_use]
     pub fn system() -> Self {
-        Self(Arc::new(|bytes| getrandom::fill(bytes).expect("the operating system gives random bytes, or nothing here is safe")))
+        Self(Arc::new(|bytes| getrandom::fill(bytes).expect("the operating system provides random bytes")))
     }
 
-    /// A source given by the caller, for tests.
+    /// A source from a function, for tests.
     #[must_use]
     pub fn from_fn(fill: impl Fn(&mut [u8]) + Send + Sync + 'static) -> Self {
         Self(Arc::new(fill))

@@ -1,7 +1,9 @@
-//! Secrets at rest. The master key seals one random data key a database; the data key seals credentials and the
-//! pepper, each bound to its place, so that a sealed value moved to another row does not open.
+//! Encryption of secrets at rest (XChaCha20-Poly1305). The master key seals one random data key per database; the data key
+//! seals credentials and the pepper. Each value is bound to its place, so that a sealed value copied to another row does not
+//! open.
 
 mod master;
+mod secret_bytes;
 
 use chacha20poly1305::{
     KeyInit, XChaCha20Poly1305, XNonce,
@@ -13,15 +15,13 @@ use crate::{RandomSource, StoreError};
 
 pub use master::MasterKeySource;
 pub(crate) use master::MasterKeys;
+pub(crate) use secret_bytes::{SecretBytes, draw};
 
-/// Version of the sealed form: version byte, nonce, ciphertext with tag.
+/// Version of the sealed format: version byte, nonce, ciphertext with tag.
 const VERSION: u8 = 1;
-const NONCE: usize = 24;
+const NONCE_LENGTH: usize = 24;
 
-/// 32 secret bytes, cleared when dropped.
-pub(crate) type SecretBytes = Zeroizing<[u8; 32]>;
-
-/// Where a sealed value stands; part of what is authenticated.
+/// The place of a sealed value; authenticated along with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SealContext<'a> {
     pub(crate) table: &'static str,
@@ -40,7 +40,7 @@ impl SealContext<'_> {
     }
 }
 
-/// Seals and opens with one key.
+/// Encrypts and decrypts with one key.
 #[derive(Clone)]
 pub(crate) struct Sealer {
     cipher: XChaCha20Poly1305,
@@ -59,40 +59,33 @@ impl Sealer {
         Self { cipher, random }
     }
 
-    /// Seals a secret for a place.
+    /// Encrypts a secret for a place.
     pub(crate) fn seal(&self, place: SealContext<'_>, secret: &[u8]) -> Vec<u8> {
-        let nonce: [u8; NONCE] = self.random.bytes();
+        let nonce: [u8; NONCE_LENGTH] = self.random.bytes();
         let payload = Payload { msg: secret, aad: &place.associated() };
         let sealed = self.cipher.encrypt(&XNonce::from(nonce), payload).expect("secrets are far below the cipher's limit");
-        let mut out = Vec::with_capacity(1 + NONCE + sealed.len());
+        let mut out = Vec::with_capacity(1 + NONCE_LENGTH + sealed.len());
         out.push(VERSION);
         out.extend_from_slice(&nonce);
         out.extend_from_slice(&sealed);
         out
     }
 
-    /// Opens what was sealed for this place with this key.
+    /// Decrypts a secret that was sealed for this place with this key.
     pub(crate) fn open(&self, place: SealContext<'_>, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, StoreError> {
         let Some((&VERSION, rest)) = sealed.split_first() else { return Err(place.error()) };
-        let Some((nonce, text)) = rest.split_first_chunk::<NONCE>() else { return Err(place.error()) };
+        let Some((nonce, text)) = rest.split_first_chunk::<NONCE_LENGTH>() else { return Err(place.error()) };
         let payload = Payload { msg: text, aad: &place.associated() };
         let opened = self.cipher.decrypt(&XNonce::from(*nonce), payload).map_err(|_| place.error())?;
         Ok(Zeroizing::new(opened))
     }
 
-    /// Opens 32 sealed bytes.
+    /// Decrypts a secret of 32 bytes.
     pub(crate) fn open_bytes(&self, place: SealContext<'_>, sealed: &[u8]) -> Result<SecretBytes, StoreError> {
         let opened = self.open(place, sealed)?;
         let bytes: [u8; 32] = opened.as_slice().try_into().map_err(|_| place.error())?;
         Ok(Zeroizing::new(bytes))
     }
-}
-
-/// 32 fresh secret bytes.
-pub(crate) fn draw(random: &RandomSource) -> SecretBytes {
-    let mut bytes = Zeroizing::new([0; 32]);
-    random.fill(bytes.as_mut_slice());
-    bytes
 }
 
 #[cfg(test)]
@@ -106,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_opens_at_its_place_with_its_key_and_nowhere_else() {
+    fn secret_opens_only_at_its_place_with_its_key() {
         let sealed = sealer(1).seal(PLACE, b"sk-upstream");
         assert_eq!(sealer(1).open(PLACE, &sealed).unwrap().as_slice(), b"sk-upstream");
         assert!(!sealed.windows(4).any(|part| part == b"sk-u"));
@@ -122,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_secret_is_sealed_differently_each_time() {
+    fn sealing_is_randomised() {
         assert_ne!(sealer(1).seal(PLACE, b"x"), sealer(1).seal(PLACE, b"x"));
     }
 }

@@ -1,10 +1,10 @@
-//! A subject's name where it is kept outside of the database: its id in the shown form, `all` for the gateway.
+//! Names of subjects outside of the database, in Redis keys and in the cache file: the id as text, `all` for the gateway.
 
 use tollgate_core::{ChannelId, GroupId, KeyId, MemberId, Subject};
 
 const ALL: &str = "all";
 
-/// The name.
+/// The name of a subject.
 pub(crate) fn name(subject: Subject) -> String {
     match subject {
         Subject::Key(id) => id.to_string(),
@@ -15,7 +15,7 @@ pub(crate) fn name(subject: Subject) -> String {
     }
 }
 
-/// Reads a name.
+/// Parses a name.
 pub(crate) fn parse(name: &str) -> Option<Subject> {
     if name == ALL {
         return Some(Subject::Gateway);
@@ -32,7 +32,7 @@ mod tests {
     use crate::samples::record;
 
     #[test]
-    fn every_subject_is_read_back_as_itself() {
+    fn names_round_trip() {
         let id = record(1).id.uuid();
         for subject in [
             Subject::Key(KeyId::from_uuid(id)),

@@ -1,5 +1,5 @@
-//! `<data>/cache.sealed`: what serves while the database is away, sealed with the master key and bound to the database's
-//! address. `TGC1`, then the sealed JSON. It is replaced whole; what cannot be opened is as good as not there.
+//! The cache file `<data>/cache.sealed`: `TGC1`, then JSON sealed with the master key and bound to the address of the database.
+//! It is replaced atomically; a file that cannot be opened is ignored.
 
 use std::{
     fs::{self, OpenOptions as FileOptions},
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::{MemberId, NanoUsd, Owner, Revision, SpendTotals, Timestamp, Window};
 use zeroize::Zeroizing;
 
-use super::KnownCatalog;
+use super::known_catalog::KnownCatalog;
 use crate::{
     KeyHash, KeySecret, LedgerPosition, OpenOptions, RowKind, Spending, StoreError,
     rows::{Row, RowSecret},
@@ -22,12 +22,12 @@ use crate::{
 };
 
 const MAGIC: &[u8; 4] = b"TGC1";
-/// Largest file.
-const MOST: usize = 64 << 20;
-/// Sealing adds a version, a nonce and a tag.
+/// Limit of the file size in bytes.
+const MAX_BYTES: usize = 64 << 20;
+/// Upper limit of the bytes that sealing adds: version, nonce and tag.
 const OVERHEAD: usize = 64;
 
-/// Where the file of a data folder is.
+/// The path of the file in a data folder.
 pub(super) fn path(data: &Path) -> PathBuf {
     data.join("cache.sealed")
 }
@@ -36,7 +36,7 @@ fn place(database: &str) -> SealContext<'_> {
     SealContext { table: "cache", column: "sealed", row: database }
 }
 
-/// What the file holds.
+/// The contents of the file.
 #[derive(Serialize, Deserialize)]
 pub(super) struct CacheContents {
     at: i64,
@@ -45,7 +45,7 @@ pub(super) struct CacheContents {
     rows: Vec<CachedRow>,
     keys: Vec<CachedRow>,
     spending_at: i64,
-    /// Subject; spent on that day, in that month, in all.
+    /// Subject; spent in the day and month of `spending_at`, and in all.
     spent: Vec<(String, i64, i64, i64)>,
     balances: Vec<(String, i64)>,
     ledger: i64,
@@ -61,7 +61,7 @@ struct CachedRow {
     spec: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sealed: Option<String>,
-    /// Hash, first and last characters of a key.
+    /// Hash, prefix and suffix of a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<(String, String, String)>,
     created_at: i64,
@@ -133,11 +133,11 @@ impl CacheContents {
         }
     }
 
-    /// As JSON of at most so many bytes, if leaving keys out brings it there.
-    pub(super) fn text_within(&mut self, most: usize) -> Zeroizing<Vec<u8>> {
+    /// The JSON, with keys dropped until it fits `limit` bytes or none are left.
+    pub(super) fn json_within(&mut self, limit: usize) -> Zeroizing<Vec<u8>> {
         loop {
-            let text = Zeroizing::new(serde_json::to_vec(&*self).expect("texts and numbers are JSON"));
-            if text.len() <= most || self.keys.is_empty() {
+            let text = Zeroizing::new(serde_json::to_vec(&*self).expect("strings and numbers are valid JSON"));
+            if text.len() <= limit || self.keys.is_empty() {
                 return text;
             }
             self.keys.truncate(self.keys.len() / 2);
@@ -152,7 +152,7 @@ impl CacheContents {
         self.vault.iter().map(|(name, sealed)| Some((name.clone(), hex::decode(sealed).ok()?))).collect()
     }
 
-    /// The keys, by hash.
+    /// The keys, with their hashes.
     pub(super) fn keys(&self) -> Result<Vec<([u8; 32], Row)>, StoreError> {
         let read = |row: &CachedRow| {
             let row = row.clone().into_row()?;
@@ -179,11 +179,11 @@ fn unreadable() -> StoreError {
     StoreError::Row { kind: "cache", row: "cache.sealed".to_owned(), detail: "it cannot be understood".to_owned() }
 }
 
-/// Reads the file; `None` when there is none that this master key opens for this database.
+/// Reads the file; `None` if there is none that this master key opens for this database.
 pub(super) fn read(path: &Path, database: &str, options: &OpenOptions) -> Result<Option<(CacheContents, DataKeys)>, StoreError> {
     let Some(keys) = MasterKeys::load(&options.master, &options.data)? else { return Ok(None) };
     let useless = |why: &str| {
-        tracing::warn!(path = %path.display(), "what was known of the database cannot be used: {why}");
+        tracing::warn!(path = %path.display(), "the cache file cannot be used: {why}");
         Ok(None)
     };
     let bytes = match fs::read(path) {
@@ -205,12 +205,12 @@ pub(super) fn read(path: &Path, database: &str, options: &OpenOptions) -> Result
     }
 }
 
-/// Replaces the file.
+/// Replaces the file atomically.
 pub(super) fn write(path: &Path, database: &str, mut contents: CacheContents, options: &OpenOptions) -> Result<(), StoreError> {
     let failed = |source: io::Error| StoreError::File { action: "write", path: path.to_owned(), source };
     let Some(keys) = MasterKeys::load(&options.master, &options.data)? else { return Ok(()) };
-    let text = contents.text_within(MOST - OVERHEAD);
-    if text.len() + OVERHEAD > MOST {
+    let text = contents.json_within(MAX_BYTES - OVERHEAD);
+    if text.len() + OVERHEAD > MAX_BYTES {
         return Err(failed(io::Error::other("the catalog alone is larger than the file may be")));
     }
     let sealed = Sealer::new(keys.sealing(), options.random.clone()).seal(place(database), &text);

@@ -1,11 +1,11 @@
-//! The store's traits, answered by the database, or in its place by what is known.
+//! The store traits: every query goes to the database with a timeout; keys, catalog and spending fall back to the cache.
 
 use std::collections::HashSet;
 
 use async_trait::async_trait;
 use tollgate_core::{AccountHealth, AccountId, Catalog, GroupId, Key, KeyId, NanoUsd, RequestId, Revision, Timestamp, UsageRecord};
 
-use super::{CachedStore, KNOWN_KEY, LOOK, WORK};
+use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
     Actor, AdminKey, AuditEvent, AuditFilter, AuditPosition, Balance, CatalogRows, CatalogStore, Change, ChangedRow, HealthStore,
     KeyHash, KeyScope, KeyStore, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, Page, Posting,
@@ -20,25 +20,25 @@ impl CatalogStore for CachedStore {
             let known = self.known.load();
             return assemble::catalog(known.revision, &known.live(), &self.sealer);
         };
-        let (revision, rows) = self.within(WORK, sql.all_rows()).await?;
-        self.note_rows(revision, rows);
+        let (revision, rows) = self.within(BATCH_TIMEOUT, sql.all_rows()).await?;
+        self.store_rows(revision, rows);
         let known = self.known.load();
         assemble::catalog(known.revision, &known.live(), &self.sealer)
     }
 
     async fn apply(&self, changes: &[Change], actor: &Actor, now: Timestamp) -> Result<Revision, StoreError> {
-        self.within(WORK, self.sql()?.apply(changes, actor, now)).await
+        self.within(BATCH_TIMEOUT, self.sql()?.apply(changes, actor, now)).await
     }
 
     async fn revision(&self) -> Result<Revision, StoreError> {
-        self.within(LOOK, CatalogStore::revision(&*self.sql()?)).await
+        self.within(QUERY_TIMEOUT, CatalogStore::revision(&*self.sql()?)).await
     }
 
     async fn changed_since(&self, known: Revision) -> Result<Vec<ChangedRow>, StoreError> {
         let sql = self.sql()?;
-        let changed = self.within(WORK, sql.changed_since(known)).await?;
+        let changed = self.within(BATCH_TIMEOUT, sql.changed_since(known)).await?;
         let keys: Vec<String> = changed.iter().filter(|row| row.kind == RowKind::Key).map(|row| row.id.clone()).collect();
-        self.within(WORK, self.reread(&sql, &keys)).await?;
+        self.within(BATCH_TIMEOUT, self.reread(&sql, &keys)).await?;
         Ok(changed)
     }
 
@@ -47,19 +47,19 @@ impl CatalogStore for CachedStore {
     }
 
     async fn live_rows(&self, scope: &KeyScope) -> Result<CatalogRows, StoreError> {
-        self.within(WORK, self.sql()?.live_rows(scope)).await
+        self.within(BATCH_TIMEOUT, self.sql()?.live_rows(scope)).await
     }
 
     async fn audit(&self, below: Option<Revision>, limit: u32) -> Result<Vec<AuditEvent>, StoreError> {
-        self.within(WORK, self.sql()?.audit(below, limit)).await
+        self.within(BATCH_TIMEOUT, self.sql()?.audit(below, limit)).await
     }
 }
 
 #[async_trait]
 impl KeyStore for CachedStore {
     async fn find(&self, hash: &KeyHash) -> Result<Option<Key>, StoreError> {
-        let known = self.known_key(&hash.0);
-        let asked = async {
+        let cached = self.cached_key(&hash.0);
+        let query = async {
             let found = self.sql()?.find_row(hash).await?;
             let Some((row, key)) = found else {
                 self.keys.invalidate(&hash.0);
@@ -70,101 +70,101 @@ impl KeyStore for CachedStore {
             }
             Ok(Some(key))
         };
-        let Some(known) = known else { return self.within(LOOK, asked).await };
-        match self.within(KNOWN_KEY, asked).await {
-            Err(error) if error.is_unreachable() => known.map(Some),
-            answered => answered,
+        let Some(cached) = cached else { return self.within(QUERY_TIMEOUT, query).await };
+        match self.within(CACHED_KEY_TIMEOUT, query).await {
+            Err(error) if error.is_unreachable() => cached.map(Some),
+            found => found,
         }
     }
 
     async fn list(&self) -> Result<Vec<Key>, StoreError> {
-        self.within(WORK, KeyStore::list(&*self.sql()?)).await
+        self.within(BATCH_TIMEOUT, KeyStore::list(&*self.sql()?)).await
     }
 }
 
 #[async_trait]
 impl ListingStore for CachedStore {
     async fn page(&self, filter: &RowFilter) -> Result<Vec<StoredRow>, StoreError> {
-        self.within(WORK, ListingStore::page(&*self.sql()?, filter)).await
+        self.within(BATCH_TIMEOUT, ListingStore::page(&*self.sql()?, filter)).await
     }
 
     async fn row(&self, kind: RowKind, id: &str) -> Result<Option<StoredRow>, StoreError> {
-        self.within(WORK, self.sql()?.row(kind, id)).await
+        self.within(BATCH_TIMEOUT, self.sql()?.row(kind, id)).await
     }
 
     async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError> {
-        self.within(WORK, self.sql()?.key(id)).await
+        self.within(BATCH_TIMEOUT, self.sql()?.key(id)).await
     }
 
     async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPosition, AuditEvent)>, StoreError> {
-        self.within(WORK, self.sql()?.audit_page(filter)).await
+        self.within(BATCH_TIMEOUT, self.sql()?.audit_page(filter)).await
     }
 
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError> {
-        self.within(LOOK, self.sql()?.admin_key(hash, now)).await
+        self.within(QUERY_TIMEOUT, self.sql()?.admin_key(hash, now)).await
     }
 }
 
 #[async_trait]
 impl UsageStore for CachedStore {
     async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
-        // Cut off or not: what was committed is known by its id when it is sent again.
-        self.within(WORK, self.sql()?.append(records)).await
+        // Safe to repeat after a timeout: records are identified by their id.
+        self.within(BATCH_TIMEOUT, self.sql()?.append(records)).await
     }
 
     async fn create_partitions(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.within(WORK, self.sql()?.create_partitions(now)).await
+        self.within(BATCH_TIMEOUT, self.sql()?.create_partitions(now)).await
     }
 
     async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {
-        // Cut off or not: a slice is one transaction, and what is left is found the next time.
-        self.within(WORK, self.sql()?.prune(before)).await
+        // Safe to repeat after a timeout: each call is one transaction.
+        self.within(BATCH_TIMEOUT, self.sql()?.prune(before)).await
     }
 
     async fn log_time(&self) -> Result<Option<Timestamp>, StoreError> {
-        self.within(LOOK, self.sql()?.log_time()).await
+        self.within(QUERY_TIMEOUT, self.sql()?.log_time()).await
     }
 
     async fn set_log_time(&self, known: Option<Timestamp>, time: Timestamp) -> Result<bool, StoreError> {
-        self.within(LOOK, self.sql()?.set_log_time(known, time)).await
+        self.within(QUERY_TIMEOUT, self.sql()?.set_log_time(known, time)).await
     }
 
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
-        self.within(WORK, UsageStore::page(&*self.sql()?, filter)).await
+        self.within(BATCH_TIMEOUT, UsageStore::page(&*self.sql()?, filter)).await
     }
 
     async fn find(&self, id: RequestId) -> Result<Option<UsageRecord>, StoreError> {
-        self.within(WORK, UsageStore::find(&*self.sql()?, id)).await
+        self.within(BATCH_TIMEOUT, UsageStore::find(&*self.sql()?, id)).await
     }
 
     async fn known(&self, ids: &[RequestId]) -> Result<HashSet<RequestId>, StoreError> {
-        self.within(WORK, self.sql()?.known(ids)).await
+        self.within(BATCH_TIMEOUT, self.sql()?.known(ids)).await
     }
 
     async fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
-        self.within(WORK, self.sql()?.summary(filter, by)).await
+        self.within(BATCH_TIMEOUT, self.sql()?.summary(filter, by)).await
     }
 }
 
 #[async_trait]
 impl LedgerStore for CachedStore {
     async fn post(&self, posting: &Posting, now: Timestamp) -> Result<PostingReceipt, StoreError> {
-        self.within(WORK, self.sql()?.post(posting, now)).await
+        self.within(BATCH_TIMEOUT, self.sql()?.post(posting, now)).await
     }
 
     async fn entries(&self, filter: &LedgerFilter) -> Result<Vec<LedgerEntry>, StoreError> {
-        self.within(WORK, self.sql()?.entries(filter)).await
+        self.within(BATCH_TIMEOUT, self.sql()?.entries(filter)).await
     }
 
     async fn balances(&self) -> Result<Vec<Balance>, StoreError> {
-        self.within(WORK, self.sql()?.balances()).await
+        self.within(BATCH_TIMEOUT, self.sql()?.balances()).await
     }
 
     async fn posted_since(&self, place: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
-        self.within(LOOK, self.sql()?.posted_since(place)).await
+        self.within(QUERY_TIMEOUT, self.sql()?.posted_since(place)).await
     }
 
-    /// As it is known, where the database is away from the start on.
+    /// The last known spending if the database was never opened.
     async fn spending(&self, now: Timestamp) -> Result<Spending, StoreError> {
         match self.sql() {
             Ok(sql) => LedgerStore::spending(&*sql, now).await,
@@ -177,7 +177,7 @@ impl LedgerStore for CachedStore {
     }
 
     async fn spending_since(&self, place: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
-        self.within(WORK, self.sql()?.spending_since(place, now)).await
+        self.within(BATCH_TIMEOUT, self.sql()?.spending_since(place, now)).await
     }
 
     async fn verify(&self, now: Timestamp) -> Result<VerifyReport, StoreError> {
@@ -187,23 +187,23 @@ impl LedgerStore for CachedStore {
 
 #[async_trait]
 impl HealthStore for CachedStore {
-    /// Nothing, where the database is away from the start on: accounts are then taken to be well.
+    /// Empty if the database was never opened: all accounts then start as usable.
     async fn load_health(&self) -> Result<Vec<(AccountId, AccountHealth)>, StoreError> {
         match self.sql() {
-            Ok(sql) => self.within(WORK, sql.load_health()).await,
+            Ok(sql) => self.within(BATCH_TIMEOUT, sql.load_health()).await,
             Err(_) => Ok(Vec::new()),
         }
     }
 
     async fn save_health(&self, health: &[(AccountId, AccountHealth)], now: Timestamp) -> Result<(), StoreError> {
-        self.within(LOOK, self.sql()?.save_health(health, now)).await
+        self.within(QUERY_TIMEOUT, self.sql()?.save_health(health, now)).await
     }
 
     async fn save_test(&self, account: AccountId, now: Timestamp) -> Result<(), StoreError> {
-        self.within(LOOK, self.sql()?.save_test(account, now)).await
+        self.within(QUERY_TIMEOUT, self.sql()?.save_test(account, now)).await
     }
 
     async fn load_tests(&self) -> Result<Vec<(AccountId, Timestamp)>, StoreError> {
-        self.within(LOOK, self.sql()?.load_tests()).await
+        self.within(QUERY_TIMEOUT, self.sql()?.load_tests()).await
     }
 }

@@ -1,4 +1,4 @@
-//! What is known answers in place of a database that is away, and never says that something does not exist.
+//! The cache serves during an outage, and never reports that something does not exist.
 
 use tempfile::TempDir;
 
@@ -11,7 +11,7 @@ use crate::{
     sql::SqlAddress,
 };
 
-/// A gateway that serves from SQLite in place of PostgreSQL: the same code, and nothing needs to run.
+/// A cached store around SQLite instead of PostgreSQL: the same code, without a server.
 async fn around(dir: &TempDir) -> (CachedStore, OpenOptions) {
     let file = dir.path().join("tollgate.db");
     let mut options = options(StoreUrl::Sqlite(file.clone()), dir);
@@ -36,14 +36,14 @@ fn hash(standby: &CachedStore, secret: &str) -> KeyHash {
 }
 
 fn without(options: &OpenOptions, now: Timestamp) -> Option<CachedStore> {
-    let StoreUrl::Sqlite(file) = &options.url else { unreachable!("it is a file") };
+    let StoreUrl::Sqlite(file) = &options.url else { unreachable!("the tests use SQLite") };
     let options = OpenOptions { now, ..options.clone() };
     let made = CachedStore::without(SqlAddress::Sqlite(file.clone()), options, Duration::from_hours(1)).unwrap();
     made.map(|(standby, _)| standby)
 }
 
 #[tokio::test]
-async fn a_catalog_and_the_keys_that_were_seen_serve_without_the_database() {
+async fn catalog_and_cached_keys_serve_without_the_database() {
     let dir = TempDir::new().unwrap();
     let (standby, options) = around(&dir).await;
     let (seen, unseen) = (hash(&standby, "tk-imported-0123456789"), hash(&standby, "tk-another-0123456789"));
@@ -58,11 +58,11 @@ async fn a_catalog_and_the_keys_that_were_seen_serve_without_the_database() {
     let credential = known.channel_by_name("main").unwrap().accounts[0].credential.as_ref().unwrap().expose().to_owned();
     assert_eq!(credential, "sk-upstream");
     assert_eq!(format!("{:?}", away.find(&seen).await.unwrap()), format!("{:?}", Some(key)));
-    assert!(away.find(&unseen).await.unwrap_err().is_unreachable(), "nobody can tell");
+    assert!(away.find(&unseen).await.unwrap_err().is_unreachable(), "an uncached key is unreachable, not unknown");
     assert!(away.revision().await.unwrap_err().is_unreachable());
     assert!(without(&options, NOON.plus_ms(3_601_000)).is_none(), "too old");
 
-    // The database is back: the same store serves from it.
+    // Once the database is reachable, the same store serves from it.
     assert_eq!(away.heartbeat(NOON).await.unwrap(), DatabaseStatus::There);
     assert!(away.find(&unseen).await.unwrap().is_some());
     assert_eq!(away.revision().await.unwrap(), catalog.revision);
@@ -70,7 +70,7 @@ async fn a_catalog_and_the_keys_that_were_seen_serve_without_the_database() {
 }
 
 #[tokio::test]
-async fn a_revoked_key_is_known_as_revoked() {
+async fn revoked_key_is_cached_as_revoked() {
     let dir = TempDir::new().unwrap();
     let (standby, options) = around(&dir).await;
     let seen = hash(&standby, "tk-imported-0123456789");
@@ -85,14 +85,14 @@ async fn a_revoked_key_is_known_as_revoked() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_touched_or_is_of_another_database_does_not_serve() {
+async fn modified_file_or_file_of_another_database_is_ignored() {
     let dir = TempDir::new().unwrap();
     let (standby, options) = around(&dir).await;
     standby.write_cache(NOON).await.unwrap();
     standby.close().await;
     let path = dir.path().join("cache.sealed");
     let bytes = std::fs::read(&path).unwrap();
-    assert!(!bytes.windows(4).any(|part| part == b"main"), "it is sealed");
+    assert!(!bytes.windows(4).any(|part| part == b"main"), "the file is encrypted");
     #[cfg(unix)]
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions()) & 0o777, 0o600);
     for at in [0, 4, bytes.len() / 2, bytes.len() - 1] {
@@ -108,7 +108,7 @@ async fn a_file_that_was_touched_or_is_of_another_database_does_not_serve() {
 }
 
 #[tokio::test]
-async fn a_catalog_too_large_for_the_file_leaves_keys_out_first() {
+async fn keys_are_dropped_when_the_file_would_be_too_large() {
     let dir = TempDir::new().unwrap();
     let (standby, _) = around(&dir).await;
     let seen = hash(&standby, "tk-imported-0123456789");
@@ -125,7 +125,7 @@ async fn a_catalog_too_large_for_the_file_leaves_keys_out_first() {
         (hash, Arc::new(row))
     });
     let mut contents = CacheContents::of(&standby.known.load(), many, NOON);
-    assert!(contents.text_within(512 << 10).len() <= 512 << 10);
+    assert!(contents.json_within(512 << 10).len() <= 512 << 10);
     assert_eq!(contents.keys().unwrap().len(), 250);
     standby.close().await;
 }

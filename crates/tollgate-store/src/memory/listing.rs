@@ -1,4 +1,4 @@
-//! Rows page by page, out of memory.
+//! [`ListingStore`] of the memory backend.
 
 use async_trait::async_trait;
 use tollgate_core::{Key, KeyId, Timestamp};

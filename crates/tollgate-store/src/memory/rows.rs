@@ -1,4 +1,4 @@
-//! The rows a batch of changes works on: a copy that replaces the original when all went well.
+//! [`ChangeTransaction`] on a copy of the state, which replaces the original if the batch succeeds.
 
 use async_trait::async_trait;
 use tollgate_core::{Owner, Revision};
@@ -45,12 +45,12 @@ impl ChangeTransaction for State {
     }
 
     async fn idempotent_batch(&mut self, key: &str) -> Result<Option<IdempotentBatch>, StoreError> {
-        Ok(self.once.get(key).cloned())
+        Ok(self.idempotent.get(key).cloned())
     }
 
     async fn put_idempotent_batch(&mut self, batch: &IdempotentBatch) -> Result<(), StoreError> {
-        self.once.retain(|_, old| old.at.plus_ms(IdempotentBatch::LIFE_MS) > batch.at);
-        self.once.insert(batch.key.clone(), batch.clone());
+        self.idempotent.retain(|_, old| old.at.plus_ms(IdempotentBatch::LIFE_MS) > batch.at);
+        self.idempotent.insert(batch.key.clone(), batch.clone());
         Ok(())
     }
 

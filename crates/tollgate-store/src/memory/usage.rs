@@ -9,16 +9,16 @@ use crate::{
     usage::{day, hour},
 };
 
-/// How many records are kept.
-const BOUND: usize = 100_000;
+/// Limit of the records.
+const MAX_RECORDS: usize = 100_000;
 
 #[derive(Debug, Default)]
 pub(super) struct MemoryUsageLog {
     records: BTreeMap<UsageCursor, UsageRecord>,
     arrivals: HashMap<RequestId, Timestamp>,
-    /// Records that arrived before were removed.
+    /// Records that arrived before this time were pruned.
     pruned_until: Timestamp,
-    /// What time it is for the log.
+    /// The time of the log, see [`UsageStore::log_time`](crate::UsageStore::log_time).
     pub(super) time: Option<Timestamp>,
 }
 
@@ -26,7 +26,7 @@ fn cursor(record: &UsageRecord) -> UsageCursor {
     UsageCursor { at: record.at, id: record.id }
 }
 
-fn fits(filter: &UsageFilter, record: &UsageRecord) -> bool {
+fn matches(filter: &UsageFilter, record: &UsageRecord) -> bool {
     filter.key.is_none_or(|key| record.key == key)
         && filter.member.is_none_or(|member| record.member == member)
         && filter.group.is_none_or(|group| record.group == Some(group))
@@ -37,17 +37,16 @@ fn fits(filter: &UsageFilter, record: &UsageRecord) -> bool {
 }
 
 impl MemoryUsageLog {
-    /// Adds records; those that are new. Of a time whose records were removed only those that cost something and are not
-    /// settled.
+    /// Adds records and returns the new ones. A record of a pruned time is added only if it has a price and is not settled.
     pub(super) fn append<'a>(
         &mut self,
         records: &'a [UsageRecord],
-        settled: impl Fn(&UsageRecord) -> bool,
+        is_settled: impl Fn(&UsageRecord) -> bool,
     ) -> Vec<&'a UsageRecord> {
         let mut added = Vec::new();
-        let sold = |record: &UsageRecord| record.sale.is_some_and(|sale| sale != NanoUsd::ZERO);
+        let has_price = |record: &UsageRecord| record.sale.is_some_and(|sale| sale != NanoUsd::ZERO);
         for record in records {
-            if record.at < self.pruned_until && (!sold(record) || settled(record)) {
+            if record.at < self.pruned_until && (!has_price(record) || is_settled(record)) {
                 continue;
             }
             if self.arrivals.insert(record.id, record.at).is_none() {
@@ -55,7 +54,7 @@ impl MemoryUsageLog {
                 added.push(record);
             }
         }
-        while self.records.len() > BOUND {
+        while self.records.len() > MAX_RECORDS {
             if let Some((first, _)) = self.records.pop_first() {
                 self.arrivals.remove(&first.id);
             }
@@ -63,14 +62,14 @@ impl MemoryUsageLog {
         added
     }
 
-    /// Removes what arrived before this day.
+    /// Removes the records that arrived before the UTC day of `before`.
     pub(super) fn prune(&mut self, before: Timestamp) -> u64 {
         let before = Timestamp::of_day(before.day());
         let first = UsageCursor { at: before, id: RequestId::from_parts(Timestamp::default(), [0; 10]) };
         let kept = self.records.split_off(&first);
         let old = std::mem::replace(&mut self.records, kept);
-        for place in old.keys() {
-            self.arrivals.remove(&place.id);
+        for cursor in old.keys() {
+            self.arrivals.remove(&cursor.id);
         }
         if !old.is_empty() {
             self.pruned_until = self.pruned_until.max(before);
@@ -78,7 +77,6 @@ impl MemoryUsageLog {
         old.len() as u64
     }
 
-    /// All records that are kept.
     pub(super) fn all(&self) -> impl Iterator<Item = &UsageRecord> {
         self.records.values()
     }
@@ -94,12 +92,12 @@ impl MemoryUsageLog {
 
     pub(super) fn page(&self, filter: &UsageFilter) -> Page<UsageRecord> {
         let size = filter.page_size() as usize;
-        let behind = |place: UsageCursor| match (filter.order, filter.after) {
+        let is_after = |cursor: UsageCursor| match (filter.order, filter.after) {
             (_, None) => true,
-            (SortOrder::Newest, Some(after)) => place < after,
-            (SortOrder::Oldest, Some(after)) => place > after,
+            (SortOrder::Newest, Some(after)) => cursor < after,
+            (SortOrder::Oldest, Some(after)) => cursor > after,
         };
-        let wanted = |(place, record): &(&UsageCursor, &UsageRecord)| behind(**place) && fits(filter, record);
+        let wanted = |(cursor, record): &(&UsageCursor, &UsageRecord)| is_after(**cursor) && matches(filter, record);
         let items: Vec<UsageRecord> = match filter.order {
             SortOrder::Newest => {
                 self.records.iter().rev().filter(wanted).take(size + 1).map(|(_, record)| record.clone()).collect()
@@ -111,9 +109,9 @@ impl MemoryUsageLog {
 
     pub(super) fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Vec<SummaryRow> {
         let mut sums: BTreeMap<String, SummaryRow> = BTreeMap::new();
-        // A model that a filter names exists, and a name that exists nowhere makes no row.
-        let offered = |record: &&UsageRecord| filter.model.is_none() || record.group.is_some();
-        for record in self.records.values().filter(|record| fits(filter, record)).filter(offered) {
+        // A filter names an existing model; a requested model that does not exist has no row of its own.
+        let is_offered = |record: &&UsageRecord| filter.model.is_none() || record.group.is_some();
+        for record in self.records.values().filter(|record| matches(filter, record)).filter(is_offered) {
             let of = match by {
                 SummaryBy::Nothing => String::new(),
                 SummaryBy::Day => day(record.at),

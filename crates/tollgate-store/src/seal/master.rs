@@ -1,4 +1,5 @@
-//! The master key: lines `tgm1:<base64 of 32 bytes>`, the first of which seals while the others still open.
+//! The master key file: lines of `tgm1:<base64 of 32 bytes>`. The first key seals; all of them open, so that keys can be
+//! rotated.
 
 use std::{
     fs::{self, OpenOptions},
@@ -10,27 +11,27 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use tollgate_core::Secret;
 use zeroize::Zeroizing;
 
-use super::{SecretBytes, draw};
+use super::secret_bytes::{SecretBytes, draw};
 use crate::{RandomSource, StoreError, data_folder::publish_new};
 
 const PREFIX: &str = "tgm1:";
 
-/// Where the master key comes from.
+/// Source of the master key.
 #[derive(Clone, Debug, Default)]
 pub enum MasterKeySource {
-    /// `<data>/master.key`, made at a first start.
+    /// `<data>/master.key`, created at the first start.
     #[default]
     DataFolder,
-    /// This file; it must exist.
+    /// A file that must exist.
     File(PathBuf),
-    /// This text.
+    /// The contents of a key file.
     Text(Secret),
 }
 
-/// The keys themselves, the sealing one first.
+/// The master keys; the first one seals.
 pub(crate) struct MasterKeys {
     keys: Vec<SecretBytes>,
-    /// Where they came from, for messages.
+    /// Their source, for messages.
     pub(crate) place: String,
 }
 
@@ -41,7 +42,7 @@ impl std::fmt::Debug for MasterKeys {
 }
 
 impl MasterKeys {
-    /// Reads the keys; `None` when the data folder has none yet.
+    /// Reads the keys; `None` if the data folder has none yet.
     pub(crate) fn load(source: &MasterKeySource, data: &Path) -> Result<Option<Self>, StoreError> {
         let (path, must_exist) = match source {
             MasterKeySource::Text(text) => return Self::parse(text.expose(), "TOLLGATE_MASTER_KEY".to_owned()).map(Some),
@@ -56,7 +57,7 @@ impl MasterKeys {
         }
     }
 
-    /// Draws a key and writes it to the data folder, readable by its owner only.
+    /// Creates a key and writes it to the data folder, readable by its owner only.
     pub(crate) fn create(data: &Path, random: &RandomSource) -> Result<Self, StoreError> {
         let path = data.join("master.key");
         let key = draw(random);
@@ -69,7 +70,7 @@ impl MasterKeys {
         Ok(Self { keys: vec![key], place: path.display().to_string() })
     }
 
-    /// Keys that are not kept anywhere.
+    /// Parses keys; nothing is stored.
     pub(crate) fn parse(text: &str, place: String) -> Result<Self, StoreError> {
         let malformed = |detail: String| StoreError::MasterKeyMalformed { location: place.clone(), detail };
         let mut keys = Vec::new();
@@ -87,18 +88,18 @@ impl MasterKeys {
         Ok(Self { keys, place })
     }
 
-    /// The key that seals.
+    /// The key for sealing.
     pub(crate) fn sealing(&self) -> &SecretBytes {
         &self.keys[0]
     }
 
-    /// The keys that may open, the sealing one first.
+    /// The keys for opening, most recent first.
     pub(crate) fn opening(&self) -> impl Iterator<Item = &SecretBytes> {
         self.keys.iter()
     }
 }
 
-/// Writes a file of mode 0600 that is there whole or not at all, and never over another one.
+/// Creates a file of mode 0600 atomically; never replaces an existing one.
 fn write_secret(path: &Path, text: &[u8]) -> io::Result<()> {
     let draft = path.with_extension(format!("new-{}", std::process::id()));
     let mut options = OpenOptions::new();
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_created_key_is_private_and_reads_back() {
+    fn created_key_is_private_and_round_trips() {
         let dir = tempfile::TempDir::new().unwrap();
         assert!(MasterKeys::load(&MasterKeySource::DataFolder, dir.path()).unwrap().is_none());
         let created = MasterKeys::create(dir.path(), &RandomSource::system()).unwrap();
@@ -131,12 +132,12 @@ mod tests {
             use std::os::unix::fs::PermissionsExt as _;
             assert_eq!(fs::metadata(dir.path().join("master.key")).unwrap().permissions().mode() & 0o777, 0o600);
         }
-        assert!(MasterKeys::create(dir.path(), &RandomSource::system()).is_err(), "a key is never written over");
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft stays behind");
+        assert!(MasterKeys::create(dir.path(), &RandomSource::system()).is_err(), "an existing key is not replaced");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");
     }
 
     #[test]
-    fn a_key_file_that_is_not_there_is_the_operator_s_to_mend() {
+    fn missing_key_file_is_an_operator_error() {
         let dir = tempfile::TempDir::new().unwrap();
         let refused = MasterKeys::load(&MasterKeySource::File(dir.path().join("nothing")), dir.path()).unwrap_err();
         assert_eq!(refused.class(), crate::ErrorClass::Operator);
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn several_lines_are_several_keys_and_the_first_seals() {
+    fn first_of_several_keys_seals() {
         let line = |byte: u8| format!("{PREFIX}{}", STANDARD.encode([byte; 32]));
         let keys = MasterKeys::parse(&format!("{}\n\n{}\n", line(1), line(2)), "here".to_owned()).unwrap();
         assert_eq!(keys.sealing().as_slice(), [1; 32]);
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_key_is_refused_without_showing_it() {
+    fn malformed_key_is_rejected_without_showing_it() {
         for text in ["", "\n", "secret-text", "tgm1:", "tgm1:c2hvcnQ=", "tgm1:!!!"] {
             let error = MasterKeys::parse(text, "here".to_owned()).unwrap_err();
             assert_eq!(error.class(), crate::ErrorClass::Operator);

@@ -1,0 +1,27 @@
+//! The catalog and the spending as they were last read from the database.
+
+use tollgate_core::{Revision, Timestamp};
+
+use crate::{RowKind, Spending, assemble::GroupIds, rows::Row};
+
+/// The last known state of the database, without keys.
+#[derive(Debug, Default)]
+pub(super) struct KnownCatalog {
+    /// The sealed data keys, by name.
+    pub(super) vault: Vec<(String, Vec<u8>)>,
+    pub(super) revision: Revision,
+    /// Live rows and removed groups.
+    pub(super) rows: Vec<Row>,
+    pub(super) spending: Spending,
+    pub(super) spending_at: Timestamp,
+}
+
+impl KnownCatalog {
+    pub(super) fn live(&self) -> Vec<Row> {
+        self.rows.iter().filter(|row| row.removed_at.is_none()).cloned().collect()
+    }
+
+    pub(super) fn groups(&self) -> GroupIds {
+        GroupIds::of(self.rows.iter().filter(|row| row.kind == RowKind::Group))
+    }
+}

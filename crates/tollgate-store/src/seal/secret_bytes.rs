@@ -1,0 +1,15 @@
+//! Secret keys in memory.
+
+use zeroize::Zeroizing;
+
+use crate::RandomSource;
+
+/// A secret of 32 bytes, cleared when dropped.
+pub(crate) type SecretBytes = Zeroizing<[u8; 32]>;
+
+/// Draws a random secret.
+pub(crate) fn draw(random: &RandomSource) -> SecretBytes {
+    let mut bytes = Zeroizing::new([0; 32]);
+    random.fill(bytes.as_mut_slice());
+    bytes
+}
