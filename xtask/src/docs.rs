@@ -1,5 +1,6 @@
-//! `cargo xtask docs`: writes the generated part of `docs/translation.md`, the loss matrix, from `fixtures/translation`
-//! of `tollgate-protocol`. Everything above the marker line of that page is written by hand and kept.
+//! `cargo xtask docs`: writes the generated parts of two pages. In `docs/translation.md` it is the loss matrix, from
+//! `fixtures/translation` of `tollgate-protocol`, below a marker line. In `docs/catalog.md` it is the tables of fields, from the
+//! tables of `tollgate-store`, each between two markers. The rest of both pages is written by hand and kept.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use crate::shell;
 
 const FILE: &str = "docs/translation.md";
+const CATALOG: &str = "docs/catalog.md";
 const FIXTURES: &str = "crates/tollgate-protocol/fixtures/translation";
 
 /// Everything after this marker is generated.
@@ -40,16 +42,28 @@ struct Row {
 }
 
 pub(crate) fn run() -> Result<()> {
-    let path = shell::root().join(FILE);
-    let current = fs::read_to_string(&path).with_context(|| FILE.to_owned())?;
-    let generated = regenerate(&current)?;
+    write(FILE, regenerate)?;
+    write(CATALOG, |_| catalog_page())
+}
+
+/// Writes a page if its generated parts differ.
+fn write(file: &str, generate: impl FnOnce(&str) -> Result<String>) -> Result<()> {
+    let path = shell::root().join(file);
+    let current = fs::read_to_string(&path).with_context(|| file.to_owned())?;
+    let generated = generate(&current)?;
     if generated == current {
-        println!("{FILE} is current");
+        println!("{file} is current");
         return Ok(());
     }
     fs::write(&path, generated)?;
-    println!("{FILE} written");
+    println!("{file} written");
     Ok(())
+}
+
+/// The catalog page with its field tables replaced. The tables are the store's, which xtask does not link.
+fn catalog_page() -> Result<String> {
+    let page = fs::File::open(shell::root().join(CATALOG)).with_context(|| CATALOG.to_owned())?;
+    shell::output(shell::cargo(&["run", "--quiet", "-p", "tollgate-store", "--example", "catalog_page"]).stdin(page))
 }
 
 /// The page with its generated part replaced.

@@ -93,8 +93,8 @@ pub fn route_fields(id: &str) -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-/// The request body for the route with this id, from `NAME=VALUE` arguments. The items of a list of plain values are separated
-/// by commas; nested values are JSON.
+/// The request body for the route with this id, out of `NAME=VALUE` words. The items of a list of plain values are separated
+/// by commas; nested values take a short form (`budget=5/month`), inline TOML or JSON.
 ///
 /// # Errors
 /// A sentence that names the invalid argument.
@@ -124,18 +124,21 @@ mod tests {
             "visibility": "private",
         });
         assert_eq!(parse("change_group", &args), Ok(expected));
-        let nested = r#"price=[{"input_usd":"1"}]"#;
-        assert_eq!(parse("change_model", &[nested]), Ok(json!({"price": [{"input_usd": "1"}]})));
+        let nested = r#"price=[{"input":"1"}]"#;
+        assert_eq!(parse("change_model", &[nested]), Ok(json!({"price": [{"input": "1"}]})));
+        assert_eq!(parse("change_model", &["price=input:1"]), Ok(json!({"price": {"input": "1"}})));
+        assert_eq!(parse("change_key", &["budget=5/month"]), Ok(json!({"budget": {"amount": "5", "window": "month"}})));
         assert_eq!(parse("change_channel", &[r#"headers={"x-a":"1"}"#]), Ok(json!({"headers": {"x-a": "1"}})));
     }
 
     #[test]
-    fn invalid_field_args_are_named() {
+    fn what_cannot_be_read_is_named() {
         assert!(parse("change_group", &["rpms=1"]).unwrap_err().contains("Did you mean 'rpm'"));
-        assert!(parse("change_group", &["rpm"]).unwrap_err().contains("MEMBER=VALUE"));
+        assert!(parse("change_group", &["rpm"]).unwrap_err().contains("FIELD=VALUE"));
         assert!(parse("change_group", &["rpm=1", "rpm=2"]).unwrap_err().contains("twice"));
-        assert!(parse("change_model", &["price=cheap"]).unwrap_err().contains("takes JSON"));
-        assert_eq!(parse("change_group", &["rpm=many"]), Ok(json!({"rpm": "many"})), "validation of the request reports the type");
+        assert!(parse("change_model", &["price=cheap"]).unwrap_err().contains("such as input:0.30"));
+        assert!(parse("change_key", &["budgets=5/month"]).unwrap_err().contains("`budgets` is now `budget`"));
+        assert_eq!(parse("change_group", &["rpm=many"]), Ok(json!({"rpm": "many"})), "the check of the request says what it takes");
         assert!(route_fields("change_group").iter().any(|(name, _)| *name == "rpm"));
         assert!(!route_fields("change_group").iter().any(|(name, _)| *name == "id" || *name == "name"));
     }

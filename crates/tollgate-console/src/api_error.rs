@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::StatusCode;
 use serde_json::json;
-use tollgate_store::{ChangeRefusal, ChangeRefused, FieldProblem, RowKind, StoreError, catalog_file::FileError};
+use tollgate_store::{ChangeRefusal, ChangeRefused, RowKind, StoreError, catalog_file::FileError};
 
 use crate::response::{ApiResponse, InternalFailure};
 
@@ -199,7 +199,7 @@ impl ApiError {
             }
             ChangeRefusal::NeedsSecret => Self::invalid("missing_required_parameter", "credential", message),
             ChangeRefusal::Invalid(problems) => {
-                let param = problems.first().map_or("", |problem| api_field(refused.kind, problem));
+                let param = problems.first().map_or("", |problem| problem.field);
                 Self::invalid("invalid_value", param, message)
             }
             ChangeRefusal::SecretTaken | ChangeRefusal::Exists => Self::conflict("already_exists", message),
@@ -233,15 +233,6 @@ impl ApiError {
     /// Whether the row was changed concurrently.
     pub(crate) fn is_stale(&self) -> bool {
         self.code == "revision_conflict"
-    }
-}
-
-/// API name of a field at fault; checks use the names of the catalog file.
-fn api_field(kind: RowKind, problem: &FieldProblem) -> &'static str {
-    match (kind, problem.field) {
-        (_, "budget") => "budgets",
-        (RowKind::Channel, "model" | "upstream" | "cost") => "serves",
-        (_, field) => field,
     }
 }
 

@@ -14,14 +14,13 @@ use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tokio::time::{Instant, timeout};
-use tollgate_store::AdminKey;
+use tollgate_store::{AdminKey, fields::WriteMode};
 
 use crate::{
     api::{
         check,
         request_context::{InputFields, NO_TIMEOUT, Principal, RequestContext},
         route::{Method, RequestSchema, Route},
-        schema::WriteMode,
     },
     api_error::ApiError,
     auth, json,

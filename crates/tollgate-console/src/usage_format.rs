@@ -5,7 +5,8 @@ use tollgate_core::{AttemptRecord, NanoUsd, TokenSource, Tokens, TraceEntry, Usa
 
 use crate::time::rfc3339;
 
-/// The record as JSON: `id` as shown to the caller, times in RFC 3339, amounts both in integer nano-USD and in decimal USD.
+/// The record as JSON: `id` as shown to the caller, times in RFC 3339, amounts as decimal
+/// strings in USD.
 #[must_use]
 pub fn json(record: &UsageRecord) -> Value {
     json!({
@@ -25,10 +26,8 @@ pub fn json(record: &UsageRecord) -> Value {
         "model": record.model,
         "stream": record.stream,
         "tokens": tokens(&record.tokens),
-        "sale_nano_usd": record.sale,
-        "sale_usd": record.sale.map(NanoUsd::to_usd_string),
-        "cost_nano_usd": record.cost,
-        "cost_usd": record.cost.map(NanoUsd::to_usd_string),
+        "sale": record.sale.map(NanoUsd::to_usd_string),
+        "cost": record.cost.map(NanoUsd::to_usd_string),
         "price_version": record.price_version,
         "ttft_us": record.ttft_us,
         "duration_us": record.duration_us,
@@ -51,8 +50,7 @@ fn attempt(attempt: &AttemptRecord) -> Value {
         "result": attempt.result,
         "error": attempt.error,
         "tokens": tokens(&attempt.tokens),
-        "cost_nano_usd": attempt.cost,
-        "cost_usd": attempt.cost.map(NanoUsd::to_usd_string),
+        "cost": attempt.cost.map(NanoUsd::to_usd_string),
         "first_byte_us": attempt.first_byte_us,
         "duration_us": attempt.duration_us,
         "upstream_request_id": attempt.upstream_request_id,
@@ -98,8 +96,8 @@ pub const COLUMNS: [&str; 27] = [
     "image",
     "audio",
     "token_source",
-    "sale_nano_usd",
-    "cost_nano_usd",
+    "sale",
+    "cost",
     "ttft_us",
     "duration_us",
     "attempts",
@@ -132,8 +130,8 @@ pub fn row(record: &UsageRecord) -> Vec<String> {
         record.tokens.image.to_string(),
         record.tokens.audio.to_string(),
         source(record.tokens.source).to_owned(),
-        or_empty(record.sale.map(|amount| amount.0.to_string())),
-        or_empty(record.cost.map(|amount| amount.0.to_string())),
+        or_empty(record.sale.map(NanoUsd::to_usd_string)),
+        or_empty(record.cost.map(NanoUsd::to_usd_string)),
         or_empty(record.ttft_us.map(|us| us.to_string())),
         record.duration_us.to_string(),
         record.attempts.len().to_string(),

@@ -24,12 +24,12 @@ use serde_json::{Map, Value};
 use crate::FieldProblem;
 
 pub use account::AccountInput;
-pub use check::{Fault, Problem, Step, article, check_field, check_object};
-pub use docs::field_table;
+pub use check::{Fault, Problem, Step, article, check_field, check_object, unknown_member};
+pub use docs::renew_page;
 pub use key::KeyInput;
 pub(crate) use nearest::hint;
 pub use nearest::nearest;
-pub use price::FREE;
+pub use price::{BUDGET, FREE, price};
 pub use schema::{Access, FieldShape, Kind, Object, Review, Rule, WriteMode};
 pub use text::parse_text;
 pub(crate) use toml_text::{is_written, string as toml_string, value as toml_value};
@@ -130,6 +130,7 @@ macro_rules! table {
                     <$row as $crate::fields::Row>::FIELDS.len()
                 }>(<$row as $crate::fields::Row>::FIELDS);
                 $crate::fields::Object {
+                    sparse: true,
                     blank: || $crate::fields::whole(&$blank),
                     $(example: $example,)?
                     $(short: Some($short),)?

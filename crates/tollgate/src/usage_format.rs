@@ -22,7 +22,7 @@ pub(crate) fn table_row(record: &Value) -> Vec<String> {
         account.unwrap_or_else(|| "–".to_owned()),
         tokens(&["input", "cache_read", "cache_write", "image", "audio"]),
         tokens(&["output", "thinking"]),
-        record["sale_usd"].as_str().unwrap_or("not priced").to_owned(),
+        record["sale"].as_str().unwrap_or("not priced").to_owned(),
         format!("{} ms", record["duration_us"].as_u64().unwrap_or_default() / 1_000),
         text("id"),
     ]

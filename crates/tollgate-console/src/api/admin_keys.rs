@@ -2,37 +2,33 @@
 
 use serde_json::{Map, Value, json};
 use tollgate_core::AdminKeyId;
-use tollgate_store::{AdminKeySpec, AdminScope, Change, NewKey, RandomSource, RowFilter, RowKind, StoredRow};
+use tollgate_store::{
+    AdminKeySpec, AdminScope, Change, NewKey, RandomSource, RowFilter, RowKind, StoredRow,
+    fields::{Access, Kind, Object, WriteMode, whole},
+};
 
 use super::{
-    paging,
+    check, paging,
     request_context::{ApplyOutcome, RequestContext},
     route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
-    schema::{CREATED_AT, FieldAccess, NAME, ObjectSchema, REVISION, TEXT, ValueSchema, WriteMode, both, fixed, read},
+    schema::{CREATED_AT, REVISION, TEXT, both, read, row_object},
     shared_fields,
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
-static ADMIN_KEY: ObjectSchema = ObjectSchema {
-    name: "AdminKey",
-    fields: &[
-        read("id", ValueSchema::Id("adm_"), "Id."),
-        fixed("name", NAME, "Unique among keys that are not revoked."),
-        fixed(
-            "scope",
-            ValueSchema::Enum(&["operator", "admin"]),
-            "operator: channels, groups, models, keys, usage; admin: everything.",
-        ),
-        both("expires_at", ValueSchema::Time, "Expiry; null: never.").or_null().with(FieldAccess::AtFirst),
+static ADMIN_KEY: Object = row_object!(
+    AdminKeySpec,
+    [read("id", Kind::Id("adm_"), "Id.")],
+    [
         read("prefix", TEXT, "The first characters of the key."),
         read("suffix", TEXT, "The last characters of the key."),
         CREATED_AT,
-        read("revoked_at", ValueSchema::Time, "Time of revocation; null: not revoked.").or_null(),
+        read("revoked_at", Kind::Time, "When it was revoked.").or_null(),
         REVISION,
-        read("key", TEXT, "The key itself, only in the response that creates it.").with(FieldAccess::Once),
-    ],
-};
+        read("key", TEXT, "The key itself, this once.").with(Access::ShownOnce),
+    ]
+);
 
 const fn route(method: Method, path: &'static str, id: &'static str, doc: &'static str) -> Route {
     Route {
@@ -51,7 +47,7 @@ const fn route(method: Method, path: &'static str, id: &'static str, doc: &'stat
 
 pub(super) static ROUTES: &[Route] = &[
     Route {
-        query: &[LIMIT, AFTER, both("revoked", ValueSchema::Boolean, "Include revoked keys.")],
+        query: &[LIMIT, AFTER, both("revoked", Kind::Flag, "Revoked ones too.")],
         response: ResponseSchema::Page(&ADMIN_KEY),
         ..route(Method::Get, "/admin/v1/admin-keys", "list_admin_keys", "Admin keys, oldest first.")
     },
@@ -79,13 +75,20 @@ pub(super) static ROUTES: &[Route] = &[
 ];
 
 fn show(row: &StoredRow, spec: &AdminKeySpec) -> Map<String, Value> {
-    let AdminKeySpec { name, scope, expires_at } = spec;
     let (prefix, suffix) = row.shown.clone().unwrap_or_default();
-    let shown = json!({
-        "id": row.id, "name": name, "scope": scope, "expires_at": expires_at.map(time_value), "prefix": prefix, "suffix": suffix,
-        "created_at": time_value(row.created_at), "revoked_at": row.removed_at.map(time_value), "revision": row.revision.0,
-    });
-    if let Value::Object(members) = shown { members } else { Map::new() }
+    let mut members = Map::new();
+    members.insert("id".to_owned(), row.id.clone().into());
+    members.extend(whole(spec));
+    for (name, value) in [
+        ("prefix", json!(prefix)),
+        ("suffix", json!(suffix)),
+        ("created_at", time_value(row.created_at)),
+        ("revoked_at", json!(row.removed_at.map(time_value))),
+        ("revision", json!(row.revision.0)),
+    ] {
+        members.insert(name.to_owned(), value);
+    }
+    members
 }
 
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -110,9 +113,8 @@ async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
 
 async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     shared_fields::require_future(&context, "expires_at")?;
-    let mut spec = AdminKeySpec { expires_at: context.body.time("expires_at"), ..AdminKeySpec::default() };
-    context.body.set_text("name", &mut spec.name);
-    context.body.set_word("scope", &mut spec.scope);
+    let mut spec = AdminKeySpec::default();
+    check::write(&context.body.0, &mut spec)?;
     let new = NewKey::draw_admin(&RandomSource::system());
     let secret = new.secret(&context.state.store.hasher);
     let name = spec.name.clone();

@@ -2,30 +2,33 @@
 
 use serde_json::{Value, json};
 use tollgate_core::Revision;
-use tollgate_store::{AdminScope, AuditEvent, AuditFilter, AuditPosition, RowKind};
+use tollgate_store::{
+    AdminScope, AuditEvent, AuditFilter, AuditPosition, RowKind,
+    fields::{Kind, Object},
+};
 
 use super::{
     paging,
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
-    schema::{COUNT, NAME, ObjectSchema, TEXT, ValueSchema, both, read},
+    schema::{COUNT, NAME, TEXT, both, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
-static EVENT: ObjectSchema = ObjectSchema {
-    name: "AuditEvent",
-    fields: &[
-        read("revision", COUNT, "Catalog revision of the change."),
-        read("at", ValueSchema::Time, "Time of the change."),
-        read("door", ValueSchema::Enum(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
-        read("actor", TEXT, "Author of the change."),
-        read("action", TEXT, "put, remove, switch, revoke and others."),
-        read("kind", TEXT, "Kind of the row."),
-        read("id", TEXT, "Id of the row."),
-        read("name", TEXT, "Name of the row at that time."),
-        read("detail", ValueSchema::Any, "State before and after, without secrets."),
+static EVENT: Object = Object::of(
+    "AuditEvent",
+    &[
+        read("revision", COUNT, "With which revision."),
+        read("at", Kind::Time, "When."),
+        read("door", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Through which door."),
+        read("actor", TEXT, "Who."),
+        read("action", TEXT, "put, remove, switch, revoke and so on."),
+        read("kind", TEXT, "What kind of row."),
+        read("id", TEXT, "Its id."),
+        read("name", TEXT, "Its name at that time."),
+        read("detail", Kind::Any, "Before and after, without secrets."),
     ],
-};
+);
 
 const KINDS: &[&str] = &["channel", "account", "model", "group", "member", "key", "admin_key"];
 
@@ -39,8 +42,8 @@ pub(super) static ROUTES: &[Route] = &[Route {
     query: &[
         LIMIT,
         AFTER,
-        both("kind", ValueSchema::Enum(KINDS), "Only changes of this kind of row."),
-        both("id", NAME, "Only changes of the row with this id."),
+        both("kind", Kind::Word(KINDS), "About this kind of row."),
+        both("id", NAME, "About the row with this id."),
     ],
     request: RequestSchema::Empty,
     response: ResponseSchema::Page(&EVENT),

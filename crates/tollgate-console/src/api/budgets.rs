@@ -3,34 +3,30 @@
 
 use serde_json::{Value, json};
 use tollgate_core::{Budget, ChannelId, GroupId, KeyId, MemberId, Subject};
-use tollgate_store::{AdminScope, Change, ChannelSpec, GroupSpec, KeySpec, MemberSpec, RowKind, StoredRow};
+use tollgate_store::{
+    AdminScope, Change, ChannelSpec, GroupSpec, KeySpec, MemberSpec, RowKind, StoredRow,
+    fields::{Access, BUDGET, FieldValue as _, Kind, Object, WriteMode, whole},
+};
 
 use super::{
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
-    schema::{FieldAccess, NANO_USD, ObjectSchema, TEXT, USD, ValueSchema, WriteMode, needed, read},
-    shared_fields::{self, BUDGETS},
+    schema::{TEXT, USD, needed, read, row_object},
 };
 use crate::{api_error::ApiError, response::ApiResponse};
 
-const SUBJECTS: ValueSchema = ValueSchema::Enum(&["key", "member", "group", "channel", "gateway"]);
+const SUBJECTS: Kind = Kind::Word(&["key", "member", "group", "channel", "gateway"]);
 
-static SPENDING: ObjectSchema = ObjectSchema {
+static BUDGET_STATE: Object = Object {
     name: "BudgetState",
-    fields: &[
-        read("subject", SUBJECTS, "Whose."),
-        read("id", TEXT, "Its id; empty for the gateway."),
-        read("name", TEXT, "Its name."),
-        read("amount_nano_usd", NANO_USD, "How much."),
-        read("amount_usd", USD, "The same in USD."),
-        read("window", ValueSchema::Enum(&["day", "month", "total"]), "UTC days and months, or for ever."),
-        read("action", ValueSchema::Enum(&["block", "alert"]), "What happens when it is spent."),
-        read("spent_nano_usd", NANO_USD, "Spent of it now, requests under way included. Of a channel: cost."),
-        read("spent_usd", USD, "The same in USD."),
-    ],
+    ..row_object!(
+        Budget,
+        [read("subject", SUBJECTS, "Whose."), read("id", TEXT, "Its id; empty for the gateway."), read("name", TEXT, "Its name.")],
+        [read("spent", USD, "Spent of it now in USD, requests under way included. Of a channel: cost.")]
+    )
 };
-static SENT: ObjectSchema = ObjectSchema { name: "Budgets", fields: &[BUDGETS.with(FieldAccess::Needed)] };
+static BUDGETS: Object = Object::of("Budgets", &[BUDGET.with(Access::Required)]);
 
 pub(super) static ROUTES: &[Route] = &[
     Route {
@@ -42,7 +38,7 @@ pub(super) static ROUTES: &[Route] = &[
         doc: "Budgets of one kind of subject. A page looks at so many rows; those without a budget give no items.",
         query: &[LIMIT, AFTER, needed("subject", SUBJECTS, "Whose budgets.")],
         request: RequestSchema::Empty,
-        response: ResponseSchema::Page(&SPENDING),
+        response: ResponseSchema::Page(&BUDGET_STATE),
         handler: handler!(list),
     },
     Route {
@@ -53,8 +49,8 @@ pub(super) static ROUTES: &[Route] = &[
         id: "set_budgets",
         doc: "Replaces the budgets of a key (by id), group, channel or member (admins). The gateway's own are settings.",
         query: &[],
-        request: RequestSchema::Body(&SENT, WriteMode::Create),
-        response: ResponseSchema::Page(&SPENDING),
+        request: RequestSchema::Body(&BUDGETS, WriteMode::Create),
+        response: ResponseSchema::Page(&BUDGET_STATE),
         handler: handler!(set),
     },
 ];
@@ -81,10 +77,11 @@ async fn show(
     budget: &Budget,
 ) -> Result<Value, ApiError> {
     let spent = context.with_query_timeout(context.state.gateway.spent(subject, budget.window)).await?;
-    let mut members = shared_fields::members(shared_fields::show_budget(budget));
-    members.extend(shared_fields::members(json!({
-        "subject": word, "id": id, "name": name, "spent_nano_usd": spent, "spent_usd": spent.to_usd_string(),
-    })));
+    let mut members = whole(budget);
+    members.insert("subject".to_owned(), word.into());
+    members.insert("id".to_owned(), id.into());
+    members.insert("name".to_owned(), name.into());
+    members.insert("spent".to_owned(), spent.to_usd_string().into());
     Ok(Value::Object(members))
 }
 
@@ -127,8 +124,8 @@ async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {
         }
         return Err(ApiError::not_found("budget subject", subject));
     };
-    let items = context.body.list("budgets").map(Vec::as_slice).unwrap_or_default();
-    let budgets = shared_fields::read_budgets(items, "budgets")?;
+    let sent = context.body.0.get(BUDGET.name).unwrap_or(&Value::Null);
+    let budgets = Vec::<Budget>::read(sent).map_err(|error| ApiError::value(BUDGET.name, error))?;
     let row = rows::edit(&context, kind, None, context.path_param("name"), |row| {
         let budgets = budgets.clone();
         let change = match kind {

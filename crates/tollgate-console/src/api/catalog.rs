@@ -8,6 +8,7 @@ use tollgate_core::{PriceEffects, price_effects};
 use tollgate_store::{
     AdminScope, Change, KeyScope, PreviewError, RandomSource, RowKind,
     catalog_file::{self, ApplyMode, CatalogFile, CatalogPlan, FileError},
+    fields::{Access, Kind, Object, WriteMode},
     preview,
 };
 
@@ -15,49 +16,45 @@ use super::{
     previews,
     request_context::RequestContext,
     route::{Method, RequestSchema, ResponseSchema, Route, handler},
-    schema::{COUNT, FieldAccess, ObjectSchema, TEXT, ValueSchema, WriteMode, both, needed, read},
+    schema::{COUNT, TEXT, both, needed, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse};
 
 /// Faults of a file listed in the message; the error object lists all of them.
 const MAX_FAULTS: usize = 20;
 
-const FILE: ValueSchema = ValueSchema::String { least: 0, most: 64_000_000 };
+const FILE: Kind = Kind::Text { least: 0, most: 64_000_000 };
 
-static CATALOG: ObjectSchema = ObjectSchema {
-    name: "Catalog",
-    fields: &[read("revision", COUNT, "Catalog revision."), read("file", TEXT, "The catalog as a file, without secrets.")],
-};
-static SENT: ObjectSchema = ObjectSchema {
-    name: "CatalogFile",
-    fields: &[
-        needed("file", FILE, "The catalog file (TOML).").with(FieldAccess::Needed),
-        both("prune", ValueSchema::Boolean, "Remove rows that the file does not contain.").with(FieldAccess::Write),
+static CATALOG: Object = Object::of(
+    "Catalog",
+    &[read("revision", COUNT, "The last change."), read("file", TEXT, "The catalog as a file, without secrets.")],
+);
+static SENT: Object = Object::of(
+    "CatalogFile",
+    &[
+        needed("file", FILE, "The catalog file (TOML).").with(Access::Required),
+        both("prune", Kind::Flag, "Whether rows of the database that it does not name are removed.").with(Access::WriteOnly),
     ],
-};
-static LINE: ObjectSchema = ObjectSchema {
-    name: "PlanLine",
-    fields: &[
-        read(
-            "action",
-            ValueSchema::Enum(&["add", "change", "remove", "take"]),
-            "Change to the row; take: the file becomes its owner.",
-        ),
-        read("kind", TEXT, "Kind of the row."),
-        read("name", TEXT, "Name of the row."),
-        read("detail", TEXT, "Changed fields."),
+);
+static LINE: Object = Object::of(
+    "PlanLine",
+    &[
+        read("action", Kind::Word(&["add", "change", "remove", "take"]), "What happens to it."),
+        read("kind", TEXT, "What kind of row."),
+        read("name", TEXT, "Its name."),
+        read("detail", TEXT, "Which fields change."),
     ],
-};
-static PLAN: ObjectSchema = ObjectSchema {
-    name: "CatalogPlan",
-    fields: &[
-        read("revision", COUNT, "Catalog revision: before the change in a preview, after it when applied."),
-        read("changes", COUNT, "Number of changes."),
-        read("lines", ValueSchema::List { of: &ValueSchema::Object(&LINE), most: 1_000_000 }, "Changes by row."),
-        read("effects", previews::EFFECTS, "Accounts that price limits would exclude."),
+);
+static PLAN: Object = Object::of(
+    "CatalogPlan",
+    &[
+        read("revision", COUNT, "The last change: before it is applied, or afterwards."),
+        read("changes", COUNT, "How many changes."),
+        read("lines", Kind::List { of: &Kind::Object(&LINE), most: 1_000_000 }, "Row by row."),
+        read("effects", previews::EFFECTS, "What price limits would exclude after it."),
         previews::CUT,
     ],
-};
+);
 
 const fn route(method: Method, path: &'static str, needs: AdminScope, id: &'static str, doc: &'static str) -> Route {
     Route {

@@ -2,173 +2,91 @@
 //! whose type or value is wrong.
 
 use serde_json::{Map, Value};
+use tollgate_store::fields::{
+    Fault, FieldShape, Kind, Object, Problem, Row, WriteMode, assign, check_field, check_object, nearest,
+};
 
-use super::schema::{FieldSchema, ObjectSchema, ValueSchema, WriteMode};
-use crate::{api_error::ApiError, time::parse_rfc3339};
+use crate::api_error::ApiError;
 
-/// Validates a request body.
-pub(crate) fn body(object: &ObjectSchema, value: Value, mode: WriteMode) -> Result<Map<String, Value>, ApiError> {
-    check_object(object, &value, mode, "")?;
-    if let Value::Object(members) = value { Ok(members) } else { Err(wrong_type("body", "an object")) }
-}
-
-fn wrong_type(path: &str, expected: &str) -> ApiError {
-    let message = match path {
-        "" | "body" => return ApiError::wrong_body(format!("The request body must be {expected}.")),
-        path => format!("Invalid type for '{path}': expected {expected}."),
+/// A request's body as an object of this description.
+pub(crate) fn body(object: &Object, value: Value, mode: WriteMode) -> Result<Map<String, Value>, ApiError> {
+    let Value::Object(members) = value else {
+        return Err(ApiError::wrong_body("The request body must be an object.".to_owned()));
     };
-    ApiError::invalid("invalid_type", path, message)
+    let mut problems = Vec::new();
+    check_object(object, &members, mode, &mut Vec::new(), &mut problems);
+    problems.first().map_or(Ok(members), |problem| Err(refusal(problem)))
 }
 
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+/// Writes checked members into a row by its table; the others stay.
+pub(crate) fn write<R: Row>(members: &Map<String, Value>, row: &mut R) -> Result<(), ApiError> {
+    let mut problems = Vec::new();
+    assign(row, members, &mut problems);
+    problems.first().map_or(Ok(()), |problem| Err(refusal(problem)))
 }
 
-fn check_object(object: &ObjectSchema, value: &Value, mode: WriteMode, path: &str) -> Result<(), ApiError> {
-    let Some(members) = value.as_object() else { return Err(wrong_type(path, "an object")) };
-    for (name, value) in members {
-        let at = join(path, name);
-        let Some(field) = object.fields.iter().find(|field| field.name == name) else {
-            return Err(unknown(object.fields, &at, name));
-        };
-        if !field.usage.is_written(mode) {
-            let message = if field.usage.is_written(WriteMode::Create) {
-                format!("'{at}' is fixed when the row is made and cannot be changed.")
-            } else {
-                format!("'{at}' is set by the gateway and cannot be sent.")
-            };
-            return Err(ApiError::invalid("read_only_parameter", at, message));
+/// What the sender of a problem is told.
+pub(crate) fn refusal(problem: &Problem) -> ApiError {
+    let at: String = problem.path_text().chars().filter(|c| !c.is_control()).take(100).collect();
+    match &problem.fault {
+        Fault::Unknown(instead) => {
+            let message = format!("Unknown parameter: '{at}'.{}", sentence(instead));
+            ApiError::invalid("unknown_parameter", at, message)
         }
-        check_field(field, value, &at)?;
-    }
-    match object.fields.iter().find(|field| field.usage.is_needed(mode) && !members.contains_key(field.name)) {
-        Some(missing) => {
-            let at = join(path, missing.name);
+        Fault::Missing => {
             let message = format!("Missing required parameter: '{at}'.");
-            Err(ApiError::invalid("missing_required_parameter", at, message))
+            ApiError::invalid("missing_required_parameter", at, message)
         }
-        None => Ok(()),
+        Fault::CreateOnly => {
+            let message = format!("'{at}' is fixed when the row is made and cannot be changed.");
+            ApiError::invalid("read_only_parameter", at, message)
+        }
+        Fault::ReadOnly => {
+            let message = format!("'{at}' is set by the gateway and cannot be sent.");
+            ApiError::invalid("read_only_parameter", at, message)
+        }
+        Fault::Type { expected, .. } => {
+            let expected = expected.replace("a table", "an object").replace("tables", "objects");
+            let message = format!("Invalid type for '{at}': expected {expected}.");
+            ApiError::invalid("invalid_type", at, message)
+        }
+        Fault::Value(message) => ApiError::value(&at, message),
     }
 }
 
-/// Error for an unknown field, with a similar known one if there is one.
-pub(crate) fn unknown(fields: &[FieldSchema], at: &str, name: &str) -> ApiError {
-    let shown: String = at.chars().filter(|c| !c.is_control()).take(100).collect();
-    let near = fields.iter().find(|field| {
-        let (a, b) = (field.name.to_ascii_lowercase(), name.to_ascii_lowercase());
-        a.len().abs_diff(b.len()) <= 1 && (a.starts_with(&b) || b.starts_with(&a))
-    });
-    let hint = near.map_or_else(String::new, |field| format!(" Did you mean '{}'?", field.name));
-    ApiError::invalid("unknown_parameter", shown.clone(), format!("Unknown parameter: '{shown}'.{hint}"))
+/// `; did you mean 'rpm'?` as a sentence of its own.
+fn sentence(instead: &str) -> String {
+    let Some(rest) = instead.strip_prefix("; ") else { return String::new() };
+    let mut chars = rest.chars();
+    let first: String = chars.next().into_iter().flat_map(char::to_uppercase).collect();
+    let end = if rest.ends_with('?') { "" } else { "." };
+    format!(" {first}{}{end}", chars.as_str())
 }
 
-/// Validates one field or parameter.
-pub(crate) fn check_field(field: &FieldSchema, value: &Value, at: &str) -> Result<(), ApiError> {
-    if value.is_null() {
-        return if field.nullable { Ok(()) } else { Err(wrong_type(at, &expected(&field.shape))) };
-    }
-    check(&field.shape, value, at)
-}
-
-fn check(shape: &ValueSchema, value: &Value, at: &str) -> Result<(), ApiError> {
-    let of_type = |fits: bool| if fits { Ok(()) } else { Err(wrong_type(at, &expected(shape))) };
-    match shape {
-        ValueSchema::Boolean => of_type(value.is_boolean()),
-        ValueSchema::Number => of_type(value.is_number()),
-        ValueSchema::Any => of_type(value.is_object()),
-        ValueSchema::Integer { least, most } => {
-            of_type(value.is_number())?;
-            match value.as_i64() {
-                Some(number) if (*least..=*most).contains(&number) => Ok(()),
-                _ => Err(ApiError::value(at, format_args!("expected {}", expected(shape)))),
-            }
-        }
-        ValueSchema::List { of, most } => {
-            let Some(items) = value.as_array() else { return of_type(false) };
-            if items.len() > *most {
-                return Err(ApiError::value(at, format_args!("more than {most} entries")));
-            }
-            items.iter().enumerate().try_for_each(|(i, item)| check(of, item, &format!("{at}[{i}]")))
-        }
-        ValueSchema::StringMap { most } => {
-            let Some(members) = value.as_object() else { return of_type(false) };
-            if members.len() > *most {
-                return Err(ApiError::value(at, format_args!("more than {most} entries")));
-            }
-            members.iter().try_for_each(|(name, value)| check(&super::schema::TEXT, value, &join(at, name)))
-        }
-        ValueSchema::Object(object) => check_object(object, value, WriteMode::Create, at),
-        ValueSchema::Id(_)
-        | ValueSchema::String { .. }
-        | ValueSchema::Time
-        | ValueSchema::Decimal { .. }
-        | ValueSchema::Enum(_) => {
-            let Some(text) = value.as_str() else { return of_type(false) };
-            if fits(shape, text) { Ok(()) } else { Err(ApiError::value(at, format_args!("expected {}", expected(shape)))) }
-        }
-    }
-}
-
-/// Whether a string matches the schema.
-fn fits(shape: &ValueSchema, text: &str) -> bool {
-    match shape {
-        ValueSchema::Id(prefix) => text.strip_prefix(prefix).is_some_and(|rest| rest.len() == 26),
-        ValueSchema::String { least, most } => {
-            // Line breaks are allowed in long texts only.
-            let multiline = *most > 1_000;
-            let bad = |c: char| c.is_control() && !(multiline && matches!(c, '\n' | '\r' | '\t'));
-            (*least..=*most).contains(&text.chars().count()) && !text.chars().any(bad)
-        }
-        ValueSchema::Time => parse_rfc3339(text).is_some(),
-        ValueSchema::Decimal { places, signed } => {
-            let digits = if *signed { text.strip_prefix('-').unwrap_or(text) } else { text };
-            let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
-            let all_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-            all_digits(whole) && all_digits(fraction) && fraction.len() <= *places as usize && whole.len() <= 19
-        }
-        ValueSchema::Enum(words) => words.contains(&text),
-        ValueSchema::Boolean
-        | ValueSchema::Integer { .. }
-        | ValueSchema::Number
-        | ValueSchema::List { .. }
-        | ValueSchema::StringMap { .. }
-        | ValueSchema::Object(_)
-        | ValueSchema::Any => false,
-    }
-}
-
-/// The expected value in words.
-fn expected(shape: &ValueSchema) -> String {
-    match shape {
-        ValueSchema::Id(prefix) => format!("an id that begins with '{prefix}'"),
-        ValueSchema::String { least: 0, most } => format!("a text of at most {most} characters"),
-        ValueSchema::String { least, most } => format!("a text of {least} to {most} characters"),
-        ValueSchema::Time => "a time such as \"2027-01-01T00:00:00Z\"".to_owned(),
-        ValueSchema::Boolean => "true or false".to_owned(),
-        ValueSchema::Integer { least: i64::MIN, .. } => "a whole number of 64 bits".to_owned(),
-        ValueSchema::Integer { least, most } => format!("a whole number of {least} to {most}"),
-        ValueSchema::Decimal { places, .. } => format!("a decimal number in quotes with at most {places} decimals"),
-        ValueSchema::Number => "a number".to_owned(),
-        ValueSchema::Enum(words) => format!("one of \"{}\"", words.join("\", \"")),
-        ValueSchema::List { .. } => "a list".to_owned(),
-        ValueSchema::StringMap { .. } | ValueSchema::Object(_) | ValueSchema::Any => "an object".to_owned(),
-    }
-}
-
-/// Parses and validates a query string; a parameter may occur once.
-pub(crate) fn query(fields: &[FieldSchema], text: &str) -> Result<Map<String, Value>, ApiError> {
+/// A query's parameters, each at most once, as their kinds read them.
+pub(crate) fn query(fields: &[FieldShape], text: &str) -> Result<Map<String, Value>, ApiError> {
     let mut found = Map::new();
     for (name, value) in url_pairs(text) {
-        let Some(field) = fields.iter().find(|field| field.name == name) else { return Err(unknown(fields, &name, &name)) };
-        let number = value.parse::<i64>().ok().filter(|_| matches!(field.shape, ValueSchema::Integer { .. }));
-        let flag = value.parse::<bool>().ok().filter(|_| matches!(field.shape, ValueSchema::Boolean));
+        let Some(field) = fields.iter().find(|field| field.name == name) else {
+            let near = nearest(&name, fields.iter().map(|field| field.name));
+            let hint = near.map_or_else(String::new, |name| format!(" Did you mean '{name}'?"));
+            let shown: String = name.chars().filter(|c| !c.is_control()).take(100).collect();
+            return Err(ApiError::invalid("unknown_parameter", shown.clone(), format!("Unknown parameter: '{shown}'.{hint}")));
+        };
+        let number = value.parse::<i64>().ok().filter(|_| matches!(field.kind, Kind::Integer { .. }));
+        let flag = value.parse::<bool>().ok().filter(|_| matches!(field.kind, Kind::Flag));
         let read = number.map(Value::from).or(flag.map(Value::from)).unwrap_or(Value::from(value));
-        check_field(field, &read, field.name)?;
+        let mut problems = Vec::new();
+        let mut path = vec![tollgate_store::fields::Step::Member(name.clone())];
+        check_field(field, &read, WriteMode::Create, &mut path, &mut problems);
+        if let Some(problem) = problems.first() {
+            return Err(refusal(problem));
+        }
         if found.insert(name, read).is_some() {
             return Err(ApiError::value(field.name, "it is sent twice"));
         }
     }
-    match fields.iter().find(|field| field.usage.is_needed(WriteMode::Create) && !found.contains_key(field.name)) {
+    match fields.iter().find(|field| field.access.is_needed(WriteMode::Create) && !found.contains_key(field.name)) {
         Some(missing) => {
             let message = format!("Missing required parameter: '{}'.", missing.name);
             Err(ApiError::invalid("missing_required_parameter", missing.name, message))
@@ -187,19 +105,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::schema::{COUNT, NAME, both, fixed, needed, read};
+    use tollgate_store::fields::Access;
 
-    static ITEM: ObjectSchema = ObjectSchema { name: "Item", fields: &[needed("amount", COUNT, "")] };
-    static THING: ObjectSchema = ObjectSchema {
-        name: "Thing",
-        fields: &[
-            fixed("name", NAME, ""),
-            both("until", ValueSchema::Time, "").or_null(),
-            both("items", ValueSchema::List { of: &ValueSchema::Object(&ITEM), most: 2 }, ""),
-            both("factor", ValueSchema::Decimal { places: 6, signed: false }, ""),
-            read("id", ValueSchema::Id("key_"), ""),
+    use crate::api::schema::{COUNT, NAME, both, needed, read};
+
+    static ITEM: Object = Object::of("Item", &[needed("amount", COUNT, "")]);
+    static THING: Object = Object::of(
+        "Thing",
+        &[
+            both("name", NAME, "").with(Access::Fixed),
+            both("until", Kind::Time, "").or_null(),
+            both("items", Kind::List { of: &Kind::Object(&ITEM), most: 2 }, ""),
+            both("factor", Kind::Factor { most: i64::MAX }, ""),
+            read("id", Kind::Id("key_"), ""),
         ],
-    };
+    );
 
     fn fault(value: Value, mode: WriteMode) -> String {
         match body(&THING, value, mode) {
@@ -238,9 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn query_parameters_are_typed_and_unique() {
-        static FIELDS: &[FieldSchema] =
-            &[both("limit", ValueSchema::Integer { least: 1, most: 1_000 }, ""), both("name", NAME, "")];
+    fn queries_are_read_once_and_by_shape() {
+        static FIELDS: &[FieldShape] = &[both("limit", Kind::Integer { least: 1, most: 1_000 }, ""), both("name", NAME, "")];
         assert_eq!(Value::Object(query(FIELDS, "limit=5&name=a%2Fb+c").unwrap()), json!({"limit": 5, "name": "a/b c"}));
         for bad in ["limit=0", "limit=1001", "limit=abc", "limit=1&limit=2", "page=1", "name=%00", "name="] {
             assert!(query(FIELDS, bad).is_err(), "{bad}");

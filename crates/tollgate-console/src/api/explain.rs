@@ -2,13 +2,13 @@
 
 use tollgate_core::parse_max_price;
 use tollgate_protocol::Protocol;
-use tollgate_store::{AdminScope, RowKind};
+use tollgate_store::{AdminScope, RowKind, fields::Kind};
 
 use super::{
     request_context::RequestContext,
     route::{Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
-    schema::{MODEL_NAME, NAME, ValueSchema, both, needed},
+    schema::{MODEL_NAME, NAME, both, needed},
 };
 use crate::{api_error::ApiError, gateway_handle::ExplainRequest, response::ApiResponse};
 
@@ -23,16 +23,20 @@ pub(super) static ROUTES: &[Route] = &[Route {
     id: "explain",
     doc: "Explains the routing of a request: limits of the caller, the accounts it would use in order, and why others are excluded.",
     query: &[
-        needed("model", MODEL_NAME, "Model name as sent by a caller."),
-        needed("key", NAME, "Key id, or key name if it is unambiguous."),
-        both("protocol", ValueSchema::Enum(&["openai", "gemini"]), "Protocol of the caller; default openai."),
-        both("fields", ValueSchema::String { least: 1, most: 1_000 }, "Optional fields of the request, separated by commas."),
-        both("max_price", ValueSchema::String { least: 1, most: 200 }, "Value of the header `x-tollgate-max-price`."),
-        both("input_tokens", ValueSchema::Integer { least: 0, most: MAX_TOKENS }, "Estimated input tokens; default 1000."),
+        needed("model", MODEL_NAME, "As a caller names it."),
+        needed("key", NAME, "Key id, or its name where only one has it."),
+        both("protocol", Kind::Word(&["openai", "gemini"]), "The caller's; openai where it is left out."),
+        both("fields", Kind::Text { least: 1, most: 1_000 }, "Fields the request would carry besides, with commas between."),
+        both("max_price", Kind::Text { least: 1, most: 200 }, "Its `x-tollgate-max-price`."),
+        both(
+            "input_tokens",
+            Kind::Integer { least: 0, most: MAX_TOKENS },
+            "What its input is estimated at; 1000 where it is left out.",
+        ),
         both(
             "output_tokens",
-            ValueSchema::Integer { least: 1, most: MAX_TOKENS },
-            "Requested output limit; default: the limit of the model, else 16384.",
+            Kind::Integer { least: 1, most: MAX_TOKENS },
+            "The output limit it asks for; none where it is left out, so that the model's own counts, else 16384.",
         ),
     ],
     request: RequestSchema::Empty,

@@ -12,14 +12,17 @@ use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tollgate_core::{AccountHealth, AccountId, Availability, HealthState, Timestamp};
-use tollgate_store::{AccountSpec, AdminScope, RowKind, StoredRow};
+use tollgate_store::{
+    AccountSpec, AdminScope, RowKind, StoredRow,
+    fields::{Access, Kind, Object},
+};
 
 use super::{
     paging,
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
-    schema::{COUNT, FieldAccess, MODEL_NAME, NAME, ObjectSchema, TEXT, ValueSchema, both, read},
+    schema::{COUNT, MODEL_NAME, NAME, TEXT, both, read},
 };
 use crate::{
     api_error::ApiError,
@@ -28,55 +31,53 @@ use crate::{
     time::time_value,
 };
 
-static HEALTH: ObjectSchema = ObjectSchema {
-    name: "AccountHealth",
-    fields: &[
-        read("id", ValueSchema::Id("acc_"), "Account id."),
-        read("channel", NAME, "Channel name."),
-        read("account", NAME, "Account name."),
-        read("status", ValueSchema::Enum(&["on", "off"]), "off: switched off by an operator."),
+static HEALTH: Object = Object::of(
+    "AccountHealth",
+    &[
+        read("id", Kind::Id("acc_"), "The account's id."),
+        read("channel", NAME, "Its channel."),
+        read("account", NAME, "Its name."),
+        read("status", Kind::Word(&["on", "off"]), "off: by hand."),
         read(
             "state",
-            ValueSchema::Enum(&["usable", "cooling", "resting", "due", "probing"]),
-            "due: the next request probes the account; probing: a request is probing it.",
+            Kind::Word(&["usable", "cooling", "resting", "due", "probing"]),
+            "Whether it is used; due: the next request tries it, probing: one does.",
         ),
-        read("reason", TEXT, "Reason for cooling or resting.").or_null(),
-        read("since", ValueSchema::Time, "Start of the state.").or_null(),
-        read("until", ValueSchema::Time, "End of the state; null while resting: until a test passes.").or_null(),
-        read("failures", COUNT, "Consecutive failures."),
-        read("error_rate", ValueSchema::Number, "Moving average of the failure rate, 0 to 1."),
-        read("first_token_average_us", COUNT, "Moving average of the time to the first content of a stream, in microseconds.")
-            .or_null(),
-        read("whole_answer_average_us", COUNT, "Moving average of the duration of responses without streaming, in microseconds.")
-            .or_null(),
+        read("reason", TEXT, "Why it cools or rests.").or_null(),
+        read("since", Kind::Time, "Since when.").or_null(),
+        read("until", Kind::Time, "Until when; null while it rests: until a test passes.").or_null(),
+        read("failures", COUNT, "Failures in a row."),
+        read("error_rate", Kind::Number, "Moving average of failures, 0 to 1."),
+        read("first_token_average_us", COUNT, "Moving average of microseconds to the first content of streams.").or_null(),
+        read("whole_answer_average_us", COUNT, "Moving average of microseconds to whole answers that were not streamed.").or_null(),
     ],
-};
+);
 
-static TEST: ObjectSchema = ObjectSchema {
-    name: "ChannelTest",
-    fields: &[
-        both("account", NAME, "Only this account, by name or id.").with(FieldAccess::Write),
-        both("model", MODEL_NAME, "Model to use; default: the first one the channel serves.").with(FieldAccess::Write),
+static TEST: Object = Object::of(
+    "ChannelTest",
+    &[
+        both("account", NAME, "This account only, by name or id.").with(Access::WriteOnly),
+        both("model", MODEL_NAME, "With this model; else the first that is served.").with(Access::WriteOnly),
     ],
-};
-static STEP: ObjectSchema = ObjectSchema {
-    name: "TestStep",
-    fields: &[
+);
+static STEP: Object = Object::of(
+    "TestStep",
+    &[
         read("step", TEXT, "DNS, TCP, TLS, HTTP, first byte, usage."),
-        read("took_ms", ValueSchema::Number, "Duration in milliseconds."),
-        read("detail", TEXT, "Details of the step."),
+        read("took_ms", Kind::Number, "How long it took."),
+        read("detail", TEXT, "What there is to say about it."),
     ],
-};
-static TESTED: ObjectSchema = ObjectSchema {
-    name: "TestedAccount",
-    fields: &[
-        read("account", NAME, "Account name."),
-        read("model", MODEL_NAME, "Model used for the test."),
-        read("passed", ValueSchema::Boolean, "Whether every step passed. A passed test ends cooling and resting."),
-        read("steps", ValueSchema::List { of: &ValueSchema::Object(&STEP), most: 20 }, "Steps that passed."),
-        read("error", TEXT, "Failure after them.").or_null(),
+);
+static TESTED: Object = Object::of(
+    "TestedAccount",
+    &[
+        read("account", NAME, "The account."),
+        read("model", MODEL_NAME, "With which model."),
+        read("passed", Kind::Flag, "Whether all went well. A pass ends a rest."),
+        read("steps", Kind::List { of: &Kind::Object(&STEP), most: 20 }, "The steps that went well."),
+        read("error", TEXT, "What went wrong behind them.").or_null(),
     ],
-};
+);
 
 pub(super) static ROUTES: &[Route] = &[
     Route {
@@ -100,8 +101,8 @@ pub(super) static ROUTES: &[Route] = &[
         doc: "Sends a short real request through each account of a channel and measures each step.",
         query: &[both(
             "format",
-            ValueSchema::Enum(&["json", "jsonl"]),
-            "`jsonl`: streams one JSON object per step and per account.",
+            Kind::Word(&["json", "jsonl"]),
+            "`jsonl`: a JSON object a line for each step and each account, as they come.",
         )],
         request: RequestSchema::Optional(&TEST),
         response: ResponseSchema::Progress(&TESTED),

@@ -1,63 +1,37 @@
 //! Service keys: made, listed, changed, revoked. A key itself is shown in the answer that made it.
 
-use std::net::IpAddr;
-
-use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 use tollgate_core::{KeyId, KeyStatus};
-use tollgate_store::{AdminScope, Change, KeySpec, NewKey, RandomSource, RowKind, StoredRow};
+use tollgate_store::{
+    AdminScope, Change, KeySpec, NewKey, RandomSource, RowKind, StoredRow,
+    fields::{Access, KeyInput, Kind, Object, Row as _, WriteMode, whole},
+};
 
 use super::{
-    paging, previews,
-    request_context::{ApplyOutcome, InputFields, RequestContext},
+    check, paging, previews,
+    request_context::{ApplyOutcome, RequestContext},
     route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
-    schema::{CREATED_AT, FieldAccess, NAME, OWNER, ObjectSchema, REVISION, TEXT, ValueSchema, WriteMode, both, fixed, read},
-    shared_fields::{self, BUDGETS, CONCURRENCY, PRICE_LIMIT, RPM, TPM},
+    schema::{CREATED_AT, NAME, OWNER, REVISION, TEXT, both, read, row_object},
+    shared_fields,
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
-static KEY: ObjectSchema = ObjectSchema {
-    name: "Key",
-    fields: &[
-        read("id", ValueSchema::Id("key_"), "Id."),
-        fixed("name", NAME, "Unique among the member's keys."),
-        both("member", NAME, "Whose it is; `owner` where it is left out.").with(FieldAccess::AtFirst),
-        both("status", ValueSchema::Enum(&["active", "disabled", "revoked"]), "`revoked` is for good: by DELETE."),
-        both("groups", ValueSchema::List { of: &NAME, most: 100 }, "Groups in order; empty: the member's default group."),
-        both(
-            "models",
-            ValueSchema::List { of: &ValueSchema::String { least: 1, most: 256 }, most: 1_000 },
-            "Names and globs it may use.",
-        ),
-        both(
-            "ip_allow",
-            ValueSchema::List { of: &ValueSchema::String { least: 1, most: 50 }, most: 1_000 },
-            "Addresses and networks; empty: any.",
-        ),
-        RPM,
-        TPM,
-        CONCURRENCY,
-        BUDGETS,
-        PRICE_LIMIT,
-        both(
-            "signatures_in_ids",
-            ValueSchema::Boolean,
-            "Whether thought signatures travel behind the ids of tool calls; null: as its group says.",
-        )
-        .or_null(),
-        both("expires_at", ValueSchema::Time, "When it ends.").or_null(),
+static KEY: Object = row_object!(
+    KeyInput,
+    [read("id", Kind::Id("key_"), "Id.")],
+    [
         read("prefix", TEXT, "The first characters of the key."),
         read("suffix", TEXT, "Its last characters."),
         OWNER,
         CREATED_AT,
-        read("revoked_at", ValueSchema::Time, "When it was revoked.").or_null(),
+        read("revoked_at", Kind::Time, "When it was revoked.").or_null(),
         REVISION,
-        read("key", TEXT, "The key itself, this once.").with(FieldAccess::Once),
+        read("key", TEXT, "The key itself, this once.").with(Access::ShownOnce),
         previews::WITH_ROW,
         previews::CUT_WITH_ROW,
-    ],
-};
+    ]
+);
 
 const fn route(method: Method, path: &'static str, id: &'static str, doc: &'static str) -> Route {
     Route {
@@ -81,7 +55,7 @@ pub(super) static ROUTES: &[Route] = &[
             AFTER,
             both("member", NAME, "Of this member, by name or id."),
             both("name", NAME, "Of this name."),
-            both("revoked", ValueSchema::Boolean, "Revoked ones too."),
+            both("revoked", Kind::Flag, "Revoked ones too."),
         ],
         response: ResponseSchema::Page(&KEY),
         handler: handler!(list),
@@ -108,29 +82,16 @@ pub(super) static ROUTES: &[Route] = &[
 ];
 
 fn show(row: &StoredRow, spec: &KeySpec) -> Map<String, Value> {
-    let KeySpec { name, member, status, expires_at, groups, models, ip_allow, limits, budgets, price_limit, signatures_in_ids } =
-        spec;
+    let mut spec = spec.clone();
+    if row.removed_at.is_some() {
+        spec.status = KeyStatus::Revoked;
+    }
     let (prefix, suffix) = row.shown.clone().unwrap_or_default();
     let mut members = shared_fields::row_of(row);
-    shared_fields::show_limits(limits, &mut members);
-    members.extend(
-        [
-            ("name", json!(name)),
-            ("member", json!(member)),
-            ("status", json!(if row.removed_at.is_some() { &KeyStatus::Revoked } else { status })),
-            ("groups", json!(groups)),
-            ("models", json!(models)),
-            ("ip_allow", json!(ip_allow)),
-            ("budgets", shared_fields::show_budgets(budgets)),
-            ("price_limit", shared_fields::show_price_limit(price_limit.as_ref())),
-            ("signatures_in_ids", json!(signatures_in_ids)),
-            ("expires_at", json!(expires_at.map(time_value))),
-            ("prefix", json!(prefix)),
-            ("suffix", json!(suffix)),
-            ("revoked_at", json!(row.removed_at.map(time_value))),
-        ]
-        .map(|(name, value)| (name.to_owned(), value)),
-    );
+    members.extend(whole(&KeyInput { spec, secret: None }));
+    members.insert("prefix".to_owned(), prefix.into());
+    members.insert("suffix".to_owned(), suffix.into());
+    members.insert("revoked_at".to_owned(), json!(row.removed_at.map(time_value)));
     members
 }
 
@@ -138,37 +99,11 @@ fn shown(row: &StoredRow) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(show(row, &row.read()?)).revision(row.revision))
 }
 
-/// What was sent into a spec.
-fn take(sent: &InputFields, spec: &mut KeySpec) -> Result<(), ApiError> {
-    if sent.text("status") == Some("revoked") {
-        return Err(ApiError::value("status", "a key is revoked by DELETE, for good"));
-    }
-    sent.set_text("name", &mut spec.name);
-    sent.set_text("member", &mut spec.member);
-    sent.set_word("status", &mut spec.status);
-    sent.set_texts("groups", &mut spec.groups);
-    shared_fields::set_globs(sent, &mut spec.models);
-    if let Some(nets) = sent.list("ip_allow") {
-        spec.ip_allow =
-            nets.iter().filter_map(Value::as_str).enumerate().map(|(i, text)| network(i, text)).collect::<Result<_, _>>()?;
-    }
-    shared_fields::read_limits(sent, &mut spec.limits);
-    shared_fields::set_budgets(sent, &mut spec.budgets)?;
-    shared_fields::set_price_limit(sent, &mut spec.price_limit)?;
-    if sent.has("signatures_in_ids") {
-        spec.signatures_in_ids = sent.0.get("signatures_in_ids").and_then(Value::as_bool);
-    }
-    if sent.has("expires_at") {
-        spec.expires_at = sent.time("expires_at");
-    }
-    Ok(())
-}
-
-/// A network, or a single address.
-fn network(i: usize, text: &str) -> Result<IpNet, ApiError> {
-    let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-    net.map(|net| net.trunc())
-        .map_err(|_| ApiError::value(&format!("ip_allow[{i}]"), "expected an address or a network such as \"10.0.0.0/8\""))
+/// What was sent, written to a spec.
+fn changed(context: &RequestContext, spec: KeySpec) -> Result<KeySpec, ApiError> {
+    let mut key = KeyInput { spec, secret: None };
+    check::write(&context.body.0, &mut key)?;
+    Ok(key.spec)
 }
 
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -187,8 +122,7 @@ async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
 }
 
 async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let mut spec = KeySpec::default();
-    take(&context.body, &mut spec)?;
+    let mut spec = changed(&context, KeyInput::blank().spec)?;
     shared_fields::require_future(&context, "expires_at")?;
     if spec.member.is_empty() {
         "owner".clone_into(&mut spec.member);
@@ -216,22 +150,20 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
 }
 
 async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let changed = |row: &StoredRow| {
+    let written = |row: &StoredRow| {
         if row.removed_at.is_some() {
             return Err(ApiError::conflict("key_revoked", "The key is revoked, which is for good; make a new one."));
         }
-        let mut spec: KeySpec = row.read()?;
-        take(&context.body, &mut spec)?;
-        Ok(spec)
+        changed(&context, row.read()?)
     };
     let put = |spec: KeySpec| vec![Change::PutKey { key: Box::new(spec), secret: None }];
     let row = rows::find(&context, RowKind::Key, None, context.path_param("key")).await?;
-    let spec = changed(&row)?;
+    let spec = written(&row)?;
     let effects = previews::preview_effects(&context, &put(spec.clone())).await?;
     if previews::is_dry_run(&context) {
         return Ok(ApiResponse::ok(previews::beside(show(&row, &spec), &effects)).revision(row.revision));
     }
-    let row = rows::edit(&context, RowKind::Key, None, context.path_param("key"), |row| Ok(put(changed(row)?))).await?;
+    let row = rows::edit(&context, RowKind::Key, None, context.path_param("key"), |row| Ok(put(written(row)?))).await?;
     Ok(ApiResponse::ok(previews::beside(show(&row, &row.read()?), &effects)).revision(row.revision))
 }
 

@@ -4,10 +4,11 @@
 use std::collections::{HashMap, hash_map::Entry};
 
 use serde_json::{Value, json};
-use tollgate_core::MemberId;
+use tollgate_core::{MemberId, NanoUsd};
 use tollgate_store::{
     AdminScope, Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, Posting, PostingKind, PostingReceipt,
     PostingRefused, RowKind, StoreError,
+    fields::{Access, FieldValue as _, Kind, Object, WriteMode},
 };
 
 use super::{
@@ -15,49 +16,44 @@ use super::{
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
-    schema::{COUNT, FieldAccess, NAME, NANO_USD, ObjectSchema, TEXT, USD, ValueSchema, WriteMode, both, needed, read},
-    shared_fields,
+    schema::{COUNT, NAME, TEXT, USD, both, needed, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
-const KINDS: ValueSchema = ValueSchema::Enum(&["top_up", "settle", "adjust"]);
+const KINDS: Kind = Kind::Word(&["top_up", "settle", "adjust"]);
 
-static ENTRY: ObjectSchema = ObjectSchema {
-    name: "LedgerEntry",
-    fields: &[
-        read("place", COUNT, "Position in the ledger."),
-        read("at", ValueSchema::Time, "Time of the entry."),
-        read("member", ValueSchema::Id("mbr_"), "Member id."),
-        read("member_name", TEXT, "Member name."),
-        read("kind", KINDS, "Kind of the entry."),
-        read("amount_nano_usd", NANO_USD, "Amount; negative for a charge."),
-        read("amount_usd", USD, "The same in USD."),
-        read("balance_nano_usd", NANO_USD, "The balance after it."),
-        read("balance_usd", USD, "The same in USD."),
-        read("request", ValueSchema::Id("req_"), "Settled request.").or_null(),
-        read("idempotency_key", TEXT, "Idempotency key of the posting.").or_null(),
-        read("note", TEXT, "Note of the posting."),
-        read("actor", TEXT, "Author of the posting; empty for settled requests."),
+static ENTRY: Object = Object::of(
+    "LedgerEntry",
+    &[
+        read("place", COUNT, "Where it stands."),
+        read("at", Kind::Time, "When the money moved."),
+        read("member", Kind::Id("mbr_"), "Whose."),
+        read("member_name", TEXT, "Its name."),
+        read("kind", KINDS, "What moved it."),
+        read("amount", USD, "How much in USD; negative takes away."),
+        read("balance", USD, "The balance after it, in USD."),
+        read("request", Kind::Id("req_"), "The request that was settled.").or_null(),
+        read("idempotency_key", TEXT, "What makes a posting happen once.").or_null(),
+        read("note", TEXT, "Why."),
+        read("actor", TEXT, "Who posted it; empty for settled requests."),
     ],
-};
-static POSTING: ObjectSchema = ObjectSchema {
-    name: "Posting",
-    fields: &[
-        needed("member", NAME, "Member, by name or id."),
-        both("amount_nano_usd", NANO_USD, "Amount in nano-USD.").with(FieldAccess::Write),
-        both("amount_usd", USD, "The same in USD.").with(FieldAccess::Write),
-        both("note", ValueSchema::String { least: 0, most: 1_000 }, "Note, kept with the entry.").with(FieldAccess::Write),
+);
+static POSTING: Object = Object::of(
+    "Posting",
+    &[
+        needed("member", NAME, "Whose, by name or id."),
+        needed("amount", USD, "How much, in USD."),
+        both("note", Kind::Text { least: 0, most: 1_000 }, "Why.").with(Access::WriteOnly),
     ],
-};
-static BALANCE: ObjectSchema = ObjectSchema {
-    name: "Balance",
-    fields: &[
-        read("member", ValueSchema::Id("mbr_"), "Member id."),
-        read("name", TEXT, "Member name; empty if the member was removed."),
-        read("balance_nano_usd", NANO_USD, "Balance in nano-USD."),
-        read("balance_usd", USD, "The same in USD."),
+);
+static BALANCE: Object = Object::of(
+    "Balance",
+    &[
+        read("member", Kind::Id("mbr_"), "Whose."),
+        read("name", TEXT, "Name; empty for one that is gone."),
+        read("balance", USD, "How much, in USD."),
     ],
-};
+);
 
 const fn route(method: Method, path: &'static str, id: &'static str, doc: &'static str) -> Route {
     Route {
@@ -113,8 +109,7 @@ fn show(entry: &LedgerEntry, name: &str) -> Value {
     let LedgerEntry { position, member, at, kind, amount, balance, request, idempotency_key, note, actor } = entry;
     json!({
         "place": position.0, "at": time_value(*at), "member": member, "member_name": name, "kind": kind.as_str(),
-        "amount_nano_usd": amount, "amount_usd": amount.to_usd_string(), "balance_nano_usd": balance,
-        "balance_usd": balance.to_usd_string(), "request": request, "idempotency_key": idempotency_key, "note": note, "actor": actor,
+        "amount": amount.to_usd_string(), "balance": balance.to_usd_string(), "request": request, "idempotency_key": idempotency_key, "note": note, "actor": actor,
     })
 }
 
@@ -168,7 +163,8 @@ async fn post(context: RequestContext, kind: PostingKind) -> Result<ApiResponse,
         return Err(ApiError::invalid("missing_required_parameter", "Idempotency-Key", message));
     };
     let (id, name) = find_member(&context, context.body.text("member").unwrap_or_default()).await?;
-    let amount = shared_fields::amount(&context.body, "amount", "")?.ok_or_else(|| shared_fields::missing_amount("amount", ""))?;
+    let sent = context.body.0.get("amount").unwrap_or(&Value::Null);
+    let amount = NanoUsd::read(sent).map_err(|error| ApiError::value("amount", error))?;
     let posting = Posting {
         member: id,
         kind,
@@ -184,9 +180,9 @@ async fn post(context: RequestContext, kind: PostingKind) -> Result<ApiResponse,
         }
         Err(StoreError::Posting(refused)) => Err(match refused {
             PostingRefused::NoMember(_) => ApiError::missing(RowKind::Member, &name),
-            PostingRefused::Amount(why) => ApiError::value("amount_nano_usd", why),
+            PostingRefused::Amount(why) => ApiError::value("amount", why),
             PostingRefused::Text(why) => ApiError::value("note", why),
-            PostingRefused::Overflow => ApiError::value("amount_nano_usd", "the balance would be out of bounds"),
+            PostingRefused::Overflow => ApiError::value("amount", "the balance would be out of bounds"),
             PostingRefused::KeyTaken(_) => {
                 ApiError::conflict("idempotency_key_reused", "The idempotency key belongs to another posting; use a new one.")
             }
@@ -204,6 +200,6 @@ async fn balances(context: RequestContext) -> Result<ApiResponse, ApiError> {
     balances.retain(|balance| balance.member.to_string().as_str() > after);
     balances.sort_unstable_by_key(|balance| balance.member);
     balances.truncate(context.limit() as usize + 1);
-    let show = |Balance { member, name, balance }: &Balance| json!({"member": member, "name": name, "balance_nano_usd": balance, "balance_usd": balance.to_usd_string()});
-    Ok(paging::page(balances, context.limit(), |balance| balance.member.to_string(), show))
+    let show = |it: &Balance| json!({"member": it.member, "name": it.name, "balance": it.balance.to_usd_string()});
+    Ok(paging::page(balances, context.limit(), |it| it.member.to_string(), show))
 }

@@ -1,25 +1,28 @@
 //! `/admin/v1/me`: lets a client check its admin key and scope.
 
 use serde_json::json;
-use tollgate_store::AdminScope;
+use tollgate_store::{
+    AdminScope,
+    fields::{Kind, Object},
+};
 
 use super::{
     request_context::RequestContext,
     route::{Method, RequestSchema, ResponseSchema, Route, handler},
-    schema::{NAME, ObjectSchema, TEXT, ValueSchema, read},
+    schema::{NAME, TEXT, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
-static ME: ObjectSchema = ObjectSchema {
-    name: "Me",
-    fields: &[
-        read("id", ValueSchema::Id("adm_"), "The admin key's id."),
-        read("name", NAME, "Name of the admin key."),
-        read("scope", ValueSchema::Enum(&["operator", "admin"]), "Scope of the admin key."),
-        read("expires_at", ValueSchema::Time, "Expiry; null: never.").or_null(),
-        read("version", TEXT, "Version of the gateway."),
+static ME: Object = Object::of(
+    "Me",
+    &[
+        read("id", Kind::Id("adm_"), "The admin key's id."),
+        read("name", NAME, "Its name."),
+        read("scope", Kind::Word(&["operator", "admin"]), "What it may do."),
+        read("expires_at", Kind::Time, "When it ends.").or_null(),
+        read("version", TEXT, "The program's version."),
     ],
-};
+);
 
 pub(super) static ROUTES: &[Route] = &[Route {
     method: Method::Get,

@@ -2,38 +2,30 @@
 
 use std::{future::Future, pin::Pin};
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tollgate_core::PriceEffects;
-use tollgate_store::{Change, RowKind, StoredRow};
+use tollgate_store::{
+    Change, RowKind, StoredRow,
+    fields::{FieldShape, Row, admin_changes, whole},
+};
 
 use super::{
-    paging, previews,
+    check, paging, previews,
     request_context::{ApplyOutcome, InputFields, RequestContext},
-    rows,
-    schema::FieldSchema,
-    shared_fields,
+    rows, shared_fields,
 };
 use crate::{api_error::ApiError, response::ApiResponse};
 
 /// A resource of named rows.
 pub(super) trait NamedResource: Sized + Send + Sync {
     /// The row as the store keeps it.
-    type Spec: Default + Clone + Serialize + DeserializeOwned + Send + Sync;
+    type Spec: Row + Clone + DeserializeOwned + Send + Sync;
     /// What kind of row.
     const KIND: RowKind;
 
     /// What a request that makes or changes one may ask for: where it is a preview, price limits are evaluated first.
-    const CHANGE_QUERY: &'static [FieldSchema] = &[];
-
-    /// Its name.
-    fn name(spec: &Self::Spec) -> &str;
-
-    /// The members of an answer, but those that every row has.
-    fn show(spec: &Self::Spec) -> Map<String, Value>;
-
-    /// What was sent into a spec.
-    fn take(sent: &InputFields, spec: &mut Self::Spec) -> Result<(), ApiError>;
+    const CHANGE_QUERY: &'static [FieldShape] = &[];
 
     /// Writes it.
     fn put(spec: Self::Spec) -> Change;
@@ -41,9 +33,9 @@ pub(super) trait NamedResource: Sized + Send + Sync {
     /// Removes it.
     fn remove(name: String) -> Change;
 
-    /// What a new row begins with; the name of its provider decides what a channel speaks, for one.
-    fn begin(_sent: &InputFields) -> Self::Spec {
-        Self::Spec::default()
+    /// A new row before what was sent is written to it; its provider decides what a channel speaks.
+    fn blank(_sent: &InputFields) -> Self::Spec {
+        Self::Spec::blank()
     }
 
     /// Further changes that make a new row, such as a channel's accounts.
@@ -72,12 +64,17 @@ pub(super) struct CurrentRow<T> {
 
 fn object<R: NamedResource>(row: &StoredRow, spec: &R::Spec) -> Map<String, Value> {
     let mut members = shared_fields::row_of(row);
-    members.extend(R::show(spec));
+    members.extend(whole(spec));
     members
 }
 
 fn shown<R: NamedResource>(row: &StoredRow) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(Value::Object(object::<R>(row, &row.read()?))).revision(row.revision))
+}
+
+/// Fields that the table reserves for admins stay as they are when an operator writes the row.
+fn require_admin<T: Row>(context: &RequestContext, before: &T, after: &T) -> Result<(), ApiError> {
+    admin_changes(before, after).first().map_or(Ok(()), |field| context.require_admin(&format!("Setting {field}")))
 }
 
 /// The part of the path that names the row.
@@ -96,10 +93,12 @@ pub(super) async fn one<R: NamedResource>(context: RequestContext) -> Result<Api
 }
 
 pub(super) async fn make<R: NamedResource>(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let mut spec = R::begin(&context.body);
-    R::take(&context.body, &mut spec)?;
+    let blank = R::blank(&context.body);
+    let mut spec = blank.clone();
+    check::write(&context.body.0, &mut spec)?;
+    require_admin(&context, &blank, &spec)?;
     R::allowed(&context, None, &spec)?;
-    let name = R::name(&spec).to_owned();
+    let name = context.body.text("name").unwrap_or_default().to_owned();
     let mut changes = Vec::from_iter(context.idempotency_change()?);
     changes.push(Change::ExpectNew { kind: R::KIND, parent: String::new(), name: name.clone() });
     let along = R::related_changes(&context, &spec)?;
@@ -135,7 +134,8 @@ pub(super) async fn change<R: NamedResource>(context: RequestContext) -> Result<
     let changed = |row: &StoredRow| {
         let before = CurrentRow { spec: row.read::<R::Spec>()?, keeps_secrets };
         let mut spec = before.spec.clone();
-        R::take(&context.body, &mut spec)?;
+        check::write(&context.body.0, &mut spec)?;
+        require_admin(&context, &before.spec, &spec)?;
         R::allowed(&context, Some(&before), &spec)?;
         Ok::<_, ApiError>(spec)
     };

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use tollgate_store::AdminScope;
-
-use super::{
-    route::{Method, RequestSchema, ResponseSchema, Route},
-    schema::{FieldAccess, FieldSchema, ObjectSchema, ValueSchema, WriteMode},
+use tollgate_store::{
+    AdminScope,
+    fields::{Access, FieldShape, Kind, Object, WriteMode},
 };
+
+use super::route::{Method, RequestSchema, ResponseSchema, Route};
 use crate::api_error::MAX_FAULTS;
 
 /// The OpenAPI 3.1 document of these routes.
@@ -27,7 +27,7 @@ pub(super) fn document(routes: impl Iterator<Item = &'static Route>, version: &s
         "info": {
             "title": "tollgate admin API",
             "version": version,
-            "description": "Amounts are integers of nano-USD, each with the same in USD beside it; a request may send either. \
+            "description": "Amounts are decimal strings in USD; a request may send numbers, which are read through their shortest decimal form. \
                 Lists come in pages: `next` is the `after` of the next one. `If-Match` takes the `revision` of a row. \
                 `Idempotency-Key` makes a POST happen once within a day.",
         },
@@ -89,8 +89,8 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         }
     }
     for field in route.query {
-        let schema = schemas.shape(&field.shape, SchemaDirection::Request(WriteMode::Create));
-        let required = field.usage.is_needed(WriteMode::Create);
+        let schema = schemas.kind(&field.kind, SchemaDirection::Request(WriteMode::Create));
+        let required = field.access.is_needed(WriteMode::Create);
         parameters
             .push(json!({"name": field.name, "in": "query", "required": required, "description": field.doc, "schema": schema}));
     }
@@ -178,10 +178,10 @@ enum SchemaDirection {
 
 impl Schemas {
     /// A reference to an object's schema, which is written down where it is not yet.
-    fn object(&mut self, object: &'static ObjectSchema, side: SchemaDirection) -> Value {
+    fn object(&mut self, object: &'static Object, side: SchemaDirection) -> Value {
         let name = match side {
             SchemaDirection::Response => object.name.to_owned(),
-            SchemaDirection::Request(WriteMode::Create) => format!("New{}", object.name),
+            SchemaDirection::Request(WriteMode::Create | WriteMode::File) => format!("New{}", object.name),
             SchemaDirection::Request(WriteMode::Update) => format!("{}Change", object.name),
         };
         if !self.0.contains_key(&name) {
@@ -192,12 +192,15 @@ impl Schemas {
         reference(&name)
     }
 
-    fn members(&mut self, object: &'static ObjectSchema, side: SchemaDirection) -> Value {
+    fn members(&mut self, object: &'static Object, side: SchemaDirection) -> Value {
         let (mut properties, mut required) = (Map::new(), Vec::new());
         for field in object.fields {
             let (there, must) = match side {
-                SchemaDirection::Response => (field.usage.is_read(), field.usage.is_read() && field.usage != FieldAccess::Once),
-                SchemaDirection::Request(how) => (field.usage.is_written(how), field.usage.is_needed(how)),
+                SchemaDirection::Response => {
+                    let there = field.access.is_shown();
+                    (there, there && field.access != Access::ShownOnce && !(object.sparse && field.nullable))
+                }
+                SchemaDirection::Request(mode) => (field.access.is_written(mode), field.access.is_needed(mode)),
             };
             if there {
                 properties.insert(field.name.to_owned(), self.field(field, side));
@@ -209,26 +212,29 @@ impl Schemas {
         json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
     }
 
-    fn field(&mut self, field: &FieldSchema, side: SchemaDirection) -> Value {
+    fn field(&mut self, field: &FieldShape, side: SchemaDirection) -> Value {
         // What stands below a changed row is sent whole.
         let below =
             if side == SchemaDirection::Response { SchemaDirection::Response } else { SchemaDirection::Request(WriteMode::Create) };
-        let schema = self.shape(&field.shape, below);
+        let schema = self.kind(&field.kind, below);
         let mut schema = if field.nullable { json!({"anyOf": [schema, {"type": "null"}]}) } else { schema };
         if let Some(members) = schema.as_object_mut() {
-            members.insert("description".to_owned(), field.doc.into());
+            let admins = if field.admin_only && side != SchemaDirection::Response { " Admins only." } else { "" };
+            members.insert("description".to_owned(), format!("{}{admins}", field.doc).into());
         }
         schema
     }
 
-    fn shape(&mut self, shape: &ValueSchema, side: SchemaDirection) -> Value {
-        match shape {
-            ValueSchema::Id(prefix) => json!({"type": "string", "pattern": format!("^{prefix}[0-9a-z]{{26}}$")}),
-            ValueSchema::String { least: 0, .. } if side == SchemaDirection::Response => json!({"type": "string"}),
-            ValueSchema::String { least, most } => json!({"type": "string", "minLength": least, "maxLength": most}),
-            ValueSchema::Time => json!({"type": "string", "format": "date-time"}),
-            ValueSchema::Boolean => json!({"type": "boolean"}),
-            ValueSchema::Integer { least, most } => {
+    fn kind(&mut self, kind: &Kind, side: SchemaDirection) -> Value {
+        match kind {
+            Kind::Id(prefix) => json!({"type": "string", "pattern": format!("^{prefix}[0-9a-z]{{26}}$")}),
+            Kind::Text { least: 0, .. } if side == SchemaDirection::Response => json!({"type": "string"}),
+            Kind::Text { least, most } => json!({"type": "string", "minLength": least, "maxLength": most}),
+            Kind::Name { most } => json!({"type": "string", "minLength": 1, "maxLength": most}),
+            Kind::Network => json!({"type": "string", "description": "An IP address, or a network such as 10.0.0.0/8."}),
+            Kind::Time => json!({"type": "string", "format": "date-time"}),
+            Kind::Flag => json!({"type": "boolean"}),
+            Kind::Integer { least, most } => {
                 let mut schema = json!({"type": "integer"});
                 if *least != i64::MIN {
                     schema["minimum"] = (*least).into();
@@ -238,21 +244,34 @@ impl Schemas {
                 }
                 schema
             }
-            ValueSchema::Decimal { places, signed } => {
-                let sign = if *signed { "-?" } else { "" };
-                json!({"type": "string", "pattern": format!("^{sign}[0-9]+(\\.[0-9]{{1,{places}}})?$")})
+            Kind::ZeroOr { least, most } => {
+                json!({"type": "integer", "anyOf": [{"const": 0}, {"minimum": least, "maximum": most}]})
             }
-            ValueSchema::Number => json!({"type": "number"}),
-            ValueSchema::Enum(words) => json!({"type": "string", "enum": words}),
-            ValueSchema::List { of, most } => {
-                let items = self.shape(of, side);
+            Kind::Usd { least, .. } => decimal(9, *least < 0, side),
+            Kind::Factor { .. } => decimal(6, false, side),
+            Kind::Number => json!({"type": "number"}),
+            Kind::Word(words) => json!({"type": "string", "enum": words}),
+            Kind::List { of, most } => {
+                let items = self.kind(of, side);
                 json!({"type": "array", "items": items, "maxItems": most})
             }
-            ValueSchema::StringMap { most } => {
+            Kind::OneOrMore { of, least, most } => {
+                let object = self.object(of, side);
+                json!({"anyOf": [object, {"type": "array", "items": object, "minItems": least, "maxItems": most}]})
+            }
+            Kind::TextMap { most } => {
                 json!({"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": most})
             }
-            ValueSchema::Object(object) => self.object(object, side),
-            ValueSchema::Any => json!({"type": "object"}),
+            Kind::Object(object) => self.object(object, side),
+            Kind::Form { .. } => json!({}),
+            Kind::Any => json!({"type": "object"}),
         }
     }
+}
+
+/// A decimal string; requests may have a number instead.
+fn decimal(places: u32, signed: bool, side: SchemaDirection) -> Value {
+    let sign = if signed { "-?" } else { "" };
+    let text = json!({"type": "string", "pattern": format!("^{sign}[0-9]+(\\.[0-9]{{1,{places}}})?$")});
+    if side == SchemaDirection::Response { text } else { json!({"anyOf": [text, {"type": "number"}]}) }
 }

@@ -5,56 +5,59 @@ use std::{collections::HashSet, sync::Arc};
 
 use serde_json::{Map, Value, json};
 use tollgate_core::{Key, PriceEffect, PriceEffects, PriceSubject, price_effects};
-use tollgate_store::{CatalogRows, Change, KeyScope, Preview, RandomSource, preview_changes};
+use tollgate_store::{
+    CatalogRows, Change, KeyScope, Preview, RandomSource,
+    fields::{Access, FieldShape, Kind, Object},
+    preview_changes,
+};
 
 use super::{
     request_context::RequestContext,
-    schema::{FieldAccess, FieldSchema, NAME, ObjectSchema, TEXT, ValueSchema, both, read},
+    schema::{NAME, TEXT, both, read},
 };
 use crate::api_error::ApiError;
 
-static EXCLUDED: ObjectSchema = ObjectSchema {
-    name: "PricedOutAccount",
-    fields: &[
+static EXCLUDED: Object = Object::of(
+    "PricedOutAccount",
+    &[
         read("channel", NAME, "Channel."),
         read("account", NAME, "Account; null: all accounts of the channel.").or_null(),
         read("code", TEXT, "Exclusion code."),
         read("detail", TEXT, "Details.").or_null(),
     ],
-};
-static EFFECT: ObjectSchema = ObjectSchema {
-    name: "PriceEffect",
-    fields: &[
-        read("subject", ValueSchema::Enum(&["group", "key"]), "Kind of the row with the price limit."),
-        read("name", TEXT, "Name of the group or key."),
-        read("member", TEXT, "Member of the key.").or_null(),
-        read("model", TEXT, "Model."),
-        read("nothing_left", ValueSchema::Boolean, "No account is left: callers would get 503 (E41)."),
-        read("excluded", ValueSchema::List { of: &ValueSchema::Object(&EXCLUDED), most: 100_000 }, "Newly excluded accounts."),
+);
+static EFFECT: Object = Object::of(
+    "PriceEffect",
+    &[
+        read("subject", Kind::Word(&["group", "key"]), "Whose requests."),
+        read("name", TEXT, "Its name."),
+        read("member", TEXT, "Of a key: its member.").or_null(),
+        read("model", TEXT, "For this model."),
+        read("nothing_left", Kind::Flag, "Callers would get 503 (E41)."),
+        read("excluded", Kind::List { of: &Kind::Object(&EXCLUDED), most: 100_000 }, "What they could no longer use."),
     ],
-};
+);
 
-/// List of price effects.
-pub(super) const EFFECTS: ValueSchema = ValueSchema::List { of: &ValueSchema::Object(&EFFECT), most: 1_000_000 };
+/// A list of effects.
+pub(super) const EFFECTS: Kind = Kind::List { of: &Kind::Object(&EFFECT), most: 1_000_000 };
 
-/// Field `effects` in the response to a change or dry run.
-pub(super) const WITH_ROW: FieldSchema =
-    read("effects", EFFECTS, "Accounts that price limits exclude by this change; only in the response to it.")
-        .with(FieldAccess::Once);
+/// The effects beside a row that was changed, or would be.
+pub(super) const WITH_ROW: FieldShape =
+    read("effects", EFFECTS, "What price limits exclude by this change, in the answer to it.").with(Access::ShownOnce);
 
-/// Field `effects_cut`: there may be more effects.
-pub(super) const CUT: FieldSchema =
-    read("effects_cut", ValueSchema::Boolean, "Effects may be incomplete: too many keys have price limits of their own.");
-/// The same in the response to a change of a row.
-pub(super) const CUT_WITH_ROW: FieldSchema = CUT.with(FieldAccess::Once);
+/// Beside them, whether there may be more.
+pub(super) const CUT: FieldShape =
+    read("effects_cut", Kind::Flag, "Too many keys have price limits of their own to look at all of them.");
+/// The same beside a row.
+pub(super) const CUT_WITH_ROW: FieldShape = CUT.with(Access::ShownOnce);
 
 /// Largest number of unchanged keys with price limits of their own that are evaluated.
 pub(super) const MAX_LIMITED_KEYS: u32 = 1_000;
 
-/// Query parameters of a change.
-pub(super) const QUERY: &[FieldSchema] = &[
-    both("dry_run", ValueSchema::Boolean, "Return the changed row and the effects without saving."),
-    both("confirm", ValueSchema::Boolean, "Save even if price limits leave a model without any account."),
+/// What a change of a row may ask for.
+pub(super) const QUERY: &[FieldShape] = &[
+    both("dry_run", Kind::Flag, "Writes nothing: the row as it would be, and whom price limits would exclude."),
+    both("confirm", Kind::Flag, "Writes it though price limits leave a model without any account."),
 ];
 
 pub(super) fn is_dry_run(context: &RequestContext) -> bool {

@@ -1,34 +1,36 @@
 //! Sale price of each model next to the cost of each channel that serves it; also lists models without a price.
 
 use serde_json::{Value, json};
-use tollgate_store::{AdminScope, Change, ModelSpec, RowKind};
+use tollgate_store::{
+    AdminScope, Change, ModelSpec, RowKind,
+    fields::{Access, FieldValue as _, Kind, Object, WriteMode, price},
+};
 
 use super::{
-    paging,
+    check, paging,
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
-    schema::{MODEL_NAME, NAME, ObjectSchema, ValueSchema, WriteMode, both, read},
-    shared_fields::{self, SCHEDULE},
+    schema::{MODEL_NAME, NAME, both, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse};
 
-static COST: ObjectSchema = ObjectSchema {
-    name: "ChannelCost",
-    fields: &[
-        read("channel", NAME, "Channel name."),
-        read("upstream", MODEL_NAME, "Model name of the provider."),
-        read("cost", SCHEDULE, "Cost price, before the account's multiplier; null: unknown.").or_null(),
+static COST: Object = Object::of(
+    "ChannelCost",
+    &[
+        read("channel", NAME, "Channel."),
+        read("upstream", MODEL_NAME, "What the provider calls the model."),
+        price("cost", "What the provider charges, before the account's multiplier; null: not known.").with(Access::ReadOnly),
     ],
-};
-static PRICES: ObjectSchema = ObjectSchema {
-    name: "ModelPrices",
-    fields: &[
-        read("model", MODEL_NAME, "Model name used by callers."),
-        both("price", SCHEDULE, "Sale price, before the group's multiplier; null: not priced.").or_null(),
-        read("served_by", ValueSchema::List { of: &ValueSchema::Object(&COST), most: 100_000 }, "Channels that serve it."),
+);
+static PRICES: Object = Object::of(
+    "ModelPrices",
+    &[
+        read("model", MODEL_NAME, "What callers say."),
+        price("price", "What callers pay, before the group's multiplier; null: not priced."),
+        read("served_by", Kind::List { of: &Kind::Object(&COST), most: 100_000 }, "Channels that serve it."),
     ],
-};
+);
 
 pub(super) static ROUTES: &[Route] = &[
     Route {
@@ -37,12 +39,8 @@ pub(super) static ROUTES: &[Route] = &[
         resource: "prices",
         needs: AdminScope::Operator,
         id: "list_prices",
-        doc: "Prices of every model that has a row or is served, by name.",
-        query: &[
-            LIMIT,
-            AFTER,
-            both("priced", ValueSchema::Boolean, "true: only models with a price; false: only models without one."),
-        ],
+        doc: "Prices of every model that has a row or is served, in order of name.",
+        query: &[LIMIT, AFTER, both("priced", Kind::Flag, "false: only those without a price.")],
         request: RequestSchema::Empty,
         response: ResponseSchema::Page(&PRICES),
         handler: handler!(list),
@@ -68,16 +66,14 @@ async fn all(context: &RequestContext) -> Result<Vec<(String, Value)>, ApiError>
     names.sort_unstable();
     names.dedup();
     let shown = names.into_iter().map(|name| {
-        let price = catalog.models.get(name).and_then(|model| model.price.as_ref());
+        let price = catalog.models.get(name).and_then(|model| model.price.clone());
         let served: Vec<Value> = catalog
             .channels
             .values()
             .flat_map(|channel| channel.mappings.iter().filter(|serves| serves.model == *name).map(move |serves| (channel, serves)))
-            .map(|(channel, serves)| {
-                json!({"channel": channel.name, "upstream": serves.upstream, "cost": shared_fields::show_schedule(serves.cost.as_ref())})
-            })
+            .map(|(channel, serves)| json!({"channel": channel.name, "upstream": serves.upstream, "cost": serves.cost.show()}))
             .collect();
-        (name.clone(), json!({"model": name, "price": shared_fields::show_schedule(price), "served_by": served}))
+        (name.clone(), json!({"model": name, "price": price.show(), "served_by": served}))
     });
     Ok(shown.collect())
 }
@@ -98,7 +94,7 @@ async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {
     }
     let edited = rows::edit(&context, RowKind::Model, None, &name, |row| {
         let mut spec: ModelSpec = row.read()?;
-        shared_fields::set_schedule(&context.body, "price", &mut spec.price)?;
+        check::write(&context.body.0, &mut spec)?;
         Ok(vec![Change::PutModel(Box::new(spec))])
     });
     match edited.await {
@@ -109,7 +105,7 @@ async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {
                 return Err(ApiError::conflict("revision_conflict", message));
             }
             let mut spec = ModelSpec { name: name.clone(), ..ModelSpec::default() };
-            shared_fields::set_schedule(&context.body, "price", &mut spec.price)?;
+            check::write(&context.body.0, &mut spec)?;
             let new = Change::ExpectNew { kind: RowKind::Model, parent: String::new(), name: name.clone() };
             context.apply(&[new, Change::PutModel(Box::new(spec))]).await?;
         }

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
-use tollgate_core::{Multiplier, Revision, Timestamp};
+use tollgate_core::{Revision, Timestamp};
 use tollgate_store::{Actor, AdminKey, AdminScope, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, StoreError};
 
 use crate::{api_error::ApiError, state::ConsoleState, time::parse_rfc3339};
@@ -199,64 +199,5 @@ impl InputFields {
 
     pub(crate) fn list(&self, name: &str) -> Option<&Vec<Value>> {
         self.0.get(name).and_then(Value::as_array)
-    }
-
-    // === setters for fields of a spec; a field that was not sent keeps its value ===
-
-    /// Sets a string.
-    pub(crate) fn set_text(&self, name: &str, to: &mut String) {
-        if let Some(text) = self.text(name) {
-            text.clone_into(to);
-        }
-    }
-
-    /// Sets a nullable string.
-    pub(crate) fn set_or_null(&self, name: &str, to: &mut Option<String>) {
-        if self.has(name) {
-            *to = self.text(name).map(str::to_owned);
-        }
-    }
-
-    /// Sets a boolean.
-    pub(crate) fn set_flag(&self, name: &str, to: &mut bool) {
-        if let Some(flag) = self.0.get(name).and_then(Value::as_bool) {
-            *to = flag;
-        }
-    }
-
-    /// Sets a number; its bounds were validated.
-    pub(crate) fn set_number<T: TryFrom<i64>>(&self, name: &str, to: &mut T) {
-        if let Some(number) = self.whole(name).and_then(|number| T::try_from(number).ok()) {
-            *to = number;
-        }
-    }
-
-    /// Sets a nullable number.
-    pub(crate) fn set_number_or_null<T: TryFrom<i64>>(&self, name: &str, to: &mut Option<T>) {
-        if self.has(name) {
-            *to = self.whole(name).and_then(|number| T::try_from(number).ok());
-        }
-    }
-
-    /// Sets an enum from its serde name.
-    pub(crate) fn set_word<T: serde::de::DeserializeOwned>(&self, name: &str, to: &mut T) {
-        if let Some(word) = self.0.get(name).and_then(|word| serde_json::from_value(word.clone()).ok()) {
-            *to = word;
-        }
-    }
-
-    /// Sets a list of strings.
-    pub(crate) fn set_texts<T: From<String>>(&self, name: &str, to: &mut Vec<T>) {
-        if let Some(items) = self.list(name) {
-            *to = items.iter().filter_map(Value::as_str).map(|text| T::from(text.to_owned())).collect();
-        }
-    }
-
-    /// Sets a multiplier.
-    pub(crate) fn set_factor(&self, name: &str, to: &mut Multiplier) -> Result<(), ApiError> {
-        if let Some(text) = self.text(name) {
-            *to = Multiplier::parse(text).map_err(|error| ApiError::value(name, error))?;
-        }
-        Ok(())
     }
 }

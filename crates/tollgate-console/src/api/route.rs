@@ -2,12 +2,12 @@
 
 use std::{fmt, future::Future, pin::Pin};
 
-use tollgate_store::AdminScope;
-
-use super::{
-    request_context::RequestContext,
-    schema::{FieldSchema, ObjectSchema, ValueSchema, WriteMode, both},
+use tollgate_store::{
+    AdminScope,
+    fields::{FieldShape, Kind, Object, WriteMode},
 };
+
+use super::{request_context::RequestContext, schema::both};
 use crate::{api_error::ApiError, response::ApiResponse};
 
 /// Future of a handler.
@@ -25,7 +25,7 @@ pub(crate) struct Route {
     /// `operationId` in the OpenAPI document.
     pub(crate) id: &'static str,
     pub(crate) doc: &'static str,
-    pub(crate) query: &'static [FieldSchema],
+    pub(crate) query: &'static [FieldShape],
     pub(crate) request: RequestSchema,
     pub(crate) response: ResponseSchema,
     pub(crate) handler: fn(RequestContext) -> HandlerFuture,
@@ -51,23 +51,23 @@ pub(crate) enum Method {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RequestSchema {
     Empty,
-    /// A required object.
-    Body(&'static ObjectSchema, WriteMode),
-    /// An optional object.
-    Optional(&'static ObjectSchema),
+    /// An object.
+    Body(&'static Object, WriteMode),
+    /// An object that may be left out.
+    Optional(&'static Object),
 }
 
 /// Successful response of a route.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ResponseSchema {
     /// 200 and an object.
-    Object(&'static ObjectSchema),
-    /// 201 and an object; 200 when an idempotent request is repeated.
-    Created(&'static ObjectSchema),
+    Object(&'static Object),
+    /// 201 and an object; 200 where the same was asked for before.
+    Created(&'static Object),
     /// 200 and a page of objects.
-    Page(&'static ObjectSchema),
-    /// 200 and a page of objects, or JSON lines that report progress.
-    Progress(&'static ObjectSchema),
+    Page(&'static Object),
+    /// 200 and a page of objects, or lines that tell how they come about.
+    Progress(&'static Object),
     /// 204.
     Empty,
     /// 200 and lines of text.
@@ -77,10 +77,10 @@ pub(crate) enum ResponseSchema {
 }
 
 /// Query parameter `limit`: page size.
-pub(crate) const LIMIT: FieldSchema =
-    both("limit", ValueSchema::Integer { least: 1, most: 1_000 }, "Maximum number of items; default 50.");
+pub(crate) const LIMIT: FieldShape =
+    both("limit", Kind::Integer { least: 1, most: 1_000 }, "At most so many items; 50 where it is left out.");
 /// Query parameter `after`: the position at which a page begins.
-pub(crate) const AFTER: FieldSchema = both("after", ValueSchema::String { least: 1, most: 300 }, "`next` of the previous page.");
+pub(crate) const AFTER: FieldShape = both("after", Kind::Text { least: 1, most: 300 }, "The `next` of the page before.");
 
 /// Wraps an async function as the [`Route::handler`] of a table entry.
 macro_rules! handler {

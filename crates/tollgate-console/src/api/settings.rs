@@ -1,29 +1,32 @@
 //! Settings of the running process, read-only: they are set by flags, environment and settings file.
 
 use serde_json::{Value, json};
-use tollgate_store::AdminScope;
+use tollgate_store::{
+    AdminScope,
+    fields::{Kind, Object},
+};
 
 use super::{
     request_context::RequestContext,
     route::{Method, RequestSchema, ResponseSchema, Route, handler},
-    schema::{NAME, ObjectSchema, TEXT, ValueSchema, both, read},
+    schema::{NAME, TEXT, both, read},
 };
 use crate::{api_error::ApiError, gateway_handle::EffectiveSetting, response::ApiResponse};
 
-const SOURCES: ValueSchema = ValueSchema::Enum(&["default", "file", "environment", "flag"]);
+const SOURCES: Kind = Kind::Word(&["default", "file", "environment", "flag"]);
 
-static SETTING: ObjectSchema = ObjectSchema {
-    name: "Setting",
-    fields: &[
-        read("name", NAME, "Section and name, such as `server.listen`."),
-        read("value", TEXT, "Value as text, `***` for a secret; null: not set.").or_null(),
-        read("source", SOURCES, "Source of the value. A flag overrides the environment, which overrides the file."),
-        read("default", TEXT, "Default; null: none.").or_null(),
-        read("variable", TEXT, "Environment variable for this setting."),
-        read("secret", ValueSchema::Boolean, "Whether the value is masked."),
-        read("doc", TEXT, "Description."),
+static SETTING: Object = Object::of(
+    "Setting",
+    &[
+        read("name", NAME, "Section and name."),
+        read("value", TEXT, "Its value as text, `***` for a secret; null: not set.").or_null(),
+        read("source", SOURCES, "What set it; a flag beats the environment, which beats the file."),
+        read("default", TEXT, "Its value where nothing sets it; null: not set.").or_null(),
+        read("variable", TEXT, "The environment variable that sets it."),
+        read("secret", Kind::Flag, "Whether its value is masked."),
+        read("doc", TEXT, "What it does."),
     ],
-};
+);
 
 pub(super) static ROUTES: &[Route] = &[Route {
     method: Method::Get,

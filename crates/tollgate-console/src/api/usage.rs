@@ -5,121 +5,115 @@ use bytes::Bytes;
 use futures_util::stream;
 use serde_json::json;
 use tollgate_core::{GroupId, MemberId, Outcome, RequestId, Timestamp, UsageRecord};
-use tollgate_store::{AdminScope, Page, RowKind, SortOrder, StoreError, SummaryBy, SummaryRow, UsageCursor, UsageFilter};
+use tollgate_store::{
+    AdminScope, Page, RowKind, SortOrder, StoreError, SummaryBy, SummaryRow, UsageCursor, UsageFilter,
+    fields::{FieldShape, Kind, Object},
+};
 
 use super::{
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
     rows,
-    schema::{COUNT, FieldSchema, MODEL_NAME, NAME, NANO_USD, ObjectSchema, TEXT, USD, ValueSchema, both, read},
+    schema::{COUNT, MODEL_NAME, NAME, TEXT, USD, both, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse, usage_format};
 
-static TOKENS: ObjectSchema = ObjectSchema {
-    name: "Tokens",
-    fields: &[
-        read("input", COUNT, "Input tokens not counted below."),
-        read("output", COUNT, "Output tokens not counted below."),
-        read("cache_read", COUNT, "Input tokens read from the provider's cache."),
-        read("cache_write", COUNT, "Input tokens written to the provider's cache."),
-        read("thinking", COUNT, "Thinking tokens."),
-        read("image", COUNT, "Image tokens."),
-        read("audio", COUNT, "Audio tokens."),
-        read("source", ValueSchema::Enum(&["none", "provider", "counted", "estimated"]), "Source of the counts."),
+static TOKENS: Object = Object::of(
+    "Tokens",
+    &[
+        read("input", COUNT, "Input tokens that are of no other kind."),
+        read("output", COUNT, "Output tokens that are of no other kind."),
+        read("cache_read", COUNT, "Read from the provider's cache."),
+        read("cache_write", COUNT, "Written to the provider's cache."),
+        read("thinking", COUNT, "Thinking."),
+        read("image", COUNT, "Of images."),
+        read("audio", COUNT, "Of audio."),
+        read("source", Kind::Word(&["none", "provider", "counted", "estimated"]), "Where the counts come from."),
     ],
-};
-static ATTEMPT: ObjectSchema = ObjectSchema {
-    name: "Attempt",
-    fields: &[
+);
+static ATTEMPT: Object = Object::of(
+    "Attempt",
+    &[
         read("channel", TEXT, "Channel."),
         read("account", TEXT, "Account."),
-        read("protocol", TEXT, "Protocol of the channel."),
-        read("upstream_model", TEXT, "Model name sent upstream."),
-        read("at", ValueSchema::Time, "Start of the attempt."),
-        read("status", COUNT, "HTTP status of the upstream.").or_null(),
-        read("result", TEXT, "Result of the attempt."),
-        read("error", TEXT, "Error text.").or_null(),
-        read("tokens", ValueSchema::Object(&TOKENS), "Token counts."),
-        read("cost_nano_usd", NANO_USD, "Cost.").or_null(),
-        read("cost_usd", USD, "The same in USD.").or_null(),
-        read("first_byte_us", COUNT, "Time to the first byte, in microseconds.").or_null(),
-        read("duration_us", COUNT, "Total duration in microseconds."),
-        read("upstream_request_id", TEXT, "Request id of the provider.").or_null(),
-        read("beside", ValueSchema::Boolean, "Whether this was the losing attempt of a hedged request."),
+        read("protocol", TEXT, "Spoken upstream."),
+        read("upstream_model", TEXT, "Name sent upstream."),
+        read("at", Kind::Time, "When it began."),
+        read("status", COUNT, "Status that came back.").or_null(),
+        read("result", TEXT, "What became of it."),
+        read("error", TEXT, "What went wrong.").or_null(),
+        read("tokens", Kind::Object(&TOKENS), "Tokens."),
+        read("cost", USD, "What the provider charges, in USD.").or_null(),
+        read("first_byte_us", COUNT, "Microseconds to the first byte.").or_null(),
+        read("duration_us", COUNT, "Microseconds in all."),
+        read("upstream_request_id", TEXT, "The provider's id.").or_null(),
+        read("beside", Kind::Flag, "Whether it ran beside the attempt that went on, and lost."),
     ],
-};
-static TRACE: ObjectSchema = ObjectSchema {
-    name: "TraceEntry",
-    fields: &[
+);
+static TRACE: Object = Object::of(
+    "TraceEntry",
+    &[
         read("channel", TEXT, "Channel."),
         read("account", TEXT, "Account.").or_null(),
         read("code", TEXT, "`planned`, or the exclusion code."),
         read("detail", TEXT, "Details.").or_null(),
     ],
-};
-static RECORD: ObjectSchema = ObjectSchema {
-    name: "UsageRecord",
-    fields: &[
-        read("id", ValueSchema::Id("req_"), "Request id."),
-        read("at", ValueSchema::Time, "Arrival of the request."),
-        read("outcome", ValueSchema::Enum(OUTCOMES), "Outcome."),
-        read("reason", TEXT, "Error id or exclusion code.").or_null(),
-        read("detail", TEXT, "Error message sent to the caller.").or_null(),
-        read("status", COUNT, "HTTP status sent to the caller."),
-        read("key", ValueSchema::Id("key_"), "Key id."),
-        read("key_name", TEXT, "Key name."),
-        read("member", ValueSchema::Id("mbr_"), "Member id."),
+);
+static RECORD: Object = Object::of(
+    "UsageRecord",
+    &[
+        read("id", Kind::Id("req_"), "The request's id."),
+        read("at", Kind::Time, "When it arrived."),
+        read("outcome", Kind::Word(OUTCOMES), "How it ended."),
+        read("reason", TEXT, "Error id or exclusion.").or_null(),
+        read("detail", TEXT, "What the caller was told.").or_null(),
+        read("status", COUNT, "HTTP status."),
+        read("key", Kind::Id("key_"), "Key."),
+        read("key_name", TEXT, "Its name."),
+        read("member", Kind::Id("mbr_"), "Member."),
         read("group", TEXT, "Group that served it.").or_null(),
-        read("protocol_in", TEXT, "Protocol of the caller."),
-        read("protocol_out", TEXT, "Protocol of the channel.").or_null(),
-        read("method", TEXT, "API method."),
-        read("model", TEXT, "Requested model name.").or_null(),
-        read("stream", ValueSchema::Boolean, "Whether a stream was requested."),
-        read("tokens", ValueSchema::Object(&TOKENS), "Token counts."),
-        read("sale_nano_usd", NANO_USD, "Sale amount; null: not priced.").or_null(),
-        read("sale_usd", USD, "The same in USD.").or_null(),
-        read("cost_nano_usd", NANO_USD, "Cost of all attempts.").or_null(),
-        read("cost_usd", USD, "The same in USD.").or_null(),
-        read("price_version", COUNT, "Catalog revision of the prices used."),
-        read("ttft_us", COUNT, "Time to the first content, in microseconds.").or_null(),
-        read("duration_us", COUNT, "Total duration in microseconds."),
-        read("address", TEXT, "Address of the caller.").or_null(),
-        read("client_request_id", TEXT, "Request id sent by the caller.").or_null(),
-        read("dropped", ValueSchema::List { of: &TEXT, most: 10_000 }, "Request fields that were dropped or adjusted."),
-        read(
-            "trace",
-            ValueSchema::List { of: &ValueSchema::Object(&TRACE), most: 10_000 },
-            "Routing decision for each account considered.",
-        ),
-        read("attempts", ValueSchema::List { of: &ValueSchema::Object(&ATTEMPT), most: 100 }, "Attempts, in order."),
+        read("protocol_in", TEXT, "The caller's protocol."),
+        read("protocol_out", TEXT, "The upstream's.").or_null(),
+        read("method", TEXT, "What was asked for."),
+        read("model", TEXT, "Model as asked.").or_null(),
+        read("stream", Kind::Flag, "Whether it was streamed."),
+        read("tokens", Kind::Object(&TOKENS), "Tokens."),
+        read("sale", USD, "What the caller pays, in USD; null: not priced.").or_null(),
+        read("cost", USD, "What providers charge, in USD.").or_null(),
+        read("price_version", COUNT, "Catalog revision of the prices."),
+        read("ttft_us", COUNT, "Microseconds to the first content.").or_null(),
+        read("duration_us", COUNT, "Microseconds in all."),
+        read("address", TEXT, "From where.").or_null(),
+        read("client_request_id", TEXT, "The caller's own id.").or_null(),
+        read("dropped", Kind::List { of: &TEXT, most: 10_000 }, "What was left out or adjusted."),
+        read("trace", Kind::List { of: &Kind::Object(&TRACE), most: 10_000 }, "How accounts were chosen."),
+        read("attempts", Kind::List { of: &Kind::Object(&ATTEMPT), most: 100 }, "Every try."),
     ],
-};
-static SUMMARY: ObjectSchema = ObjectSchema {
-    name: "UsageSummary",
-    fields: &[
-        read("of", TEXT, "Value of the grouping; empty if the records have none."),
-        read("requests", COUNT, "Number of records."),
-        read("completed", COUNT, "Completed requests."),
+);
+static SUMMARY: Object = Object::of(
+    "UsageSummary",
+    &[
+        read("of", TEXT, "What the row is about; empty where the records have nothing there."),
+        read("requests", COUNT, "Records."),
+        read("completed", COUNT, "Of those, completed."),
         read("tokens_input", COUNT, "Input tokens of every kind."),
         read("tokens_output", COUNT, "Output and thinking tokens."),
-        read("sale_nano_usd", NANO_USD, "Sum of sale amounts."),
-        read("sale_usd", USD, "The same in USD."),
-        read("cost_nano_usd", NANO_USD, "Cost of all attempts."),
-        read("cost_usd", USD, "The same in USD."),
-        read("unpriced", COUNT, "Records without a sale amount."),
+        read("sale", USD, "What callers pay, in USD."),
+        read("cost", USD, "What providers charge, in USD."),
+        read("unpriced", COUNT, "Records without a sale price."),
     ],
-};
+);
 
 /// Longest range of a summary by hour: 31 days.
 const MAX_HOURLY_RANGE_US: i64 = 31 * 86_400_000_000;
 const OUTCOMES: &[&str] = &["completed", "caller_left", "upstream_broke", "refused", "gateway_stopped"];
-const KEY: FieldSchema = both("key", NAME, "Key id, or key name if it is unambiguous.");
-const MEMBER: FieldSchema = both("member", NAME, "Member, by name or id.");
-const GROUP: FieldSchema = both("group", NAME, "Group that served the request, by name or id.");
-const MODEL: FieldSchema = both("model", MODEL_NAME, "Requested model name.");
-const OUTCOME: FieldSchema = both("outcome", ValueSchema::Enum(OUTCOMES), "Outcome of the request.");
-const SINCE: FieldSchema = both("since", ValueSchema::Time, "Arrival at or after this time.");
-const UNTIL: FieldSchema = both("until", ValueSchema::Time, "Arrival before this time.");
+const KEY: FieldShape = both("key", NAME, "Of this key, by id, or by name where only one has it.");
+const MEMBER: FieldShape = both("member", NAME, "Of this member, by name or id.");
+const GROUP: FieldShape = both("group", NAME, "Served by this group, by name or id.");
+const MODEL: FieldShape = both("model", MODEL_NAME, "For this model, as asked.");
+const OUTCOME: FieldShape = both("outcome", Kind::Word(OUTCOMES), "Ended like this.");
+const SINCE: FieldShape = both("since", Kind::Time, "Arrived at or after.");
+const UNTIL: FieldShape = both("until", Kind::Time, "Arrived before.");
 
 const fn route(path: &'static str, id: &'static str, doc: &'static str) -> Route {
     Route {
@@ -148,8 +142,8 @@ pub(super) static ROUTES: &[Route] = &[
         query: &[
             both(
                 "by",
-                ValueSchema::Enum(&["nothing", "day", "hour", "model", "key", "member", "group", "outcome"]),
-                "Grouping; default day. `hour` requires `since` and a range of at most 31 days.",
+                Kind::Word(&["nothing", "day", "hour", "model", "key", "member", "group", "outcome"]),
+                "One row each; else by day. `hour` needs `since` and takes at most 31 days.",
             ),
             KEY,
             MEMBER,
@@ -165,7 +159,7 @@ pub(super) static ROUTES: &[Route] = &[
     },
     Route {
         query: &[
-            both("format", ValueSchema::Enum(&["csv", "jsonl"]), "Default csv."),
+            both("format", Kind::Word(&["csv", "jsonl"]), "csv where it is left out."),
             KEY,
             MEMBER,
             GROUP,
@@ -258,8 +252,7 @@ async fn summary(context: RequestContext) -> Result<ApiResponse, ApiError> {
         let SummaryRow { of, requests, completed, tokens_input, tokens_output, sale, cost, unpriced } = row;
         json!({
             "of": of, "requests": requests, "completed": completed, "tokens_input": tokens_input, "tokens_output": tokens_output,
-            "sale_nano_usd": sale, "sale_usd": sale.to_usd_string(), "cost_nano_usd": cost, "cost_usd": cost.to_usd_string(),
-            "unpriced": unpriced,
+            "sale": sale.to_usd_string(), "cost": cost.to_usd_string(), "unpriced": unpriced,
         })
     };
     Ok(ApiResponse::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": null})))

@@ -135,6 +135,12 @@ fn add(problems: &mut Vec<Problem>, path: &[Step], fault: Fault) {
     problems.push(Problem { path: path.to_vec(), fault });
 }
 
+/// The problem of a name that no member of the object has.
+#[must_use]
+pub fn unknown_member(object: &Object, name: &str, mode: WriteMode) -> Problem {
+    Problem::at(name, Fault::Unknown(instead(object, name, mode)))
+}
+
 /// What to write instead of an unknown member.
 fn instead(object: &Object, name: &str, mode: WriteMode) -> String {
     const PLURALS: [(&str, &str, &str); 2] =
@@ -165,6 +171,8 @@ pub fn check_field(field: &FieldShape, value: &Value, mode: WriteMode, path: &mu
 }
 
 fn check(kind: &Kind, value: &Value, mode: WriteMode, path: &mut Vec<Step>, problems: &mut Vec<Problem>) {
+    // What stands below a row is written whole.
+    let mode = if mode == WriteMode::Update { WriteMode::Create } else { mode };
     match kind {
         Kind::List { of, most } => {
             let Some(items) = value.as_array() else { return add(problems, path, wrong_type(kind, value)) };

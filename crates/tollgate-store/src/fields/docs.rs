@@ -2,11 +2,46 @@
 
 use std::fmt::Write as _;
 
-use super::{Access, FieldShape, Kind, Object, toml_text};
+use tollgate_core::{Budget, Hedge, ModelMapping, PriceLimit, ScheduledPrice};
+use tollgate_protocol::Profile;
+
+use super::{Access, AccountInput, FieldShape, KeyInput, Kind, Object, Row as _, toml_text};
+use crate::{ChannelSpec, GroupSpec, MemberSpec, ModelSpec};
+
+/// The objects that the page has tables of.
+const OBJECTS: [&Object; 12] = [
+    ChannelSpec::OBJECT,
+    AccountInput::OBJECT,
+    ModelMapping::OBJECT,
+    Profile::OBJECT,
+    ModelSpec::OBJECT,
+    ScheduledPrice::OBJECT,
+    GroupSpec::OBJECT,
+    Budget::OBJECT,
+    PriceLimit::OBJECT,
+    Hedge::OBJECT,
+    MemberSpec::OBJECT,
+    KeyInput::OBJECT,
+];
+
+/// The page with its tables written anew, each between a line `<!-- fields of NAME: … -->` and `<!-- end -->`.
+///
+/// # Errors
+/// The object that has no place on the page.
+pub fn renew_page(page: &str) -> Result<String, String> {
+    let mut text = page.to_owned();
+    for object in OBJECTS {
+        let missing = || format!("there is no place for the fields of {}", object.name);
+        let mark = text.find(&format!("<!-- fields of {}:", object.name)).ok_or_else(missing)?;
+        let begin = mark + text[mark..].find('\n').ok_or_else(missing)? + 1;
+        let end = begin + text[begin..].find("<!-- end -->").ok_or_else(missing)?;
+        text.replace_range(begin..end, &field_table(object));
+    }
+    Ok(text)
+}
 
 /// The fields of an object that a catalog file may have, as a Markdown table.
-#[must_use]
-pub fn field_table(object: &Object) -> String {
+fn field_table(object: &Object) -> String {
     let blank = (object.blank)();
     let mut text = "| field | value | default | meaning |\n|---|---|---|---|\n".to_owned();
     for field in object.fields.iter().filter(|field| field.access.is_written(super::WriteMode::File)) {
@@ -79,4 +114,16 @@ fn kind(kind: &Kind) -> String {
 /// A text that may stand in a cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_the_page_are_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/catalog.md");
+        let page = std::fs::read_to_string(path).expect("docs/catalog.md");
+        assert!(renew_page(&page).unwrap() == page, "docs/catalog.md is not what the tables say: run `cargo xtask docs`");
+    }
 }

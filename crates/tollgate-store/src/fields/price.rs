@@ -327,6 +327,18 @@ impl FieldValue for PriceSchedule {
     }
 }
 
+/// The field `budget` of every row that has budgets.
+pub const BUDGET: FieldShape = FieldShape {
+    rule: Some(budgets_differ),
+    ..FieldShape::new("budget", <Vec<Budget> as FieldValue>::KIND, "Budget, or a list of them.").or_null()
+};
+
+/// A field that holds a price, or a list of prices over time.
+#[must_use]
+pub const fn price(name: &'static str, doc: &'static str) -> FieldShape {
+    FieldShape { rule: Some(times_rise), ..FieldShape::new(name, <PriceSchedule as FieldValue>::KIND, doc).or_null() }
+}
+
 // === rules ===
 
 /// The entries of a value that is one object or a list of them.

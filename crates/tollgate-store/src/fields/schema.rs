@@ -97,12 +97,14 @@ pub type Rule = fn(&Value) -> Result<(), String>;
 pub type Review = fn(&Map<String, Value>) -> Option<(&'static str, Fault)>;
 
 /// An object with a name of its own in the OpenAPI document.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Object {
     /// Its name.
     pub name: &'static str,
     /// Its fields.
     pub fields: &'static [FieldShape],
+    /// Whether answers leave out the fields it has not, instead of showing null.
+    pub sparse: bool,
     /// The defaults of its fields; a catalog file leaves them out.
     pub blank: fn() -> Map<String, Value>,
     /// Rules between its members.
@@ -117,7 +119,7 @@ impl Object {
     /// An object without defaults and rules.
     #[must_use]
     pub const fn of(name: &'static str, fields: &'static [FieldShape]) -> Self {
-        Self { name, fields, blank: Map::new, review: None, short: None, example: "" }
+        Self { name, fields, sparse: false, blank: Map::new, review: None, short: None, example: "" }
     }
 
     /// The field of a name.

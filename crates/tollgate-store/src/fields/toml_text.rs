@@ -24,7 +24,7 @@ fn table(object: &Object, members: &Map<String, Value>) -> String {
     let written = |field: &FieldShape| Some((field.name, field.kind, members.get(field.name)?));
     let kept = object.fields.iter().filter(|field| is_written(field, members.get(field.name), blank.get(field.name)));
     let pairs: Vec<String> = kept.filter_map(written).map(|(name, kind, it)| format!("{name} = {}", value(&kind, it))).collect();
-    format!("{{ {} }}", pairs.join(", "))
+    braced(&pairs)
 }
 
 /// Whether a field is written: it is there, and required or not its default.
@@ -45,9 +45,13 @@ fn plain(value: &Value) -> String {
         Value::Array(items) => list(items, plain),
         Value::Object(members) => {
             let pairs: Vec<String> = members.iter().map(|(name, value)| format!("{} = {}", key(name), plain(value))).collect();
-            format!("{{ {} }}", pairs.join(", "))
+            braced(&pairs)
         }
     }
+}
+
+fn braced(pairs: &[String]) -> String {
+    if pairs.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", pairs.join(", ")) }
 }
 
 /// A key, quoted where it needs it.

@@ -180,7 +180,7 @@ impl FieldValue for NanoUsd {
     }
 
     fn read(value: &Value) -> Result<Self, String> {
-        read_usd(value).map(Self)
+        Self::parse(&decimal_text(value).unwrap_or_default()).map_err(|error| error.to_string())
     }
 }
 
@@ -231,6 +231,18 @@ impl FieldValue for Vec<(String, String)> {
     }
 }
 
+impl FieldValue for Protocol {
+    const KIND: Kind = Kind::Word(&Self::WORDS);
+
+    fn show(&self) -> Value {
+        self.as_str().into()
+    }
+
+    fn read(value: &Value) -> Result<Self, String> {
+        Self::parse(text(value)?).ok_or_else(|| format!("expected one of {}", Self::WORDS.join(", ")))
+    }
+}
+
 /// The words of an enum in files, requests and answers.
 macro_rules! words {
     ($($type:ident { $($word:literal => $variant:ident),+ $(,)? })+) => {
@@ -256,7 +268,6 @@ words! {
     Provider {
         "openai" => OpenAi, "gemini" => Gemini, "anthropic" => Anthropic, "compatible" => Compatible, "echo" => Echo,
     }
-    Protocol { "openai" => OpenAi, "gemini" => Gemini, "anthropic" => Anthropic }
     Visibility { "public" => Public, "private" => Private }
     TranslationPolicy { "strict" => Strict, "lenient" => Lenient }
     StreamBreak { "provider_usage" => ProviderUsage, "delivered" => Delivered, "none_if_empty" => NoneIfEmpty }

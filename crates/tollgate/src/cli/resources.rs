@@ -18,9 +18,12 @@ pub(crate) enum Key {
         /// A model it may use, `*` and `?` allowed; repeat
         #[arg(long = "model", value_name = "GLOB")]
         models: Vec<String>,
-        /// When it ends, such as 2027-01-01T00:00:00Z
-        #[arg(long, value_name = "TIME")]
-        expires_at: Option<String>,
+        /// What may be spent with it, in USD: 5/month, 0.50/day:alert, or several with commas between
+        #[arg(long, value_name = "AMOUNT/WINDOW")]
+        budget: Option<String>,
+        /// When it ends: 30d, 12h, or a time such as 2027-01-01T00:00:00Z
+        #[arg(long, visible_alias = "expires-at", value_name = "WHEN")]
+        expires: Option<String>,
         /// Print `export` lines for a shell
         #[arg(long)]
         env: bool,
@@ -98,9 +101,9 @@ pub(crate) struct PreviewArgs {
 /// What a row is made of or changed to.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FieldArgs {
-    /// Such as rpm=60 or groups=a,b; lists have commas between, what is nested is JSON, as the admin API spells it:
-    /// `price_limit={"mode":"ceiling","max_input":"1.5"}`
-    #[arg(value_name = "MEMBER=VALUE")]
+    /// Such as rpm=60, groups=a,b, budget=5/month, price=input:0.30,output:2.40 or price_limit=mode:ceiling,max_input:1.5; tables
+    /// also as inline TOML or JSON. Fields are those of the catalog file (docs/catalog.md)
+    #[arg(value_name = "FIELD=VALUE")]
     pub(crate) words: Vec<String>,
 }
 
@@ -270,7 +273,7 @@ pub(crate) enum Model {
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
     },
-    /// Make a row for one, such as `model add m price='[{"input_usd":"1","output_usd":"2"}]'`
+    /// Make a row for one, such as `model add m price=input:1,output:2`
     Add {
         /// What callers say
         #[arg(value_parser = NonEmptyStringValueParser::new())]

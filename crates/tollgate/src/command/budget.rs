@@ -29,8 +29,8 @@ pub(crate) fn run(common: &Common, subcommand: &Budget) -> Result<(), Failure> {
             ("of", "subject"),
             ("name", "name"),
             ("window", "window"),
-            ("amount USD", "amount_usd"),
-            ("spent USD", "spent_usd"),
+            ("amount USD", "amount"),
+            ("spent USD", "spent"),
             ("action", "action"),
             ("id", "id"),
         ];

@@ -19,12 +19,17 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
     compose::block_on(async {
         let admin = Admin::open(common, FolderPolicy::MustExist).await?;
         match verb {
-            cli::Key::Create { name, groups, member, models, expires_at, env } => {
-                if let Some(text) = &expires_at {
-                    time_flag::parse("--expires-at", text)?;
-                }
+            cli::Key::Create { name, groups, member, models, budget, expires, env } => {
+                let expires_at = expires.map(|text| time_flag::parse_expiry("--expires", &text, compose::now())).transpose()?;
                 let models = if models.is_empty() { vec!["*".to_owned()] } else { models };
-                let body = json!({"name": name, "member": member, "groups": groups, "models": models, "expires_at": expires_at});
+                let mut body = json!({"name": name, "member": member, "groups": groups, "models": models});
+                if let Some(at) = expires_at {
+                    body["expires_at"] = tollgate_console::rfc3339(at).into();
+                }
+                if let Some(budget) = budget {
+                    let fields = tollgate_console::parse_field_args("make_key", &[format!("budget={budget}")]);
+                    body["budget"] = fields.map_err(Failure::Usage)?.remove("budget").unwrap_or_default();
+                }
                 create(common, &admin, &body, env).await
             }
             cli::Key::List => list(common, &admin).await,

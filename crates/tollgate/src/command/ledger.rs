@@ -32,11 +32,11 @@ pub(crate) fn run(common: &Common, subcommand: cli::Ledger) -> Result<(), Failur
     })
 }
 
-async fn post(common: &Common, admin: &Admin, path: &str, posting: LedgerPosting) -> Result<(), Failure> {
-    let amount = NanoUsd::parse(&posting.amount).map_err(|fault| Failure::Usage(fault.to_string()))?;
-    let has_own_key = posting.idempotency_key.is_some();
-    let key = posting.idempotency_key.unwrap_or_else(|| format!("cli-{}", uuid::Uuid::now_v7()));
-    let body = json!({"member": posting.member, "amount_nano_usd": amount, "note": posting.note.unwrap_or_default()});
+async fn post(common: &Common, admin: &Admin, path: &str, asked: LedgerPosting) -> Result<(), Failure> {
+    let amount = NanoUsd::parse(&asked.amount).map_err(|fault| Failure::Usage(fault.to_string()))?;
+    let has_own_key = asked.idempotency_key.is_some();
+    let key = asked.idempotency_key.unwrap_or_else(|| format!("cli-{}", uuid::Uuid::now_v7()));
+    let body = json!({"member": asked.member, "amount": amount.to_usd_string(), "note": asked.note.unwrap_or_default()});
     let target = ApiPath::of(&["ledger", path]);
     let request = AdminRequest { idempotency_key: Some(&key), ..AdminRequest::of(Method::POST, &target, &body) };
     let response = admin.send(request).await.map_err(|error| posting_failure(error, &key, has_own_key))?;
@@ -49,7 +49,7 @@ async fn post(common: &Common, admin: &Admin, path: &str, posting: LedgerPosting
     }
     let done = if response.repeated { "was posted before; nothing changed:" } else { "posted:" };
     let text = |member: &str| entry[member].as_str().unwrap_or_default();
-    output::line(&format!("{done} {} USD, balance {} USD", text("amount_usd"), text("balance_usd")));
+    output::line(&format!("{done} {} USD, balance {} USD", text("amount"), text("balance")));
     Ok(())
 }
 
@@ -80,8 +80,8 @@ async fn list(common: &Common, admin: &Admin, target: &ApiPath) -> Result<(), Fa
             text("at"),
             name_of(entry, "member_name"),
             text("kind"),
-            text("amount_usd"),
-            text("balance_usd"),
+            text("amount"),
+            text("balance"),
             entry["request"].as_str().map_or_else(|| text("note"), str::to_owned),
         ]);
     }
@@ -97,7 +97,7 @@ async fn balances(common: &Common, admin: &Admin) -> Result<(), Failure> {
         return Ok(());
     }
     let mut rows = vec![["member", "balance USD"].map(str::to_owned).to_vec()];
-    rows.extend(items.iter().map(|item| vec![name_of(item, "name"), item["balance_usd"].as_str().unwrap_or_default().to_owned()]));
+    rows.extend(items.iter().map(|it| vec![name_of(it, "name"), it["balance"].as_str().unwrap_or_default().to_owned()]));
     output::table(&rows);
     Ok(())
 }

@@ -43,16 +43,16 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
         let mut protocols: Vec<&str> = serving.filter_map(|channel| channel["protocol"].as_str()).collect();
         protocols.sort_unstable();
         protocols.dedup();
-        let shown = |member: &str| price.and_then(|price| price[member].as_str());
+        let shown = |kind: &str| price.and_then(|price| if price["free"] == true { Some("0.00") } else { price[kind].as_str() });
         items.push(json!({
-            "name": model["model"], "priced": price.is_some(), "input_usd": shown("input_usd"), "output_usd": shown("output_usd"),
+            "name": model["model"], "priced": price.is_some(), "input": shown("input"), "output": shown("output"),
             "protocols": protocols, "channels": names,
         }));
         let cell = |text: Option<&str>| text.unwrap_or("not priced").to_owned();
         rows.push(vec![
             model["model"].as_str().unwrap_or_default().to_owned(),
-            cell(shown("input_usd")),
-            cell(shown("output_usd")),
+            cell(shown("input")),
+            cell(shown("output")),
             protocols.join(", "),
             names.join(", "),
         ]);
@@ -66,13 +66,17 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The price of a schedule in force at a time.
+/// The price in force at a time, of one price or a list of them.
 fn price_at<'a>(schedule: &'a Value, now: &str) -> Option<&'a Value> {
     let at = |text: &str| text.parse::<jiff::Timestamp>().ok();
     let now = at(now)?;
     let has_started = |price: &&Value| price["valid_from"].as_str().is_none_or(|from| at(from).is_some_and(|from| from <= now));
     let from = |price: &&Value| price["valid_from"].as_str().and_then(at);
-    schedule.as_array()?.iter().filter(has_started).max_by_key(from)
+    match schedule {
+        Value::Array(prices) => prices.iter().filter(has_started).max_by_key(from),
+        Value::Object(_) => Some(schedule).filter(has_started),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -80,16 +84,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latest_started_price_is_in_force() {
+    fn latest_started_price_is_price_at() {
         let schedule = json!([
-            {"valid_from": null, "input_usd": "1"},
-            {"valid_from": "2026-01-01T00:00:00Z", "input_usd": "2"},
-            {"valid_from": "2027-01-01T00:00:00Z", "input_usd": "3"},
+            {"input": "1"},
+            {"valid_from": "2026-01-01T00:00:00Z", "input": "2"},
+            {"valid_from": "2027-01-01T00:00:00Z", "input": "3"},
         ]);
-        let at = |now: &str| price_at(&schedule, now).map(|price| price["input_usd"].as_str().unwrap().to_owned());
+        let at = |now: &str| price_at(&schedule, now).map(|price| price["input"].as_str().unwrap().to_owned());
         assert_eq!(at("2025-12-31T23:59:59.9Z").as_deref(), Some("1"));
         assert_eq!(at("2026-06-01T00:00:00Z").as_deref(), Some("2"));
         assert_eq!(at("2027-01-01T00:00:00Z").as_deref(), Some("3"));
+        assert_eq!(price_at(&json!({"input": "1"}), "2026-06-01T00:00:00Z"), Some(&json!({"input": "1"})));
         assert_eq!(price_at(&Value::Null, "2026-06-01T00:00:00Z"), None);
         assert_eq!(price_at(&json!([{"valid_from": "2030-01-01T00:00:00Z"}]), "2026-06-01T00:00:00Z"), None);
     }

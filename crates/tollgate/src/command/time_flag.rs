@@ -4,9 +4,45 @@ use tollgate_core::Timestamp;
 
 use crate::failure::Failure;
 
+/// Parses a time, or how long from now: `30m`, `12h`, `30d`, `4w`.
+pub(crate) fn parse_expiry(flag: &str, text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
+    const SECOND_US: i64 = 1_000_000;
+    let unit_s = match text.chars().last() {
+        Some('m') => 60,
+        Some('h') => 3_600,
+        Some('d') => 86_400,
+        Some('w') => 7 * 86_400,
+        Some(_) | None => 0,
+    };
+    let count = text.get(..text.len().saturating_sub(1)).and_then(|count| count.parse::<u32>().ok());
+    match count.filter(|_| unit_s > 0) {
+        Some(count) => Ok(Timestamp(now.0.saturating_add(i64::from(count).saturating_mul(unit_s * SECOND_US)))),
+        None => parse(flag, text).map_err(|_| {
+            Failure::Usage(format!(
+                "{flag} takes how long, such as 30d or 12h, or a time such as 2026-11-30T12:00:00Z, not '{text}'"
+            ))
+        }),
+    }
+}
+
 /// Parses RFC 3339; the failure names the flag.
 pub(crate) fn parse(flag: &str, text: &str) -> Result<Timestamp, Failure> {
     text.parse::<jiff::Timestamp>()
         .map(|time| Timestamp(time.as_microsecond()))
         .map_err(|_| Failure::Usage(format!("{flag} takes a time such as 2026-11-30T12:00:00Z, not '{text}'")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expiry_is_a_time_or_a_duration_from_now() {
+        let of = |text: &str| parse_expiry("--expires", text, Timestamp(0)).ok().map(|at| at.0 / 1_000_000);
+        assert_eq!((of("30d"), of("12h"), of("4w"), of("90m")), (Some(2_592_000), Some(43_200), Some(2_419_200), Some(5_400)));
+        assert_eq!(of("1970-01-01T00:01:00Z"), Some(60));
+        for bad in ["", "d", "30", "-1d", "30y", "tomorrow"] {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
 }

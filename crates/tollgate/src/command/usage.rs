@@ -199,7 +199,7 @@ async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, by: GroupBy)
     }
     let mut table =
         vec![["of", "requests", "completed", "in", "out", "sale USD", "cost USD", "not priced"].map(str::to_owned).to_vec()];
-    const COLUMNS: [&str; 8] = ["of", "requests", "completed", "tokens_input", "tokens_output", "sale_usd", "cost_usd", "unpriced"];
+    const COLUMNS: [&str; 8] = ["of", "requests", "completed", "tokens_input", "tokens_output", "sale", "cost", "unpriced"];
     table.extend(items.iter().map(|row| COLUMNS.iter().map(|column| super::resource::cell(&row[*column])).collect()));
     output::table(&table);
     Ok(())

@@ -66,8 +66,8 @@ fn usage_record_holds_tokens_cost_and_attempt() {
     assert_eq!(record["tokens"]["output"], 7);
     assert_eq!(record["tokens"]["source"], "provider");
     // 5 tokens at 10 and 7 at 20 USD per million; cost at 1 and 2.
-    assert_eq!(record["sale_nano_usd"], 5 * 10_000 + 7 * 20_000);
-    assert_eq!(record["cost_nano_usd"], 5 * 1_000 + 7 * 2_000);
+    assert_eq!(support::nano_usd(&record["sale"]), 5 * 10_000 + 7 * 20_000);
+    assert_eq!(support::nano_usd(&record["cost"]), 5 * 1_000 + 7 * 2_000);
     assert_eq!(record["attempts"].as_array().unwrap().len(), 1);
     assert_eq!(record["attempts"][0]["channel"], "chat");
     assert_eq!(record["attempts"][0]["upstream_model"], "upstream-model");
@@ -132,7 +132,7 @@ fn invalid_request_error_is_returned_without_fail_over() {
     assert!(second.received().is_empty());
     let record = gateway.record_of(&answer);
     assert_eq!(record["reason"], "E52");
-    assert_eq!(record["sale_nano_usd"], 0);
+    assert_eq!(record["sale"], "0.00");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn embeddings_and_token_counts_are_forwarded_on_their_protocol() {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let answer = gateway.native("native-model", "countTokens", &support::native());
     assert_eq!(answer.json()["totalTokens"], 5, "{}", answer.text());
-    assert_eq!(gateway.record_of(&answer)["sale_nano_usd"], 0);
+    assert_eq!(gateway.record_of(&answer)["sale"], "0.00");
     let answer = gateway.chat(&support::chat("embed-model"));
     assert_eq!(answer.json()["error"]["code"], "model_not_supported_on_endpoint", "{}", answer.text());
 }

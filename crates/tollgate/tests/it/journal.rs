@@ -195,7 +195,7 @@ fn killed_stream_is_recorded_as_stopped_with_its_delivered_tokens() {
     assert_eq!(record["outcome"], "gateway_stopped");
     assert_eq!(record["attempts"][0]["channel"], "chat");
     // No progress was written yet (at most every 2 s), so nothing is charged; the provider's cost is estimated.
-    assert_eq!(record["sale_nano_usd"], 0);
+    assert_eq!(record["sale"], "0.00");
     assert_eq!(record["attempts"][0]["tokens"]["source"], "estimated");
 }
 

@@ -75,8 +75,9 @@ fn budget_survives_a_kill_and_concurrent_requests() {
     upstream.set_default(reply().delay(Duration::from_millis(20)));
     let budget = format!("budget = {{ amount = \"{}\", window = \"month\", action = \"block\" }}", "0.02");
     let catalog = catalog(&upstream, &budget, "");
-    let spent =
-        |gateway: &TestGateway| -> i64 { gateway.records().iter().filter_map(|record| record["sale_nano_usd"].as_i64()).sum() };
+    let spent = |gateway: &TestGateway| -> i64 {
+        gateway.records().iter().filter(|record| record["sale"].is_string()).map(|record| support::nano_usd(&record["sale"])).sum()
+    };
     let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
     // Reservations exceed the cost, so fewer than ten run concurrently.
     let statuses: Vec<u16> = std::thread::scope(|scope| {
@@ -118,9 +119,9 @@ fn prepaid_member_is_served_up_to_the_balance() {
     assert_eq!((refused.status, reason(&gateway, &refused).as_str()), (429, "E32"), "{}", refused.text());
     let top_up = ["--json", "ledger", "top-up", "payer", "0.01", "--note", "invoice 7", "--idempotency-key", "invoice-7"];
     let posted = json_of(&gateway, &top_up);
-    assert_eq!((&posted["balance_usd"], &posted["repeated"]), (&json!("0.01"), &json!(false)));
+    assert_eq!((&posted["balance"], &posted["repeated"]), (&json!("0.01"), &json!(false)));
     let repeated = json_of(&gateway, &top_up);
-    assert_eq!((&repeated["balance_usd"], &repeated["repeated"]), (&json!("0.01"), &json!(true)));
+    assert_eq!((&repeated["balance"], &repeated["repeated"]), (&json!("0.01"), &json!(true)));
     let other = gateway.run(&["ledger", "top-up", "payer", "0.02", "--idempotency-key", "invoice-7"]);
     assert_eq!(other.status.code(), Some(3), "{}", String::from_utf8_lossy(&other.stderr));
     // The running gateway reloads it within two seconds.
@@ -134,10 +135,10 @@ fn prepaid_member_is_served_up_to_the_balance() {
     let entered = || entries().iter().filter(|entry| entry["kind"] == "settle").count() >= sold;
     wait_for("sales are entered when they are booked", Duration::from_secs(2), entered);
     let entries = entries();
-    let sum: i64 = entries.iter().map(|entry| entry["amount_nano_usd"].as_i64().unwrap()).sum();
+    let sum: i64 = entries.iter().map(|entry| support::nano_usd(&entry["amount"])).sum();
     let balances = json_of(&gateway, &["--json", "ledger", "balances"]);
     let payer = balances["items"].as_array().unwrap().iter().find(|it| it["name"] == "payer").unwrap();
-    assert_eq!(payer["balance_nano_usd"].as_i64(), Some(sum));
+    assert_eq!(support::nano_usd(&payer["balance"]), sum);
     let kinds: Vec<&str> = entries.iter().map(|entry| entry["kind"].as_str().unwrap()).collect();
     assert!(kinds.contains(&"settle") && kinds.contains(&"adjust") && kinds.last() == Some(&"top_up"), "{kinds:?}");
 }

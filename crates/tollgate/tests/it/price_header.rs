@@ -26,7 +26,7 @@ fn too_dear(gateway: &TestGateway, answer: &ClientResponse) -> String {
     assert_eq!(answer.header("x-tollgate-attempts"), None);
     let record = gateway.record_of(answer);
     assert_eq!((record["reason"].as_str(), record["trace"][0]["code"].as_str()), (Some("E41"), Some("price_above_limit")));
-    assert_eq!(record["sale_nano_usd"], 0);
+    assert_eq!(record["sale"], "0.00");
     answer.json()["error"]["message"].as_str().unwrap().to_owned()
 }
 

@@ -48,7 +48,7 @@ fn price_limit_command_previews_exclusions_and_requires_yes() {
     }
     let (code, output) = words(&gateway.run(&["key", "set", "caller", limit, "--yes"]));
     assert!(code == Some(0) && output.contains("nothing is left") && output.contains("changed key caller"), "{output}");
-    assert_eq!(row("key", "caller")["price_limit"]["max_input_nano_usd"], 500_000_000);
+    assert_eq!(row("key", "caller")["price_limit"]["max_input"], "0.50");
     // A limit that excludes nothing is saved at once.
     let wide = r#"price_limit={"mode":"ceiling","max_input":"50"}"#;
     let (code, output) = words(&gateway.run(&["group", "set", "default", wide]));
@@ -69,11 +69,11 @@ fn admin_api_previews_exclusions_and_refuses_a_limit_that_leaves_no_channel() {
         (answer.status, answer.json())
     };
     let group = "/admin/v1/groups/default";
-    let limit = json!({"price_limit": {"mode": "ceiling", "max_input_usd": "0.5", "on": "cost"}});
+    let limit = json!({"price_limit": {"mode": "ceiling", "max_input": "0.5", "on": "cost"}});
     let (status, refused) = send("PATCH", group, &limit);
     assert_eq!((status, &refused["error"]["code"]), (409, &json!("nothing_left")), "{refused}");
     let (status, dry) = send("PATCH", &format!("{group}?dry_run=true"), &limit);
-    assert_eq!((status, &dry["price_limit"]["max_input_usd"]), (200, &json!("0.50")), "{dry}");
+    assert_eq!((status, &dry["price_limit"]["max_input"]), (200, &json!("0.50")), "{dry}");
     let effect = dry["effects"].as_array().unwrap().iter().find(|it| it["model"] == "chat-model").unwrap();
     assert_eq!((&effect["subject"], &effect["nothing_left"]), (&json!("group"), &json!(true)));
     assert_eq!(effect["excluded"][0]["account"], "chat-account");
@@ -141,7 +141,7 @@ fn combined_exclusions_of_group_and_key_are_shown_for_the_key() {
         (found["name"].clone(), found["nothing_left"].clone(), found["excluded"][0]["channel"].clone())
     };
     let expected = (json!("k"), json!(true), json!("c2"));
-    let limit = json!({"price_limit": {"mode": "ceiling", "max_input_usd": "1.2", "on": "cost"}});
+    let limit = json!({"price_limit": {"mode": "ceiling", "max_input": "1.2", "on": "cost"}});
     let (status, refused) = send("PATCH", path, &limit);
     assert_eq!((status, &refused["error"]["code"]), (409, &json!("nothing_left")), "{refused}");
     assert!(refused["error"]["message"].as_str().unwrap().contains("key 'k'"), "{refused}");

@@ -98,7 +98,7 @@ fn stream_broken_before_content_is_an_ordinary_error() {
     let answer = gateway.chat(&support::chat_stream("chat-model"));
     assert_eq!(answer.status, 502, "{}", answer.text());
     let record = gateway.record_of(&answer);
-    assert_eq!(record["sale_nano_usd"], 0);
+    assert_eq!(record["sale"], "0.00");
 }
 
 #[test]

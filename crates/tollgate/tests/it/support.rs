@@ -74,3 +74,9 @@ pub(crate) fn resident_kib(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     text.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().split(' ').next()?.parse().ok()).unwrap_or(0)
 }
+
+/// An amount of an answer, a decimal string in USD, in nano-USD.
+pub(crate) fn nano_usd(amount: &Value) -> i64 {
+    let text = amount.as_str().unwrap_or_else(|| panic!("no amount: {amount}"));
+    tollgate_core::NanoUsd::parse(text).unwrap_or_else(|error| panic!("{error}")).0
+}

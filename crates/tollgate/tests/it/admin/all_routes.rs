@@ -26,10 +26,10 @@ fn around(admin: &Admin) {
     ] {
         admin.get(&at(path));
     }
-    ok(&admin.call("PUT", &at("prices/m"), Some(&json!({"price": [{"input_usd": "1"}]}))));
-    ok(&admin.call("PUT", &at("budgets/group/g"), Some(&json!({"budgets": []}))));
-    ok(&admin.once(&at("ledger/top-ups"), "w1", &json!({"member": "b", "amount_usd": "1"})));
-    ok(&admin.once(&at("ledger/adjustments"), "w2", &json!({"member": "b", "amount_usd": "-1"})));
+    ok(&admin.call("PUT", &at("prices/m"), Some(&json!({"price": {"input": "1"}}))));
+    ok(&admin.call("PUT", &at("budgets/group/g"), Some(&json!({"budget": []}))));
+    ok(&admin.once(&at("ledger/top-ups"), "w1", &json!({"member": "b", "amount": "1"})));
+    ok(&admin.once(&at("ledger/adjustments"), "w2", &json!({"member": "b", "amount": "-1"})));
     admin.get(&at("explain?model=m&key=first"));
     admin.post(&at("catalog/preview"), &json!({"file": ""}));
     admin.post(&at("catalog/apply"), &json!({"file": ""}));
@@ -50,14 +50,14 @@ fn walk(admin: &Admin, upstream: &Upstream) {
     admin.delete(&at(&format!("admin-keys/{}", key["id"].as_str().unwrap())));
     let channel = json!({
         "name": "c", "provider": "compatible", "base_url": upstream.openai_url(), "private_network": true, "headers": {"x-one": "1"},
-        "serves": [{"model": "m", "profile": {"top_k": false}}], "budgets": [{"amount_usd": "5", "window": "day", "action": "alert"}],
+        "serves": [{"model": "m", "profile": {"top_k": false}}], "budget": {"amount": "5", "window": "day", "action": "alert"},
     });
     let group = json!({
-        "name": "g", "channels": ["c"], "price_limit": {"mode": "ceiling", "max_input_usd": "3"}, "hedge": {"cost_cap_usd": "1"},
+        "name": "g", "channels": ["c"], "price_limit": {"mode": "ceiling", "max_input": "3"}, "hedge": {"cost_cap": "1"},
     });
     let price = json!([
-        {"input_usd": "1", "tiers": [{"above": 1_000, "input_usd": "2"}]},
-        {"valid_from": "2030-01-01T00:00:00Z", "input_usd": "0.000000001", "thinking_nano_usd": 7},
+        {"input": "1", "tiers": [{"above": 1_000, "input": "2"}]},
+        {"valid_from": "2030-01-01T00:00:00Z", "input": "0.000000001", "thinking": 0.5},
     ]);
     let made = [
         ("channels", channel, json!({"base_url": "https://api.example.com/v1", "hoist": true})),

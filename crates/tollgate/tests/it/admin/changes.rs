@@ -11,7 +11,7 @@ fn channel(upstream: &Upstream) -> serde_json::Value {
     json!({
         "name": "main", "provider": "compatible", "base_url": upstream.openai_url(), "private_network": true, "cooling": false,
         "accounts": [{"name": "one", "credential": UPSTREAM_CREDENTIAL}],
-        "serves": [{"model": "fast", "upstream": "upstream-model", "cost": [{"input_usd": "1", "output_nano_usd": 2_000_000_000}]}],
+        "serves": [{"model": "fast", "upstream": "upstream-model", "cost": {"input": "1", "output": 2}}],
     })
 }
 
@@ -22,9 +22,9 @@ fn catalog_rows_can_be_created_and_deleted_one_by_one() {
     let admin = Admin::echo();
     let made = admin.post("/admin/v1/channels", &channel(&upstream));
     assert_eq!((made["protocol"].as_str(), made["weight"].as_u64()), (Some("openai"), Some(1)));
-    assert_eq!(made["serves"][0]["cost"][0]["input_nano_usd"], 1_000_000_000);
-    assert_eq!(made["serves"][0]["cost"][0]["output_usd"], "2.00");
-    admin.post("/admin/v1/models", &json!({"name": "fast", "price": [{"input_usd": "10", "output_usd": "20"}], "max_output": 100}));
+    assert_eq!(made["serves"][0]["cost"]["input"], "1.00");
+    assert_eq!(made["serves"][0]["cost"]["output"], "2.00");
+    admin.post("/admin/v1/models", &json!({"name": "fast", "price": {"input": "10", "output": "20"}, "max_output": 100}));
     admin.post("/admin/v1/groups", &json!({"name": "team", "channels": ["main"], "sale_multiplier": "1.5"}));
     admin.post("/admin/v1/members", &json!({"name": "ann", "groups": ["team"]}));
     let key = admin.post("/admin/v1/keys", &json!({"name": "k", "member": "ann", "groups": ["team"]}));

@@ -65,18 +65,13 @@ fn invalid_key_fields_are_reported_by_name() {
         (json!({"name": "k", "expires_at": "tomorrow"}), refused(400, "invalid_value", "expires_at")),
         (json!({"name": "k", "rpm": -1}), refused(400, "invalid_value", "rpm")),
         (json!({"name": "k", "rpm": 4_294_967_296_i64}), refused(400, "invalid_value", "rpm")),
+        (json!({"name": "k", "budget": {"window": "day"}}), refused(400, "missing_required_parameter", "budget.amount")),
+        (json!({"name": "k", "budget": [{"window": "day", "amount": "-1"}]}), refused(400, "invalid_value", "budget[0].amount")),
         (
-            json!({"name": "k", "budgets": [{"window": "day"}]}),
-            refused(400, "missing_required_parameter", "budgets[0].amount_nano_usd"),
+            json!({"name": "k", "budget": {"window": "day", "amount_nano_usd": 2}}),
+            refused(400, "unknown_parameter", "budget.amount_nano_usd"),
         ),
-        (
-            json!({"name": "k", "budgets": [{"window": "day", "amount_usd": "-1"}]}),
-            refused(400, "invalid_value", "budgets[0].amount_usd"),
-        ),
-        (
-            json!({"name": "k", "budgets": [{"window": "day", "amount_usd": "1", "amount_nano_usd": 2}]}),
-            refused(400, "invalid_value", "budgets[0].amount_usd"),
-        ),
+        (json!({"name": "k", "budgets": [{"window": "day", "amount": "1"}]}), refused(400, "unknown_parameter", "budgets")),
         (json!({"name": "k", "groups": ["nowhere"]}), refused(400, "invalid_value", "groups")),
         (json!({"name": "k", "member": "unknown"}), refused(400, "invalid_value", "member")),
         (json!({"name": "k", "ip_allow": ["10.0.0.0/33"]}), refused(400, "invalid_value", "ip_allow[0]")),

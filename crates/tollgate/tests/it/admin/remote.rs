@@ -95,7 +95,7 @@ fn in_front_of(upstream: &Upstream) -> LocalAndRemote {
 fn queries_print_the_same_locally_and_remotely() {
     let upstream = Upstream::start();
     let gateway = in_front_of(&upstream);
-    success_output(&gateway.local(&["group", "set", "default", r#"budgets=[{"amount_usd":"5","window":"day"}]"#]));
+    success_output(&gateway.local(&["group", "set", "default", "budget=5/day"]));
     let models = || gateway.process.send(&tollgate_testkit::Request::get("/v1/models").bearer(gateway.process.key()));
     within_a_second("what was applied is served", || super::text(&models()).contains("chat-model"));
     for _ in 0..3 {
@@ -165,7 +165,7 @@ fn changes_have_the_same_effect_locally_and_remotely() {
         &["group", "set", "NAME", "visibility=private", "rpm=0"],
         &["member", "add", "NAME", "default_group=NAME", "groups=NAME", "billing=prepaid"],
         &["member", "set", "NAME", "tpm=1000"],
-        &["model", "add", "NAME", "price=[{\"input_usd\":\"1\"}]"],
+        &["model", "add", "NAME", "price=input:1"],
         &["model", "set", "NAME", "description=a model", "visible=false"],
         &["channel", "add", "NAME", "provider=openai", "serves=[{\"model\":\"NAME\"}]"],
         &["channel", "set", "NAME", "priority=3"],

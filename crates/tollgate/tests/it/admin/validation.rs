@@ -12,12 +12,12 @@ fn post(admin: &Admin, path: &str, body: &Value) -> (u16, String, Option<String>
 #[test]
 fn price_without_amount_is_refused() {
     let admin = Admin::echo();
-    let answer = admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": [{}]})));
-    assert_eq!(refusal(&answer), refused(400, "invalid_value", "price[0]"), "{}", text(&answer));
-    assert!(text(&answer).contains("for free"), "{}", text(&answer));
-    let tiers = json!({"price": [{"tiers": [{"above": 5, "input_usd": "1"}]}]});
+    let answer = admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": {}})));
+    assert_eq!(refusal(&answer), refused(400, "invalid_value", "price"), "{}", text(&answer));
+    assert!(text(&answer).contains("free = true"), "{}", text(&answer));
+    let tiers = json!({"price": [{"tiers": [{"above": 5, "input": "1"}]}]});
     assert_eq!(refusal(&admin.call("PUT", "/admin/v1/prices/echo", Some(&tiers))), refused(400, "invalid_value", "price[0]"));
-    let free = json!({"price": [{"input_usd": "0", "output_usd": "0"}]});
+    let free = json!({"price": {"free": true}});
     assert_eq!(admin.call("PUT", "/admin/v1/prices/echo", Some(&free)).status, 200);
     let fresh = Request::post("/admin/v1/prices/new", &free).bearer(&admin.key).header("if-match", "\"1\"");
     assert_eq!(refusal(&admin.send("PUT", "/admin/v1/prices/new", &fresh)), refused_whole(409, "revision_conflict"));
@@ -40,16 +40,16 @@ fn invisible_and_unaddressable_names_are_refused() {
 fn mismatched_limits_and_past_expiries_are_refused() {
     let admin = Admin::echo();
     for (member, limit) in [
-        ("max_input_usd", json!({"mode": "priced_only", "max_input_usd": "1"})),
-        ("min_margin", json!({"mode": "ceiling", "max_input_usd": "1", "min_margin": "0.1"})),
-        ("max_output_nano_usd", json!({"mode": "min_margin", "min_margin": "0.1", "max_output_nano_usd": 1})),
+        ("max_input", json!({"mode": "priced_only", "max_input": "1"})),
+        ("min_margin", json!({"mode": "ceiling", "max_input": "1", "min_margin": "0.1"})),
+        ("max_output", json!({"mode": "min_margin", "min_margin": "0.1", "max_output": 1})),
     ] {
         let said = post(&admin, "keys", &json!({"name": "k", "price_limit": limit}));
         assert_eq!(said, refused(400, "invalid_value", &format!("price_limit.{member}")));
     }
     let none = post(&admin, "keys", &json!({"name": "k", "price_limit": {"mode": "min_margin"}}));
     assert_eq!(none, refused(400, "missing_required_parameter", "price_limit.min_margin"));
-    let shown = json!({"mode": "min_margin", "min_margin": "0.1", "max_input_usd": null, "max_input_nano_usd": null});
+    let shown = json!({"mode": "min_margin", "min_margin": "0.1", "max_input": null});
     let key = admin.post("/admin/v1/keys", &json!({"name": "k", "price_limit": shown}));
     let past = "2020-01-01T00:00:00Z";
     assert_eq!(post(&admin, "keys", &json!({"name": "p", "expires_at": past})), refused(400, "invalid_value", "expires_at"));
@@ -92,7 +92,7 @@ fn invalid_cursors_and_bodies_are_refused() {
     let answer = admin.send("POST", "/admin/v1/groups", &empty);
     assert_eq!(refusal(&answer), refused_whole(400, "invalid_json"));
     assert!(text(&answer).contains("it is empty"), "{}", text(&answer));
-    let answer = admin.call("PUT", "/admin/v1/budgets/gateway/x", Some(&json!({"budgets": []})));
+    let answer = admin.call("PUT", "/admin/v1/budgets/gateway/x", Some(&json!({"budget": []})));
     assert_eq!(refusal(&answer), refused(400, "invalid_value", "subject"));
     assert!(text(&answer).contains("budget.day"), "{}", text(&answer));
     let file = "[[key]]\nname = \"k\"\nsecret = \"env:PATH\"\n";
