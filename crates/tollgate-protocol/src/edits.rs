@@ -4,7 +4,7 @@ use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
 
-/// Byte ranges of one text and what stands there instead, in any order.
+/// Replacements for byte ranges of one text, in any order.
 #[derive(Debug, Default)]
 pub(crate) struct Edits<'a> {
     list: Vec<(Range<usize>, Cow<'a, [u8]>)>,

@@ -1,5 +1,4 @@
-//! Model lists and single models, in both caller protocols (wire references: chat completions section 8, native
-//! section 9). Pure: what is offered to whom is decided elsewhere.
+//! Model lists and single models, in both caller protocols. Which models a caller sees is decided elsewhere.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -7,12 +6,12 @@ use serde::Serialize;
 
 use crate::Method;
 
-/// Models on a native page when the caller names no size.
+/// Default page size of Gemini model lists.
 pub const DEFAULT_PAGE_SIZE: usize = 50;
-/// Most models on a native page; a larger wish is cut to it.
+/// Largest page size of Gemini model lists; larger values are reduced to it.
 pub const MAX_PAGE_SIZE: usize = 1000;
 
-/// First bytes of a page token before encoding, so that other texts are told from tokens.
+/// Prefix of a page token before encoding, to detect other texts.
 const TOKEN_MARK: &str = "m1:";
 
 /// One model as a caller may see it.
@@ -22,7 +21,7 @@ pub struct ListedModel {
     pub name: String,
     /// Unix seconds; stable per model.
     pub created: i64,
-    /// Who offers it: the product or the operator, never an upstream's account.
+    /// Owner shown to callers: the product or the operator, never an upstream's account.
     pub owned_by: String,
     /// One line about it.
     pub description: Option<String>,
@@ -30,16 +29,16 @@ pub struct ListedModel {
     pub context: Option<u64>,
     /// Most output tokens.
     pub max_output: Option<u64>,
-    /// What it is offered for; only native verbs are shown.
+    /// Methods it is offered for; only those with a Gemini verb are listed.
     pub methods: Vec<Method>,
 }
 
-/// A page of a native list.
+/// A page of a Gemini list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelPage<'a> {
     /// The models on it.
     pub models: &'a [ListedModel],
-    /// Whether there are more behind it.
+    /// Whether further pages follow.
     pub more: bool,
 }
 
@@ -49,7 +48,7 @@ pub enum InvalidPageQuery {
     /// `pageSize` is not a whole number of 0 or more.
     #[error("Invalid value for 'pageSize': expected a whole number of 0 or more.")]
     Size,
-    /// `pageToken` is none of ours.
+    /// `pageToken` was not issued by this gateway.
     #[error("Invalid value for 'pageToken': send the nextPageToken of the page before, unchanged.")]
     Token,
 }
@@ -69,7 +68,7 @@ impl InvalidPageQuery {
 /// empty is absent. A token names the last model of the page before, so it holds while models come and go.
 ///
 /// # Errors
-/// A size that is no number, a token that is not ours.
+/// An invalid page size or page token.
 pub fn page<'a>(models: &'a [ListedModel], size: Option<&str>, token: Option<&str>) -> Result<ModelPage<'a>, InvalidPageQuery> {
     let size = match size.filter(|size| !size.is_empty()) {
         None => DEFAULT_PAGE_SIZE,

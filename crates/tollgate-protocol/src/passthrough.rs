@@ -72,7 +72,7 @@ pub(crate) fn one_line(json: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
 }
 
-/// What the body of a streamed answer turned out to be.
+/// Form of the body of a streamed reply.
 #[derive(Debug, Default)]
 pub(crate) enum BodyKind {
     /// Only blanks so far.
@@ -82,7 +82,7 @@ pub(crate) enum BodyKind {
     Events,
     /// A JSON array.
     Array,
-    /// One JSON object, gathered: an error answer behind a 200, or an upstream that does not stream.
+    /// One JSON object, collected: an error in a 200, or an upstream that does not stream.
     Document(Vec<u8>),
 }
 

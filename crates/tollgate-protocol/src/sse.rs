@@ -13,10 +13,10 @@ use memchr::memchr2;
 
 use crate::StreamError;
 
-/// Largest event that is taken from an upstream, in bytes.
+/// Largest event accepted from an upstream, in bytes.
 pub(crate) const EVENT_LIMIT: usize = 16 * 1024 * 1024;
 
-/// What stands in front of the data of every event we write.
+/// Prefix of the data of every event we write.
 pub(crate) const DATA: &[u8] = b"data: ";
 /// What ends every event we write.
 pub(crate) const END: &[u8] = b"\n\n";
@@ -33,9 +33,9 @@ pub struct SseEvent<'a> {
     pub data: &'a [u8],
     /// The buffer `sent` lies in.
     buffer: &'a Bytes,
-    /// Where the whole event stands in `buffer`, when it is exactly one `data:` line and two line feeds.
+    /// Range of the event in `buffer`, if it is exactly one `data:` line and two line feeds.
     sent: Option<Range<usize>>,
-    /// Length of `data:` and of the space behind it, if there is one.
+    /// Length of `data:` and of the space after it, if any.
     lead: usize,
 }
 
@@ -52,7 +52,7 @@ impl SseEvent<'_> {
         if std::ptr::eq(self.buffer, chunk) { self.sent.clone() } else { None }
     }
 
-    /// Whether a space stands between `data:` and the data.
+    /// Whether there is a space between `data:` and the data.
     #[must_use]
     pub fn has_space(&self) -> bool {
         self.lead == DATA.len()
@@ -68,7 +68,7 @@ struct Building {
     data_lines: usize,
     /// Value of the first `data` line.
     value: Range<usize>,
-    /// Length of `data:` and of the space behind it.
+    /// Length of `data:` and of the space after it.
     lead: usize,
     /// Data of several lines, joined.
     joined: Vec<u8>,
@@ -89,7 +89,7 @@ pub struct SseParser {
     building: Building,
     /// The last chunk ended with a carriage return: a line feed at the beginning of the next belongs to it.
     skip_line_feed: bool,
-    /// No line has ended yet, so a byte order mark may stand in front of it.
+    /// No line has ended yet, so a byte order mark may precede it.
     first_line: bool,
 }
 
@@ -154,7 +154,7 @@ impl SseParser {
         self.keep(chunk, start, at)
     }
 
-    /// The stream ended: a last event without its blank line is handed out too.
+    /// Ends the stream; a last event without its blank line is emitted too.
     ///
     /// # Errors
     /// The error of `on`.

@@ -1,4 +1,4 @@
-//! Reads a complete native answer.
+//! Reads a complete Gemini reply.
 
 use super::{events, usage, wire::GenerateContentResponse};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     scan::Scanner,
 };
 
-/// Appends what a complete answer means, its end included.
+/// Appends the events of a complete reply, `Event::End` included.
 pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     let answer = read(body)?;
     if let Some(usage) = answer.usage.and_then(|raw| usage::read(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok()?) {

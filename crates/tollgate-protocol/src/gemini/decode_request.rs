@@ -1,4 +1,4 @@
-//! Native requests as they are meant: proto3 JSON with all its leniency. Fields without a counterpart anywhere are noted,
+//! Gemini requests as they are meant: proto3 JSON with all its leniency. Fields without a counterpart anywhere are noted,
 //! not skipped.
 
 mod config;
@@ -15,7 +15,7 @@ use crate::{
 
 const FROM: Protocol = Protocol::Gemini;
 
-/// Reads the body of any native method; model and method come from the path.
+/// Reads the body of any Gemini method; model and method come from the path.
 pub(crate) fn decode(target: &Target, body: &[u8]) -> Result<Request, Malformed> {
     let tree = Tree::parse(body)?;
     if tree.members().is_none() {

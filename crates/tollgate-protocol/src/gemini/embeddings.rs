@@ -1,4 +1,4 @@
-//! Embeddings and token counts of the native protocol (native wire reference, section 9).
+//! Embeddings and token counts of Gemini.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! Requests for native upstreams. Nothing is written that the caller did not ask for.
+//! Requests for Gemini upstreams. Nothing is written that the caller did not ask for.
 
 mod config;
 mod contents;
@@ -10,7 +10,7 @@ use crate::{
     neutral::{EmbedRequest, Operation, Part, encode_context::EncodeContext},
 };
 
-/// Writes the body and says which method it is for.
+/// Encodes the body; returns it with the upstream's method.
 pub(crate) fn encode(out: &mut EncodeContext<'_>) -> (Method, Json) {
     let request = out.request;
     match &request.operation {

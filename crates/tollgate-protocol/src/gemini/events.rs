@@ -1,4 +1,4 @@
-//! What the parts of a native answer mean, streamed or not.
+//! What the parts of a Gemini reply mean, streamed or not.
 
 use serde_json::value::RawValue;
 
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// What is known of an answer so far.
+/// State over the reply so far.
 #[derive(Debug, Default)]
 pub(super) struct DecodeState {
     calls: Calls,

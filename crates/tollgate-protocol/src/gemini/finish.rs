@@ -2,7 +2,7 @@
 
 use crate::{FinishReason, reply_summary::ACCOUNT_LIMITED};
 
-/// What a native reason means; one we do not know is a natural end.
+/// What a Gemini reason means; one we do not know is a natural end.
 pub(super) fn read(native: &str) -> FinishReason {
     match native {
         "MAX_TOKENS" | "CONTINUATION" => FinishReason::Length,
@@ -30,7 +30,7 @@ pub(super) fn read(native: &str) -> FinishReason {
     }
 }
 
-/// The native reason for what an answer of another protocol says.
+/// The Gemini reason for what an answer of another protocol says.
 pub(super) const fn reason_str(finish: FinishReason) -> &'static str {
     match finish {
         FinishReason::Stop | FinishReason::Tool => "STOP",

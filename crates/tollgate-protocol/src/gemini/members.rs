@@ -1,4 +1,4 @@
-//! Members of native answers that whole answers and stream events share (native wire reference, section 7).
+//! Members of Gemini replies that whole answers and stream events share.
 
 use bytes::{BufMut, BytesMut};
 

@@ -1,5 +1,5 @@
 //! Calls whose arguments an enterprise platform streams piece by piece (`partialArgs`, `willContinue`): collected by path
-//! until they are whole, then one call like any other (translation reference, section 3.1).
+//! until they are whole, then one call like any other.
 
 use serde_json::{Map, Value};
 

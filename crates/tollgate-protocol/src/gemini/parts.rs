@@ -1,5 +1,5 @@
-//! Writes the parts of a native answer that comes from another protocol: placeholders for the signatures such an answer
-//! lacks, and Anthropic's thinking blocks travelling as signatures (translation reference, sections 1.6 and 2.4).
+//! Writes the parts of a Gemini reply that comes from another protocol: placeholders for the signatures such an answer
+//! lacks, and Anthropic's thinking blocks travelling as signatures.
 
 use bytes::{BufMut, BytesMut};
 

@@ -1,4 +1,4 @@
-//! Error bodies, both ways (error table, sections A2 and B).
+//! Error bodies, in both directions.
 
 use bytes::Bytes;
 use serde::{
@@ -139,7 +139,7 @@ const fn canonical(status: u16) -> &'static str {
     }
 }
 
-/// Reads an error answer of an upstream.
+/// Decodes an upstream's error.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
     let kind = found.text_field("status").filter(|word| word.parse::<u16>().is_err()).or_else(|| found.text_field("type"));

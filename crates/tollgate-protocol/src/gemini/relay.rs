@@ -1,4 +1,4 @@
-//! Streamed answers (wire reference, section 8). Upstreams are asked for an event stream; callers get one in the one
+//! Streamed answers. Upstreams are asked for an event stream; callers get one in the one
 //! form all their SDKs read, or the elements of a JSON array.
 
 use std::borrow::Cow;
@@ -19,7 +19,7 @@ use crate::{
     sse::{self, SseEvent, SseParser},
 };
 
-/// A relay for one answer.
+/// A relay for one reply.
 pub(super) fn relay(framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
     Box::new(Relay::new(framing, edits))
 }
@@ -32,7 +32,7 @@ struct Relay {
     chunks: Chunks,
 }
 
-/// What is known of the answer's chunks so far.
+/// State over the reply so far.
 struct Chunks {
     framing: Framing,
     /// The caller's name of the model as a JSON literal.

@@ -1,4 +1,4 @@
-//! Complete answers: checked, read, and handed on with the caller's name of the model.
+//! Complete replies: validated, summarised, and passed on with the caller's name of the model.
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ use crate::{
     edits::{self, Edits},
 };
 
-/// Checks and reads a 2xx body (E58 of the error table says what is no answer).
+/// Checks and reads a 2xx body.
 pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<CheckedReply, InvalidReply> {
     crate::reply_summary::reject_non_json(body)?;
     let Ok(mut answer) = GeminiReplyScan::read(body, GeminiUsageCounts::default()) else {

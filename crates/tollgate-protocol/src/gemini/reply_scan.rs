@@ -1,5 +1,4 @@
-//! What is read from a native answer while it passes: complete bodies and stream chunks alike (wire reference,
-//! section 7).
+//! Summarises a Gemini reply, a complete body or a stream chunk, while it is relayed.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! The sources of native answers (`groundingMetadata`), streamed or not.
+//! The sources of Gemini replies (`groundingMetadata`), streamed or not.
 //!
 //! They name a part and bytes in it; apart from the wire they count bytes of the joined text. In a stream the metadata
 //! counts as if the answer were whole, where the text pieces of neighbouring events are one part.

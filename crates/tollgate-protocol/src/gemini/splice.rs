@@ -1,6 +1,5 @@
-//! A native body for an upstream of the same protocol: the caller's bytes with a few ranges changed (translation
-//! reference, section 1.3). The model stands in the path; only where the protocol repeats it inside a body, and wants both
-//! to be equal, is it changed here too.
+//! A Gemini body for an upstream of the same protocol: the caller's bytes with a few ranges changed. The model stands in the
+//! path; only where the protocol repeats it inside a body, and wants both to be equal, is it changed here too.
 
 mod clean;
 

@@ -1,4 +1,4 @@
-//! Writes a native stream for answers of other protocols (translation reference, sections 3.2 and 3.3). Text goes out at
+//! Writes a Gemini stream for answers of other protocols. Text goes out at
 //! once; calls are kept back until they are whole and go out with the finish, which waits for the end of the stream
 //! because usage comes behind it.
 
@@ -22,7 +22,7 @@ const LOGPROB_LIMIT: usize = 4 * 1024;
 /// Most sources that are kept for the last event of a candidate.
 const CITATION_LIMIT: usize = 1024;
 
-/// A stream for a native caller.
+/// A stream for a Gemini caller.
 #[derive(Debug)]
 pub(super) struct GeminiStreamEncoder {
     context: ReplyContext,

@@ -1,6 +1,6 @@
-//! The light scan of a native body: one pass, no tree. Model and method come from the path. Every field is read in both
-//! spellings, lowerCamelCase and `snake_case`. What is checked here and nothing else is refused here (native wire
-//! reference, section 3); the rest is the upstream's to judge.
+//! Summarises a Gemini body in one pass without a tree. Model and method come from the path. Every field is read in both
+//! spellings, lowerCamelCase and `snake_case`. What is checked here and nothing else is refused here; the rest is the upstream's
+//! to judge.
 
 mod config;
 mod content;
@@ -22,7 +22,7 @@ struct RequiredMembers {
     requests: bool,
 }
 
-/// Reads a native body of any method.
+/// Reads a Gemini body of any method.
 pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary, Malformed> {
     let mut builder = SummaryBuilder::new(ErrorStyle::Gemini);
     let mut found = RequiredMembers::default();

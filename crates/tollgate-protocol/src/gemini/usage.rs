@@ -1,4 +1,4 @@
-//! Token counts of native answers, read leniently (wire reference, section 7; translation reference, section 2.6).
+//! Token counts of Gemini replies, read leniently.
 
 use crate::{
     Usage,

@@ -1,5 +1,5 @@
-//! The shape of a native answer, and of every event of a native stream: they are the same message
-//! (native wire reference, section 7). Both spellings of a member are taken; what is not named here is ignored.
+//! The shape of a Gemini reply, and of every event of a Gemini stream: they are the same message. Both spellings of a member are
+//! taken; what is not named here is ignored.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -1,4 +1,4 @@
-//! Reads a complete chat completion (translation reference, sections 2.4 to 2.7).
+//! Reads a complete chat completion.
 
 use super::{
     events, finish, usage,
@@ -11,7 +11,7 @@ use crate::{
     scan::Scanner,
 };
 
-/// Appends what a complete answer means, its end included.
+/// Appends the events of a complete reply, `Event::End` included.
 pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     let answer: ChatCompletion<'_> = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not a chat completion"))?;
     if is_error(&answer) {

@@ -1,4 +1,4 @@
-//! Writes a complete chat completion (translation reference, section 2.3).
+//! Writes a complete chat completion.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -12,7 +12,7 @@ use crate::{
     neutral::{Candidate, Part, PartKind, Reply, ReplyContext, Signature, TextMap},
 };
 
-/// The body of a complete answer.
+/// The body of a complete reply.
 pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     out.put_slice(b"{\"id\":");

@@ -10,7 +10,7 @@ use crate::{
     neutral::{EmbedRequest, Format, Operation, encode_context::EncodeContext},
 };
 
-/// Writes the body and says which method it is for. A count has no counterpart here; its caller answers it before.
+/// Encodes the body; returns it with the upstream's method. A count has no counterpart here; its caller answers it before.
 pub(crate) fn encode(out: &mut EncodeContext<'_>) -> (Method, Json) {
     match &out.request.operation {
         Operation::Generate | Operation::Count => (Method::Chat, chat(out)),

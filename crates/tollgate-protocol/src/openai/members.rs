@@ -1,4 +1,4 @@
-//! Members of chat completions answers that whole answers and chunks share (chat wire reference, sections 5 to 7).
+//! Members of chat completions answers that whole answers and chunks share.
 
 use bytes::{BufMut, BytesMut};
 

@@ -1,5 +1,4 @@
-//! What is read from an answer of chat completions while it passes: complete bodies and stream chunks alike (wire
-//! reference, sections 5 to 7).
+//! Summarises a chat completions reply, a complete body or a stream chunk, while it is relayed.
 
 use std::ops::Range;
 
@@ -17,7 +16,7 @@ pub(super) struct ChatReplyScan {
     pub summary: ReplySummary,
     /// Candidates that began and ended.
     pub candidates: CandidateProgress,
-    /// What stands in `choices`.
+    /// The value of `choices`.
     pub choices: Choices,
     /// A readable usage.
     pub usage: Option<Usage>,
@@ -37,7 +36,7 @@ pub(super) struct ChatReplyScan {
     pub vectors: bool,
 }
 
-/// What stands in `choices`.
+/// The value of `choices`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Choices {
     /// No such member.

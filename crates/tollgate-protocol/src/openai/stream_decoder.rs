@@ -1,4 +1,4 @@
-//! Reads a chat completions stream (translation reference, section 3.2).
+//! Reads a chat completions stream.
 
 use super::{
     decode_reply::{is_error, read_usage},
@@ -15,35 +15,35 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct ChatStreamDecoder {
     choices: Vec<Open>,
-    calls: Vec<Call>,
+    calls: Vec<PendingCall>,
     next_call: u32,
     /// Bytes of arguments that wait for the name of their call.
-    waiting: usize,
+    early_args_bytes: usize,
 }
 
 #[derive(Debug, Default)]
 struct Open {
     candidate: u32,
     ended: bool,
-    /// An empty word stood where the reason belongs: some upstreams send it with every chunk, some at the end.
+    /// The finish reason was an empty string, which some upstreams send in every chunk and others at the end.
     blank: bool,
     text: TextMap,
 }
 
 #[derive(Debug)]
-struct Call {
+struct PendingCall {
     candidate: u32,
     /// Index on the wire; `None` for an upstream that sends none.
     index: Option<u64>,
     number: u32,
     id: String,
     name: String,
-    /// Arguments that came before the call could be opened.
-    waiting: String,
+    /// Arguments received before the call could be opened.
+    early_args: String,
     opened: bool,
 }
 
-/// What a delta says of one call.
+/// A delta of one call.
 struct Fragment {
     index: Option<u64>,
     id: String,
@@ -144,11 +144,11 @@ impl ChatStreamDecoder {
             out.push(Event::CallArgs { candidate, call: call.number, fragment: fragment.args });
             return Ok(());
         }
-        self.waiting += fragment.args.len();
-        if self.waiting > CALL_BYTES_LIMIT {
+        self.early_args_bytes += fragment.args.len();
+        if self.early_args_bytes > CALL_BYTES_LIMIT {
             return Err(StreamError::Malformed("calls larger than the limit"));
         }
-        call.waiting.push_str(&fragment.args);
+        call.early_args.push_str(&fragment.args);
         // In order: a call is not opened in front of an earlier one whose id or name may still come.
         for call in self.calls.iter_mut().filter(|call| call.candidate == candidate && !call.opened) {
             if call.id.is_empty() || call.name.is_empty() {
@@ -172,13 +172,13 @@ impl ChatStreamDecoder {
         if self.calls.len() == OPEN_CALL_LIMIT {
             return Err(StreamError::Malformed("too many calls open at once"));
         }
-        self.calls.push(Call {
+        self.calls.push(PendingCall {
             candidate,
             index: fragment.index,
             number: self.next_call,
             id: String::new(),
             name: String::new(),
-            waiting: String::new(),
+            early_args: String::new(),
             opened: false,
         });
         self.next_call = self.next_call.wrapping_add(1);
@@ -200,7 +200,7 @@ impl ChatStreamDecoder {
         open.ended = true;
         let (own, others) = std::mem::take(&mut self.calls).into_iter().partition(|call| call.candidate == candidate);
         self.calls = others;
-        let own: Vec<Call> = own;
+        let own: Vec<PendingCall> = own;
         for mut call in own {
             if call.name.is_empty() {
                 return Err(StreamError::Malformed("a call without a name"));
@@ -215,13 +215,13 @@ impl ChatStreamDecoder {
     }
 }
 
-impl Call {
+impl PendingCall {
     /// Opens the call and hands out what waited for it.
     fn release(&mut self, out: &mut Vec<Event>) {
         self.opened = true;
         let (candidate, call) = (self.candidate, self.number);
         let (id, name) = (self.id.clone(), self.name.clone());
         out.push(Event::CallOpen { candidate, call, id, name, custom: false, signature: None });
-        out.push(Event::CallArgs { candidate, call, fragment: std::mem::take(&mut self.waiting) });
+        out.push(Event::CallArgs { candidate, call, fragment: std::mem::take(&mut self.early_args) });
     }
 }

@@ -1,4 +1,4 @@
-//! Writes a chat completions stream (chat wire reference, section 6; translation reference, section 3.1).
+//! Writes a chat completions stream.
 
 use bytes::{BufMut, BytesMut};
 
@@ -28,7 +28,7 @@ struct Frame {
     head: Vec<u8>,
     /// From the bracket that closes `choices` to the end.
     tail: &'static [u8],
-    /// Whether signatures travel behind the ids of calls.
+    /// Whether signatures are carried as suffixes of call ids.
     id_signatures: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Token counts of chat completions, read leniently (wire reference, section 5).
+//! Token counts of chat completions, read leniently.
 
 use crate::{
     Usage,

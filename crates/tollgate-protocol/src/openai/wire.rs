@@ -1,5 +1,5 @@
-//! The shapes of chat completions answers and chunks, as upstreams of all kinds write them (chat wire reference, sections
-//! 5 to 7). What is not named here is ignored; what only some upstreams send is read where it has the expected shape.
+//! The shapes of chat completions answers and chunks, as upstreams of all kinds write them. What is not named here is ignored;
+//! what only some upstreams send is read where it has the expected shape.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Native streams pass as they come, in both framings.
+//! Gemini streams pass as they come, in both framings.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Native bodies change where they must and nowhere else.
+//! Gemini bodies change where they must and nowhere else.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The config objects of a native body.
+//! The config objects of a Gemini body.
 
 use crate::{
     scan::{Scanner, SyntaxError, Value, ValueKind, is_finite, whole},

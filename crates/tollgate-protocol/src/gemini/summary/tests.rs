@@ -1,4 +1,4 @@
-//! What the light scan of native bodies finds and what it refuses.
+//! What the light scan of Gemini bodies finds and what it refuses.
 
 use crate::{Framing, MalformedKind};
 

@@ -84,7 +84,7 @@ fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
     Some(Json::object([("type", Json::text("json_schema")), ("json_schema", named.json())]))
 }
 
-/// The effort word for the caller's setting. Whether thoughts come back is up to the upstream; a native caller who asked
+/// The effort word for the caller's setting. Whether thoughts come back is up to the upstream; a Gemini caller who asked
 /// for them is told so.
 fn effort(out: &mut EncodeContext<'_>) -> Option<String> {
     let include = out.request.params.thinking.include.as_ref();

@@ -101,7 +101,7 @@ fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
     })?;
     match kind {
         Value::Text(kind) if kind.decode() == "text" && !text_is_text => {
-            builder.faults.wrong_type(&path.member("text"), "a string")
+            builder.faults.wrong_type(&path.member("text"), "a string");
         }
         Value::Text(_) => {}
         Value::Null => builder.faults.missing(&path.member("type")),
