@@ -63,7 +63,7 @@ struct FullTranslation {
 
 impl FullTranslation {
     fn new() -> Self {
-        let turn = |role: &str| format!(r#"{{"role":"{role}","content":"{}"}}"#, "Nobody counts the cups of tea. ".repeat(12));
+        let turn = |role: &str| format!(r#"{{"role":"{role}","content":"{}"}}"#, "No one counts the cups of tea. ".repeat(12));
         let turns: Vec<String> = (0..10).map(|n| turn(if n % 2 == 0 { "user" } else { "assistant" })).collect();
         let body = format!(r#"{{"model":"m","temperature":0.5,"max_tokens":100,"messages":[{}]}}"#, turns.join(","));
         Self { body, target: Target { method: Method::Chat, model: None, framing: Framing::Sse } }

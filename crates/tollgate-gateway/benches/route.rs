@@ -105,7 +105,7 @@ fn benches(c: &mut Criterion) {
     let limited = || catalog((0..ACCOUNTS).map(|n| channel(n, vec![bounded(n)])).collect());
     let sound = Gateway::over(one());
     let first = sound.catalog.accounts().next().expect("there are accounts").id;
-    assert!(sound.registry.snapshot().status(first, NOW).availability == Availability::Usable, "one failure cools nobody");
+    assert!(sound.registry.snapshot().status(first, NOW).availability == Availability::Usable, "one failure cools no account");
     sound.measure(c, "gateway, 1 channel of 1000 accounts, dice", None);
     sound.measure(c, "gateway, 1 channel of 1000 accounts, affinity", Some(7));
     let sound = Gateway::over(many());

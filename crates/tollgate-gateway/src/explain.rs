@@ -1,5 +1,5 @@
 //! Whether a request would be let in, which accounts it would use, in order, and why not the others: the same functions as
-//! on the path, asked for nobody in particular.
+//! on the path, for a hypothetical request.
 
 mod context;
 mod counted;
@@ -81,8 +81,8 @@ pub struct Explanation {
     pub refusal: Option<Refused>,
     /// What bounds the caller.
     pub limits: Vec<CallerLimit>,
-    /// The output limit, in tokens, that the gateway writes into the request, so that it costs no more than what is set
-    /// aside for it; lower than estimated where less money is left. Absent: it writes none.
+    /// The output limit, in tokens, that the gateway writes into the request, so that it costs no more than is
+    /// reserved for it; lower than estimated where less money is left. Absent: it writes none.
     pub output_limit: Option<u64>,
     /// Accounts in the order in which they would be tried, also where limits of the caller refuse the request for now. Among
     /// equals the order is drawn for each conversation.
@@ -248,7 +248,7 @@ impl<'a> ExplainContext<'a> {
                 return Ok(plan);
             }
             for (planned, why) in short {
-                // Here nobody gives up after so many: all of them are wanted.
+                // No attempt limit here: all candidates are listed.
                 let _ = past.skip_channel(planned, why);
             }
         }

@@ -32,9 +32,9 @@ const QUEUE: usize = 1_024;
 /// Pieces of an answer that may wait for the caller.
 const PIECES: usize = 8;
 /// Longest wait for the head of an answer.
-const PATIENCE: Duration = Duration::from_mins(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// A request for somebody else.
+/// A request that is not for the model path.
 #[derive(Debug)]
 pub struct FallbackRequest {
     /// Id, as in `x-request-id`.
@@ -51,7 +51,7 @@ pub enum FallbackResponse {
     /// Answered.
     Answer(Response<AnswerBody>),
     /// Nothing lives there (E10).
-    Nobody,
+    NotFound,
     /// Too many wait already (E63).
     Busy,
 }
@@ -63,14 +63,14 @@ pub trait FallbackService: fmt::Debug + Send + Sync {
     async fn call(&self, visit: FallbackRequest) -> FallbackResponse;
 }
 
-/// Nobody is at home: every path is unknown.
+/// No fallback: every path is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NotFound;
 
 #[async_trait]
 impl FallbackService for NotFound {
     async fn call(&self, _visit: FallbackRequest) -> FallbackResponse {
-        FallbackResponse::Nobody
+        FallbackResponse::NotFound
     }
 }
 
@@ -109,7 +109,7 @@ impl FallbackService for FallbackQueue {
         if self.0.try_send(PendingFallback { visit, reply: FallbackResponder(reply) }).is_err() {
             return FallbackResponse::Busy;
         }
-        match timeout(PATIENCE, answer).await {
+        match timeout(ANSWER_TIMEOUT, answer).await {
             Ok(Ok(response)) => FallbackResponse::Answer(response),
             Ok(Err(_)) | Err(_) => FallbackResponse::Busy,
         }
@@ -202,7 +202,10 @@ mod tests {
         }
         assert!(matches!(queue.call(visit()).await, FallbackResponse::Busy));
         drop(visits);
-        assert!(matches!(waiting.swap_remove(0).await, FallbackResponse::Busy), "a console that dropped its queue answers nobody");
+        assert!(
+            matches!(waiting.swap_remove(0).await, FallbackResponse::Busy),
+            "a console that dropped its queue answers no request"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_is_at_home() {
-        assert!(matches!(NotFound.call(visit()).await, FallbackResponse::Nobody));
+    async fn not_found_answers_not_found() {
+        assert!(matches!(NotFound.call(visit()).await, FallbackResponse::NotFound));
     }
 }

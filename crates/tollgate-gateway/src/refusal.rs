@@ -1,5 +1,5 @@
 //! Every way to say no. A refusal carries what its message needs; [`Refusal::problem`] turns it into a status, and
-//! is the only place of the model path that does (error reference, part B).
+//! is the only place of the model path that does (docs/errors.md).
 
 mod reasons;
 mod redact;
@@ -12,7 +12,7 @@ pub(crate) use respond::REQUEST_ID;
 use tollgate_core::{NanoUsd, NoRouteCause, PriceFigures, Timestamp};
 use tollgate_protocol::{ErrorStyle, FieldPath, Malformed, Protocol, UpstreamProblem};
 
-/// Why a request is not served. The id of each row of the error reference stands with its variant.
+/// Why a request is not served. Each variant names its row in docs/errors.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// E1: no key in any accepted place.
@@ -294,7 +294,7 @@ pub struct SpentBudget {
 }
 
 impl Refusal {
-    /// The row of the error reference, such as `E40`, for a caller of this protocol.
+    /// The row in docs/errors.md, such as `E40`, for a caller of this protocol.
     #[must_use]
     pub fn id(&self, from: Protocol) -> &'static str {
         use tollgate_protocol::MalformedKind::NotJson;
@@ -339,7 +339,7 @@ impl Refusal {
 }
 
 impl UpstreamFailure {
-    /// The row of the error reference.
+    /// The row in docs/errors.md.
     #[must_use]
     pub const fn id(&self) -> &'static str {
         match self {

@@ -96,14 +96,14 @@ impl BodyMemory {
 }
 
 enum Source {
-    Wire { body: hyper::body::Incoming, patience: Duration, silence: Option<Pin<Box<Sleep>>> },
+    Wire { body: hyper::body::Incoming, idle_timeout: Duration, silence: Option<Pin<Box<Sleep>>> },
     Here(Option<Bytes>),
 }
 
 impl RequestBody {
     /// A body on the wire that may be silent for so long between two pieces.
-    pub(crate) fn wire(body: hyper::body::Incoming, patience: Duration) -> Self {
-        Self { source: Source::Wire { body, patience, silence: None }, room: None }
+    pub(crate) fn wire(body: hyper::body::Incoming, idle_timeout: Duration) -> Self {
+        Self { source: Source::Wire { body, idle_timeout, silence: None }, room: None }
     }
 
     /// Its bytes are to be counted.
@@ -138,7 +138,7 @@ impl Body for RequestBody {
         let Self { source, room } = self.get_mut();
         match source {
             Source::Here(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes)))),
-            Source::Wire { body, patience, silence } => {
+            Source::Wire { body, idle_timeout, silence } => {
                 if let Poll::Ready(frame) = Pin::new(body).poll_frame(context) {
                     *silence = None;
                     if let (Some(room), Some(Ok(frame))) = (room, &frame)
@@ -149,9 +149,9 @@ impl Body for RequestBody {
                     return Poll::Ready(frame.map(|frame| frame.map_err(RequestBodyFault::Broken)));
                 }
                 // The timer exists only while nothing is there, so that a body that is already here costs none.
-                let silence = silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(*patience)));
+                let silence = silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(*idle_timeout)));
                 ready!(silence.as_mut().poll(context));
-                Poll::Ready(Some(Err(RequestBodyFault::TooSlow(*patience))))
+                Poll::Ready(Some(Err(RequestBodyFault::TooSlow(*idle_timeout))))
             }
         }
     }

@@ -64,7 +64,7 @@ pub enum MetricsAccess {
     Guarded,
     /// Everybody.
     Public,
-    /// Nobody: the console has an address of its own.
+    /// None: the console has a separate address.
     NotHere,
 }
 

@@ -8,7 +8,7 @@ use tollgate_protocol::{Framing, Method, Protocol, RequestEdits, Target, codec};
 
 /// An OpenAI body of about `bytes` bytes: English text, partly escaped, and a tool.
 fn openai_body(bytes: usize) -> Bytes {
-    const SENTENCE: &str = "The quick brown fox jumps over the \\\"lazy\\\" dog,\\n and nobody counts the caf\u{e9}s it passes. ";
+    const SENTENCE: &str = "The quick brown fox jumps over the \\\"lazy\\\" dog,\\n and no one counts the caf\u{e9}s it passes. ";
     let mut body = String::from(r#"{"model":"m","stream":true,"temperature":0.7,"max_tokens":1024,"tools":["#);
     body += r#"{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"string"}}}}}"#;
     body += r#"],"messages":[{"role":"system","content":"You are terse."}"#;

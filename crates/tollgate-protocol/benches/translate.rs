@@ -69,7 +69,7 @@ fn streams(criterion: &mut Criterion) {
 
 /// A conversation of about 4 KiB with a tool.
 fn conversation() -> String {
-    let turn = |role: &str| format!(r#"{{"role":"{role}","content":"{}"}}"#, "Nobody counts the cups of tea. ".repeat(12));
+    let turn = |role: &str| format!(r#"{{"role":"{role}","content":"{}"}}"#, "No one counts the cups of tea. ".repeat(12));
     let turns: Vec<String> = (0..10).map(|n| turn(if n % 2 == 0 { "user" } else { "assistant" })).collect();
     let tool = r#"{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":"string"}}}}}"#;
     format!(r#"{{"model":"m","temperature":0.5,"max_tokens":100,"tools":[{tool}],"messages":[{}]}}"#, turns.join(","))

@@ -120,7 +120,7 @@ fn remote_media_is_listed_downloaded_and_sent_inline() {
     let fields = vec!["messages[0].content[0].image_url".to_owned(), "messages[0].content[1].image_url".to_owned()];
     let found = |mime: &str| Ok(Arc::new(DownloadedMedia { mime: mime.into(), data: "AAAA".into() }));
     let unknown = FetchedMedia::from([(address.to_owned(), found("application/x-unknown"))]);
-    assert_eq!(unsupported(outcome(RemoteMedia::Fetched(&unknown))).0, fields, "a type nobody knows is never skipped");
+    assert_eq!(unsupported(outcome(RemoteMedia::Fetched(&unknown))).0, fields, "an unknown type is never skipped");
     let failed = FetchedMedia::from([(address.to_owned(), Err("the address could not be fetched"))]);
     let because = Some("the address could not be fetched".to_owned());
     assert_eq!(unsupported(outcome(RemoteMedia::Fetched(&failed))), (fields.clone(), because));

@@ -41,7 +41,7 @@ pub(crate) async fn apply(
     batch.finish().await
 }
 
-/// An id that nobody has.
+/// An unused id.
 pub(crate) fn new_id(kind: RowKind, at: Timestamp, random: [u8; 10]) -> String {
     match kind {
         RowKind::Channel => ChannelId::from_parts(at, random).to_string(),
@@ -419,7 +419,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Somebody must be left who may do everything.
+    /// One member with the role admin must remain.
     async fn check_admins(&mut self) -> Result<(), StoreError> {
         let Some(last) = self.audit.iter().rfind(|event| event.kind == RowKind::Member).map(|event| event.name.clone()) else {
             return Ok(());

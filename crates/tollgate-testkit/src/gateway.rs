@@ -292,7 +292,7 @@ impl Drop for TestGateway {
         for secret in [SERVICE_KEY, UPSTREAM_CREDENTIAL, PROMPT_CANARY, self.key.as_str()] {
             assert!(!log.contains(secret), "the log holds '{secret}'");
         }
-        assert!(!log.contains("holds were not given back"), "holds taken are given back\n{log}");
+        assert!(!log.contains("reservations were not released"), "every reservation is released\n{log}");
         if self.count_records {
             let verified = run(&self.program, data.path(), &self.environment, &["verify"]);
             assert!(

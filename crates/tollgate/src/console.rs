@@ -151,7 +151,7 @@ struct ConsoleFallback {
 #[async_trait]
 impl FallbackService for ConsoleFallback {
     async fn call(&self, request: FallbackRequest) -> FallbackResponse {
-        if self.open.load(Ordering::Acquire) { self.queue.call(request).await } else { FallbackResponse::Nobody }
+        if self.open.load(Ordering::Acquire) { self.queue.call(request).await } else { FallbackResponse::NotFound }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Background: budgets that only alert tell somebody, by a webhook that the operator named. A request never waits for it:
+//! Background: alert-only budgets call the webhook that the operator configured. A request never waits for it:
 //! what is told goes into a bounded queue, and is lost, counted and logged when that is full.
 //!
 //! Bounds: 256 alerts in the queue, one sent at a time, 10 s a try, 4 tries over half a minute. The address is reached

@@ -1,6 +1,6 @@
 //! Background: from the journal to the database, in batches, each record once. While the database is away the journal
 //! is the buffer; what did not fit the queue in memory is read back from it, beside what comes in then. What the database
-//! refuses for good is set aside in the journal, so that nobody else's records wait for it.
+//! refuses permanently is quarantined in the journal, so that no other record waits for it.
 //!
 //! Bounds: 16,384 records in the queue, 4,096 a batch, a batch at least every 200 ms while there is something to book,
 //! retries after 0.25 s doubling to 10 s; account health at most once a second.
@@ -38,11 +38,11 @@ use crate::state::{
 /// Records of a transaction.
 const BATCH: usize = 4_096;
 /// Longest wait of a record for its batch. The clock is waited for and not the queue: a core that hands a record in
-/// wakes nobody but with the first one.
+/// wakes the writer with the first one only.
 const BATCH_EVERY: Duration = Duration::from_millis(200);
 /// When the journal is read again of which a part could not be read.
 const REREAD_AFTER: Duration = Duration::from_mins(1);
-/// Records that are set aside because the database refuses them. If it refuses more, the fault is not theirs.
+/// Most records quarantined because the database rejects them. If it rejects more, the database is at fault.
 const REFUSED_MOST: usize = 1_000;
 /// How often health is saved.
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ pub struct UsageWriter {
     shown: AtomicI64,
 }
 
-/// What a till works with.
+/// Dependencies of a usage writer.
 #[derive(Debug)]
 pub struct UsageWriterParts {
     /// Where records go.
@@ -172,7 +172,7 @@ impl UsageWriter {
     }
 
     /// Takes what is there, as much as the batch has room for. While something is read back from the journal it gets half
-    /// of each batch: neither does it wait until nobody asks any more, nor do those who ask now wait for all of it.
+    /// of each batch: it neither waits for requests to stop nor delays running ones.
     fn fill(&mut self, batch: &mut Batch) {
         if !batch.has_backlog() && batch.room() > 0 && self.spilled.swap(false, Ordering::AcqRel) {
             self.reread(batch);
@@ -363,7 +363,7 @@ impl UsageWriter {
     }
 }
 
-/// What a till that ended leaves behind.
+/// State of a finished usage writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageBacklog {
     /// Records that the database did not take; they are in the journal but for those that are lost.

@@ -35,7 +35,7 @@ pub(super) struct LimitVerdict {
     pub(super) limits: Vec<CallerLimit>,
     /// How it is refused.
     pub(super) refusal: Option<Refused>,
-    /// The output limit, in tokens, that the request is given so that what is set aside for it suffices.
+    /// The output limit, in tokens, imposed on the request so that its reservation suffices.
     pub(super) output_limit: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ impl ExplainContext<'_> {
         }
     }
 
-    /// How the request meets a limit; `None`: it refuses nobody.
+    /// How the request meets a limit; `None` when the limit never refuses.
     fn limit(&self, hold: &Reservation, limit: &Limit) -> Option<CallerLimit> {
         let counted = self.sight.counted;
         let counts = counted.counts(limit.subject);

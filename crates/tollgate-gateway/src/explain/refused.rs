@@ -21,7 +21,7 @@ pub struct Refused {
     pub remedy: Option<String>,
 }
 
-/// The key does not open the door.
+/// The key does not authenticate.
 pub(super) fn not_let_in(refusal: &Refusal, from: Protocol) -> Refused {
     let text = if let Refusal::KeyExpired(at) = refusal {
         format!("the key expired at {at}")

@@ -93,10 +93,10 @@ impl ExplainContext<'_> {
         self.estimate.input_tokens.saturating_add(self.estimate.output_tokens)
     }
 
-    /// What an attempt would set aside on the budgets of its channel.
+    /// What an attempt would reserve on the budgets of its channel.
     fn hold(&self, planned: &PlannedAttempt) -> Option<Reservation> {
-        let nobody = RequestId::from_parts(self.sight.now, [0; 10]);
-        reservation_for_attempt(nobody, self.sight.now, planned, self.summary, self.offer)
+        let no_request = RequestId::from_parts(self.sight.now, [0; 10]);
+        reservation_for_attempt(no_request, self.sight.now, planned, self.summary, self.offer)
     }
 
     /// Why an attempt would be passed over: a budget of its channel does not suffice for it.

@@ -84,7 +84,7 @@ fn everybody_is_named_those_that_would_be_tried_in_order_and_the_others_with_rea
     assert_eq!(explained.excluded[0].code, "cooling");
     assert!(explained.excluded[0].detail.as_ref().unwrap().contains("until"), "{:?}", explained.excluded);
     assert!(!explained.excluded[0].remedy.is_empty());
-    assert_eq!(asked("nobody", &[], &RuntimeState::default()).refusal.unwrap().error, "E13");
+    assert_eq!(asked("unknown", &[], &RuntimeState::default()).refusal.unwrap().error, "E13");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn what_a_protocol_cannot_express_is_known_by_the_fields_name_both_ways() {
 }
 
 #[test]
-fn where_nobody_can_express_a_field_the_request_would_be_refused_unless_the_group_lets_it_go() {
+fn field_no_channel_supports_is_refused_unless_the_group_is_lenient() {
     let mut row = Channel::clone(&catalog().channels[0]);
     row.protocol = Protocol::Gemini;
     let mut group = tollgate_core::Group::clone(&catalog().groups[0]);

@@ -1,4 +1,4 @@
-//! Native paths: `/v1beta`, `/v1alpha`, and what `/v1` hands over (native wire reference, sections 1 and 2).
+//! Native paths: `/v1beta`, `/v1alpha`, and what `/v1` hands over (Gemini API reference, REST).
 
 use http::Method as HttpMethod;
 use tollgate_protocol::{Framing, Method, Protocol, Target};

@@ -1,4 +1,4 @@
-//! Where a caller may put his key (chat wire reference, section 1; native wire reference, section 2).
+//! The places in a request that may hold the key.
 
 use http::{HeaderMap, header};
 use tollgate_core::Secret;
@@ -49,7 +49,7 @@ fn field(headers: &HeaderMap, name: &str) -> Field {
     }
 }
 
-/// The key nobody has.
+/// A key that does not exist.
 fn ambiguous() -> Secret {
     Secret::new(String::new())
 }

@@ -1,5 +1,4 @@
-//! Paths under `/v1`: chat completions, and the native protocol's newer home (chat wire reference, section 1; native
-//! wire reference, section 2).
+//! Paths under `/v1`: chat completions, and the native protocol's newer base path.
 
 use http::{HeaderMap, Method as HttpMethod};
 use tollgate_protocol::{Framing, Method, Protocol, Target};

@@ -104,12 +104,16 @@ async fn one_model_or_none() {
     let (status, missing) = ask("/v1/models/zeta", Some(SECRET), one("zeta")).await;
     assert_eq!((status, missing["error"]["code"].as_str()), (404, Some("model_not_found")));
     let (_, hidden) = ask("/v1/models/secret", Some(SECRET), one("secret")).await;
-    assert_eq!(hidden.to_string(), missing.to_string().replace("zeta", "secret"), "nobody can tell a hidden model from none");
+    assert_eq!(
+        hidden.to_string(),
+        missing.to_string().replace("zeta", "secret"),
+        "a hidden model is indistinguishable from a missing one"
+    );
 }
 
 #[tokio::test]
 async fn lists_need_a_key() {
-    for (key, expected) in [(None, "missing_api_key"), (Some("nobody-knows-this-key-0"), "invalid_api_key")] {
+    for (key, expected) in [(None, "missing_api_key"), (Some("an-unknown-service-key-0"), "invalid_api_key")] {
         for request in [all(None, None), ListRequest::One("alpha".to_owned())] {
             let (status, problem) = ask("/v1/models", key, request).await;
             assert_eq!((status, problem["error"]["code"].as_str()), (401, Some(expected)));

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn when_the_requests_own_time_is_up_nothing_follows_and_nobody_is_blamed() {
+    fn expired_request_is_not_retried_and_blames_no_account() {
         for (sent, result) in [(true, AttemptResult::Failed), (false, AttemptResult::NotSent)] {
             let over = Failure::OutOfTime { limit_ms: 600_000, sent };
             check(&over, "E51", NextStep::Stop, Some(Observation::Abandoned), result);

@@ -138,5 +138,5 @@ fn take_retry(worker: &Worker) -> bool {
 }
 
 fn return_retry(worker: &Worker) {
-    worker.shared.retries.give_back(worker.shared.clock.instant());
+    worker.shared.retries.release(worker.shared.clock.instant());
 }

@@ -18,7 +18,7 @@ use crate::{
     settings::Bounds,
 };
 
-/// Largest buffer that is set aside before anything has come.
+/// Largest buffer allocated before the first byte.
 const FIRST_RESERVE: usize = 64 * 1024;
 
 /// How a body is packed.
@@ -69,7 +69,7 @@ async fn read(mut body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> 
     Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
 
-/// Broken framing is answered; where the connection is gone nobody reads an answer.
+/// Broken framing is answered; on a closed connection no answer can be sent.
 fn refusal_of(fault: &RequestBodyFault) -> Refusal {
     match fault {
         RequestBodyFault::NoRoom => Refusal::Overloaded,

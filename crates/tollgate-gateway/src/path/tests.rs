@@ -53,7 +53,7 @@ const REPLY: &str = r#"{"id":"x","object":"chat.completion","created":1,"model":
 pub(super) struct Rig {
     core: Worker,
     script: Arc<Script>,
-    till: UsageWriter,
+    usage_writer: UsageWriter,
     journal: Arc<Journal>,
     registry: Arc<HealthRegistry>,
     clock: Arc<PausedClock>,
@@ -139,7 +139,7 @@ impl Rig {
         let store = MemoryStore::new(key);
         let mut shared = memory::shared(catalog, &store, clock.clone());
         Arc::get_mut(&mut shared).unwrap().settings.budgets = budgets.to_vec();
-        let (queue, till) = UsageWriter::new(UsageWriterParts {
+        let (queue, usage_writer) = UsageWriter::new(UsageWriterParts {
             usage: store.clone(),
             health_store: store,
             journal: Arc::clone(&journal),
@@ -148,7 +148,7 @@ impl Rig {
         });
         let recorder = UsageRecorder::open(shared, &journal, 0, queue, Arc::clone(&registry)).unwrap();
         let core = Worker::new(recorder, script.clone()).unwrap();
-        Self { core, script, till, journal, registry, clock, dice: CoreRng::seeded(1), _dir: dir }
+        Self { core, script, usage_writer, journal, registry, clock, dice: CoreRng::seeded(1), _dir: dir }
     }
 
     /// A request as the ingress would hand it over.
@@ -206,9 +206,9 @@ impl Rig {
         read(serve(&self.core, self.incoming(body)).await).await
     }
 
-    /// The records that came to the till, which are all there are: every one also has its end in the journal.
+    /// The records that reached the usage writer, which are all there are: every one also has its end in the journal.
     pub(super) fn records(&mut self) -> Vec<UsageRecord> {
-        let records = self.till.waiting();
+        let records = self.usage_writer.waiting();
         let mut journalled: Vec<_> = self.journal.backlog().unwrap().map(|record| record.unwrap().id).collect();
         let mut queued: Vec<_> = records.iter().map(|record| record.id).collect();
         journalled.sort();

@@ -1,4 +1,4 @@
-//! Writes a refusal down as an HTTP answer (error reference, B0).
+//! Writes a refusal down as an HTTP answer (docs/errors.md).
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
@@ -97,7 +97,7 @@ impl Refusal {
 }
 
 impl RateFigures {
-    /// Writes those of the six headers that are known (chat wire reference, section 9).
+    /// Writes those of the six headers that are known (OpenAI API reference, Rate limits).
     pub(crate) fn write(&self, headers: &mut HeaderMap) {
         let count = |value: Option<u64>| value.map(|value| value.to_string());
         for (name, value) in [

@@ -1,4 +1,4 @@
-//! The error table: each refusal's status, codes and text on both protocols (error reference, B1 to B8). One row a
+//! The error table: each refusal's status, codes and text on both protocols (docs/errors.md). One row a
 //! function, in a file for each part of the reference; the text of both protocols is the same.
 
 mod bodies;

@@ -1,4 +1,4 @@
-//! One row of the error reference, one case: id, status, codes, waiting and text on both protocols, as written.
+//! One case per row of docs/errors.md: id, status, codes, waiting and text on both protocols, as written.
 
 mod rows;
 

@@ -12,7 +12,7 @@ const MOST_PROXIES: usize = 16;
 
 /// The address a request comes from. `peer` is the other end of the connection. A trusted peer has put the address that it
 /// was called from at the end of `X-Forwarded-For`; when that is a trusted proxy too, the one before counts, and so on.
-/// What stands further left was written by strangers and is not believed. Entries that are no address end the walk.
+/// What stands further left was written by untrusted peers and is ignored. Entries that are no address end the walk.
 pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let is_trusted = |address: &IpAddr| trusted.iter().any(|net| net.contains(address));
     let mut client = peer.to_canonical();
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_believed_unless_named() {
+    fn forwarded_for_is_ignored_from_untrusted_peers() {
         assert_eq!(client("192.0.2.7", &["203.0.113.9"], &[]), "192.0.2.7");
         assert_eq!(client("192.0.2.7", &["203.0.113.9"], &["10.0.0.0/8"]), "192.0.2.7");
     }

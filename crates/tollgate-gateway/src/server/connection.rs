@@ -69,12 +69,12 @@ where
     let line = line(&core, peer);
     let limits = &core.shared.settings.http;
     let mut first = BytesMut::with_capacity(PREFACE.len());
-    let mut patience = limits.idle_timeout;
+    let mut idle_timeout = limits.idle_timeout;
     while PREFACE.starts_with(&first) && first.len() < PREFACE.len() {
         tokio::select! {
             () = core.closing.cancelled() => return,
-            read = timeout(patience, io.read_buf(&mut first)) => match read {
-                Ok(Ok(1..)) => patience = limits.header_timeout,
+            read = timeout(idle_timeout, io.read_buf(&mut first)) => match read {
+                Ok(Ok(1..)) => idle_timeout = limits.header_timeout,
                 Ok(Ok(0) | Err(_)) => return,
                 Err(_) if first.is_empty() => return,
                 Err(_) => {

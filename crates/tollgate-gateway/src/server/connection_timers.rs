@@ -21,7 +21,7 @@ pub(super) struct ConnectionTimers {
     state: Mutex<State>,
     /// Set once, with [`State::parting`]; spares the wire a lock per read.
     parted: AtomicBool,
-    /// Set while somebody waits for a flush; spares the wire a lock per flush.
+    /// Set while a task waits for a flush; spares the wire a lock per flush.
     flush_wanted: AtomicBool,
     flushes: AtomicU64,
 }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_answer_nobody_takes_is_noticed_among_others() {
+    async fn one_stalled_reader_is_detected_among_others() {
         let (limits, start) = (HttpLimits::default(), Instant::now());
         let timers = ConnectionTimers::new(start);
         timers.begin(start);

@@ -67,7 +67,7 @@ pub fn listen(settings: &Settings) -> Result<Listening, ListenError> {
     Ok(Listening { sockets, address })
 }
 
-/// Fails when somebody listens there.
+/// Fails when the address is in use.
 fn probe(address: SocketAddr) -> io::Result<()> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;

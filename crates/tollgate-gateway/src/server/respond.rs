@@ -122,7 +122,7 @@ async fn well_known<P: ModelPath>(
     if here { pages::page(page, &core.shared) } else { fallback(core, line, head, parts, body).await }
 }
 
-/// Whatever lives outside the model path; nobody there is E10.
+/// Requests outside the model path; without a fallback they are E10.
 async fn fallback<P: ModelPath>(
     core: &Arc<Core<P>>,
     line: &ConnectionContext,
@@ -134,7 +134,7 @@ async fn fallback<P: ModelPath>(
     let visit = FallbackRequest { id: head.request_id, peer, request: Request::from_parts(parts, body) };
     match core.fallback.call(visit).await {
         FallbackResponse::Answer(response) => response,
-        FallbackResponse::Nobody => refuse(core, &with_hint(Refusal::UnknownPath { hint: None }, &head), &head),
+        FallbackResponse::NotFound => refuse(core, &with_hint(Refusal::UnknownPath { hint: None }, &head), &head),
         FallbackResponse::Busy => refuse(core, &Refusal::Overloaded, &head),
     }
 }

@@ -40,7 +40,7 @@ pub enum RunError {
         /// Why.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A core ended although nobody asked it to.
+    /// A core ended without a shutdown.
     #[error("core {0} ended unexpectedly")]
     Ended(u16),
 }
@@ -143,7 +143,7 @@ where
         .name(format!("core-{index}"))
         .spawn(move || {
             body(ready);
-            // Nobody may be waiting any more.
+            // The receiver may be gone.
             let _ = end.send(());
         })
         .map_err(|error| failed(error.into()))?;
@@ -174,7 +174,7 @@ fn core_thread<P: ModelPath>(
             Err(error) => drop(ready.send(Err(error))),
         }
     });
-    // Whatever is still under way is cut off here; every ticket is handed in by its drop.
+    // Whatever is still under way is cut off here; every usage guard finishes on drop.
     runtime.shutdown_timeout(Duration::ZERO);
 }
 

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Longest wait of a test for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Checks key and body as the path does, then does what the header `x-script` says; by default it answers with the
 /// length of the body.
@@ -37,8 +37,8 @@ impl ModelPath for Script {
     async fn serve(&self, incoming: Incoming) -> Response<AnswerBody> {
         let Incoming { head, body, .. } = incoming;
         let refused = |refusal: crate::refusal::Refusal| refusal.respond(&head, &refusal.problem(&head));
-        if let Err(unwelcome) = caller_of(&self.0.keys, &Catalog::default(), &head, head.arrived).await {
-            return refused(unwelcome.refusal);
+        if let Err(error) = caller_of(&self.0.keys, &Catalog::default(), &head, head.arrived).await {
+            return refused(error.refusal);
         }
         let body = match receive(&head, body, &self.0.settings.bounds).await {
             Ok(body) => body,
@@ -112,12 +112,12 @@ impl Gate {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, quiet).await.expect("a request is stuck");
+        timeout(TIMEOUT, quiet).await.expect("a request is stuck");
     }
 
     async fn close(self) -> Drained {
         self.shutdown.cancel();
-        timeout(PATIENCE, self.run).await.expect("the gateway ends").unwrap().unwrap()
+        timeout(TIMEOUT, self.run).await.expect("the gateway ends").unwrap().unwrap()
     }
 }
 
@@ -137,7 +137,7 @@ impl Caller {
         let mut text = String::from_utf8_lossy(&std::mem::take(&mut self.read)).into_owned();
         let mut bytes = Vec::new();
         // A reset ends the connection as well as a close does.
-        let _ = timeout(PATIENCE, self.socket.read_to_end(&mut bytes)).await.expect("the connection ends");
+        let _ = timeout(TIMEOUT, self.socket.read_to_end(&mut bytes)).await.expect("the connection ends");
         text.push_str(&String::from_utf8_lossy(&bytes));
         text
     }
@@ -154,7 +154,7 @@ impl Caller {
                 assert_ne!(read, 0, "ended before '{end}': {}", String::from_utf8_lossy(&self.read));
             }
         };
-        timeout(PATIENCE, reading).await.unwrap_or_else(|_| panic!("'{end}' did not come"))
+        timeout(TIMEOUT, reading).await.unwrap_or_else(|_| panic!("'{end}' did not come"))
     }
 }
 

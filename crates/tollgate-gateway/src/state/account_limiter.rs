@@ -1,8 +1,8 @@
 //! Room on accounts: requests at once, requests and tokens a minute, counted for all cores together.
 //!
-//! Room is set aside before an attempt begins and carried by it as a [`Permit`], which gives it back when it is dropped:
-//! once, whatever ended the attempt. A permit that comes free goes to whoever waits for it, never back to the crowd, so
-//! that nobody is overtaken. Accounts without a bound are not counted at all.
+//! Capacity is reserved before an attempt begins and held as a [`Permit`], which releases it on drop:
+//! once, whatever ended the attempt. A released permit goes to the next waiter directly, so
+//! that no waiter is overtaken. Accounts without a bound are not counted at all.
 //!
 //! Bounds: 100 waiters an account, each for as long as its caller says, at no more than 16 accounts.
 
@@ -114,7 +114,7 @@ impl AccountLimiters {
     }
 
     /// These accounts are configured now: makes room for those with bounds, so that no request has to, and forgets all
-    /// others that nobody uses.
+    /// others that are unused.
     pub(crate) fn configure<'a>(&self, accounts: impl IntoIterator<Item = &'a Account>) {
         let bounded = accounts.into_iter().filter(|account| account.limits().any()).map(|account| account.id);
         self.places.configure(bounded, |place| place.running.load(Ordering::Relaxed) > 0);
@@ -149,7 +149,7 @@ impl AccountLimiters {
                 if let Some(mut refused) = turn.hand.offer(permit)
                     && let Some(refused) = mem::take(&mut refused.0)
                 {
-                    // Whoever waited has left or was served elsewhere. Dropping the permit would lock the room again.
+                    // The waiter has left or was served by another account. Dropping the permit would lock the room again.
                     room.release(&refused, now);
                 }
             }

@@ -44,7 +44,7 @@ impl<T> AccountTable<T> {
 }
 
 impl<T> FromIterator<(AccountId, Arc<T>)> for AccountTable<T> {
-    /// Whoever comes twice keeps his first place.
+    /// An account inserted twice keeps its first place.
     fn from_iter<I: IntoIterator<Item = (AccountId, Arc<T>)>>(all: I) -> Self {
         let (mut in_order, mut positions) = (Vec::new(), HashMap::with_hasher(IdHash::default()));
         for (account, place) in all {
@@ -82,7 +82,7 @@ impl<T> AccountMap<T> {
 }
 
 impl<T: Default> AccountMap<T> {
-    /// An account's place, which is made for one that nobody has heard of.
+    /// An account's place; created for an unknown account.
     pub(crate) fn get_or_insert(&self, account: AccountId) -> Arc<T> {
         if let Some(place) = self.get(account) {
             return place;

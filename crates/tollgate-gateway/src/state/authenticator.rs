@@ -106,7 +106,7 @@ impl Authenticator {
         let (store, lookups) = (Arc::clone(&self.store), Arc::clone(&self.lookups));
         let asked = self.tracker.spawn_on(
             timeout(LOOKUP_TIMEOUT, async move {
-                // Never closed; a closed one would only mean that nobody waits.
+                // Never closed; a closed one would only mean that no task waits.
                 let _turn = lookups.acquire_owned().await;
                 (store.find(&hash).await, hash)
             }),

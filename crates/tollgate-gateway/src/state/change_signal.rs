@@ -1,5 +1,5 @@
 //! ChangeSignal for those who wait: that something changed which may be what they wait for. Nothing is said but that it did;
-//! whoever hears it looks again.
+//! receivers look again.
 
 use std::{
     pin::pin,
@@ -53,7 +53,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_told_before_or_while_somebody_waits_is_heard_once() {
+    async fn signal_before_or_during_a_wait_is_received_once() {
         let news = ChangeSignal::default();
         let before = news.version();
         assert!(timeout(SECOND, news.changed_since(before)).await.is_err(), "nothing was told");

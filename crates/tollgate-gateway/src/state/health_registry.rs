@@ -69,7 +69,7 @@ impl HealthEntry {
 }
 
 impl HealthRegistry {
-    /// A registry that begins with what was saved. A probe under way when it was saved is nobody's now: the account's
+    /// A registry that begins with what was saved. A probe under way when it was saved has no owner now: the account's
     /// next request is one again.
     #[must_use]
     pub fn from_saved(saved: impl IntoIterator<Item = (AccountId, AccountHealth)>) -> Self {
@@ -237,7 +237,7 @@ impl std::fmt::Debug for RegistrySnapshot {
     }
 }
 
-/// When a state ends by itself; one that only a test ends is the latest, one that keeps nobody away the earliest.
+/// When a state ends by itself; one that only a test ends is the latest, one without effect the earliest.
 fn ends(state: &HealthState) -> i64 {
     match state {
         HealthState::Usable | HealthState::Probing { .. } => 0,

@@ -18,11 +18,11 @@ pub(crate) struct HedgeSpending {
 #[derive(Clone, Copy, Debug, Default)]
 struct Day {
     day: i64,
-    /// Spent and set aside.
+    /// Spent and reserved.
     amount: NanoUsd,
 }
 
-/// Money set aside for a second attempt. Dropped without having been settled it goes back whole.
+/// Money reserved for a second attempt. Dropped without being settled, it is released whole.
 #[derive(Debug)]
 pub(crate) struct HedgeReservation {
     spending: Arc<HedgeSpending>,
@@ -61,7 +61,7 @@ impl HedgeSpending {
 }
 
 impl HedgeReservation {
-    /// What it was set aside for came to so much; `None`: nobody knows, so it counts at its most.
+    /// Settles at this cost; `None` when unknown, which counts the whole reservation.
     pub(crate) fn settle(mut self, cost: Option<NanoUsd>) {
         self.cost = cost.unwrap_or(self.amount);
     }
@@ -94,7 +94,7 @@ mod tests {
         let first = take(60, 1).expect("it fits");
         assert!(take(60, 1).is_none(), "what is under way counts at its most");
         first.settle(Some(NanoUsd(10)));
-        let second = take(90, 1).expect("the rest was given back");
+        let second = take(90, 1).expect("the rest was released");
         assert!(take(1, 1).is_none());
         let today = take(100, 2).expect("a new day");
         second.settle(Some(NanoUsd(0)));

@@ -59,7 +59,7 @@ impl Times {
         let number = self.number(now);
         let window = &self.windows[usize::from(number % 2 == 1)];
         let before = window.number.load(Ordering::Acquire);
-        // Whoever comes first in a window clears it; what others count at that moment may go with it.
+        // The first writer in a window clears it; what others count at that moment may go with it.
         if before < number && window.number.compare_exchange(before, number, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             window.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         }

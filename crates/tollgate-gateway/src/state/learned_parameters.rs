@@ -1,5 +1,5 @@
 //! Which fields upstreams refused lately, by channel and upstream model, shared by all cores. Mostly there are none, and
-//! then nobody locks anything.
+//! then nothing is locked.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -94,7 +94,7 @@ impl LearnedParameters {
     }
 }
 
-/// Lets go of what is over.
+/// Drops expired entries.
 fn forget(models: &mut HashMap<ChannelId, HashMap<String, UnsupportedFields>>, now: Timestamp) {
     for channel in models.values_mut() {
         channel.retain(|_, learned| !learned.is_empty(now));

@@ -187,13 +187,13 @@ impl Metrics {
         registry.register("unknown_content", unknown, self.unknown_content.clone());
         registry.register("account_usable", "1 when requests may go to the account", self.usable.clone());
         registry.register("in_flight", "Requests being answered", self.in_flight.clone());
-        registry.register("holds", "Room set aside for requests under way", self.holds.clone());
+        registry.register("holds", "Reservations of running requests", self.holds.clone());
         registry.register("connections", "Callers' connections", self.connections.clone());
         registry.register("journal_bytes", "Bytes of the journal", self.journal_bytes.clone());
         registry.register("journal_oldest_seconds", "Age of the oldest record not booked", self.journal_oldest.clone());
         let held = "Requests that are recorded in memory only, because the journal has no room";
         registry.register("journal_held", held, self.journal_held.clone());
-        let refused = "Records set aside since the start, because the database refuses them";
+        let refused = "Records quarantined since the start, because the database rejects them";
         registry.register("journal_refused", refused, self.journal_refused.clone());
         registry.register("till_records", "Usage records booked", self.till_records.clone());
         registry.register("alerts", "Alerts for the webhook, by what came of them", self.alerts.clone());
@@ -223,7 +223,7 @@ impl Metrics {
         self.probes.get_or_create(&ProbeLabels { channel: channel.to_owned(), result }).inc();
     }
 
-    /// Counts pieces of a translated answer that were left out because nobody here knows their kind.
+    /// Counts pieces of a translated answer that were left out because their kind is unknown.
     pub fn unknown_content(&self, channel: &str, pieces: u32) {
         self.unknown_content.get_or_create(&ChannelLabels { channel: channel.to_owned() }).inc_by(pieces.into());
     }
@@ -300,7 +300,7 @@ impl Metrics {
         self.journal_oldest.set(oldest.as_secs_f64());
     }
 
-    /// Requests that are recorded in memory only, and records that were set aside.
+    /// Requests that are recorded in memory only, and quarantined records.
     pub fn journal_trouble(&self, held: usize, refused: usize) {
         self.journal_held.set(i64::try_from(held).unwrap_or(i64::MAX));
         self.journal_refused.set(i64::try_from(refused).unwrap_or(i64::MAX));

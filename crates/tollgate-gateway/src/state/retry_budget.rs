@@ -11,7 +11,7 @@ use tokio::time::Instant;
 const WINDOW: u8 = 10;
 /// Requests that pay for one further attempt.
 const REQUESTS_PER_RETRY: u64 = 5;
-/// Further attempts that nobody pays for.
+/// Further attempts without earlier requests.
 const ALLOWANCE: u64 = 10;
 /// Bits of a word for each of its two counts; the rest names the second.
 const COUNT_BITS: u32 = 20;
@@ -60,14 +60,14 @@ impl RetryBudget {
         self.change(now, |second| Some(Second { requests: (second.requests + 1).min(MOST), ..second }));
     }
 
-    /// Whether a further attempt is left. Somebody else may take it all the same.
+    /// Whether a further attempt is left. Another request may take it first.
     pub fn has(&self, now: Instant) -> bool {
         self.left(self.second(now)) > 0
     }
 
     /// Takes a further attempt, if one is left.
     pub fn take(&self, now: Instant) -> bool {
-        // What is left is looked up anew whenever somebody else changed this second meanwhile, so that two do not take the
+        // What is left is looked up anew whenever another request changed this second meanwhile, so that two do not take the
         // same one.
         self.change(now, |second| {
             (self.left(second.number) > 0).then(|| Second { retries: (second.retries + 1).min(MOST), ..second })
@@ -75,7 +75,7 @@ impl RetryBudget {
     }
 
     /// An attempt that was just taken was not made.
-    pub fn give_back(&self, now: Instant) {
+    pub fn release(&self, now: Instant) {
         self.change(now, |second| Some(Second { retries: second.retries.saturating_sub(1), ..second }));
     }
 
@@ -129,13 +129,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_given_back_can_be_taken_again_and_looking_takes_nothing() {
+    async fn released_retry_can_be_taken_again_and_looking_takes_nothing() {
         let now = Instant::now();
         let budget = RetryBudget::new(now);
         assert!((0..100).all(|_| budget.has(now)));
         assert_eq!(granted(&budget, now, 100), 10);
         assert!(!budget.has(now));
-        budget.give_back(now);
+        budget.release(now);
         assert!(budget.has(now));
         assert_eq!(granted(&budget, now, 100), 1);
     }

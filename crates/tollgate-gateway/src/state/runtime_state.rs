@@ -1,4 +1,4 @@
-//! What a running gateway knows beyond catalog and saved health, as somebody beside it may see it: refused fields, what is in
+//! What a running gateway knows beyond catalog and saved health, as another process may see it: refused fields, what is in
 //! use of accounts, what is spent of channels' budgets. A picture of one moment; [`explain`](crate::explain::explain) looks at it.
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ const MOST_TOLD: usize = 1_000;
 /// What is known at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeState {
-    /// The moment; zero: nobody told anything.
+    /// Time of the state; zero when nothing was reported.
     pub at: Timestamp,
     /// The same in the microseconds that accounts' minutes are counted in.
     pub micros: u64,
@@ -33,7 +33,7 @@ pub struct RuntimeState {
     /// Requests that are recorded in memory only, because the journal has no room.
     #[serde(default)]
     pub in_memory_only: usize,
-    /// Callers, and whoever else has limits, that have something set aside, under way or counted in the last minutes.
+    /// Callers and other owners of limits with reservations, running requests or recent counts.
     #[serde(default)]
     pub counted: Vec<SubjectUsage>,
     /// `at` in the microseconds that their minutes are counted in.

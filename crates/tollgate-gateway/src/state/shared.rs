@@ -34,7 +34,7 @@ pub struct Shared {
     pub keys: Authenticator,
     /// What is counted.
     pub metrics: Metrics,
-    /// Who has used how much of what, and what is set aside for requests under way.
+    /// Who has used how much of what, and the reservations of running requests.
     pub counters: Arc<dyn Counters>,
     /// Who is told of budgets that only alert.
     pub alerts: AlertQueue,
@@ -64,7 +64,7 @@ impl Shared {
         self.alerts.enqueue(request, key_name, alert, &self.catalog.load(), self.clock.now(), &self.metrics);
     }
 
-    /// Answers with a refusal that leaves no usage record: counted and logged only, so that strangers cannot fill the
+    /// Answers with a refusal that leaves no usage record: counted and logged only, so that unauthenticated callers cannot fill the
     /// database.
     pub(crate) fn refused_without_record(&self, refusal: &Refusal, head: &Head) -> Response<AnswerBody> {
         let problem = refusal.problem(head);
@@ -230,7 +230,7 @@ pub(crate) struct InFlightRequest {
 }
 
 impl InFlightRequest {
-    /// Counts bytes of its body, if all bodies together stay within `most`. Given back when the request is over: the
+    /// Counts bytes of its body, if all bodies together stay within `most`. Released when the request ends: the
     /// body may be sent more than once until then.
     pub(crate) fn hold(&self, bytes: usize, most: usize) -> bool {
         let before = self.condition.body_bytes.fetch_add(bytes, Ordering::AcqRel);

@@ -22,7 +22,7 @@ pub trait Upstream: Send + Sync {
     /// its end, closes the way to the upstream at once.
     ///
     /// An implementation keeps the channel's connect limit and calls [`SentMark::set`] when the request's bytes
-    /// begin to leave; the first-byte and idle limits are kept by whoever calls.
+    /// begin to leave; the first-byte and idle limits are enforced by the caller.
     ///
     /// # Errors
     /// When no head of an answer came.

@@ -1,5 +1,5 @@
 //! The real upstream: a pool of HTTP connections for each core (hyper's connections, no client in between), so that
-//! it is known whether anything was sent, and an answer nobody waits for any more costs nothing from that moment on.
+//! it is known whether anything was sent, and an abandoned call costs nothing from then on.
 //!
 //! Bounds: 512 idle connections a channel and core, idle for at most 50 s; 256 dials at once; 256 header fields and
 //! 128 KiB of head in an answer; no redirects, no cookies, no decompression.
@@ -50,7 +50,7 @@ use super::{
     credentials::headers_for,
 };
 
-/// How often connections are looked for that nobody uses, or whose name has moved.
+/// Interval of the search for unused connections and moved names.
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
 /// Longest look-up of all names together behind the requests' backs.
 const LOOK_UPS: Duration = Duration::from_secs(5);
@@ -118,7 +118,7 @@ impl Client {
     }
 }
 
-/// Closes what is too old, and forgets channels without a connection that nobody is just using. Returns those left.
+/// Closes what is too old, and forgets unused channels without a connection. Returns those left.
 fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry>>) -> Vec<Arc<Host>> {
     let mut hosts = hosts.lock().unwrap_or_else(PoisonError::into_inner);
     hosts.retain(|_, entry| entry.host.sweep() || Arc::strong_count(&entry.host) > 1);
@@ -155,7 +155,7 @@ impl Upstream for Client {
     }
 }
 
-/// Whether a request may be sent once more. What nobody can know is the channel's to decide, as for every other attempt.
+/// Whether a request may be sent once more. An unknown outcome is the channel's to decide, as for every other attempt.
 fn may_go_again(fate: DeliveryState, channel: &Channel) -> bool {
     match fate {
         DeliveryState::Untouched => true,

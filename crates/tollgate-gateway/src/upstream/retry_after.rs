@@ -115,7 +115,7 @@ fn reset_ms(text: &str, now: Timestamp) -> Option<i64> {
     duration_ms(text).or_else(at).or_else(|| until_http_date(text, now))
 }
 
-/// `1s`, `6m0s`, `120ms`, `1h2m3.5s`: the form of `x-ratelimit-reset-*` (chat wire reference, section 9).
+/// `1s`, `6m0s`, `120ms`, `1h2m3.5s`: the form of `x-ratelimit-reset-*` (OpenAI API reference, Rate limits).
 fn duration_ms(text: &str) -> Option<i64> {
     let mut rest = text;
     let mut total = 0_i64;

@@ -125,7 +125,7 @@ impl Script {
         self.seen.lock().unwrap().clone()
     }
 
-    /// Calls and bodies that nobody has given up or read to their end.
+    /// Calls and bodies neither abandoned nor read to their end.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }

@@ -43,17 +43,17 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-type Heard = Arc<Mutex<Vec<u8>>>;
+type ReceivedBytes = Arc<Mutex<Vec<u8>>>;
 
 /// Reads to the end; tells of every piece, and of the end by dropping the sender.
-async fn listen(mut half: OwnedReadHalf, heard: Heard, news: watch::Sender<()>) {
+async fn listen(mut half: OwnedReadHalf, received: ReceivedBytes, news: watch::Sender<()>) {
     let mut piece = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = half.read(&mut piece).await {
-        let mut heard = heard.lock().unwrap();
-        if heard.len() < KEPT {
-            heard.extend_from_slice(&piece[..count]);
+        let mut received = received.lock().unwrap();
+        if received.len() < KEPT {
+            received.extend_from_slice(&piece[..count]);
         }
-        drop(heard);
+        drop(received);
         news.send_replace(());
     }
 }
@@ -61,9 +61,9 @@ async fn listen(mut half: OwnedReadHalf, heard: Heard, news: watch::Sender<()>) 
 /// Sends an input and reads until the answer is complete and nothing more comes.
 pub(crate) async fn exchange(input: &Input, gate: &Gate) -> Outcome {
     let (read, mut write) = TcpStream::connect(gate.address).await.unwrap().into_split();
-    let heard = Heard::default();
+    let received = ReceivedBytes::default();
     let (sender, mut news) = watch::channel(());
-    gate.tracker.spawn(listen(read, Arc::clone(&heard), sender));
+    gate.tracker.spawn(listen(read, Arc::clone(&received), sender));
     for action in input.actions(&gate.names) {
         let going_on = match action {
             Action::Send(bytes) => matches!(timeout(Duration::from_mins(1), write.write_all(&bytes)).await, Ok(Ok(()))),
@@ -83,7 +83,7 @@ pub(crate) async fn exchange(input: &Input, gate: &Gate) -> Outcome {
     let settle = Duration::from_secs_f64(input.expect.settle);
     let mut outcome = Outcome { key: gate.names.key, canary: gate.names.canary.clone(), ..Outcome::default() };
     loop {
-        let complete = is_complete(input, &heard.lock().unwrap());
+        let complete = is_complete(input, &received.lock().unwrap());
         let wait = if complete { Instant::now() + settle } else { limit };
         match timeout_at(wait.min(limit), news.changed()).await {
             Ok(Ok(())) => {}
@@ -95,17 +95,17 @@ pub(crate) async fn exchange(input: &Input, gate: &Gate) -> Outcome {
         }
     }
     outcome.seconds = sent.elapsed().as_secs_f64();
-    outcome.bytes = std::mem::take(&mut heard.lock().unwrap());
+    outcome.bytes = std::mem::take(&mut received.lock().unwrap());
     outcome.answers = answers(&outcome.bytes, outcome.closed, &input.method).0;
     outcome
 }
 
-fn is_complete(input: &Input, heard: &[u8]) -> bool {
+fn is_complete(input: &Input, received: &[u8]) -> bool {
     if input.proto == "h2" {
-        let read = http2::read(heard);
+        let read = http2::read(received);
         return read.goaway || !read.statuses.is_empty();
     }
-    let (answers, rest) = answers(heard, false, &input.method);
+    let (answers, rest) = answers(received, false, &input.method);
     !answers.is_empty() && rest == 0
 }
 

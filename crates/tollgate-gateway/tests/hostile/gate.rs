@@ -161,7 +161,7 @@ impl Gate {
         let dir = TempDir::new().unwrap();
         let (journal, recovered) = Journal::open(JournalOptions::new(dir.path().to_owned(), uuid::Uuid::nil())).unwrap();
         let (journal, registry) = (Arc::new(journal), Arc::new(HealthRegistry::default()));
-        let (queue, till) = UsageWriter::new(UsageWriterParts {
+        let (queue, usage_writer) = UsageWriter::new(UsageWriterParts {
             usage: store.clone(),
             health_store: store,
             journal: Arc::clone(&journal),
@@ -169,7 +169,7 @@ impl Gate {
             shared: Arc::clone(&shared),
         });
         let stop = CancellationToken::new();
-        tracker.spawn(till.run(recovered.records, stop.clone()));
+        tracker.spawn(usage_writer.run(recovered.records, stop.clone()));
         let for_path = Arc::clone(&shared);
         let path = move |core| {
             let recorder = UsageRecorder::open(Arc::clone(&for_path), &journal, core, queue.clone(), Arc::clone(&registry))?;

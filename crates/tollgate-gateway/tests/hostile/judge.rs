@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// What may never stand in an answer, whatever the input was: traces, paths, SQL, an evaluated template (1337 * 7331),
-/// somebody else's files.
+/// files of another user.
 const NEVER: [&str; 18] = [
     "panicked at",
     "RUST_BACKTRACE",
@@ -32,7 +32,7 @@ const NEVER: [&str; 18] = [
 ];
 
 /// Tests run on busy machines and unoptimised.
-const PATIENCE: f64 = 4.0;
+const TIMEOUT: f64 = 4.0;
 
 /// All faults.
 pub(crate) fn judge(input: &Input, outcome: &Outcome) -> Vec<String> {
@@ -50,7 +50,7 @@ pub(crate) fn judge(input: &Input, outcome: &Outcome) -> Vec<String> {
     } else {
         judge_answers(expect, outcome, &mut faults);
     }
-    if let Some(most) = expect.max_seconds.filter(|most| outcome.seconds > most * PATIENCE) {
+    if let Some(most) = expect.max_seconds.filter(|most| outcome.seconds > most * TIMEOUT) {
         faults.push(format!("took {:.1} s, at most {most}", outcome.seconds));
     }
     let text = String::from_utf8_lossy(&outcome.bytes);

@@ -102,7 +102,7 @@ pub(super) async fn removing_a_member_revokes_its_keys(store: &Store) {
 pub(super) async fn key_without_a_member_belongs_to_the_owner(store: &Store) {
     apply(store, &[put_member("ada"), put_key(store, "ci", &[], Some(SECRET))]).await.unwrap();
     assert_eq!(find(store, SECRET).await.unwrap().member.name, "owner");
-    let key = KeySpec { name: "x".to_owned(), member: "nobody".to_owned(), ..KeySpec::default() };
+    let key = KeySpec { name: "x".to_owned(), member: "unknown".to_owned(), ..KeySpec::default() };
     let refused = apply(store, &[Change::PutKey { key: Box::new(key), secret: None }]).await.unwrap_err();
-    assert_eq!(refusal(refused), ChangeRefusal::Unknown { kind: RowKind::Member, name: "nobody".to_owned() });
+    assert_eq!(refusal(refused), ChangeRefusal::Unknown { kind: RowKind::Member, name: "unknown".to_owned() });
 }

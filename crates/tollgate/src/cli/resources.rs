@@ -87,13 +87,13 @@ pub(crate) enum Scope {
     Admin,
 }
 
-/// How a group or a key is saved whose price limits exclude somebody.
+/// How to save a group or key whose price limits exclude a channel.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct PreviewArgs {
     /// Groups and keys: only show whom price limits would exclude
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Groups and keys: save it though price limits exclude somebody
+    /// Groups and keys: save it although price limits exclude a channel
     #[arg(long)]
     pub(crate) yes: bool,
 }

@@ -204,7 +204,7 @@ pub(crate) async fn set_weighed(
     Ok(())
 }
 
-/// Sends what makes or changes a row. Where price limits would exclude somebody by it, that is shown first, and confirmed.
+/// Creates or changes a row. Channels that price limits would newly exclude are shown first, and must be confirmed.
 /// `None`: nothing was saved, as it was asked for.
 async fn save(
     common: &Common,
@@ -228,7 +228,7 @@ async fn save(
         } else if excludes || would_be["effects_cut"] == true {
             effects::print(&would_be);
         } else {
-            output::line("price limits would exclude nobody whom they do not exclude now");
+            output::line("price limits would exclude no further channel");
         }
         return Ok(None);
     }

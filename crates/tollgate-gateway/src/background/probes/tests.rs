@@ -121,7 +121,7 @@ async fn a_dead_account_cools_before_a_caller_meets_it_and_comes_back_with_a_lis
 }
 
 #[tokio::test(start_paused = true)]
-async fn off_by_hand_and_without_cooling_nobody_is_probed() {
+async fn disabled_and_uncooled_accounts_are_not_probed() {
     for change in [(|channel: &mut Channel| channel.on = false) as fn(&mut Channel), |channel| channel.cooling = false] {
         let rig = Rig::start(Script::new(), 1, |channel| {
             channel.probe_interval_s = 10;

@@ -1,5 +1,5 @@
 //! A batch that the database refuses as a whole: halves of it are booked, and halves of those, until the records stand
-//! alone that it refuses. They are set aside; a single one must not keep everybody's from being booked.
+//! alone that it refuses. They are quarantined, so that one record cannot block all others.
 
 use tollgate_core::{RequestId, UsageRecord};
 use tollgate_store::{Journal, StoreError, UsageStore};
@@ -11,7 +11,7 @@ use super::REFUSED_MOST;
 pub(super) struct BisectOutcome {
     /// How many records are booked.
     pub(super) booked: usize,
-    /// How many were set aside.
+    /// Number of quarantined records.
     pub(super) refused: usize,
     /// Records that were not come to.
     pub(super) left: Vec<RequestId>,
@@ -19,7 +19,7 @@ pub(super) struct BisectOutcome {
     pub(super) stopped: Option<StoreError>,
 }
 
-/// Books what the database takes, and sets aside what it does not.
+/// Stores the records that the database accepts, and quarantines the others.
 pub(super) async fn bisect(usage: &dyn UsageStore, journal: &Journal, records: &[UsageRecord]) -> BisectOutcome {
     let mut apart = BisectOutcome::default();
     let mut parts = Vec::new();
@@ -32,7 +32,7 @@ pub(super) async fn bisect(usage: &dyn UsageStore, journal: &Journal, records: &
             }
             Err(fault) if fault.is_invalid_data() && journal.quarantined() < REFUSED_MOST => match part {
                 [record] => {
-                    set_aside(journal, record, &fault);
+                    quarantine(journal, record, &fault);
                     apart.refused += 1;
                 }
                 _ => halve(part, &mut parts),
@@ -54,12 +54,12 @@ fn halve<'a>(part: &'a [UsageRecord], parts: &mut Vec<&'a [UsageRecord]>) {
     parts.extend([second, first].into_iter().filter(|part| !part.is_empty()));
 }
 
-fn set_aside(journal: &Journal, record: &UsageRecord, fault: &StoreError) {
+fn quarantine(journal: &Journal, record: &UsageRecord, fault: &StoreError) {
     tracing::error!(
         request.id = %record.id, %fault,
-        "the database refuses a usage record; it is set aside in the journal and offered again at the next start"
+        "the database refuses a usage record; it is quarantined in the journal and offered again at the next start"
     );
     if let Err(fault) = journal.quarantine(record) {
-        tracing::error!(request.id = %record.id, %fault, "the record cannot be set aside; it stays where it is in the journal");
+        tracing::error!(request.id = %record.id, %fault, "the record cannot be quarantined; it stays where it is in the journal");
     }
 }

@@ -88,7 +88,7 @@ impl MemoryStore {
         self.health.lock().unwrap().clone()
     }
 
-    /// Somebody else tested an account.
+    /// Another process tested an account.
     pub(crate) fn note_test(&self, account: AccountId, at: Timestamp) {
         self.passed.lock().unwrap().push((account, at));
     }

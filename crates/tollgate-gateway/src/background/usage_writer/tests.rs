@@ -19,7 +19,7 @@ struct Rig {
     registry: Arc<HealthRegistry>,
     shared: Arc<Shared>,
     queue: UsageQueue,
-    till: Option<UsageWriter>,
+    usage_writer: Option<UsageWriter>,
     stop: CancellationToken,
     drawn: u64,
     dir: TempDir,
@@ -37,7 +37,7 @@ impl Rig {
         let (journal, _) = Journal::open(asked).unwrap();
         let (journal, registry, store) = (Arc::new(journal), Arc::new(HealthRegistry::default()), MemoryStore::new(key()));
         let shared = memory::shared(Catalog::default(), &store, Arc::new(PausedClock::start()));
-        let (queue, till) = UsageWriter::new(UsageWriterParts {
+        let (queue, usage_writer) = UsageWriter::new(UsageWriterParts {
             usage: store.clone(),
             health_store: store.clone(),
             journal: Arc::clone(&journal),
@@ -45,8 +45,8 @@ impl Rig {
             shared: Arc::clone(&shared),
         });
         let writer = journal.writer(0).unwrap();
-        let (till, stop) = (Some(till), CancellationToken::new());
-        Self { store, journal, writer, registry, shared, queue, till, stop, drawn: 0, dir }
+        let (usage_writer, stop) = (Some(usage_writer), CancellationToken::new());
+        Self { store, journal, writer, registry, shared, queue, usage_writer, stop, drawn: 0, dir }
     }
 
     /// A request ends: journal first, then the queue.
@@ -62,8 +62,8 @@ impl Rig {
 
     fn start(&mut self) -> tokio::task::JoinHandle<UsageBacklog> {
         let recovered = self.journal.backlog().unwrap();
-        let till = self.till.take().unwrap();
-        self.shared.tracker.spawn(till.run(recovered, self.stop.clone()))
+        let usage_writer = self.usage_writer.take().unwrap();
+        self.shared.tracker.spawn(usage_writer.run(recovered, self.stop.clone()))
     }
 }
 
@@ -178,7 +178,7 @@ async fn what_the_journal_has_in_memory_only_is_booked_and_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_the_database_refuses_is_set_aside_and_keeps_nobody_waiting() {
+async fn rejected_record_is_quarantined_without_blocking_others() {
     let mut rig = Rig::new();
     let mut ids: Vec<_> = (0..100).map(|_| rig.end()).collect();
     let refused = [ids.remove(71), ids.remove(3)];
@@ -237,7 +237,7 @@ async fn a_stop_without_database_and_disk_says_what_is_lost() {
 async fn what_the_last_process_left_is_booked_first() {
     let mut rig = Rig::new();
     let left = rig.end();
-    let _ = rig.till.as_mut().unwrap().waiting();
+    let _ = rig.usage_writer.as_mut().unwrap().waiting();
     let _running = rig.start();
     sleep(Duration::from_secs(1)).await;
     assert_eq!(rig.store.ids(), [left]);

@@ -1,11 +1,11 @@
-//! Exactly one record, whatever happens, and none for strangers.
+//! Exactly one record per authenticated request, none for others.
 
 use tollgate_core::{AttemptResult, NanoUsd, Outcome};
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn refusals_past_the_door_leave_one_record_with_their_reason() {
+async fn refusals_after_authentication_leave_one_record_with_their_reason() {
     for (body, status, reason) in [
         ("{", 400, "E18"),
         (r#"{"messages":[{"role":"user","content":"x"}]}"#, 400, "E16"),
@@ -23,7 +23,7 @@ async fn refusals_past_the_door_leave_one_record_with_their_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stranger_leaves_none() {
+async fn unauthenticated_request_leaves_no_record() {
     let mut rig = Rig::new(Script::new(), 1);
     let mut incoming = rig.incoming(CHAT);
     incoming.head.presented_key = None;
@@ -96,7 +96,7 @@ async fn a_caller_who_leaves_in_the_middle_of_a_stream_pays_for_what_he_got() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_who_never_reads_his_stream_is_recorded_too() {
+async fn unread_stream_is_recorded() {
     let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hi"), Piece::Stall]), 1);
     drop(serve(&rig.core, rig.incoming(STREAM)).await);
     assert_eq!((rig.record().outcome, rig.script.open()), (Outcome::CallerLeft, 0));

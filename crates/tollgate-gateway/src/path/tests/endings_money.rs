@@ -1,4 +1,4 @@
-//! What each ending costs the caller under each policy of his group, what it costs the operator, and what the record calls it.
+//! What each ending costs the caller under each policy of the group, what it costs the operator, and what the record calls it.
 
 use tollgate_core::{NanoUsd, Outcome, StreamBreak, TokenSource};
 

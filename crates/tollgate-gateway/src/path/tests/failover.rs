@@ -113,7 +113,7 @@ async fn whole_answers_are_believed_where_their_type_leaves_it_open() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_is_wrong_is_a_502_once_nobody_is_left_and_cools_its_account() {
+async fn wrong_address_is_502_without_alternative_and_cools_its_account() {
     let page = |it: Script| it.answers(404, &[("content-type", "text/html")], vec!["<html>".into()]);
     let mut rig = Rig::new(page(page(page(Script::new()))), 1);
     for _ in 0..3 {
@@ -171,7 +171,7 @@ async fn what_is_learned_or_switched_off_during_an_attempt_counts_for_the_next_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fault_of_the_request_is_told_at_once_and_held_against_nobody() {
+async fn invalid_request_is_returned_at_once_and_blames_no_account() {
     for status in [400, 409, 413, 415, 422] {
         let mut rig = Rig::new(Script::new().refuses(status, &[]).replies(REPLY), 2);
         let got = rig.ask(CHAT).await;
@@ -200,7 +200,7 @@ async fn three_attempts_are_the_most() {
 #[tokio::test(start_paused = true)]
 async fn an_uncertain_attempt_is_not_repeated_where_the_channel_says_so() {
     type Uncertain = (fn(Script) -> Script, u16);
-    // Sent, and no usable answer, or one that says that nobody knows.
+    // Sent, and no usable answer, or one whose outcome is unknown.
     let uncertain: [Uncertain; 9] = [
         (Script::lost, 502),
         (Script::silent, 504),
@@ -233,7 +233,7 @@ async fn an_uncertain_attempt_is_not_repeated_where_the_channel_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn behind_an_address_that_nobody_answers_at_another_one_is_tried_first() {
+async fn another_address_is_tried_before_an_unreachable_one() {
     for cooling in [true, false] {
         let mut rig = Rig::with(Script::new().not_sent().replies(REPLY), 5, |channel| channel.cooling = cooling);
         rig.add_channel(|channel| {
@@ -329,7 +329,7 @@ async fn the_whole_request_takes_no_longer_than_ten_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_is_under_way_when_the_requests_time_is_up_is_held_against_nobody() {
+async fn body_cut_by_the_request_timeout_blames_no_account() {
     let trickle = (0..700).flat_map(|_| [Piece::Wait(SECOND), " ".into()]).collect();
     let mut rig = Rig::new(Script::new().answers(200, &[("content-type", "application/json")], trickle).replies(REPLY), 2);
     let got = rig.ask(CHAT).await;

@@ -196,7 +196,7 @@ async fn refused(direction: &str, name: &str) {
     assert_eq!(u64::from(rig.record().status), expected["status"].as_u64().unwrap());
 }
 
-/// Equal, but for the parenthesis of a sentence and for sentences the error reference does not print, which hold at
+/// Equal, but for the parenthesis of a sentence and for sentences docs/errors.md does not print, which hold at
 /// least the words that stand between quotation marks.
 fn assert_same_error(told: &Value, wanted: &Value) {
     let (mut one, mut other) = (told.clone(), wanted.clone());

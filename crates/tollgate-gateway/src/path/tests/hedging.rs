@@ -126,7 +126,7 @@ async fn no_second_attempt_where_a_channel_does_not_let_a_request_be_sent_twice(
 /// 100 tokens of output at 1 USD per million and a few of input: between 100,000 and 120,000 nano-USD at most.
 const BOUNDED: &str = r#"{"model":"m","stream":true,"max_tokens":100,"messages":[{"role":"user","content":"hello there"}]}"#;
 
-/// Asserts that exactly so much of a cap is spent or set aside.
+/// Asserts that exactly so much of a cap is spent or reserved.
 fn assert_spent(rig: &Rig, spent: NanoUsd) {
     let (group, day) = (rig.core.shared.catalog.load().groups[0].id, rig.clock.now().day());
     let take = |more| rig.core.shared.traffic.hedges.take(group, NanoUsd(1_000_000), NanoUsd(1_000_000 - spent.0 + more), day);
@@ -140,7 +140,7 @@ fn beside(record: &UsageRecord) -> NanoUsd {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_most_a_second_attempt_can_cost_is_set_aside_so_that_many_at_once_keep_the_cap() {
+async fn largest_cost_of_a_second_attempt_is_reserved_so_concurrent_ones_keep_the_cap() {
     let script = Script::new().streams(late(SECOND)).streams(late(SECOND)).streams(late(MS * 50)).streams(late(SECOND));
     let mut rig = hedging_for(script, 2, NanoUsd(150_000));
     let (one, other) = tokio::join!(rig.ask(BOUNDED), rig.ask(BOUNDED));
@@ -150,11 +150,11 @@ async fn the_most_a_second_attempt_can_cost_is_set_aside_so_that_many_at_once_ke
     let spent: i64 = rig.records().iter().map(|record| beside(record).0).sum();
     assert!(spent > 0);
     assert_spent(&rig, NanoUsd(spent));
-    assert_eq!(rig.ask(BOUNDED).await.header("x-tollgate-attempts"), Some("2"), "what was not needed was given back");
+    assert_eq!(rig.ask(BOUNDED).await.header("x-tollgate-attempts"), Some("2"), "the unused rest was released");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_set_aside_suffices_for_the_dearer_of_the_two() {
+async fn reservation_covers_the_more_expensive_attempt() {
     let mut rig = hedging_for(Script::new().streams(late(SECOND)), 1, NanoUsd(150_000));
     rig.add_channel(|channel| {
         channel.priority = 1;
@@ -166,7 +166,7 @@ async fn what_is_set_aside_suffices_for_the_dearer_of_the_two() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_ending_settles_what_was_set_aside() {
+async fn every_ending_settles_the_reservation() {
     let breaks = || vec![role(), Piece::Wait(MS * 300), Piece::Break];
     for script in [
         Script::new().streams(late(SECOND)).streams(prompt("second wins")),

@@ -23,13 +23,13 @@ use crate::{
     },
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// How soon an upstream is to be closed when its caller has left.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
 struct Gate {
     address: SocketAddr,
-    till: UsageWriter,
+    usage_writer: UsageWriter,
     shutdown: CancellationToken,
     running: tokio::task::JoinHandle<Drained>,
     _dir: TempDir,
@@ -48,7 +48,7 @@ impl Gate {
         let (journal, registry, store) = (Arc::new(journal), Arc::new(HealthRegistry::default()), MemoryStore::new(key));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let shared = memory::shared(catalog, &store, Arc::clone(&clock));
-        let (queue, till) = UsageWriter::new(UsageWriterParts {
+        let (queue, usage_writer) = UsageWriter::new(UsageWriterParts {
             usage: store.clone(),
             health_store: store,
             journal: Arc::clone(&journal),
@@ -73,7 +73,7 @@ impl Gate {
         };
         let serving = run(Arc::clone(&shared), listening, path, Arc::new(NotFound), shutdown.clone());
         let running = shared.tracker.spawn(async move { serving.await.unwrap() });
-        Self { address, till, shutdown, running, _dir: dir }
+        Self { address, usage_writer, shutdown, running, _dir: dir }
     }
 
     async fn ask(&self, body: &str) -> TcpStream {
@@ -87,18 +87,18 @@ impl Gate {
     }
 
     async fn record(&mut self) -> UsageRecord {
-        timeout(PATIENCE, self.till.next()).await.expect("a record in time").unwrap()
+        timeout(TIMEOUT, self.usage_writer.next()).await.expect("a record in time").unwrap()
     }
 
     async fn close(self) {
         self.shutdown.cancel();
-        assert_eq!(timeout(PATIENCE, self.running).await.unwrap().unwrap(), Drained::Complete);
+        assert_eq!(timeout(TIMEOUT, self.running).await.unwrap().unwrap(), Drained::Complete);
     }
 }
 
 async fn read_all(mut socket: TcpStream) -> String {
     let mut bytes = Vec::new();
-    let _ = timeout(PATIENCE, socket.read_to_end(&mut bytes)).await.expect("the connection ends");
+    let _ = timeout(TIMEOUT, socket.read_to_end(&mut bytes)).await.expect("the connection ends");
     String::from_utf8(bytes).unwrap()
 }
 
@@ -106,7 +106,7 @@ async fn read_until(socket: &mut TcpStream, mark: &str) -> String {
     let mut text = String::new();
     while !text.contains(mark) {
         let mut piece = [0; 4_096];
-        let n = timeout(PATIENCE, socket.read(&mut piece)).await.expect("more in time").unwrap();
+        let n = timeout(TIMEOUT, socket.read(&mut piece)).await.expect("more in time").unwrap();
         assert!(n > 0, "ended before {mark}: {text}");
         text.push_str(std::str::from_utf8(&piece[..n]).unwrap());
     }
@@ -203,7 +203,7 @@ async fn a_caller_who_hangs_up_while_waiting_closes_the_upstream_at_once() {
         let (upstream, mut told) = telling(String::new()).await;
         let mut gate = Gate::before(&upstream);
         let socket = gate.ask(body).await;
-        assert_eq!(timeout(PATIENCE, told.recv()).await.unwrap(), Some("asked"));
+        assert_eq!(timeout(TIMEOUT, told.recv()).await.unwrap(), Some("asked"));
         drop(socket);
         assert_eq!(timeout(AT_ONCE, told.recv()).await.expect("closed at once"), Some("closed"));
         let record = gate.record().await;

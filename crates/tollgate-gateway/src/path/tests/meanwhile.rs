@@ -1,4 +1,4 @@
-//! What changes while a request waits or is tried: whoever becomes usable meanwhile is asked, also by a newer catalog.
+//! What changes while a request waits or is tried: an account that becomes usable meanwhile is used, also one of a newer catalog.
 
 use tollgate_core::{Account, AccountId, AttemptResult, Budget, BudgetAction, NanoUsd, Observation, Window};
 
@@ -113,12 +113,12 @@ async fn before_it_is_refused_a_request_looks_once_more() {
     rig.add_channel(|channel| channel.on = false);
     let silently = |rig: &Rig| rig.change(|channels, _, _| channels[1].on = true);
     let (got, waited) = rig.ask_meanwhile(silently).await;
-    assert_eq!((got.status, waited), (200, SECOND * 2), "nobody told it");
+    assert_eq!((got.status, waited), (200, SECOND * 2), "no signal was sent");
     assert_eq!(rig.records().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_elsewhere_costs_nobody_a_place_in_line() {
+async fn changes_elsewhere_keep_places_in_the_wait_queue() {
     let script = Script::new().answers(200, JSON_HEAD, late_reply(1)).replies(REPLY).replies(REPLY);
     let mut rig = Rig::with(script, 1, |channel| {
         channel.accounts[0] = Arc::new(Account { concurrency: 1, ..account(1) });
@@ -160,7 +160,7 @@ async fn a_request_that_began_before_two_channels_were_swapped_is_served_by_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn newer_terms_are_held_to_the_budgets_too_and_nothing_stays_set_aside() {
+async fn readmission_applies_budgets_and_leaks_no_reservation() {
     // At 1 and 2 USD per million both requests fit; at a thousand times as much the second one does not.
     for (times, status) in [(2, 200), (1_000_000, 503)] {
         let script = Script::new().answers(200, JSON_HEAD, late_reply(5)).replies(REPLY);

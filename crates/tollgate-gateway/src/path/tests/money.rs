@@ -1,5 +1,5 @@
-//! Limits, budgets and holds on the path: what is refused and how, what the upstream is told, and that everything set
-//! aside comes back, however a request ends.
+//! Limits, budgets and reservations on the path: refusals, the imposed output limit, and that every reservation is settled
+//! or released however a request ends.
 
 use tollgate_core::{Billing, Budget, BudgetAction, NanoUsd, Observation, Outcome, Subject, Window};
 use tollgate_protocol::Protocol;
@@ -150,7 +150,7 @@ async fn what_is_left_lowers_the_limit_until_it_is_e33_and_then_e32() {
     assert_eq!(rig.ask(CHAT).await.header("x-tollgate-dropped"), Some("max_completion_tokens=300"));
     let less = rig.ask(CHAT).await;
     assert_eq!(less.header("x-tollgate-dropped"), Some("max_completion_tokens=297"), "{SALE} are gone");
-    let mut posted = rig.till.waiting();
+    let mut posted = rig.usage_writer.waiting();
     posted[0].sale = Some(NanoUsd(afford(300) - 2 * SALE - afford(100)));
     rig.core.shared.counters.settle(&posted[0], rig.clock.instant());
     let refused = rig.ask(CHAT).await;
@@ -160,7 +160,7 @@ async fn what_is_left_lowers_the_limit_until_it_is_e33_and_then_e32() {
         "{}",
         refused.body
     );
-    assert_eq!(rig.till.waiting()[0].reason.as_deref(), Some("E33"));
+    assert_eq!(rig.usage_writer.waiting()[0].reason.as_deref(), Some("E33"));
     posted[0].sale = Some(NanoUsd(afford(100)));
     rig.core.shared.counters.settle(&posted[0], rig.clock.instant());
     let refused = rig.ask(CHAT).await;
@@ -169,7 +169,7 @@ async fn what_is_left_lowers_the_limit_until_it_is_e33_and_then_e32() {
         refused.body.contains("The monthly budget of this API key is spent (0.000614 of 0.000614 USD); it renews on 2026-12-01")
     );
     assert_eq!((refused.header("retry-after"), refused.header("x-should-retry")), (None, Some("false")));
-    assert_eq!(rig.till.waiting()[0].reason.as_deref(), Some("E32"));
+    assert_eq!(rig.usage_writer.waiting()[0].reason.as_deref(), Some("E32"));
     assert_eq!(rig.script.seen().len(), 2, "nothing was sent for those that were refused");
 }
 
@@ -233,11 +233,11 @@ async fn a_channel_whose_budget_is_spent_is_left_out() {
         channel.budgets.clear();
     });
     assert_eq!(rig.ask(CHAT).await.status, 200);
-    let mut spent = rig.till.waiting().remove(0);
+    let mut spent = rig.usage_writer.waiting().remove(0);
     assert_eq!(spent.attempts[0].channel_name, "one");
     // What is left does not afford another one, nor nothing at all.
     assert_eq!(rig.ask(CHAT).await.status, 200);
-    let second = rig.till.waiting().remove(0);
+    let second = rig.usage_writer.waiting().remove(0);
     assert_eq!(second.attempts[0].channel_name, "two");
     spent.sale = None;
     spent.attempts[0].cost = Some(NanoUsd(cost));
@@ -245,7 +245,7 @@ async fn a_channel_whose_budget_is_spent_is_left_out() {
     rig.change_group(|group| group.channels.truncate(1));
     let refused = rig.ask(CHAT).await;
     assert_eq!((refused.status, refused.header("x-tollgate-cause")), (503, Some("upstream_quota")));
-    let record = rig.till.waiting().remove(0);
+    let record = rig.usage_writer.waiting().remove(0);
     assert_eq!((record.reason.as_deref(), record.trace[0].code.as_str()), (Some("E40"), "budget"));
 }
 
@@ -321,7 +321,7 @@ async fn without_room_in_the_journal_bounded_keys_wait_and_others_go_on_counted(
     let refused = rig.ask(CHAT).await;
     assert_eq!((refused.status, refused.code().as_str()), (503, "server_overloaded"), "{}", refused.body);
     assert_eq!(rig.script.seen().len(), 0, "what cannot be written down is not bought");
-    assert_eq!(rig.core.shared.counters.open_reservations(), 0, "and what was set aside for it is given back");
+    assert_eq!(rig.core.shared.counters.open_reservations(), 0, "and its reservation is released");
     let rig = Rig::build(replying(1), 1, no_room, |_| {});
     assert_eq!(rig.ask(CHAT).await.status, 200, "money of others is not bounded");
 }

@@ -70,7 +70,7 @@ async fn the_last_account_that_is_tried_though_it_cools_is_waited_for_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_while_another_account_has_room() {
+async fn no_wait_while_another_account_has_capacity() {
     let rig = bounded(Script::new().answers(200, JSON_HEAD, late_reply(1)).replies(REPLY), 2, 1, 0, 0);
     let began = tokio::time::Instant::now();
     let second = async {
@@ -114,7 +114,7 @@ fn fails_late() -> Script {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fail_over_asks_whoever_is_free_by_then_though_no_plan_named_him() {
+async fn fail_over_uses_an_account_that_became_free() {
     for free in 1..=6 {
         let mut rig = bounded(fails_late().replies(REPLY), 6, 1, 0, 0);
         let (got, taken) = ask_while_others_are_taken(&rig, |account| account != id(free)).await;

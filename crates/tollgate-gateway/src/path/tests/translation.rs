@@ -380,7 +380,7 @@ async fn facts_a_channel_states_win_over_what_is_known_of_a_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn parts_nobody_knows_are_counted_for_their_channel() {
+async fn unknown_parts_are_counted_for_their_channel() {
     let reply = GEMINI_REPLY.replace("[{\"text\":\"hi\"}]", "[{\"text\":\"hi\"},{\"hologram\":{}}]");
     let mut rig = Rig::with(Script::new().replies(&reply), 1, gemini);
     let got = rig.ask(CHAT).await;

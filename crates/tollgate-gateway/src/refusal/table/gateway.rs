@@ -22,7 +22,7 @@ pub(super) fn overloaded(head: &Head) -> RefusalRow {
     unavailable("server_overloaded", "SERVER_OVERLOADED", "The gateway is overloaded.").retry(secs)
 }
 
-/// E64: written into records only; nobody is there to read it.
+/// E64: written into records only; the caller is gone.
 pub(super) fn caller_left() -> RefusalRow {
     let message = "The caller closed the connection.".to_owned();
     RefusalRow::new(499, INVALID_REQUEST, Some("client_closed_request"), "CANCELLED", "CALLER_LEFT", message)

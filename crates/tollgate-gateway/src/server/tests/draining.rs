@@ -9,7 +9,7 @@ async fn draining(gate: &Gate) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, begun).await.expect("the drain begins");
+    timeout(TIMEOUT, begun).await.expect("the drain begins");
 }
 
 #[tokio::test]
@@ -30,8 +30,8 @@ async fn answers_under_way_end_and_new_requests_are_refused() {
 
     assert_eq!(gate.shared.condition.in_flight(), 1, "the stream goes on");
     drop(streaming);
-    assert_eq!(timeout(PATIENCE, gate.run).await.unwrap().unwrap().unwrap(), Drained::Complete);
-    assert!(TcpStream::connect(gate.address).await.is_err(), "nobody listens any more");
+    assert_eq!(timeout(TIMEOUT, gate.run).await.unwrap().unwrap().unwrap(), Drained::Complete);
+    assert!(TcpStream::connect(gate.address).await.is_err(), "the listener is closed");
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn idle_connections_do_not_hold_up_a_shutdown() {
     used.until("length 0").await;
     draining(&gate).await;
     assert_eq!(used.rest().await, "");
-    assert_eq!(timeout(PATIENCE, gate.run).await.unwrap().unwrap().unwrap(), Drained::Complete);
+    assert_eq!(timeout(TIMEOUT, gate.run).await.unwrap().unwrap().unwrap(), Drained::Complete);
     assert_eq!(silent.rest().await, "");
 }
 

@@ -177,9 +177,9 @@ async fn only_a_known_caller_is_told_to_continue() {
     caller.send(body).await;
     assert!(caller.rest().await.ends_with("length 5"));
 
-    let mut stranger = gate.connect().await;
-    stranger.send(head.replace(SECRET, "somebody-else-0123456789")).await;
-    assert_eq!(statuses(&stranger.rest().await), [401]);
+    let mut unauthenticated = gate.connect().await;
+    unauthenticated.send(head.replace(SECRET, "unknown-key-000-0123456789")).await;
+    assert_eq!(statuses(&unauthenticated.rest().await), [401]);
     gate.close().await;
 }
 
@@ -203,7 +203,7 @@ async fn the_gateway_s_own_pages() {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_answer_and_costs_nobody_else_anything() {
+async fn panic_is_answered_and_affects_no_other_request() {
     let gate = Gate::open(Settings::default());
     let mut caller = gate.connect().await;
     caller.send(chat("X-Script: panic\r\n", "")).await;

@@ -88,7 +88,7 @@ async fn too_large_a_body_is_answered_though_the_caller_goes_on_sending() {
 }
 
 #[tokio::test]
-async fn a_stranger_s_body_is_not_read() {
+async fn unauthenticated_body_is_not_read() {
     let gate = Gate::open(Settings::default());
     let mut caller = gate.connect().await;
     caller.send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{").await;
@@ -97,7 +97,7 @@ async fn a_stranger_s_body_is_not_read() {
 }
 
 #[tokio::test]
-async fn a_caller_that_does_not_take_his_answer_is_cut_off() {
+async fn caller_that_does_not_read_is_disconnected() {
     let gate = Gate::open(settings(|http, _| http.idle_timeout = SOON));
     let mut caller = gate.connect().await;
     caller.send(chat("X-Script: flood\r\n", "")).await;
@@ -108,7 +108,7 @@ async fn a_caller_that_does_not_take_his_answer_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_ends_his_request() {
+async fn caller_that_disconnects_ends_its_request() {
     let gate = Gate::open(Settings::default());
     let mut caller = gate.connect().await;
     caller.send(chat("X-Script: hang\r\n", "")).await;
@@ -117,7 +117,7 @@ async fn a_caller_that_leaves_ends_his_request() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, entered).await.unwrap();
+    timeout(TIMEOUT, entered).await.unwrap();
     drop(caller);
     gate.quiet().await;
     gate.close().await;

@@ -1,4 +1,4 @@
-//! HTTP/2 with prior knowledge, TLS, and paths that belong to somebody else.
+//! HTTP/2 with prior knowledge, TLS, and paths outside the model path.
 
 use http::{Request, StatusCode, Version};
 use http_body_util::Full;
@@ -26,7 +26,7 @@ async fn ask(sender: &mut Sender, script: &str, body: &'static str) -> (StatusCo
         .header("x-script", script)
         .body(Full::new(Bytes::from_static(body.as_bytes())))
         .unwrap();
-    let response = timeout(PATIENCE, sender.send_request(request)).await.unwrap().unwrap();
+    let response = timeout(TIMEOUT, sender.send_request(request)).await.unwrap().unwrap();
     assert_eq!(response.version(), Version::HTTP_2);
     let (head, body) = response.into_parts();
     (head.status, head.headers, body.collect().await.unwrap().to_bytes())
@@ -50,7 +50,7 @@ async fn http2_with_prior_knowledge() {
 }
 
 #[tokio::test]
-async fn an_http2_stream_nobody_takes_ends() {
+async fn unread_http2_stream_ends() {
     let mut settings = Settings::default();
     settings.http.idle_timeout = Duration::from_millis(150);
     let gate = Gate::open(settings);

@@ -1,4 +1,4 @@
-//! Room that was set aside, as the attempt carries it.
+//! Reserved capacity, held by the attempt.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use tollgate_core::AccountId;
 
 use super::{AccountLimiter, AccountLimiters};
 
-/// Room on one account, given back when dropped. Empty for an account without a bound.
+/// Capacity of one account, released on drop. Empty for an account without a bound.
 #[derive(Debug)]
 pub struct Permit(pub(super) Option<HeldPermit>);
 
-/// What a permit gives back.
+/// What a permit releases.
 #[derive(Debug)]
 pub(super) struct HeldPermit {
     pub(super) limiters: Arc<AccountLimiters>,

@@ -35,7 +35,7 @@ impl Handoff {
         Self(Arc::new(Mutex::new(Some(sender))))
     }
 
-    /// Puts room there; returns it when nobody wants it any more.
+    /// Puts room there; returns it when no waiter is left.
     pub(super) fn offer(&self, permit: Permit) -> Option<Permit> {
         match self.sender() {
             Some(sender) => sender.send(Some(permit)).err().flatten(),
@@ -43,7 +43,7 @@ impl Handoff {
         }
     }
 
-    /// Has whoever waits look again, with nothing in hand.
+    /// Wakes all waiters without a permit.
     pub(super) fn wake(&self) {
         if let Some(sender) = self.sender() {
             let _ = sender.send(None);

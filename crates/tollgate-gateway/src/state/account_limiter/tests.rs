@@ -71,7 +71,7 @@ async fn accounts_without_a_bound_are_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_at_once_as_allowed_and_each_gives_back_once() {
+async fn concurrency_is_limited_and_permits_are_released_once() {
     let (limiters, account) = (limiters(), account(1, 2, 0, 0));
     let first = limiters.try_acquire(&account, 0).unwrap();
     let second = limiters.try_acquire(&account, 0).unwrap();
@@ -84,7 +84,7 @@ async fn as_many_at_once_as_allowed_and_each_gives_back_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lowered_bound_holds_at_once_and_ends_nobody() {
+async fn lowered_limit_applies_at_once_and_aborts_no_request() {
     let (limiters, wide, narrow) = (limiters(), account(1, 5, 0, 0), account(1, 1, 0, 0));
     let mut slots: Vec<_> = (0..5).map(|_| limiters.try_acquire(&wide, 0).unwrap()).collect();
     slots.truncate(1);
@@ -148,7 +148,7 @@ async fn more_than_a_minutes_tokens_go_when_nothing_else_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_that_comes_free_goes_to_who_waits_and_to_nobody_else() {
+async fn released_permit_goes_to_the_waiter() {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
     let running = limiters.try_acquire(&account, 0).unwrap();
     let waiting = waits(&limiters, &[&account], 1);
@@ -175,7 +175,7 @@ async fn keys_take_turns_however_many_wait_for_one_of_them() {
     while !waiting.is_empty() {
         drop(running.take());
         settle().await;
-        let at = waiting.iter().position(|(_, task)| task.is_finished()).expect("somebody is served");
+        let at = waiting.iter().position(|(_, task)| task.is_finished()).expect("a waiter is served");
         let (by, task) = waiting.remove(at);
         served.push(by);
         running = Some(permit(task.await.unwrap()));
@@ -264,7 +264,7 @@ async fn who_could_start_but_for_the_rate_looks_again_instead_of_waiting_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn accounts_that_are_gone_are_forgotten_once_nobody_uses_them() {
+async fn removed_accounts_are_forgotten_once_unused() {
     let (limiters, account) = (limiters(), account(1, 1, 1, 0));
     let mut running = limiters.try_acquire(&account, 0).unwrap();
     running.begin();

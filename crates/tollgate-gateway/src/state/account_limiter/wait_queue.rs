@@ -20,16 +20,16 @@ pub(crate) enum AcquireOutcome {
     Permit(Permit),
     /// The request stands in line.
     WaitQueue(WaitQueue),
-    /// Nobody may wait any more.
+    /// Waiting is closed.
     QueueFull,
 }
 
-/// Somebody's places in queues, left when dropped. Whoever stands in line may look elsewhere meanwhile without losing its
+/// Places of one waiter in queues, left on drop. A waiter may look elsewhere meanwhile without losing its
 /// turn.
 #[derive(Debug)]
 pub(crate) struct WaitQueue {
     places: QueuePositions,
-    /// Dropped after the places: what is handed over in between is given back by the receiver's own end.
+    /// Dropped after the places: what is handed over in between is released by the receiver's own drop.
     receiver: oneshot::Receiver<Option<Permit>>,
     accounts: Vec<(AccountId, Bounds)>,
 }

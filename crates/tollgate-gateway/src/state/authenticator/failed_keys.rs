@@ -1,4 +1,4 @@
-//! Counts wrong keys by address and minute. Right keys are never counted, so nobody is held up by a neighbour.
+//! Counts wrong keys by address and minute. Right keys are never counted, so valid callers behind the same address are not limited.
 
 use std::{net::IpAddr, sync::Mutex, time::Duration};
 

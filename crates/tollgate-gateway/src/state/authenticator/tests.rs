@@ -46,7 +46,7 @@ impl Rig {
     async fn id(&self, secret: &str) -> &'static str {
         match self.ask(secret).await {
             Ok(_) => "in",
-            Err(unwelcome) => unwelcome.refusal.id(Protocol::OpenAi),
+            Err(error) => error.refusal.id(Protocol::OpenAi),
         }
     }
 
@@ -78,7 +78,7 @@ async fn a_wrong_key_is_looked_up_once_and_a_malformed_one_never() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_key_nobody_is_asked() {
+async fn missing_key_asks_no_store() {
     let rig = rig(Some(key()), &Settings::default());
     let refused = caller_of(&rig.authenticator, &Catalog::default(), &head("/v1/models"), rig.clock.now()).await.unwrap_err();
     assert_eq!(refused.refusal, Refusal::KeyMissing);
@@ -139,7 +139,7 @@ async fn changes_are_seen_at_once() {
     assert_eq!(rig.id(SECRET).await, "in");
     let set = |status| rig.store.rows.lock().unwrap().values_mut().for_each(|row| row.status = status);
     set(KeyStatus::Revoked);
-    assert_eq!(rig.id(SECRET).await, "in", "nobody told us yet");
+    assert_eq!(rig.id(SECRET).await, "in", "no signal arrived yet");
     rig.authenticator.drop_key(key().id);
     assert_eq!(rig.id(SECRET).await, "E4");
     set(KeyStatus::Active);
@@ -173,11 +173,11 @@ async fn too_many_wrong_keys_hold_up_only_wrong_keys() {
     let settings = Settings { wrong_keys_per_minute: 3, ..Settings::default() };
     let rig = rig(Some(key()), &settings);
     for _ in 0..3 {
-        assert_eq!(rig.id("another-key-that-nobody-knows").await, "E2");
+        assert_eq!(rig.id("another-key-that-is-unknown").await, "E2");
     }
-    assert_eq!(rig.id("another-key-that-nobody-knows").await, "E31");
+    assert_eq!(rig.id("another-key-that-is-unknown").await, "E31");
     assert_eq!(rig.id("nope").await, "E31");
     assert_eq!(rig.id(SECRET).await, "in", "also one that was not remembered yet");
     tokio::time::advance(Duration::from_mins(1)).await;
-    assert_eq!(rig.id("another-key-that-nobody-knows").await, "E2");
+    assert_eq!(rig.id("another-key-that-is-unknown").await, "E2");
 }

@@ -25,7 +25,7 @@ fn of_two_nodes_the_later_end_wins() {
 }
 
 #[test]
-fn a_probe_of_the_last_process_is_nobody_s_after_a_start() {
+fn probe_of_the_previous_process_is_dropped_at_start() {
     let state = HealthState::Probing { since: NOW, why: Some(CoolingReason::ServerError) };
     let registry = HealthRegistry::from_saved([(account(1), AccountHealth { state, ..AccountHealth::default() })]);
     assert_eq!(registry.of(account(1)).availability(NOW), Availability::ProbeDue);
@@ -171,7 +171,7 @@ fn a_saved_or_shared_refusal_of_a_replaced_credential_says_nothing() {
     again.configure([&new]);
     assert_eq!(again.of(new.id).availability(NOW), Availability::Usable);
     again.merge(saved.clone());
-    assert_eq!(again.of(new.id).availability(NOW), Availability::Usable, "another node has not heard of the new one yet");
+    assert_eq!(again.of(new.id).availability(NOW), Availability::Usable, "another node does not know the new one yet");
 
     // What was saved before credentials were told apart counts against the one that is there.
     let mut older = saved;

@@ -22,14 +22,14 @@ impl AddressPolicy {
     /// Whether this address may be connected to.
     pub(crate) fn allows(self, address: IpAddr) -> bool {
         match self {
-            Self::Anywhere => !is_nobody(address),
+            Self::Anywhere => !is_unroutable(address),
             Self::Public => is_public(address),
         }
     }
 }
 
-/// Addresses that no connection can sensibly go to, whoever asks.
-fn is_nobody(address: IpAddr) -> bool {
+/// Addresses that no connection may go to.
+fn is_unroutable(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast(),
         IpAddr::V6(v6) => v6.is_multicast(),
@@ -63,7 +63,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     ) && address != Ipv4Addr::new(168, 63, 129, 16)
 }
 
-/// Only global unicast (`2000::/3`) minus what is set aside in it. Forms that carry an IPv4 address are judged by
+/// Only global unicast (`2000::/3`) minus its reserved ranges. Forms that carry an IPv4 address are judged by
 /// that address.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let s = address.segments();

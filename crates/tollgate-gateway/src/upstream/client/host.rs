@@ -40,7 +40,7 @@ const MOST_IDLE: usize = 512;
 const OLDEST_IDLE: Duration = Duration::from_secs(50);
 /// Idle for longer than this, a connection may have been closed without our having looked.
 const LOOK_AFTER: Duration = Duration::from_millis(200);
-/// Who closes an idle connection while a request is on its way there is heard of after one way to him and back; what ends
+/// The peer's FIN arrives up to one round trip after it closed the connection; what ends
 /// later had the request before it.
 const RACE: Duration = Duration::from_secs(1);
 /// Connections made at once to one channel, per core.
@@ -114,7 +114,7 @@ pub(crate) enum DeliveryState {
     /// No byte of it left, or the far side says that it was not looked at: it may be sent again, on another connection.
     Untouched,
     /// It left on a connection that had lain idle and ended at once, without a byte of an answer: almost certainly it was
-    /// closed before the request came there, but nobody can know (RFC 9110, section 9.2.2).
+    /// closed before the request came there, but that is unknown (RFC 9110, section 9.2.2).
     Unanswered,
     /// It was lost on its way or later, or what came is no answer.
     Lost,
@@ -260,7 +260,7 @@ impl Host {
         self.drop_unnamed();
     }
 
-    /// Lets connections go that nobody has used for long. Returns whether any is left.
+    /// Closes connections that were unused for long. Returns whether any is left.
     pub(crate) fn sweep(&self) -> bool {
         let now = Instant::now();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -329,7 +329,7 @@ impl Lease {
     }
 
     /// The answer has ended properly: the connection may carry the next request.
-    pub(crate) fn give_back(mut self) {
+    pub(crate) fn release(mut self) {
         if let Some(LeaseKind::Http1 { wire, .. }) = self.grip.take_if(|grip| matches!(grip, LeaseKind::Http1 { .. }))
             && !wire.sender.is_closed()
         {

@@ -23,11 +23,11 @@ impl LeasedBody {
         Self { body, lease: Some(lease) }
     }
 
-    fn give_back_at_end(&mut self) {
+    fn release_at_end(&mut self) {
         if self.body.is_end_stream()
             && let Some(lease) = self.lease.take()
         {
-            lease.give_back();
+            lease.release();
         }
     }
 }
@@ -43,12 +43,12 @@ impl Body for LeasedBody {
             Poll::Pending => Poll::Pending,
             Poll::Ready(None) => {
                 if let Some(lease) = this.lease.take() {
-                    lease.give_back();
+                    lease.release();
                 }
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Ok(frame))) => {
-                this.give_back_at_end();
+                this.release_at_end();
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(fault))) => {
@@ -70,6 +70,6 @@ impl Body for LeasedBody {
 
 impl Drop for LeasedBody {
     fn drop(&mut self) {
-        self.give_back_at_end();
+        self.release_at_end();
     }
 }

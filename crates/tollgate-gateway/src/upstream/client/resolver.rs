@@ -61,7 +61,7 @@ impl Addresses {
         self.ask(host, &mut known).await
     }
 
-    /// Looks the name up again, if nobody has lately. Whether there is a new answer.
+    /// Looks the name up again, unless that was done lately. Whether there is a new answer.
     pub(crate) async fn renew(&self, host: &str) -> bool {
         let mut known = self.known.lock().await;
         let Some(since) = known.as_ref().map(|known| known.since).filter(|since| since.elapsed() >= RENEWED) else { return false };

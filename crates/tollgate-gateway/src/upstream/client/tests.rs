@@ -21,18 +21,18 @@ use crate::upstream::{
 };
 
 /// Longer than anything here takes; reaching it is a failure.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn client() -> Client {
     Client::new(Arc::new(Trust::default()))
 }
 
 async fn ask(client: &Client, call: &UpstreamCall) -> Result<UpstreamAnswer, UpstreamError> {
-    timeout(PATIENCE, client.call(call.clone())).await.expect("an answer or an error in time")
+    timeout(TIMEOUT, client.call(call.clone())).await.expect("an answer or an error in time")
 }
 
 async fn read(body: UpstreamBody) -> Result<Bytes, UpstreamBodyFault> {
-    timeout(PATIENCE, body.collect()).await.expect("a body's end in time").map(http_body_util::Collected::to_bytes)
+    timeout(TIMEOUT, body.collect()).await.expect("a body's end in time").map(http_body_util::Collected::to_bytes)
 }
 
 fn ok(body: &str) -> String {
@@ -217,7 +217,7 @@ async fn closes(dropped: impl AsyncFnOnce(Client, UpstreamCall), before: &'stati
     .await;
     let (client, call) = (client(), call(&upstream.url));
     dropped(client, call).await;
-    assert_eq!(timeout(PATIENCE, told.recv()).await.unwrap(), Some("asked"));
+    assert_eq!(timeout(TIMEOUT, told.recv()).await.unwrap(), Some("asked"));
     assert_eq!(timeout(Duration::from_millis(500), told.recv()).await.expect("closed at once"), Some("closed"));
 }
 

@@ -41,7 +41,7 @@ impl PrefetchedMedia {
 }
 
 impl RequestBodies<'_> {
-    /// Fetches the media that an attempt needs and nobody fetched yet. Afterwards it is known whether the request can
+    /// Fetches the media that an attempt needs and that is not fetched yet. Afterwards it is known whether the request can
     /// go there: `false` where it cannot.
     pub(crate) async fn fetch_media(&self, fetcher: &MediaFetcher, planned: &PlannedAttempt) -> bool {
         if planned.protocol == self.from {

@@ -55,7 +55,7 @@ async fn keep(client: &Client, call: &UpstreamCall, connections: usize) {
 }
 
 #[tokio::test]
-async fn nothing_leaves_on_a_connection_whose_end_is_here_but_not_yet_heard_of() {
+async fn nothing_is_written_to_a_connection_whose_end_has_arrived() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     // Not even where requests must never be sent twice can this cost one.
     let call = firm(call(&format!("http://{}/v1", listener.local_addr().unwrap())));
@@ -110,7 +110,7 @@ async fn closed_without_an_answer_it_goes_out_once_more_where_the_channel_lets_i
         row.base_url.clone_from(&upstream.url);
         let firm = UpstreamCall { channel: row.into(), ..firm };
         whole(&client, &firm).await;
-        assert_eq!(ask(&client, &firm).await.unwrap_err(), UpstreamError::Lost, "nobody knows whether it was done");
+        assert_eq!(ask(&client, &firm).await.unwrap_err(), UpstreamError::Lost, "its outcome is unknown");
         assert_eq!((upstream.accepted(), requests.load(Ordering::SeqCst)), (1, 2), "reset: {reset}");
     }
 }

@@ -207,7 +207,7 @@ async fn a_stream_above_the_last_one_of_a_goaway_is_sent_again_on_a_new_connecti
         let (url, accepted) = leaving_upstream(going_away(0, reason), closes).await;
         let (client, call) = (client(), trusting_call(&url));
         for _ in 0..2 {
-            let answer = ask(&client, &call).await.expect("nobody looked at it: a new connection answers");
+            let answer = ask(&client, &call).await.expect("it was not processed: a new connection answers");
             assert_eq!(read(answer.body).await.unwrap(), "{}");
         }
         assert_eq!(accepted.load(Ordering::SeqCst), 2, "reason {reason}: the connection that went away takes no more requests");
@@ -278,7 +278,7 @@ async fn an_idle_connection_that_ends_without_a_word_costs_no_request() {
                 let (socket, _) = listener.accept().await.unwrap();
                 let mut connection = h2::server::handshake(acceptor.accept(socket).await.unwrap()).await.unwrap();
                 while let Some(Ok((_request, respond))) = connection.accept().await {
-                    // The second request on the first connection finds nobody: no GOAWAY, no reset, just the end.
+                    // The second request on the first connection finds a closed peer: no GOAWAY, no reset, just the end.
                     if count.fetch_add(1, Ordering::SeqCst) == 1 && first {
                         break;
                     }
