@@ -107,7 +107,7 @@ impl UpstreamErrorBody {
     }
 
     /// Whether the upstream's own words (in any case) hold one of `needles`, which are lower case. Where it finds fault with
-    /// the request, what stands behind a quotation mark can be the caller's words: nobody may make our account look dead.
+    /// the request, what stands behind a quotation mark can be the caller's words: no caller may make our account look dead.
     #[must_use]
     pub(crate) fn mentions(&self, answered: u16, needles: &[&str]) -> bool {
         let own = if matches!(self.status(answered), 400 | 404 | 409 | 413 | 415 | 422) {

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_served_file_lets_go_of_what_it_no_longer_names_and_an_applied_one_does_not() {
+    async fn served_file_removes_rows_it_no_longer_names_and_an_applied_one_does_not() {
         let keyless = &NOW_THERE[..NOW_THERE.find("[[key]]").unwrap()];
         let served = store(NOW_THERE, ApplyMode::Served, ChangeOrigin::File).await;
         assert_eq!(previewed(&served, keyless).await.unwrap().keys.len(), 0);
@@ -267,7 +267,7 @@ mod tests {
     #[tokio::test]
     async fn what_would_be_refused_is_refused_here() {
         let store = store(NOW_THERE, ApplyMode::Apply { prune: false }, ChangeOrigin::Cli).await;
-        let group = "[[group]]\nname = \"x\"\nchannels = [\"nobody\"]\n";
+        let group = "[[group]]\nname = \"x\"\nchannels = [\"unknown\"]\n";
         assert!(matches!(previewed(&store, group).await, Err(PreviewError::File(_))));
     }
 }

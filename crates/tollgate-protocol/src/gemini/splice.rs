@@ -33,7 +33,7 @@ pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &Re
     changes.apply_to(body)
 }
 
-/// Takes over the changes of a second scan. The body has been scanned before, so that it fails for nobody; should it, the
+/// Takes over the changes of a second scan. The body has been scanned before, so it cannot fail; should it, the
 /// body goes on as it is.
 fn adopt(changes: &mut Edits<'static>, scan: impl FnOnce(&mut Edits<'static>) -> Result<(), SyntaxError>) {
     let mut found = Edits::new();

@@ -90,7 +90,7 @@ impl fmt::Display for PlanLine {
 /// Compares a file with the current catalog.
 ///
 /// # Errors
-/// What the catalog's state makes wrong with the file: names nobody has, secrets that are missing, rows that a served
+/// What the catalog's state makes wrong with the file: unknown names, secrets that are missing, rows that a served
 /// file owns.
 pub fn plan(file: &CatalogFile, current: &CatalogRows, mode: ApplyMode) -> Result<CatalogPlan, Vec<FileError>> {
     let mut planner = Planner {

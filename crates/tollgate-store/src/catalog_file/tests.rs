@@ -460,7 +460,7 @@ async fn a_served_file_owns_its_rows_and_leaves_others_alone() {
 }
 
 #[tokio::test]
-async fn names_and_secrets_nobody_has_are_refused_by_line() {
+async fn unknown_names_and_secrets_are_refused_by_line() {
     let dir = TempDir::new().unwrap();
     let store = store(&dir).await;
     let text = "[[channel]]\nname = \"main\"\nprovider = \"openai\"\n[[channel.account]]\nname = \"a\"\n\

@@ -1,4 +1,4 @@
-//! Chat streams pass as they come, with usage taken out where nobody asked.
+//! Chat streams are forwarded unchanged, except for a usage chunk that the caller did not request.
 
 use proptest::prelude::*;
 
@@ -64,7 +64,7 @@ fn untouched_events_of_a_chunk_are_one_slice_of_it() {
 }
 
 #[test]
-fn usage_nobody_asked_for_is_taken_out_again() {
+fn unrequested_usage_is_removed() {
     let with_null = TEXT.replace("\"x\":1.50", "\"usage\":null,\"x\":1.50");
     let last_null = STOP.replace("}]}", "}],\"usage\":null}");
     let running = STOP.replace("}]}", "}],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1,\"total_tokens\":4}}");
