@@ -1,5 +1,5 @@
 //! Failing accounts and changing catalogs under load: the effect on callers. The printed figures are listed in
-//! docs/operating.md.
+//! docs/performance.md.
 
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
