@@ -1,4 +1,4 @@
-//! Cost of relaying a streamed answer without translation: 100 events, each in a chunk of its own.
+//! Cost of relaying a streamed reply without translation: 100 events, each in its own chunk.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! Cost of request summaries and splices, for a short body, a long conversation and an inline image.
+//! Cost of request summaries and splices for a short body, a long conversation and an inline image.
 
 use std::{fmt::Write, hint::black_box};
 

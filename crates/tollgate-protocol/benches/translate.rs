@@ -1,4 +1,4 @@
-//! Cost of translation: a request of 4 KiB, and a streamed answer of 100 events.
+//! Cost of translation: a request of 4 KiB, and a streamed reply of 100 events.
 
 use bytes::Bytes;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};

@@ -1,52 +1,52 @@
-//! Small edits in JSON text that is otherwise passed on byte for byte.
+//! Small edits in JSON text that is otherwise forwarded byte for byte.
 
 use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
 
-/// Replacements for byte ranges of one text, in any order.
+/// Replacements of byte ranges of one text, in any order.
 #[derive(Debug, Default)]
 pub(crate) struct Edits<'a> {
     list: Vec<(Range<usize>, Cow<'a, [u8]>)>,
-    /// End of the last member taken out at the front of its object, with the comma behind it.
+    /// End of the last member removed from the front of its object, including the comma after it.
     front: usize,
 }
 
 impl<'a> Edits<'a> {
-    /// Nothing to change yet.
+    /// No edits.
     #[must_use]
     pub(crate) const fn new() -> Self {
         Self { list: Vec::new(), front: 0 }
     }
 
-    /// Whether the text stays as it is.
+    /// Whether the text stays unchanged.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Puts `instead` in the place of `range`; an empty range inserts.
+    /// Replaces `range` with `instead`; an empty range inserts.
     pub(crate) fn replace(&mut self, range: Range<usize>, instead: impl Into<Cow<'a, [u8]>>) {
         self.list.push((range, instead.into()));
     }
 
-    /// Puts `text` before the byte at `at`.
+    /// Inserts `text` before the byte at `at`.
     pub(crate) fn insert(&mut self, at: usize, text: impl Into<Cow<'a, [u8]>>) {
         self.replace(at..at, text);
     }
 
-    /// Takes a range out.
+    /// Removes a range.
     pub(crate) fn remove(&mut self, range: Range<usize>) {
         self.replace(range, b"");
     }
 
-    /// Takes the edits of `other` in.
+    /// Appends the edits of `other`.
     pub(crate) fn append(&mut self, mut other: Self) {
         self.list.append(&mut other.list);
     }
 
-    /// Takes elements out of an array, or members out of an object, each with its comma. `items` are all of them in order,
-    /// with `true` for those that go.
+    /// Removes elements from an array, or members from an object, each with its comma. `items` are all of them in order, with
+    /// `true` for those to remove.
     pub(crate) fn remove_items(&mut self, items: &[(Range<usize>, bool)]) {
         let mut kept_before = false;
         for (index, (range, goes)) in items.iter().enumerate() {
@@ -61,23 +61,23 @@ impl<'a> Edits<'a> {
         }
     }
 
-    /// Takes a member out of its object, with the one comma that has to go with it. `member` reaches from the quote of
-    /// the name to the end of the value. Members of one object must come in order.
+    /// Removes a member from its object, with one adjacent comma. `member` is the range from the quote of the name to the end of
+    /// the value. Members of one object must be removed in order.
     pub(crate) fn remove_member(&mut self, text: &[u8], member: Range<usize>) {
         let before = text[..member.start].trim_ascii_end();
         if before.last() == Some(&b',') && before.len() > self.front {
             self.remove(before.len() - 1..member.end);
             return;
         }
-        // The first member that is left: the comma behind it goes.
+        // No member remains before this one, so the comma after it is removed.
         let behind = text[member.end..].trim_ascii_start();
         let end = if behind.first() == Some(&b',') { text.len() - behind.len() + 1 } else { member.end };
         self.front = end;
         self.remove(member.start..end);
     }
 
-    /// The text with the edits made. Where edits overlap, or lie outside of the text, only what can be done is done: no
-    /// text may make us panic.
+    /// The text with the edits applied. Overlapping and out-of-range edits are applied as far as possible: no input may cause a
+    /// panic.
     #[must_use]
     pub(crate) fn apply(mut self, text: &[u8]) -> Vec<u8> {
         self.list.sort_by_key(|(range, _)| range.start);
@@ -94,20 +94,20 @@ impl<'a> Edits<'a> {
         out
     }
 
-    /// Like [`Edits::apply`], for a whole body: the same buffer when nothing changes.
+    /// Like [`Edits::apply`] for a whole body; returns the same buffer if nothing changes.
     #[must_use]
     pub(crate) fn apply_to(self, body: &Bytes) -> Bytes {
         if self.is_empty() { body.clone() } else { Bytes::from(self.apply(body)) }
     }
 }
 
-/// A string as a JSON literal, quotes included.
+/// A string as a JSON literal, including quotes.
 #[must_use]
 pub(crate) fn literal(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// `"name":value` as a first member of the object that opens right before `at`.
+/// `"name":value` as the first member of an object whose brace is right before `at`, with a comma if members follow.
 #[must_use]
 pub(crate) fn first_member(text: &[u8], at: usize, name: &str, value: &str) -> Vec<u8> {
     let next = text.get(at..).and_then(|rest| rest.trim_ascii_start().first());
@@ -119,7 +119,7 @@ pub(crate) fn first_member(text: &[u8], at: usize, name: &str, value: &str) -> V
 mod tests {
     use super::*;
 
-    /// Takes every member called `x` out.
+    /// Removes every member named `x`.
     fn without_x(text: &str) -> String {
         let mut edits = Edits::new();
         let mut scanner = crate::scan::Scanner::answer(text.as_bytes()).unwrap();

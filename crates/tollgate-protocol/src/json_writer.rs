@@ -1,13 +1,13 @@
-//! JSON on its way out: built as a small tree in which free-form values stay the text they were.
+//! Writes JSON from a small tree, in which free-form values stay raw text.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::json_text::write_string;
 
-/// A value to be written.
+/// A JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Json {
-    /// JSON text, written as it is.
+    /// JSON text, written unchanged.
     Raw(String),
     /// A string.
     Text(String),
@@ -27,7 +27,7 @@ impl Json {
         Self::Text(text.into())
     }
 
-    /// An object of these members.
+    /// An object with these members.
     pub(crate) fn object<const N: usize>(members: [(&'static str, Self); N]) -> Self {
         Self::Object(members.into())
     }
@@ -37,22 +37,22 @@ impl Json {
         Self::List(items.iter().map(|item| Self::text(item.as_ref())).collect())
     }
 
-    /// A value of the common tree type.
+    /// Converts a `serde_json` value.
     pub(crate) fn value(value: &serde_json::Value) -> Self {
         Self::Raw(value.to_string())
     }
 
-    /// A number.
+    /// Converts a `serde_json` number.
     pub(crate) fn number(number: &serde_json::Number) -> Self {
         Self::Raw(number.to_string())
     }
 
-    /// A whole number without a sign; beyond 2^63 it is written as it is all the same.
+    /// An unsigned whole number; values above 2^63 - 1 are written as raw text.
     pub(crate) fn uint(number: u64) -> Self {
         i64::try_from(number).map_or_else(|_| Self::Raw(number.to_string()), Self::Int)
     }
 
-    /// Compact text.
+    /// Encodes the value as compact text.
     pub(crate) fn to_bytes(&self) -> Bytes {
         let mut out = BytesMut::new();
         self.write(&mut out);
@@ -91,7 +91,7 @@ impl Json {
     }
 }
 
-/// An object being filled.
+/// An object under construction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JsonObject(pub(crate) Vec<(&'static str, Json)>);
 

@@ -1,4 +1,4 @@
-//! Model lists and single models, in both caller protocols. Which models a caller sees is decided elsewhere.
+//! Model lists and single models, for OpenAI and Gemini callers. The callers of this module decide which models are visible.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -11,41 +11,41 @@ pub const DEFAULT_PAGE_SIZE: usize = 50;
 /// Largest page size of Gemini model lists; larger values are reduced to it.
 pub const MAX_PAGE_SIZE: usize = 1000;
 
-/// Prefix of a page token before encoding, to detect other texts.
+/// Prefix of a page token before encoding; detects foreign texts.
 const TOKEN_MARK: &str = "m1:";
 
-/// One model as a caller may see it.
+/// One model in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedModel {
-    /// The name it is asked for by.
+    /// The name callers request it by.
     pub name: String,
     /// Unix seconds; stable per model.
     pub created: i64,
     /// Owner shown to callers: the product or the operator, never an upstream's account.
     pub owned_by: String,
-    /// One line about it.
+    /// One-line description.
     pub description: Option<String>,
     /// Context length in tokens.
     pub context: Option<u64>,
-    /// Most output tokens.
+    /// Maximum number of output tokens.
     pub max_output: Option<u64>,
-    /// Methods it is offered for; only those with a Gemini verb are listed.
+    /// Methods the model supports; only those with a Gemini verb are listed.
     pub methods: Vec<Method>,
 }
 
 /// A page of a Gemini list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelPage<'a> {
-    /// The models on it.
+    /// The models on this page.
     pub models: &'a [ListedModel],
     /// Whether further pages follow.
     pub more: bool,
 }
 
-/// A list that cannot be given as asked (400 `INVALID_ARGUMENT`). The text is a whole sentence for the caller.
+/// An invalid query of a model list (400 `INVALID_ARGUMENT`). The text is a whole sentence for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPageQuery {
-    /// `pageSize` is not a whole number of 0 or more.
+    /// `pageSize` is not a non-negative whole number.
     #[error("Invalid value for 'pageSize': expected a whole number of 0 or more.")]
     Size,
     /// `pageToken` was not issued by this gateway.
@@ -54,7 +54,7 @@ pub enum InvalidPageQuery {
 }
 
 impl InvalidPageQuery {
-    /// The query parameter that is at fault.
+    /// The invalid query parameter.
     #[must_use]
     pub const fn parameter(self) -> &'static str {
         match self {
@@ -64,8 +64,8 @@ impl InvalidPageQuery {
     }
 }
 
-/// Cuts a page out of `models`, which are sorted by name (bytes). `size` and `token` are the query's values, decoded;
-/// empty is absent. A token names the last model of the page before, so it holds while models come and go.
+/// Selects a page of `models`, which are sorted by name (bytes). `size` and `token` are the decoded query values; empty means
+/// absent. A token contains the name of the last model of the previous page, so it stays valid when models are added or removed.
 ///
 /// # Errors
 /// An invalid page size or page token.
@@ -75,7 +75,7 @@ pub fn page<'a>(models: &'a [ListedModel], size: Option<&str>, token: Option<&st
         Some(size) if size.bytes().all(|byte| byte.is_ascii_digit()) => match size.parse() {
             Ok(0) => DEFAULT_PAGE_SIZE,
             Ok(size) => MAX_PAGE_SIZE.min(size),
-            // More digits than a number can have.
+            // All digits, but too large for a `usize`.
             Err(_) => MAX_PAGE_SIZE,
         },
         Some(_) => return Err(InvalidPageQuery::Size),
@@ -91,7 +91,7 @@ pub fn page<'a>(models: &'a [ListedModel], size: Option<&str>, token: Option<&st
     Ok(ModelPage { models: &rest[..size.min(rest.len())], more: rest.len() > size })
 }
 
-/// The name in a page token.
+/// The model name in a page token.
 fn last_of(token: &str) -> Option<String> {
     let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
     let name = String::from_utf8(bytes).ok()?.strip_prefix(TOKEN_MARK)?.to_owned();
@@ -107,7 +107,7 @@ impl ModelPage<'_> {
     }
 }
 
-/// `GET /v1/models`: always the whole list.
+/// Encodes `GET /v1/models`, which is not paged.
 #[must_use]
 pub fn openai_models(models: &[ListedModel]) -> Bytes {
     #[derive(Serialize)]
@@ -118,13 +118,13 @@ pub fn openai_models(models: &[ListedModel]) -> Bytes {
     written(&List { object: "list", data: models.iter().map(OpenAiModel::of).collect() })
 }
 
-/// `GET /v1/models/{id}`.
+/// Encodes `GET /v1/models/{id}`.
 #[must_use]
 pub fn openai_model(model: &ListedModel) -> Bytes {
     written(&OpenAiModel::of(model))
 }
 
-/// `GET /v1beta/models`: one page.
+/// Encodes one page of `GET /v1beta/models`.
 #[must_use]
 pub fn gemini_models(page: &ModelPage<'_>) -> Bytes {
     #[derive(Serialize)]
@@ -137,7 +137,7 @@ pub fn gemini_models(page: &ModelPage<'_>) -> Bytes {
     written(&List { models: page.models.iter().map(GeminiModel::of).collect(), next_page_token: page.next_token() })
 }
 
-/// `GET /v1beta/models/{model}`.
+/// Encodes `GET /v1beta/models/{model}`.
 #[must_use]
 pub fn gemini_model(model: &ListedModel) -> Bytes {
     written(&GeminiModel::of(model))
@@ -177,7 +177,7 @@ struct GeminiModel<'a> {
 
 impl<'a> GeminiModel<'a> {
     fn of(model: &'a ListedModel) -> Self {
-        // The wire has 32-bit limits.
+        // The fields are int32.
         let limit = |tokens: u64| i32::try_from(tokens).unwrap_or(i32::MAX);
         Self {
             name: format!("models/{}", model.name),

@@ -1,5 +1,4 @@
-//! What the relays of all protocols share: handing bytes on without copying them, and telling a stream from a body
-//! that is none.
+//! Parts that the relays of all protocols share: forwarding without a copy, and detection of bodies that are not streams.
 
 use std::ops::Range;
 
@@ -10,11 +9,10 @@ use crate::{
     sse::{self, SseEvent},
 };
 
-/// Largest body that is gathered where a stream should be, in bytes; enough for any error object.
+/// Largest document accepted in place of a stream, in bytes; enough for any error object.
 const DOCUMENT_LIMIT: usize = 64 * 1024;
 
-/// Collects what the caller receives for one chunk. Events that are forwarded as they were sent and lie side by side
-/// become one slice of the chunk.
+/// Collects the output for one chunk. Adjacent events that are forwarded unchanged become one slice of the chunk.
 #[derive(Debug)]
 pub(crate) struct ChunkWriter<'a> {
     chunk: &'a Bytes,
@@ -23,13 +21,13 @@ pub(crate) struct ChunkWriter<'a> {
 }
 
 impl<'a> ChunkWriter<'a> {
-    /// For the events of `chunk`.
+    /// Starts the output for `chunk`.
     #[must_use]
     pub(crate) fn new(chunk: &'a Bytes, out: &'a mut Vec<Bytes>) -> Self {
         Self { chunk, run: 0..0, out }
     }
 
-    /// Hands the event on: the bytes that came where they have the form we write, else in that form.
+    /// Forwards the event: its original bytes if they are in canonical form, otherwise re-encoded.
     pub(crate) fn forward(&mut self, event: &SseEvent<'_>) {
         match event.range_in(self.chunk) {
             Some(range) if range.start == self.run.end && !self.run.is_empty() => self.run.end = range.end,
@@ -44,7 +42,7 @@ impl<'a> ChunkWriter<'a> {
         }
     }
 
-    /// Writes other bytes.
+    /// Appends other bytes.
     pub(crate) fn write(&mut self, bytes: Bytes) {
         self.close_run();
         self.out.push(bytes);
@@ -63,7 +61,7 @@ impl Drop for ChunkWriter<'_> {
     }
 }
 
-/// Sound JSON on one line: line ends can only stand between its tokens.
+/// Valid JSON on one line: line ends can only occur between tokens.
 #[must_use]
 pub(crate) fn one_line(json: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     if memchr::memchr2(b'\n', b'\r', json).is_none() {
@@ -75,22 +73,22 @@ pub(crate) fn one_line(json: &[u8]) -> std::borrow::Cow<'_, [u8]> {
 /// Form of the body of a streamed reply.
 #[derive(Debug, Default)]
 pub(crate) enum BodyKind {
-    /// Only blanks so far.
+    /// Only white space so far.
     #[default]
     Unknown,
     /// An event stream.
     Events,
     /// A JSON array.
     Array,
-    /// One JSON object, collected: an error in a 200, or an upstream that does not stream.
+    /// A JSON object, buffered: an error with status 200, or the reply of an upstream that does not stream.
     Document(Vec<u8>),
 }
 
 impl BodyKind {
-    /// Looks at the next bytes; to be called with every chunk until the kind is known, and with all of a document.
+    /// Inspects the next bytes. Must be called with every chunk until the kind is known, and with every chunk of a document.
     ///
     /// # Errors
-    /// HTML, or a document too large to be an error.
+    /// HTML, or a document too large for an error.
     pub(crate) fn inspect(&mut self, chunk: &[u8]) -> Result<(), StreamError> {
         match self {
             Self::Unknown => match chunk.trim_ascii_start().first() {
@@ -115,7 +113,7 @@ impl BodyKind {
     }
 }
 
-/// The fault that a document where a stream should be amounts to.
+/// The error for a JSON document received in place of a stream.
 #[must_use]
 pub(crate) fn document_error(body: &[u8], decode: impl FnOnce(u16, &[u8]) -> UpstreamProblem) -> StreamError {
     let problem = decode(200, body);
@@ -126,8 +124,8 @@ pub(crate) fn document_error(body: &[u8], decode: impl FnOnce(u16, &[u8]) -> Ups
     }
 }
 
-/// How a stream ended whose last event, with or without its blank line, was `tail`. Where every candidate has its finish
-/// the answer is complete, and a cut-off rest behind it does no harm; an error event stays one.
+/// The result of a stream whose last event, with or without its blank line, gave `tail`. If every candidate has a finish reason,
+/// the reply is complete and a truncated last event is ignored; an error event is not.
 pub(crate) fn check_stream_end(tail: Result<(), StreamError>, all_ended: bool) -> Result<(), StreamError> {
     match tail {
         Err(fault @ StreamError::Problem(_)) => Err(fault),

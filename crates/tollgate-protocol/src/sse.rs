@@ -1,10 +1,9 @@
-//! Event-stream framing (WHATWG `text/event-stream`), incremental and proof against any cut of the network.
+//! Incremental parser for event streams (WHATWG HTML, "Server-sent events").
 //!
-//! [`SseParser`] takes chunks as they arrive and hands out whole events. An event that lies inside one chunk is
-//! read in place: its data is a slice of the chunk, and where it already stands in the one form we write
-//! ([`SseEvent::as_sent`]) it can be forwarded without a copy. Only an event that spans chunks is gathered first.
-//! All three line ends, comments, a byte order mark, `data:` without the space and data over several lines are
-//! understood. What is handed out never depends on where the bytes were cut.
+//! [`SseParser`] takes chunks as they arrive and emits complete events, independent of chunk boundaries. An event inside one
+//! chunk is parsed in place: its data is a slice of the chunk, and if its bytes already have the canonical form
+//! ([`SseEvent::as_sent`]) it can be forwarded without a copy. Only an event that spans chunks is buffered. All three line ends,
+//! comments, a byte order mark, `data:` without a space and data over several lines are supported.
 
 use std::ops::Range;
 
@@ -16,22 +15,22 @@ use crate::StreamError;
 /// Largest event accepted from an upstream, in bytes.
 pub(crate) const EVENT_LIMIT: usize = 16 * 1024 * 1024;
 
-/// Prefix of the data of every event we write.
+/// Prefix of every event in canonical form.
 pub(crate) const DATA: &[u8] = b"data: ";
-/// What ends every event we write.
+/// End of every event in canonical form.
 pub(crate) const END: &[u8] = b"\n\n";
 
 const BOM: &[u8] = "\u{feff}".as_bytes();
 const TOO_LARGE: StreamError = StreamError::Malformed("an event larger than the limit");
 
-/// One whole event with data.
+/// A complete event with data.
 #[derive(Debug)]
 pub struct SseEvent<'a> {
-    /// Last `event:` line; empty when there is none.
+    /// Last `event:` line; empty if there is none.
     pub name: &'a [u8],
     /// The data; several `data:` lines are joined with line feeds. Never empty.
     pub data: &'a [u8],
-    /// The buffer `sent` lies in.
+    /// The buffer that `sent` refers to.
     buffer: &'a Bytes,
     /// Range of the event in `buffer`, if it is exactly one `data:` line and two line feeds.
     sent: Option<Range<usize>>,
@@ -40,13 +39,13 @@ pub struct SseEvent<'a> {
 }
 
 impl SseEvent<'_> {
-    /// The whole event, if its bytes are exactly `data: …` or `data:…` and two line feeds: a slice, not a copy.
+    /// The whole event as a slice of the input, if its bytes are exactly one `data:` line and two line feeds.
     #[must_use]
     pub fn as_sent(&self) -> Option<Bytes> {
         self.sent.clone().map(|range| self.buffer.slice(range))
     }
 
-    /// Where [`SseEvent::as_sent`] lies in the chunk that was pushed, if it lies in that chunk.
+    /// Range of [`SseEvent::as_sent`] in `chunk`, if it is in that chunk.
     #[must_use]
     pub fn range_in(&self, chunk: &Bytes) -> Option<Range<usize>> {
         if std::ptr::eq(self.buffer, chunk) { self.sent.clone() } else { None }
@@ -59,12 +58,12 @@ impl SseEvent<'_> {
     }
 }
 
-/// The event under construction. Offsets count from the event's first byte.
+/// The event under construction. Offsets are relative to the event's first byte.
 #[derive(Debug, Default)]
 struct Building {
-    /// A `data` or `event` line was seen, so lines count.
+    /// A `data` or `event` line was read.
     begun: bool,
-    /// `data` lines seen.
+    /// Number of `data` lines read.
     data_lines: usize,
     /// Value of the first `data` line.
     value: Range<usize>,
@@ -74,20 +73,20 @@ struct Building {
     joined: Vec<u8>,
     /// Value of the last `event` line.
     name: Vec<u8>,
-    /// Something stood in the event that we do not write: another line, a carriage return, a byte order mark.
+    /// The event is not in canonical form: it has another line, a carriage return or a byte order mark.
     foreign: bool,
 }
 
-/// Cuts a stream into events.
+/// Splits a stream into events.
 #[derive(Debug)]
 pub struct SseParser {
     limit: usize,
-    /// Bytes of an event that began in an earlier chunk, useless leading lines left out.
+    /// Bytes of an event that began in an earlier chunk, without ignored leading lines.
     carry: Vec<u8>,
-    /// Where the unfinished line begins in `carry`.
+    /// Offset of the unfinished line in `carry`.
     carry_line: usize,
     building: Building,
-    /// The last chunk ended with a carriage return: a line feed at the beginning of the next belongs to it.
+    /// The last chunk ended with a carriage return; a line feed at the start of the next chunk belongs to it.
     skip_line_feed: bool,
     /// No line has ended yet, so a byte order mark may precede it.
     first_line: bool,
@@ -100,22 +99,22 @@ impl Default for SseParser {
 }
 
 impl SseParser {
-    /// A parser with the usual bound, 16 MiB an event.
+    /// A parser with the default limit of 16 MiB per event.
     #[must_use]
     pub fn new() -> Self {
         Self::with_limit(EVENT_LIMIT)
     }
 
-    /// A parser that refuses events above `limit` bytes.
+    /// A parser that rejects events above `limit` bytes.
     #[must_use]
     pub fn with_limit(limit: usize) -> Self {
         Self { limit, carry: Vec::new(), carry_line: 0, building: Building::default(), skip_line_feed: false, first_line: true }
     }
 
-    /// Takes the next chunk and hands every event that is now whole to `on`.
+    /// Parses the next chunk and calls `on` for every event that is now complete.
     ///
     /// # Errors
-    /// An event above the limit, or the first error of `on`. The parser must not be used further then.
+    /// An event above the limit, or the first error of `on`. The parser must not be used after an error.
     pub fn push<E: From<StreamError>>(
         &mut self,
         chunk: &Bytes,
@@ -126,7 +125,7 @@ impl SseParser {
             self.skip_line_feed = false;
             at = usize::from(chunk[0] == b'\n');
         }
-        // First byte in `chunk` of the event under construction; meaningful while `carry` is empty.
+        // Offset in `chunk` of the event under construction; valid while `carry` is empty.
         let mut start = at;
         while let Some(found) = memchr2(b'\n', b'\r', &chunk[at..]) {
             let end = at + found;
@@ -169,13 +168,13 @@ impl SseParser {
         self.dispatch(&Bytes::from(carry), 0..end, &mut on)
     }
 
-    /// Bytes of memory that are held between two pushes.
+    /// Bytes of memory held between two pushes.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.carry.capacity() + self.building.joined.capacity() + self.building.name.capacity()
     }
 
-    /// Behind the line end at `end`; remembers a carriage return whose line feed may come later.
+    /// The offset after the line end at `end`. Records a carriage return whose line feed may be in the next chunk.
     fn behind_line_end(&mut self, chunk: &Bytes, end: usize) -> usize {
         if chunk[end] == b'\n' {
             return end + 1;
@@ -190,7 +189,7 @@ impl SseParser {
         }
     }
 
-    /// A line that ends in `carry` is whole; `terminator` bytes of it are its end.
+    /// Processes a complete line in `carry`; its last `terminator` bytes are the line end.
     fn carried_line<E: From<StreamError>>(
         &mut self,
         terminator: usize,
@@ -213,7 +212,7 @@ impl SseParser {
         Ok(())
     }
 
-    /// Keeps what is left of a chunk for the next one.
+    /// Buffers the rest of a chunk.
     fn keep<E: From<StreamError>>(&mut self, chunk: &Bytes, start: usize, line: usize) -> Result<(), E> {
         let rest = &chunk[start..];
         if rest.is_empty() {
@@ -231,7 +230,7 @@ impl SseParser {
         if size > self.limit { Err(TOO_LARGE) } else { Ok(()) }
     }
 
-    /// Reads one line, `event[begins..]`, without its end. True when it is blank.
+    /// Parses one line, `event[begins..]`, without its end. True if it is blank.
     fn line(&mut self, event: &[u8], mut begins: usize) -> bool {
         if std::mem::take(&mut self.first_line) && event[begins..].starts_with(BOM) {
             begins += BOM.len();
@@ -248,7 +247,7 @@ impl SseParser {
             if building.data_lines == 1 {
                 building.value = begins + lead..event.len();
                 building.lead = lead;
-                // The event's own bytes must begin with this line to be forwarded as they are.
+                // The canonical form begins with this line.
                 building.foreign |= begins != 0 || lead < 5;
             } else {
                 if building.data_lines == 2 {
@@ -269,7 +268,7 @@ impl SseParser {
         false
     }
 
-    /// A blank line was read: hands the event out, if it has data.
+    /// Emits the event after a blank line, if it has data.
     fn dispatch<E>(
         &mut self,
         buffer: &Bytes,
@@ -290,8 +289,8 @@ impl SseParser {
     }
 }
 
-/// Length of `name`, the colon and the one space behind it, when `line` is that field. A line without a colon is
-/// the field with an empty value.
+/// Length of `name`, the colon and one following space, if `line` is that field. A line without a colon is a field with an empty
+/// value.
 fn field(line: &[u8], name: &[u8]) -> Option<usize> {
     let rest = line.strip_prefix(name)?;
     match rest {
@@ -302,7 +301,7 @@ fn field(line: &[u8], name: &[u8]) -> Option<usize> {
     }
 }
 
-/// One event in the form we write: `data: `, the data, two line feeds. `data` must be one line.
+/// One event in canonical form: `data: `, the data, two line feeds. `data` must be one line.
 #[must_use]
 pub(crate) fn event(data: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(DATA.len() + data.len() + END.len());

@@ -1,5 +1,5 @@
-//! Collects the summary of a request body, for both caller protocols: validation errors, field names, input sizes, and the
-//! hash that keeps a conversation on one account.
+//! Collects the summary of a request body, for all caller protocols: validation errors, field names, input sizes, and the hash
+//! that keeps a conversation on one account.
 
 use crate::{
     ErrorStyle, FieldPath, Malformed, Method, RequestSummary, SplicePoints,
@@ -8,12 +8,12 @@ use crate::{
     validation::{JsonPath, ValidationErrors},
 };
 
-/// Most messages or contents in one body.
+/// Maximum number of messages or contents in one body.
 pub(crate) const MAX_TURNS: usize = 100_000;
-/// Most tools (Gemini: function declarations) in one body.
+/// Maximum number of tools (Gemini: function declarations) in one body.
 pub(crate) const MAX_TOOLS: usize = 1_024;
 
-/// Role of a turn, as affinity distinguishes them.
+/// Role of a turn, as far as the affinity hash distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnRole {
     /// Instructions.
@@ -24,8 +24,8 @@ pub(crate) enum TurnRole {
     Other,
 }
 
-/// The members of one object read so far. A duplicate is refused: what is checked and priced must be what the upstream
-/// reads.
+/// Members of one object read so far. A duplicate is rejected, because the gateway might validate and price another one than the
+/// upstream reads.
 #[derive(Debug, Default)]
 pub(crate) struct SeenMembers(Vec<&'static str>);
 
@@ -40,7 +40,7 @@ impl SeenMembers {
     }
 }
 
-/// See the module.
+/// Collects the summary of one request body.
 #[derive(Debug)]
 pub(crate) struct SummaryBuilder {
     /// Validation errors.

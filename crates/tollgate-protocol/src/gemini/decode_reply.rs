@@ -1,4 +1,4 @@
-//! Reads a complete Gemini reply.
+//! Decodes a complete Gemini reply.
 
 use super::{events, usage, wire::GenerateContentResponse};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     scan::Scanner,
 };
 
-/// Appends the events of a complete reply, `Event::End` included.
+/// Appends the events of a complete reply, including `Event::End`.
 pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     let answer = read(body)?;
     if let Some(usage) = answer.usage.and_then(|raw| usage::read(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok()?) {
@@ -33,7 +33,7 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidRep
     Ok(())
 }
 
-/// A candidate whose reason is missing has ended all the same, if there is anything in it.
+/// Ends a candidate. One without a finish reason has ended too, if it has content.
 fn close(candidate: u32, begin: usize, progress: &mut events::DecodeState, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     if matches!(out.last(), Some(Event::Finish { .. })) && out.len() > begin {
         return Ok(());

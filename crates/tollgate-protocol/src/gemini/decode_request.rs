@@ -1,5 +1,5 @@
-//! Gemini requests as they are meant: proto3 JSON with all its leniency. Fields without a counterpart anywhere are noted,
-//! not skipped.
+//! Decodes Gemini requests into the neutral form, with the leniency of proto3 JSON. Fields without a counterpart in the other
+//! protocols are recorded as unsupported, not ignored.
 
 mod config;
 mod contents;
@@ -15,7 +15,7 @@ use crate::{
 
 const FROM: Protocol = Protocol::Gemini;
 
-/// Reads the body of any Gemini method; model and method come from the path.
+/// Decodes the body of any Gemini method; model and method come from the path.
 pub(crate) fn decode(target: &Target, body: &[u8]) -> Result<Request, Malformed> {
     let tree = Tree::parse(body)?;
     if tree.members().is_none() {
@@ -60,7 +60,7 @@ fn generate(mut fields: Fields<'_, '_>, request: &mut Request) -> Result<(), Mal
     normalise(request)
 }
 
-/// The other members of the body.
+/// Decodes the other members of the body.
 fn rest(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     request.params.google.cached_content = fields.text("cachedContent")?;
     if let Some((_, path)) = fields.list("safetySettings")? {

@@ -1,4 +1,4 @@
-//! Embeddings and token counts of Gemini.
+//! Decodes and encodes embeddings and token counts.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
@@ -34,7 +34,7 @@ struct UsageMetadata {
     prompt: LenientCount,
 }
 
-/// Reads the answer of `:embedContent` or `:batchEmbedContents`.
+/// Decodes the reply of `:embedContent` or `:batchEmbedContents`.
 pub(super) fn decode(body: &[u8]) -> Result<Embeddings, InvalidReply> {
     let answer: EmbedContentResponse<'_> =
         serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not an embedding"))?;
@@ -50,7 +50,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Embeddings, InvalidReply> {
     Ok(Embeddings { items, prompt_tokens: answer.usage.and_then(|usage| usage.prompt.given()) })
 }
 
-/// Writes one vector, or a list where the caller asked for one.
+/// Encodes one vector, or a list if the caller requested a batch.
 pub(super) fn encode(vectors: &Embeddings, context: &ReplyContext) -> Bytes {
     let list = !matches!(context.kind, AnswerKind::Embeddings { list: false, .. });
     let mut out = BytesMut::new();
@@ -71,7 +71,7 @@ pub(super) fn encode(vectors: &Embeddings, context: &ReplyContext) -> Bytes {
     out.freeze()
 }
 
-/// Reads the answer of `:countTokens`.
+/// Decodes the reply of `:countTokens`.
 pub(super) fn decode_count(body: &[u8]) -> Result<u64, InvalidReply> {
     #[derive(Deserialize)]
     struct Counted {
@@ -82,7 +82,7 @@ pub(super) fn decode_count(body: &[u8]) -> Result<u64, InvalidReply> {
     counted.total.given().ok_or(InvalidReply::Unreadable("not a token count"))
 }
 
-/// Writes the answer of `:countTokens`.
+/// Encodes the reply of `:countTokens`.
 pub(super) fn encode_count(tokens: u64) -> Bytes {
     Bytes::from(format!("{{\"totalTokens\":{}}}", i32::try_from(tokens).unwrap_or(i32::MAX)))
 }

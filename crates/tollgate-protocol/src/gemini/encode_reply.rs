@@ -1,4 +1,4 @@
-//! Writes a complete Gemini reply.
+//! Encodes a complete Gemini reply.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::neutral::{Candidate, PartKind, Reply, ReplyContext};
 
-/// The body of a complete reply.
+/// Encodes the body of a complete reply.
 pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     out.put_u8(b'{');

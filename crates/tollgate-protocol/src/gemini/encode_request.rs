@@ -1,4 +1,4 @@
-//! Requests for Gemini upstreams. Nothing is written that the caller did not ask for.
+//! Encodes requests for Gemini upstreams. Fields the caller did not set are not written.
 
 mod config;
 mod contents;
@@ -37,7 +37,7 @@ fn generate(out: &mut EncodeContext<'_>) -> JsonObject {
     body
 }
 
-/// Contents, system instruction, tools: what a count and an answer have in common.
+/// Encodes contents, system instruction and tools, which counts and generation have in common.
 fn conversation(out: &mut EncodeContext<'_>) -> JsonObject {
     let mut body = JsonObject::default();
     body.put("contents", Json::List(contents::contents(out)));
@@ -53,7 +53,7 @@ fn conversation(out: &mut EncodeContext<'_>) -> JsonObject {
     body
 }
 
-/// Only the contents where there is nothing else; the whole request otherwise.
+/// Encodes a count: only the contents if there is nothing else, otherwise the whole request.
 fn count(out: &mut EncodeContext<'_>) -> Json {
     let body = conversation(out);
     if body.0.len() == 1 {
@@ -68,7 +68,7 @@ fn resource(model: &str) -> String {
     if model.starts_with("models/") || model.starts_with("tunedModels/") { model.to_owned() } else { format!("models/{model}") }
 }
 
-/// One text by `:embedContent` where the caller did so, a batch otherwise.
+/// Encodes embeddings: `:embedContent` if the caller used it, otherwise a batch.
 fn embed_contents(out: &mut EncodeContext<'_>, embed: &EmbedRequest) -> (Method, Json) {
     if let Some(user) = &embed.user {
         out.report.drop_field(&user.path);

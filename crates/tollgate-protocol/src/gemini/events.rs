@@ -1,4 +1,4 @@
-//! What the parts of a Gemini reply mean, streamed or not.
+//! Converts the parts of a Gemini reply, complete or streamed, to events.
 
 use serde_json::value::RawValue;
 
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// State over the reply so far.
+/// State of the reply so far.
 #[derive(Debug, Default)]
 pub(super) struct DecodeState {
     calls: Calls,
@@ -31,7 +31,7 @@ struct Calls {
 }
 
 impl DecodeState {
-    /// Appends the sources of a candidate that is about to end.
+    /// Appends the citations of a candidate that is about to end.
     pub(super) fn close(&mut self, candidate: u32, out: &mut Vec<Event>) {
         let citations = self.sources.take(candidate);
         if !citations.is_empty() {
@@ -40,7 +40,7 @@ impl DecodeState {
     }
 }
 
-/// Appends the events of one candidate of an answer or of a stream's event.
+/// Appends the events of one candidate of a complete reply or a stream event.
 pub(super) fn candidate(
     position: usize,
     response: ResponseCandidate<'_>,
@@ -71,7 +71,7 @@ pub(super) fn candidate(
     Ok(())
 }
 
-/// The candidate's index; Google leaves 0 out, others leave all of them out.
+/// The index of a candidate. Google omits 0; other servers omit every index.
 pub(super) fn index(position: usize, candidate: &ResponseCandidate<'_>) -> Result<u32, StreamError> {
     let index = candidate.index.given().unwrap_or(position as u64);
     u32::try_from(index).map_err(|_| StreamError::Malformed("a candidate index out of bounds"))
@@ -126,7 +126,7 @@ fn whole_call(call: FunctionCall<'_>, signature: Option<Signature>) -> Result<Wh
     Ok(WholeCall { id: call.id.map(|id| id.0).unwrap_or_default(), name, args: arguments(call.args)?, signature })
 }
 
-/// Arguments as compact JSON text; none are `{}`.
+/// Arguments as compact JSON text; absent arguments are `{}`.
 fn arguments(raw: Option<&RawValue>) -> Result<String, StreamError> {
     match raw {
         Some(raw) if raw.get() != "null" => compact(raw).ok_or(StreamError::Malformed("arguments nested too deep")),
@@ -139,7 +139,7 @@ fn media(mime: Option<LenientText>, source: MediaSource) -> Media {
     Media { mime, source, name: None, detail: None, path: String::new() }
 }
 
-/// Code between fences that are longer than any in it.
+/// Code in a Markdown fence longer than any fence inside it.
 fn fenced(language: &str, code: &str) -> String {
     let mut fence = String::from("```");
     while code.contains(&fence) {

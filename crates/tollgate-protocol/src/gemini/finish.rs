@@ -1,8 +1,8 @@
-//! Gemini finish reasons, in both directions.
+//! Finish reasons of Gemini, decoded and encoded.
 
 use crate::{FinishReason, reply_summary::ACCOUNT_LIMITED};
 
-/// What a Gemini reason means; one we do not know is a natural end.
+/// Decodes a finish reason; an unknown one counts as a natural end.
 pub(super) fn read(native: &str) -> FinishReason {
     match native {
         "MAX_TOKENS" | "CONTINUATION" => FinishReason::Length,
@@ -30,7 +30,7 @@ pub(super) fn read(native: &str) -> FinishReason {
     }
 }
 
-/// The Gemini reason for what an answer of another protocol says.
+/// Encodes a finish reason.
 pub(super) const fn reason_str(finish: FinishReason) -> &'static str {
     match finish {
         FinishReason::Stop | FinishReason::Tool => "STOP",

@@ -1,4 +1,4 @@
-//! Members of Gemini replies that whole answers and stream events share.
+//! JSON members that complete replies and stream events have in common.
 
 use bytes::{BufMut, BytesMut};
 
@@ -9,19 +9,19 @@ use crate::{
     neutral::{Citation, TokenLogprob},
 };
 
-/// How a candidate ended.
+/// The end of a candidate.
 #[derive(Debug)]
 pub(super) struct CandidateEnd<'a> {
     pub finish: FinishReason,
-    /// A call had to be left out.
+    /// A call was dropped because its arguments are not an object.
     pub malformed: bool,
-    /// Text the model refused with.
+    /// Text of the model's refusal.
     pub refusal: Option<&'a str>,
     /// The upstream's explanation.
     pub message: Option<&'a str>,
 }
 
-/// `finishReason` and `finishMessage`, with a comma in front.
+/// Writes `finishReason` and `finishMessage` with a leading comma.
 pub(super) fn write_ending(out: &mut BytesMut, ending: &CandidateEnd<'_>) {
     let cut = matches!(ending.finish, FinishReason::Length | FinishReason::Filter);
     let (reason, message) = if let Some(refusal) = ending.refusal {
@@ -40,7 +40,7 @@ pub(super) fn write_ending(out: &mut BytesMut, ending: &CandidateEnd<'_>) {
     }
 }
 
-/// `logprobsResult`, with a comma in front; nothing without tokens.
+/// Writes `logprobsResult` with a leading comma; nothing without tokens.
 pub(super) fn write_logprobs(out: &mut BytesMut, tokens: &[TokenLogprob]) {
     if tokens.is_empty() {
         return;
@@ -73,7 +73,7 @@ fn write_token(out: &mut BytesMut, token: &str, logprob: &serde_json::Number) {
     out.put_slice(format!(",\"logProbability\":{logprob}}}").as_bytes());
 }
 
-/// The running mean of log probabilities.
+/// Running mean of log probabilities.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mean {
     sum: f64,
@@ -88,7 +88,7 @@ impl Mean {
         }
     }
 
-    /// `avgLogprobs`, with a comma in front; nothing without tokens.
+    /// Writes `avgLogprobs` with a leading comma; nothing without tokens.
     pub(super) fn write(&self, out: &mut BytesMut) {
         if self.count > 0
             && let Some(mean) = serde_json::Number::from_f64(self.sum / f64::from(self.count))
@@ -98,7 +98,7 @@ impl Mean {
     }
 }
 
-/// `groundingMetadata`, with a comma in front; nothing without sources. A source that is named twice is listed once.
+/// Writes `groundingMetadata` with a leading comma; nothing without citations. Each URL is listed once.
 pub(super) fn write_grounding(out: &mut BytesMut, citations: &[Citation]) {
     if citations.is_empty() {
         return;
@@ -131,7 +131,7 @@ pub(super) fn write_grounding(out: &mut BytesMut, citations: &[Citation]) {
     out.put_slice(b"]}");
 }
 
-/// `"modelVersion":…,"responseId":…}`: the end of every answer.
+/// `"modelVersion":…,"responseId":…}`, the end of every reply.
 pub(super) fn identity(model: &str, response_id: &str) -> Vec<u8> {
     let mut out = BytesMut::new();
     out.put_slice(b"\"modelVersion\":");
@@ -142,29 +142,28 @@ pub(super) fn identity(model: &str, response_id: &str) -> Vec<u8> {
     out.to_vec()
 }
 
-/// `"content":{…}` around parts; an answer without any has one empty text, so that `parts[0].text` exists.
+/// Writes `"content":{…}` around parts. Without parts, one empty text is written, because clients read `parts[0].text`.
 pub(super) fn write_content(out: &mut BytesMut, parts: &[u8]) {
     out.put_slice(b"\"content\":{\"role\":\"model\",\"parts\":[");
     out.put_slice(if parts.is_empty() { b"{\"text\":\"\"}" } else { parts });
     out.put_slice(b"]}");
 }
 
-/// `"promptFeedback":{…}`.
+/// Writes `"promptFeedback":{…}`.
 pub(super) fn write_feedback(out: &mut BytesMut, reason: &str) {
     out.put_slice(b"\"promptFeedback\":{\"blockReason\":");
     write_string(out, reason);
     out.put_u8(b'}');
 }
 
-/// A comma in front of every element but the first.
+/// Writes a comma before every element but the first.
 pub(super) fn comma(out: &mut BytesMut, at: usize) {
     if at > 0 {
         out.put_u8(b',');
     }
 }
 
-/// Appends `usageMetadata` with its name, without a comma. Sub-counts of zero are left out; the wire's counts are
-/// 32-bit.
+/// Writes `usageMetadata` without a leading comma. Zero sub-counts are omitted; counts are capped at int32.
 pub(super) fn write_usage(out: &mut BytesMut, usage: &Usage) {
     let count = |count: u64| i32::try_from(count).unwrap_or(i32::MAX);
     let text = format!(

@@ -1,5 +1,5 @@
-//! Calls whose arguments an enterprise platform streams piece by piece (`partialArgs`, `willContinue`): collected by path
-//! until they are whole, then one call like any other.
+//! Assembles calls whose arguments Vertex AI streams in pieces (`partialArgs`, `willContinue`). Pieces are collected by path; the
+//! assembled call is handled like any other.
 
 use serde_json::{Map, Value};
 
@@ -10,14 +10,14 @@ use crate::{
     neutral::{CALL_BYTES_LIMIT, Signature},
 };
 
-/// Deepest path of an argument.
+/// Maximum depth of an argument path.
 const DEPTH_LIMIT: usize = 128;
-/// Longest list of arguments.
+/// Maximum length of an array in arguments.
 const LIST_LIMIT: usize = 10_000;
 
 const BAD_PATH: StreamError = StreamError::Malformed("a path of an argument that leads nowhere");
 
-/// A call, whole.
+/// A complete call.
 #[derive(Debug)]
 pub(super) struct WholeCall {
     pub id: String,
@@ -27,7 +27,7 @@ pub(super) struct WholeCall {
     pub signature: Option<Signature>,
 }
 
-/// The call that is being collected, one per candidate.
+/// The incomplete call of each candidate.
 #[derive(Debug, Default)]
 pub(super) struct PartialCalls {
     open: Vec<(u32, Collected)>,
@@ -43,12 +43,12 @@ struct Collected {
 }
 
 impl PartialCalls {
-    /// Whether a call of candidate `candidate` belongs here: it comes in pieces, or goes on with one.
+    /// Whether a call of candidate `candidate` is streamed in pieces or continues one that is.
     pub(super) fn is_part_of_call(&self, candidate: u32, call: &FunctionCall<'_>) -> bool {
         call.partial.is_some() || call.will_continue == Some(true) || self.open.iter().any(|(index, _)| *index == candidate)
     }
 
-    /// Takes a piece; returns the call when it is whole.
+    /// Adds a piece; returns the call when it is complete.
     pub(super) fn take(
         &mut self,
         candidate: u32,
@@ -73,7 +73,7 @@ impl PartialCalls {
         Ok(if call.will_continue == Some(true) { None } else { self.close(candidate) })
     }
 
-    /// The call that is open, as far as it came: its candidate ended.
+    /// Returns the incomplete call of a candidate that ended.
     pub(super) fn close(&mut self, candidate: u32) -> Option<WholeCall> {
         let at = self.open.iter().position(|(index, _)| *index == candidate)?;
         let (_, collected) = self.open.swap_remove(at);
@@ -91,7 +91,7 @@ impl Collected {
         }
         let place = place(&mut self.args, &path)?;
         match (piece.string, place) {
-            // A string may come in several pieces.
+            // A string may arrive in several pieces.
             (Some(text), Value::String(begun)) => begun.push_str(&text.0),
             (Some(text), place) => *place = Value::String(text.0),
             (None, place) => {
@@ -103,7 +103,7 @@ impl Collected {
     }
 }
 
-/// The place a path such as `$.a['b'][0]` names, made where it is missing.
+/// The value at a path such as `$.a['b'][0]`, created if missing.
 fn place<'v>(args: &'v mut Value, path: &str) -> Result<&'v mut Value, StreamError> {
     let mut rest = path.strip_prefix('$').ok_or(BAD_PATH)?;
     let mut place = args;

@@ -1,5 +1,5 @@
-//! Writes the parts of a Gemini reply that comes from another protocol: placeholders for the signatures such an answer
-//! lacks, and Anthropic's thinking blocks travelling as signatures.
+//! Writes the parts of a Gemini reply translated from another protocol. Calls without a signature get a placeholder; Anthropic
+//! thinking blocks are carried inside signatures.
 
 use bytes::{BufMut, BytesMut};
 
@@ -9,24 +9,24 @@ use crate::{
     opaque_state::{PLACEHOLDER, redacted_item, thinking_item, wrap_items},
 };
 
-/// Most bytes of block signatures that wait for a part to ride on; what is beyond is lost.
+/// Maximum size in bytes of thinking-block signatures waiting for a part; later ones are dropped.
 const WAITING_LIMIT: usize = 1024 * 1024;
 
-/// Parts of one candidate on their way out.
+/// Parts of one candidate being written.
 #[derive(Debug)]
 pub(super) struct PartBuffer {
     include_thoughts: bool,
     carry_thinking: bool,
-    /// Parts written and not yet taken, separated by commas.
+    /// Parts written since the last [`PartBuffer::take`], separated by commas.
     json: BytesMut,
-    /// Items of thinking blocks that ride on the part that follows.
+    /// Thinking blocks to be carried by the next part.
     waiting: Vec<String>,
     waiting_bytes: usize,
-    /// Text of a thinking block came that has not been closed.
+    /// A thinking block has text and no end yet.
     block_open: bool,
-    /// The first call has its placeholder.
+    /// The placeholder of the first call was written.
     placed: bool,
-    /// A call was left out because its arguments are no object.
+    /// A call was dropped because its arguments are not an object.
     pub malformed: bool,
 }
 
@@ -44,12 +44,12 @@ impl PartBuffer {
         }
     }
 
-    /// The parts written since the last time, separated by commas; empty when there are none.
+    /// The parts written since the last call, separated by commas; may be empty.
     pub(super) fn take(&mut self) -> BytesMut {
         self.json.split()
     }
 
-    /// Whether nothing was written since the last [`PartBuffer::take`].
+    /// Whether no part was written since the last [`PartBuffer::take`].
     pub(super) fn is_empty(&self) -> bool {
         self.json.is_empty()
     }
@@ -65,7 +65,7 @@ impl PartBuffer {
         self.close(waiting.as_deref());
     }
 
-    /// A thinking block, whole or a piece of it (see [`crate::neutral::Event::Think`]).
+    /// A complete thinking block or a piece of one (see [`crate::neutral::Event::Think`]).
     pub(super) fn think(&mut self, text: &str, redacted: Option<&str>, signature: Option<&str>) {
         if let Some(data) = redacted {
             self.wait(redacted_item(data));
@@ -131,7 +131,7 @@ impl PartBuffer {
         self.json.put_slice(b"}}");
     }
 
-    /// What still waits at the end of the answer goes on an empty text.
+    /// Writes waiting thinking blocks at the end of the reply, on an empty text.
     pub(super) fn end(&mut self) {
         if let Some(items) = self.ride() {
             self.open("text");

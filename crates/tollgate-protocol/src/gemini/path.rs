@@ -1,10 +1,10 @@
-//! Paths behind a channel's base URL (Gemini API reference, "REST Resource: models").
+//! Upstream paths, relative to a channel's base URL (Gemini API reference, "REST Resource: models").
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{Framing, Method};
 
-/// Bytes that are encoded in a model name: all but RFC 3986 `pchar` and `/`, which the SDKs send as it is.
+/// Characters escaped in a model name: all except RFC 3986 `pchar` and `/`, which the SDKs send unescaped.
 const MODEL: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')

@@ -1,5 +1,5 @@
-//! Streamed answers. Upstreams are asked for an event stream; callers get one in the one
-//! form all their SDKs read, or the elements of a JSON array.
+//! Relays streamed replies. Upstreams are asked for an event stream; callers receive an event stream in the one format all SDKs
+//! parse, or a JSON array.
 
 use std::borrow::Cow;
 
@@ -27,24 +27,24 @@ pub(super) fn relay(framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay
 struct Relay {
     opening: BodyKind,
     parser: SseParser,
-    /// For upstreams that send an array all the same.
+    /// For upstreams that send a JSON array nevertheless.
     array: ArraySplitter,
     chunks: Chunks,
 }
 
-/// State over the reply so far.
+/// State of the reply so far.
 struct Chunks {
     framing: Framing,
-    /// The caller's name of the model as a JSON literal.
+    /// The caller's model name as a JSON literal.
     model: Option<String>,
     summary: ReplySummary,
     counts: GeminiUsageCounts,
     seen: CandidateProgress,
     blocked: bool,
     call: bool,
-    /// Elements were written, so the next one needs a comma.
+    /// An element was written, so the next one needs a comma.
     begun: bool,
-    /// The stream was brought to its end.
+    /// The end of the stream was written.
     ended: bool,
 }
 
@@ -115,22 +115,22 @@ impl StreamRelay for Relay {
 
     fn keep_alive(&self) -> &'static [u8] {
         match self.chunks.framing {
-            // Blank lines between events; comments break these SDKs.
+            // Blank lines between events; SDKs fail on comments.
             Framing::Sse => b"\n\n",
-            // Blanks between elements are free.
+            // White space is allowed between elements.
             Framing::JsonArray => b"\n",
         }
     }
 }
 
 impl Chunks {
-    /// Every candidate has its finish reason, or the prompt was blocked.
+    /// True when every candidate has a finish reason, or the prompt was blocked.
     fn all_ended(&self) -> bool {
         self.seen.all_ended() || (self.blocked && !self.seen.any())
     }
 
     fn event(&mut self, event: &SseEvent<'_>, outbox: &mut ChunkWriter<'_>) -> Result<(), StreamError> {
-        // Not part of this protocol, and its SDKs break on it.
+        // `[DONE]` is not part of this protocol, and its SDKs fail on it.
         if event.data.trim_ascii() == b"[DONE]" {
             return Ok(());
         }
@@ -153,10 +153,10 @@ impl Chunks {
         Ok(())
     }
 
-    /// Reads one chunk; the result is its text with the model put back, where that changes it.
+    /// Reads one chunk. Returns its text with the caller's model name, or `None` if it is unchanged.
     fn chunk(&mut self, data: &[u8]) -> Result<Option<Vec<u8>>, StreamError> {
         let Ok(answer) = GeminiReplyScan::read(data, self.counts) else {
-            // The array form may hold errors that are wrapped once more.
+            // In a JSON array, an error may be wrapped in another array.
             let problem = problem::decode(200, data);
             return Err(if data.trim_ascii_start().starts_with(b"[") && problem.is_error_object {
                 StreamError::Problem(Box::new(problem))
@@ -181,7 +181,7 @@ impl Chunks {
 
     fn note(&mut self, answer: &GeminiReplyScan) {
         let summary = &mut self.summary;
-        // Cumulative, member by member: the last one of each that can be read counts.
+        // Counts are cumulative: the last valid value of each member counts.
         self.counts = answer.counts;
         summary.usage = answer.summary.usage.or(summary.usage);
         summary.finish = answer.summary.finish.or(summary.finish);
@@ -194,7 +194,7 @@ impl Chunks {
         self.call |= answer.call;
     }
 
-    /// One chunk in the caller's framing.
+    /// Formats one chunk in the caller's framing.
     fn written(&mut self, json: &[u8]) -> Bytes {
         match self.framing {
             Framing::Sse => sse::event(&escaped(&passthrough::one_line(json))),
@@ -209,8 +209,7 @@ impl Chunks {
     }
 }
 
-/// With U+2028, U+2029 and U+0085 written as escapes: some SDKs take them for line ends. They can only stand inside
-/// strings.
+/// Escapes U+2028, U+2029 and U+0085, which some SDKs treat as line ends. They occur only inside strings.
 fn escaped(json: &[u8]) -> Cow<'_, [u8]> {
     let next = |from: usize| {
         memchr::memchr2_iter(0xe2, 0xc2, &json[from..]).map(|at| from + at).find_map(|at| match json[at..] {

@@ -1,4 +1,4 @@
-//! Complete replies: validated, summarised, and passed on with the caller's name of the model.
+//! Complete replies: validated, summarised, and forwarded with the caller's model name.
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ use crate::{
     edits::{self, Edits},
 };
 
-/// Checks and reads a 2xx body.
+/// Validates and summarises a 2xx body (E58).
 pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<CheckedReply, InvalidReply> {
     crate::reply_summary::reject_non_json(body)?;
     let Ok(mut answer) = GeminiReplyScan::read(body, GeminiUsageCounts::default()) else {

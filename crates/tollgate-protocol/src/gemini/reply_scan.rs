@@ -9,39 +9,39 @@ use crate::{
     scan::{JsonStr, Scanner, SyntaxError, ValueKind},
 };
 
-/// Facts of one body or chunk.
+/// Facts of one complete body or stream chunk.
 #[derive(Debug, Default)]
 pub(super) struct GeminiReplyScan {
-    /// What records need.
+    /// Facts for the usage record.
     pub summary: ReplySummary,
-    /// Counts as far as this text and those before it say them.
+    /// Counts merged from this text and the chunks before it.
     pub counts: GeminiUsageCounts,
-    /// Candidates that began and ended.
+    /// Candidates that started and ended.
     pub seen: CandidateProgress,
-    /// Number of candidates; `None` without a list of them.
+    /// Number of candidates; `None` if there is no list.
     pub candidates: Option<usize>,
-    /// The list holds something that is no object.
+    /// The list has an element that is not an object.
     pub unusable: bool,
     /// A candidate has neither content nor a finish reason.
     pub bare_candidate: bool,
-    /// `promptFeedback` names a reason why the prompt was blocked.
+    /// `promptFeedback` states a block reason.
     pub blocked: bool,
-    /// A call stands in the first candidate.
+    /// The first candidate contains a call.
     pub call: bool,
-    /// Every `modelVersion` value that is a string.
+    /// Ranges of all `modelVersion` values that are strings.
     pub models: Vec<Range<usize>>,
-    /// An `error` member that is an object or a text.
+    /// An `error` member is an object or a string.
     pub error: bool,
     /// `totalTokens` of a count.
     pub total_tokens: Option<u64>,
     /// `cachedContentTokenCount` of a count.
     pub cached_tokens: u64,
-    /// `embedding` or `embeddings` with something in it.
+    /// `embedding` or `embeddings` is not empty.
     pub vectors: bool,
 }
 
 impl GeminiReplyScan {
-    /// Reads a whole document on top of the counts known so far.
+    /// Scans a whole document, adding to the counts known so far.
     pub(super) fn read(text: &[u8], counts: GeminiUsageCounts) -> Result<Self, SyntaxError> {
         let mut answer = Self { counts, ..Self::default() };
         let mut scanner = Scanner::answer(text)?;
@@ -125,7 +125,7 @@ impl GeminiReplyScan {
     }
 }
 
-/// Reads one part; true when it is a call.
+/// Scans one part; true if it is a call.
 fn part(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, SyntaxError> {
     let mut call = false;
     scanner.members(|scanner, name| {
@@ -168,7 +168,7 @@ fn add_text(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(),
     Ok(())
 }
 
-/// `STOP` behind a call means that the call is to be run.
+/// `STOP` after a call becomes [`FinishReason::Tool`].
 pub(super) fn with_call(finish: Option<FinishReason>, call: bool) -> Option<FinishReason> {
     if call && finish == Some(FinishReason::Stop) { Some(FinishReason::Tool) } else { finish }
 }

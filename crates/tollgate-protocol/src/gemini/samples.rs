@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// A body with one user turn; the model stands in the path.
+/// A body with one user turn; the model is in the path.
 pub(crate) fn minimal_body(_model: &str, text: &str) -> Value {
     json!({"contents": [{"role": "user", "parts": [{"text": text}]}]})
 }
@@ -35,7 +35,7 @@ pub(crate) fn field_sample(field: &str) -> Vec<(&'static str, Value)> {
             vec![("", json!({"type": "object", "properties": {"a": {"type": "string"}}})), mime()]
         }
         "generationConfig.responseModalities" => one(json!(["IMAGE"])),
-        // The object has every member that translation may refuse.
+        // Contains every member that translation may refuse.
         "generationConfig.thinkingConfig" => one(json!({"includeThoughts": true, "thinkingBudget": 1_024})),
         "generationConfig.thinkingConfig.thinkingLevel" => one(json!("low")),
         "generationConfig.thinkingConfig.thinkingBudget" => one(json!(1_024)),
@@ -43,7 +43,7 @@ pub(crate) fn field_sample(field: &str) -> Vec<(&'static str, Value)> {
     }
 }
 
-/// A field path in lowerCamelCase. An underscore at the start of a name is kept.
+/// Converts a field path to lowerCamelCase. A leading underscore is kept.
 fn camel_case(field: &str) -> String {
     let mut upper = false;
     let mut name = String::with_capacity(field.len());

@@ -1,17 +1,17 @@
-//! The sources of Gemini replies (`groundingMetadata`), streamed or not.
+//! Converts the sources of Gemini replies (`groundingMetadata`), complete or streamed, to citations.
 //!
-//! They name a part and bytes in it; apart from the wire they count bytes of the joined text. In a stream the metadata
-//! counts as if the answer were whole, where the text pieces of neighbouring events are one part.
+//! Gemini states a part and byte offsets in it; citations count bytes of the concatenated text. In a stream, the metadata counts
+//! as if the reply were complete, with texts of consecutive events joined to one part.
 
 use serde_json::value::RawValue;
 
 use super::wire::Grounding;
 use crate::neutral::{CITATION_BYTES_LIMIT, Citation, Event};
 
-/// Most parts of a candidate whose beginnings are kept.
+/// Maximum number of parts per candidate whose offsets are recorded.
 const PART_LIMIT: usize = 4096;
 
-/// Where the parts of all candidates begin, and the sources they were last said to have.
+/// Part offsets of all candidates, and the citations last received for them.
 #[derive(Debug, Default)]
 pub(super) struct GroundingSources {
     candidates: Vec<CandidateSources>,
@@ -20,9 +20,9 @@ pub(super) struct GroundingSources {
 #[derive(Debug)]
 struct CandidateSources {
     candidate: u32,
-    /// Bytes of visible text so far.
+    /// Length of the visible text so far, in bytes.
     bytes: usize,
-    /// For each part the byte of the joined text where it begins.
+    /// Offset of each part in the concatenated text, in bytes.
     starts: Vec<usize>,
     last: Kind,
     found: Vec<Citation>,
@@ -50,8 +50,8 @@ impl GroundingSources {
         &mut self.candidates[at]
     }
 
-    /// A part came, which means `events`. `first`: it is the first one of its event, so that it may go on with the part
-    /// before it; `code` never does.
+    /// Records a part that was converted to `events`. A part that is the `first` of its event may continue the previous part,
+    /// unless it is `code`.
     pub(super) fn part(&mut self, candidate: u32, first: bool, code: bool, events: &[Event]) {
         let sources = self.sources(candidate);
         let kind = match events {
@@ -69,7 +69,7 @@ impl GroundingSources {
         }
     }
 
-    /// Metadata came: it replaces what was said before, unless it says nothing.
+    /// Records grounding metadata, which replaces earlier metadata unless it is empty.
     pub(super) fn read(&mut self, candidate: u32, raw: &RawValue) {
         let sources = self.sources(candidate);
         let found = citations(raw, if sources.starts.is_empty() { &[0] } else { &sources.starts });
@@ -78,13 +78,13 @@ impl GroundingSources {
         }
     }
 
-    /// The sources of a candidate, once.
+    /// Removes and returns the citations of a candidate.
     pub(super) fn take(&mut self, candidate: u32) -> Vec<Citation> {
         std::mem::take(&mut self.sources(candidate).found)
     }
 }
 
-/// The sources of a candidate. `starts` holds, for each of its parts, the byte in the joined text where it begins.
+/// Parses the citations of a candidate. `starts` holds the offset of each of its parts in the concatenated text.
 fn citations(raw: &RawValue, starts: &[usize]) -> Vec<Citation> {
     let Ok(grounding) = serde_json::from_str::<Grounding>(raw.get()) else { return Vec::new() };
     let chunks = grounding.chunks.unwrap_or_default();
@@ -99,7 +99,7 @@ fn citations(raw: &RawValue, starts: &[usize]) -> Vec<Citation> {
             let Some(source) = chunk.web.as_ref().or(chunk.retrieved.as_ref()).or(chunk.maps.as_ref()) else { continue };
             let Some(url) = source.uri.as_ref().filter(|url| !url.0.is_empty()) else { continue };
             let title = source.title.as_ref().map_or(&url.0, |title| &title.0);
-            // One source may be named any number of times.
+            // A source may be cited any number of times.
             bytes += size_of::<Citation>() + url.0.len() + title.len();
             if bytes > CITATION_BYTES_LIMIT {
                 return found;

@@ -1,5 +1,5 @@
-//! A Gemini body for an upstream of the same protocol: the caller's bytes with a few ranges changed. The model stands in the
-//! path; only where the protocol repeats it inside a body, and wants both to be equal, is it changed here too.
+//! Edits a Gemini body for an upstream of the same protocol in place of re-encoding it. The model is in the path; it is changed
+//! in the body only where the protocol repeats it there and requires both to be equal.
 
 mod clean;
 
@@ -13,7 +13,7 @@ use crate::{
     scan::{Scanner, SyntaxError, Value, whole},
 };
 
-/// Applies the edits; the same buffer where nothing has to change.
+/// Applies the edits; returns the same buffer if nothing changes.
 pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
     let mut changes = Edits::new();
     if let Some(limit) = edits.max_output
@@ -33,8 +33,8 @@ pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &Re
     changes.apply_to(body)
 }
 
-/// Takes over the changes of a second scan. The body has been scanned before, so it cannot fail; should it, the
-/// body goes on as it is.
+/// Applies the edits of a second scan. The body was scanned before, so an error is not expected; if one occurs, the body stays
+/// unchanged.
 fn adopt(changes: &mut Edits<'static>, scan: impl FnOnce(&mut Edits<'static>) -> Result<(), SyntaxError>) {
     let mut found = Edits::new();
     if scan(&mut found).is_ok() {
@@ -42,7 +42,7 @@ fn adopt(changes: &mut Edits<'static>, scan: impl FnOnce(&mut Edits<'static>) ->
     }
 }
 
-/// Writes an output limit where none or a larger one stands.
+/// Inserts the output limit, or lowers a larger one.
 fn limit_output(body: &Bytes, summary: &RequestSummary, limit: u64, changes: &mut Edits<'static>) {
     let points = &summary.splices;
     let mut bound = false;
@@ -68,7 +68,7 @@ fn limit_output(body: &Bytes, summary: &RequestSummary, limit: u64, changes: &mu
     }
 }
 
-/// The place of a `generationConfig` that is `null`: behind an added member it might take the limit away again.
+/// Range of a `generationConfig` that is `null`. The limit is written in its place: a `null` after an added member might override it.
 fn null_config(body: &[u8]) -> Result<Option<Range<usize>>, SyntaxError> {
     let mut found = None;
     Scanner::new(body)?.object(|scanner, name| {
@@ -81,8 +81,8 @@ fn null_config(body: &[u8]) -> Result<Option<Range<usize>>, SyntaxError> {
     Ok(found)
 }
 
-/// Puts the upstream's name of the model in the places where a body repeats the path's: each request of a batch, and the
-/// request whose tokens are counted.
+/// Writes the upstream's model name where the body repeats the one in the path: in each request of a batch, and in the request
+/// whose tokens are counted.
 fn rename(body: &[u8], name: &str, changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
     let resource = if name.contains('/') { name.to_owned() } else { format!("models/{name}") };
     let resource = literal(&resource).into_bytes();

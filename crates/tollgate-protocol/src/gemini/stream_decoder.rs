@@ -1,4 +1,4 @@
-//! Reads a Gemini stream.
+//! Decodes a Gemini stream.
 
 use super::{events, usage::GeminiUsageCounts, wire::GenerateContentResponse};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     scan::Scanner,
 };
 
-/// A Gemini stream. Calls arrive whole, one or several in an event; events without candidates are normal.
+/// Decodes a Gemini stream. Calls arrive complete, one or several per event; events without candidates are normal.
 #[derive(Debug, Default)]
 pub(super) struct GeminiStreamDecoder {
     progress: events::DecodeState,

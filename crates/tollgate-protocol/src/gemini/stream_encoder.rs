@@ -1,6 +1,5 @@
-//! Writes a Gemini stream for answers of other protocols. Text goes out at
-//! once; calls are kept back until they are whole and go out with the finish, which waits for the end of the stream
-//! because usage comes behind it.
+//! Encodes a Gemini stream from events of another protocol. Text is sent at once. Calls are held until they are complete. The
+//! finish is held until the end of the stream, because the usage arrives after it.
 
 use bytes::{BufMut, BytesMut};
 
@@ -15,14 +14,14 @@ use crate::{
     neutral::{Citation, Event, ReplyContext, StreamEncoder, TokenLogprob},
 };
 
-/// Most bytes of a refusal that are repeated as `finishMessage`.
+/// Maximum size in bytes of a refusal repeated as `finishMessage`.
 const REFUSAL_LIMIT: usize = 4 * 1024;
-/// Most tokens whose log probabilities wait for their text.
+/// Maximum number of tokens whose log probabilities wait for their text.
 const LOGPROB_LIMIT: usize = 4 * 1024;
-/// Most sources that are kept for the last event of a candidate.
+/// Maximum number of citations held for the last event of a candidate.
 const CITATION_LIMIT: usize = 1024;
 
-/// A stream for a Gemini caller.
+/// Encodes a stream for a Gemini caller.
 #[derive(Debug)]
 pub(super) struct GeminiStreamEncoder {
     context: ReplyContext,
@@ -34,7 +33,7 @@ pub(super) struct GeminiStreamEncoder {
     usage: Option<Usage>,
 }
 
-/// What is kept of a candidate.
+/// State of one candidate.
 #[derive(Debug)]
 struct Held {
     index: u32,
@@ -42,7 +41,7 @@ struct Held {
     calls: Vec<HeldCall>,
     finish: Option<(FinishReason, Option<String>)>,
     refusal: String,
-    /// Log probabilities of the text that comes next.
+    /// Log probabilities of the next text.
     logprobs: Vec<TokenLogprob>,
     mean: Mean,
     citations: Vec<Citation>,
@@ -58,7 +57,7 @@ struct HeldCall {
 }
 
 impl Held {
-    /// Writes the calls that are whole, up to the first that is not.
+    /// Writes complete calls, up to the first incomplete one.
     fn release_calls(&mut self) {
         let whole = self.calls.iter().take_while(|call| call.done).count();
         for call in self.calls.drain(..whole) {
@@ -96,7 +95,7 @@ impl GeminiStreamEncoder {
         &mut self.candidates[at]
     }
 
-    /// An event of the parts a candidate has ready, if there are any.
+    /// Writes an event with the buffered parts of a candidate, if there are any.
     fn ready(&mut self, candidate: u32, out: &mut BytesMut) {
         if self.held(candidate).parts.is_empty() {
             return;
@@ -162,7 +161,7 @@ impl GeminiStreamEncoder {
     }
 }
 
-/// The last event of a candidate, up to what all events end with.
+/// Writes the last event of a candidate, without the end that all events share.
 fn last_event(out: &mut BytesMut, mut held: Held) {
     for call in std::mem::take(&mut held.calls) {
         held.parts.call(&call.id, &call.name, &call.args);
@@ -193,7 +192,7 @@ impl StreamEncoder for GeminiStreamEncoder {
             }
             Event::Think { candidate, text, redacted, signature } => {
                 let held = self.held(candidate);
-                // Even where the text is not shown: the block's signature must not ride on a call in front of it.
+                // Also for hidden text: the block's signature must not be attached to an earlier call.
                 held.release_calls();
                 held.parts.think(&text, redacted.as_deref(), signature.as_ref().map(|signature| signature.value.as_str()));
                 self.ready(candidate, out);

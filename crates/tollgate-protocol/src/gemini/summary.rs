@@ -1,6 +1,5 @@
-//! Summarises a Gemini body in one pass without a tree. Model and method come from the path. Every field is read in both
-//! spellings, lowerCamelCase and `snake_case`. What is checked here and nothing else is refused here; the rest is the upstream's
-//! to judge.
+//! Summarises a Gemini body in one pass without a tree. Model and method come from the path. Every field is accepted in
+//! lowerCamelCase and `snake_case`. Only fields the gateway uses are validated; the upstream validates the rest.
 
 mod config;
 mod content;
@@ -12,7 +11,7 @@ use crate::{
     validation::JsonPath,
 };
 
-/// Which of the required members have been seen.
+/// Required members found.
 #[derive(Debug, Default)]
 struct RequiredMembers {
     contents: bool,
@@ -22,7 +21,7 @@ struct RequiredMembers {
     requests: bool,
 }
 
-/// Reads a Gemini body of any method.
+/// Summarises a Gemini body of any method.
 pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary, Malformed> {
     let mut builder = SummaryBuilder::new(ErrorStyle::Gemini);
     let mut found = RequiredMembers::default();
@@ -41,7 +40,7 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
     builder.build(model, target.method, target.method == Method::StreamGenerate, false)
 }
 
-/// `contents` has to be there; perhaps it came under the other protocol's name.
+/// Reports missing `contents`, with a hint if the body has `messages` instead.
 fn conversation(builder: &mut SummaryBuilder, found: &RequiredMembers, at: &JsonPath<'_>) {
     let path = at.member("contents");
     match (found.contents, found.messages) {
@@ -83,7 +82,7 @@ fn read(bytes: &[u8], builder: &mut SummaryBuilder, found: &mut RequiredMembers,
     scanner.end()
 }
 
-/// A member of a request to generate, at the top level or inside a request to count.
+/// A member of a generation request, at the top level or in a request to count.
 fn member(
     scanner: &mut Scanner<'_>,
     builder: &mut SummaryBuilder,
@@ -136,7 +135,7 @@ fn member(
     Ok(())
 }
 
-/// `generateContentRequest` of a request to count: `contents` beside it does not count.
+/// `generateContentRequest` of a count, which takes precedence over `contents` beside it.
 fn whole_request(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         builder.faults.wrong_type(path, "an object");
@@ -150,7 +149,7 @@ fn whole_request(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: 
     Ok(())
 }
 
-/// One request of a batch to embed.
+/// One request of an embedding batch.
 fn embed_request(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         builder.faults.wrong_type(path, "an object");
@@ -173,7 +172,7 @@ fn embed_request(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: 
     Ok(())
 }
 
-/// `tools`: an array of objects. Function declarations are counted, all of them together.
+/// `tools`: an array of objects. The function declarations of all tools are counted together.
 fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     let mut declarations = 0;
     let (_, raw) = builder.list(scanner, path, MAX_TOOLS, |builder, scanner, path| {

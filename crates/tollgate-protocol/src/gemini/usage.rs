@@ -1,35 +1,35 @@
-//! Token counts of Gemini replies, read leniently.
+//! Lenient parsing of token counts in Gemini replies.
 
 use crate::{
     Usage,
     scan::{InvalidCount, Scanner, SyntaxError},
 };
 
-/// Counts as they stand on the wire. An absent number is 0 there; in streams some events carry only a few of them, so the
-/// last one of each counts.
+/// Counts as on the wire, where an absent number is 0. In streams, some events have only a few of them; the last value of each
+/// counts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GeminiUsageCounts {
     prompt: Option<u64>,
     tool_use: Option<u64>,
     candidates: Option<u64>,
     thoughts: Option<u64>,
-    /// Of the last object only: it tells how that object counts.
+    /// From the last object only; it tells whether that object's candidate count includes thoughts.
     total: Option<u64>,
     cached: Option<u64>,
     image: Option<u64>,
     audio: Option<u64>,
-    /// A figure that counts stands there but is none.
+    /// A main count is invalid.
     broken: bool,
 }
 
-/// Reads a `usageMetadata` value. `None` when it is `null`, no object, empty, or a main count cannot be read.
+/// Parses a `usageMetadata` value. `None` if it is `null`, not an object, empty, or a main count cannot be parsed.
 pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxError> {
     GeminiUsageCounts::default().merge(scanner)
 }
 
 impl GeminiUsageCounts {
-    /// Reads a `usageMetadata` value on top of what is known. `None` while nothing is known, and for a value that cannot
-    /// be read: then nothing changes.
+    /// Merges a `usageMetadata` value into the counts. `None` while no count is known, and for a value that cannot be parsed,
+    /// which changes nothing.
     pub(crate) fn merge(&mut self, scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxError> {
         let mut counts = Self { total: None, ..*self };
         scanner.members(|scanner, name| {
@@ -67,7 +67,7 @@ impl GeminiUsageCounts {
         None
     }
 
-    /// With totals that include their parts.
+    /// Usage with totals that include their parts.
     fn usage(&self) -> Option<Usage> {
         let nothing = [self.prompt, self.candidates, self.thoughts, self.tool_use, self.total].iter().all(Option::is_none);
         if self.broken || nothing {
@@ -75,7 +75,7 @@ impl GeminiUsageCounts {
         }
         let (candidates, thoughts) = (self.candidates.unwrap_or(0), self.thoughts.unwrap_or(0));
         let prompt_total = self.prompt.unwrap_or(0) + self.tool_use.unwrap_or(0);
-        // Some compatible servers count thoughts among the candidates' tokens: the total tells.
+        // Some compatible servers include thoughts in the candidates' tokens; the total tells.
         let inclusive = thoughts > 0 && self.total == Some(prompt_total + candidates);
         let usage = Usage {
             prompt_total,

@@ -1,5 +1,5 @@
-//! The shape of a Gemini reply, and of every event of a Gemini stream: they are the same message. Both spellings of a member are
-//! taken; what is not named here is ignored.
+//! Serde types of a Gemini reply; stream events have the same type. Both spellings of a member are accepted; unknown members are
+//! ignored.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -82,7 +82,7 @@ pub(super) struct FunctionCall<'a> {
     pub will_continue: Option<bool>,
 }
 
-/// A piece of the arguments of a call that comes in pieces.
+/// A piece of streamed call arguments.
 #[derive(Deserialize)]
 pub(super) struct PartialArg {
     #[serde(default, rename = "jsonPath", alias = "json_path")]
@@ -142,7 +142,7 @@ pub(super) struct TopCandidates {
 pub(super) struct Logprob {
     #[serde(default)]
     pub token: Option<LenientText>,
-    /// 0 is left out on the wire.
+    /// Omitted if 0.
     #[serde(default, rename = "logProbability", alias = "log_probability")]
     pub logprob: Option<serde_json::Number>,
 }

@@ -1,4 +1,4 @@
-//! Reads a complete chat completion.
+//! Decodes a complete chat completion.
 
 use super::{
     events, finish, usage,
@@ -11,7 +11,7 @@ use crate::{
     scan::Scanner,
 };
 
-/// Appends the events of a complete reply, `Event::End` included.
+/// Appends the events of a complete reply, including `Event::End`.
 pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     let answer: ChatCompletion<'_> = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not a chat completion"))?;
     if is_error(&answer) {
@@ -32,12 +32,12 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidRep
     Ok(())
 }
 
-/// An error object, or the flat one of some servers.
+/// True for an `error` member and for the flat error object some servers send.
 pub(super) fn is_error(answer: &ChatCompletion<'_>) -> bool {
     is_truthy(answer.error) || answer.object.as_ref().is_some_and(|object| object.0 == "error")
 }
 
-/// Usage, where it can be read.
+/// Usage, if it can be parsed.
 pub(super) fn read_usage(raw: &serde_json::value::RawValue) -> Option<crate::Usage> {
     usage::read(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok().flatten()
 }

@@ -1,4 +1,5 @@
-//! Chat completions requests as they are meant. Fields without a counterpart anywhere are noted, not skipped.
+//! Decodes chat completions and embeddings requests into the neutral form. Fields without a counterpart in the other protocols
+//! are recorded as unsupported, not ignored.
 
 mod messages;
 mod params;
@@ -13,12 +14,12 @@ use crate::{
 
 const FROM: Protocol = Protocol::OpenAi;
 
-/// Reads a request body; the target's method decides between chat completions and embeddings.
+/// Decodes a request body: embeddings or chat completions, by the target's method.
 pub(crate) fn decode(target: &Target, body: &[u8]) -> Result<Request, Malformed> {
     if target.method == Method::Embeddings { embeddings(body) } else { chat(body) }
 }
 
-/// Reads the body of `POST /v1/chat/completions`.
+/// Decodes the body of `POST /v1/chat/completions`.
 fn chat(body: &[u8]) -> Result<Request, Malformed> {
     let tree = document(body)?;
     let mut fields = Fields::new(&tree, "", FROM)?;
@@ -39,7 +40,7 @@ fn chat(body: &[u8]) -> Result<Request, Malformed> {
     Ok(request)
 }
 
-/// Reads the body of `POST /v1/embeddings`.
+/// Decodes the body of `POST /v1/embeddings`.
 fn embeddings(body: &[u8]) -> Result<Request, Malformed> {
     let tree = document(body)?;
     let mut fields = Fields::new(&tree, "", FROM)?;
@@ -54,7 +55,7 @@ fn embeddings(body: &[u8]) -> Result<Request, Malformed> {
     };
     let count = input.value.list().map_or(1, <[Tree<'_>]>::len);
     if inputs.len() != count {
-        refused.push(input.path); // Token numbers mean something to their own tokeniser only.
+        refused.push(input.path); // Token ids are specific to one tokeniser.
     }
     let dimensions = fields.at_least("dimensions", 1)?.map(narrow).transpose()?;
     let format = fields.text("encoding_format")?;

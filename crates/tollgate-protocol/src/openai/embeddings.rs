@@ -1,4 +1,4 @@
-//! Embeddings of `/v1/embeddings`.
+//! Decodes and encodes replies of `/v1/embeddings`.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
@@ -35,7 +35,7 @@ struct Usage {
     prompt_tokens: LenientCount,
 }
 
-/// Reads the answer, in order of its indexes.
+/// Decodes a reply; vectors are sorted by `index`.
 pub(super) fn decode(body: &[u8]) -> Result<Embeddings, InvalidReply> {
     let answer: EmbeddingsResponse<'_> = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not an embedding"))?;
     if is_truthy(answer.error) {
@@ -54,7 +54,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Embeddings, InvalidReply> {
     Ok(Embeddings { items, prompt_tokens: answer.usage.and_then(|usage| usage.prompt_tokens.given()) })
 }
 
-/// Writes the list.
+/// Encodes a reply.
 pub(super) fn encode(vectors: &Embeddings, context: &ReplyContext) -> Bytes {
     let base64 = matches!(context.kind, AnswerKind::Embeddings { base64: true, .. });
     let mut out = BytesMut::new();

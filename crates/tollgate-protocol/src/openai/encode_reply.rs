@@ -1,4 +1,4 @@
-//! Writes a complete chat completion.
+//! Encodes a complete chat completion.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -12,7 +12,7 @@ use crate::{
     neutral::{Candidate, Part, PartKind, Reply, ReplyContext, Signature, TextMap},
 };
 
-/// The body of a complete reply.
+/// Encodes the body of a complete reply.
 pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     out.put_slice(b"{\"id\":");
@@ -40,7 +40,7 @@ pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
     out.freeze()
 }
 
-/// What the parts of a candidate come to.
+/// Message members collected from the parts of a candidate.
 #[derive(Default)]
 struct Message<'a> {
     text: String,

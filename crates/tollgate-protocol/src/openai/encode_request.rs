@@ -1,4 +1,5 @@
-//! Requests for chat completions upstreams. Nothing is written that the caller did not ask for.
+//! Encodes requests for chat completions upstreams. Fields the caller did not set are not written, except those the gateway
+//! needs.
 
 mod messages;
 mod params;
@@ -10,7 +11,7 @@ use crate::{
     neutral::{EmbedRequest, Format, Operation, encode_context::EncodeContext},
 };
 
-/// Encodes the body; returns it with the upstream's method. A count has no counterpart here; its caller answers it before.
+/// Encodes the body; returns it with the upstream's method. The protocol has no token counter, so counts never get here.
 pub(crate) fn encode(out: &mut EncodeContext<'_>) -> (Method, Json) {
     match &out.request.operation {
         Operation::Generate | Operation::Count => (Method::Chat, chat(out)),
@@ -32,7 +33,7 @@ fn chat(out: &mut EncodeContext<'_>) -> Json {
     body.json()
 }
 
-/// Plain JSON mode is refused upstream unless some message says "json".
+/// True for plain JSON mode without the word "json" in any message, which upstreams refuse.
 fn wants_the_word_json(out: &EncodeContext<'_>) -> bool {
     let request = out.request;
     let plain_json = request.params.format.as_ref().is_some_and(|format| format.value == Format::Json);
@@ -45,7 +46,7 @@ fn embeddings(out: &mut EncodeContext<'_>, embed: &EmbedRequest) -> Json {
     }
     let mut body = JsonObject(vec![("model", Json::text(out.model)), ("input", Json::texts(&embed.inputs))]);
     body.put_some("dimensions", embed.dimensions.as_ref().map(|given| Json::Int(given.value.into())));
-    // Embeddings are read as numbers here and written in the caller's form on the way back.
+    // The gateway parses numbers and writes the caller's format itself.
     body.put("encoding_format", Json::text("float"));
     if let Some(user) = &embed.user {
         if out.request.origin == Protocol::OpenAi {

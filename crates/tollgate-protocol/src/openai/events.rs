@@ -1,4 +1,4 @@
-//! What the members of a chat completions message or delta mean.
+//! Converts members of a chat completions message or delta to events.
 
 use serde_json::value::RawValue;
 
@@ -8,7 +8,7 @@ use crate::{
     neutral::{Citation, Event, Media, MediaSource, TextMap, TokenLogprob, media},
 };
 
-/// Appends everything of a message but its calls, reasoning first. `map` follows the text for annotations.
+/// Appends everything of a message except its calls, reasoning first. `map` tracks the text for annotations.
 pub(super) fn content(
     candidate: u32,
     message: &mut ChoiceMessage<'_>,
@@ -33,7 +33,7 @@ pub(super) fn content(
     if let Some(text) = message.refusal.and_then(text_of).filter(|text| !text.is_empty()) {
         out.push(Event::Refusal { candidate, text });
     }
-    // Speech has no form in any other protocol.
+    // No other protocol has spoken replies.
     if message.audio.is_some_and(has_audio) {
         out.push(Event::Unknown { candidate });
     }
@@ -58,20 +58,20 @@ fn logprobs(raw: &RawValue) -> Vec<TokenLogprob> {
         .collect()
 }
 
-/// Images by their addresses; a `data:` address of anything else is no image.
+/// Images given as URLs. A `data:` URL of another media type is ignored.
 fn images(raw: &RawValue) -> Vec<Media> {
     let images = serde_json::from_str::<Option<Vec<Image>>>(raw.get()).ok().flatten().unwrap_or_default();
     let media = images.into_iter().filter_map(|image| media::from_url(&image.image_url?.url.0, String::new()).ok());
     media.filter(|media| media.mime.starts_with("image/") || !matches!(media.source, MediaSource::Inline(_))).collect()
 }
 
-/// Whether `audio` holds sound or the words of it; an id or an end of life alone is none.
+/// Whether `audio` contains sound or a transcript. An id or an expiry time alone does not count.
 fn has_audio(raw: &RawValue) -> bool {
     let audio = serde_json::from_str::<Option<Audio>>(raw.get()).ok().flatten();
     audio.is_some_and(|audio| LenientText::filled(audio.data).is_some() || LenientText::filled(audio.transcript).is_some())
 }
 
-/// Sources, their character offsets turned into bytes; what lies beyond the text is left out.
+/// Citations with character offsets converted to bytes; those outside the text are dropped.
 fn citations(raw: &RawValue, map: &TextMap) -> Vec<Citation> {
     let annotations = serde_json::from_str::<Option<Vec<Annotation>>>(raw.get()).ok().flatten().unwrap_or_default();
     let place = |count: u64| usize::try_from(count).ok().and_then(|character| map.byte_at(character));
@@ -88,7 +88,7 @@ fn citations(raw: &RawValue, map: &TextMap) -> Vec<Citation> {
         .collect()
 }
 
-/// A free-text call as the function it was offered as.
+/// The input of a custom tool call, wrapped in the object that its substitute function takes.
 pub(super) fn custom_arguments(input: Option<&RawValue>) -> String {
     serde_json::json!({ "input": input.and_then(text_of).unwrap_or_default() }).to_string()
 }

@@ -1,8 +1,8 @@
-//! Finish reasons of chat completions, in both directions.
+//! Finish reasons of chat completions, decoded and encoded.
 
 use crate::FinishReason;
 
-/// Decodes a finish reason: the five of the OpenAI API reference, and others of compatible upstreams.
+/// Decodes a finish reason: the five of the OpenAI API reference, and others that compatible upstreams send.
 pub(super) fn read(word: &str) -> FinishReason {
     match word {
         "stop" | "eos" | "end_turn" | "stop_sequence" => FinishReason::Stop,

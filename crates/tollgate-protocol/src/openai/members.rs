@@ -1,4 +1,4 @@
-//! Members of chat completions answers that whole answers and chunks share.
+//! JSON members that complete replies and stream chunks have in common.
 
 use bytes::{BufMut, BytesMut};
 
@@ -10,11 +10,11 @@ use crate::{
     opaque_state::id_suffix,
 };
 
-/// Upstreams' own reasons that say no more than our word for them.
+/// Native reasons that add nothing to `finish_reason`.
 const STANDARD_REASONS: [&str; 8] =
     ["", "STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED", "end_turn", "stop_sequence", "tool_use", "max_tokens"];
 
-/// `finish_reason` and, where it says more, `native_finish_reason`, without a comma.
+/// Writes `finish_reason` and, if the native reason adds something, `native_finish_reason`, without a leading comma.
 pub(super) fn write_finish(out: &mut BytesMut, finish: FinishReason, native: Option<&str>) {
     out.put_slice(b"\"finish_reason\":\"");
     out.put_slice(finish::reason_str(finish).as_bytes());
@@ -25,7 +25,7 @@ pub(super) fn write_finish(out: &mut BytesMut, finish: FinishReason, native: Opt
     }
 }
 
-/// The refusal of an answer that was filtered before anything came.
+/// Refusal text of a reply that was filtered before any content.
 pub(super) fn filtered_sentence(message: Option<&str>, native: Option<&str>) -> String {
     message.map_or_else(
         || format!("The response was blocked by the upstream safety filter ({}).", native.unwrap_or("SAFETY")),
@@ -33,17 +33,17 @@ pub(super) fn filtered_sentence(message: Option<&str>, native: Option<&str>) -> 
     )
 }
 
-/// The refusal of a blocked prompt.
+/// Refusal text of a blocked prompt.
 pub(super) fn blocked_sentence(blocked: &BlockedPrompt) -> String {
     blocked.message.clone().unwrap_or_else(|| format!("The prompt was blocked by the upstream safety filter ({}).", blocked.reason))
 }
 
-/// The upstream's own reason of a blocked prompt.
+/// The value of `native_finish_reason` for a blocked prompt.
 pub(super) fn blocked_native(blocked: &BlockedPrompt) -> String {
     format!("PROMPT_BLOCKED:{}", blocked.reason)
 }
 
-/// The usage object.
+/// Writes the `usage` object.
 pub(super) fn write_usage(out: &mut BytesMut, usage: &Usage) {
     let text = format!(
         "{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":{{\"cached_tokens\":{}",
@@ -61,7 +61,7 @@ pub(super) fn write_usage(out: &mut BytesMut, usage: &Usage) {
     out.put_slice(format!("}},\"completion_tokens_details\":{{\"reasoning_tokens\":{}}}}}", usage.reasoning).as_bytes());
 }
 
-/// The value of `logprobs`.
+/// Writes the value of `logprobs`.
 pub(super) fn write_logprobs(out: &mut BytesMut, tokens: &[TokenLogprob]) {
     if tokens.is_empty() {
         out.put_slice(b"null");
@@ -82,14 +82,15 @@ pub(super) fn write_logprobs(out: &mut BytesMut, tokens: &[TokenLogprob]) {
     out.put_slice(b"],\"refusal\":null}");
 }
 
-/// Token, probability and bytes; the object stays open.
+/// Writes token, log probability and bytes; the object stays open.
 fn write_token(out: &mut BytesMut, token: &str, logprob: &serde_json::Number) {
     out.put_slice(b"{\"token\":");
     write_string(out, token);
     out.put_slice(format!(",\"logprob\":{logprob},\"bytes\":{:?}", token.as_bytes()).as_bytes());
 }
 
-/// Google's own signature as chat completions carry it (`extra_content`), with a comma in front; nothing for others'.
+/// Writes Google's signature in `extra_content`, the form of its OpenAI-compatible endpoint, with a leading comma. Other
+/// providers' signatures are not written.
 pub(super) fn write_extra_content(out: &mut BytesMut, signature: Option<&Signature>) {
     if let Some(signature) = google(signature) {
         out.put_slice(b",\"extra_content\":{\"google\":{\"thought_signature\":");
@@ -98,23 +99,23 @@ pub(super) fn write_extra_content(out: &mut BytesMut, signature: Option<&Signatu
     }
 }
 
-/// The value, where the signature is Google's.
+/// The value of a signature of Google's.
 pub(super) fn google(signature: Option<&Signature>) -> Option<&str> {
     signature.filter(|signature| signature.owner == Protocol::Gemini).map(|signature| signature.value.as_str())
 }
 
-/// A call's id with the signature behind it, where there is one that may stand there.
+/// A call id with Google's signature appended, unless the signature is too long for an id.
 pub(super) fn signed_id(id: &str, signature: Option<&Signature>) -> String {
     let suffix = google(signature).and_then(id_suffix).unwrap_or_default();
     format!("{id}{suffix}")
 }
 
-/// Arguments as the string chat completions carry: none are `{}`.
+/// Arguments as a JSON string value; empty arguments are `{}`.
 pub(super) fn arguments(args: &str) -> &str {
     if args.is_empty() { "{}" } else { args }
 }
 
-/// Whether `image_url` has an address for these media.
+/// Whether `image_url` can carry these media.
 pub(crate) fn carries(media: &Media) -> bool {
     match &media.source {
         MediaSource::Inline(_) => media.mime.starts_with("image/"),
@@ -123,7 +124,7 @@ pub(crate) fn carries(media: &Media) -> bool {
     }
 }
 
-/// The address of an image; `None` for what chat completions cannot carry.
+/// The URL of an image; `None` for media that chat completions cannot carry.
 pub(super) fn image_url(media: &Media) -> Option<String> {
     match &media.source {
         MediaSource::Inline(data) if carries(media) => Some(format!("data:{};base64,{data}", media.mime)),
@@ -132,8 +133,8 @@ pub(super) fn image_url(media: &Media) -> Option<String> {
     }
 }
 
-/// `annotations` with a comma in front: byte offsets into the text that `map`
-/// follows become character offsets. Nothing where none fits.
+/// Writes `annotations` with a leading comma, byte offsets converted to character offsets of the text in `map`. Citations outside
+/// the text are dropped; without any, nothing is written.
 pub(super) fn write_annotations(out: &mut BytesMut, citations: &[Citation], map: &TextMap) {
     if citations.is_empty() || map.bytes() == 0 {
         return;
@@ -158,7 +159,7 @@ pub(super) fn write_annotations(out: &mut BytesMut, citations: &[Citation], map:
     }
 }
 
-/// A comma in front of every element but the first.
+/// Writes a comma before every element but the first.
 pub(super) fn comma(out: &mut BytesMut, at: usize) {
     if at > 0 {
         out.put_u8(b',');

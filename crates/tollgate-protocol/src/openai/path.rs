@@ -1,12 +1,12 @@
-//! Paths behind a channel's base URL, which ends with the version.
+//! Upstream paths, relative to a channel's base URL, which ends with the API version.
 
 use crate::{Framing, Method};
 
-/// The model stands in the body, so the path depends on the method alone.
+/// The model is in the body, so the path depends on the method alone.
 pub(super) fn upstream_path(method: Method, _upstream_model: &str, _framing: Framing) -> String {
     match method {
         Method::Embeddings | Method::EmbedContent | Method::BatchEmbedContents => "/embeddings",
-        // The protocol has no token counter; the gateway estimates instead.
+        // The protocol has no token counter; the gateway estimates counts.
         Method::Chat | Method::Generate | Method::StreamGenerate | Method::CountTokens => "/chat/completions",
     }
     .to_owned()

@@ -57,7 +57,7 @@ impl StreamRelay for Relay {
         }
         self.opening.inspect(chunk)?;
         if matches!(self.opening, BodyKind::Array) {
-            // Google's chat layer wraps error objects in an array.
+            // Google's OpenAI-compatible endpoint wraps error objects in an array.
             self.opening = BodyKind::Document(Vec::new());
             self.opening.inspect(chunk)?;
         }

@@ -1,4 +1,4 @@
-//! Complete replies: validated, summarised, and passed on with the caller's name of the model.
+//! Complete replies: validated, summarised, and forwarded with the caller's model name.
 
 use bytes::Bytes;
 

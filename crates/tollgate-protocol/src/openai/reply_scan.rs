@@ -9,51 +9,51 @@ use crate::{
     scan::{JsonStr, Scanner, SyntaxError, ValueKind},
 };
 
-/// Facts of one body or chunk.
+/// Facts of one complete body or stream chunk.
 #[derive(Debug, Default)]
 pub(super) struct ChatReplyScan {
-    /// What records need.
+    /// Facts for the usage record.
     pub summary: ReplySummary,
-    /// Candidates that began and ended.
+    /// Candidates that started and ended.
     pub candidates: CandidateProgress,
     /// The value of `choices`.
     pub choices: Choices,
-    /// A readable usage.
+    /// The usage, if it can be parsed.
     pub usage: Option<Usage>,
-    /// `usage` is an object, readable or not.
+    /// `usage` is an object, even if it cannot be parsed.
     pub usage_object: bool,
-    /// Every `usage` member, from the quote of its name to the end of its value.
+    /// Ranges of all `usage` members, from the quote of the name to the end of the value.
     pub usage_members: Vec<Range<usize>>,
-    /// Every `obfuscation` member.
+    /// Ranges of all `obfuscation` members.
     pub padding: Vec<Range<usize>>,
-    /// Every `model` value that is a string.
+    /// Ranges of all `model` values that are strings.
     pub models: Vec<Range<usize>>,
-    /// An `error` member that says something, or the flat error object of some servers.
+    /// An `error` member is set, or the body is the flat error object some servers send.
     pub error: bool,
-    /// A choice has no message, without which a complete answer is none.
+    /// A choice has no message, so a complete reply is invalid.
     pub bare_choice: bool,
-    /// `data` of an embeddings answer has elements.
+    /// `data` of an embeddings reply is not empty.
     pub vectors: bool,
 }
 
 /// The value of `choices`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Choices {
-    /// No such member.
+    /// Absent.
     #[default]
     Missing,
-    /// `null`, and where.
+    /// `null`, with its range.
     Null(Range<usize>),
-    /// Some other kind of value.
+    /// Neither a list nor `null`.
     Wrong,
-    /// A list that holds something that is no object.
+    /// A list with an element that is not an object.
     Unusable,
     /// A list of this many choices.
     Listed(usize),
 }
 
 impl ChatReplyScan {
-    /// Reads a whole document.
+    /// Scans a whole document.
     pub(super) fn read(text: &[u8]) -> Result<Self, SyntaxError> {
         let mut answer = Self::default();
         let mut scanner = Scanner::answer(text)?;
@@ -72,7 +72,7 @@ impl ChatReplyScan {
             "choices" => self.choices(scanner)?,
             "usage" => {
                 self.usage_object = scanner.peek() == ValueKind::Object;
-                // The last readable one counts; an unreadable one does not erase it.
+                // The last usage that can be parsed counts; one that cannot be parsed does not erase it.
                 self.usage = usage::read(scanner)?.or(self.usage);
                 self.usage_members.push(starts..scanner.position());
             }
@@ -105,7 +105,7 @@ impl ChatReplyScan {
         Ok(())
     }
 
-    /// Reads one choice; false when it is no object.
+    /// Scans one choice; false if it is not an object.
     fn choice(&mut self, scanner: &mut Scanner<'_>) -> Result<bool, SyntaxError> {
         let mut index = 0;
         let mut finish = None;
@@ -143,9 +143,9 @@ impl ChatReplyScan {
     }
 }
 
-/// Reads `message` or `delta`; false when it is no object.
+/// Scans `message` or `delta`; false if it is not an object.
 fn message(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, SyntaxError> {
-    // Some upstreams send the same thoughts under both names.
+    // Some upstreams send the same thoughts under two names.
     let mut thoughts = 0;
     let object = scanner.members(|scanner, name| {
         match &*name.decode() {
@@ -176,7 +176,7 @@ fn message(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool
     Ok(object.is_some())
 }
 
-/// `content` is a string, or with some upstreams a list of parts.
+/// `content` is a string, or a list of parts from some upstreams.
 fn content(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Array {
         return add_text(scanner, summary);
@@ -207,7 +207,7 @@ fn tool_call(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<()
     Ok(())
 }
 
-/// `{name, arguments}` or `{name, input}`; an object of either kind is content.
+/// Scans `{name, arguments}` or `{name, input}`; either counts as content if it is an object.
 fn call(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
     let object = scanner.members(|scanner, name| match &*name.decode() {
         "arguments" | "input" => add_text(scanner, summary),
@@ -232,7 +232,7 @@ fn audio(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), Sy
     Ok(())
 }
 
-/// `null`, `false`, `""` and `{}` are no errors: some servers always write the member.
+/// Whether an `error` member is set. Some servers always send one, with `null`, `false`, `""` or `{}`.
 fn says_something(scanner: &mut Scanner<'_>) -> Result<bool, SyntaxError> {
     Ok(match scanner.peek() {
         ValueKind::Object => {

@@ -1,4 +1,4 @@
-//! Reads a chat completions stream.
+//! Decodes a chat completions stream.
 
 use super::{
     decode_reply::{is_error, read_usage},
@@ -11,13 +11,13 @@ use crate::{
     neutral::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, Event, OPEN_CALL_LIMIT, StreamDecoder, TextMap},
 };
 
-/// A chat completions stream. Fragments of several calls may interleave; a call is whole when its choice ends.
+/// Decodes a chat completions stream. Fragments of several calls may interleave; a call is complete when its choice ends.
 #[derive(Debug, Default)]
 pub(super) struct ChatStreamDecoder {
     choices: Vec<Open>,
     calls: Vec<PendingCall>,
     next_call: u32,
-    /// Bytes of arguments that wait for the name of their call.
+    /// Bytes of arguments received before the name of their call.
     early_args_bytes: usize,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct ChatStreamDecoder {
 struct Open {
     candidate: u32,
     ended: bool,
-    /// The finish reason was an empty string, which some upstreams send in every chunk and others at the end.
+    /// The finish reason is an empty string, which some upstreams send in every chunk and others at the end.
     blank: bool,
     text: TextMap,
 }
@@ -33,7 +33,7 @@ struct Open {
 #[derive(Debug)]
 struct PendingCall {
     candidate: u32,
-    /// Index on the wire; `None` for an upstream that sends none.
+    /// Index on the wire; `None` if the upstream sends none.
     index: Option<u64>,
     number: u32,
     id: String,
@@ -130,7 +130,7 @@ impl ChatStreamDecoder {
         Ok(())
     }
 
-    /// A piece of a call: id and name count once, the first ones that are not empty; arguments are joined.
+    /// Adds a fragment of a call: the first non-empty id and name count, arguments are concatenated.
     fn fragment(&mut self, candidate: u32, fragment: Fragment, out: &mut Vec<Event>) -> Result<(), StreamError> {
         let at = self.call_at(candidate, &fragment)?;
         let call = &mut self.calls[at];
@@ -149,7 +149,7 @@ impl ChatStreamDecoder {
             return Err(StreamError::Malformed("calls larger than the limit"));
         }
         call.early_args.push_str(&fragment.args);
-        // In order: a call is not opened in front of an earlier one whose id or name may still come.
+        // In order: a call is not opened before an earlier one that still lacks its id or name.
         for call in self.calls.iter_mut().filter(|call| call.candidate == candidate && !call.opened) {
             if call.id.is_empty() || call.name.is_empty() {
                 break;
@@ -159,7 +159,8 @@ impl ChatStreamDecoder {
         Ok(())
     }
 
-    /// Which call a fragment belongs to. Without an index: the one of its id, a new one for a new id, else the last.
+    /// Position of the call a fragment belongs to. Without an index, the id decides: a new id starts a new call, no id continues
+    /// the last one.
     fn call_at(&mut self, candidate: u32, fragment: &Fragment) -> Result<usize, StreamError> {
         let found = match fragment.index {
             Some(index) => self.calls.iter().position(|call| call.candidate == candidate && call.index == Some(index)),
@@ -185,7 +186,7 @@ impl ChatStreamDecoder {
         Ok(self.calls.len() - 1)
     }
 
-    /// A choice ended: its calls are whole.
+    /// Ends a choice and completes its calls.
     fn end(
         &mut self,
         candidate: u32,
@@ -216,7 +217,7 @@ impl ChatStreamDecoder {
 }
 
 impl PendingCall {
-    /// Opens the call and hands out what waited for it.
+    /// Opens the call and emits the arguments received so far.
     fn release(&mut self, out: &mut Vec<Event>) {
         self.opened = true;
         let (candidate, call) = (self.candidate, self.number);

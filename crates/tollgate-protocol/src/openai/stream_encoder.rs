@@ -1,4 +1,4 @@
-//! Writes a chat completions stream.
+//! Encodes a chat completions stream.
 
 use bytes::{BufMut, BytesMut};
 
@@ -12,7 +12,7 @@ use crate::{
     neutral::{CITATION_BYTES_LIMIT, Citation, Event, Media, ReplyContext, Signature, StreamEncoder, TextMap, TokenLogprob},
 };
 
-/// A stream for a chat caller. State is kept per choice: role, tool index, what it has shown.
+/// Encodes a stream for a chat completions caller. State is kept per choice: role sent, tool index, content sent.
 #[derive(Debug)]
 pub(super) struct ChatStreamEncoder {
     frame: Frame,
@@ -21,12 +21,12 @@ pub(super) struct ChatStreamEncoder {
     include_usage: bool,
 }
 
-/// What is the same for every chunk.
+/// Bytes common to all chunks.
 #[derive(Debug)]
 struct Frame {
-    /// From `data: ` up to the bracket that opens `choices`.
+    /// From `data: ` to the bracket that opens `choices`.
     head: Vec<u8>,
-    /// From the bracket that closes `choices` to the end.
+    /// From the bracket that closes `choices` to the end of the event.
     tail: &'static [u8],
     /// Whether signatures are carried as suffixes of call ids.
     id_signatures: bool,
@@ -35,22 +35,21 @@ struct Frame {
 #[derive(Debug, Default)]
 struct Choice {
     index: u32,
-    /// The chunk with the role went out.
+    /// The chunk with the role was sent.
     role: bool,
-    /// `content` was something other than `null`.
+    /// `content` was sent with a value other than `null`.
     text: bool,
-    /// A call, an image or a refusal went out.
+    /// A call, an image or a refusal was sent.
     other: bool,
     /// `tool_calls[].index` of the next call.
     next_call: u32,
     open: Vec<OpenCall>,
     images: u32,
-    /// Log probabilities of the text that comes next.
+    /// Log probabilities of the next text.
     logprobs: Vec<TokenLogprob>,
-    /// The text so far, for its sources.
+    /// Maps byte to character offsets of the text so far, for citations.
     map: TextMap,
-    /// Sources, which go out together in front of the finish: the libraries' accumulators refuse lists that come in
-    /// pieces.
+    /// Citations, sent in one chunk before the finish: the accumulators of client libraries reject lists that arrive in pieces.
     citations: Vec<Citation>,
     citation_bytes: usize,
 }
@@ -72,7 +71,7 @@ struct OpenCall {
     call: u32,
     index: u32,
     custom: bool,
-    /// Some of the arguments went out.
+    /// A part of the arguments was sent.
     begun: bool,
 }
 
@@ -109,7 +108,7 @@ impl ChatStreamEncoder {
 }
 
 impl Frame {
-    /// One chunk: `delta` writes the members of the delta.
+    /// Writes one chunk; `delta` writes the members of its delta.
     fn chunk(&self, out: &mut BytesMut, index: u32, logprobs: &[TokenLogprob], delta: impl FnOnce(&mut BytesMut)) {
         out.put_slice(&self.head);
         out.put_slice(b"{\"index\":");
@@ -122,7 +121,7 @@ impl Frame {
         out.put_slice(self.tail);
     }
 
-    /// The last chunk of a choice.
+    /// Writes the last chunk of a choice.
     fn finish(&self, out: &mut BytesMut, index: u32, finish: FinishReason, native: Option<&str>) {
         out.put_slice(&self.head);
         out.put_slice(b"{\"index\":");
@@ -133,7 +132,7 @@ impl Frame {
         out.put_slice(self.tail);
     }
 
-    /// One member of a delta with a string.
+    /// Writes a chunk whose delta has one string member.
     fn member(&self, out: &mut BytesMut, choice: &mut Choice, name: &str, text: &str, signature: Option<&Signature>) {
         let logprobs = if name == "content" { std::mem::take(&mut choice.logprobs) } else { Vec::new() };
         self.chunk(out, choice.index, &logprobs, |out| {
@@ -145,7 +144,7 @@ impl Frame {
         });
     }
 
-    /// The chunk that opens a choice, once; `text` when text comes first.
+    /// Writes the first chunk of a choice, once. `text`: the choice starts with text.
     fn role(&self, out: &mut BytesMut, choice: &mut Choice, text: bool) {
         if choice.role {
             return;
@@ -192,7 +191,7 @@ impl Frame {
         self.role(out, choice, false);
         choice.other = true;
         self.chunk(out, choice.index, &[], |out| {
-            // With an index: the libraries' accumulators refuse list entries that repeat without one.
+            // The accumulators of client libraries reject list entries without an index.
             out.put_slice(
                 format!("\"images\":[{{\"index\":{},\"type\":\"image_url\",\"image_url\":{{\"url\":", choice.images).as_bytes(),
             );
@@ -202,7 +201,7 @@ impl Frame {
         choice.images += 1;
     }
 
-    /// The opening chunk of a call: the only one with id, type and name.
+    /// Writes the first chunk of a call, the only one with id, type and name.
     fn open_call(&self, out: &mut BytesMut, choice: &mut Choice, call: u32, opening: &Opening<'_>) {
         self.role(out, choice, false);
         choice.other = true;
@@ -261,7 +260,7 @@ impl Frame {
         if finish == FinishReason::Filter && !choice.text && !choice.other {
             self.refusal(out, choice, &filtered_sentence(message, native));
         } else if !choice.text && !choice.other {
-            // An empty answer is an empty text, never null.
+            // The text of an empty reply is empty, not null.
             if choice.role {
                 choice.text = true;
                 self.member(out, choice, "content", "", None);

@@ -1,11 +1,11 @@
-//! Token counts of chat completions, read leniently.
+//! Lenient parsing of token counts in chat completions replies.
 
 use crate::{
     Usage,
     scan::{InvalidCount, Scanner, SyntaxError},
 };
 
-/// Reads a `usage` value. `None` when it is `null`, no object, or its totals cannot be read.
+/// Parses a `usage` value. `None` if it is `null`, not an object, or its totals cannot be parsed.
 pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxError> {
     let mut usage = Usage::default();
     let (mut prompt, mut completion, mut total) = (Ok(None), Ok(None), Ok(None));
@@ -16,7 +16,7 @@ pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxErr
             "total_tokens" => total = scanner.token_count()?,
             "prompt_tokens_details" => prompt_details(scanner, &mut usage)?,
             "completion_tokens_details" => completion_details(scanner, &mut usage)?,
-            // One vendor's name for it, beside the totals.
+            // DeepSeek API reference: cached prompt tokens.
             "prompt_cache_hit_tokens" => {
                 if let Ok(Some(cached)) = scanner.token_count()? {
                     usage.cached = usage.cached.max(cached);
@@ -32,7 +32,7 @@ pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxErr
 
 type Count = Result<Option<u64>, InvalidCount>;
 
-/// One of the two may be missing (embeddings have no completion); then the total gives it.
+/// Prompt and completion tokens. One of them may be absent (embeddings have no completion) and is then derived from the total.
 fn totals(prompt: Count, completion: Count, total: Option<u64>) -> Option<(u64, u64)> {
     match (prompt.ok()?, completion.ok()?) {
         (Some(prompt), Some(completion)) => Some((prompt, completion)),

@@ -1,5 +1,5 @@
-//! The shapes of chat completions answers and chunks, as upstreams of all kinds write them. What is not named here is ignored;
-//! what only some upstreams send is read where it has the expected shape.
+//! Serde types of chat completions replies and chunks, lenient towards compatible upstreams: unknown members are ignored, and
+//! extensions are read only if they have the expected type.
 
 use std::fmt;
 
@@ -62,10 +62,10 @@ pub(super) struct ChoiceMessage<'a> {
     pub audio: Option<&'a RawValue>,
 }
 
-/// A string, or the list of parts some upstreams send instead: their texts joined.
+/// A string, or the list of parts some upstreams send instead, with the texts joined.
 pub(super) struct MessageContent {
     pub text: String,
-    /// Parts without a text.
+    /// Number of parts without text.
     pub unknown: usize,
 }
 
@@ -125,7 +125,7 @@ pub(super) struct Function<'a> {
 }
 
 impl Function<'_> {
-    /// The arguments' text; some upstreams send the object itself.
+    /// The arguments as text; some upstreams send an object instead of a string.
     pub(super) fn arguments(&self) -> String {
         self.arguments.filter(|raw| raw.get() != "null").and_then(|raw| text_of(raw).or_else(|| compact(raw))).unwrap_or_default()
     }

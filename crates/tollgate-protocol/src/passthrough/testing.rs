@@ -1,13 +1,13 @@
-//! Runs a relay over a stream that is cut in a given way.
+//! Runs a relay over a stream split at given positions.
 
 use bytes::Bytes;
 
 use crate::{ReplySummary, StreamError, StreamRelay};
 
-/// What a caller received, how it ended, what was read.
+/// The output, the result and the summary of a relay.
 pub(crate) type Run = (String, Result<(), StreamError>, ReplySummary);
 
-/// Feeds `pieces`, then the clean end.
+/// Feeds `pieces`, then ends the stream.
 pub(crate) fn run<'a>(mut relay: Box<dyn StreamRelay>, pieces: impl IntoIterator<Item = &'a [u8]>) -> Run {
     let mut out = Vec::new();
     let mut result = Ok(());
@@ -24,7 +24,7 @@ pub(crate) fn run<'a>(mut relay: Box<dyn StreamRelay>, pieces: impl IntoIterator
     (String::from_utf8_lossy(&out.concat()).into_owned(), result, relay.summary())
 }
 
-/// Asserts that every cut gives what the whole stream gives, and returns that.
+/// Asserts that every split gives the same result as the whole stream, and returns that result.
 pub(crate) fn run_cut_everywhere(make: impl Fn() -> Box<dyn StreamRelay>, stream: &[u8]) -> Run {
     let whole = run(make(), [stream]);
     for cut in 0..=stream.len() {

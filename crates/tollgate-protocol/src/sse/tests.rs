@@ -1,11 +1,11 @@
-//! Events are cut out of streams the same way wherever the network cut.
+//! Events do not depend on chunk boundaries.
 
 use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
 
-/// Name, data and the bytes to forward of every event, for one way to cut the stream.
+/// Name, data and forwardable bytes of every event.
 type ParsedEvents = Vec<(String, Vec<u8>, Option<Bytes>)>;
 
 fn read(pieces: &[&[u8]], limit: usize) -> Result<ParsedEvents, StreamError> {
@@ -27,7 +27,7 @@ fn data(stream: &[u8]) -> Vec<String> {
     seen.into_iter().map(|(_, data, _)| String::from_utf8(data).unwrap()).collect()
 }
 
-/// Everything the framing allows, in one stream.
+/// Every framing the format allows, in one stream.
 const MIXED: &[u8] = "\u{feff}data: bom\n\ndata: plain\n\ndata:tight\n\n: hello\n\n: hello\ndata: behind a comment\n\n\
     event: named\r\ndata: crlf \u{1f600}\r\n\r\ndata: cr\r\rdata: one\ndata: two\ndata:\ndata: four\n\n\n\n\
     id: 7\ndata: id\nretry: 5\n\nevent: ping\n\ndata: \n\ndata\n\ndatax: no\n\ndata:  two spaces\n\ndata: [DONE]"

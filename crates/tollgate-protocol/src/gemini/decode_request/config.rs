@@ -1,4 +1,4 @@
-//! `generationConfig`. What asks for the ordinary behaviour is left out here and so never refused anywhere.
+//! Decodes `generationConfig`. Values that request the default behaviour are dropped here, so that no encoder refuses them.
 
 use serde_json::Number;
 
@@ -9,7 +9,7 @@ use crate::{
     object::Fields,
 };
 
-/// Reads every member; unknown ones are noted as unsupported.
+/// Decodes every member; unknown members are recorded as unsupported.
 pub(super) fn read(mut config: Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     let params = &mut request.params;
     params.temperature = config.number("temperature")?;
@@ -66,7 +66,7 @@ fn media_resolution(config: &mut Fields<'_, '_>, request: &mut Request) -> Resul
     Ok(())
 }
 
-/// Mime type and schema together say what form the answer has.
+/// Decodes the response format, which MIME type and schema state together.
 fn format(config: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     let mime = config.text("responseMimeType")?;
     let own = config.take("responseSchema");

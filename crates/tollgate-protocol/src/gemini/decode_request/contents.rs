@@ -1,4 +1,4 @@
-//! Contents as turns.
+//! Decodes contents into turns.
 
 use super::FROM;
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     tree::{Tree, same_proto_name},
 };
 
-/// The members of a part of which it has one.
+/// Members of a part that hold its data; a part has one of them.
 const DATA: [&str; 9] = [
     "text",
     "inlineData",
@@ -25,7 +25,7 @@ const DATA: [&str; 9] = [
     "toolResponse",
 ];
 
-/// Reads the system instruction: all its texts.
+/// Decodes the system instruction: all its texts.
 pub(super) fn system(mut content: Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     let Some((parts, path)) = content.list("parts")? else { return Ok(()) };
     for (index, item) in parts.iter().enumerate() {
@@ -45,7 +45,7 @@ fn push_system(part: Part, request: &mut Request) {
     }
 }
 
-/// Reads all contents. Function responses become turns of their own.
+/// Decodes all contents. Function responses become separate turns.
 pub(super) fn read(contents: &[Tree<'_>], path: &str, request: &mut Request) -> Result<(), Malformed> {
     for (index, content) in contents.iter().enumerate() {
         let path = format!("{path}[{index}]");
@@ -94,7 +94,7 @@ fn role(fields: &mut Fields<'_, '_>) -> Result<Role, Malformed> {
     }
 }
 
-/// One part. Nothing for an empty one and for a kind that cannot be expressed, which is noted.
+/// Decodes one part. `None` for an empty part, and for a kind that has no neutral form, which is recorded as unsupported.
 fn part(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<Option<Part>, Malformed> {
     let mut fields = Fields::new(item, path, FROM)?;
     let thought = fields.bool("thought")?.is_some_and(|thought| thought.value);
@@ -127,14 +127,14 @@ fn part(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<Option<Par
         return Ok(None);
     };
     if fields.unread().any(|(key, _)| DATA.iter().any(|name| same_proto_name(key, name))) {
-        // One part is one thing; whichever was taken, the other would vanish.
+        // A second data member would be lost.
         request.refuse_part(path);
         return Ok(None);
     }
     Ok(Some(Part { kind, signature, path: path.to_owned() }))
 }
 
-/// `{"level": "MEDIA_RESOLUTION_LOW"}` as `low`.
+/// The suffix of the level in lower case: `{"level": "MEDIA_RESOLUTION_LOW"}` becomes `low`.
 fn resolution(value: &Tree<'_>) -> Option<String> {
     let level = value.get_proto("level").and_then(Tree::str)?.to_ascii_lowercase();
     let word = level.strip_prefix("media_resolution_").unwrap_or(&level);
@@ -160,7 +160,7 @@ fn file(mut data: Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
     let address = data.required_text("fileUri")?;
     let media = match media::from_url(&address, path.to_owned()) {
         Ok(media) => media,
-        // Anything else is a name of Google's own.
+        // Any other URI is a name inside Google's services.
         Err(BadMedia::Url) => {
             let source = crate::neutral::MediaSource::Uri(address);
             Media { mime: String::new(), source, name: None, detail: None, path: path.to_owned() }
@@ -181,7 +181,7 @@ fn function_call(mut call: Fields<'_, '_>) -> Result<PartKind, Malformed> {
     Ok(PartKind::Call { id, name, args, custom: false })
 }
 
-/// `{"output": "text"}` is text; any other response stays the object it is.
+/// Decodes a function response: `{"output": "text"}` becomes text, any other response stays an object.
 fn function_response(mut fields: Fields<'_, '_>, path: &str) -> Result<PartKind, Malformed> {
     let call_id = fields.text("id")?.map(|id| split_id(&id.value).0.to_owned()).unwrap_or_default();
     let name = fields.required_text("name")?;

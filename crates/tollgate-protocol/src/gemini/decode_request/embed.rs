@@ -1,4 +1,4 @@
-//! `:embedContent` and `:batchEmbedContents`.
+//! Decodes `:embedContent` and `:batchEmbedContents`.
 
 use super::{FROM, config::narrow};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     object::Fields,
 };
 
-/// One text's request.
+/// The request for one text.
 struct EmbedContent {
     text: String,
     task: Option<Located<String>>,
@@ -15,7 +15,7 @@ struct EmbedContent {
     dimensions: Option<Located<u32>>,
 }
 
-/// Reads `:embedContent`.
+/// Decodes `:embedContent`.
 pub(super) fn one(mut fields: Fields<'_, '_>, model: String) -> Result<Request, Malformed> {
     let mut refused = Vec::new();
     let EmbedContent { text, task, title, dimensions } = read(&mut fields, &mut refused)?;
@@ -23,7 +23,7 @@ pub(super) fn one(mut fields: Fields<'_, '_>, model: String) -> Result<Request, 
     Ok(finished(model, embed, refused))
 }
 
-/// Reads `:batchEmbedContents`. All texts have to ask for the same: other protocols know one setting per request.
+/// Decodes `:batchEmbedContents`. All texts must have equal settings: other protocols have one setting per request.
 pub(super) fn batch(mut fields: Fields<'_, '_>, model: String) -> Result<Request, Malformed> {
     let Some((items, path)) = fields.list("requests")? else { return Err(Malformed::missing(FROM, "requests")) };
     let (mut refused, mut inputs, mut first) = (Vec::new(), Vec::with_capacity(items.len()), None::<EmbedContent>);

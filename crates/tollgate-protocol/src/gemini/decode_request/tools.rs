@@ -1,4 +1,4 @@
-//! Tools and tool configuration.
+//! Decodes tools and tool configuration.
 
 use super::FROM;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     tree::Tree,
 };
 
-/// Reads `tools` and `toolConfig`.
+/// Decodes `tools` and `toolConfig`.
 pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     if let Some((tools, path)) = fields.list("tools")? {
         for (index, item) in tools.iter().enumerate() {
@@ -28,7 +28,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     Ok(())
 }
 
-/// One tool object: each of its members switches a kind of tool on.
+/// Decodes one tool object; each member enables one kind of tool.
 fn tool(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<(), Malformed> {
     let mut fields = Fields::new(item, path, FROM)?;
     if let Some((declarations, path)) = fields.list("functionDeclarations")? {
@@ -54,7 +54,7 @@ fn declaration(item: &Tree<'_>, path: &str) -> Result<Tool, Malformed> {
     Ok(Tool { name, description, schema, strict: None, custom: false, path: path.to_owned() })
 }
 
-/// Google's `Schema` message.
+/// Decodes a `Schema` message.
 pub(super) fn google_schema(field: &Field<'_, '_>) -> Result<Schema, Malformed> {
     if field.value.members().is_none() {
         return Err(Malformed::wrong_type(FROM, &field.path, "an object"));
@@ -67,7 +67,7 @@ fn choice(mut calling: Fields<'_, '_>, request: &mut Request) -> Result<(), Malf
     let names = calling.texts("allowedFunctionNames")?.map(|names| names.value).unwrap_or_default();
     let word = match calling.take("mode") {
         None => String::new(),
-        // Enum values may come as their numbers.
+        // proto3 JSON allows enum numbers.
         Some(field) => match (field.value.str(), field.value.integer()) {
             (Some(word), _) => word.to_ascii_uppercase(),
             (None, Some(number)) => {

@@ -1,4 +1,4 @@
-//! `generationConfig`.
+//! Encodes `generationConfig`.
 
 use super::tools::fitting;
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Everything the caller asked for that has a place here.
+/// Encodes every parameter that `generationConfig` has.
 pub(super) fn generation_config(out: &mut EncodeContext<'_>) -> JsonObject {
     let allowed = out.supported_params();
     let params = &out.request.params;
@@ -24,7 +24,7 @@ pub(super) fn generation_config(out: &mut EncodeContext<'_>) -> JsonObject {
     config.put_some("candidateCount", allowed.n.map(|n| Json::Int(n.into())));
     config.put_some("maxOutputTokens", params.max_tokens.as_ref().map(|given| Json::uint(given.value)));
     config.put_some("stopSequences", allowed.stop.map(Json::texts));
-    // The field is 32 bits wide; a caller's wider seed stays as good a seed by its low bits.
+    // The field is an int32. The low bits of a wider seed are as good a seed.
     let seed = |given: &Located<i64>| Json::Int(if out.request.is_native() { given.value } else { given.value & 0x7fff_ffff });
     config.put_some("seed", params.seed.as_ref().map(seed));
     config.put_some("presencePenalty", allowed.presence.map(Json::number));
@@ -52,7 +52,7 @@ fn format(out: &mut EncodeContext<'_>, config: &mut JsonObject) {
     }
 }
 
-/// Levels for level models, budgets for budget models, never both.
+/// Levels for models with thinking levels, budgets for models with thinking budgets, never both.
 fn thinking(out: &mut EncodeContext<'_>) -> JsonObject {
     let mut config = JsonObject::default();
     let setting = thinking_setting(out.request);
@@ -79,7 +79,7 @@ fn thinking(out: &mut EncodeContext<'_>) -> JsonObject {
     config
 }
 
-/// The model's level for the setting. No level stands for "off": such models always think, at their lowest then.
+/// The model's level for the setting. "Off" becomes the lowest level: models with levels cannot stop thinking.
 fn level<'p>(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, levels: &'p [String]) -> Option<&'p str> {
     if let ThinkingSetting::Off(source) = setting {
         let level = lowest(levels)?;

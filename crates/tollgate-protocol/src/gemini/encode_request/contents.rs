@@ -1,4 +1,4 @@
-//! Turns as contents.
+//! Encodes turns as contents.
 
 use crate::{
     Protocol,
@@ -11,14 +11,14 @@ use crate::{
     tree::Tree,
 };
 
-/// A content being filled. Results never share a content with anything else.
+/// A content under construction. Function responses do not share a content with other parts.
 struct Content {
     role: &'static str,
     results: bool,
     parts: Vec<Json>,
 }
 
-/// All contents. A history that begins with calls gets a blank user turn in front.
+/// Encodes all contents. A blank user turn precedes a history that begins with calls.
 pub(super) fn contents(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut contents: Vec<Content> = Vec::new();
     for turn in out.turns() {
@@ -47,7 +47,7 @@ pub(super) fn contents(out: &mut EncodeContext<'_>) -> Vec<Json> {
     contents.into_iter().map(write).collect()
 }
 
-/// Adds what the user says, to the user content before it if there is one.
+/// Appends user parts, merged into a preceding user content.
 fn add(contents: &mut Vec<Content>, parts: Vec<Json>) {
     match contents.last_mut() {
         _ if parts.is_empty() => {}
@@ -60,8 +60,7 @@ pub(super) fn text_part(text: impl Into<String>) -> Json {
     Json::object([("text", Json::text(text))])
 }
 
-/// A model turn's parts. Where the model insists on signatures and no call has one, the first call gets the
-/// placeholder.
+/// Encodes the parts of a model turn. If the model requires signatures and no call has one, the first call gets the placeholder.
 fn model_parts(out: &mut EncodeContext<'_>, turn: &Turn) -> Vec<Json> {
     let signed = turn.parts.iter().filter(|part| part.is_call()).any(|part| google_signature(part).is_some());
     let mut placeholder = out.profile.signature_required == Some(true) && !signed;
@@ -84,7 +83,7 @@ fn google_signature(part: &Part) -> Option<&str> {
     part.signature.as_ref().filter(|signature| signature.owner == Protocol::Gemini).map(|signature| signature.value.as_str())
 }
 
-/// Any part but a result.
+/// Encodes any part except a function response.
 fn part_of(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
     match &part.kind {
         PartKind::Text(text) => Some(text_part(text)),
@@ -123,7 +122,7 @@ fn part_of(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
     }
 }
 
-/// A part only Google knows; its one member keeps its name.
+/// A part that only Gemini has; its single member keeps its name.
 fn raw_part(raw: &str) -> Json {
     let known = ["toolCall", "toolResponse"];
     let tree = Tree::parse(raw.as_bytes()).ok();
@@ -133,7 +132,7 @@ fn raw_part(raw: &str) -> Json {
     Json::Object(member.into_iter().collect())
 }
 
-/// Function responses, and the media that has to follow in a content of its own.
+/// Function responses, and the media that follow them in a separate content.
 fn results(out: &mut EncodeContext<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
     let (mut parts, mut behind) = (Vec::with_capacity(turn.parts.len()), Vec::new());
     for part in &turn.parts {
@@ -179,7 +178,7 @@ fn media_part(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
         }
         UpstreamMedia::Url(mime, address) => part.put("fileData", file(&mime, address)),
     }
-    // Chat completions have details that are no resolution here.
+    // Other values of `image_url.detail` are not resolutions.
     let detail = media.detail.as_ref().filter(|detail| out.request.is_native() || matches!(detail.as_str(), "low" | "high"));
     if let (Some(detail), Some(true)) = (detail, out.profile.part_media_resolution) {
         let level = format!("MEDIA_RESOLUTION_{}", detail.to_ascii_uppercase());
@@ -188,7 +187,7 @@ fn media_part(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
     Some(part.json())
 }
 
-/// Kinds of media the service takes at all.
+/// Whether Gemini accepts media of this type.
 fn known(mime: &str) -> bool {
     ["image/", "audio/", "video/", "text/"].iter().any(|kind| mime.starts_with(kind)) || mime == "application/pdf"
 }

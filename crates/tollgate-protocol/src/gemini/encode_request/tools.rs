@@ -1,4 +1,4 @@
-//! Tools and tool configuration.
+//! Encodes tools and tool configuration.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::{
     neutral::{Schema, Tool, ToolChoice, ToolChoiceMode, as_function, encode_context::EncodeContext, schema},
 };
 
-/// All functions in one tool, then what only this protocol knows.
+/// Encodes all functions as one tool, then the tools that only Gemini has.
 pub(super) fn tools(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let request = out.request;
     let mut tools = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn tools(out: &mut EncodeContext<'_>) -> Vec<Json> {
     tools
 }
 
-/// The tools, cut to the allowed ones where the model has no mode for that.
+/// The tools, reduced to the allowed ones if the model has no mode for that.
 fn offered<'a>(out: &EncodeContext<'a>) -> Vec<&'a Tool> {
     let request = out.request;
     let only = request.choice.as_ref().filter(|choice| {
@@ -58,7 +58,7 @@ fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
     function.json()
 }
 
-/// A schema in the member that fits it and the model: real JSON Schema, else Google's own message.
+/// Encodes a schema in the member that fits it and the model: JSON Schema if the model accepts it, otherwise a `Schema` message.
 pub(super) fn fitting(out: &EncodeContext<'_>, schema: &Schema, plain: &'static str, json: &'static str) -> (&'static str, Json) {
     match schema {
         Schema::Google(value) => (plain, Json::value(value)),
@@ -73,7 +73,7 @@ pub(super) fn fitting(out: &EncodeContext<'_>, schema: &Schema, plain: &'static 
     }
 }
 
-/// How functions may be chosen.
+/// Encodes the tool choice.
 pub(super) fn tool_config(out: &mut EncodeContext<'_>) -> Option<Json> {
     let ToolChoice { mode, names, path } = out.request.choice.as_ref()?;
     if *mode == ToolChoiceMode::Any && out.profile.forced_tools == Some(false) {

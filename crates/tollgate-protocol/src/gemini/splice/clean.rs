@@ -1,5 +1,5 @@
-//! Taking out of a history what only another provider could read: signatures we wrapped for it, and the thoughts they
-//! belong to.
+//! Removes from histories what only another provider can read: signatures wrapped by this gateway, and the thoughts they belong
+//! to.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::{
     scan::{Scanner, SyntaxError, Value, ValueKind},
 };
 
-/// Cleans the contents at the top level and inside a request to count.
+/// Cleans the contents at the top level and inside `generateContentRequest`.
 pub(super) fn clean(body: &[u8], changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
     Scanner::new(body)?.members(|scanner, name| match &*name.decode() {
         "contents" => contents(scanner, changes),
@@ -27,7 +27,7 @@ fn contents(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(
     clean_turns(scanner, changes, "parts", part)
 }
 
-/// What a part is, as far as it decides about its signature.
+/// Properties of a part that decide how its signature is removed.
 #[derive(Default)]
 struct PartTraits {
     thought: bool,
@@ -38,7 +38,7 @@ struct PartTraits {
     wrapped: Vec<Range<usize>>,
 }
 
-/// Cleans one part; tells whether it goes whole.
+/// Cleans one part. Returns its range, and true if the whole part has to be removed.
 fn part(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         return Ok((scanner.skip()?, false));

@@ -1,4 +1,4 @@
-//! The config objects of a Gemini body.
+//! Configuration objects of a Gemini body.
 
 use crate::{
     scan::{Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
@@ -6,10 +6,10 @@ use crate::{
     validation::JsonPath,
 };
 
-/// Most tokens `maxOutputTokens` may name; it is an int32.
+/// Largest `maxOutputTokens`; the field is an int32.
 const MAX_LIMIT: u64 = i32::MAX.unsigned_abs() as u64;
 
-/// `generationConfig`, which is present: limits are read, every member's name is noted.
+/// Reads a `generationConfig` that is not `null`: limits, and the names of all members.
 pub(super) fn generation(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         builder.faults.wrong_type(path, "an object");
@@ -56,7 +56,7 @@ pub(super) fn generation(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder
     Ok(())
 }
 
-/// The largest limit counts where both spellings are given: which one an upstream takes is not known.
+/// Reads an output limit. If both spellings are present, the larger one counts: which one an upstream uses is unknown.
 fn limit(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     let (value, range) = scanner.value()?;
     builder.splices.max_output.push(range);
@@ -73,7 +73,7 @@ fn limit(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPat
     Ok(())
 }
 
-/// A number, or a string that is one: proto3 JSON takes both, and the names of what JSON numbers cannot say.
+/// A number, or a string with one. proto3 JSON accepts both, and `NaN` and infinities as strings.
 fn is_float(value: &Value<'_>) -> bool {
     match value {
         Value::Number(number) => is_finite(number),
@@ -82,7 +82,7 @@ fn is_float(value: &Value<'_>) -> bool {
     }
 }
 
-/// Another config object, which is present: only its members' names are noted.
+/// Reads another configuration object that is not `null`: only the names of its members.
 pub(super) fn open_object(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         builder.field(path);
@@ -97,7 +97,7 @@ pub(super) fn open_object(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilde
     Ok(())
 }
 
-/// An optional member of a request to embed.
+/// Reads an optional member of an embedding request.
 pub(super) fn embedding(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str) -> Result<(), SyntaxError> {
     let path = JsonPath::Member(&JsonPath::Root, word);
     match word {

@@ -1,4 +1,4 @@
-//! One content and its parts.
+//! Contents and parts of a Gemini body.
 
 use crate::{
     scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind},
@@ -6,13 +6,13 @@ use crate::{
     validation::JsonPath,
 };
 
-/// Reads a content of the conversation: its shape, its text, its media.
+/// Validates a content of the conversation and counts its text and media.
 pub(super) fn content(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         builder.faults.wrong_type(path, "an object");
         return scanner.skip().map(drop);
     }
-    // A blank role is allowed for a single turn.
+    // A single turn may have a blank role.
     let mut speaker = TurnRole::User;
     builder.begin_turn();
     scanner.object(|scanner, name| {
@@ -43,7 +43,7 @@ fn speaker_of(role: &str) -> TurnRole {
     }
 }
 
-/// Reads the system instruction. Only that it is an object is checked; its text counts.
+/// Reads the system instruction. It must be an object; its text is counted.
 pub(super) fn instruction(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         builder.faults.wrong_type(path, "an object");
@@ -76,7 +76,7 @@ fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
     Ok(())
 }
 
-/// Parts of which nothing is checked, only counted.
+/// Counts parts without validating them.
 fn unchecked_parts(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
     scanner.elements(|scanner, _| {
         scanner.members(|scanner, name| match &*name.decode() {
@@ -93,7 +93,7 @@ fn unchecked_parts(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> R
     Ok(())
 }
 
-/// A member of a part whose shape is the upstream's business: what the model reads is counted.
+/// Counts the text of a member that only the upstream validates.
 fn unchecked(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str) -> Result<(), SyntaxError> {
     match word {
         "functionResponse" | "function_response" => {
@@ -134,10 +134,10 @@ fn unchecked(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str
     }
 }
 
-/// `{mimeType, data}` as far as it is read.
+/// The members of `inlineData` and `fileData` that are used.
 struct Blob<'a> {
     mime: Mime<'a>,
-    /// The spelling of `mimeType` that was met.
+    /// The spelling of `mimeType` in the body.
     mime_name: &'static str,
     data: Option<JsonStr<'a>>,
 }

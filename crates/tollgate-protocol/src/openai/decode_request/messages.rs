@@ -1,4 +1,4 @@
-//! Messages as turns.
+//! Decodes messages into turns.
 
 use super::FROM;
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     tree::Tree,
 };
 
-/// Reads all messages. System texts before the first other turn are the request's system texts.
+/// Decodes all messages. System texts before the first other turn become the request's system texts.
 pub(super) fn read(messages: &[Tree<'_>], request: &mut Request) -> Result<(), Malformed> {
     for (index, message) in messages.iter().enumerate() {
         let path = format!("messages[{index}]");
@@ -42,7 +42,7 @@ pub(super) fn read(messages: &[Tree<'_>], request: &mut Request) -> Result<(), M
     Ok(())
 }
 
-/// The parts of `content`: a string, or an array of typed parts.
+/// Decodes `content`: a string, or an array of typed parts.
 fn content(fields: &mut Fields<'_, '_>, role: Role, request: &mut Request) -> Result<Vec<Part>, Malformed> {
     let Some(content) = fields.take("content") else { return Ok(Vec::new()) };
     if let Some(text) = content.value.str() {
@@ -60,7 +60,7 @@ fn content(fields: &mut Fields<'_, '_>, role: Role, request: &mut Request) -> Re
     Ok(parts)
 }
 
-/// One part; `None` for a kind that cannot be expressed.
+/// Decodes one part; `None` for a kind that has no neutral form.
 fn part(item: &Tree<'_>, path: &str, role: Role) -> Result<Option<Part>, Malformed> {
     let mut fields = Fields::new(item, path, FROM)?;
     let kind = fields.required_text("type")?;
@@ -78,7 +78,7 @@ fn media_part(media: Media, path: &str) -> Part {
     Part::new(PartKind::Media(media), path)
 }
 
-/// `image_url` as an object or (a common mistake) as a bare string.
+/// Decodes `image_url`: an object or, as some clients send it, a bare string.
 fn image(fields: &mut Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
     let path = format!("{path}.image_url");
     let field = fields.take("image_url").ok_or_else(|| Malformed::missing(FROM, &path))?;
@@ -101,7 +101,7 @@ fn audio(fields: &mut Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
     media::inline(&format!("audio/{format}"), &data, path.clone()).map_err(|fault| bad_media(fault, &path))
 }
 
-/// A file with its bytes; `None` for one that only its own provider can read.
+/// Decodes an inline file; `None` for a file id, which only its own provider can resolve.
 fn file(fields: &mut Fields<'_, '_>, path: &str) -> Result<Option<Media>, Malformed> {
     let path = format!("{path}.file");
     let mut fields = fields.object("file")?.ok_or_else(|| Malformed::missing(FROM, &path))?;
@@ -124,7 +124,7 @@ fn bad_media(fault: BadMedia, path: &str) -> Malformed {
     Malformed::invalid(FROM, path, why)
 }
 
-/// Thoughts, texts, then calls.
+/// Decodes an assistant message: thoughts, then texts, then calls.
 fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<Part>, Malformed> {
     let mut parts = Vec::new();
     for name in ["reasoning_content", "reasoning"] {
@@ -142,7 +142,7 @@ fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<P
     if let Some(signature) = extra_signature(fields) {
         sign_text(&mut parts, signature, fields.path());
     }
-    // Where our own answers have them.
+    // Replies of this gateway carry images here, so histories do too.
     if let Some((images, path)) = fields.list("images")? {
         for (index, item) in images.iter().enumerate() {
             let path = format!("{path}[{index}]");
@@ -166,14 +166,14 @@ fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<P
     Ok(parts)
 }
 
-/// The signature Google's own chat layer puts beside a call or a text.
+/// Reads the signature that Google's OpenAI-compatible endpoint adds to a call or a text (`extra_content`).
 fn extra_signature(fields: &mut Fields<'_, '_>) -> Option<Signature> {
     let extra = fields.take("extra_content")?;
     let value = extra.value.get("google")?.get("thought_signature")?.str()?;
     Some(Signature { owner: Protocol::Gemini, value: value.to_owned() })
 }
 
-/// Puts a text's signature on the last text, or on an empty one where there is none.
+/// Attaches the signature to the last text part, or to an empty one if there is none.
 fn sign_text(parts: &mut Vec<Part>, signature: Signature, path: &str) {
     if let Some(part) = parts.iter_mut().rev().find(|part| matches!(part.kind, PartKind::Text(_))) {
         part.signature = Some(signature);
@@ -198,7 +198,7 @@ fn call(item: &Tree<'_>, path: &str) -> Result<Part, Malformed> {
     Ok(Part { kind, signature, path: path.to_owned() })
 }
 
-/// Arguments as the caller wrote them; an object in place of a string (a common mistake) as its text.
+/// Arguments as the caller wrote them. An object in place of a string, a common client error, becomes its JSON text.
 fn arguments(function: &mut Fields<'_, '_>) -> Result<String, Malformed> {
     let Some(field) = function.take("arguments") else { return Ok(String::new()) };
     match field.value.str() {
@@ -208,7 +208,7 @@ fn arguments(function: &mut Fields<'_, '_>) -> Result<String, Malformed> {
     }
 }
 
-/// A `tool` or (deprecated) `function` message.
+/// Decodes a `tool` or (deprecated) `function` message.
 fn result(fields: &mut Fields<'_, '_>, by_name: bool, request: &mut Request) -> Result<Part, Malformed> {
     let path = fields.path().to_owned();
     let name = if by_name { fields.required_text("name")? } else { String::new() };

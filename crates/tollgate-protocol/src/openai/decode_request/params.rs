@@ -1,4 +1,4 @@
-//! Optional parameters. What asks for the ordinary behaviour is left out here and so never refused anywhere.
+//! Decodes optional parameters. Values that request the default behaviour are dropped here, so that no encoder refuses them.
 
 use serde_json::{Number, Value};
 
@@ -10,11 +10,11 @@ use crate::{
     tree::{NodeKind, Tree},
 };
 
-/// Bookkeeping that cannot change an answer.
+/// Bookkeeping fields that cannot change the reply.
 const DROPPED: [&str; 6] =
     ["metadata", "prediction", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"];
 
-/// Reads every optional field; what it does not know is left for the caller of this function to refuse.
+/// Decodes every known optional field. Unknown fields stay unread; the caller of this function refuses them.
 pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     let params = &mut request.params;
     params.temperature = fields.number("temperature")?;
@@ -92,8 +92,8 @@ fn format(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malf
     Ok(())
 }
 
-/// The format's description as the schema's own, which is where the other protocols have it; its path where the schema has
-/// one already, or there is none that could take it.
+/// Moves the description of the response format into the schema, where the other protocols have it. Returns the description's
+/// path if the schema has a description already or cannot hold one.
 fn described(schema: Option<Value>, description: Option<Located<String>>) -> (Option<Value>, Option<String>) {
     let Some(description) = description.filter(|given| !given.value.is_empty()) else { return (schema, None) };
     match schema {
@@ -105,7 +105,7 @@ fn described(schema: Option<Value>, description: Option<Located<String>>) -> (Op
     }
 }
 
-/// `reasoning_effort`, or Google's own spelling of the same wish inside `extra_body`.
+/// Decodes `reasoning_effort` and `thinking_config` inside `extra_body`, the spelling of Google's OpenAI-compatible endpoint.
 fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     if let Some(effort) = fields.text("reasoning_effort")? {
         if !is_effort(&effort.value) {
@@ -132,7 +132,7 @@ fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
     Ok(())
 }
 
-/// Google's `thinking_config`; its names come in either spelling here too.
+/// Decodes Google's `thinking_config`; both spellings of its member names are accepted.
 fn google_thinking(config: &Tree<'_>, path: &str, request: &mut Request) -> Result<(), Malformed> {
     let thinking = &mut request.params.thinking;
     if thinking.effort.is_some() {
@@ -181,7 +181,7 @@ fn tier(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malfor
     Ok(())
 }
 
-/// Fields that are fine as long as they ask for what happens anyway.
+/// Accepts fields whose value requests the default behaviour and refuses other values.
 fn harmless(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     if let Some(bias) = fields.take("logit_bias").filter(|bias| bias.value.members().is_none_or(|members| !members.is_empty())) {
         request.refuse(bias.path);

@@ -1,4 +1,4 @@
-//! Tools and how they may be chosen, the deprecated forms included.
+//! Decodes tools and the tool choice, including the deprecated `functions` and `function_call`.
 
 use super::FROM;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     tree::Tree,
 };
 
-/// Reads `tools`, `functions`, `tool_choice`, `function_call`.
+/// Decodes `tools`, `functions`, `tool_choice` and `function_call`.
 pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     if let Some((tools, path)) = fields.list("tools")? {
         for (index, item) in tools.iter().enumerate() {
@@ -117,7 +117,7 @@ fn tool_choice(field: &Field<'_, '_>) -> Result<Option<ToolChoice>, Malformed> {
     }
 }
 
-/// The deprecated form: `"none"`, `"auto"` or `{"name": …}`.
+/// Decodes the deprecated form: `"none"`, `"auto"` or `{"name": …}`.
 fn function_call(field: &Field<'_, '_>) -> Result<Option<ToolChoice>, Malformed> {
     let path = field.path.clone();
     if let Some(word) = field.value.str() {

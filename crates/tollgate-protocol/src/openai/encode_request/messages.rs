@@ -1,4 +1,4 @@
-//! Turns as messages.
+//! Encodes turns as messages.
 
 use crate::{
     Protocol,
@@ -10,7 +10,7 @@ use crate::{
     tree::compact,
 };
 
-/// The leading system texts: one message each as a chat caller sent them, one joined message for everybody else.
+/// Encodes the leading system texts: one message each from an OpenAI caller, one joined message from others.
 pub(super) fn system(out: &EncodeContext<'_>) -> Vec<Json> {
     let texts: Vec<&str> = out.system().into_iter().filter_map(Part::as_text).collect();
     if texts.is_empty() {
@@ -22,7 +22,7 @@ pub(super) fn system(out: &EncodeContext<'_>) -> Vec<Json> {
     vec![system_message(out, Json::text(texts.join("\n")))]
 }
 
-/// Adds a line to the first system message, or puts one in front.
+/// Appends a line to the first system message; inserts a system message if there is none.
 pub(super) fn add_system_line(messages: &mut Vec<Json>, line: &str) {
     if let Some(Json::Object(members)) = messages.first_mut()
         && let Some((_, Json::Text(text))) = members.iter_mut().find(|(name, _)| *name == "content")
@@ -39,13 +39,13 @@ fn system_message(out: &EncodeContext<'_>, content: Json) -> Json {
     Json::object([("role", Json::text(role)), ("content", content)])
 }
 
-/// Whether any text holds the word, in any case.
+/// Whether any text contains `word`, ignoring case.
 pub(super) fn mention(request: &Request, word: &str) -> bool {
     let parts = request.system.iter().chain(request.turns.iter().flat_map(|turn| &turn.parts));
     parts.filter_map(Part::as_text).any(|text| text.to_ascii_lowercase().contains(word))
 }
 
-/// All turns.
+/// Encodes all turns.
 pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut messages = Vec::new();
     for turn in out.turns() {
@@ -92,7 +92,7 @@ fn user_message(content: Json) -> Json {
     Json::object([("role", Json::text("user")), ("content", content)])
 }
 
-/// A model turn; nothing when only thoughts were in it.
+/// Encodes a model turn; `None` if it contains only thoughts.
 fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     let (mut content, mut thoughts, mut calls) = (String::new(), String::new(), Vec::new());
     for part in &turn.parts {
@@ -132,7 +132,7 @@ fn call(out: &EncodeContext<'_>, id: &str, name: &str, args: &str, custom: bool)
     Json::object([("id", Json::text(out.ids.get(id))), ("type", Json::text(kind)), (kind, inner)])
 }
 
-/// One `tool` message per result; their media in a user message behind all of them.
+/// Encodes one `tool` message per result, then their media in one user message.
 fn results(out: &mut EncodeContext<'_>, turn: &Turn, messages: &mut Vec<Json>) {
     let mut behind = Vec::new();
     for part in &turn.parts {

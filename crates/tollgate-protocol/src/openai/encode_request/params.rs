@@ -1,4 +1,4 @@
-//! Optional parameters.
+//! Encodes optional parameters.
 
 use crate::{
     Protocol, Thinking,
@@ -11,10 +11,10 @@ use crate::{
     },
 };
 
-/// Efforts of models that are said to take a budget in their own protocol.
+/// Efforts assumed for models whose profile states a thinking budget, which chat completions cannot express.
 const USUAL_EFFORTS: [&str; 3] = ["low", "medium", "high"];
 
-/// Writes everything the caller asked for that has a place here.
+/// Encodes every parameter that chat completions have.
 pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     let allowed = out.supported_params();
     let request = out.request;
@@ -47,16 +47,16 @@ pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     google(out);
     if params.stream {
         body.put("stream", Json::Bool(true));
-        // Usage is always asked for: the gateway records it whether the caller wants to see it or not.
+        // Usage is always requested: the gateway records it, also when the caller does not receive it.
         body.put("stream_options", Json::object([("include_usage", Json::Bool(true))]));
     }
 }
 
-/// What only Google's service knows.
+/// Refuses or drops parameters that only Gemini has.
 fn google(out: &mut EncodeContext<'_>) {
     let params = &out.request.params;
     let google = &params.google;
-    // Images have a detail `low` or `high`, nothing between.
+    // `image_url.detail` has `low` and `high`, no medium.
     if let Some(resolution) = params.media_resolution.as_ref().filter(|given| !matches!(given.value.as_str(), "low" | "high")) {
         out.report.refuse(&resolution.path);
     }
@@ -84,8 +84,8 @@ fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
     Some(Json::object([("type", Json::text("json_schema")), ("json_schema", named.json())]))
 }
 
-/// The effort word for the caller's setting. Whether thoughts come back is up to the upstream; a Gemini caller who asked
-/// for them is told so.
+/// The value of `reasoning_effort`. Whether the reply includes thoughts depends on the upstream, which is reported to a Gemini
+/// caller that requests them.
 fn effort(out: &mut EncodeContext<'_>) -> Option<String> {
     let include = out.request.params.thinking.include.as_ref();
     if let Some(include) = include.filter(|include| include.value && out.request.origin == Protocol::Gemini) {

@@ -1,4 +1,4 @@
-//! Tools and how they may be chosen.
+//! Encodes tools and the tool choice.
 
 use crate::{
     Malformed,
@@ -6,7 +6,7 @@ use crate::{
     neutral::{Tool, ToolChoice, ToolChoiceMode, encode_context::EncodeContext, schema},
 };
 
-/// Writes `tools`, `tool_choice`, `parallel_tool_calls`.
+/// Encodes `tools`, `tool_choice` and `parallel_tool_calls`.
 pub(super) fn write(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     let request = out.request;
     for tool in &request.server_tools {
