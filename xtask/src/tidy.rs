@@ -19,11 +19,12 @@ use crate::shell;
 /// Gives one line per violation, beginning with the place.
 type Rule = fn(&SourceTree) -> Vec<String>;
 
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     layout::sizes,
     layout::module_docs,
     layout::module_files,
     layout::sql_only_in_store,
+    layout::one_clock,
     dependencies::layers,
     dependencies::unused,
     stages::no_stage_uses_another,

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tollgate_store::{AdminKey, fields::WriteMode};
 
 use crate::{
@@ -75,7 +75,7 @@ fn request_meta(request: &Request<Body>, state: &ConsoleState) -> RequestMeta {
 }
 
 async fn serve(state: Arc<ConsoleState>, route: &'static Route, request: Request<Body>) -> Response<Body> {
-    let started = Instant::now();
+    let started = state.gateway.now();
     let request_meta = request_meta(&request, &state);
     let mut principal = None;
     let deadline = if request.extensions().get::<LocalOperator>().is_some() { NO_TIMEOUT } else { RESPONSE_TIMEOUT };
@@ -90,7 +90,7 @@ async fn serve(state: Arc<ConsoleState>, route: &'static Route, request: Request
         http.route = route.path,
         http.status = response.status().as_u16(),
         admin_key.id = principal.map(|key: AdminKey| key.id.to_string()),
-        duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        duration_ms = state.gateway.now().ms_since(started).max(0),
         "admin request"
     );
     response

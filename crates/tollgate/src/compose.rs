@@ -46,6 +46,11 @@ pub(crate) fn now() -> Timestamp {
     SystemClock.now()
 }
 
+/// Current time of the monotonic clock.
+pub(crate) fn instant() -> tokio::time::Instant {
+    SystemClock.instant()
+}
+
 /// Actor recorded for changes from the command line.
 pub(crate) fn actor() -> Actor {
     Actor { origin: ChangeOrigin::Cli, name: "command line".to_owned() }
@@ -116,7 +121,7 @@ pub(crate) async fn counters(
         nodes: config.number("redis.nodes"),
         random: RandomSource::system(),
         clock: now,
-        instant: || SystemClock.instant(),
+        instant,
     };
     let health = SharedHealth::new(&address, &options.namespace)?;
     let (counters, work) = counters_in_redis(options, &spending, Arc::clone(&store.ledger)).await?;

@@ -20,7 +20,7 @@ const DAY_US: i64 = 86_400_000_000;
 
 /// Removes usage records older than `days` (0: none) until `stop` is cancelled.
 pub(crate) async fn run(store: Store, days: u64, stop: CancellationToken) {
-    let started = Instant::now();
+    let started = compose::instant();
     let mut clock = None;
     loop {
         match advance_clock(&store, &mut clock, started).await {
@@ -47,7 +47,7 @@ async fn advance_clock(
     }) else {
         return Ok(None);
     };
-    let (now, passed) = (compose::now(), started.elapsed());
+    let (now, passed) = (compose::now(), compose::instant().saturating_duration_since(started));
     let clock = clock.get_or_insert_with(|| RetentionClock::new(known, now, passed));
     let next = clock.advance(known, now, passed);
     if store.usage.set_log_time(stored, next).await? {

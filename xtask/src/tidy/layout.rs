@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::source_tree::SourceTree;
+use super::{
+    rust_text::{code, without_tests},
+    source_tree::SourceTree,
+};
 
 /// Files above this many lines are printed; above [`MOST_LINES`] they are violations. Tests are exempt.
 const LONG: usize = 500;
@@ -54,6 +57,26 @@ pub(crate) fn module_files(tree: &SourceTree) -> Vec<String> {
     misnamed.map(|file| format!("{}: name it {}.rs", file.path, file.path.trim_end_matches("/mod.rs"))).collect()
 }
 
+/// Files that may read the monotonic clock: the clock itself, and developers' tools.
+const CLOCK_FILES: [&str; 5] = ["crates/tollgate-gateway/src/clock.rs", "crates/tollgate-testkit/", "bench/", "xtask/", "fuzz/"];
+
+/// Product code takes the time from a `Clock`, or as an argument. Clippy bans the clocks of std; tokio's `Instant::now` is as
+/// much a clock, and allowed in tests only.
+pub(crate) fn one_clock(tree: &SourceTree) -> Vec<String> {
+    let mut violations = Vec::new();
+    for file in tree.rust_files() {
+        if file.is_test() || CLOCK_FILES.iter().any(|allowed| file.path.starts_with(allowed)) {
+            continue;
+        }
+        for (number, line) in without_tests(&code(&file.text)).lines().enumerate() {
+            if line.contains("Instant::now") {
+                violations.push(format!("{}:{}: take the time from Clock, or as an argument", file.path, number + 1));
+            }
+        }
+    }
+    violations
+}
+
 /// SQL statements stand only in `tollgate-store`.
 pub(crate) fn sql_only_in_store(tree: &SourceTree) -> Vec<String> {
     let statements = ["SELECT ", "INSERT INTO ", "UPDATE usage", "DELETE FROM ", "CREATE TABLE"];
@@ -96,6 +119,17 @@ mod tests {
     fn mod_rs_is_found_in_source_folders_only() {
         let tree = SourceTree::of(&[("crates/a/src/b/mod.rs", ""), ("crates/a/tests/support/mod.rs", "")]);
         assert_eq!(module_files(&tree), ["crates/a/src/b/mod.rs: name it crates/a/src/b.rs"]);
+    }
+
+    #[test]
+    fn clocks_are_found_in_product_code_only() {
+        let text = "// Instant::now\nlet now = Instant::now();\n#[cfg(test)]\nmod tests {\n    fn f() { Instant::now(); }\n}\n";
+        let tree = SourceTree::of(&[
+            ("crates/a/src/b.rs", text),
+            ("crates/a/tests/c.rs", text),
+            ("crates/tollgate-testkit/src/d.rs", text),
+        ]);
+        assert_eq!(one_clock(&tree), ["crates/a/src/b.rs:2: take the time from Clock, or as an argument"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
 use serde_json::Value;
-use tokio::{sync::OnceCell, time::Instant};
+use tokio::sync::OnceCell;
 use tollgate_console::{AccountTestResult, ChannelTestError, ChannelTestEvent, EffectiveSetting, ExplainRequest, GatewayHandle};
 use tollgate_core::{
     AccountHealth, AccountId, Budget, HealthStatus, HealthView, NanoUsd, Observation, Subject, Timestamp, Window, observe,
@@ -106,7 +106,7 @@ impl GatewayHandle for StoppedGateway {
             }
             known.spent_by(spent);
         }
-        let booked = self.counters().await?.snapshot(&subjects_of(&catalog, &request.key), Instant::now()).meters;
+        let booked = self.counters().await?.snapshot(&subjects_of(&catalog, &request.key), compose::instant()).meters;
         let counted = CallerCounters::from_database(booked, &known, now, self.config.budgets.clone());
         let input = ExplainInput { catalog: &catalog, health: &self.health, known: &known, counted: &counted, now };
         Ok(explain_json(request, &input))

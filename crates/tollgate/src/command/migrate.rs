@@ -62,7 +62,7 @@ struct ProgressReporter {
 
 impl ProgressReporter {
     fn report(&mut self, progress: TransferProgress<'_>) {
-        let now = Instant::now();
+        let now = compose::instant();
         let is_done = progress.done == progress.of;
         if !self.quiet && (is_done || self.last.is_none_or(|last| now >= last + PROGRESS_INTERVAL)) {
             self.last = Some(now);

@@ -3,10 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use serde_json::json;
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    time::Instant,
-};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::Timestamp;
 use tollgate_gateway::{
@@ -249,7 +246,7 @@ fn count_unbooked(counters: &dyn Counters, records: UnbookedRecords, known_at: T
     for record in records.flatten() {
         let ended = record.at.plus_ms(i64::try_from(record.duration_us / 1_000).unwrap_or(i64::MAX));
         if ended.plus_ms(WRITER_DELAY_MS) > known_at {
-            let _ = counters.settle(&record, Instant::now());
+            let _ = counters.settle(&record, compose::instant());
         }
     }
 }
