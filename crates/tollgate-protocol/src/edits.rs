@@ -70,8 +70,8 @@ impl<'a> Edits<'a> {
             return;
         }
         // No member remains before this one, so the comma after it is removed.
-        let behind = text[member.end..].trim_ascii_start();
-        let end = if behind.first() == Some(&b',') { text.len() - behind.len() + 1 } else { member.end };
+        let rest = text[member.end..].trim_ascii_start();
+        let end = if rest.first() == Some(&b',') { text.len() - rest.len() + 1 } else { member.end };
         self.front = end;
         self.remove(member.start..end);
     }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_goes_with_one_comma() {
+    fn member_is_removed_with_one_comma() {
         for (text, expected) in [
             (r#"{"a":1,"x":null}"#, r#"{"a":1}"#),
             (r#"{"a":1 , "x" : null , "b":2}"#, r#"{"a":1  , "b":2}"#),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn replacements_and_insertions_leave_the_rest_alone() {
+    fn replacements_and_insertions_keep_other_bytes() {
         let mut edits = Edits::new();
         edits.replace(7..8, b"22");
         edits.replace(1..1, b"\"n\":0,");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn items_go_with_one_comma_each() {
+    fn items_are_removed_with_one_comma_each() {
         let at = |start: usize, goes: bool| (start..start + 1, goes);
         assert_eq!(removed("[1, 2, 3]", &[at(1, true), at(4, false), at(7, false)]), "[2, 3]");
         assert_eq!(removed("[1, 2, 3]", &[at(1, false), at(4, true), at(7, false)]), "[1, 3]");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_that_cannot_be_made_do_no_harm() {
+    fn invalid_edits_are_ignored() {
         let mut edits = Edits::new();
         edits.replace(1..3, b"x");
         edits.remove(2..4);

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn compacting_keeps_everything_but_blanks_and_needless_escapes() {
+    fn compacting_removes_only_white_space_and_needless_escapes() {
         let compacted = |json: &str| compact(serde_json::from_str(json).unwrap()).unwrap();
         let spaced = "{ \"b\" : 1.0 ,\n \"a\" : \" \\u00e9 \\ud83d\\ude00 [ \\n \\\" { \" }";
         assert_eq!(compacted(spaced), r#"{"b":1.0,"a":" é 😀 [ \n \" { "}"#);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_must_be_an_object_of_bearable_depth() {
+    fn arguments_must_be_an_object_of_limited_depth() {
         assert_eq!(arguments_object(" ").as_deref(), Some("{}"));
         assert_eq!(arguments_object(" {\"a\": 1} ").as_deref(), Some("{\"a\":1}"));
         for bad in ["{\"a\":", "[1]", "null", "\"x\"", "{} {}", "{\"a\":1}x"] {

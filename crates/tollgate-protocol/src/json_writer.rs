@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn raw_values_stand_as_they_are() {
+    fn raw_values_are_written_unchanged() {
         let json = Json::object([
             ("a", Json::Raw("1.0".into())),
             ("b", Json::List(vec![Json::text("x\"\n"), Json::Bool(true), Json::Int(-1)])),

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn both_shapes_are_written() {
+    fn both_list_formats_are_encoded() {
         let mut one = model("a/b");
         assert_eq!(openai_model(&one), r#"{"id":"a/b","object":"model","created":1700000000,"owned_by":"tollgate"}"#);
         assert_eq!(openai_models(&[]), r#"{"object":"list","data":[]}"#);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn small_pages_give_every_model_once() {
+    fn pages_contain_every_model_once() {
         let all = models(7);
         let mut seen = Vec::new();
         let mut token: Option<String> = None;
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_a_default_and_a_bound() {
+    fn page_size_has_a_default_and_a_maximum() {
         let all = models(1500);
         let length = |size| page(&all, size, None).map(|page| page.models.len());
         assert_eq!(length(None), Ok(50));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_holds_while_models_come_and_go() {
+    fn page_token_survives_changes_of_the_list() {
         let mut all = models(6);
         let token = page(&all, Some("3"), None).unwrap().next_token().unwrap();
         all.remove(2);

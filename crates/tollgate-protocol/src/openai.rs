@@ -7,12 +7,12 @@ mod encode_reply;
 pub(crate) mod encode_request;
 mod events;
 mod finish;
-mod members;
 mod path;
 mod problem;
 mod relay;
 mod reply;
 mod reply_codec;
+mod reply_fields;
 mod reply_scan;
 pub(crate) mod samples;
 mod splice;
@@ -22,7 +22,7 @@ mod summary;
 pub(crate) mod usage;
 mod wire;
 
-pub(crate) use self::members::carries;
+pub(crate) use self::reply_fields::carries;
 
 use bytes::Bytes;
 

@@ -142,13 +142,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_ends_between_tokens_become_blanks() {
+    fn line_ends_between_tokens_become_spaces() {
         assert_eq!(*one_line(b"{\n\"a\":\r\n1}"), *b"{ \"a\":  1}");
         assert!(matches!(one_line(b"{}"), std::borrow::Cow::Borrowed(_)));
     }
 
     #[test]
-    fn a_body_is_told_from_a_stream_wherever_it_is_cut() {
+    fn body_kind_is_detected_at_any_boundary() {
         for (text, expected) in
             [("\n\ndata: {}\n\n", "Events"), (" [{}", "Array"), (" \n{\"error\"", "Document"), (": x\n", "Events")]
         {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gathered_document_is_bounded() {
+    fn buffered_document_is_bounded() {
         let mut opening = BodyKind::default();
         opening.inspect(b"{").unwrap();
         let piece = vec![b' '; 1024];

@@ -74,7 +74,7 @@ struct Building {
     /// Value of the last `event` line.
     name: Vec<u8>,
     /// The event is not in canonical form: it has another line, a carriage return or a byte order mark.
-    foreign: bool,
+    non_canonical: bool,
 }
 
 /// Splits a stream into events.
@@ -129,9 +129,9 @@ impl SseParser {
         let mut start = at;
         while let Some(found) = memchr2(b'\n', b'\r', &chunk[at..]) {
             let end = at + found;
-            let next = self.behind_line_end(chunk, end);
+            let next = self.after_line_end(chunk, end);
             if chunk[end] == b'\r' {
-                self.building.foreign = true;
+                self.building.non_canonical = true;
             }
             if self.carry.is_empty() {
                 self.check_size(end - start)?;
@@ -158,7 +158,7 @@ impl SseParser {
     /// # Errors
     /// The error of `on`.
     pub fn finish<E: From<StreamError>>(&mut self, mut on: impl FnMut(SseEvent<'_>) -> Result<(), E>) -> Result<(), E> {
-        self.building.foreign = true;
+        self.building.non_canonical = true;
         let carry = std::mem::take(&mut self.carry);
         let begins = std::mem::take(&mut self.carry_line);
         if carry.len() > begins {
@@ -175,7 +175,7 @@ impl SseParser {
     }
 
     /// The offset after the line end at `end`. Records a carriage return whose line feed may be in the next chunk.
-    fn behind_line_end(&mut self, chunk: &Bytes, end: usize) -> usize {
+    fn after_line_end(&mut self, chunk: &Bytes, end: usize) -> usize {
         if chunk[end] == b'\n' {
             return end + 1;
         }
@@ -234,7 +234,7 @@ impl SseParser {
     fn line(&mut self, event: &[u8], mut begins: usize) -> bool {
         if std::mem::take(&mut self.first_line) && event[begins..].starts_with(BOM) {
             begins += BOM.len();
-            self.building.foreign = true;
+            self.building.non_canonical = true;
         }
         let line = &event[begins..];
         if line.is_empty() {
@@ -248,22 +248,22 @@ impl SseParser {
                 building.value = begins + lead..event.len();
                 building.lead = lead;
                 // The canonical form begins with this line.
-                building.foreign |= begins != 0 || lead < 5;
+                building.non_canonical |= begins != 0 || lead < 5;
             } else {
                 if building.data_lines == 2 {
                     building.joined.extend_from_slice(&event[building.value.clone()]);
-                    building.foreign = true;
+                    building.non_canonical = true;
                 }
                 building.joined.push(b'\n');
                 building.joined.extend_from_slice(&line[lead..]);
             }
         } else if let Some(lead) = field(line, b"event") {
             building.begun = true;
-            building.foreign = true;
+            building.non_canonical = true;
             building.name.clear();
             building.name.extend_from_slice(&line[lead..]);
         } else if building.begun {
-            building.foreign = true;
+            building.non_canonical = true;
         }
         false
     }
@@ -284,7 +284,7 @@ impl SseParser {
         if data.is_empty() {
             return Ok(());
         }
-        let sent = if building.foreign { None } else { Some(range) };
+        let sent = if building.non_canonical { None } else { Some(range) };
         on(SseEvent { name: &building.name, data, buffer, sent, lead: building.lead })
     }
 }

@@ -44,7 +44,7 @@ impl SeenMembers {
 #[derive(Debug)]
 pub(crate) struct SummaryBuilder {
     /// Validation errors.
-    pub(crate) faults: ValidationErrors,
+    pub(crate) errors: ValidationErrors,
     /// Optional fields present.
     pub(crate) fields: Vec<FieldPath>,
     /// Output limit requested, in tokens.
@@ -59,7 +59,7 @@ pub(crate) struct SummaryBuilder {
     audio_bytes: u64,
     document_bytes: u64,
     tools: usize,
-    seen: SeenMembers,
+    members: SeenMembers,
     cache_key: Option<u64>,
     system: Fingerprint,
     tool_text: Fingerprint,
@@ -70,7 +70,7 @@ pub(crate) struct SummaryBuilder {
 impl SummaryBuilder {
     pub(crate) fn new(style: ErrorStyle) -> Self {
         Self {
-            faults: ValidationErrors::new(style),
+            errors: ValidationErrors::new(style),
             fields: Vec::with_capacity(8),
             max_output: None,
             candidates: 1,
@@ -81,7 +81,7 @@ impl SummaryBuilder {
             audio_bytes: 0,
             document_bytes: 0,
             tools: 0,
-            seen: SeenMembers(Vec::with_capacity(12)),
+            members: SeenMembers(Vec::with_capacity(12)),
             cache_key: None,
             system: Fingerprint::new(),
             tool_text: Fingerprint::new(),
@@ -92,16 +92,16 @@ impl SummaryBuilder {
 
     /// Fails if a top-level member is a duplicate.
     pub(crate) fn check_unique(&mut self, member: &'static str, name: &JsonStr<'_>) -> Result<(), SyntaxError> {
-        self.seen.check_unique(member, name)
+        self.members.check_unique(member, name)
     }
 
     /// Reads a request nested in another body. Its members are checked for duplicates on their own and its fields are not
     /// listed.
     pub(crate) fn nested_request<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
         let fields = self.fields.len();
-        let outside = std::mem::take(&mut self.seen);
+        let outside = std::mem::take(&mut self.members);
         let result = read(self);
-        self.seen = outside;
+        self.members = outside;
         self.fields.truncate(fields);
         result
     }
@@ -238,7 +238,7 @@ impl SummaryBuilder {
         include_usage: bool,
     ) -> Result<RequestSummary, Malformed> {
         let affinity = self.affinity(method);
-        self.faults.into_result()?;
+        self.errors.into_result()?;
         Ok(RequestSummary {
             model,
             method,
@@ -270,7 +270,7 @@ impl SummaryBuilder {
         mut each: impl FnMut(&mut Self, &mut Scanner<'a>, &JsonPath<'_>) -> Result<(), SyntaxError>,
     ) -> Result<(usize, &'a str), SyntaxError> {
         if scanner.peek() != ValueKind::Array {
-            self.faults.wrong_type(path, "an array");
+            self.errors.wrong_type(path, "an array");
             scanner.skip()?;
             return Ok((0, ""));
         }
@@ -280,7 +280,7 @@ impl SummaryBuilder {
             if index < limit { each(self, scanner, &path.element(index)) } else { scanner.skip().map(drop) }
         })?;
         if count > limit {
-            self.faults.invalid(path, &format!("must have at most {limit} elements"));
+            self.errors.invalid(path, &format!("must have at most {limit} elements"));
         }
         Ok((count, scanner.slice(range)))
     }
@@ -294,16 +294,16 @@ impl SummaryBuilder {
     ) -> Result<(), SyntaxError> {
         match scanner.peek() {
             ValueKind::Null => {
-                self.faults.missing(path);
+                self.errors.missing(path);
                 scanner.skip()?;
             }
             ValueKind::Array => {
                 if self.list(scanner, path, MAX_TURNS, each)?.0 == 0 {
-                    self.faults.invalid(path, "must not be empty");
+                    self.errors.invalid(path, "must not be empty");
                 }
             }
             ValueKind::Bool | ValueKind::Number | ValueKind::Text | ValueKind::Object => {
-                self.faults.wrong_type(path, "an array");
+                self.errors.wrong_type(path, "an array");
                 scanner.skip()?;
             }
         }
@@ -320,7 +320,7 @@ impl SummaryBuilder {
             Value::Text(text) => Ok(Some(text)),
             Value::Null => Ok(None),
             Value::Bool(_) | Value::Number(_) | Value::Array | Value::Object => {
-                self.faults.wrong_type(path, "a string");
+                self.errors.wrong_type(path, "a string");
                 Ok(None)
             }
         }
@@ -337,12 +337,12 @@ impl SummaryBuilder {
 
 /// The number of candidates requested. Anything but a whole number of at least 1 counts as 1 and is left to the upstream.
 pub(crate) fn candidates_of(value: &Value<'_>) -> u32 {
-    let wish = match value {
+    let requested = match value {
         Value::Number(number) => crate::scan::whole(number),
         Value::Text(text) => crate::scan::whole(text.raw()),
         Value::Null | Value::Bool(_) | Value::Array | Value::Object => None,
     };
-    wish.map_or(1, |wish| u32::try_from(wish).unwrap_or(u32::MAX)).max(1)
+    requested.map_or(1, |requested| u32::try_from(requested).unwrap_or(u32::MAX)).max(1)
 }
 
 /// Whether a value is a finite JSON number.

@@ -43,7 +43,7 @@ fn scan(
             ("max_tokens", Some(limit), _) => {
                 has_limit = true;
                 let (value, range) = scanner.value()?;
-                if !matches!(value, Value::Number(asked) if whole(asked).is_some_and(|asked| asked <= limit)) {
+                if !matches!(value, Value::Number(requested) if whole(requested).is_some_and(|requested| requested <= limit)) {
                     changes.replace(range, limit.to_string().into_bytes());
                 }
             }

@@ -56,7 +56,7 @@ pub(super) fn encode(vectors: &Embeddings, context: &ReplyContext) -> Bytes {
     let mut out = BytesMut::new();
     out.put_slice(if list { b"{\"embeddings\":[" } else { b"{\"embedding\":" });
     for (at, vector) in vectors.items.iter().take(if list { usize::MAX } else { 1 }).enumerate() {
-        super::members::comma(&mut out, at);
+        super::reply_fields::comma(&mut out, at);
         out.put_slice(b"{\"values\":");
         out.put_slice(vector.as_bytes());
         out.put_u8(b'}');

@@ -3,11 +3,11 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{
-    members::{
+    parts::PartBuffer,
+    reply_fields::{
         CandidateEnd, Mean, comma, identity, write_content, write_ending, write_feedback, write_grounding, write_logprobs,
         write_usage,
     },
-    parts::PartBuffer,
 };
 use crate::neutral::{Candidate, PartKind, Reply, ReplyContext};
 

@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::{
-    partial_calls::{PartialCalls, WholeCall},
+    partial_calls::{CompleteCall, PartialCalls},
     sources::GroundingSources,
     wire::{FunctionCall, Logprob, LogprobsResult, ResponseCandidate, ResponsePart},
 };
@@ -20,12 +20,12 @@ use crate::{
 /// State of the reply so far.
 #[derive(Debug, Default)]
 pub(super) struct DecodeState {
-    calls: Calls,
+    calls: CallState,
     sources: GroundingSources,
 }
 
 #[derive(Debug, Default)]
-struct Calls {
+struct CallState {
     next: u32,
     partial: PartialCalls,
 }
@@ -77,7 +77,7 @@ pub(super) fn index(position: usize, candidate: &ResponseCandidate<'_>) -> Resul
     u32::try_from(index).map_err(|_| StreamError::Malformed("a candidate index out of bounds"))
 }
 
-fn part(candidate: u32, part: ResponsePart<'_>, calls: &mut Calls, out: &mut Vec<Event>) -> Result<(), StreamError> {
+fn part(candidate: u32, part: ResponsePart<'_>, calls: &mut CallState, out: &mut Vec<Event>) -> Result<(), StreamError> {
     let signature = LenientText::filled(part.signature).map(|value| Signature { owner: Protocol::Gemini, value });
     if let Some(call) = part.call {
         let whole = if calls.partial.is_part_of_call(candidate, &call) {
@@ -110,9 +110,9 @@ fn part(candidate: u32, part: ResponsePart<'_>, calls: &mut Calls, out: &mut Vec
     Ok(())
 }
 
-impl Calls {
-    fn push(&mut self, candidate: u32, call: Option<WholeCall>, out: &mut Vec<Event>) {
-        let Some(WholeCall { id, name, args, signature }) = call else { return };
+impl CallState {
+    fn push(&mut self, candidate: u32, call: Option<CompleteCall>, out: &mut Vec<Event>) {
+        let Some(CompleteCall { id, name, args, signature }) = call else { return };
         let call = self.next;
         self.next = call.wrapping_add(1);
         out.push(Event::CallOpen { candidate, call, id, name, custom: false, signature });
@@ -121,9 +121,9 @@ impl Calls {
     }
 }
 
-fn whole_call(call: FunctionCall<'_>, signature: Option<Signature>) -> Result<WholeCall, StreamError> {
+fn whole_call(call: FunctionCall<'_>, signature: Option<Signature>) -> Result<CompleteCall, StreamError> {
     let name = LenientText::filled(call.name).ok_or(StreamError::Malformed("a call without a name"))?;
-    Ok(WholeCall { id: call.id.map(|id| id.0).unwrap_or_default(), name, args: arguments(call.args)?, signature })
+    Ok(CompleteCall { id: call.id.map(|id| id.0).unwrap_or_default(), name, args: arguments(call.args)?, signature })
 }
 
 /// Arguments as compact JSON text; absent arguments are `{}`.

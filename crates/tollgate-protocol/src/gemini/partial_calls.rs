@@ -19,7 +19,7 @@ const BAD_PATH: StreamError = StreamError::Malformed("a path of an argument that
 
 /// A complete call.
 #[derive(Debug)]
-pub(super) struct WholeCall {
+pub(super) struct CompleteCall {
     pub id: String,
     pub name: String,
     /// Compact JSON.
@@ -54,7 +54,7 @@ impl PartialCalls {
         candidate: u32,
         call: FunctionCall<'_>,
         signature: Option<Signature>,
-    ) -> Result<Option<WholeCall>, StreamError> {
+    ) -> Result<Option<CompleteCall>, StreamError> {
         let at = if let Some(at) = self.open.iter().position(|(index, _)| *index == candidate) {
             at
         } else {
@@ -74,11 +74,11 @@ impl PartialCalls {
     }
 
     /// Returns the incomplete call of a candidate that ended.
-    pub(super) fn close(&mut self, candidate: u32) -> Option<WholeCall> {
+    pub(super) fn close(&mut self, candidate: u32) -> Option<CompleteCall> {
         let at = self.open.iter().position(|(index, _)| *index == candidate)?;
         let (_, collected) = self.open.swap_remove(at);
         let Collected { id, name, signature, args, .. } = collected;
-        Some(WholeCall { id, name, args: args.to_string(), signature })
+        Some(CompleteCall { id, name, args: args.to_string(), signature })
     }
 }
 
@@ -89,14 +89,14 @@ impl Collected {
         if self.bytes > CALL_BYTES_LIMIT {
             return Err(StreamError::Malformed("calls larger than the limit"));
         }
-        let place = place(&mut self.args, &path)?;
-        match (piece.string, place) {
+        let value = value_at(&mut self.args, &path)?;
+        match (piece.string, value) {
             // A string may arrive in several pieces.
             (Some(text), Value::String(begun)) => begun.push_str(&text.0),
-            (Some(text), place) => *place = Value::String(text.0),
-            (None, place) => {
+            (Some(text), value) => *value = Value::String(text.0),
+            (None, value) => {
                 let number = piece.number.map(Value::Number);
-                *place = number.or(piece.bool.map(Value::Bool)).unwrap_or(Value::Null);
+                *value = number.or(piece.bool.map(Value::Bool)).unwrap_or(Value::Null);
             }
         }
         Ok(())
@@ -104,27 +104,27 @@ impl Collected {
 }
 
 /// The value at a path such as `$.a['b'][0]`, created if missing.
-fn place<'v>(args: &'v mut Value, path: &str) -> Result<&'v mut Value, StreamError> {
+fn value_at<'v>(args: &'v mut Value, path: &str) -> Result<&'v mut Value, StreamError> {
     let mut rest = path.strip_prefix('$').ok_or(BAD_PATH)?;
-    let mut place = args;
+    let mut value = args;
     for _ in 0..DEPTH_LIMIT {
         if rest.is_empty() {
-            return Ok(place);
+            return Ok(value);
         }
         let step;
         (step, rest) = self::step(rest).ok_or(BAD_PATH)?;
-        place = match step {
+        value = match step {
             Step::Member(name) => {
-                if place.is_null() {
-                    *place = Value::Object(Map::new());
+                if value.is_null() {
+                    *value = Value::Object(Map::new());
                 }
-                place.as_object_mut().ok_or(BAD_PATH)?.entry(name).or_insert(Value::Null)
+                value.as_object_mut().ok_or(BAD_PATH)?.entry(name).or_insert(Value::Null)
             }
             Step::Element(index) => {
-                if place.is_null() {
-                    *place = Value::Array(Vec::new());
+                if value.is_null() {
+                    *value = Value::Array(Vec::new());
                 }
-                let list = place.as_array_mut().ok_or(BAD_PATH)?;
+                let list = value.as_array_mut().ok_or(BAD_PATH)?;
                 if list.len() <= index {
                     list.resize(index + 1, Value::Null);
                 }
@@ -161,12 +161,12 @@ fn step(path: &str) -> Option<(Step<'_>, &str)> {
 mod tests {
     use super::*;
 
-    fn take(calls: &mut PartialCalls, json: &str) -> Result<Option<WholeCall>, StreamError> {
+    fn take(calls: &mut PartialCalls, json: &str) -> Result<Option<CompleteCall>, StreamError> {
         calls.take(0, serde_json::from_str(json).unwrap(), None)
     }
 
     #[test]
-    fn pieces_come_together_by_their_paths() {
+    fn pieces_are_assembled_by_path() {
         let mut calls = PartialCalls::default();
         assert!(take(&mut calls, r#"{"id":"a","name":"f","willContinue":true}"#).unwrap().is_none());
         let piece = r#"{"partialArgs":[{"jsonPath":"$.city","stringValue":"Zü","willContinue":true},
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_lead_nowhere_are_faults() {
+    fn invalid_paths_are_errors() {
         let deep = format!("${}", ".a".repeat(200));
         for path in ["", "a", "$a", "$.", "$[", "$[x]", "$[10000]", "$[-1]", "$['a", "$.a.b", "$.a[0]", "$[0]", &deep] {
             let mut calls = PartialCalls::default();

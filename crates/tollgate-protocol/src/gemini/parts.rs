@@ -25,7 +25,7 @@ pub(super) struct PartBuffer {
     /// A thinking block has text and no end yet.
     block_open: bool,
     /// The placeholder of the first call was written.
-    placed: bool,
+    placeholder_written: bool,
     /// A call was dropped because its arguments are not an object.
     pub malformed: bool,
 }
@@ -39,7 +39,7 @@ impl PartBuffer {
             waiting: Vec::new(),
             waiting_bytes: 0,
             block_open: false,
-            placed: false,
+            placeholder_written: false,
             malformed: false,
         }
     }
@@ -108,7 +108,7 @@ impl PartBuffer {
         self.json.put_slice(b",\"args\":");
         write_json(&mut self.json, &args);
         self.json.put_u8(b'}');
-        let first = !std::mem::replace(&mut self.placed, true);
+        let first = !std::mem::replace(&mut self.placeholder_written, true);
         let signature = self.ride().or_else(|| first.then(|| PLACEHOLDER.to_owned()));
         self.close(signature.as_deref());
     }

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_always_has_its_info_and_details() {
+    fn error_always_has_error_info_and_details() {
         let mut problem = problem();
         problem.native.metadata = vec![("family", "gemini".to_owned()), ("cause", "cooldown".to_owned())];
         problem.retry_after = Some(30);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn details_stand_in_their_order() {
+    fn details_are_in_order() {
         let mut problem = problem();
         problem.retry_after = Some(1);
         problem.native.violations = vec![
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_without_a_name_gets_googles() {
+    fn unnamed_status_gets_its_canonical_name() {
         for (status, name) in
             [(400, "INVALID_ARGUMENT"), (405, "UNIMPLEMENTED"), (413, "INVALID_ARGUMENT"), (502, "UNAVAILABLE"), (500, "INTERNAL")]
         {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_error_is_read() {
+    fn upstream_error_is_decoded() {
         let body = r#"[{"error":{"code":429,"message":"Quota","status":"RESOURCE_EXHAUSTED","details":[
             {"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerMinutePerProject"}]},
             {"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"16.4s"}]}}]"#;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn quota_texts_without_details_are_told_apart() {
+    fn quota_messages_without_details_are_classified() {
         let says = |text: &str| {
             decode(429, serde_json::json!({"error": {"code": 429, "message": text}}).to_string().as_bytes()).quota_exhausted
         };
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_key_hides_behind_a_400() {
+    fn refused_key_is_detected_in_a_400() {
         let body = r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT",
             "details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID","domain":"googleapis.com"}]}}"#;
         assert!(decode(400, body.as_bytes()).account_refused);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_named() {
+    fn unknown_fields_are_listed() {
         let body = r#"{"error":{"code":400,"message":"Invalid JSON payload received. Unknown name \"x\" at 'generation_config': Cannot find field.",
             "status":"INVALID_ARGUMENT","details":[{"@type":"type.googleapis.com/google.rpc.BadRequest","fieldViolations":[
             {"field":"generation_config","description":"Invalid JSON payload received."}]}]}}"#;

@@ -39,7 +39,7 @@ struct Chunks {
     model: Option<String>,
     summary: ReplySummary,
     counts: GeminiUsageCounts,
-    seen: CandidateProgress,
+    progress: CandidateProgress,
     blocked: bool,
     call: bool,
     /// An element was written, so the next one needs a comma.
@@ -59,7 +59,7 @@ impl Relay {
                 model: edits.caller_model.as_deref().map(edits::literal),
                 summary: ReplySummary::default(),
                 counts: GeminiUsageCounts::default(),
-                seen: CandidateProgress::default(),
+                progress: CandidateProgress::default(),
                 blocked: false,
                 call: false,
                 begun: false,
@@ -126,7 +126,7 @@ impl StreamRelay for Relay {
 impl Chunks {
     /// True when every candidate has a finish reason, or the prompt was blocked.
     fn all_ended(&self) -> bool {
-        self.seen.all_ended() || (self.blocked && !self.seen.any())
+        self.progress.all_ended() || (self.blocked && !self.progress.any())
     }
 
     fn event(&mut self, event: &SseEvent<'_>, outbox: &mut ChunkWriter<'_>) -> Result<(), StreamError> {
@@ -189,7 +189,7 @@ impl Chunks {
         summary.account_refused |= answer.summary.account_refused;
         summary.text_bytes += answer.summary.text_bytes;
         summary.media = summary.media.saturating_add(answer.summary.media);
-        self.seen.join(answer.seen);
+        self.progress.join(answer.progress);
         self.blocked |= answer.blocked;
         self.call |= answer.call;
     }

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_passes_untouched_and_is_read() {
+    fn reply_is_forwarded_unchanged_and_summarised() {
         let body = Bytes::from_static(
             br#"{ "candidates": [ {"content":{"role":"model","parts":[{"text":"think","thought":true},{"text":"h\u00e9"}]},
                 "finishReason":"STOP","newThing":null} ], "usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":2} }"#,
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn content_of_every_kind_is_seen() {
+    fn every_kind_of_content_is_counted() {
         for (part, bytes, media) in [
             (r#"{"text":"abc"}"#, 3, 0),
             (r#"{"functionCall":{"name":"f","args":{"a":1}},"thoughtSignature":"x"}"#, 7, 0),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn finish_reasons_are_classed() {
+    fn finish_reasons_are_decoded() {
         for (word, expected) in [
             ("STOP", FinishReason::Stop),
             ("MAX_TOKENS", FinishReason::Length),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_prompt_is_an_answer() {
+    fn blocked_prompt_is_a_valid_reply() {
         for body in [
             r#"{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":4}}"#,
             r#"{"candidates":[],"promptFeedback":{"blockReason":"OTHER"}}"#,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_unreadable() {
+    fn invalid_replies_are_unreadable() {
         for (body, why) in [
             ("", "an empty body"),
             ("<html>", "HTML"),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_and_vectors_are_checked() {
+    fn counts_and_vectors_are_validated() {
         let count = read_as(Method::CountTokens, r#"{"totalTokens":31,"cachedContentTokenCount":4}"#).unwrap();
         assert_eq!(count.summary.usage, Some(Usage { prompt_total: 31, cached: 4, ..Usage::default() }));
         assert_eq!(read_as(Method::CountTokens, "{}"), Err(InvalidReply::Unreadable("no member 'totalTokens'")));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_is_put_back_and_nothing_else() {
+    fn only_the_model_name_is_changed() {
         let body = Bytes::from_static(br#"{"candidates":[{"content":{"parts":[{"text":"up"}]}}], "modelVersion" : "up-001"}"#);
         let edits = ReplyEdits { caller_model: Some("mine".to_owned()), hide_usage: false };
         let expected = r#"{"candidates":[{"content":{"parts":[{"text":"up"}]}}], "modelVersion" : "mine"}"#;

@@ -17,7 +17,7 @@ pub(super) struct GeminiReplyScan {
     /// Counts merged from this text and the chunks before it.
     pub counts: GeminiUsageCounts,
     /// Candidates that started and ended.
-    pub seen: CandidateProgress,
+    pub progress: CandidateProgress,
     /// Number of candidates; `None` if there is no list.
     pub candidates: Option<usize>,
     /// The list has an element that is not an object.
@@ -114,7 +114,7 @@ impl GeminiReplyScan {
         self.unusable |= object.is_none();
         self.bare_candidate |= !content && reason.is_none();
         if object.is_some() {
-            self.seen.record(index, reason.is_some());
+            self.progress.record(index, reason.is_some());
         }
         self.summary.account_refused |= reason.is_some_and(|word| word.decode() == ACCOUNT_LIMITED);
         if index == 0 {

@@ -48,8 +48,8 @@ fn limit_output(body: &Bytes, summary: &RequestSummary, limit: u64, changes: &mu
     let mut bound = false;
     for range in &points.max_output {
         let given = text(body, range);
-        let asked = whole(given.trim_matches('"'));
-        if asked.is_none_or(|asked| asked > limit) {
+        let requested = whole(given.trim_matches('"'));
+        if requested.is_none_or(|requested| requested > limit) {
             changes.replace(range.clone(), limit.to_string().into_bytes());
         }
         bound = true;

@@ -4,10 +4,10 @@
 use bytes::{BufMut, BytesMut};
 
 use super::{
-    members::{
+    parts::PartBuffer,
+    reply_fields::{
         CandidateEnd, Mean, identity, write_content, write_ending, write_feedback, write_grounding, write_logprobs, write_usage,
     },
-    parts::PartBuffer,
 };
 use crate::{
     FinishReason, Framing, Usage,
@@ -28,17 +28,17 @@ pub(super) struct GeminiStreamEncoder {
     /// The end of every event.
     identity: Vec<u8>,
     opened: bool,
-    candidates: Vec<Held>,
+    candidates: Vec<CandidateState>,
     blocked: Option<String>,
     usage: Option<Usage>,
 }
 
 /// State of one candidate.
 #[derive(Debug)]
-struct Held {
+struct CandidateState {
     index: u32,
     parts: PartBuffer,
-    calls: Vec<HeldCall>,
+    calls: Vec<PendingCall>,
     finish: Option<(FinishReason, Option<String>)>,
     refusal: String,
     /// Log probabilities of the next text.
@@ -48,7 +48,7 @@ struct Held {
 }
 
 #[derive(Debug)]
-struct HeldCall {
+struct PendingCall {
     call: u32,
     id: String,
     name: String,
@@ -56,7 +56,7 @@ struct HeldCall {
     done: bool,
 }
 
-impl Held {
+impl CandidateState {
     /// Writes complete calls, up to the first incomplete one.
     fn release_calls(&mut self) {
         let whole = self.calls.iter().take_while(|call| call.done).count();
@@ -78,9 +78,9 @@ impl GeminiStreamEncoder {
         }
     }
 
-    fn held(&mut self, candidate: u32) -> &mut Held {
-        let at = self.candidates.iter().position(|held| held.index == candidate).unwrap_or_else(|| {
-            self.candidates.push(Held {
+    fn state(&mut self, candidate: u32) -> &mut CandidateState {
+        let at = self.candidates.iter().position(|state| state.index == candidate).unwrap_or_else(|| {
+            self.candidates.push(CandidateState {
                 index: candidate,
                 parts: PartBuffer::new(&self.context),
                 calls: Vec::new(),
@@ -97,15 +97,15 @@ impl GeminiStreamEncoder {
 
     /// Writes an event with the buffered parts of a candidate, if there are any.
     fn ready(&mut self, candidate: u32, out: &mut BytesMut) {
-        if self.held(candidate).parts.is_empty() {
+        if self.state(candidate).parts.is_empty() {
             return;
         }
         self.begin(out);
-        let held = self.held(candidate);
+        let state = self.state(candidate);
         out.put_slice(b"{\"candidates\":[{");
-        write_content(out, &held.parts.take());
-        out.put_slice(format!(",\"index\":{}", held.index).as_bytes());
-        write_logprobs(out, &std::mem::take(&mut held.logprobs));
+        write_content(out, &state.parts.take());
+        out.put_slice(format!(",\"index\":{}", state.index).as_bytes());
+        write_logprobs(out, &std::mem::take(&mut state.logprobs));
         out.put_slice(b"}],");
         self.close(out);
     }
@@ -144,11 +144,11 @@ impl GeminiStreamEncoder {
             self.close_with_usage(out);
         }
         let mut candidates = std::mem::take(&mut self.candidates);
-        candidates.sort_by_key(|held| held.index);
+        candidates.sort_by_key(|state| state.index);
         let last = candidates.len().saturating_sub(1);
-        for (at, held) in candidates.into_iter().enumerate() {
+        for (at, state) in candidates.into_iter().enumerate() {
             self.begin(out);
-            last_event(out, held);
+            last_event(out, state);
             if at == last {
                 self.close_with_usage(out);
             } else {
@@ -162,20 +162,20 @@ impl GeminiStreamEncoder {
 }
 
 /// Writes the last event of a candidate, without the end that all events share.
-fn last_event(out: &mut BytesMut, mut held: Held) {
-    for call in std::mem::take(&mut held.calls) {
-        held.parts.call(&call.id, &call.name, &call.args);
+fn last_event(out: &mut BytesMut, mut state: CandidateState) {
+    for call in std::mem::take(&mut state.calls) {
+        state.parts.call(&call.id, &call.name, &call.args);
     }
-    held.parts.end();
+    state.parts.end();
     out.put_slice(b"{\"candidates\":[{");
-    write_content(out, &held.parts.take());
-    let (finish, message) = held.finish.unwrap_or((FinishReason::Stop, None));
-    let refusal = (!held.refusal.is_empty()).then_some(held.refusal.as_str());
-    write_ending(out, &CandidateEnd { finish, malformed: held.parts.malformed, refusal, message: message.as_deref() });
-    out.put_slice(format!(",\"index\":{}", held.index).as_bytes());
-    write_logprobs(out, &held.logprobs);
-    held.mean.write(out);
-    write_grounding(out, &held.citations);
+    write_content(out, &state.parts.take());
+    let (finish, message) = state.finish.unwrap_or((FinishReason::Stop, None));
+    let refusal = (!state.refusal.is_empty()).then_some(state.refusal.as_str());
+    write_ending(out, &CandidateEnd { finish, malformed: state.parts.malformed, refusal, message: message.as_deref() });
+    out.put_slice(format!(",\"index\":{}", state.index).as_bytes());
+    write_logprobs(out, &state.logprobs);
+    state.mean.write(out);
+    write_grounding(out, &state.citations);
     out.put_slice(b"}],");
 }
 
@@ -183,58 +183,58 @@ impl StreamEncoder for GeminiStreamEncoder {
     fn push(&mut self, event: Event, out: &mut BytesMut) {
         match event {
             Event::Text { candidate, text, .. } => {
-                let held = self.held(candidate);
+                let state = self.state(candidate);
                 if !text.is_empty() {
-                    held.release_calls();
+                    state.release_calls();
                 }
-                held.parts.text(&text);
+                state.parts.text(&text);
                 self.ready(candidate, out);
             }
             Event::Think { candidate, text, redacted, signature } => {
-                let held = self.held(candidate);
+                let state = self.state(candidate);
                 // Also for hidden text: the block's signature must not be attached to an earlier call.
-                held.release_calls();
-                held.parts.think(&text, redacted.as_deref(), signature.as_ref().map(|signature| signature.value.as_str()));
+                state.release_calls();
+                state.parts.think(&text, redacted.as_deref(), signature.as_ref().map(|signature| signature.value.as_str()));
                 self.ready(candidate, out);
             }
             Event::Refusal { candidate, text } => {
-                let held = self.held(candidate);
-                let room = REFUSAL_LIMIT.saturating_sub(held.refusal.len());
-                held.refusal.push_str(&text[..text.floor_char_boundary(room)]);
-                held.parts.text(&text);
+                let state = self.state(candidate);
+                let remaining = REFUSAL_LIMIT.saturating_sub(state.refusal.len());
+                state.refusal.push_str(&text[..text.floor_char_boundary(remaining)]);
+                state.parts.text(&text);
                 self.ready(candidate, out);
             }
             Event::Media { candidate, media } => {
-                let held = self.held(candidate);
-                held.release_calls();
-                held.parts.media(&media);
+                let state = self.state(candidate);
+                state.release_calls();
+                state.parts.media(&media);
                 self.ready(candidate, out);
             }
             Event::CallOpen { candidate, call, id, name, .. } => {
-                self.held(candidate).calls.push(HeldCall { call, id, name, args: String::new(), done: false });
+                self.state(candidate).calls.push(PendingCall { call, id, name, args: String::new(), done: false });
             }
             Event::CallArgs { candidate, call, fragment } => {
-                if let Some(held) = self.held(candidate).calls.iter_mut().rfind(|held| held.call == call) {
-                    held.args.push_str(&fragment);
+                if let Some(pending) = self.state(candidate).calls.iter_mut().rfind(|pending| pending.call == call) {
+                    pending.args.push_str(&fragment);
                 }
             }
             Event::CallDone { candidate, call } => {
-                if let Some(held) = self.held(candidate).calls.iter_mut().rfind(|held| held.call == call) {
-                    held.done = true;
+                if let Some(pending) = self.state(candidate).calls.iter_mut().rfind(|pending| pending.call == call) {
+                    pending.done = true;
                 }
             }
             Event::Logprobs { candidate, tokens } => {
-                let held = self.held(candidate);
-                held.mean.add(&tokens);
-                let room = LOGPROB_LIMIT.saturating_sub(held.logprobs.len());
-                held.logprobs.extend(tokens.into_iter().take(room));
+                let state = self.state(candidate);
+                state.mean.add(&tokens);
+                let remaining = LOGPROB_LIMIT.saturating_sub(state.logprobs.len());
+                state.logprobs.extend(tokens.into_iter().take(remaining));
             }
             Event::Citations { candidate, citations } => {
-                let held = self.held(candidate);
-                let room = CITATION_LIMIT.saturating_sub(held.citations.len());
-                held.citations.extend(citations.into_iter().take(room));
+                let state = self.state(candidate);
+                let remaining = CITATION_LIMIT.saturating_sub(state.citations.len());
+                state.citations.extend(citations.into_iter().take(remaining));
             }
-            Event::Finish { candidate, finish, message, .. } => self.held(candidate).finish = Some((finish, message)),
+            Event::Finish { candidate, finish, message, .. } => self.state(candidate).finish = Some((finish, message)),
             Event::BlockedPrompt(blocked) => self.blocked = Some(blocked.reason),
             Event::Usage(usage) => self.usage = Some(usage),
             Event::Unknown { .. } => {}

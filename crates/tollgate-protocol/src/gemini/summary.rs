@@ -27,8 +27,8 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
     let mut found = RequiredMembers::default();
     read(bytes, &mut builder, &mut found, target.method).map_err(|fault| fault.malformed(bytes))?;
     match target.method {
-        Method::EmbedContent if !found.content => builder.faults.missing(&JsonPath::Root.member("content")),
-        Method::BatchEmbedContents if !found.requests => builder.faults.missing(&JsonPath::Root.member("requests")),
+        Method::EmbedContent if !found.content => builder.errors.missing(&JsonPath::Root.member("content")),
+        Method::BatchEmbedContents if !found.requests => builder.errors.missing(&JsonPath::Root.member("requests")),
         Method::CountTokens if found.whole_request => {}
         Method::EmbedContent | Method::BatchEmbedContents => {}
         Method::Generate | Method::StreamGenerate | Method::CountTokens | Method::Chat | Method::Embeddings => {
@@ -45,8 +45,8 @@ fn conversation(builder: &mut SummaryBuilder, found: &RequiredMembers, at: &Json
     let path = at.member("contents");
     match (found.contents, found.messages) {
         (true, _) => {}
-        (false, true) => builder.faults.other_protocol(&path),
-        (false, false) => builder.faults.missing(&path),
+        (false, true) => builder.errors.other_protocol(&path),
+        (false, false) => builder.errors.missing(&path),
     }
 }
 
@@ -121,7 +121,7 @@ fn member(
         "safetySettings" | "safety_settings" => {
             builder.list(scanner, &path, MAX_TURNS, |builder, scanner, path| {
                 if scanner.peek() != ValueKind::Object {
-                    builder.faults.wrong_type(path, "an object");
+                    builder.errors.wrong_type(path, "an object");
                 }
                 scanner.skip().map(drop)
             })?;
@@ -138,7 +138,7 @@ fn member(
 /// `generateContentRequest` of a count, which takes precedence over `contents` beside it.
 fn whole_request(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
-        builder.faults.wrong_type(path, "an object");
+        builder.errors.wrong_type(path, "an object");
         return scanner.skip().map(drop);
     }
     let mut found = RequiredMembers::default();
@@ -152,7 +152,7 @@ fn whole_request(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: 
 /// One request of an embedding batch.
 fn embed_request(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
-        builder.faults.wrong_type(path, "an object");
+        builder.errors.wrong_type(path, "an object");
         return scanner.skip().map(drop);
     }
     let mut found = false;
@@ -167,7 +167,7 @@ fn embed_request(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: 
         content::content(builder, scanner, &path.member("content"))
     })?;
     if !found {
-        builder.faults.missing(&path.member("content"));
+        builder.errors.missing(&path.member("content"));
     }
     Ok(())
 }
@@ -177,7 +177,7 @@ fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPat
     let mut declarations = 0;
     let (_, raw) = builder.list(scanner, path, MAX_TOOLS, |builder, scanner, path| {
         if scanner.peek() != ValueKind::Object {
-            builder.faults.wrong_type(path, "an object");
+            builder.errors.wrong_type(path, "an object");
             return scanner.skip().map(drop);
         }
         scanner.object(|scanner, name| match &*name.decode() {
@@ -193,7 +193,7 @@ fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPat
     })?;
     builder.tools(declarations, raw);
     if declarations > MAX_TOOLS {
-        builder.faults.invalid(path, &format!("must have at most {MAX_TOOLS} function declarations"));
+        builder.errors.invalid(path, &format!("must have at most {MAX_TOOLS} function declarations"));
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ pub(crate) struct GeminiUsageCounts {
     image: Option<u64>,
     audio: Option<u64>,
     /// A main count is invalid.
-    broken: bool,
+    invalid: bool,
 }
 
 /// Parses a `usageMetadata` value. `None` if it is `null`, not an object, empty, or a main count cannot be parsed.
@@ -35,16 +35,17 @@ impl GeminiUsageCounts {
         scanner.members(|scanner, name| {
             match &*name.decode() {
                 "promptTokenCount" | "prompt_token_count" => {
-                    counts.prompt = scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.prompt);
+                    counts.prompt = scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.invalidate()).or(counts.prompt);
                 }
                 "toolUsePromptTokenCount" | "tool_use_prompt_token_count" => {
-                    counts.tool_use = scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.tool_use);
+                    counts.tool_use = scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.invalidate()).or(counts.tool_use);
                 }
                 "candidatesTokenCount" | "candidates_token_count" => {
-                    counts.candidates = scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.candidates);
+                    counts.candidates =
+                        scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.invalidate()).or(counts.candidates);
                 }
                 "thoughtsTokenCount" | "thoughts_token_count" => {
-                    counts.thoughts = scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.breaks()).or(counts.thoughts);
+                    counts.thoughts = scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.invalidate()).or(counts.thoughts);
                 }
                 "totalTokenCount" | "total_token_count" => counts.total = scanner.token_count()?.ok().flatten(),
                 "cachedContentTokenCount" | "cached_content_token_count" => {
@@ -62,15 +63,15 @@ impl GeminiUsageCounts {
         Ok(usage)
     }
 
-    fn breaks(&mut self) -> Option<u64> {
-        self.broken = true;
+    fn invalidate(&mut self) -> Option<u64> {
+        self.invalid = true;
         None
     }
 
     /// Usage with totals that include their parts.
     fn usage(&self) -> Option<Usage> {
         let nothing = [self.prompt, self.candidates, self.thoughts, self.tool_use, self.total].iter().all(Option::is_none);
-        if self.broken || nothing {
+        if self.invalid || nothing {
             return None;
         }
         let (candidates, thoughts) = (self.candidates.unwrap_or(0), self.thoughts.unwrap_or(0));
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_number_is_zero_and_no_numbers_are_no_usage() {
+    fn absent_counts_are_zero_and_all_absent_is_no_usage() {
         check(r#"{"promptTokenCount":10,"totalTokenCount":10}"#, Some(plain(10, 0)));
         check(r#"{"totalTokenCount":0}"#, Some(plain(0, 0)));
         check(r#"{"promptTokenCount":"10","candidatesTokenCount":2.0}"#, Some(plain(10, 2)));
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_makes_the_usage_unreadable_not_wrong() {
+    fn invalid_counts_give_no_usage() {
         for count in ["-1", "9223372036854775808", "\"many\"", "true"] {
             check(&format!(r#"{{"promptTokenCount":{count},"candidatesTokenCount":7}}"#), None);
             check(&format!(r#"{{"promptTokenCount":7,"candidatesTokenCount":{count}}}"#), None);
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_a_stream_merge_and_broken_objects_change_nothing() {
+    fn stream_counts_are_merged_and_invalid_objects_ignored() {
         let mut counts = GeminiUsageCounts::default();
         let mut merge = |text: &str| counts.merge(&mut Scanner::answer(text.as_bytes()).unwrap()).unwrap();
         assert_eq!(merge(r#"{"trafficType":"ON_DEMAND"}"#), None);

@@ -60,7 +60,7 @@ pub(super) fn encode(vectors: &Embeddings, context: &ReplyContext) -> Bytes {
     let mut out = BytesMut::new();
     out.put_slice(b"{\"object\":\"list\",\"data\":[");
     for (at, vector) in vectors.items.iter().enumerate() {
-        super::members::comma(&mut out, at);
+        super::reply_fields::comma(&mut out, at);
         out.put_slice(format!("{{\"object\":\"embedding\",\"index\":{at},\"embedding\":").as_bytes());
         if base64 {
             write_string(&mut out, &text::base64(vector));

@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::members::{
+use super::reply_fields::{
     arguments, blocked_native, blocked_sentence, comma, filtered_sentence, google, image_url, signed_id, write_annotations,
     write_extra_content, write_finish, write_logprobs, write_usage,
 };

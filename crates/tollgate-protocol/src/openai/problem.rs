@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn googles_shape_gives_no_type_of_its_own() {
+    fn google_error_has_no_type() {
         let problem = decode(400, br#"[{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}]"#);
         assert_eq!((problem.kind, problem.is_error_object, problem.message.as_str()), (None, true, "m"));
     }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn googles_quota_windows_are_read_on_a_chat_endpoint() {
+    fn google_quota_windows_are_decoded() {
         let body = |quota: &str| {
             format!(
                 r#"{{"error":{{"code":429,"message":"You exceeded your current quota, please check your plan and billing details.",

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_is_put_back_and_nothing_else() {
+    fn only_the_model_name_is_changed() {
         let body =
             Bytes::from_static(br#"{"model" : "up","choices":[{"message":{"model":"up"}}],"mod\u0065l":"up","x":{"model":"up"}}"#);
         let edits = ReplyEdits { caller_model: Some("m\"1".to_owned()), hide_usage: false };
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn embeddings_need_vectors() {
+    fn embeddings_without_vectors_are_invalid() {
         let read =
             |body: &'static str| read_reply(Method::Embeddings, &Bytes::from_static(body.as_bytes()), &ReplyEdits::default());
         let passed = read(r#"{"data":[{"embedding":[0.1,2]}],"usage":{"prompt_tokens":5,"total_tokens":5}}"#).unwrap();

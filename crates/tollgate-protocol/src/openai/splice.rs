@@ -71,7 +71,7 @@ fn limit_output(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>
     }
     let Some(limit) = edits.max_output else { return };
     for range in &given {
-        if whole(text(body, range)).is_none_or(|asked| asked > limit) {
+        if whole(text(body, range)).is_none_or(|requested| requested > limit) {
             changes.replace((*range).clone(), limit.to_string().into_bytes());
         }
     }

@@ -14,7 +14,7 @@ use crate::{
 /// Decodes a chat completions stream. Fragments of several calls may interleave; a call is complete when its choice ends.
 #[derive(Debug, Default)]
 pub(super) struct ChatStreamDecoder {
-    choices: Vec<Open>,
+    choices: Vec<ChoiceState>,
     calls: Vec<PendingCall>,
     next_call: u32,
     /// Bytes of arguments received before the name of their call.
@@ -22,7 +22,7 @@ pub(super) struct ChatStreamDecoder {
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct ChoiceState {
     candidate: u32,
     ended: bool,
     /// The finish reason is an empty string, which some upstreams send in every chunk and others at the end.
@@ -55,7 +55,7 @@ impl StreamDecoder for ChatStreamDecoder {
     fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamError> {
         if data.trim_ascii() == b"[DONE]" {
             for candidate in
-                self.choices.iter().filter(|open| open.blank && !open.ended).map(|open| open.candidate).collect::<Vec<_>>()
+                self.choices.iter().filter(|state| state.blank && !state.ended).map(|state| state.candidate).collect::<Vec<_>>()
             {
                 self.end(candidate, FinishReason::Stop, None, out)?;
             }
@@ -86,24 +86,24 @@ impl ChatStreamDecoder {
         let candidate = u32::try_from(candidate).ok().filter(|candidate| *candidate < CANDIDATE_LIMIT);
         let candidate = candidate.ok_or(StreamError::Malformed("a choice index out of bounds"))?;
         if let Some(mut message) = choice.delta.or(choice.message) {
-            let open = self.open(candidate);
-            if open.ended {
+            let state = self.choice_state(candidate);
+            if state.ended {
                 return Ok(());
             }
-            events::content(candidate, &mut message, choice.logprobs, &mut open.text, out);
+            events::content(candidate, &mut message, choice.logprobs, &mut state.text, out);
             self.calls(candidate, message, out)?;
         }
         match choice.finish_reason {
-            Some(native) if native.0.is_empty() => self.open(candidate).blank = true,
+            Some(native) if native.0.is_empty() => self.choice_state(candidate).blank = true,
             Some(native) => self.end(candidate, finish::read(&native.0), Some(native.0), out)?,
             None => {}
         }
         Ok(())
     }
 
-    fn open(&mut self, candidate: u32) -> &mut Open {
-        let at = self.choices.iter().position(|open| open.candidate == candidate).unwrap_or_else(|| {
-            self.choices.push(Open { candidate, ..Open::default() });
+    fn choice_state(&mut self, candidate: u32) -> &mut ChoiceState {
+        let at = self.choices.iter().position(|state| state.candidate == candidate).unwrap_or_else(|| {
+            self.choices.push(ChoiceState { candidate, ..ChoiceState::default() });
             self.choices.len() - 1
         });
         &mut self.choices[at]
@@ -194,11 +194,11 @@ impl ChatStreamDecoder {
         native: Option<String>,
         out: &mut Vec<Event>,
     ) -> Result<(), StreamError> {
-        let open = self.open(candidate);
-        if open.ended {
+        let state = self.choice_state(candidate);
+        if state.ended {
             return Ok(());
         }
-        open.ended = true;
+        state.ended = true;
         let (own, others) = std::mem::take(&mut self.calls).into_iter().partition(|call| call.candidate == candidate);
         self.calls = others;
         let own: Vec<PendingCall> = own;

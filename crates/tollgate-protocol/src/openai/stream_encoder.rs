@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::members::{
+use super::reply_fields::{
     blocked_native, blocked_sentence, filtered_sentence, google, image_url, signed_id, write_annotations, write_extra_content,
     write_finish, write_logprobs, write_usage,
 };

@@ -48,26 +48,26 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
     read(bytes, &mut builder, &mut body, chat).map_err(|fault| fault.malformed(bytes))?;
 
     if !chat && !body.has_input {
-        builder.faults.missing(&JsonPath::Root.member("input"));
+        builder.errors.missing(&JsonPath::Root.member("input"));
     }
     if chat && !body.has_messages {
         let path = JsonPath::Root.member("messages");
-        if body.has_contents { builder.faults.other_protocol(&path) } else { builder.faults.missing(&path) }
+        if body.has_contents { builder.errors.other_protocol(&path) } else { builder.errors.missing(&path) }
     }
     // Errors of the model come last: the body is validated before the model is looked up.
     let path = JsonPath::Root.member("model");
     let model = match body.model {
         Model::Named(name) => name,
         Model::Missing => {
-            builder.faults.missing(&path);
+            builder.errors.missing(&path);
             String::new()
         }
         Model::WrongType => {
-            builder.faults.wrong_type(&path, "a string");
+            builder.errors.wrong_type(&path, "a string");
             String::new()
         }
         Model::Invalid(rule) => {
-            builder.faults.invalid(&path, rule);
+            builder.errors.invalid(&path, rule);
             String::new()
         }
     };
@@ -156,7 +156,7 @@ impl Body {
                     Value::Bool(stream) => self.stream = stream,
                     Value::Null => {}
                     Value::Number(_) | Value::Text(_) | Value::Array | Value::Object => {
-                        builder.faults.wrong_type(&JsonPath::Root.member("stream"), "a boolean");
+                        builder.errors.wrong_type(&JsonPath::Root.member("stream"), "a boolean");
                     }
                 }
             }
@@ -180,7 +180,7 @@ impl Body {
                 builder.check_unique("temperature", name)?;
                 let (value, _) = scanner.value()?;
                 if value != Value::Null && !is_finite_number(&value) {
-                    builder.faults.wrong_type(&JsonPath::Root.member("temperature"), "a finite number");
+                    builder.errors.wrong_type(&JsonPath::Root.member("temperature"), "a finite number");
                 }
             }
             "tools" => {
@@ -235,7 +235,7 @@ fn limit(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, name: &'static
         Value::Bool(_) | Value::Text(_) | Value::Array | Value::Object => None,
     };
     if limit.is_none() {
-        builder.faults.wrong_type(&JsonPath::Root.member(name), "a whole number from 0 to 9223372036854775807");
+        builder.errors.wrong_type(&JsonPath::Root.member(name), "a whole number from 0 to 9223372036854775807");
     }
     Ok(limit)
 }
@@ -249,7 +249,7 @@ fn input(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), 
         ValueKind::Text => builder.any_text(scanner),
         ValueKind::Array => builder.list(scanner, &path, MAX_TURNS, |builder, scanner, _| embedded(scanner, builder)).map(drop),
         ValueKind::Bool | ValueKind::Number | ValueKind::Object => {
-            builder.faults.wrong_type(&path, "a string or an array");
+            builder.errors.wrong_type(&path, "a string or an array");
             scanner.skip().map(drop)
         }
     }

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_an_upstream_may_say_is_read() {
+    fn all_members_are_parsed() {
         check(
             r#"{"prompt_tokens":10,"completion_tokens":7,"total_tokens":17,"cost":0.1,
                 "prompt_tokens_details":{"cached_tokens":4,"cache_write_tokens":2,"image_tokens":1,"audio_tokens":3},
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_strings_and_duplicates_are_understood() {
+    fn floats_strings_and_duplicates_are_parsed() {
         check(r#"{"prompt_tokens":10.0,"completion_tokens":"7"}"#, Some(plain(10, 7)));
         check(r#"{"prompt_tokens":1,"prompt_tokens":10,"completion_tokens":7}"#, Some(plain(10, 7)));
         check(r#"{"prompt_tokens":5,"total_tokens":5}"#, Some(plain(5, 0)));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_totals_make_the_usage_unreadable_not_wrong() {
+    fn invalid_totals_give_no_usage() {
         for total in ["-1", "9223372036854775808", "1e300", "\"many\"", "{}", "true"] {
             check(&format!(r#"{{"prompt_tokens":{total},"completion_tokens":7,"total_tokens":9}}"#), None);
             check(&format!(r#"{{"prompt_tokens":7,"completion_tokens":{total}}}"#), None);

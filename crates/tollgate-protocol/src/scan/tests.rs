@@ -171,7 +171,7 @@ fn whole_numbers_are_read_exactly() {
 }
 
 #[test]
-fn finite_floats_are_told_from_infinite_ones() {
+fn infinite_floats_are_detected() {
     assert!(is_finite("-5") && is_finite("1e308") && is_finite("1e-400"));
     assert!(!is_finite("1e400") && !is_finite("-1e400") && !is_finite("hot") && !is_finite("inf") && !is_finite(""));
 }

@@ -34,14 +34,14 @@ const MIXED: &[u8] = "\u{feff}data: bom\n\ndata: plain\n\ndata:tight\n\n: hello\
     .as_bytes();
 
 #[test]
-fn every_framing_is_read() {
+fn every_framing_is_parsed() {
     let expected =
         ["bom", "plain", "tight", "behind a comment", "crlf \u{1f600}", "cr", "one\ntwo\n\nfour", "id", " two spaces", "[DONE]"];
     assert_eq!(data(MIXED), expected);
 }
 
 #[test]
-fn only_the_form_we_write_is_forwarded_as_sent() {
+fn only_the_canonical_form_is_forwarded_as_sent() {
     let seen = read(&[MIXED], EVENT_LIMIT).unwrap();
     let sent: Vec<_> = seen.iter().filter_map(|(_, _, sent)| sent.as_deref()).collect();
     let expected: [&[u8]; 4] = [b"data: plain\n\n", b"data:tight\n\n", b"data: behind a comment\n\n", b"data:  two spaces\n\n"];
@@ -50,7 +50,7 @@ fn only_the_form_we_write_is_forwarded_as_sent() {
 }
 
 #[test]
-fn an_event_inside_one_chunk_is_not_copied() {
+fn event_inside_one_chunk_is_not_copied() {
     let chunk = Bytes::from_static(b"data: a\n\ndata: b\n\n");
     let mut slices = Vec::new();
     SseParser::new()
@@ -64,7 +64,7 @@ fn an_event_inside_one_chunk_is_not_copied() {
 }
 
 #[test]
-fn cutting_at_every_byte_changes_nothing() {
+fn events_do_not_depend_on_chunk_boundaries() {
     let whole = read(&[MIXED], EVENT_LIMIT).unwrap();
     for cut in 0..=MIXED.len() {
         let (left, right) = MIXED.split_at(cut);
@@ -76,7 +76,7 @@ fn cutting_at_every_byte_changes_nothing() {
 }
 
 #[test]
-fn one_line_without_an_end_stops_at_the_limit() {
+fn endless_line_is_rejected_at_the_limit() {
     let piece = [b'x'; 1000];
     let mut parser = SseParser::with_limit(10_000);
     let mut pushed = 0;
@@ -91,7 +91,7 @@ fn one_line_without_an_end_stops_at_the_limit() {
 }
 
 #[test]
-fn an_event_above_the_limit_is_a_fault_wherever_it_is_cut() {
+fn event_above_the_limit_is_an_error_at_any_boundary() {
     let stream = [b"data: ".as_slice(), &[b'x'; 60], b"\n\n"].concat();
     for cut in 0..stream.len() {
         let (left, right) = stream.split_at(cut);
@@ -101,7 +101,7 @@ fn an_event_above_the_limit_is_a_fault_wherever_it_is_cut() {
 }
 
 #[test]
-fn endless_comments_hold_no_memory() {
+fn endless_comments_use_constant_memory() {
     let mut parser = SseParser::with_limit(100);
     for chunk in [&b": keep-alive\n"[..], b": keep", b"-alive\n", b"id: 1\n: x\n"].iter().cycle().take(10_000) {
         parser.push(&Bytes::from_static(chunk), |_| Err(StreamError::Truncated)).unwrap();
@@ -110,7 +110,7 @@ fn endless_comments_hold_no_memory() {
 }
 
 #[test]
-fn the_first_error_of_the_reader_ends_the_push() {
+fn first_error_of_the_callback_ends_the_push() {
     let mut seen = 0;
     let result = SseParser::new().push(&Bytes::from_static(b"data: a\n\ndata: b\n\n"), |_| {
         seen += 1;
@@ -120,7 +120,7 @@ fn the_first_error_of_the_reader_ends_the_push() {
 }
 
 #[test]
-fn written_events_read_back() {
+fn written_events_parse_back() {
     assert_eq!(event(b"{}"), "data: {}\n\n");
     assert_eq!(data(&event(b"{\"a\":1}")), ["{\"a\":1}"]);
 }

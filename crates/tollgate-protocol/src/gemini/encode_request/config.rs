@@ -70,10 +70,10 @@ fn thinking(out: &mut EncodeContext<'_>) -> JsonObject {
             return config;
         }
     }
-    let asked = out.request.params.thinking.include.is_some() || shows_thoughts(out.request);
+    let specified = out.request.params.thinking.include.is_some() || shows_thoughts(out.request);
     if matches!(setting, ThinkingSetting::Off(_)) {
         config.put("includeThoughts", Json::Bool(false));
-    } else if asked {
+    } else if specified {
         config.put("includeThoughts", Json::Bool(shows_thoughts(out.request)));
     }
     config

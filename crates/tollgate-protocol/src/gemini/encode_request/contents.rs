@@ -134,7 +134,7 @@ fn raw_part(raw: &str) -> Json {
 
 /// Function responses, and the media that follow them in a separate content.
 fn results(out: &mut EncodeContext<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
-    let (mut parts, mut behind) = (Vec::with_capacity(turn.parts.len()), Vec::new());
+    let (mut parts, mut following) = (Vec::with_capacity(turn.parts.len()), Vec::new());
     for part in &turn.parts {
         let PartKind::Result { call_id, name, content, json, media, is_error } = &part.kind else { continue };
         let mut response = JsonObject::default();
@@ -153,10 +153,10 @@ fn results(out: &mut EncodeContext<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
             match out.encodable_media(item) {
                 Some(UpstreamMedia::Bytes(mime, data)) if known(&mime) => {
                     let bytes = Json::object([("inlineData", inline(&mime, data))]);
-                    if out.profile.media_in_results == Some(true) { inside.push(bytes) } else { behind.push(bytes) }
+                    if out.profile.media_in_results == Some(true) { inside.push(bytes) } else { following.push(bytes) }
                 }
                 Some(UpstreamMedia::Bytes(..)) => out.refuse_media(item),
-                Some(UpstreamMedia::Url(mime, address)) => behind.push(Json::object([("fileData", file(&mime, address))])),
+                Some(UpstreamMedia::Url(mime, address)) => following.push(Json::object([("fileData", file(&mime, address))])),
                 None => {}
             }
         }
@@ -165,7 +165,7 @@ fn results(out: &mut EncodeContext<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
         }
         parts.push(Json::object([("functionResponse", response.json())]));
     }
-    (parts, behind)
+    (parts, following)
 }
 
 fn media_part(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {

@@ -30,7 +30,7 @@ fn stream(chunks: &[&str]) -> String {
 }
 
 #[test]
-fn a_stream_passes_byte_for_byte() {
+fn stream_is_forwarded_byte_for_byte() {
     let text = stream(&[TEXT, CALL, STOP]);
     let (out, result, summary) = pass(&text);
     assert_eq!((out, result), (text, Ok(())));
@@ -50,7 +50,7 @@ fn a_stream_passes_byte_for_byte() {
 }
 
 #[test]
-fn untouched_events_of_a_chunk_are_one_slice_of_it() {
+fn unchanged_events_of_a_chunk_are_one_slice() {
     let chunk = Bytes::from(stream(&[TEXT, CALL, STOP]));
     let mut out = Vec::new();
     make(Framing::Sse, None).push(&chunk, &mut out).unwrap();
@@ -58,7 +58,7 @@ fn untouched_events_of_a_chunk_are_one_slice_of_it() {
 }
 
 #[test]
-fn every_framing_becomes_the_one_all_sdks_read() {
+fn every_framing_is_rewritten_to_the_canonical_form() {
     let pretty = TEXT.replace(",\"modelVersion\"", "\ndata: ,\"modelVersion\"");
     let text = format!(
         ": comment\n\ndata: {TEXT}\r\n\r\nevent: message\nid: 4\ndata:{TEXT}\n\n: comment\ndata:{CALL}\n\n\n\ndata: {pretty}\r\r\
@@ -69,27 +69,27 @@ fn every_framing_becomes_the_one_all_sdks_read() {
 }
 
 #[test]
-fn characters_some_sdks_take_for_line_ends_are_escaped() {
+fn line_separators_are_escaped() {
     let raw = "{\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"a\u{2028}\u{2029}b\u{85}\u{e9}\u{20ac}\u{a0}\"}]},\"finishReason\":\"STOP\"}]}";
     let written = raw.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029").replace('\u{85}', "\\u0085");
     assert_eq!(pass(&stream(&[raw])).0, stream(&[&written]));
 }
 
 #[test]
-fn the_model_is_put_back_in_every_event() {
+fn model_is_restored_in_every_event() {
     let text = stream(&[TEXT, CALL, STOP]);
     let (out, result, _) = run_cut_everywhere(|| make(Framing::Sse, Some("mine")), text.as_bytes());
     assert_eq!((out, result), (text.replace("\"modelVersion\":\"up\"", "\"modelVersion\":\"mine\""), Ok(())));
 }
 
 #[test]
-fn a_caller_may_have_the_array_form() {
+fn array_framing_is_written_on_request() {
     let (out, result, _) = pass_as_array(&stream(&[TEXT, CALL, STOP]));
     assert_eq!((out, result), (format!("[{TEXT},{CALL},{STOP}]"), Ok(())));
 }
 
 #[test]
-fn an_upstream_that_sends_the_array_form_is_understood() {
+fn array_from_an_upstream_is_parsed() {
     let array = format!("[{TEXT}\r\n,\n{STOP}\n]\n");
     assert_eq!(pass(&array).0, stream(&[TEXT, STOP]));
     assert_eq!(pass_as_array(&array).0, format!("[{TEXT},{STOP}]"));
@@ -111,7 +111,7 @@ fn every_candidate_must_finish() {
 }
 
 #[test]
-fn a_stream_without_a_finish_is_truncated() {
+fn stream_without_a_finish_is_truncated() {
     for text in [
         String::new(),
         stream(&[TEXT]),
@@ -127,26 +127,26 @@ fn a_stream_without_a_finish_is_truncated() {
 }
 
 #[test]
-fn a_blocked_prompt_is_complete() {
+fn blocked_prompt_is_complete() {
     let blocked = r#"{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":4}}"#;
     let (out, result, summary) = pass(&stream(&[blocked]));
     assert_eq!((out, result, summary.content), (stream(&[blocked]), Ok(()), true));
 }
 
 #[test]
-fn chunks_behind_the_finish_still_count() {
+fn chunks_after_the_finish_count() {
     let late = r#"{"usageMetadata":{"promptTokenCount":9,"candidatesTokenCount":8}}"#;
     let (out, _, summary) = pass(&stream(&[STOP, late]));
     assert_eq!((out, summary.usage.unwrap().prompt_total), (stream(&[STOP, late]), 9));
 }
 
 #[test]
-fn a_rest_cut_off_behind_the_finish_does_no_harm() {
+fn truncated_event_after_the_finish_is_ignored() {
     assert_eq!(pass(&format!("{}data: {}", stream(&[TEXT, STOP]), &TEXT[..30])), pass(&stream(&[TEXT, STOP])));
 }
 
 #[test]
-fn usage_may_shrink_vanish_or_be_nonsense() {
+fn usage_may_shrink_disappear_or_be_invalid() {
     let with = |usage: &str| format!("{{\"usageMetadata\":{usage}}}");
     let last = |events: &[&str]| {
         let chunks: Vec<_> = events.iter().map(|usage| with(usage)).collect();
@@ -160,7 +160,7 @@ fn usage_may_shrink_vanish_or_be_nonsense() {
 }
 
 #[test]
-fn errors_are_recognised_and_malformed_events_too() {
+fn errors_and_malformed_events_are_recognised() {
     for (event, status) in [
         (r#"data: {"error":{"code":503,"message":"m","status":"UNAVAILABLE","details":[]}}"#, 503),
         ("event: error\ndata: {\"error\":{\"message\":\"m\",\"status\":\"INTERNAL\"}}", 500),
@@ -180,7 +180,7 @@ fn errors_are_recognised_and_malformed_events_too() {
 }
 
 #[test]
-fn the_tail_of_a_broken_answer_is_an_error_in_the_callers_framing() {
+fn aborted_stream_ends_with_an_error_in_the_callers_framing() {
     let problem = Problem {
         status: 502,
         message: "broken".to_owned(),

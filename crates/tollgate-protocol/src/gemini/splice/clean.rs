@@ -43,38 +43,38 @@ fn part(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Rang
     if scanner.peek() != ValueKind::Object {
         return Ok((scanner.skip()?, false));
     }
-    let mut seen = PartTraits::default();
+    let mut traits = PartTraits::default();
     let range = scanner.object(|scanner, name| {
         let (value, range) = scanner.value()?;
         let mut wrapped = false;
         match &*name.decode() {
-            "thought" => seen.thought = value == Value::Bool(true),
-            "functionCall" | "function_call" => seen.call |= value != Value::Null,
-            "text" => seen.text = matches!(value, Value::Text(text) if !text.raw().is_empty()),
+            "thought" => traits.thought = value == Value::Bool(true),
+            "functionCall" | "function_call" => traits.call |= value != Value::Null,
+            "text" => traits.text = matches!(value, Value::Text(text) if !text.raw().is_empty()),
             "thoughtSignature" | "thought_signature" => {
                 wrapped = matches!(value, Value::Text(text) if text.raw().starts_with(WRAPPED_SIGNATURE));
             }
-            _ => seen.other |= value != Value::Null,
+            _ => traits.other |= value != Value::Null,
         }
         if wrapped {
-            seen.wrapped.push(range.clone());
+            traits.wrapped.push(range.clone());
         }
-        seen.members.push((name.content_range().start - 1..range.end, wrapped));
+        traits.members.push((name.content_range().start - 1..range.end, wrapped));
         Ok(())
     })?;
-    if seen.wrapped.is_empty() {
+    if traits.wrapped.is_empty() {
         return Ok((range, false));
     }
-    if seen.call {
+    if traits.call {
         let placeholder = format!("\"{PLACEHOLDER}\"").into_bytes();
-        for value in seen.wrapped {
+        for value in traits.wrapped {
             changes.replace(value, placeholder.clone());
         }
         return Ok((range, false));
     }
-    if seen.thought || !(seen.text || seen.other) {
+    if traits.thought || !(traits.text || traits.other) {
         return Ok((range, true));
     }
-    changes.remove_items(&seen.members);
+    changes.remove_items(&traits.members);
     Ok((range, false))
 }

@@ -22,14 +22,14 @@ fn body(members: &str) -> String {
 }
 
 #[test]
-fn the_model_stays_in_the_path() {
+fn model_stays_in_the_path() {
     let edits = RequestEdits { upstream_model: Some("x"), force_usage: true, ..RequestEdits::default() };
     let given = body(r#""model":"models/m","#);
     assert_eq!(forward(&given, &edits), given);
 }
 
 #[test]
-fn where_the_body_repeats_the_model_it_is_renamed() {
+fn model_repeated_in_the_body_is_renamed() {
     let edits = RequestEdits { upstream_model: Some("x"), ..RequestEdits::default() };
     let batch = r#"{"requests":[{"model":"models/m","content":{"parts":[]}},{"content":{"model":"models/m"}},{"model" : "m","content":{}}]}"#;
     assert_eq!(
@@ -45,7 +45,7 @@ fn where_the_body_repeats_the_model_it_is_renamed() {
 }
 
 #[test]
-fn a_limit_is_added_or_lowered() {
+fn limit_is_added_or_lowered() {
     let edits = RequestEdits { max_output: Some(100), ..RequestEdits::default() };
     for (given, expected) in [
         ("", r#""generationConfig":{"maxOutputTokens":100},"#),
@@ -67,7 +67,7 @@ fn a_limit_is_added_or_lowered() {
 }
 
 #[test]
-fn wrapped_signatures_are_taken_out() {
+fn wrapped_signatures_are_removed() {
     for (given, expected) in [
         // A thought goes whole, wherever it stands.
         (r#"[{"text":"a"}, {"thought":true,"thoughtSignature":"dGcxLmEu","text":""} ]"#, Some(r#"[{"text":"a"} ]"#)),

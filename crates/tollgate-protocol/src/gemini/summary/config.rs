@@ -12,35 +12,35 @@ const MAX_LIMIT: u64 = i32::MAX.unsigned_abs() as u64;
 /// Reads a `generationConfig` that is not `null`: limits, and the names of all members.
 pub(super) fn generation(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
-        builder.faults.wrong_type(path, "an object");
+        builder.errors.wrong_type(path, "an object");
         return scanner.skip().map(drop);
     }
-    let mut seen = SeenMembers::default();
+    let mut members = SeenMembers::default();
     let range = scanner.object(|scanner, name| {
         let word = name.decode();
         let path = path.member(&word);
         let present = scanner.peek() != ValueKind::Null;
         match &*word {
             "maxOutputTokens" => {
-                seen.check_unique("maxOutputTokens", &name)?;
+                members.check_unique("maxOutputTokens", &name)?;
                 limit(scanner, builder, &path)?;
             }
             "max_output_tokens" => {
-                seen.check_unique("max_output_tokens", &name)?;
+                members.check_unique("max_output_tokens", &name)?;
                 limit(scanner, builder, &path)?;
             }
             "candidateCount" => {
-                seen.check_unique("candidateCount", &name)?;
+                members.check_unique("candidateCount", &name)?;
                 builder.candidates = builder.candidates.max(candidates_of(&scanner.value()?.0));
             }
             "candidate_count" => {
-                seen.check_unique("candidate_count", &name)?;
+                members.check_unique("candidate_count", &name)?;
                 builder.candidates = builder.candidates.max(candidates_of(&scanner.value()?.0));
             }
             "temperature" => {
                 let value = scanner.value()?.0;
                 if present && !is_float(&value) {
-                    builder.faults.wrong_type(&path, "a number");
+                    builder.errors.wrong_type(&path, "a number");
                 }
             }
             _ => {
@@ -68,7 +68,7 @@ fn limit(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPat
     };
     match limit.filter(|limit| *limit <= MAX_LIMIT) {
         Some(limit) => builder.max_output = builder.max_output.max(Some(limit)),
-        None => builder.faults.wrong_type(path, "a whole number from 0 to 2147483647"),
+        None => builder.errors.wrong_type(path, "a whole number from 0 to 2147483647"),
     }
     Ok(())
 }

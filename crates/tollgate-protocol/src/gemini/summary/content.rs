@@ -9,7 +9,7 @@ use crate::{
 /// Validates a content of the conversation and counts its text and media.
 pub(super) fn content(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
-        builder.faults.wrong_type(path, "an object");
+        builder.errors.wrong_type(path, "an object");
         return scanner.skip().map(drop);
     }
     // A single turn may have a blank role.
@@ -46,7 +46,7 @@ fn speaker_of(role: &str) -> TurnRole {
 /// Reads the system instruction. It must be an object; its text is counted.
 pub(super) fn instruction(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
-        builder.faults.wrong_type(path, "an object");
+        builder.errors.wrong_type(path, "an object");
         return scanner.skip().map(drop);
     }
     builder.begin_instruction();
@@ -57,7 +57,7 @@ pub(super) fn instruction(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilde
 
 fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
-        builder.faults.wrong_type(path, "an object");
+        builder.errors.wrong_type(path, "an object");
         return scanner.skip().map(drop);
     }
     scanner.object(|scanner, name| {
@@ -171,13 +171,13 @@ fn blob<'a>(scanner: &mut Scanner<'a>) -> Result<Blob<'a>, SyntaxError> {
 
 fn inline_data(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
-        builder.faults.wrong_type(path, "an object");
+        builder.errors.wrong_type(path, "an object");
         return scanner.skip().map(drop);
     }
     let blob = blob(scanner)?;
     match blob.mime {
-        Mime::Missing => builder.faults.missing(&path.member(blob.mime_name)),
-        Mime::WrongType => builder.faults.wrong_type(&path.member(blob.mime_name), "a string"),
+        Mime::Missing => builder.errors.missing(&path.member(blob.mime_name)),
+        Mime::WrongType => builder.errors.wrong_type(&path.member(blob.mime_name), "a string"),
         Mime::Named(_) => count(builder, &blob),
     }
     Ok(())

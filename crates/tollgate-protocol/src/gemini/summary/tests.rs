@@ -23,7 +23,7 @@ fn refused(body: &str) -> (MalformedKind, String) {
 }
 
 #[test]
-fn reads_what_routing_and_money_need() {
+fn summary_has_all_fields() {
     let body = r#"{"systemInstruction":{"role":"user","parts":[{"text":"be"}]},
         "contents":[
             {"role":"user","parts":[{"text":"caf\u00e9"},
@@ -56,7 +56,7 @@ fn reads_what_routing_and_money_need() {
 }
 
 #[test]
-fn both_spellings_are_read() {
+fn both_spellings_are_accepted() {
     let body = with(
         r#""generation_config":{"top_k":1,"max_output_tokens":7,"candidate_count":"3"},"system_instruction":{"parts":[{"text":"abc"}]}"#,
     );
@@ -73,7 +73,7 @@ fn both_spellings_are_read() {
 }
 
 #[test]
-fn a_body_without_contents_is_told_what_is_expected() {
+fn missing_contents_gets_a_hint() {
     let refusal = generate(r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#).expect_err("messages");
     assert_eq!(refusal.kind, MalformedKind::Missing);
     assert_eq!(
@@ -96,7 +96,7 @@ fn a_body_without_contents_is_told_what_is_expected() {
 }
 
 #[test]
-fn contents_are_checked() {
+fn invalid_contents_are_refused() {
     for (contents, rest) in [
         ("7", "'contents' must be an array."),
         ("true", "'contents' must be an array."),
@@ -124,7 +124,7 @@ fn contents_are_checked() {
 }
 
 #[test]
-fn config_objects_are_checked() {
+fn invalid_config_objects_are_refused() {
     for (members, rest) in [
         (r#""generationConfig":"x""#, "'generationConfig' must be an object."),
         (r#""generation_config":[]"#, "'generation_config' must be an object."),
@@ -154,7 +154,7 @@ fn config_objects_are_checked() {
 }
 
 #[test]
-fn what_is_not_ours_to_judge_passes() {
+fn fields_the_gateway_does_not_use_are_not_validated() {
     for contents in [
         r#"[{"role":"user"}]"#,
         r#"[{"role":null,"parts":null}]"#,
@@ -179,7 +179,7 @@ fn what_is_not_ours_to_judge_passes() {
 }
 
 #[test]
-fn a_member_the_gateway_reads_may_stand_once() {
+fn duplicates_of_used_members_are_refused() {
     for members in [
         r#""contents":[]"#,
         r#""generationConfig":{},"generationConfig":{}"#,
@@ -194,7 +194,7 @@ fn a_member_the_gateway_reads_may_stand_once() {
 }
 
 #[test]
-fn counting_takes_contents_or_a_whole_request() {
+fn count_accepts_contents_or_a_request() {
     let count = |body: &str| read_as(Method::CountTokens, body);
     assert_eq!(count(r#"{"contents":[{"parts":[{"text":"abc"}]}]}"#).expect("well formed").text_bytes, 3);
     let body = r#"{"generateContentRequest":{"model":"models/x","contents":[{"parts":[{"text":"abc"}]}],"systemInstruction":{"parts":[{"text":"de"}]}}}"#;
@@ -214,7 +214,7 @@ fn counting_takes_contents_or_a_whole_request() {
 }
 
 #[test]
-fn embedding_takes_a_content_or_a_batch() {
+fn embedding_accepts_one_content_or_a_batch() {
     let one = read_as(
         Method::EmbedContent,
         r#"{"model":"models/e","content":{"parts":[{"text":"abc"}]},"taskType":"X","embed_content_config":{"title":"t"}}"#,
@@ -237,7 +237,7 @@ fn embedding_takes_a_content_or_a_batch() {
 }
 
 #[test]
-fn counts_have_bounds() {
+fn turns_and_tools_are_bounded() {
     let declarations = |count: usize| with(&format!(r#""tools":[{{"functionDeclarations":[{}]}}]"#, vec!["{}"; count].join(",")));
     assert_eq!(generate(&declarations(1024)).expect("well formed").tools, 1024);
     assert_eq!(
@@ -252,7 +252,7 @@ fn counts_have_bounds() {
 }
 
 #[test]
-fn affinity_is_that_of_the_conversation() {
+fn affinity_is_stable_within_a_conversation() {
     let affinity = |body: &str| generate(body).expect("well formed").affinity.expect("a conversation");
     let first = affinity(r#"{"contents":[{"role":"user","parts":[{"text":"q"}]}],"systemInstruction":{"parts":[{"text":"s"}]}}"#);
     let later = affinity(
@@ -268,7 +268,7 @@ fn affinity_is_that_of_the_conversation() {
 }
 
 #[test]
-fn markers_are_noticed() {
+fn markers_are_detected() {
     let body = r#"{"contents":[{"parts":[{"text":"hm","thought":true,"thoughtSignature":"dGcxLmEuU0lH"}]}]}"#;
     assert!(generate(body).expect("well formed").splices.markers);
 }

@@ -134,7 +134,7 @@ fn call(out: &EncodeContext<'_>, id: &str, name: &str, args: &str, custom: bool)
 
 /// Encodes one `tool` message per result, then their media in one user message.
 fn results(out: &mut EncodeContext<'_>, turn: &Turn, messages: &mut Vec<Json>) {
-    let mut behind = Vec::new();
+    let mut following = Vec::new();
     for part in &turn.parts {
         let PartKind::Result { call_id, content, media, .. } = &part.kind else { continue };
         messages.push(Json::object([
@@ -142,10 +142,10 @@ fn results(out: &mut EncodeContext<'_>, turn: &Turn, messages: &mut Vec<Json>) {
             ("tool_call_id", Json::text(out.ids.get(call_id))),
             ("content", Json::text(content)),
         ]));
-        behind.extend(media.iter().filter_map(|item| media_part(out, item)));
+        following.extend(media.iter().filter_map(|item| media_part(out, item)));
     }
-    if !behind.is_empty() {
-        messages.push(user_message(Json::List(behind)));
+    if !following.is_empty() {
+        messages.push(user_message(Json::List(following)));
     }
 }
 

@@ -36,7 +36,7 @@ fn usage(prompt_total: u64, completion_total: u64) -> Usage {
 }
 
 #[test]
-fn a_stream_passes_byte_for_byte() {
+fn stream_is_forwarded_byte_for_byte() {
     let text = stream(&[ROLE, TEXT, STOP, USAGE, DONE_LINE]);
     let (out, result, summary) = pass(&text);
     assert_eq!((out, result), (text, Ok(())));
@@ -55,7 +55,7 @@ fn a_stream_passes_byte_for_byte() {
 }
 
 #[test]
-fn untouched_events_of_a_chunk_are_one_slice_of_it() {
+fn unchanged_events_of_a_chunk_are_one_slice() {
     let chunk = Bytes::from(stream(&[ROLE, TEXT, STOP, DONE_LINE]));
     let mut out = Vec::new();
     make(false, None).push(&chunk, &mut out).unwrap();
@@ -75,14 +75,14 @@ fn unrequested_usage_is_removed() {
 }
 
 #[test]
-fn usage_that_was_asked_for_stays() {
+fn requested_usage_is_kept() {
     let with_null = TEXT.replace("\"x\":1.50", "\"usage\":null,\"x\":1.50");
     let text = stream(&[&with_null, STOP, USAGE, DONE_LINE]);
     assert_eq!(pass(&text).0, text);
 }
 
 #[test]
-fn the_last_usage_that_can_be_read_counts() {
+fn last_valid_usage_counts() {
     let with = |value: &str| format!(r#"data: {{"choices":[],"usage":{value}}}"#);
     let of = |prompt, completion| with(&format!("{{\"prompt_tokens\":{prompt},\"completion_tokens\":{completion}}}"));
     for (events, expected) in [
@@ -103,14 +103,14 @@ fn the_last_usage_that_can_be_read_counts() {
 }
 
 #[test]
-fn the_model_is_put_back_in_every_event() {
+fn model_is_restored_in_every_event() {
     let text = stream(&[ROLE, TEXT, STOP, USAGE, DONE_LINE]);
     let (out, result, _) = run_cut_everywhere(|| make(false, Some("mine")), text.as_bytes());
     assert_eq!((out, result), (text.replace("\"model\":\"up\"", "\"model\":\"mine\""), Ok(())));
 }
 
 #[test]
-fn obfuscation_is_dropped() {
+fn obfuscation_is_removed() {
     let padded = TEXT.replace("\"x\":1.50", "\"x\":1.50,\"obfuscation\":\"aB3\"");
     assert_eq!(pass(&stream(&[&padded, STOP, DONE_LINE])).0, stream(&[TEXT, STOP, DONE_LINE]));
     let first = format!("data: {{\"obfuscation\":\"aB3\",\"usage\":null,{}", &TEXT[7..]);
@@ -119,7 +119,7 @@ fn obfuscation_is_dropped() {
 }
 
 #[test]
-fn foreign_framing_is_written_anew() {
+fn other_framing_is_rewritten() {
     let text = format!(
         "\u{feff}{ROLE}\r\n\r\n: OPENROUTER PROCESSING\n\nevent: message\nid: 1\n{TEXT}\n\nretry: 3\n{STOP}\r\r{DONE_LINE}\r\n\r\n"
     );
@@ -132,19 +132,19 @@ fn foreign_framing_is_written_anew() {
 }
 
 #[test]
-fn data_without_a_space_passes() {
+fn data_without_a_space_is_forwarded() {
     let text = stream(&[&TEXT.replace("data: ", "data:"), STOP, DONE_LINE]);
     assert_eq!(pass(&text).0, text);
 }
 
 #[test]
-fn empty_events_and_heartbeats_never_reach_the_caller() {
+fn empty_events_and_heartbeats_are_dropped() {
     let text = format!("event: ping\n\ndata: \n\ndata:\n\n: x\n\n\n\n{TEXT}\n\ndata: {{}}\n\n{STOP}\n\n{DONE_LINE}\n\n");
     assert_eq!(pass(&text).0, stream(&[TEXT, STOP, DONE_LINE]));
 }
 
 #[test]
-fn a_missing_done_is_added_and_data_behind_it_is_ignored() {
+fn missing_done_is_added_and_data_after_it_is_ignored() {
     assert_eq!(pass(&stream(&[TEXT, STOP])).0, stream(&[TEXT, STOP, DONE_LINE]));
     assert_eq!(pass(&format!("{TEXT}\n\n{STOP}\n\n{DONE_LINE}")).0, stream(&[TEXT, STOP, DONE_LINE]));
     assert_eq!(pass(&format!("{TEXT}\n\n{STOP}")).0, stream(&[TEXT, STOP, DONE_LINE]));
@@ -153,13 +153,13 @@ fn a_missing_done_is_added_and_data_behind_it_is_ignored() {
 }
 
 #[test]
-fn a_rest_cut_off_behind_the_finish_does_no_harm() {
+fn truncated_event_after_the_finish_is_ignored() {
     let text = format!("{}{}", stream(&[TEXT, STOP]), &USAGE[..60]);
     assert_eq!(pass(&text), pass(&stream(&[TEXT, STOP, DONE_LINE])));
 }
 
 #[test]
-fn a_stream_without_a_finish_is_truncated() {
+fn stream_without_a_finish_is_truncated() {
     for events in [&[][..], &[ROLE], &[ROLE, TEXT], &[TEXT, DONE_LINE], &[DONE_LINE], &[USAGE, DONE_LINE], &[": x"]] {
         let (out, result, _) = pass(&stream(events));
         assert_eq!(result, Err(StreamError::Truncated), "{events:?}");
@@ -178,14 +178,14 @@ fn every_choice_must_finish() {
 }
 
 #[test]
-fn an_empty_reason_counts_only_with_the_terminator() {
+fn empty_finish_reason_counts_only_with_done() {
     let blank = STOP.replace("\"stop\"", "\"\"");
     assert_eq!(pass(&stream(&[TEXT, &blank, DONE_LINE])).1, Ok(()));
     assert_eq!(pass(&stream(&[TEXT, &blank])).1, Err(StreamError::Truncated));
 }
 
 #[test]
-fn error_events_of_every_kind_are_recognised() {
+fn error_events_of_every_form_are_recognised() {
     for (event, status) in [
         (r#"data: {"error":{"message":"m","type":"server_error"}}"#, 500),
         ("event: error\ndata: {\"error\":{\"message\":\"m\",\"type\":\"rate_limit_error\"}}", 429),
@@ -205,14 +205,14 @@ fn error_events_of_every_kind_are_recognised() {
 }
 
 #[test]
-fn an_error_event_without_its_blank_line_is_still_one() {
+fn error_event_without_blank_line_is_recognised() {
     assert!(
         matches!(fault(r#"data: {"error":{"message":"m","code":503}}"#), StreamError::Problem(problem) if problem.status == 503)
     );
 }
 
 #[test]
-fn a_body_that_is_no_stream_is_told_from_one() {
+fn non_stream_bodies_are_detected() {
     assert!(
         matches!(fault(r#"{"error":{"message":"m","type":"t","code":429}}"#), StreamError::Problem(problem) if problem.status == 429)
     );
@@ -224,7 +224,7 @@ fn a_body_that_is_no_stream_is_told_from_one() {
 }
 
 #[test]
-fn malformed_events_stop_the_stream_behind_what_was_good() {
+fn malformed_event_ends_the_stream_after_valid_events() {
     for event in
         ["data: nonsense", "data: {\"choices\":[", "data: []", "data: {\"choices\":{}}", "data: {\"choices\":[7]}", "data: {} {}"]
     {
@@ -239,7 +239,7 @@ fn malformed_events_stop_the_stream_behind_what_was_good() {
 }
 
 #[test]
-fn null_choices_do_not_reach_sdks_that_walk_them() {
+fn null_choices_become_an_empty_list() {
     let null = USAGE.replace("\"choices\":[]", "\"choices\":null");
     let missing = USAGE.replace("\"choices\":[],", "");
     let inserted = USAGE.replace("\"choices\":[],", "").replacen('{', "{\"choices\":[],", 1);
@@ -248,14 +248,14 @@ fn null_choices_do_not_reach_sdks_that_walk_them() {
 }
 
 #[test]
-fn lone_surrogates_nul_escapes_and_duplicates_pass() {
+fn lone_surrogates_nul_escapes_and_duplicates_are_forwarded() {
     let odd = r#"data: {"model":"a","model":"b","choices":[{"index":0,"delta":{"content":"\ud83d\u0000"},"finish_reason":null}]}"#;
     let text = stream(&[odd, STOP, DONE_LINE]);
     assert_eq!(pass(&text).0, text);
 }
 
 #[test]
-fn the_tail_of_a_broken_stream_is_an_error_event() {
+fn aborted_stream_ends_with_an_error_event() {
     let problem = Problem {
         status: 502,
         message: "The upstream provider's stream ended before the answer was complete.".to_owned(),

@@ -18,7 +18,7 @@ fn body(members: &str) -> String {
 }
 
 #[test]
-fn the_model_is_renamed_and_escaped() {
+fn model_is_renamed_and_escaped() {
     let renamed = RequestEdits { upstream_model: Some("org/\"x\""), ..RequestEdits::default() };
     assert_eq!(
         forward(r#"{"messages":[{"role":"user"}],"mo\u0064el" : "\u006d"}"#, &renamed),
@@ -29,7 +29,7 @@ fn the_model_is_renamed_and_escaped() {
 }
 
 #[test]
-fn usage_is_forced_for_streams_only() {
+fn usage_is_requested_for_streams_only() {
     let edits = RequestEdits { force_usage: true, ..RequestEdits::default() };
     for (given, expected) in [
         (r#""stream":true,"#, r#""stream_options":{"include_usage":true},"stream":true,"#),
@@ -49,7 +49,7 @@ fn usage_is_forced_for_streams_only() {
 }
 
 #[test]
-fn a_limit_is_added_or_lowered() {
+fn limit_is_added_or_lowered() {
     let edits = RequestEdits { max_output: Some(100), ..RequestEdits::default() };
     for (given, expected) in [
         ("", r#""max_completion_tokens":100,"#),
@@ -69,7 +69,7 @@ fn a_limit_is_added_or_lowered() {
 }
 
 #[test]
-fn a_limit_is_called_what_the_upstream_calls_it() {
+fn limit_gets_the_name_in_the_profile() {
     let edits = RequestEdits { output_limit_field: Some("max_completion_tokens"), ..RequestEdits::default() };
     for (given, expected) in [
         (r#""max_tokens" : 7,"#, r#""max_completion_tokens" : 7,"#),
@@ -86,7 +86,7 @@ fn a_limit_is_called_what_the_upstream_calls_it() {
 }
 
 #[test]
-fn all_edits_together() {
+fn all_edits_are_combined() {
     let edits = RequestEdits { upstream_model: Some("x"), force_usage: true, max_output: Some(9), ..RequestEdits::default() };
     assert_eq!(
         forward(r#"{"model":"m","messages":[{"role":"tool","tool_call_id":"c__sig1_QQ"}],"stream":true}"#, &edits),
@@ -95,7 +95,7 @@ fn all_edits_together() {
 }
 
 #[test]
-fn suffixes_are_cut_from_tool_ids_only() {
+fn suffixes_are_removed_from_tool_ids_only() {
     let given = r#"{"model":"m__sig1_QQ","messages":[
         {"role":"user","content":"x__sig1_QQ","id":"x__sig1_QQ"},
         {"role":"assistant","tool_calls":[{"id":"c1__sig1_QUJD","function":{"name":"f","arguments":"{\"id\":\"x__sig1_QQ\"}"}},7]},
@@ -104,7 +104,7 @@ fn suffixes_are_cut_from_tool_ids_only() {
 }
 
 #[test]
-fn googles_signatures_leave_histories_for_other_families() {
+fn google_signatures_are_removed_for_other_providers() {
     let history = |call: &str, message: &str| {
         format!(
             r#"{{"model":"m","messages":[{{"role":"user","content":"thought_signature"}},

@@ -9,7 +9,7 @@ use crate::{
 /// Validates a message and counts its text and media.
 pub(super) fn message(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
-        builder.faults.wrong_type(path, "an object");
+        builder.errors.wrong_type(path, "an object");
         return scanner.skip().map(drop);
     }
     let mut role = Role::Missing;
@@ -30,11 +30,11 @@ pub(super) fn message(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, p
     let speaker = match role {
         Role::Known(speaker) => speaker,
         Role::Missing => {
-            builder.faults.missing(&path.member("role"));
+            builder.errors.missing(&path.member("role"));
             TurnRole::Other
         }
         Role::WrongType => {
-            builder.faults.wrong_type(&path.member("role"), "a string");
+            builder.errors.wrong_type(&path.member("role"), "a string");
             TurnRole::Other
         }
     };
@@ -67,7 +67,7 @@ fn content(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonP
         ValueKind::Text => builder.any_text(scanner),
         ValueKind::Array => builder.list(scanner, path, MAX_TURNS, part).map(drop),
         ValueKind::Bool | ValueKind::Number | ValueKind::Object => {
-            builder.faults.wrong_type(path, "a string or an array of parts");
+            builder.errors.wrong_type(path, "a string or an array of parts");
             scanner.skip().map(drop)
         }
     }
@@ -75,7 +75,7 @@ fn content(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonP
 
 fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
-        builder.faults.wrong_type(path, "an object");
+        builder.errors.wrong_type(path, "an object");
         return scanner.skip().map(drop);
     }
     let mut kind = Value::Null;
@@ -101,12 +101,12 @@ fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
     })?;
     match kind {
         Value::Text(kind) if kind.decode() == "text" && !text_is_text => {
-            builder.faults.wrong_type(&path.member("text"), "a string");
+            builder.errors.wrong_type(&path.member("text"), "a string");
         }
         Value::Text(_) => {}
-        Value::Null => builder.faults.missing(&path.member("type")),
+        Value::Null => builder.errors.missing(&path.member("type")),
         Value::Bool(_) | Value::Number(_) | Value::Array | Value::Object => {
-            builder.faults.wrong_type(&path.member("type"), "a string");
+            builder.errors.wrong_type(&path.member("type"), "a string");
         }
     }
     Ok(())

@@ -27,7 +27,7 @@ fn refused(body: &str) -> (MalformedKind, String) {
 }
 
 #[test]
-fn reads_what_routing_and_money_need() {
+fn summary_has_all_fields() {
     let body = r#" { "model":"gpt\u002dx", "stream":true,"stream_options": {"include_usage":true},
         "messages":[
             {"role":"system","content":"be\n"},
@@ -64,14 +64,14 @@ fn reads_what_routing_and_money_need() {
 }
 
 #[test]
-fn the_least_body_has_no_fields() {
+fn minimal_body_has_no_fields() {
     let summary = chat(r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#).expect("well formed");
     assert!(summary.fields.is_empty() && !summary.stream && !summary.include_usage && summary.max_output.is_none());
     assert_eq!((summary.candidates, summary.text_bytes, summary.tools), (1, 2, 0));
 }
 
 #[test]
-fn null_in_an_optional_field_is_the_same_as_absent() {
+fn null_in_an_optional_field_counts_as_absent() {
     let summary = chat(&with(r#""stream":null,"temperature":null,"max_tokens":null,"tools":null,"n":null,"stream_options":null"#))
         .expect("well formed");
     assert!(summary.fields.is_empty() && !summary.stream && summary.max_output.is_none());
@@ -80,7 +80,7 @@ fn null_in_an_optional_field_is_the_same_as_absent() {
 }
 
 #[test]
-fn the_model_is_told_apart_from_the_shape() {
+fn missing_model_is_reported_after_other_errors() {
     for (body, kind, message) in [
         (r#"{"messages":[{"role":"user"}]}"#, MalformedKind::Missing, "Missing required parameter: 'model'."),
         (r#"{"model":null,"messages":[{"role":"user"}]}"#, MalformedKind::Missing, "Missing required parameter: 'model'."),
@@ -105,7 +105,7 @@ fn the_model_is_told_apart_from_the_shape() {
 }
 
 #[test]
-fn contents_instead_of_messages_gets_a_hint() {
+fn contents_in_place_of_messages_gets_a_hint() {
     let (kind, message) = refused(r#"{"model":"m","contents":[{"parts":[{"text":"hi"}]}]}"#);
     assert_eq!(kind, MalformedKind::Missing);
     assert!(message.starts_with("Missing required parameter: 'messages'. "), "{message}");
@@ -115,7 +115,7 @@ fn contents_instead_of_messages_gets_a_hint() {
 }
 
 #[test]
-fn messages_are_checked() {
+fn invalid_messages_are_refused() {
     for (messages, kind, message) in [
         ("null", MalformedKind::Missing, "Missing required parameter: 'messages'."),
         ("\"hi\"", MalformedKind::WrongType, "Invalid type for 'messages': expected an array."),
@@ -167,7 +167,7 @@ fn messages_are_checked() {
 }
 
 #[test]
-fn what_is_not_ours_to_judge_passes() {
+fn fields_the_gateway_does_not_use_are_not_validated() {
     for message in [
         r#"{"role":"wizard","content":"hi"}"#,
         r#"{"role":"user","content":null}"#,
@@ -238,7 +238,7 @@ fn optional_fields_of_the_wrong_type_are_refused() {
 }
 
 #[test]
-fn a_member_the_gateway_reads_may_stand_once() {
+fn duplicates_of_used_members_are_refused() {
     for (member, name) in [
         (r#""model":"other""#, "model"),
         (r#""mod\u0065l":"other""#, "model"),
@@ -260,7 +260,7 @@ fn a_member_the_gateway_reads_may_stand_once() {
 }
 
 #[test]
-fn syntax_comes_before_shape() {
+fn syntax_errors_take_precedence_over_validation_errors() {
     let (kind, message) = refused("{\n \"messages\": 7,\n \"model\"}");
     assert_eq!(kind, MalformedKind::NotJson);
     assert_eq!(message, "The request body is not valid JSON: expected ':' at line 3 column 9.");
@@ -270,7 +270,7 @@ fn syntax_comes_before_shape() {
 }
 
 #[test]
-fn counts_have_bounds() {
+fn turns_and_tools_are_bounded() {
     let messages = r#"{"role":"user"},"#.repeat(100_001);
     let (kind, message) = refused(&format!(r#"{{"model":"m","messages":[{}]}}"#, messages.trim_end_matches(',')));
     assert_eq!(
@@ -285,7 +285,7 @@ fn counts_have_bounds() {
 }
 
 #[test]
-fn affinity_is_that_of_the_conversation() {
+fn affinity_is_stable_within_a_conversation() {
     let affinity = |body: &str| chat(body).expect("well formed").affinity.expect("a conversation");
     let tools = r#"[{"type":"function","function":{"name":"f"}}]"#;
     let first = affinity(&format!(
@@ -316,14 +316,14 @@ fn affinity_is_that_of_the_conversation() {
 }
 
 #[test]
-fn markers_are_noticed() {
+fn markers_are_detected() {
     assert!(chat(&with_message(r#"{"role":"tool","tool_call_id":"c1__sig1_QUJD"}"#)).expect("well formed").splices.markers);
     let signed = r#"{"role":"assistant","content":"x","extra_content":{"google":{"thought_signature":"QUJD"}}}"#;
     assert!(chat(&with_message(signed)).expect("well formed").splices.markers);
 }
 
 #[test]
-fn embeddings_need_a_model_and_an_input() {
+fn embeddings_require_model_and_input() {
     let embed = |body: &str| summarise(&target(Method::Embeddings), body.as_bytes());
     for (input, bytes) in [(r#""hello""#, 5), (r#"["a","bc"]"#, 3), ("[1,2,3]", 12), (r#"[[1,2],["x"]]"#, 9), ("[]", 0)] {
         let body = format!(r#"{{"model":"e","input":{input},"dimensions":8,"stream":true,"messages":7}}"#);

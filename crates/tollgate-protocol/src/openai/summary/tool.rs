@@ -37,7 +37,7 @@ enum Function {
 
 fn tool(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
-        builder.faults.wrong_type(path, "an object");
+        builder.errors.wrong_type(path, "an object");
         return scanner.skip().map(drop);
     }
     let mut is_function = false;
@@ -55,10 +55,10 @@ fn tool(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
     if is_function {
         let at = path.member("function");
         match function {
-            Function::Absent => builder.faults.missing(&at),
-            Function::NotAnObject => builder.faults.wrong_type(&at, "an object"),
-            Function::Object(None) => builder.faults.missing(&at.member("name")),
-            Function::Object(Some(false)) => builder.faults.wrong_type(&at.member("name"), "a string"),
+            Function::Absent => builder.errors.missing(&at),
+            Function::NotAnObject => builder.errors.wrong_type(&at, "an object"),
+            Function::Object(None) => builder.errors.missing(&at.member("name")),
+            Function::Object(Some(false)) => builder.errors.wrong_type(&at.member("name"), "a string"),
             Function::Object(Some(true)) => {}
         }
     }

@@ -139,11 +139,11 @@ pub(super) fn write_annotations(out: &mut BytesMut, citations: &[Citation], map:
     if citations.is_empty() || map.bytes() == 0 {
         return;
     }
-    let placed = citations.iter().filter_map(|citation| {
+    let located = citations.iter().filter_map(|citation| {
         Some((citation, map.character_at(citation.start)?, map.character_at(citation.end.min(map.bytes()))?))
     });
     let mut written = 0;
-    for (citation, start, end) in placed {
+    for (citation, start, end) in located {
         out.put_slice(if written == 0 { b",\"annotations\":[" } else { b"," });
         written += 1;
         let offsets =
