@@ -9,7 +9,7 @@ use crate::{
 /// Changes to a request that is passed through; all other bytes go upstream unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct RequestEdits<'a> {
-    /// The upstream's name of the model, where it differs from the caller's.
+    /// The upstream's model name, if it differs from the caller's.
     pub upstream_model: Option<&'a str>,
     /// Set `stream_options.include_usage`, so that usage can be recorded (chat completions streams).
     pub force_usage: bool,
@@ -27,7 +27,7 @@ pub struct RequestEdits<'a> {
 /// Changes to a reply that is passed through.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyEdits {
-    /// The caller's name of the model, to be restored; `None` where it was not renamed.
+    /// The caller's model name, to be restored; `None` if it was not changed.
     pub caller_model: Option<String>,
     /// Remove the usage chunk and `"usage":null` members, which the caller did not request.
     pub hide_usage: bool,
@@ -47,7 +47,7 @@ pub trait Codec: Send + Sync {
     /// The body for an upstream of the same protocol; the same buffer if nothing changes.
     fn forward_request(&self, body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes;
 
-    /// Path and query behind a channel's base URL, such as `/chat/completions` or `/models/m:generateContent`.
+    /// Path and query relative to a channel's base URL, such as `/chat/completions` or `/models/m:generateContent`.
     fn upstream_path(&self, method: Method, upstream_model: &str, framing: Framing) -> String;
 
     /// Checks a complete 2xx body and reads what usage records need.
@@ -59,7 +59,7 @@ pub trait Codec: Send + Sync {
     /// A relay for one streamed reply.
     fn relay(&self, framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay>;
 
-    /// Decodes an upstream's error reply. Never fails: HTML and other bodies give a problem that is no error object.
+    /// Decodes an upstream's error reply. Never fails: HTML and other bodies give a problem with `is_error_object: false`.
     fn decode_problem(&self, status: u16, body: &[u8]) -> UpstreamProblem;
 
     /// Encodes an error body as compact JSON.

@@ -73,7 +73,7 @@ pub(crate) enum LenientCount {
 }
 
 impl LenientCount {
-    /// The count, where there is one.
+    /// The count, if it is valid.
     pub(crate) const fn given(self) -> Option<u64> {
         match self {
             Self::Given(count) => Some(count),
@@ -81,7 +81,7 @@ impl LenientCount {
         }
     }
 
-    /// The count, 0 where there is none.
+    /// The count; 0 if absent or invalid.
     pub(crate) const fn or_zero(self) -> u64 {
         match self {
             Self::Given(count) => count,

@@ -11,7 +11,7 @@ impl ErrorStyle {
         }
     }
 
-    /// Description of the field violation beside [`ErrorStyle::missing`]; `None` where it repeats the message.
+    /// Description of the field violation for [`ErrorStyle::missing`]; `None` if it repeats the message.
     pub(crate) const fn missing_description(self) -> Option<&'static str> {
         match self {
             Self::OpenAi => None,

@@ -101,8 +101,8 @@ impl<'t, 'a> Fields<'t, 'a> {
     /// A finite number.
     pub(crate) fn number(&mut self, name: &str) -> Result<Option<Located<Number>>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
-        let spoken = field.value.str().filter(|_| self.from.spec().field_names == FieldNames::Proto3);
-        let number = spoken.map_or_else(|| field.value.number(), |text| serde_json::from_str(text.trim()).ok());
+        let quoted = field.value.str().filter(|_| self.from.spec().field_names == FieldNames::Proto3);
+        let number = quoted.map_or_else(|| field.value.number(), |text| serde_json::from_str(text.trim()).ok());
         let value = number.ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a number"))?;
         Ok(Some(Located::new(value, field.path)))
     }
@@ -110,8 +110,8 @@ impl<'t, 'a> Fields<'t, 'a> {
     /// A whole number.
     pub(crate) fn integer(&mut self, name: &str) -> Result<Option<Located<i64>>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
-        let spoken = field.value.str().filter(|_| self.from.spec().field_names == FieldNames::Proto3);
-        let number = spoken.map_or_else(|| field.value.integer(), |text| whole(text.trim()));
+        let quoted = field.value.str().filter(|_| self.from.spec().field_names == FieldNames::Proto3);
+        let number = quoted.map_or_else(|| field.value.integer(), |text| whole(text.trim()));
         let value = number.ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a whole number"))?;
         Ok(Some(Located::new(value, field.path)))
     }

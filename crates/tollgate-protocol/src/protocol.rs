@@ -63,7 +63,7 @@ pub struct ProtocolSpec {
     pub credential: CredentialHeader,
     /// Headers every request to an upstream carries, names in lower case.
     pub fixed_headers: &'static [(&'static str, &'static str)],
-    /// Path and query behind the base URL of the shortest list of models; a health probe requests it.
+    /// Path and query of the shortest list of models, relative to the base URL; a health probe requests it.
     pub model_list_path: &'static str,
     /// Method of the non-streaming request that generates text.
     pub generate_method: Method,

@@ -15,9 +15,9 @@ pub struct Usage {
     pub cached: u64,
     /// Of those, written to the provider's cache.
     pub cache_write: u64,
-    /// Of those, image tokens, where the provider tells them apart.
+    /// Of those, image tokens, if the provider reports them.
     pub image: u64,
-    /// Of those, audio tokens, where the provider tells them apart.
+    /// Of those, audio tokens, if the provider reports them.
     pub audio: u64,
     /// All output tokens.
     pub completion_total: u64,
@@ -72,13 +72,13 @@ pub struct ReplySummary {
     pub text_bytes: u64,
     /// Number of images and audio pieces.
     pub media: u32,
-    /// Pieces of content of unknown kinds, which translation left out.
+    /// Pieces of content of unknown kinds, which translation dropped.
     pub unknown: u32,
     /// The reply is valid, but also says that the account is limited and will give no other.
     pub account_refused: bool,
 }
 
-/// The Gemini finish reason behind [`ReplySummary::account_refused`].
+/// The Gemini finish reason that sets [`ReplySummary::account_refused`].
 pub(crate) const ACCOUNT_LIMITED: &str = "PUP_LIMITED_DISABLED";
 
 /// A complete reply that was checked.
@@ -93,7 +93,7 @@ pub struct CheckedReply {
 /// A complete 2xx body that cannot be passed on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidReply {
-    /// Empty, HTML, not JSON, of the wrong shape, or without content (E58). The text is for the log.
+    /// Empty, HTML, not JSON, invalid, or without content (E58). The text is for the log.
     #[error("unreadable answer: {0}")]
     Unreadable(&'static str),
     /// An error object inside the 200.
@@ -101,10 +101,10 @@ pub enum InvalidReply {
     Problem(Box<UpstreamProblem>),
 }
 
-/// Why a stream cannot go on.
+/// Why a stream cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
-    /// An event that is not what the protocol allows, or larger than the limit.
+    /// An event that the protocol does not allow, or larger than the limit.
     #[error("malformed event: {0}")]
     Malformed(&'static str),
     /// The upstream sent an error event.

@@ -54,7 +54,7 @@ pub struct SplicePoints {
     pub body_open: usize,
     /// The value of the top-level `model`, quotes included.
     pub model: Option<Range<usize>>,
-    /// The value of the top-level `stream_options`, braces included; also where it is `null`.
+    /// The value of the top-level `stream_options`, including braces or a `null`.
     pub stream_options: Option<Range<usize>>,
     /// The value of `stream_options.include_usage`.
     pub include_usage: Option<Range<usize>>,
@@ -75,7 +75,7 @@ pub struct Malformed {
     pub kind: MalformedKind,
     /// The message for the caller.
     pub message: String,
-    /// The fields at fault in the order of the body, at most 20. Empty for `NotJson`.
+    /// The invalid fields in the order of the body, at most 20. Empty for `NotJson`.
     pub violations: Vec<FieldViolation>,
 }
 
@@ -92,7 +92,7 @@ pub enum MalformedKind {
     InvalidValue,
 }
 
-/// A field at fault.
+/// An invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldViolation {
     /// Path in the caller's spelling.

@@ -11,7 +11,7 @@ use crate::{
 /// A value and its text.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree<'a> {
-    /// The value as it stands in the document.
+    /// The value as raw text of the document.
     pub(crate) text: &'a str,
     /// Type and content.
     pub(crate) kind: NodeKind<'a>,
@@ -49,7 +49,7 @@ impl<'a> Tree<'a> {
         document().map_err(|error: SyntaxError| error.malformed(body))
     }
 
-    /// A member by its exact name; the last one where it is repeated, none where it is `null`.
+    /// A member by its exact name, the last one if repeated; `None` if absent or `null`.
     pub(crate) fn get(&self, name: &str) -> Option<&Self> {
         let (_, value) = self.members()?.iter().rev().find(|(key, _)| key == name)?;
         (!value.is_null()).then_some(value)

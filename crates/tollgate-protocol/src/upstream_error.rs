@@ -1,4 +1,4 @@
-//! Lenient reader for upstream error bodies, shared by all protocols because compatible servers mix their shapes.
+//! Lenient parsing of upstream error bodies, shared by all protocols because compatible servers mix their formats.
 
 mod google;
 mod origin;
@@ -11,27 +11,27 @@ use origin::ErrorBodyForm;
 
 /// Largest error body that is parsed, in bytes.
 const BODY_LIMIT: usize = 1024 * 1024;
-/// Longest message that is kept, in bytes.
+/// Longest message stored, in bytes.
 const MESSAGE_LIMIT: usize = 4096;
 
-/// An error body, found and unwrapped.
+/// The parsed body of an upstream error.
 #[derive(Debug)]
 pub(crate) struct UpstreamErrorBody {
-    /// The error object; `Null` when the body holds none.
+    /// The error object; `Null` if the body has none.
     pub object: Value,
-    /// The upstream's text; empty when it is HTML or garbage.
+    /// The upstream's text; empty for HTML and unreadable bodies.
     pub message: String,
-    /// The body had the shape of an error object.
+    /// The body is an error object of an API.
     pub is_error_object: bool,
     /// Whether the body was an error object or plain text.
-    shape: ErrorBodyForm,
+    form: ErrorBodyForm,
 }
 
-/// Finds the error object in a body: `{"error":{…}}`, the same in an array, `{"error":"text"}`, the flat
-/// `{"object":"error",…}` and `{"type":"error",…}`, and the frameworks' own `{"detail":…}` and `{"message":…}`.
+/// Finds the error object in a body: `{"error":{…}}`, the same in an array, `{"error":"text"}`, the flat `{"object":"error",…}`
+/// and `{"type":"error",…}`, and the `{"detail":…}` and `{"message":…}` of web frameworks.
 #[must_use]
 pub(crate) fn find(body: &[u8]) -> UpstreamErrorBody {
-    let unread = |message| UpstreamErrorBody { object: Value::Null, message, is_error_object: false, shape: ErrorBodyForm::Words };
+    let unread = |message| UpstreamErrorBody { object: Value::Null, message, is_error_object: false, form: ErrorBodyForm::Words };
     if body.len() > BODY_LIMIT {
         return unread(String::new());
     }
@@ -45,13 +45,13 @@ pub(crate) fn find(body: &[u8]) -> UpstreamErrorBody {
         value = if list.is_empty() { Value::Null } else { list.swap_remove(0) };
     }
     let flat = ["object", "type"].iter().any(|name| value.get(*name).is_some_and(|kind| kind == "error"));
-    let (object, shape) = match value.get_mut("error").map(Value::take) {
+    let (object, form) = match value.get_mut("error").map(Value::take) {
         Some(Value::String(text)) => {
             return UpstreamErrorBody {
                 object: value,
                 message: shortened(&text),
                 is_error_object: true,
-                shape: ErrorBodyForm::Words,
+                form: ErrorBodyForm::Words,
             };
         }
         Some(object @ Value::Object(_)) => (object, ErrorBodyForm::ErrorObject),
@@ -60,10 +60,10 @@ pub(crate) fn find(body: &[u8]) -> UpstreamErrorBody {
     let message = ["message", "detail", "error_description", "msg"].iter().find_map(|name| message_in(object.get(*name)?));
     let named = ["type", "code", "status"].iter().any(|name| object.get(*name).is_some_and(|value| !value.is_null()));
     let is_error_object = object.get("message").is_some_and(Value::is_string) || (object.is_object() && named);
-    UpstreamErrorBody { message: message.as_deref().map(shortened).unwrap_or_default(), is_error_object, object, shape }
+    UpstreamErrorBody { message: message.as_deref().map(shortened).unwrap_or_default(), is_error_object, object, form }
 }
 
-/// A text, or the first text of a list of faults (`{"detail":[{"msg":…}]}`).
+/// A text, or the first text of a list of errors (`{"detail":[{"msg":…}]}`).
 fn message_in(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -106,8 +106,8 @@ impl UpstreamErrorBody {
             .unwrap_or(500)
     }
 
-    /// Whether the upstream's own words (in any case) hold one of `needles`, which are lower case. Where it finds fault with
-    /// the request, what stands behind a quotation mark can be the caller's words: no caller may make our account look dead.
+    /// Whether the upstream's text contains one of `needles`, which are lower case; case is ignored. In statuses that reject the
+    /// request, text after a quotation mark is ignored: it may quote the caller, and no caller may make an account look refused.
     #[must_use]
     pub(crate) fn mentions(&self, answered: u16, needles: &[&str]) -> bool {
         let own = if matches!(self.status(answered), 400 | 404 | 409 | 413 | 415 | 422) {
@@ -127,7 +127,7 @@ impl UpstreamErrorBody {
             .any(|name| self.object.get(*name).and_then(Value::as_str).is_some_and(|word| words.contains(&word)))
     }
 
-    /// The members every protocol has alike.
+    /// Converts the members that all protocols have in common.
     #[must_use]
     pub(crate) fn into_problem(self, answered: u16) -> UpstreamProblem {
         let status = self.status(answered);
@@ -145,12 +145,12 @@ impl UpstreamErrorBody {
         }
     }
 
-    /// Fields the upstream calls unsupported. A field whose *value* it does not take is not among them.
+    /// Fields the upstream reports as unsupported. A field with an unsupported *value* is not included.
     fn unsupported(&self) -> Vec<String> {
         let text = self.message.as_str();
         let lower = text.to_ascii_lowercase();
-        let behind = |needle: &str| lower.find(needle).map(|at| &text[at + needle.len()..]);
-        if let Some(rest) = behind("unsupported parameter").or_else(|| behind("unknown parameter")) {
+        let after = |needle: &str| lower.find(needle).map(|at| &text[at + needle.len()..]);
+        if let Some(rest) = after("unsupported parameter").or_else(|| after("unknown parameter")) {
             let list = rest.split_once(" is ").or_else(|| rest.split_once(" are ")).map_or(rest, |(list, _)| list);
             let named = quoted(list);
             if !named.is_empty() {
@@ -163,7 +163,7 @@ impl UpstreamErrorBody {
             return vec![param];
         }
         if let Some(rest) =
-            behind("unrecognized request argument supplied:").or_else(|| behind("unrecognized request arguments supplied:"))
+            after("unrecognized request argument supplied:").or_else(|| after("unrecognized request arguments supplied:"))
         {
             return rest.split(',').map(|name| name.trim().trim_end_matches('.').to_owned()).filter(|name| is_path(name)).collect();
         }
@@ -191,7 +191,7 @@ impl UpstreamErrorBody {
     }
 }
 
-/// What stands before the first quotation mark; an apostrophe inside a word is none.
+/// The text before the first quotation mark; an apostrophe inside a word does not count.
 fn unquoted(text: &str) -> &str {
     let bytes = text.as_bytes();
     let opens = |at: &usize| match bytes[*at] {
@@ -218,7 +218,7 @@ fn quoted(text: &str) -> Vec<String> {
     found
 }
 
-/// Google's `Unknown name "x" at 'path': Cannot find field.`, one line per fault.
+/// Fields in Google's `Unknown name "x" at 'path': Cannot find field.`, one per line.
 fn unknown_names(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -248,7 +248,7 @@ pub(crate) fn whole_seconds(seconds: f64) -> Option<u32> {
     Some(whole.max(1))
 }
 
-/// The status a type, code or canonical name stands for.
+/// The status equivalent to a type, code or canonical name.
 fn status_of(word: &str) -> Option<u16> {
     Some(match word {
         "INVALID_ARGUMENT"

@@ -1,4 +1,4 @@
-//! Validation errors of request bodies: the path of each field at fault and the sentence for it (E16, E20, E21).
+//! Validation errors of request bodies: the path of each invalid field and the sentence for it (E16, E20, E21).
 
 use std::fmt;
 

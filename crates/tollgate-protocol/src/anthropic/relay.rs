@@ -82,7 +82,7 @@ impl EventRelay {
             return Ok(());
         }
         let Ok(answer) = MessagesReplyScan::read(event.data, self.counts) else {
-            return Err(StreamError::Malformed("an event that is no JSON object"));
+            return Err(StreamError::Malformed("an event that is not a JSON object"));
         };
         if answer.error || answer.kind == "error" || event.name == b"error" {
             return Err(StreamError::Problem(Box::new(problem::decode(200, event.data))));

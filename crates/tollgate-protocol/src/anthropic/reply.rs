@@ -24,7 +24,7 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
     } else if !answer.content_list {
         return Err(InvalidReply::Unreadable("'content' is not a list"));
     } else if answer.unusable {
-        return Err(InvalidReply::Unreadable("a block that is no object"));
+        return Err(InvalidReply::Unreadable("a block that is not an object"));
     } else if answer.summary.finish.is_none() {
         return Err(InvalidReply::Unreadable("no stop reason"));
     }
@@ -80,7 +80,7 @@ mod tests {
             ("{\"content\":[", "not a JSON object"),
             ("{}", "'content' is not a list"),
             ("{\"content\":null}", "'content' is not a list"),
-            ("{\"content\":[7],\"stop_reason\":\"end_turn\"}", "a block that is no object"),
+            ("{\"content\":[7],\"stop_reason\":\"end_turn\"}", "a block that is not an object"),
             ("{\"content\":[],\"stop_reason\":null}", "no stop reason"),
         ] {
             assert_eq!(read(body), Err(InvalidReply::Unreadable(why)), "{body}");

@@ -43,7 +43,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Embeddings, InvalidReply> {
     }
     let all = answer.embedding.into_iter().chain(answer.embeddings.into_iter().flatten());
     let items: Option<Vec<String>> = all.map(|embedding| text::read(embedding.values)).collect();
-    let items = items.ok_or(InvalidReply::Unreadable("a vector that is none"))?;
+    let items = items.ok_or(InvalidReply::Unreadable("an invalid vector"))?;
     if items.is_empty() {
         return Err(InvalidReply::Unreadable("no vectors"));
     }

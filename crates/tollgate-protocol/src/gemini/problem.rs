@@ -1,4 +1,4 @@
-//! Error bodies, in both directions.
+//! Decodes and encodes error bodies.
 
 use bytes::Bytes;
 use serde::{
@@ -9,7 +9,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{FieldViolation, GeminiErrorFields, Problem, QuotaViolation, UpstreamProblem, upstream_error};
 
-/// Name of the product in `ErrorInfo.domain`.
+/// Value of `ErrorInfo.domain`.
 const DOMAIN: &str = "tollgate";
 
 #[derive(Serialize)]
@@ -17,7 +17,7 @@ struct Body<'a> {
     error: Error<'a>,
 }
 
-/// `code` numeric, `details` always there: clients crash without it.
+/// The error object. `code` is numeric and `details` always present, because clients fail without it.
 #[derive(Serialize)]
 struct Error<'a> {
     code: u16,
@@ -98,8 +98,8 @@ impl Serialize for Details<'_> {
     }
 }
 
-/// A detail of an upstream that may stand beside ours. Its own reason, waiting time, request id and stack traces may
-/// not: the first two are ours to give, the others speak of the upstream's account.
+/// An upstream detail that may be forwarded beside ours. Reason and retry delay are replaced by ours; request id and debug info
+/// concern the upstream's account.
 fn passed_on(detail: &str) -> Option<&RawValue> {
     #[derive(serde::Deserialize)]
     struct Typed<'a> {
@@ -114,7 +114,7 @@ fn passed_on(detail: &str) -> Option<&RawValue> {
     serde_json::from_str(detail).ok()
 }
 
-/// Writes an error body.
+/// Encodes an error body.
 pub(super) fn encode(problem: &Problem) -> Bytes {
     let named = problem.native.status;
     let status = if named.is_empty() { canonical(problem.status) } else { named };
@@ -154,7 +154,7 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     UpstreamProblem { kind, quota_exhausted, window, account_refused: refused && !matches!(problem.status, 401..=403), ..problem }
 }
 
-/// Fields of `BadRequest` that the upstream does not know.
+/// Fields that `BadRequest` reports as unsupported.
 fn violated_fields(found: &upstream_error::UpstreamErrorBody) -> Vec<String> {
     let Some(list) = found.detail("BadRequest").and_then(|detail| detail.get("fieldViolations")).and_then(Value::as_array) else {
         return Vec::new();

@@ -161,14 +161,14 @@ impl Chunks {
             return Err(if data.trim_ascii_start().starts_with(b"[") && problem.is_error_object {
                 StreamError::Problem(Box::new(problem))
             } else {
-                StreamError::Malformed("an event that is no JSON object")
+                StreamError::Malformed("an event that is not a JSON object")
             });
         };
         if answer.error {
             return Err(StreamError::Problem(Box::new(problem::decode(200, data))));
         }
         if answer.unusable {
-            return Err(StreamError::Malformed("a candidate that is no object"));
+            return Err(StreamError::Malformed("a candidate that is not an object"));
         }
         self.note(&answer);
         let Some(model) = &self.model else { return Ok(None) };

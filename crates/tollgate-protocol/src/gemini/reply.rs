@@ -54,7 +54,7 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
 
 fn generated(answer: &GeminiReplyScan) -> Result<(), InvalidReply> {
     if answer.unusable {
-        return Err(InvalidReply::Unreadable("a candidate that is no object"));
+        return Err(InvalidReply::Unreadable("a candidate that is not an object"));
     }
     match answer.candidates {
         None | Some(0) if answer.blocked => Ok(()),
@@ -163,7 +163,7 @@ mod tests {
             ("{\"candidates\":{}}", "no candidates and no block reason"),
             ("{\"promptFeedback\":{}}", "no candidates and no block reason"),
             ("{\"choices\":[{\"message\":{}}]}", "no candidates and no block reason"),
-            ("{\"candidates\":[7]}", "a candidate that is no object"),
+            ("{\"candidates\":[7]}", "a candidate that is not an object"),
             ("{\"candidates\":[{}]}", "a candidate without content or finish"),
         ] {
             assert_eq!(read(body), Err(InvalidReply::Unreadable(why)), "{body}");

@@ -59,8 +59,8 @@ impl GroundingSources {
             [Event::Think { .. }] => Kind::Thought,
             _ => Kind::Other,
         };
-        let goes_on = first && kind != Kind::Other && sources.last == kind;
-        if !goes_on && sources.starts.len() < PART_LIMIT {
+        let continues = first && kind != Kind::Other && sources.last == kind;
+        if !continues && sources.starts.len() < PART_LIMIT {
             sources.starts.push(sources.bytes);
         }
         sources.last = kind;

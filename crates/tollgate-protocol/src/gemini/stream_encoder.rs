@@ -28,17 +28,17 @@ pub(super) struct GeminiStreamEncoder {
     /// The end of every event.
     identity: Vec<u8>,
     opened: bool,
-    candidates: Vec<CandidateState>,
+    candidates: Vec<CandidateBuffer>,
     blocked: Option<String>,
     usage: Option<Usage>,
 }
 
-/// State of one candidate.
+/// Buffered output of one candidate.
 #[derive(Debug)]
-struct CandidateState {
+struct CandidateBuffer {
     index: u32,
     parts: PartBuffer,
-    calls: Vec<PendingCall>,
+    calls: Vec<BufferedCall>,
     finish: Option<(FinishReason, Option<String>)>,
     refusal: String,
     /// Log probabilities of the next text.
@@ -48,7 +48,7 @@ struct CandidateState {
 }
 
 #[derive(Debug)]
-struct PendingCall {
+struct BufferedCall {
     call: u32,
     id: String,
     name: String,
@@ -56,7 +56,7 @@ struct PendingCall {
     done: bool,
 }
 
-impl CandidateState {
+impl CandidateBuffer {
     /// Writes complete calls, up to the first incomplete one.
     fn release_calls(&mut self) {
         let whole = self.calls.iter().take_while(|call| call.done).count();
@@ -78,9 +78,9 @@ impl GeminiStreamEncoder {
         }
     }
 
-    fn state(&mut self, candidate: u32) -> &mut CandidateState {
+    fn state(&mut self, candidate: u32) -> &mut CandidateBuffer {
         let at = self.candidates.iter().position(|state| state.index == candidate).unwrap_or_else(|| {
-            self.candidates.push(CandidateState {
+            self.candidates.push(CandidateBuffer {
                 index: candidate,
                 parts: PartBuffer::new(&self.context),
                 calls: Vec::new(),
@@ -162,7 +162,7 @@ impl GeminiStreamEncoder {
 }
 
 /// Writes the last event of a candidate, without the end that all events share.
-fn last_event(out: &mut BytesMut, mut state: CandidateState) {
+fn last_event(out: &mut BytesMut, mut state: CandidateBuffer) {
     for call in std::mem::take(&mut state.calls) {
         state.parts.call(&call.id, &call.name, &call.args);
     }
@@ -211,16 +211,16 @@ impl StreamEncoder for GeminiStreamEncoder {
                 self.ready(candidate, out);
             }
             Event::CallOpen { candidate, call, id, name, .. } => {
-                self.state(candidate).calls.push(PendingCall { call, id, name, args: String::new(), done: false });
+                self.state(candidate).calls.push(BufferedCall { call, id, name, args: String::new(), done: false });
             }
             Event::CallArgs { candidate, call, fragment } => {
-                if let Some(pending) = self.state(candidate).calls.iter_mut().rfind(|pending| pending.call == call) {
-                    pending.args.push_str(&fragment);
+                if let Some(buffered) = self.state(candidate).calls.iter_mut().rfind(|buffered| buffered.call == call) {
+                    buffered.args.push_str(&fragment);
                 }
             }
             Event::CallDone { candidate, call } => {
-                if let Some(pending) = self.state(candidate).calls.iter_mut().rfind(|pending| pending.call == call) {
-                    pending.done = true;
+                if let Some(buffered) = self.state(candidate).calls.iter_mut().rfind(|buffered| buffered.call == call) {
+                    buffered.done = true;
                 }
             }
             Event::Logprobs { candidate, tokens } => {

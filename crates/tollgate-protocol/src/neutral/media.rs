@@ -15,7 +15,7 @@ pub(crate) enum BadMedia {
     Url,
 }
 
-/// Media behind a URL of the caller: a data URL, a provider file or a public URL.
+/// Media at a caller's URL: a data URL, a provider file or a public URL.
 pub(crate) fn from_url(url: &str, path: FieldPath) -> Result<Media, BadMedia> {
     if let Some(rest) = strip_prefix_ignoring_case(url, "data:") {
         return from_data_url(rest, path);

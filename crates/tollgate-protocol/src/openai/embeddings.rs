@@ -47,7 +47,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Embeddings, InvalidReply> {
         .collect();
     data.sort_by_key(|(index, _)| *index);
     let items: Option<Vec<String>> = data.iter().map(|(_, embedding)| text::read(embedding.embedding)).collect();
-    let items = items.ok_or(InvalidReply::Unreadable("a vector that is none"))?;
+    let items = items.ok_or(InvalidReply::Unreadable("an invalid vector"))?;
     if items.is_empty() {
         return Err(InvalidReply::Unreadable("no vectors"));
     }

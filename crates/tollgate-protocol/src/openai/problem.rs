@@ -1,4 +1,4 @@
-//! Error bodies, in both directions.
+//! Decodes and encodes error bodies.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -10,7 +10,7 @@ struct Body<'a> {
     error: Error<'a>,
 }
 
-/// Always these four members, in this order.
+/// The error object: always these four members, in this order.
 #[derive(Serialize)]
 struct Error<'a> {
     message: &'a str,
@@ -31,7 +31,7 @@ pub(super) fn encode(problem: &Problem) -> Bytes {
 /// Codes for an account without quota or credit.
 const QUOTA_EXHAUSTED_CODES: &[&str] =
     &["insufficient_quota", "credit_balance_exhausted", "billing_hard_limit_reached", "billing_not_active"];
-/// Texts of compatible upstreams for the same.
+/// Messages of compatible upstreams with the same meaning.
 const QUOTA_EXHAUSTED_PHRASES: &[&str] = &["insufficient balance", "insufficient credits", "credit balance"];
 /// Codes for a refused account, with any status.
 const ACCOUNT_REFUSED_CODES: &[&str] =

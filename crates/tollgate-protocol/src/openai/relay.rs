@@ -129,14 +129,14 @@ impl Events {
             if named_error {
                 return Err(StreamError::Problem(Box::new(problem::decode(200, event.data))));
             }
-            return Err(StreamError::Malformed("an event that is no JSON object"));
+            return Err(StreamError::Malformed("an event that is not a JSON object"));
         };
         if named_error || answer.error {
             return Err(StreamError::Problem(Box::new(problem::decode(200, event.data))));
         }
         match answer.choices {
             Choices::Wrong => return Err(StreamError::Malformed("'choices' is not an array")),
-            Choices::Unusable => return Err(StreamError::Malformed("a choice that is no object")),
+            Choices::Unusable => return Err(StreamError::Malformed("a choice that is not an object")),
             Choices::Missing | Choices::Null(_) | Choices::Listed(_) => {}
         }
         self.note(&answer);

@@ -1,4 +1,4 @@
-//! The scanner takes what JSON is, and says where something is not.
+//! The scanner accepts valid JSON and reports the position of errors.
 
 use proptest::prelude::*;
 use serde::de::IgnoredAny;
@@ -91,7 +91,7 @@ fn nesting_ends_at_the_limit() {
     assert_eq!(scan(objects(128).as_bytes()), Ok(()));
     assert!(scan(objects(129).as_bytes()).is_err());
     assert!(scan("[".repeat(1_000_000).as_bytes()).is_err());
-    // What was opened by hand counts together with what is skipped.
+    // Brackets opened by the caller count together with those inside skipped values.
     let mut scanner = Scanner::new(b"[[1]]").expect("UTF-8");
     scanner.depth = MAX_DEPTH - 1;
     assert!(scanner.array(|scanner, _| scanner.skip().map(drop)).is_err());
@@ -189,7 +189,7 @@ fn long_strings_end_where_they_end() {
     }
 }
 
-/// JSON-like text: fragments that make valid documents likely and every kind of fault possible.
+/// JSON-like text: fragments that make valid documents likely and every kind of error possible.
 fn json_like() -> impl Strategy<Value = String> {
     let fragment = prop_oneof![
         Just("{"),

@@ -74,7 +74,7 @@ impl UpstreamErrorBody {
             return true;
         }
         let about_path = status == 404;
-        match self.shape {
+        match self.form {
             ErrorBodyForm::ErrorObject if about_path => {
                 phrase || self.mentions(status, UNKNOWN_PATH_PHRASES) || self.is(&["unknown_url"])
             }

@@ -1,4 +1,4 @@
-//! Which fields an upstream complains about, by its own words.
+//! Detection of unsupported fields in the messages of upstreams.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Gemini streams pass as they come, in both framings.
+//! Gemini streams are forwarded in both framings, with the caller's model name.
 
 use proptest::prelude::*;
 

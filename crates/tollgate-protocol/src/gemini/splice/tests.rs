@@ -1,4 +1,4 @@
-//! Gemini bodies change where they must and nowhere else.
+//! Edits of Gemini bodies change only what they name.
 
 use proptest::prelude::*;
 
@@ -69,7 +69,7 @@ fn limit_is_added_or_lowered() {
 #[test]
 fn wrapped_signatures_are_removed() {
     for (given, expected) in [
-        // A thought goes whole, wherever it stands.
+        // A thought is removed as a whole, in any order of members.
         (r#"[{"text":"a"}, {"thought":true,"thoughtSignature":"dGcxLmEu","text":""} ]"#, Some(r#"[{"text":"a"} ]"#)),
         (r#"[{"thought_signature":"dGcxLmEu","text":"hm","thought":true}, {"text":"a"}]"#, Some(r#"[{"text":"a"}]"#)),
         // A call keeps a placeholder.
@@ -79,7 +79,7 @@ fn wrapped_signatures_are_removed() {
                 r#"[{"thought_signature":"skip/thought/signature/validator","functionCall":{"args":{"thoughtSignature":"dGcxLmEu"}}}]"#,
             ),
         ),
-        // Text and other data lose the member, an empty text is nothing.
+        // Text and other data lose the signature; a part without text is removed.
         (r#"[{"thoughtSignature":"dGcxLmEu", "text":"a"}]"#, Some(r#"[{"text":"a"}]"#)),
         (r#"[{"text":"a", "thoughtSignature" : "dGcxLmEu" }]"#, Some(r#"[{"text":"a" }]"#)),
         (
@@ -87,9 +87,9 @@ fn wrapped_signatures_are_removed() {
             Some(r#"[{"inlineData":{"mimeType":"image/png"}}]"#),
         ),
         (r#"[{"text":"b"},{"text":"","thoughtSignature":"dGcxLmEu"},{"thoughtSignature":"dGcxLmEu"}]"#, Some(r#"[{"text":"b"}]"#)),
-        // Nothing left: the content goes too.
+        // A content without remaining parts is removed.
         (r#"[{"text":"","thought":true,"thoughtSignature":"dGcxLmEu"}]"#, None),
-        // Signatures that are not wrapped, and text about them, stay.
+        // Other signatures, and text that looks like a signature, stay.
         (
             r#"[{"text":"dGcxLmEu"},{"thought":true,"text":"hm","thoughtSignature":"AbCd"}]"#,
             Some(r#"[{"text":"dGcxLmEu"},{"thought":true,"text":"hm","thoughtSignature":"AbCd"}]"#),

@@ -1,4 +1,4 @@
-//! What the light scan of Gemini bodies finds and what it refuses.
+//! Summaries of Gemini bodies, and the errors of invalid ones.
 
 use crate::{Framing, MalformedKind};
 
@@ -64,7 +64,7 @@ fn both_spellings_are_accepted() {
     assert_eq!((summary.max_output, summary.candidates, summary.text_bytes), (Some(7), 3, 5));
     let fields = "generation_config.top_k generation_config.max_output_tokens generation_config.candidate_count system_instruction";
     assert_eq!(summary.fields, fields.split(' ').collect::<Vec<_>>());
-    // Which of two limits an upstream takes is not known: the larger one is held for, both can be cut.
+    // Which of two limits an upstream uses is unknown: the larger one is reserved, both can be lowered.
     let summary = generate(&with(
         r#""generationConfig":{"maxOutputTokens":9,"max_output_tokens":5},"generation_config":{"maxOutputTokens":7}"#,
     ))
@@ -91,7 +91,7 @@ fn missing_contents_gets_a_hint() {
     assert_eq!(refusal.message, "The body could not be parsed: required field 'contents' is missing.");
     assert_eq!(refusal.violations[0].description, "Required field is missing.");
     assert_eq!(generate(r#"{"contents":null}"#).expect_err("null").kind, MalformedKind::Missing);
-    // Beside contents, messages are the upstream's business.
+    // Beside `contents`, `messages` is left to the upstream.
     assert_eq!(generate(&with(r#""messages":[]"#)).expect("well formed").fields, ["messages"]);
 }
 

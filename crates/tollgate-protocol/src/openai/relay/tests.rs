@@ -12,7 +12,7 @@ fn make(hide_usage: bool, model: Option<&str>) -> Box<dyn StreamRelay> {
     relay(Framing::Sse, &ReplyEdits { caller_model: model.map(str::to_owned), hide_usage })
 }
 
-/// The stream as it is, whole and cut everywhere.
+/// Relays the stream, also split at every byte.
 fn pass(stream: &str) -> Run {
     run_cut_everywhere(|| make(false, None), stream.as_bytes())
 }

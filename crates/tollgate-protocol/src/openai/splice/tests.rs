@@ -1,4 +1,4 @@
-//! Chat bodies change where they must and nowhere else.
+//! Edits of chat bodies change only what they name.
 
 use proptest::prelude::*;
 
@@ -149,7 +149,7 @@ proptest! {
         prop_assert_eq!(forwarded.len(), body.len());
     }
 
-    /// Whatever is edited, the result is JSON, says what it was told to say, and is otherwise the same.
+    /// After any edits, the result is JSON with the requested changes and is otherwise equal.
     #[test]
     fn edits_change_what_they_name_and_nothing_else(
         stream in any::<bool>(),

@@ -1,4 +1,4 @@
-//! What the light scan of chat bodies finds and what it refuses.
+//! Summaries of chat bodies, and the errors of invalid ones.
 
 use crate::{Framing, MalformedKind};
 
@@ -12,7 +12,7 @@ fn chat(body: &str) -> Result<RequestSummary, Malformed> {
     summarise(&target(Method::Chat), body.as_bytes())
 }
 
-/// A chat body with more members behind the required ones.
+/// A chat body with more members after the required ones.
 fn with(members: &str) -> String {
     format!(r#"{{"model":"m","messages":[{{"role":"user","content":"hi"}}],{members}}}"#)
 }
@@ -98,7 +98,7 @@ fn missing_model_is_reported_after_other_errors() {
     }
     let long = format!(r#"{{"model":"{}","messages":[{{"role":"user"}}]}}"#, "m".repeat(1_048_576));
     assert_eq!(refused(&long).1, "Invalid value for 'model': it must have at most 1024 bytes.");
-    // Shape comes first, all faults are listed.
+    // Errors of other fields come first; all errors are listed.
     let refusal = chat("{}").expect_err("empty");
     assert_eq!(refusal.message, "Missing required parameter: 'messages'.");
     assert_eq!(refusal.violations.iter().map(|fault| fault.field.as_str()).collect::<Vec<_>>(), ["messages", "model"]);
@@ -110,7 +110,7 @@ fn contents_in_place_of_messages_gets_a_hint() {
     assert_eq!(kind, MalformedKind::Missing);
     assert!(message.starts_with("Missing required parameter: 'messages'. "), "{message}");
     assert!(message.contains("expect 'messages' (array of {role, content}), not 'contents'."), "{message}");
-    // Beside messages it is an unknown field like any other.
+    // Beside `messages` it is an unknown field like any other.
     assert_eq!(chat(&with(r#""contents":[]"#)).expect("well formed").fields, ["contents"]);
 }
 
@@ -291,7 +291,7 @@ fn affinity_is_stable_within_a_conversation() {
     let first = affinity(&format!(
         r#"{{"model":"m","messages":[{{"role":"system","content":"s"}},{{"role":"user","content":"q"}}],"tools":{tools}}}"#
     ));
-    // Later turns, other parameters, another order of members, another form of the same text, a cache mark that moves on.
+    // Later turns, other parameters, another member order, another form of the same text, a moved cache marker.
     let later = affinity(&format!(
         r#"{{"tools":{tools},"temperature":1,"messages":[{{"content":"s","role":"developer"}},
             {{"role":"user","content":[{{"type":"text","text":"q","cache_control":{{"type":"ephemeral"}}}}]}},
@@ -306,7 +306,7 @@ fn affinity_is_stable_within_a_conversation() {
         r#"{{"model":"m","messages":[{{"role":"system","content":"s"}},{{"role":"user","content":"r"}}],"tools":{tools}}}"#
     )));
     assert!(other(r#"{"model":"m","messages":[{"role":"system","content":"s"},{"role":"user","content":"q"}]}"#));
-    // The caller's own key decides alone.
+    // The caller's own key takes precedence.
     assert_eq!(
         affinity(&with(r#""prompt_cache_key":"k","temperature":1"#)),
         affinity(&with(r#""prompt_cache_key":"k","tools":[]"#))
