@@ -1,4 +1,4 @@
-//! Work beside the requests: booking usage records, probing accounts, sending alerts. No request waits for it.
+//! Background tasks: writing usage records to the database, probing accounts, sending alerts. No request waits for them.
 
 pub mod alerts;
 pub mod probes;

@@ -1,11 +1,11 @@
-//! Whether a request would be let in, which accounts it would use, in order, and why not the others: the same functions as
-//! on the path, for a hypothetical request.
+//! Explains routing without sending a request: whether a request would be admitted, which accounts it would use in which
+//! order, and why the others are excluded. Uses the same functions as the request path.
 
+mod capacity;
 mod context;
-mod counted;
+mod counters;
 mod limits;
-mod refused;
-mod room;
+mod refusal;
 
 use std::{fmt, sync::Arc};
 
@@ -16,43 +16,43 @@ use tollgate_core::{
 };
 use tollgate_protocol::{FieldPath, Protocol, RequestSummary};
 
-pub use counted::{CallerCounters, CounterSource, SubjectCounters, subjects_of};
+pub use capacity::CapacityBound;
+pub use counters::{CallerCounters, CounterSource, SubjectCounters, subjects_of};
 pub use limits::CallerLimit;
-pub use refused::Refused;
-pub use room::CapacityBound;
+pub use refusal::ExplainedRefusal;
 
 use crate::{path::authenticate::check, state::runtime_state::RuntimeState};
 
-/// Input tokens of a request of which nothing is said.
-pub const USUAL_INPUT: u64 = 1_000;
+/// Default input tokens of an explained request.
+pub const DEFAULT_INPUT_TOKENS: u64 = 1_000;
 
-/// A request that is not made.
+/// A hypothetical request.
 #[derive(Clone, Debug)]
 pub struct ExplainRequest {
-    /// Model as a caller names it.
+    /// Model name as a caller sends it.
     pub model: String,
     /// The caller's protocol.
     pub from: Protocol,
-    /// Fields it would carry beside the least, each with a value that asks for something.
+    /// Fields of the request besides the required ones, each with a value that is not its default.
     pub fields: Vec<FieldPath>,
     /// Its `x-tollgate-max-price`.
     pub max_price: Option<PriceLimit>,
-    /// What its input would be estimated at, in tokens.
+    /// Estimated input tokens.
     pub input_tokens: u64,
-    /// The output limit it would ask for, in tokens; `None`: it asks for none, so the model's own limit counts.
+    /// The request's output limit in tokens; `None` uses the model's own limit.
     pub output_tokens: Option<u64>,
 }
 
-/// What explaining looks at.
+/// The state an explanation is based on.
 #[derive(Clone, Copy)]
 pub struct ExplainInput<'a> {
     /// The catalog.
     pub catalog: &'a Catalog,
     /// Health of accounts.
     pub health: &'a dyn HealthView,
-    /// What the running gateway knows besides.
+    /// In-memory state of the running gateway.
     pub known: &'a RuntimeState,
-    /// How those stand that the key's requests are measured by.
+    /// Counters of the limits that apply to the key.
     pub counted: &'a CallerCounters,
     /// Now.
     pub now: Timestamp,
@@ -64,41 +64,41 @@ impl fmt::Debug for ExplainInput<'_> {
     }
 }
 
-/// What the request would meet.
+/// Result of [`explain`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// Model as asked for.
+    /// Model name as requested.
     pub model: String,
     /// The caller's protocol.
     pub protocol: &'static str,
-    /// The group that serves it.
+    /// The group that offers the model.
     pub group: Option<String>,
     /// Catalog revision.
     pub revision: Revision,
-    /// What the request is estimated at; absent where it does not come to a choice of accounts.
+    /// Token estimate; absent when the request is refused before routing.
     pub estimate: Option<Estimate>,
-    /// How it would be refused.
-    pub refusal: Option<Refused>,
-    /// What bounds the caller.
+    /// How the request would be refused.
+    pub refusal: Option<ExplainedRefusal>,
+    /// Limits that apply to the caller.
     pub limits: Vec<CallerLimit>,
-    /// The output limit, in tokens, that the gateway writes into the request, so that it costs no more than is
-    /// reserved for it; lower than estimated where less money is left. Absent: it writes none.
+    /// The output limit in tokens that the gateway sets in the request, so that its cost stays within its reservation; lower
+    /// than the estimate when less money is left. Absent when the gateway sets none.
     pub output_limit: Option<u64>,
-    /// Accounts in the order in which they would be tried, also where limits of the caller refuse the request for now. Among
-    /// equals the order is drawn for each conversation.
+    /// Accounts in the order they would be tried, also when the caller's limits refuse the request now. The order among equal
+    /// accounts is random for each conversation.
     pub planned: Vec<Candidate>,
     /// Accounts that would not be tried.
     pub excluded: Vec<ExcludedAccount>,
-    /// Fields that channels of this model lately refused.
+    /// Fields that channels of this model recently refused.
     pub learned: Vec<RefusedField>,
 }
 
-/// What a request is estimated at, for budgets and for accounts' tokens a minute.
+/// Estimated tokens of a request, used for budgets and for accounts' token limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Estimate {
-    /// Tokens in.
+    /// Input tokens.
     pub input_tokens: u64,
-    /// Most tokens out.
+    /// Maximum output tokens.
     pub output_tokens: u64,
 }
 
@@ -109,36 +109,36 @@ pub struct Candidate {
     pub channel: String,
     /// Account.
     pub account: String,
-    /// Its tier; lower first.
+    /// The channel's tier; lower first.
     pub priority: i32,
     /// The channel's weight within the tier.
     pub weight: u32,
-    /// `planned`: one of the attempts of a request; `spare`: after those.
+    /// `planned`: among the first attempts of a request; `spare`: after those.
     pub code: &'static str,
-    /// Anything about its health, and what is left of what bounds it.
+    /// Recent failures, and what is left of its limits.
     pub detail: Option<String>,
-    /// What bounds it.
+    /// Its limits.
     pub bounds: Vec<CapacityBound>,
 }
 
-/// An account, or a whole channel, that is not tried.
+/// An account or a whole channel that is not tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExcludedAccount {
     /// Channel.
     pub channel: String,
-    /// Account; absent: every one of the channel.
+    /// Account; absent for every account of the channel.
     pub account: Option<String>,
-    /// The exclusion.
+    /// Code of the exclusion.
     pub code: &'static str,
-    /// Its figures.
+    /// Figures of the exclusion.
     pub detail: Option<String>,
-    /// What would change it.
+    /// How to remove the cause.
     pub remedy: &'static str,
-    /// What bounds it, where a bound is the reason.
+    /// The limits that exclude it, when a limit is the cause.
     pub bounds: Vec<CapacityBound>,
 }
 
-/// A field that a channel's model lately refused.
+/// A field that a channel's model recently refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusedField {
     /// Channel.
@@ -147,28 +147,28 @@ pub struct RefusedField {
     pub upstream_model: String,
     /// The field, in the upstream's spelling.
     pub field: String,
-    /// When it is tried again; RFC 3339 as text.
+    /// When the field is sent again; RFC 3339.
     #[serde(serialize_with = "as_shown")]
     pub until: Timestamp,
 }
 
-/// A point in time as people and the admin API have it.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+/// Serialises a time as RFC 3339 text.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde requires")]
 fn as_shown<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(at)
 }
 
-/// Explains.
+/// Explains how a request with `key` would be handled.
 ///
 /// # Errors
-/// When the question is none, with the reason: no model can have such a name.
-pub fn explain(question: &ExplainRequest, key: Arc<Key>, sight: &ExplainInput<'_>) -> Result<Explanation, String> {
+/// When the model name is invalid, with the reason.
+pub fn explain(question: &ExplainRequest, key: Arc<Key>, input: &ExplainInput<'_>) -> Result<Explanation, String> {
     let summary = context::summary_of(question)?;
     let mut explanation = Explanation {
         model: question.model.clone(),
         protocol: question.from.as_str(),
         group: None,
-        revision: sight.catalog.revision,
+        revision: input.catalog.revision,
         estimate: None,
         refusal: None,
         limits: Vec::new(),
@@ -177,90 +177,89 @@ pub fn explain(question: &ExplainRequest, key: Arc<Key>, sight: &ExplainInput<'_
         excluded: Vec::new(),
         learned: Vec::new(),
     };
-    if let Err(refusal) = check(&key, None, sight.now) {
-        explanation.refusal = Some(refused::not_let_in(&refusal, question.from));
+    if let Err(error) = check(&key, None, input.now) {
+        explanation.refusal = Some(refusal::unauthenticated(&error, question.from));
         return Ok(explanation);
     }
-    let caller = Caller::of(sight.catalog, key);
-    let offer = match resolve(sight.catalog, &caller, &summary, question.from, sight.now) {
+    let caller = Caller::of(input.catalog, key);
+    let offer = match resolve(input.catalog, &caller, &summary, question.from, input.now) {
         Ok(offer) => offer,
         Err(reason) => {
-            explanation.refusal = Some(refused::not_offered(&reason));
+            explanation.refusal = Some(refusal::not_offered(&reason));
             return Ok(explanation);
         }
     };
     explanation.group = Some(offer.group.name.clone());
     let estimate = Estimate { input_tokens: estimate_input(&summary), output_tokens: estimate_output(&summary, &offer.model) };
     explanation.estimate = Some(estimate);
-    explanation.learned = learned(&offer, sight);
-    let asked = ExplainContext { question, summary: &summary, offer: &offer, caller: &caller, sight, estimate };
-    let limits::LimitVerdict { limits, refusal, output_limit } = asked.limits();
+    explanation.learned = learned(&offer, input);
+    let context = ExplainContext { question, summary: &summary, offer: &offer, caller: &caller, input, estimate };
+    let limits::LimitVerdict { limits, refusal, output_limit } = context.limits();
     (explanation.limits, explanation.refusal, explanation.output_limit) = (limits, refusal, output_limit);
-    let mut past = AttemptHistory::default();
-    match asked.rank(&mut past) {
+    let mut history = AttemptHistory::default();
+    match context.rank(&mut history) {
         Ok(plan) => {
-            explanation.planned = plan.attempts().enumerate().map(|(at, it)| asked.candidate(at, it)).collect();
-            explanation.excluded = plan.excluded.iter().map(|it| asked.not_tried(it)).collect();
+            explanation.planned = plan.attempts().enumerate().map(|(at, it)| context.candidate(at, it)).collect();
+            explanation.excluded = plan.excluded.iter().map(|it| context.excluded(it)).collect();
         }
         Err(none) => {
-            // Who is not let in does not come so far.
-            explanation.refusal.get_or_insert_with(|| refused::none_usable(&none));
-            explanation.excluded = none.excluded.iter().map(|it| asked.not_tried(it)).collect();
+            // A limit that refuses the request comes before routing on the path.
+            explanation.refusal.get_or_insert_with(|| refusal::no_route(&none));
+            explanation.excluded = none.excluded.iter().map(|it| context.excluded(it)).collect();
         }
     }
     Ok(explanation)
 }
 
-/// A question with what it is measured by.
+/// An explained request with everything the checks need.
 struct ExplainContext<'a> {
     question: &'a ExplainRequest,
     summary: &'a RequestSummary,
     offer: &'a Offer,
     caller: &'a Caller,
-    sight: &'a ExplainInput<'a>,
+    input: &'a ExplainInput<'a>,
     estimate: Estimate,
 }
 
 impl<'a> ExplainContext<'a> {
-    /// Everybody in order. As on the path, a channel whose budget does not suffice for the request is passed over when its
-    /// turn comes.
-    fn rank(&self, past: &mut AttemptHistory) -> Result<Plan<'a>, NoRoute<'a>> {
+    /// Ranks all accounts. As on the path, a channel is skipped when its remaining budget does not cover the request.
+    fn rank(&self, history: &mut AttemptHistory) -> Result<Plan<'a>, NoRoute<'a>> {
         let view = context::ExplainView::of(self);
         loop {
             let input = RouteInput {
-                catalog: self.sight.catalog,
+                catalog: self.input.catalog,
                 latest_catalog: None,
                 caller: self.caller,
                 offer: self.offer,
                 summary: self.summary,
                 from: self.question.from,
-                health: self.sight.health,
+                health: self.input.health,
                 candidate_view: &view,
-                now: self.sight.now,
+                now: self.input.now,
                 request_limit: self.question.max_price,
                 translates: true,
-                history: past,
+                history,
             };
-            // The order among equals is by dice on the path; here the middle of the range stands for it.
+            // The path orders equal accounts at random; the explanation uses the middle of the range.
             let plan = rank_all(&input, &mut || u32::MAX / 2)?;
-            let short: Vec<_> = plan.attempts().filter_map(|it| Some((it, self.too_dear(it)?))).collect();
-            if short.is_empty() {
+            let insufficient: Vec<_> = plan.attempts().filter_map(|it| Some((it, self.budget_exclusion(it)?))).collect();
+            if insufficient.is_empty() {
                 return Ok(plan);
             }
-            for (planned, why) in short {
-                // No attempt limit here: all candidates are listed.
-                let _ = past.skip_channel(planned, why);
+            for (planned, why) in insufficient {
+                // The path's limit on skipped channels does not apply: all accounts are listed.
+                let _ = history.skip_channel(planned, why);
             }
         }
     }
 
     fn candidate(&self, at: usize, planned: &PlannedAttempt) -> Candidate {
-        let share = self.sight.health.status(planned.account.id, self.sight.now).share;
+        let share = self.input.health.status(planned.account.id, self.input.now).share;
         let failing = (planned.channel.cooling && share < 1_000)
-            .then(|| format!("fails lately: {}.{} % of its weight", share / 10, share % 10));
+            .then(|| format!("recent failures: {}.{} % of its weight", share / 10, share % 10));
         let bounds = self.bounds_of(&planned.channel, Some(&planned.account));
-        let told = bounds.iter().filter(|bound| bound.is_about_size()).map(CapacityBound::to_string);
-        let details: Vec<String> = failing.into_iter().chain(told).collect();
+        let sizes = bounds.iter().filter(|bound| bound.is_about_size()).map(CapacityBound::to_string);
+        let details: Vec<String> = failing.into_iter().chain(sizes).collect();
         Candidate {
             channel: planned.channel.name.clone(),
             account: planned.account.name.clone(),
@@ -272,7 +271,7 @@ impl<'a> ExplainContext<'a> {
         }
     }
 
-    fn not_tried(&self, it: &ExcludedCandidate<'_>) -> ExcludedAccount {
+    fn excluded(&self, it: &ExcludedCandidate<'_>) -> ExcludedAccount {
         let bounds = self.bounds_against(it);
         let details: Vec<String> = bounds.iter().map(CapacityBound::to_string).chain(it.why.detail()).collect();
         ExcludedAccount {
@@ -280,19 +279,19 @@ impl<'a> ExplainContext<'a> {
             account: it.account().map(|account| account.name.clone()),
             code: it.why.code(),
             detail: (!details.is_empty()).then(|| details.join("; ")),
-            remedy: room::remedy(&bounds).unwrap_or_else(|| it.why.remedy()),
+            remedy: capacity::remedy(&bounds).unwrap_or_else(|| it.why.remedy()),
             bounds,
         }
     }
 }
 
-/// Fields that candidates refused lately.
-fn learned(offer: &Offer, sight: &ExplainInput<'_>) -> Vec<RefusedField> {
+/// Fields that the candidates recently refused.
+fn learned(offer: &Offer, input: &ExplainInput<'_>) -> Vec<RefusedField> {
     let mut fields = Vec::new();
     for served in &offer.candidates {
-        let Some(channel) = sight.catalog.channel_at(served.channel) else { continue };
+        let Some(channel) = input.catalog.channel_at(served.channel) else { continue };
         let Some(serves) = channel.mappings.get(served.mapping as usize) else { continue };
-        let learned = sight.known.learned(channel.id, &serves.upstream).into_iter().flat_map(|learned| learned.learned(sight.now));
+        let learned = input.known.learned(channel.id, &serves.upstream).into_iter().flat_map(|learned| learned.learned(input.now));
         fields.extend(learned.map(|(field, until)| RefusedField {
             channel: channel.name.clone(),
             upstream_model: serves.upstream.clone(),

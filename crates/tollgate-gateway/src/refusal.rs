@@ -1,5 +1,5 @@
-//! Every way to say no. A refusal carries what its message needs; [`Refusal::problem`] turns it into a status, and
-//! is the only place of the model path that does (docs/errors.md).
+//! Every refusal of the model path. A refusal carries what its message needs; [`Refusal::problem`] maps it to a status,
+//! codes and text, and is the only place on the model path that does (docs/errors.md).
 
 mod reasons;
 mod redact;
@@ -12,7 +12,7 @@ pub(crate) use respond::REQUEST_ID;
 use tollgate_core::{NanoUsd, NoRouteCause, PriceFigures, Timestamp};
 use tollgate_protocol::{ErrorStyle, FieldPath, Malformed, Protocol, UpstreamProblem};
 
-/// Why a request is not served. Each variant names its row in docs/errors.md.
+/// Why a request is not served. Each variant names its error id in docs/errors.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// E1: no key in any accepted place.
@@ -27,12 +27,12 @@ pub enum Refusal {
     AddressBlocked,
     /// E6: the member or its group is suspended.
     Suspended,
-    /// E10: unknown path; the hint is a path that would have fitted.
+    /// E10: unknown path. The hint is a similar known path.
     UnknownPath {
         /// `Did you mean …?`
         hint: Option<String>,
     },
-    /// E11: known path, wrong method; the methods that fit, as the `allow` header has them.
+    /// E11: known path, wrong method. `allow` is the value of the `allow` header.
     MethodNotAllowed {
         /// Such as `POST` or `GET, HEAD`.
         allow: &'static str,
@@ -41,27 +41,27 @@ pub enum Refusal {
     UnknownVerb,
     /// E13, E14: the model does not exist for this caller.
     ModelNotFound {
-        /// As asked.
+        /// As requested.
         model: String,
-        /// It exists, but outside the caller's groups (E14). The caller cannot tell.
+        /// The model exists outside the caller's groups (E14). The answer is the same.
         hidden: bool,
     },
-    /// E15: visible, but not offered for this method or protocol.
+    /// E15: the model is not offered for this method or protocol.
     MethodUnsupported {
-        /// As asked.
+        /// As requested.
         model: String,
         /// Verbs or endpoints it is offered for.
         supports: Vec<&'static str>,
     },
-    /// E16, E18, E20, E21: the body cannot be what it should be.
+    /// E16, E18, E20, E21: the body is malformed.
     Malformed(Malformed),
-    /// E17: optional fields the model, or every upstream that has it, does not take. Never empty.
+    /// E17: optional fields that the model, or every upstream serving it, does not support. Never empty.
     Unsupported {
         /// In the caller's spelling.
         fields: Vec<FieldPath>,
-        /// As asked.
+        /// As requested.
         model: String,
-        /// Stands in parentheses behind the model's name.
+        /// Shown in parentheses after the model's name.
         reason: Option<String>,
     },
     /// E19: a content type that is not JSON.
@@ -79,12 +79,12 @@ pub enum Refusal {
         /// The limit.
         limit: usize,
     },
-    /// E18: compressed body that cannot be unpacked, or that ends early.
+    /// E18: a compressed body that cannot be decompressed or ends early.
     BodyUnreadable {
-        /// What is wrong with it, as the end of a sentence.
+        /// The fault, as the end of a sentence.
         fault: &'static str,
     },
-    /// 400 `invalid_value` (E21; E20 on native): a header or a query parameter that cannot be read.
+    /// 400 `invalid_value` (E21; E20 on native): an invalid header or query parameter.
     InvalidValue {
         /// The header's or parameter's name.
         name: &'static str,
@@ -93,44 +93,44 @@ pub enum Refusal {
     },
     /// E31: requests, tokens or concurrency.
     RateLimited(Box<RateLimit>),
-    /// E31 without details: too many wrong keys from the caller's address.
+    /// E31 without figures: too many wrong keys from the caller's address.
     WrongKeys {
-        /// Seconds until the next may be tried.
+        /// Seconds until another key may be tried.
         retry_after: u32,
     },
     /// E32: a budget or the balance is spent.
     Spent(Box<SpentBudget>),
-    /// E33: this one request would cost more than what is left.
+    /// E33: this request may cost more than what is left.
     TooDear(BudgetSubject),
-    /// E40, E41: no upstream account.
+    /// E40, E41: no usable upstream account.
     NoRoute {
-        /// As asked.
+        /// As requested.
         model: String,
         /// Why.
         cause: NoRouteCause,
-        /// Price limits alone exclude every account (E41).
+        /// Only price limits exclude the accounts (E41).
         too_dear: bool,
-        /// Seconds until the first account recovers, if known.
+        /// Seconds until the first account becomes usable, if known.
         retry_after: Option<u32>,
-        /// Figures of E41, where they may be shown.
+        /// Figures of E41, when they may be shown.
         price: Option<PriceFigures>,
     },
-    /// E50 to E60: an upstream failed, after fail-over.
+    /// E50 to E60: the last upstream attempt failed.
     Upstream {
-        /// As asked.
+        /// As requested.
         model: String,
         /// How.
         failure: UpstreamFailure,
     },
     /// E61: draining.
     ShuttingDown,
-    /// E62: a fault of ours.
+    /// E62: an internal fault.
     Internal,
-    /// E63: too much under way.
+    /// E63: too many requests in progress.
     Overloaded,
     /// E64: the caller left; nothing is sent.
     CallerLeft,
-    /// E65: the head or the body did not come within so many seconds.
+    /// E65: head or body did not arrive within the limit.
     TooSlow {
         /// The limit.
         secs: u64,
@@ -145,9 +145,9 @@ pub enum Refusal {
         /// The limit.
         limit: usize,
     },
-    /// E67: a content rule of the gateway.
+    /// E67: blocked by a content rule of the gateway.
     ContentPolicy,
-    /// E68: the key is not known here and cannot be looked up.
+    /// E68: the key is not cached and cannot be looked up.
     KeyCheckUnavailable,
 }
 
@@ -156,114 +156,114 @@ pub enum Refusal {
 pub enum UpstreamFailure {
     /// E50: no connection, or lost before a status line.
     Unreachable,
-    /// E51: nothing within so many milliseconds.
+    /// E51: no answer within the limit.
     TimedOut {
         /// The limit.
         limit_ms: u64,
     },
-    /// E52: the request's own fault.
+    /// E52: the upstream rejected the request itself.
     Rejected(Box<Rejection>),
-    /// E53: our account's fault.
+    /// E53: the upstream refused our account.
     AccountRefused,
-    /// E54: 429 on every account tried.
+    /// E54: 429 from every account tried.
     RateLimited {
-        /// The upstream's own figure, in seconds.
+        /// Seconds reported by the upstream.
         retry_after: Option<u32>,
     },
-    /// E55: a server error, or an error answer that no model server wrote.
+    /// E55: a server error, or an error answer from an intermediary.
     Failed {
-        /// Its status.
+        /// The upstream's status.
         status: u16,
     },
     /// E56: 503 or 529.
     Overloaded {
-        /// The upstream's own figure, in seconds.
+        /// Seconds reported by the upstream.
         retry_after: Option<u32>,
     },
-    /// E57: 504 or 524; the milliseconds are our own limit.
+    /// E57: 504 or 524; the message states our own limit in milliseconds.
     GatewayTimedOut {
         /// The limit.
         limit_ms: u64,
     },
-    /// E58: an answer that is none.
+    /// E58: an invalid answer.
     BadResponse,
     /// E59: a stream that broke.
     StreamInterrupted,
-    /// E60: a stream that fell silent for so many milliseconds.
+    /// E60: a stream without data for longer than the limit.
     StreamIdle {
         /// The limit.
         limit_ms: u64,
     },
 }
 
-/// What an upstream said about a request it refused. Its texts are redacted when they are written.
+/// An upstream's error about a request it rejected. Texts are redacted when they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// The upstream's protocol.
     pub protocol: Protocol,
-    /// Its words; `status` is one of 400, 404, 409, 413, 415, 422.
+    /// The decoded error; `status` is one of 400, 404, 409, 413, 415, 422.
     pub problem: UpstreamProblem,
 }
 
-/// What is limited.
+/// The limited quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitKind {
-    /// Requests a minute.
+    /// Requests per minute.
     Requests,
-    /// Tokens a minute.
+    /// Tokens per minute.
     Tokens,
-    /// Requests at once.
+    /// Concurrent requests.
     Concurrency,
 }
 
-/// Whose limit it is.
+/// The subject of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitSubject {
-    /// The key's.
+    /// The key.
     Key,
-    /// Its member's.
+    /// The key's member.
     Member,
-    /// The group's.
+    /// The group.
     Group,
-    /// The caller's address's.
+    /// The caller's address.
     Address,
 }
 
 /// The figures of E31.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateLimit {
-    /// What is limited.
+    /// The limited quantity.
     pub limited: LimitKind,
-    /// Whose limit it is.
+    /// The subject of the limit.
     pub subject: LimitSubject,
     /// The limit.
     pub limit: u64,
-    /// How much of it is used.
+    /// Used amount.
     pub used: u64,
-    /// Seconds until there is room.
+    /// Seconds until the request fits.
     pub retry_after: u32,
-    /// What the six `x-ratelimit-*` headers say.
+    /// Values of the six `x-ratelimit-*` headers.
     pub figures: RateFigures,
 }
 
-/// The six `x-ratelimit-*` headers; those without a limit are left out.
+/// Values of the six `x-ratelimit-*` headers; headers without a value are omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateFigures {
-    /// Requests a minute.
+    /// Requests per minute.
     pub limit_requests: Option<u64>,
-    /// Tokens a minute.
+    /// Tokens per minute.
     pub limit_tokens: Option<u64>,
     /// Requests left.
     pub remaining_requests: Option<u64>,
     /// Tokens left.
     pub remaining_tokens: Option<u64>,
-    /// Milliseconds until all requests are there again.
+    /// Milliseconds until the request window is empty.
     pub reset_requests_ms: Option<u64>,
-    /// Milliseconds until all tokens are there again.
+    /// Milliseconds until the token window is empty.
     pub reset_tokens_ms: Option<u64>,
 }
 
-/// Whose money it is.
+/// The subject of the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BudgetSubject {
     /// The key's budget.
@@ -281,20 +281,20 @@ pub enum BudgetSubject {
 /// The figures of E32.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpentBudget {
-    /// Whose money it is.
+    /// The subject of the budget.
     pub subject: BudgetSubject,
     /// Period; [`tollgate_core::Window::Total`] for a balance.
     pub window: tollgate_core::Window,
     /// Spent so far.
     pub spent: NanoUsd,
-    /// Of this much.
+    /// The budget's amount.
     pub amount: NanoUsd,
-    /// When it renews by itself.
+    /// When the budget renews.
     pub renews_at: Option<Timestamp>,
 }
 
 impl Refusal {
-    /// The row in docs/errors.md, such as `E40`, for a caller of this protocol.
+    /// The error id in docs/errors.md, such as `E40`, for a caller of this protocol.
     #[must_use]
     pub fn id(&self, from: Protocol) -> &'static str {
         use tollgate_protocol::MalformedKind::NotJson;
@@ -339,7 +339,7 @@ impl Refusal {
 }
 
 impl UpstreamFailure {
-    /// The row in docs/errors.md.
+    /// The error id in docs/errors.md.
     #[must_use]
     pub const fn id(&self) -> &'static str {
         match self {

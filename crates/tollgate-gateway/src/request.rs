@@ -91,7 +91,7 @@ impl BodyMemory {
 
     /// Takes room for bytes.
     pub(crate) fn take(&self, bytes: usize) -> Result<(), RequestBodyFault> {
-        if self.present.hold(bytes, self.most) { Ok(()) } else { Err(RequestBodyFault::NoRoom) }
+        if self.present.reserve_body(bytes, self.most) { Ok(()) } else { Err(RequestBodyFault::NoRoom) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! State that requests share. Everything is a snapshot behind a pointer, an atomic, or a map locked for one look-up.
+//! State shared by all requests: atomically replaced snapshots, atomics, and maps that are locked for one look-up at a time.
 
 pub mod account_limiter;
 mod account_map;

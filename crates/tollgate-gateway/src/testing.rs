@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Fixtures shared by the tests of this crate.
 
 use std::{
     collections::HashMap,
@@ -38,7 +38,7 @@ use crate::{
 /// The secret of [`key`].
 pub(crate) const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
 
-/// A posted head without headers; native for native paths.
+/// The head of a POST without headers; native for native paths.
 pub(crate) fn head(path: &str) -> Head {
     Head {
         from: if path.starts_with("/v1beta") { Protocol::Gemini } else { Protocol::OpenAi },
@@ -54,7 +54,7 @@ pub(crate) fn head(path: &str) -> Head {
     }
 }
 
-/// A key that may everything.
+/// A key without restrictions.
 pub(crate) fn key() -> Key {
     let id = [1; 10];
     Key {
@@ -87,7 +87,7 @@ pub(crate) fn key() -> Key {
     }
 }
 
-/// A completed request of two seconds, one and a half of them upstream.
+/// A completed request of two seconds, 1.5 of them waiting for the upstream.
 pub(crate) fn usage_record(model: &str) -> UsageRecord {
     let tokens = Tokens { input: 10, output: 20, source: TokenSource::Provider, ..Tokens::default() };
     UsageRecord {
@@ -138,7 +138,7 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
     }
 }
 
-/// A store of keys in memory that counts what it is asked, and can be away.
+/// An in-memory key store that counts look-ups and can be made unreachable.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryKeys {
     pub(crate) rows: Mutex<HashMap<[u8; 32], Key>>,
@@ -165,7 +165,7 @@ impl KeyStore for MemoryKeys {
     }
 }
 
-/// What cores share, with one key ([`SECRET`]) and the machine's clocks.
+/// Shared state with one key ([`SECRET`]) and the system clock.
 pub(crate) fn shared(settings: Settings, catalog: Catalog) -> Arc<Shared> {
     let hasher = KeyHasher::new(&[7; 32]);
     let store = MemoryKeys::default();

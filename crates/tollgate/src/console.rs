@@ -26,7 +26,7 @@ use tollgate_console::{
 use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, RequestId, Subject, Timestamp, Window};
 use tollgate_gateway::{
     clock::CoreRng,
-    explain::{CallerCounters, ExplainInput, USUAL_INPUT},
+    explain::{CallerCounters, DEFAULT_INPUT_TOKENS, ExplainInput},
     fallback::{FallbackQueue, FallbackRequest, FallbackRequests, FallbackResponse, FallbackService, NotFound, queue},
     server::tls_acceptor,
     settings::TlsFiles,
@@ -308,7 +308,7 @@ impl GatewayHandle for RunningGateway {
 /// The model name is invalid.
 pub(crate) fn explain_json(request: &ExplainRequest, input: &ExplainInput<'_>) -> Result<Value, String> {
     let ExplainRequest { key, model, protocol, fields, max_price, input_tokens, output_tokens } = request.clone();
-    let input_tokens = input_tokens.unwrap_or(USUAL_INPUT);
+    let input_tokens = input_tokens.unwrap_or(DEFAULT_INPUT_TOKENS);
     let request =
         tollgate_gateway::explain::ExplainRequest { model, from: protocol, fields, max_price, input_tokens, output_tokens };
     let explanation = tollgate_gateway::explain::explain(&request, Arc::new(key), input)?;

@@ -1,8 +1,8 @@
-//! Background: alert-only budgets call the webhook that the operator configured. A request never waits for it:
-//! what is told goes into a bounded queue, and is lost, counted and logged when that is full.
+//! Sends alerts about spent budgets to the operator's webhook. Requests do not wait for it: alerts go into a bounded queue,
+//! and are dropped, counted and logged when it is full.
 //!
-//! Bounds: 256 alerts in the queue, one sent at a time, 10 s a try, 4 tries over half a minute. The address is reached
-//! through the guard of all outbound connections, follows no redirect and is sent no credential but a signature.
+//! Bounds: 256 queued alerts, one sent at a time, 10 s per attempt, 4 attempts over half a minute. Connections follow the
+//! same address policy as all outbound connections, follow no redirect, and carry no credential but a signature.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,26 +29,26 @@ use crate::{
     },
 };
 
-/// Time for one try.
+/// Timeout of one attempt.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Time for looking up a member's name.
+/// Timeout of the look-up of a member's name.
 const NAME_LIMIT: Duration = Duration::from_secs(2);
-/// Waits between tries.
+/// Waits between attempts.
 const WAITS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
 const SIGNATURE: &str = "x-tollgate-signature";
 
-/// Where alerts go.
+/// The destination of alerts.
 #[derive(Clone, Debug)]
 pub struct Webhook {
     /// `http` or `https`.
     pub url: Url,
-    /// Signs the body; `None`: it is not signed.
+    /// Signs the body; `None` sends it unsigned.
     pub secret: Option<tollgate_core::Secret>,
-    /// Whether it may stand at a loopback or private address.
+    /// Whether loopback and private addresses are allowed.
     pub private_network: bool,
 }
 
-/// The other end.
+/// The receiving end of the alert queue.
 #[derive(Debug)]
 pub struct Alerts {
     webhook: Webhook,
@@ -59,14 +59,14 @@ pub struct Alerts {
 }
 
 impl Alerts {
-    /// A queue and what empties it; members' names are looked up in `rows`.
+    /// A queue and its sender task. Members' names are looked up in `rows`.
     #[must_use]
     pub fn to(webhook: Webhook, rows: Arc<dyn ListingStore>) -> (AlertQueue, Self) {
         let (sender, queue) = AlertQueue::new();
         (sender, Self { webhook, queue, rows, trust: Trust::default(), tasks: TaskTracker::new() })
     }
 
-    /// Sends what comes until `stop` is cancelled; what waits then is lost, and said so.
+    /// Sends alerts until `stop` is cancelled. Alerts still queued then are counted and logged as lost.
     pub async fn run(mut self, shared: Arc<Shared>, stop: CancellationToken) {
         loop {
             let alert = tokio::select! {
@@ -87,7 +87,7 @@ impl Alerts {
         }
     }
 
-    /// What is sent. Without a database a member stays without a name: the alert does not wait for it.
+    /// The request body. Without a database the member's name is left out.
     async fn body(&self, alert: QueuedAlert) -> Bytes {
         let QueuedAlert { mut body, member } = alert;
         if let Some(id) = member {
@@ -109,10 +109,10 @@ impl Alerts {
                 Err(_) => "timed out".to_owned(),
             };
             let Some(wait) = waits.next() else {
-                tracing::error!(class, "an alert did not reach the webhook and is lost");
+                tracing::error!(class, "an alert could not be delivered to the webhook and is lost");
                 return false;
             };
-            tracing::warn!(class, "the webhook did not take an alert; it is tried again");
+            tracing::warn!(class, "the webhook did not accept an alert; retrying");
             sleep(wait).await;
         }
     }

@@ -1,11 +1,11 @@
-//! Background: accounts are tried by listing the provider's models, which costs nothing. Those that rest because their
-//! credential was refused, every ten minutes; those of channels that ask for it (`probe_interval_s`), all the time, so
-//! that a dead one cools before a caller meets it. Probes leave no usage record; they are counted and logged as probes.
+//! Probes accounts by listing the provider's models, which costs nothing. Accounts that rest because their credential was
+//! refused are probed every ten minutes. Accounts of channels with `probe_interval_s` are probed continuously, so that a
+//! dead account cools before a request uses it. Probes leave no usage record; they are counted and logged as probes.
 //!
-//! A test that passed elsewhere (`tollgate channel test` and the consoles of all nodes note it in the database) ends a rest or a
-//! cooling here within 2 s.
+//! A passed test that another process recorded in the database (`tollgate channel test`, the consoles of all nodes) ends a
+//! rest or a cooling here within 2 s.
 //!
-//! Bounds: 16 probes at once; each within the channel's connect limit and 10 s.
+//! Bounds: 16 concurrent probes; each takes at most the channel's connect timeout plus 10 s.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -27,26 +27,26 @@ use crate::{
     upstream::call::{SentMark, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError},
 };
 
-/// How often it is looked who is due, and asked, while an account rests or cools, whether a test has passed elsewhere.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often an account that rests is probed.
-const RESTING_EVERY: Duration = Duration::from_mins(10);
-/// Probes at once.
-const MOST: usize = 16;
-/// Longest wait for the head of an answer, and then for its body.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How much of an answer is read.
-const MOST_BYTES: usize = 64 * 1024;
+/// How often due accounts are searched and, while an account rests or cools, the database is checked for passed tests.
+const TICK: Duration = Duration::from_secs(1);
+/// How often a resting account is probed.
+const RESTING_INTERVAL: Duration = Duration::from_mins(10);
+/// Concurrent probes.
+const MAX_PROBES: usize = 16;
+/// Timeout for the head of an answer, and again for its body.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of an answer that are read.
+const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// What probing works with.
+/// The prober's dependencies.
 pub struct Probes {
-    /// Catalog, clock, figures.
+    /// Catalog, clock and metrics.
     pub shared: Arc<Shared>,
     /// Health of accounts.
     pub registry: Arc<HealthRegistry>,
-    /// Where a test that passed elsewhere is written down.
+    /// Holds tests that passed in other processes.
     pub saved: Arc<dyn HealthStore>,
-    /// The outside world.
+    /// Sends the probes.
     pub upstream: Arc<dyn Upstream>,
 }
 
@@ -56,20 +56,20 @@ impl std::fmt::Debug for Probes {
     }
 }
 
-/// What a probe showed.
+/// Result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeOutcome {
     /// A list of models.
     List,
     /// The credential does not work.
     Refused,
-    /// Something that counts against the account.
+    /// A failure that counts against the account.
     Failure(Observation),
-    /// Nothing about the account: there is no such list, or too much was asked lately.
+    /// Inconclusive: there is no such list, or the provider limits the rate.
     Nothing,
 }
 
-/// An account that is due.
+/// An account that is due for a probe.
 struct Due {
     channel: Arc<Channel>,
     account: Arc<Account>,
@@ -80,7 +80,7 @@ impl Probes {
     pub async fn run(self, stop: CancellationToken) {
         let mut next = HashMap::new();
         let mut running = JoinSet::new();
-        let mut ticks = tokio::time::interval(LOOK_EVERY);
+        let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -88,29 +88,29 @@ impl Probes {
                 Some(_) = running.join_next() => continue,
                 _ = ticks.tick() => {}
             }
-            self.ask_for_tests().await;
-            for Due { channel, account } in self.due(&mut next, MOST.saturating_sub(running.len())) {
+            self.apply_passed_tests().await;
+            for Due { channel, account } in self.due(&mut next, MAX_PROBES.saturating_sub(running.len())) {
                 let (upstream, registry, shared) =
                     (Arc::clone(&self.upstream), Arc::clone(&self.registry), Arc::clone(&self.shared));
                 running.spawn(async move {
                     let sent = shared.clock.now();
-                    let seen = look(&*upstream, &channel, &account, sent).await;
-                    note(&shared, &registry, &channel, &account, seen, sent);
+                    let outcome = probe(&*upstream, &channel, &account, sent).await;
+                    record(&shared, &registry, &channel, &account, outcome, sent);
                 });
             }
         }
     }
 
-    /// The accounts whose time has come, at most so many; the others stay due.
+    /// Accounts that are due, at most `most`; the others stay due.
     fn due(&self, next: &mut HashMap<AccountId, Instant>, most: usize) -> Vec<Due> {
-        let now = Instant::now();
+        let now = self.shared.clock.instant();
         let catalog = self.shared.catalog.load();
         let mut due = Vec::new();
         let mut watched = HashMap::new();
         for channel in catalog.channels.values().filter(|row| row.on && row.cooling && row.provider != Provider::Echo) {
             for account in channel.accounts.iter().filter(|row| row.on) {
-                let Some((every, first)) = self.rhythm(channel, account) else { continue };
-                // A shorter rhythm than before takes effect at once.
+                let Some((every, first)) = self.interval(channel, account) else { continue };
+                // A shortened interval takes effect at once.
                 let at = next.get(&account.id).map_or(now + first, |at| (*at).min(now + every));
                 if at <= now && due.len() < most {
                     due.push(Due { channel: Arc::clone(channel), account: Arc::clone(account) });
@@ -124,31 +124,33 @@ impl Probes {
         due
     }
 
-    /// How often an account is probed, and how long from now for the first time; `None`: never.
-    fn rhythm(&self, channel: &Channel, account: &Account) -> Option<(Duration, Duration)> {
+    /// The interval between probes of an account and the time until the first one; `None` when it is not probed.
+    fn interval(&self, channel: &Channel, account: &Account) -> Option<(Duration, Duration)> {
         let active = Duration::from_secs(u64::from(channel.probe_interval_s));
         if let HealthState::Resting { why: RestingReason::Refused, since, .. } = self.registry.of(account.id).state {
-            let every = if active.is_zero() { RESTING_EVERY } else { active.min(RESTING_EVERY) };
+            let every = if active.is_zero() { RESTING_INTERVAL } else { active.min(RESTING_INTERVAL) };
             let rested = u64::try_from(self.shared.clock.now().ms_since(since)).unwrap_or(0);
             return Some((every, every.saturating_sub(Duration::from_millis(rested))));
         }
         (!active.is_zero()).then_some((active, active))
     }
 
-    /// Ends rests and coolings that began before the account passed a test elsewhere.
-    async fn ask_for_tests(&self) {
+    /// Ends rests and coolings that began before a passed test recorded in the database.
+    async fn apply_passed_tests(&self) {
         let now = self.shared.clock.now();
         let catalog = self.shared.catalog.load_full();
         let rows = catalog.channels.values().flat_map(|channel| channel.accounts.iter().map(move |account| (channel, account)));
-        let out: Vec<_> = rows.filter(|(_, account)| self.out_since(account.id).is_some()).collect();
-        if out.is_empty() {
+        let unavailable: Vec<_> = rows.filter(|(_, account)| self.unavailable_since(account.id).is_some()).collect();
+        if unavailable.is_empty() {
             return;
         }
         match self.saved.load_tests().await {
             Ok(passed) => {
                 let passed: HashMap<AccountId, Timestamp> = passed.into_iter().collect();
-                for (channel, account) in out {
-                    let (Some(since), Some(passed)) = (self.out_since(account.id), passed.get(&account.id)) else { continue };
+                for (channel, account) in unavailable {
+                    let (Some(since), Some(passed)) = (self.unavailable_since(account.id), passed.get(&account.id)) else {
+                        continue;
+                    };
                     if *passed >= since {
                         self.registry.observe(account.id, &Observation::TestPassed, channel.cooling, now);
                     }
@@ -156,13 +158,13 @@ impl Probes {
             }
             Err(fault) => {
                 self.shared.metrics.store_error("load_tests");
-                tracing::debug!(%fault, "it is not known whether resting accounts passed a test");
+                tracing::debug!(%fault, "passed tests of resting accounts could not be loaded");
             }
         }
     }
 
-    /// Since when an account rests or cools; `None`: it does not.
-    fn out_since(&self, account: AccountId) -> Option<Timestamp> {
+    /// When the account's rest or cooling began; `None` when it is usable.
+    fn unavailable_since(&self, account: AccountId) -> Option<Timestamp> {
         match self.registry.of(account).state {
             HealthState::Resting { since, .. } | HealthState::Cooling { since, .. } => Some(since),
             HealthState::Usable | HealthState::Probing { .. } => None,
@@ -170,10 +172,10 @@ impl Probes {
     }
 }
 
-/// Asks for the list of models.
-async fn look(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Account>, now: Timestamp) -> ProbeOutcome {
+/// Requests the list of models.
+async fn probe(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Account>, now: Timestamp) -> ProbeOutcome {
     let call = UpstreamCall {
-        // No caller asked: there is no request to name.
+        // A probe belongs to no caller's request.
         request_id: RequestId::from_uuid(uuid::Uuid::nil()),
         channel: Arc::clone(channel),
         account: Arc::clone(account),
@@ -185,14 +187,14 @@ async fn look(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Acc
         body: Bytes::new(),
         sent: SentMark::default(),
     };
-    let within = Duration::from_millis(channel.timeouts.connect_ms) + ANSWER_WITHIN;
+    let within = Duration::from_millis(channel.timeouts.connect_ms) + ANSWER_TIMEOUT;
     match timeout(within, upstream.call(call)).await {
         Err(_) => ProbeOutcome::Failure(Observation::Timeout),
         Ok(Err(UpstreamError::NotSent(_))) => ProbeOutcome::Failure(Observation::ConnectFailure),
         Ok(Err(UpstreamError::Lost | UpstreamError::Unreadable(_))) => ProbeOutcome::Failure(Observation::ServerError),
         Ok(Ok(answer)) => {
             let (status, protocol) = (answer.status, channel.protocol);
-            let body = timeout(ANSWER_WITHIN, beginning(answer)).await.unwrap_or_default();
+            let body = timeout(ANSWER_TIMEOUT, read_body(answer)).await.unwrap_or_default();
             judge(protocol, status, &body, now)
         }
     }
@@ -212,7 +214,7 @@ fn judge(protocol: Protocol, status: u16, body: &[u8], now: Timestamp) -> ProbeO
             ProbeOutcome::Failure(Observation::QuotaSpent { until: quota_end(problem.window, None, now) })
         }
         _ if problem.account_refused => ProbeOutcome::Refused,
-        // A firewall's page says nothing of the credential.
+        // An intermediary's page says nothing about the credential.
         _ if problem.from_intermediary => ProbeOutcome::Nothing,
         401..=403 => ProbeOutcome::Refused,
         408 | 504 | 524 => ProbeOutcome::Failure(Observation::Timeout),
@@ -222,14 +224,14 @@ fn judge(protocol: Protocol, status: u16, body: &[u8], now: Timestamp) -> ProbeO
     }
 }
 
-async fn beginning(answer: UpstreamAnswer) -> Vec<u8> {
+async fn read_body(answer: UpstreamAnswer) -> Vec<u8> {
     let mut body = answer.body;
     let mut read = BytesMut::new();
     while let Some(Ok(frame)) = body.frame().await {
         if let Some(data) = frame.data_ref() {
-            let room = MOST_BYTES - read.len();
-            read.extend_from_slice(&data[..data.len().min(room)]);
-            if read.len() == MOST_BYTES {
+            let remaining = MAX_BODY_BYTES - read.len();
+            read.extend_from_slice(&data[..data.len().min(remaining)]);
+            if read.len() == MAX_BODY_BYTES {
                 break;
             }
         }
@@ -237,10 +239,10 @@ async fn beginning(answer: UpstreamAnswer) -> Vec<u8> {
     read.to_vec()
 }
 
-/// What a probe means for an account in this state. A list says nothing about limits, quotas and the health of models, and a
-/// failed probe does not make an account rest or cool longer than it does.
-fn meaning(state: &HealthState, seen: ProbeOutcome) -> Option<Observation> {
-    match (state, seen) {
+/// The observation a probe yields for an account in this state. A list says nothing about limits, quotas and the health of
+/// models, and a failed probe does not extend a rest or cooling.
+fn observation_of(state: &HealthState, outcome: ProbeOutcome) -> Option<Observation> {
+    match (state, outcome) {
         (
             HealthState::Resting { why: RestingReason::Refused, .. }
             | HealthState::Cooling { why: CoolingReason::ConnectFailure, .. },
@@ -252,16 +254,23 @@ fn meaning(state: &HealthState, seen: ProbeOutcome) -> Option<Observation> {
     }
 }
 
-fn note(shared: &Shared, registry: &HealthRegistry, channel: &Channel, account: &Account, seen: ProbeOutcome, sent: Timestamp) {
-    let word = match seen {
+fn record(
+    shared: &Shared,
+    registry: &HealthRegistry,
+    channel: &Channel,
+    account: &Account,
+    outcome: ProbeOutcome,
+    sent: Timestamp,
+) {
+    let word = match outcome {
         ProbeOutcome::List => "well",
         ProbeOutcome::Refused => "refused",
         ProbeOutcome::Failure(_) => "failed",
         ProbeOutcome::Nothing => "unclear",
     };
     shared.metrics.probed(&channel.name, word);
-    tracing::debug!(probe = true, channel.name = channel.name, account.id = %account.id, result = word, "an account was probed");
-    if let Some(observation) = meaning(&registry.of(account.id).state, seen) {
+    tracing::debug!(probe = true, channel.name = channel.name, account.id = %account.id, result = word, "account probed");
+    if let Some(observation) = observation_of(&registry.of(account.id).state, outcome) {
         registry.observe_sent(account, &observation, channel.cooling, sent, shared.clock.now());
     }
 }

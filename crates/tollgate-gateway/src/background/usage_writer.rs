@@ -1,9 +1,9 @@
-//! Background: from the journal to the database, in batches, each record once. While the database is away the journal
-//! is the buffer; what did not fit the queue in memory is read back from it, beside what comes in then. What the database
-//! refuses permanently is quarantined in the journal, so that no other record waits for it.
+//! Writes usage records to the database in batches, each record once. While the database is unavailable the journal is the
+//! buffer: records that did not fit the queue are read back from it alongside new ones. Records that the database rejects
+//! permanently are quarantined in the journal, so that other records do not wait for them.
 //!
-//! Bounds: 16,384 records in the queue, 4,096 a batch, a batch at least every 200 ms while there is something to book,
-//! retries after 0.25 s doubling to 10 s; account health at most once a second.
+//! Bounds: 16,384 records in the queue, 4,096 per batch, at least one batch every 200 ms while there are records, retries
+//! after 0.25 s doubling to 10 s; account health is saved at most once a second.
 
 mod batch;
 mod bisect;
@@ -35,29 +35,29 @@ use crate::state::{
     usage_queue::{QueuedRecord, UsageQueue, UsageReceiver},
 };
 
-/// Records of a transaction.
-const BATCH: usize = 4_096;
-/// Longest wait of a record for its batch. The clock is waited for and not the queue: a core that hands a record in
-/// wakes the writer with the first one only.
-const BATCH_EVERY: Duration = Duration::from_millis(200);
-/// When the journal is read again of which a part could not be read.
+/// Maximum records per transaction.
+const BATCH_SIZE: usize = 4_096;
+/// Longest wait of a record for its batch. The writer sleeps on the timer and not on the queue, so that only the first
+/// record of a batch has to wake it.
+const BATCH_INTERVAL: Duration = Duration::from_millis(200);
+/// Time until the journal is read again after a part of it could not be read.
 const REREAD_AFTER: Duration = Duration::from_mins(1);
-/// Most records quarantined because the database rejects them. If it rejects more, the database is at fault.
-const REFUSED_MOST: usize = 1_000;
-/// How often health is saved.
-const HEALTH_EVERY: Duration = Duration::from_secs(1);
-/// How often room is made for the months to come.
-const ROOM_EVERY: Duration = Duration::from_hours(1);
-/// How long booking goes on after the last request when the database does not answer; the journal keeps the rest.
-const LAST_TRY: Duration = Duration::from_secs(5);
+/// Maximum records quarantined because the database rejects them. If it rejects more, the fault is the database's.
+const MAX_QUARANTINED: usize = 1_000;
+/// How often account health is saved.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
+/// How often partitions for the coming months are created.
+const PARTITION_INTERVAL: Duration = Duration::from_hours(1);
+/// How long a shutdown keeps trying to reach the database; the journal keeps the remaining records.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
-/// The database's end.
+/// Moves records from queue and journal to the database.
 #[derive(Debug)]
 pub struct UsageWriter {
     queue: mpsc::Receiver<QueuedRecord>,
-    /// Whether something has its end in the journal and found no room in the queue.
+    /// True when a record is in the journal but did not fit the queue.
     spilled: Arc<AtomicBool>,
-    /// When the journal is looked through again after a part of it could not be read.
+    /// When to read the journal again after a part of it could not be read.
     reread_at: Option<Instant>,
     usage: Arc<dyn UsageStore>,
     health_store: Arc<dyn HealthStore>,
@@ -65,27 +65,27 @@ pub struct UsageWriter {
     registry: Arc<HealthRegistry>,
     shared: Arc<Shared>,
     is_unreachable: AtomicBool,
-    /// Revision whose accounts are in the metrics.
+    /// Catalog revision whose accounts are in the metrics.
     shown: AtomicI64,
 }
 
-/// Dependencies of a usage writer.
+/// The writer's dependencies.
 #[derive(Debug)]
 pub struct UsageWriterParts {
-    /// Where records go.
+    /// Store of usage records.
     pub usage: Arc<dyn UsageStore>,
-    /// Where health goes.
+    /// Store of account health.
     pub health_store: Arc<dyn HealthStore>,
-    /// Where records come from, and which segments may go.
+    /// The journal, told which records are in the database.
     pub journal: Arc<Journal>,
     /// Health of accounts.
     pub registry: Arc<HealthRegistry>,
-    /// Clock and figures.
+    /// Catalog, clock and metrics.
     pub shared: Arc<Shared>,
 }
 
 impl UsageWriter {
-    /// A writer and the queue that leads to it.
+    /// A writer and the sending end of its queue.
     #[must_use]
     pub fn new(parts: UsageWriterParts) -> (UsageQueue, Self) {
         let (sender, UsageReceiver { records, spilled }) = UsageQueue::new();
@@ -105,10 +105,15 @@ impl UsageWriter {
         (sender, writer)
     }
 
-    /// What waits in the queue; it is taken out.
+    /// Drains the queue.
     #[cfg(test)]
     pub(crate) fn waiting(&mut self) -> Vec<UsageRecord> {
         std::iter::from_fn(|| self.queue.try_recv().ok()).map(|queued| queued.record).collect()
+    }
+
+    /// The monotonic time, in the form tokio's timers take.
+    fn now(&self) -> Instant {
+        self.shared.clock.instant()
     }
 
     /// The next record in the queue.
@@ -117,30 +122,31 @@ impl UsageWriter {
         self.queue.recv().await.map(|queued| queued.record)
     }
 
-    /// Books until every queue is dropped or `stop` is cancelled, then what is left. `recovered` is what the last
-    /// process had not booked.
+    /// Writes records until every sender is dropped or `stop` is cancelled, then the remaining ones. `recovered` are the
+    /// records that the last process left unwritten in the journal.
     pub async fn run(mut self, recovered: UnbookedRecords, stop: CancellationToken) -> UsageBacklog {
         let mut work = Batch::after(recovered);
         let mut retry = RetryBackoff::default();
-        let mut health = tokio::time::interval(HEALTH_EVERY);
+        let mut health = tokio::time::interval(HEALTH_INTERVAL);
         health.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut room = tokio::time::interval(ROOM_EVERY);
+        let mut partitions = tokio::time::interval(PARTITION_INTERVAL);
         loop {
+            let now = self.now();
             let open = tokio::select! {
                 biased;
                 () = stop.cancelled() => false,
                 _ = health.tick() => {
-                    self.look_at_journal();
+                    self.check_journal();
                     self.save_health().await;
-                    self.show();
+                    self.update_gauges();
                     continue;
                 }
-                _ = room.tick() => {
+                _ = partitions.tick() => {
                     self.create_partitions().await;
                     continue;
                 }
-                open = self.collect(&mut work), if retry.is_due() => open,
-                () = sleep(retry.left()), if !retry.is_due() => continue,
+                open = self.collect(&mut work), if retry.is_due(now) => open,
+                () = sleep(retry.left(now)), if !retry.is_due(now) => continue,
             };
             if !open {
                 break;
@@ -148,55 +154,54 @@ impl UsageWriter {
             if self.book(&mut work).await {
                 retry = RetryBackoff::default();
             } else {
-                retry.again();
+                retry.record_failure(self.now());
             }
         }
         self.finish(work).await
     }
 
-    /// Fills the batch from queue and backlog, until it is full or has waited long enough. `false` when nothing will come
-    /// any more.
+    /// Fills the batch from queue and backlog until it is full or its time is over. `false` when the queue is closed.
     async fn collect(&mut self, batch: &mut Batch) -> bool {
         self.fill(batch);
         while batch.is_empty() {
             match self.queue.recv().await {
-                Some(queued) => batch.take(queued, &self.journal),
+                Some(queued) => batch.push(queued, &self.journal),
                 None => return false,
             }
         }
-        if batch.room() > self.queue.len() {
-            sleep(BATCH_EVERY).await;
+        if batch.remaining() > self.queue.len() {
+            sleep(BATCH_INTERVAL).await;
             self.fill(batch);
         }
         true
     }
 
-    /// Takes what is there, as much as the batch has room for. While something is read back from the journal it gets half
-    /// of each batch: it neither waits for requests to stop nor delays running ones.
+    /// Fills the batch without waiting. While records are read back from the journal, they get half of each batch, so that
+    /// neither the backlog nor new records starve.
     fn fill(&mut self, batch: &mut Batch) {
-        if !batch.has_backlog() && batch.room() > 0 && self.spilled.swap(false, Ordering::AcqRel) {
+        if !batch.has_backlog() && batch.remaining() > 0 && self.spilled.swap(false, Ordering::AcqRel) {
             self.reread(batch);
         }
-        let share = if batch.has_backlog() { BATCH / 2 } else { 0 };
+        let share = if batch.has_backlog() { BATCH_SIZE / 2 } else { 0 };
         self.fill_from_queue(batch, share);
         if batch.take_backlog() > 0 {
-            self.reread_at = Some(Instant::now() + REREAD_AFTER);
+            self.reread_at = Some(self.now() + REREAD_AFTER);
         }
         self.fill_from_queue(batch, 0);
     }
 
-    /// Takes from the queue until so much room is left.
+    /// Takes records from the queue until `leave` places are left in the batch.
     fn fill_from_queue(&mut self, batch: &mut Batch, leave: usize) {
-        while batch.room() > leave {
+        while batch.remaining() > leave {
             let Ok(queued) = self.queue.try_recv() else {
                 batch.queue_is_empty();
                 return;
             };
-            batch.take(queued, &self.journal);
+            batch.push(queued, &self.journal);
         }
     }
 
-    /// Looks through the journal; `false` when that failed.
+    /// Starts reading the journal's backlog; `false` when that failed.
     fn reread(&mut self, batch: &mut Batch) -> bool {
         match self.journal.backlog() {
             Ok(records) => {
@@ -204,26 +209,26 @@ impl UsageWriter {
                 true
             }
             Err(fault) => {
-                tracing::error!(%fault, "the journal cannot be read back");
-                self.reread_at = Some(Instant::now() + REREAD_AFTER);
+                tracing::error!(%fault, "the journal's backlog cannot be read");
+                self.reread_at = Some(self.now() + REREAD_AFTER);
                 false
             }
         }
     }
 
-    /// What waits in the journal's memory goes to the disk when there is room, whether or not another request comes. What
-    /// could not be read is tried again.
-    fn look_at_journal(&mut self) {
+    /// Writes records pending in the journal's memory to disk when there is space, and schedules another read of parts that
+    /// could not be read.
+    fn check_journal(&mut self) {
         if self.journal.pending_bytes() > 0 {
             self.journal.write_pending();
         }
-        if self.reread_at.is_some_and(|at| Instant::now() >= at) {
+        if self.reread_at.is_some_and(|at| self.now() >= at) {
             self.reread_at = None;
             self.spilled.store(true, Ordering::Release);
         }
     }
 
-    /// Books a batch; `false` when the database did not take all of it, which leaves the rest in the batch.
+    /// Writes a batch to the database; `false` when some records could not be written. Those stay in the batch.
     async fn book(&self, batch: &mut Batch) -> bool {
         if batch.is_empty() {
             return true;
@@ -234,22 +239,24 @@ impl UsageWriter {
                 batch.clear();
                 true
             }
-            Err(fault) if fault.is_invalid_data() && self.journal.quarantined() < REFUSED_MOST => self.book_bisected(batch).await,
+            Err(fault) if fault.is_invalid_data() && self.journal.quarantined() < MAX_QUARANTINED => {
+                self.book_bisected(batch).await
+            }
             Err(fault) => self.not_booked(batch, &fault),
         }
     }
 
-    /// Books what the database takes of a batch that it refuses as a whole.
+    /// Writes those records of a rejected batch that the database accepts.
     async fn book_bisected(&self, batch: &mut Batch) -> bool {
-        let apart = bisect(&*self.usage, &self.journal, batch.records()).await;
-        for _ in 0..apart.refused {
+        let outcome = bisect(&*self.usage, &self.journal, batch.records()).await;
+        for _ in 0..outcome.refused {
             self.shared.metrics.store_error("append_usage");
         }
-        self.shared.metrics.booked(apart.booked as u64);
-        batch.keep(&apart.left);
-        match apart.stopped {
+        self.shared.metrics.booked(outcome.booked as u64);
+        batch.keep(&outcome.left);
+        match outcome.stopped {
             None => {
-                self.away(false);
+                self.set_unreachable(false);
                 true
             }
             Some(fault) => self.not_booked(batch, &fault),
@@ -260,38 +267,37 @@ impl UsageWriter {
         let ids: Vec<_> = records.iter().map(|record| record.id).collect();
         self.journal.mark_booked(&ids);
         self.shared.metrics.booked(ids.len() as u64);
-        self.away(false);
+        self.set_unreachable(false);
     }
 
     fn not_booked(&self, batch: &Batch, fault: &StoreError) -> bool {
         self.shared.metrics.store_error("append_usage");
-        self.away(true);
+        self.set_unreachable(true);
         let records = batch.records().len();
-        tracing::warn!(%fault, records, "usage records wait in the journal: the database did not take them");
+        tracing::warn!(%fault, records, "usage records wait in the journal: the database did not accept them");
         false
     }
 
-    /// `/readyz` says so when the database is away; it is told on changes only, since others may tell it too.
-    fn away(&self, away: bool) {
-        if self.is_unreachable.swap(away, Ordering::Relaxed) != away {
-            self.shared.condition.set_degraded(away);
+    /// Reports an unreachable database to `/readyz`, on changes only, because other tasks set the same state.
+    fn set_unreachable(&self, unreachable: bool) {
+        if self.is_unreachable.swap(unreachable, Ordering::Relaxed) != unreachable {
+            self.shared.condition.set_degraded(unreachable);
         }
     }
 
-    /// The gauges that only this side knows.
-    fn show(&self) {
+    /// Updates the gauges of journal and accounts.
+    fn update_gauges(&self) {
         let now = self.shared.clock.now();
         let age = self.journal.oldest_unbooked().map_or(0, |oldest| u64::try_from(now.ms_since(oldest)).unwrap_or(0));
         self.shared.metrics.journal(self.journal.bytes(), Duration::from_millis(age));
-        let (held, refused) = (self.journal.pending_requests(), self.journal.quarantined());
-        self.shared.metrics.journal_trouble(held, refused);
-        self.shared.condition.set_in_memory_only(held);
-        self.show_accounts(now);
+        let (pending, quarantined) = (self.journal.pending_requests(), self.journal.quarantined());
+        self.shared.metrics.journal_trouble(pending, quarantined);
+        self.shared.condition.set_in_memory_only(pending);
+        self.update_account_gauges(now);
     }
 
-    /// Every configured account, those nothing ever happened to included; one whose cooling ended is usable again
-    /// without anything happening to it.
-    fn show_accounts(&self, now: Timestamp) {
+    /// Sets the gauge of every configured account. All of them are set each time, because a cooling ends without an event.
+    fn update_account_gauges(&self, now: Timestamp) {
         let catalog = self.shared.catalog.load();
         if self.shown.swap(catalog.revision.0, Ordering::Relaxed) != catalog.revision.0 {
             self.shared.metrics.forget_accounts();
@@ -305,11 +311,12 @@ impl UsageWriter {
         }
     }
 
-    /// A database that is away is asked again in an hour; records of a month without room are kept all the same.
+    /// Creates partitions for the coming months. After a failure it is tried again in an hour; records of a month without a
+    /// partition are stored all the same.
     async fn create_partitions(&self) {
         if let Err(fault) = self.usage.create_partitions(self.shared.clock.now()).await {
             self.shared.metrics.store_error("create_partitions");
-            tracing::debug!(%fault, "no room was made for the coming months");
+            tracing::debug!(%fault, "partitions for the coming months were not created");
         }
     }
 
@@ -326,62 +333,62 @@ impl UsageWriter {
         }
     }
 
-    /// The last batches; gives up a while after the database stopped answering. What it did not take is on disk then, or
-    /// lost.
+    /// Writes the remaining records and stops after [`SHUTDOWN_LIMIT`] when the database does not answer. Records not written
+    /// are then in the journal or lost.
     async fn finish(mut self, mut batch: Batch) -> UsageBacklog {
-        let give_up = Instant::now() + LAST_TRY;
+        let deadline = self.now() + SHUTDOWN_LIMIT;
         let mut retry = RetryBackoff::default();
         self.queue.close();
         loop {
             self.fill(&mut batch);
             if batch.is_empty() {
-                // What came between the look and here is seen by the next one.
+                // Records that spilled after `fill` are read in the next round.
                 if self.spilled.load(Ordering::Acquire) || batch.has_backlog() {
                     continue;
                 }
                 break;
             }
-            let booked = matches!(tokio::time::timeout_at(give_up, self.book(&mut batch)).await, Ok(true));
+            let booked = matches!(tokio::time::timeout_at(deadline, self.book(&mut batch)).await, Ok(true));
             if !booked {
-                retry.again();
-                if Instant::now() + retry.left() >= give_up {
+                retry.record_failure(self.now());
+                if self.now() + retry.left(self.now()) >= deadline {
                     break;
                 }
-                sleep(retry.left()).await;
+                sleep(retry.left(self.now())).await;
             }
         }
         self.save_health().await;
-        let mut unkept = batch.unkept();
+        let mut not_in_journal = batch.not_in_journal();
         let mut waiting = batch.records().len();
         while let Ok(QueuedRecord { record, in_journal }) = self.queue.try_recv() {
             waiting += 1;
             if !in_journal {
-                unkept.push(record);
+                not_in_journal.push(record);
             }
         }
-        UsageBacklog { waiting, lost: self.journal.finish(&unkept) }
+        UsageBacklog { waiting, lost: self.journal.finish(&not_in_journal) }
     }
 }
 
-/// State of a finished usage writer.
+/// Records that a stopped writer leaves unwritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageBacklog {
-    /// Records that the database did not take; they are in the journal but for those that are lost.
+    /// Records that are not in the database; all but `lost` are in the journal.
     pub waiting: usize,
-    /// Records that neither the database nor the disk took.
+    /// Records that are neither in the database nor on disk.
     pub lost: usize,
 }
 
-/// Books what the last process left in the journal; to be done before anything is sold, since what was spent is counted
-/// from what is booked. How many records there were.
+/// Writes the records that the last process left in the journal to the database, and returns their number. Must run before
+/// requests are served, because spending is initialised from the database.
 ///
 /// # Errors
-/// When the database does not take them; they stay in the journal.
+/// When the database does not accept them; they stay in the journal.
 pub async fn replay(usage: &dyn UsageStore, journal: &Journal, mut records: UnbookedRecords) -> Result<u64, StoreError> {
     let mut booked = 0;
     loop {
         let mut batch = Vec::new();
-        for record in records.by_ref().take(BATCH) {
+        for record in records.by_ref().take(BATCH_SIZE) {
             match record {
                 Ok(record) => batch.push(record),
                 Err(fault) => tracing::error!(%fault, "a part of the journal cannot be read"),
@@ -397,11 +404,11 @@ pub async fn replay(usage: &dyn UsageStore, journal: &Journal, mut records: Unbo
                 booked += ids.len() as u64;
             }
             Err(fault) if fault.is_invalid_data() => {
-                let apart = bisect(usage, journal, &batch).await;
-                if let Some(fault) = apart.stopped {
+                let outcome = bisect(usage, journal, &batch).await;
+                if let Some(fault) = outcome.stopped {
                     return Err(fault);
                 }
-                booked += apart.booked as u64;
+                booked += outcome.booked as u64;
             }
             Err(fault) => return Err(fault),
         }

@@ -1,4 +1,4 @@
-//! Whether the limits of the caller let a request of this size in: the first thing that may refuse it.
+//! Checks an explained request against the caller's limits.
 
 use serde::Serialize;
 use tollgate_core::{
@@ -6,7 +6,7 @@ use tollgate_core::{
     Reservation, Subject, Window, reservation_for,
 };
 
-use super::{CounterSource, ExplainContext, Refused, room::budget_word};
+use super::{CounterSource, ExplainContext, ExplainedRefusal, capacity::budget_word};
 use crate::refusal::Refusal;
 
 /// A limit of the key, its member, its group or the whole gateway.
@@ -20,57 +20,57 @@ pub struct CallerLimit {
     pub limit: &'static str,
     /// The limit; money in nano-USD. Absent for a balance.
     pub amount: Option<i64>,
-    /// What is left of it, 0 or less: nothing.
+    /// What is left of it; may be negative.
     pub left: i64,
-    /// What the request takes of it.
+    /// What the request needs of it.
     pub needs: i64,
-    /// Where these figures come from.
+    /// Source of the figures.
     pub counted_by: CounterSource,
 }
 
-/// What the limits say of the request.
+/// Result of the limit check.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LimitVerdict {
-    /// Each that may refuse it.
+    /// The limits that apply.
     pub(super) limits: Vec<CallerLimit>,
-    /// How it is refused.
-    pub(super) refusal: Option<Refused>,
-    /// The output limit, in tokens, imposed on the request so that its reservation suffices.
+    /// The refusal, if a limit is exceeded.
+    pub(super) refusal: Option<ExplainedRefusal>,
+    /// The output limit in tokens that the gateway sets so that the request stays within its reservation.
     pub(super) output_limit: Option<u64>,
 }
 
 impl ExplainContext<'_> {
-    /// Asks as the path does, and sets nothing aside.
+    /// Checks the limits as the path does, without reserving anything.
     pub(super) fn limits(&self) -> LimitVerdict {
-        let counted = self.sight.counted;
+        let counters = self.input.counted;
         let input = AdmitInput {
-            id: RequestId::from_parts(self.sight.now, [0; 10]),
-            at: self.sight.now,
+            id: RequestId::from_parts(self.input.now, [0; 10]),
+            at: self.input.now,
             caller: self.caller,
             offer: self.offer,
             summary: self.summary,
             from: self.question.from,
-            gateway: &counted.budgets,
+            gateway: &counters.budgets,
         };
-        let Some(mut hold) = reservation_for(&input) else { return LimitVerdict::default() };
-        hold.limits.retain(|limit| is_money(limit) || counted.counts(limit.subject).knows_rates);
-        let fit = hold.fit_to_limits(counted.micros, |subject| counted.counts(subject).meter);
-        let limits = hold.limits.iter().filter_map(|limit| self.limit(&hold, limit)).collect();
+        let Some(mut reservation) = reservation_for(&input) else { return LimitVerdict::default() };
+        reservation.limits.retain(|limit| is_money(limit) || counters.counts(limit.subject).knows_rates);
+        let fit = reservation.fit_to_limits(counters.micros, |subject| counters.counts(subject).meter);
+        let limits = reservation.limits.iter().filter_map(|limit| self.limit(&reservation, limit)).collect();
         match fit {
             Ok(fit) => LimitVerdict { limits, refusal: None, output_limit: fit.output },
-            Err(exhausted) => LimitVerdict { limits, refusal: Some(self.refused(&hold, &exhausted)), output_limit: None },
+            Err(exhausted) => LimitVerdict { limits, refusal: Some(self.refusal(&reservation, &exhausted)), output_limit: None },
         }
     }
 
-    /// How the request meets a limit; `None` when the limit never refuses.
-    fn limit(&self, hold: &Reservation, limit: &Limit) -> Option<CallerLimit> {
-        let counted = self.sight.counted;
-        let counts = counted.counts(limit.subject);
-        let (amount, left, needs) = match (limit.rule, counts.meter.funds(limit, hold.at)) {
+    /// A limit compared with the request; `None` for a limit that never refuses.
+    fn limit(&self, reservation: &Reservation, limit: &Limit) -> Option<CallerLimit> {
+        let counters = self.input.counted;
+        let counts = counters.counts(limit.subject);
+        let (amount, left, needs) = match (limit.rule, counts.meter.funds(limit, reservation.at)) {
             (LimitRule::Budget(budget), Some(_)) if budget.action == BudgetAction::Alert => return None,
-            (_, Some(short)) => (short.budget.map(|budget| budget.amount.0), short.left.0, hold.amount.0),
+            (_, Some(short)) => (short.budget.map(|budget| budget.amount.0), short.left.0, reservation.amount.0),
             (rule, None) => {
-                let rate = counts.meter.rate_check(rule, hold.tokens, counted.micros)?;
+                let rate = counts.meter.rate_check(rule, reservation.tokens, counters.micros)?;
                 (Some(whole(rate.limit)), whole(rate.limit).saturating_sub(whole(rate.used)), whole(rate.wanted))
             }
         };
@@ -91,22 +91,22 @@ impl ExplainContext<'_> {
         })
     }
 
-    fn refused(&self, hold: &Reservation, exhausted: &LimitExceeded) -> Refused {
-        let error = Refusal::limit_exceeded(exhausted, hold.at).id(self.question.from);
+    fn refusal(&self, reservation: &Reservation, exhausted: &LimitExceeded) -> ExplainedRefusal {
+        let error = Refusal::limit_exceeded(exhausted, reservation.at).id(self.question.from);
         let (retryable, text, remedy) = match exhausted {
             LimitExceeded::Rate(busy) => {
-                let (text, remedy) = self.busy(hold, busy);
+                let (text, remedy) = self.rate_refusal(reservation, busy);
                 (true, text, remedy)
             }
             LimitExceeded::Money(short) => {
-                let (text, remedy) = self.short(hold, short);
+                let (text, remedy) = self.funds_refusal(reservation, short);
                 (false, text, remedy)
             }
         };
-        Refused { error, cause: None, retryable, text, remedy: Some(remedy) }
+        ExplainedRefusal { error, cause: None, retryable, text, remedy: Some(remedy) }
     }
 
-    fn busy(&self, hold: &Reservation, busy: &RateExceeded) -> (String, String) {
+    fn rate_refusal(&self, reservation: &Reservation, busy: &RateExceeded) -> (String, String) {
         let left = busy.limit.saturating_sub(busy.used);
         let owner = self.owner(busy.subject);
         let secs = busy.wait_ms.div_ceil(1_000);
@@ -117,21 +117,21 @@ impl ExplainContext<'_> {
                 format!("wait {secs} s, or raise the {of}'s rpm"),
             ),
             RateKind::Tokens => {
-                let needs = hold.tokens.min(busy.limit);
+                let needs = reservation.tokens.min(busy.limit);
                 let text = format!("{owner} has {left} of {} tokens left this minute, the request may use {needs}", busy.limit);
                 (text, format!("wait {secs} s, set a smaller output limit, or raise the {of}'s tpm"))
             }
             RateKind::Concurrency => (
-                format!("{owner} has {} of {} requests under way", busy.used, busy.limit),
+                format!("{owner} has {} of {} requests in progress", busy.used, busy.limit),
                 format!("wait until one of them ends, or raise the {of}'s concurrency"),
             ),
         }
     }
 
-    fn short(&self, hold: &Reservation, short: &FundsStatus) -> (String, String) {
+    fn funds_refusal(&self, reservation: &Reservation, short: &FundsStatus) -> (String, String) {
         let (owner, of) = (self.owner(short.subject), word(short.subject));
         let usd = |amount: NanoUsd| amount.to_usd_string();
-        let costs = usd(hold.amount);
+        let costs = usd(reservation.amount);
         let Some(budget) = short.budget else {
             let text = format!("{owner} has {} USD left of its balance, the request may cost {costs}", usd(short.left));
             let remedy = if short.left.0 > 0 { "set a smaller output limit, or top" } else { "top" };
@@ -145,7 +145,7 @@ impl ExplainContext<'_> {
         let left = NanoUsd(short.left.0.max(0));
         let text = format!("{owner} has {} of {} USD left{period}, the request may cost {costs}", usd(left), usd(budget.amount));
         let smaller = if short.left.0 > 0 { "set a smaller output limit, " } else { "" };
-        let wait = match budget.window.ends(hold.at) {
+        let wait = match budget.window.ends(reservation.at) {
             Some(ends) => format!("wait until it renews at {ends}, or "),
             None if smaller.is_empty() => String::new(),
             None => "or ".to_owned(),
@@ -153,7 +153,7 @@ impl ExplainContext<'_> {
         (text, format!("{smaller}{wait}raise the {of}'s budget"))
     }
 
-    /// Whose limit it is, in a sentence.
+    /// The subject of a limit, for use in a sentence.
     fn owner(&self, subject: Subject) -> String {
         match self.name(subject) {
             Some(name) => format!("{} {name}", word(subject)),

@@ -1,4 +1,4 @@
-//! Who is named, with which reason.
+//! Planned and excluded accounts, with code, detail and remedy.
 
 use tollgate_core::{
     Account, AccountId, Availability, Budget, BudgetAction, Channel, CoolingReason, HealthStatus, KeyStatus, Limits, MemberStatus,
@@ -20,7 +20,7 @@ use crate::{
 
 const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
 
-/// The first account cools, everybody else is well.
+/// The first account is cooling, the others are healthy.
 struct FirstCools;
 
 impl HealthView for FirstCools {
@@ -60,14 +60,21 @@ fn catalog() -> Catalog {
 fn question(model: &str, fields: &[&str]) -> ExplainRequest {
     let fields = fields.iter().map(|&field| field.to_owned()).collect();
     let model = model.to_owned();
-    ExplainRequest { model, from: Protocol::OpenAi, fields, max_price: None, input_tokens: USUAL_INPUT, output_tokens: None }
+    ExplainRequest {
+        model,
+        from: Protocol::OpenAi,
+        fields,
+        max_price: None,
+        input_tokens: DEFAULT_INPUT_TOKENS,
+        output_tokens: None,
+    }
 }
 
-fn asked(model: &str, fields: &[&str], known: &RuntimeState) -> Explanation {
-    asked_of(&catalog(), &question(model, fields), known)
+fn explain_model(model: &str, fields: &[&str], known: &RuntimeState) -> Explanation {
+    explain_in(&catalog(), &question(model, fields), known)
 }
 
-fn asked_of(catalog: &Catalog, question: &ExplainRequest, known: &RuntimeState) -> Explanation {
+fn explain_in(catalog: &Catalog, question: &ExplainRequest, known: &RuntimeState) -> Explanation {
     let mut key = key();
     key.groups = vec![catalog.groups[0].id];
     let sight = ExplainInput { catalog, health: &FirstCools, known, counted: &CallerCounters::default(), now: NOW };
@@ -75,8 +82,8 @@ fn asked_of(catalog: &Catalog, question: &ExplainRequest, known: &RuntimeState) 
 }
 
 #[test]
-fn everybody_is_named_those_that_would_be_tried_in_order_and_the_others_with_reason_and_remedy() {
-    let explained = asked("m", &[], &RuntimeState::default());
+fn planned_accounts_are_in_order_and_excluded_ones_have_reason_and_remedy() {
+    let explained = explain_model("m", &[], &RuntimeState::default());
     let codes: Vec<_> = explained.planned.iter().map(|it| it.code).collect();
     assert_eq!(codes, ["planned", "planned", "planned", "spare"]);
     assert_eq!((explained.group.as_deref(), explained.revision), (Some("default"), Revision(3)));
@@ -84,11 +91,11 @@ fn everybody_is_named_those_that_would_be_tried_in_order_and_the_others_with_rea
     assert_eq!(explained.excluded[0].code, "cooling");
     assert!(explained.excluded[0].detail.as_ref().unwrap().contains("until"), "{:?}", explained.excluded);
     assert!(!explained.excluded[0].remedy.is_empty());
-    assert_eq!(asked("unknown", &[], &RuntimeState::default()).refusal.unwrap().error, "E13");
+    assert_eq!(explain_model("unknown", &[], &RuntimeState::default()).refusal.unwrap().error, "E13");
 }
 
 #[test]
-fn what_the_running_gateway_knows_counts() {
+fn runtime_state_is_considered() {
     let used = |account, running, requests: u64| {
         let mut in_use = AccountUsage { running, ..AccountUsage::default() };
         in_use.requests.add(requests, 0);
@@ -101,7 +108,7 @@ fn what_the_running_gateway_knows_counts() {
     let row = channel("http://127.0.0.1:1/v1");
     let learned = vec![LearnedFields { channel: row.id, upstream_model: row.mappings[0].upstream.clone(), fields }];
     let known = RuntimeState { at: NOW, learned, accounts, ..RuntimeState::default() };
-    let explained = asked("m", &[], &known);
+    let explained = explain_model("m", &[], &known);
     let codes: Vec<_> = explained.excluded.iter().map(|it| it.code).collect();
     assert_eq!(codes, ["cooling", "concurrency", "rate"]);
     assert_eq!(explained.planned.len(), 2);
@@ -109,19 +116,19 @@ fn what_the_running_gateway_knows_counts() {
     let shown = serde_json::to_value(&explained.learned[0]).unwrap();
     assert_eq!(shown["until"], explained.learned[0].until.to_string());
     assert!(shown["until"].as_str().unwrap().ends_with('Z'), "{shown}");
-    let explained = asked("m", &["logit_bias"], &known);
+    let explained = explain_model("m", &["logit_bias"], &known);
     assert_eq!(explained.refusal.unwrap().error, "E17");
     assert_eq!(explained.excluded[0].code, "capability");
     let text = serde_json::to_string(&known).unwrap();
-    assert_eq!(serde_json::from_str::<RuntimeState>(&text).unwrap(), known, "it can be handed on as text");
+    assert_eq!(serde_json::from_str::<RuntimeState>(&text).unwrap(), known, "the state survives serialisation");
 }
 
 #[test]
-fn a_spent_budget_takes_the_whole_channel_out_until_it_renews() {
+fn spent_budget_excludes_the_whole_channel_until_it_renews() {
     let channel = channel("http://127.0.0.1:1/v1").id;
     let spent = vec![ChannelSpending { channel, window: Window::Day, spent: NanoUsd(1_000_000_000) }];
     let known = RuntimeState { at: NOW, spent, ..RuntimeState::default() };
-    let explained = asked("m", &[], &known);
+    let explained = explain_model("m", &[], &known);
     assert_eq!((explained.excluded.len(), explained.excluded[0].code), (1, "budget"));
     assert_eq!(explained.refusal.unwrap().cause, Some("upstream_quota"));
     let detail = explained.excluded[0].detail.clone().unwrap();
@@ -139,13 +146,13 @@ fn priced() -> Catalog {
 }
 
 #[test]
-fn what_is_left_of_a_budget_decides_by_the_size_of_the_request() {
+fn remaining_budget_is_compared_with_the_request_size() {
     let catalog = priced();
     let channel = catalog.channels[0].id;
     // 0.01 USD is left: a thousand tokens.
     let spent = vec![ChannelSpending { channel, window: Window::Day, spent: NanoUsd(990_000_000) }];
     let known = RuntimeState { at: NOW, spent, ..RuntimeState::default() };
-    let sized = |output_tokens| asked_of(&catalog, &ExplainRequest { output_tokens, ..question("m", &[]) }, &known);
+    let sized = |output_tokens| explain_in(&catalog, &ExplainRequest { output_tokens, ..question("m", &[]) }, &known);
     let enough = sized(Some(1_000));
     assert_eq!((enough.refusal.clone(), enough.planned.len()), (None, 4));
     let bound = CapacityBound { bound: "budget_day", limit: 1_000_000_000, left: 10_000_000, needs: Some(10_000_000) };
@@ -162,7 +169,7 @@ fn what_is_left_of_a_budget_decides_by_the_size_of_the_request() {
 }
 
 #[test]
-fn what_is_left_of_a_minutes_tokens_decides_by_the_size_of_the_request() {
+fn remaining_token_rate_is_compared_with_the_request_size() {
     let mut row = Channel::clone(&catalog().channels[0]);
     row.accounts = vec![Arc::new(Account { tpm: 10_000, ..account(2) })];
     let group = tollgate_core::Group::clone(&catalog().groups[0]);
@@ -171,7 +178,7 @@ fn what_is_left_of_a_minutes_tokens_decides_by_the_size_of_the_request() {
     in_use.tokens.add(6_000, 0);
     let known =
         RuntimeState { at: NOW, accounts: vec![AccountUsageEntry { account: account(2).id, in_use }], ..RuntimeState::default() };
-    let sized = |output_tokens| asked_of(&catalog, &ExplainRequest { output_tokens, ..question("m", &[]) }, &known);
+    let sized = |output_tokens| explain_in(&catalog, &ExplainRequest { output_tokens, ..question("m", &[]) }, &known);
     assert_eq!(sized(Some(3_000)).refusal, None);
     assert_eq!(
         sized(Some(3_000)).planned[0].detail.as_deref(),
@@ -198,10 +205,10 @@ fn both_protocols() -> Catalog {
 }
 
 #[test]
-fn what_a_protocol_cannot_express_is_known_by_the_fields_name_both_ways() {
+fn untranslatable_fields_exclude_channels_in_both_directions() {
     let catalog = both_protocols();
     let of = |from, field: &str| {
-        let explained = asked_of(&catalog, &ExplainRequest { from, ..question("m", &[field]) }, &RuntimeState::default());
+        let explained = explain_in(&catalog, &ExplainRequest { from, ..question("m", &[field]) }, &RuntimeState::default());
         let planned: Vec<_> = explained.planned.iter().map(|it| it.channel.clone()).collect();
         let excluded: Vec<_> = explained.excluded.iter().map(|it| (it.channel.clone(), it.code, it.detail.clone())).collect();
         (planned, excluded)
@@ -215,13 +222,13 @@ fn what_a_protocol_cannot_express_is_known_by_the_fields_name_both_ways() {
 }
 
 #[test]
-fn field_no_channel_supports_is_refused_unless_the_group_is_lenient() {
+fn field_no_channel_can_express_is_refused_unless_the_group_drops_it() {
     let mut row = Channel::clone(&catalog().channels[0]);
     row.protocol = Protocol::Gemini;
     let mut group = tollgate_core::Group::clone(&catalog().groups[0]);
     let of = |group: &tollgate_core::Group| {
         let catalog = Catalog::from_parts(Revision(3), vec![row.clone()], vec![group.clone()], Vec::new());
-        asked_of(&catalog, &question("m", &["logit_bias"]), &RuntimeState::default())
+        explain_in(&catalog, &question("m", &["logit_bias"]), &RuntimeState::default())
     };
     let refused = of(&group);
     assert_eq!(refused.refusal.unwrap().error, "E17");
@@ -231,7 +238,7 @@ fn field_no_channel_supports_is_refused_unless_the_group_is_lenient() {
 }
 
 #[test]
-fn a_key_that_does_not_work_is_said_before_anything_else() {
+fn invalid_key_is_reported_first() {
     let catalog = catalog();
     let known = RuntimeState::default();
     let of = |change: &dyn Fn(&mut Key)| {

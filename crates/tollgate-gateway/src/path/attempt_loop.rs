@@ -101,8 +101,8 @@ fn may_retry(context: &RouteContext<'_>, last: &LastAttempt, guard: &UsageGuard)
     let allowed = match last.verdict.next {
         NextStep::Stop => false,
         NextStep::FreeAttempt => true,
-        NextStep::Attempt => shared.retries.has(now),
-        NextStep::UncertainAttempt => last.planned.channel.retry_uncertain && shared.retries.has(now),
+        NextStep::Attempt => shared.retries.has_capacity(now),
+        NextStep::UncertainAttempt => last.planned.channel.retry_uncertain && shared.retries.has_capacity(now),
     };
     allowed && guard.sent_attempts() < MAX_ATTEMPTS && guard.attempts() < MAX_TRIES && now < context.deadline()
 }

@@ -134,7 +134,7 @@ pub(super) async fn reserve_on_channel(
 }
 
 fn take_retry(worker: &Worker) -> bool {
-    worker.shared.retries.take(worker.shared.clock.instant())
+    worker.shared.retries.try_acquire(worker.shared.clock.instant())
 }
 
 fn return_retry(worker: &Worker) {

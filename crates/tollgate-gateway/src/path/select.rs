@@ -25,7 +25,7 @@ use crate::{
     refusal::Refusal,
     request::Head,
     state::{
-        account_limiter::{AcquireOutcome, Permit, WaitQueue},
+        account_limiter::{AcquireOutcome, Permit, QueuedAcquire},
         change_signal::Version,
         runtime_state::budget_of,
         traffic::TrafficView,
@@ -105,7 +105,7 @@ struct Search<'c, 'a> {
     context: &'c RouteContext<'a>,
     /// A permit that the wait queue handed over.
     permit: Option<Permit>,
-    queued: Option<WaitQueue>,
+    queued: Option<QueuedAcquire>,
     /// The account that other requests took last.
     contended: Option<AccountId>,
     rounds: usize,
@@ -148,7 +148,7 @@ impl<'c, 'a> Search<'c, 'a> {
             self.queued = None;
             match shared.traffic.limiters.enqueue(&busy, self.context.caller.key.id, self.context.estimated_tokens()) {
                 AcquireOutcome::QueueFull => return false,
-                AcquireOutcome::WaitQueue(queued) => self.queued = Some(queued),
+                AcquireOutcome::Queued(queued) => self.queued = Some(queued),
                 AcquireOutcome::Permit(permit) => self.wake(Some(permit)),
             }
         }

@@ -1,4 +1,4 @@
-//! Refusals for the reasons that core gives: a model that is not offered, a limit that is exceeded.
+//! Conversions from core's reasons to refusals: a model that is not offered, a limit that is exceeded.
 
 use tollgate_core::{
     FundsStatus, LimitExceeded, NotOffered, RateExceeded, RateKind, RateStatus, RateStatuses, Subject, Timestamp, Window,
@@ -8,7 +8,7 @@ use tollgate_protocol::RequestSummary;
 use super::{BudgetSubject, LimitKind, LimitSubject, RateFigures, RateLimit, Refusal, SpentBudget};
 
 impl Refusal {
-    /// E13 to E17: the model is not offered to the caller like this.
+    /// E13 to E17: the model is not offered for this caller or request.
     pub(crate) fn not_offered(reason: NotOffered, summary: &RequestSummary) -> Self {
         let model = summary.model.clone();
         match reason {

@@ -1,16 +1,16 @@
-//! Takes out of an upstream's text what a caller must not see: keys and hosts.
+//! Redacts keys and hosts from an upstream's text before a caller sees it.
 //!
-//! Works word by word. A word that looks like a credential, a URL or an address is replaced; everything else stays,
-//! since an "unsupported parameter" text must arrive intact.
+//! Works word by word: a word that looks like a credential, a URL or an address is replaced. Everything else stays, so that
+//! an "unsupported parameter" text arrives intact.
 
-/// Longest text passed on, in characters.
+/// Maximum length in characters.
 const MAX_CHARS: usize = 2_000;
 
-/// Beginnings that mark a credential whatever follows.
+/// Prefixes of credentials.
 const KEY_PREFIXES: [&str; 14] =
     ["sk-", "sk_", "pk-", "pk_", "rk-", "gsk_", "AIza", "ya29.", "xai-", "key-", "tga-", "hf_", "ghp_", "eyJ"];
 
-/// The text without keys and hosts, cut to a bounded length. Control characters become blanks.
+/// The text without keys and hosts, truncated. Control characters become spaces.
 pub(crate) fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len().min(MAX_CHARS));
     let mut word = String::new();
@@ -31,7 +31,7 @@ pub(crate) fn redact(text: &str) -> String {
     out
 }
 
-/// Characters credentials, URLs and host names are made of.
+/// Characters of credentials, URLs and host names.
 fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/' | '+' | '=' | '%' | '~' | '*' | '@' | '&' | '?' | '#')
 }
@@ -58,7 +58,7 @@ fn is_url(word: &str) -> bool {
     word.contains("://")
 }
 
-/// An IP address, `localhost`, or a name with a port or a well-known end.
+/// An IP address, `localhost`, or a name with a port or a well-known suffix.
 fn is_host(word: &str) -> bool {
     let host = word.split(['/', '?']).next().unwrap_or(word);
     let (name, port) = match host.rsplit_once(':') {
@@ -79,7 +79,7 @@ fn is_host(word: &str) -> bool {
     named && (port || labels.last().is_some_and(|last| ENDS.contains(last)))
 }
 
-/// A known beginning with enough behind it, or one long run that mixes letters and digits.
+/// A known prefix with enough characters after it, or a long run that mixes letters and digits.
 fn is_credential(word: &str) -> bool {
     let core = word.rsplit(['=', ':', '/']).find(|piece| !piece.is_empty()).unwrap_or(word);
     if KEY_PREFIXES.iter().any(|prefix| core.starts_with(prefix) && core.len() >= prefix.len() + 8) {
@@ -94,7 +94,7 @@ mod tests {
     use super::redact;
 
     #[test]
-    fn what_a_caller_may_read_stays() {
+    fn harmless_text_is_unchanged() {
         for text in [
             "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
             "Invalid JSON payload received. Unknown name \"x\" at 'generation_config.top_k': Cannot find field.",
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_hosts_go() {
+    fn keys_and_hosts_are_redacted() {
         for (text, gone) in [
             ("Incorrect API key provided: sk-abcdef0123456789abcd.", "sk-abcdef"),
             ("key AIzaSyA0123456789abcdefghijklmnopqrstuv is bad", "AIza"),

@@ -1,4 +1,4 @@
-//! Writes a refusal down as an HTTP answer (docs/errors.md).
+//! Encodes a refusal as an HTTP response.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
@@ -10,9 +10,9 @@ use crate::{
     response::{AnswerBody, whole},
 };
 
-/// Id of the request; on every answer.
+/// The request's id, on every response.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// `metadata.cause` of E40 and E41 once more.
+/// Repeats `metadata.cause` of E40 and E41.
 pub(crate) const CAUSE: HeaderName = HeaderName::from_static("x-tollgate-cause");
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
@@ -20,7 +20,7 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 impl Refusal {
-    /// The whole answer. `problem` is what [`Refusal::problem`] gave, so that a record and the answer say the same.
+    /// The response. `problem` is the result of [`Refusal::problem`], passed in so that record and response agree.
     #[must_use]
     pub fn respond(&self, head: &Head, problem: &Problem) -> Response<AnswerBody> {
         let body = match (self, head.from.spec().error_style) {
@@ -48,7 +48,7 @@ impl Refusal {
         response
     }
 
-    /// The whole answer as raw HTTP/1.1, for a connection that has not got as far as a request. It ends there.
+    /// The response as raw HTTP/1.1, for a connection whose request head could not be parsed. The connection is closed.
     pub(crate) fn raw(&self, head: &Head) -> Bytes {
         let problem = self.problem(head);
         let body = codec(head.from).encode_problem(&problem);
@@ -64,7 +64,7 @@ impl Refusal {
         out.into()
     }
 
-    /// Headers only this row has.
+    /// Headers specific to this refusal.
     fn own_headers(&self, headers: &mut HeaderMap, status: u16) {
         if status == 401 {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -83,7 +83,7 @@ impl Refusal {
         }
     }
 
-    /// Whether the connection ends with the answer: what follows on it cannot be read, or must not be.
+    /// Whether the connection is closed after the response because the rest of the request is not read.
     fn closes(&self) -> bool {
         matches!(
             self,
@@ -97,7 +97,7 @@ impl Refusal {
 }
 
 impl RateFigures {
-    /// Writes those of the six headers that are known (OpenAI API reference, Rate limits).
+    /// Writes those of the six headers that have a value (OpenAI, "Rate limits", headers).
     pub(crate) fn write(&self, headers: &mut HeaderMap) {
         let count = |value: Option<u64>| value.map(|value| value.to_string());
         for (name, value) in [
@@ -115,7 +115,7 @@ impl RateFigures {
     }
 }
 
-/// `120ms`, `1s`, `6m0s`: the form clients parse.
+/// `120ms`, `1s`, `6m0s`: the format clients parse.
 fn duration(ms: u64) -> String {
     let secs = ms.div_ceil(1_000);
     match (ms, secs) {
@@ -136,7 +136,7 @@ mod tests {
     use super::duration;
 
     #[test]
-    fn reset_durations_have_the_form_clients_parse() {
+    fn reset_durations_have_the_format_clients_parse() {
         assert_eq!([0, 120, 999, 1_000, 59_000, 360_000].map(duration), ["0ms", "120ms", "999ms", "1s", "59s", "6m0s"]);
     }
 }

@@ -1,5 +1,5 @@
-//! The error table: each refusal's status, codes and text on both protocols (docs/errors.md). One row a
-//! function, in a file for each part of the reference; the text of both protocols is the same.
+//! The error table: status, codes and text of each refusal on both protocols, as documented in docs/errors.md. One function
+//! per row, grouped in files by topic. The text is the same on both protocols.
 
 mod bodies;
 mod gateway;
@@ -18,7 +18,7 @@ const INVALID_REQUEST: &str = "invalid_request_error";
 const SERVER_ERROR: &str = "server_error";
 const UNAVAILABLE_ERROR: &str = "service_unavailable_error";
 
-/// A problem with the members every row has; the rest is filled in by the builder methods below.
+/// A problem under construction: the members every row has. The builder methods add the others.
 pub(super) struct RefusalRow(Problem);
 
 impl RefusalRow {
@@ -34,7 +34,7 @@ impl RefusalRow {
         })
     }
 
-    /// 400 with the request's own fault.
+    /// 400 for an invalid request.
     fn invalid(code: &str, reason: &str, message: String) -> Self {
         Self::new(400, INVALID_REQUEST, Some(code), "INVALID_ARGUMENT", reason, message)
     }
@@ -44,7 +44,7 @@ impl RefusalRow {
         self
     }
 
-    /// Seconds to wait, held between 1 and 60: more is ignored or taken for "never" by the SDKs.
+    /// Seconds to wait, clamped to 1 to 60, because the SDKs ignore longer waits.
     fn retry(mut self, secs: u32) -> Self {
         self.0.retry_after = Some(secs.clamp(1, 60));
         self
@@ -72,7 +72,7 @@ impl RefusalRow {
 }
 
 impl Refusal {
-    /// The answer a caller gets, in both protocols' words.
+    /// Status, codes and text in both protocols.
     #[must_use]
     pub fn problem(&self, head: &Head) -> Problem {
         let mut problem = self.row(head).0;

@@ -1,4 +1,4 @@
-//! One case per row of docs/errors.md: id, status, codes, waiting and text on both protocols, as written.
+//! Id, status, codes, retry headers and text of every refusal on both protocols, as encoded.
 
 mod rows;
 
@@ -9,7 +9,7 @@ use tollgate_core::Secret;
 use super::*;
 use crate::{request::Head, testing::head};
 
-/// What a row is to look like.
+/// The expected encoding of a row.
 struct RefusalRow {
     id: &'static str,
     refusal: Refusal,
@@ -75,7 +75,7 @@ async fn every_row_on_chat() {
 async fn every_row_on_native() {
     let head = caller(NATIVE);
     for row in rows::all() {
-        // A blocked prompt is an answer on native; it has a test of its own.
+        // A blocked prompt is an answer on native and has its own test.
         if row.id == "E67" {
             continue;
         }
@@ -108,14 +108,14 @@ async fn every_row_on_native() {
 }
 
 #[tokio::test]
-async fn a_blocked_prompt_is_an_answer_on_native() {
+async fn blocked_prompt_is_an_answer_on_native() {
     let (parts, body) = written(&Refusal::ContentPolicy, &caller(NATIVE)).await;
     assert_eq!(parts.status, 200);
     assert_eq!(body, json!({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}));
 }
 
 #[tokio::test]
-async fn a_hidden_model_is_answered_byte_for_byte_like_none() {
+async fn hidden_model_is_answered_like_an_unknown_one() {
     for path in [CHAT, NATIVE] {
         let (head, mut answers) = (caller(path), Vec::new());
         for hidden in [false, true] {
@@ -157,7 +157,7 @@ async fn details_of_the_native_protocol() {
 }
 
 #[tokio::test]
-async fn headers_only_some_rows_have() {
+async fn headers_of_specific_refusals() {
     let head = caller(CHAT);
     let (parts, _) = written(&Refusal::MethodNotAllowed { allow: "GET, HEAD" }, &head).await;
     assert_eq!(header(&parts, "allow"), Some("GET, HEAD"));
@@ -181,7 +181,7 @@ async fn headers_only_some_rows_have() {
 }
 
 #[test]
-fn which_causes_are_worth_waiting_for() {
+fn retryable_causes() {
     let head = caller(NATIVE);
     for (cause, retryable) in [
         (NoRouteCause::NoneConfigured, "false"),
@@ -198,9 +198,9 @@ fn which_causes_are_worth_waiting_for() {
 }
 
 #[test]
-fn waiting_stays_between_one_second_and_a_minute() {
+fn retry_after_stays_between_one_second_and_a_minute() {
     let head = caller(CHAT);
-    for (asked, told) in [(None, 30), (Some(0), 1), (Some(7), 7), (Some(3_600), 60)] {
+    for (asked, secs) in [(None, 30), (Some(0), 1), (Some(7), 7), (Some(3_600), 60)] {
         let refusal = Refusal::NoRoute {
             model: "m".to_owned(),
             cause: NoRouteCause::Cooldown,
@@ -208,20 +208,20 @@ fn waiting_stays_between_one_second_and_a_minute() {
             retry_after: asked,
             price: None,
         };
-        assert_eq!(refusal.problem(&head).retry_after, Some(told));
+        assert_eq!(refusal.problem(&head).retry_after, Some(secs));
     }
-    for (asked, told) in [(None, 5), (Some(1_000_000_000), 60)] {
+    for (asked, secs) in [(None, 5), (Some(1_000_000_000), 60)] {
         let failure = UpstreamFailure::RateLimited { retry_after: asked };
         let problem = Refusal::Upstream { model: "m".to_owned(), failure }.problem(&head);
-        assert_eq!(problem.retry_after, Some(told));
-        assert!(problem.message.ends_with(&format!("Try again in {told} s.")));
+        assert_eq!(problem.retry_after, Some(secs));
+        assert!(problem.message.ends_with(&format!("Try again in {secs} s.")));
     }
     let secs = Refusal::Overloaded.problem(&head).retry_after.unwrap();
     assert!((1..=5).contains(&secs));
 }
 
 #[test]
-fn a_budget_that_renews_soon_says_when() {
+fn budget_that_renews_soon_has_retry_after() {
     let head = caller(CHAT);
     let spent = |renews_at| {
         let subject = BudgetSubject::Key;
@@ -241,7 +241,7 @@ fn rejected(protocol: Protocol, problem: UpstreamProblem) -> Refusal {
 }
 
 #[test]
-fn an_upstream_s_own_words_pass_without_its_secrets() {
+fn upstream_message_is_forwarded_redacted() {
     let said = UpstreamProblem {
         status: 400,
         message: "Unsupported parameter: 'x'. Key sk-abcdefghijklmnop of https://api.example.com/v1 is fine.".to_owned(),
@@ -258,14 +258,14 @@ fn an_upstream_s_own_words_pass_without_its_secrets() {
     assert_eq!((problem.openai.code.as_deref(), problem.openai.param.as_deref()), (Some("unsupported_parameter"), Some("x")));
     assert!(problem.native.upstream_details.is_empty());
     let problem = rejected(Protocol::Gemini, said.clone()).problem(&caller(NATIVE));
-    assert_eq!(problem.native.upstream_details, said.details[..1], "a detail with an address stays here");
+    assert_eq!(problem.native.upstream_details, said.details[..1], "a detail with an address is omitted");
     assert_eq!(problem.openai.code.as_deref(), Some("upstream_rejected"));
     let problem = rejected(Protocol::Anthropic, said).problem(&caller(CHAT));
     assert_eq!(problem.openai.code.as_deref(), Some("upstream_rejected"));
 }
 
 #[test]
-fn only_a_404_about_a_model_is_the_caller_s() {
+fn only_a_404_about_a_model_is_the_callers_fault() {
     for (message, code, status) in [
         ("The model `x` does not exist", None, 404),
         ("no", Some("model_not_found"), 404),

@@ -1,8 +1,8 @@
-//! Pieces of messages: keys as they may be shown, amounts, points in time.
+//! Formats values for messages: masked keys, amounts, times, quoted text.
 
 use tollgate_core::{NanoUsd, Secret, Timestamp};
 
-/// First three and last four characters of a key. A key too short to hide anything in shows nothing.
+/// First three and last four characters of a key; nothing of a key that is too short to hide the rest.
 pub(super) fn masked(key: Option<&Secret>) -> String {
     let Some(key) = key else { return "***".to_owned() };
     let shown = key.expose().chars().map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect::<Vec<_>>();
@@ -18,7 +18,7 @@ pub(super) fn time(at: Timestamp) -> String {
     jiff::Timestamp::from_second(at.seconds()).map_or_else(|_| "an unknown time".to_owned(), |at| at.to_string())
 }
 
-/// Dollars with at least two decimals and no needless zeros behind them.
+/// USD with at least two decimals and no trailing zeros after them.
 pub(super) fn usd(amount: NanoUsd) -> String {
     let sign = if amount.0 < 0 { "-" } else { "" };
     let nanos = amount.0.unsigned_abs();
@@ -29,7 +29,7 @@ pub(super) fn usd(amount: NanoUsd) -> String {
     format!("{sign}{}.{decimals}", nanos / 1_000_000_000)
 }
 
-/// Text of a caller that is shown back to him: bounded, without control characters.
+/// Caller-supplied text for an error message: bounded in length, without control characters.
 pub(super) fn quoted(text: &str) -> String {
     const MAX: usize = 256;
     let mut out = text.chars().take(MAX).map(|c| if c.is_control() { '?' } else { c }).collect::<String>();

@@ -24,7 +24,7 @@ pub(super) fn page(page: WellKnown, shared: &Shared) -> Response<AnswerBody> {
             text(StatusCode::OK, JSON, format!(r#"{{"name":"tollgate","version":"{}"}}"#, env!("CARGO_PKG_VERSION")))
         }
         WellKnown::Metrics => {
-            shared.metrics.holds(shared.counters.open_reservations());
+            shared.metrics.open_reservations(shared.counters.open_reservations());
             text(StatusCode::OK, METRICS_CONTENT_TYPE, shared.metrics.render())
         }
     }

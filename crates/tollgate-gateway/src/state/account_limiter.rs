@@ -1,10 +1,10 @@
-//! Room on accounts: requests at once, requests and tokens a minute, counted for all cores together.
+//! Concurrency and rate limits of accounts: concurrent requests, requests and tokens per minute, counted over all cores.
 //!
-//! Capacity is reserved before an attempt begins and held as a [`Permit`], which releases it on drop:
-//! once, whatever ended the attempt. A released permit goes to the next waiter directly, so
-//! that no waiter is overtaken. Accounts without a bound are not counted at all.
+//! An attempt acquires a [`Permit`] before it begins; dropping the permit releases it, however the attempt ended. A
+//! released permit is handed to the next waiter directly, so new requests cannot overtake waiting ones. Accounts without
+//! a limit are not counted.
 //!
-//! Bounds: 100 waiters an account, each for as long as its caller says, at no more than 16 accounts.
+//! Bounds: 100 waiters per account; one request next_wait at no more than 16 accounts, for a time its caller chooses.
 
 mod permit;
 mod queue;
@@ -32,39 +32,39 @@ use usage::AtCapacity;
 
 pub use permit::Permit;
 pub use usage::AccountUsage;
-pub(crate) use wait_queue::{AcquireOutcome, WaitQueue};
+pub(crate) use wait_queue::{AcquireOutcome, QueuedAcquire};
 
-/// Room on the accounts that have a bound.
+/// The limiters of all accounts that have a limit.
 #[derive(Debug)]
 pub(crate) struct AccountLimiters {
     clock: Arc<dyn Clock>,
-    begun: Instant,
-    places: AccountMap<AccountLimiter>,
-    waits: AtomicU64,
+    started: Instant,
+    entries: AccountMap<AccountLimiter>,
+    next_wait: AtomicU64,
 }
 
-/// One account's room. Changing it locks it; whether there is some can mostly be read without.
+/// One account's limiter. Changes take the lock; checks for capacity mostly read the atomics only.
 #[derive(Debug, Default)]
 struct AccountLimiter {
-    room: Mutex<LimiterState>,
-    /// Requests at once.
+    state: Mutex<LimiterState>,
+    /// Running requests.
     running: AtomicU32,
-    /// Requests and tokens of a minute when they changed last: it is never more until they change again.
+    /// Requests and tokens of the last minute at the time of the last change. They only fall until the next change.
     requests: AtomicU64,
     tokens: AtomicU64,
 }
 
 impl AccountLimiter {
     fn with<T>(&self, now: u64, act: impl FnOnce(&mut LimiterState) -> T) -> T {
-        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = act(&mut room);
-        self.running.store(room.in_use.running, Ordering::Relaxed);
-        self.requests.store(room.in_use.requests.used(now), Ordering::Relaxed);
-        self.tokens.store(room.in_use.tokens.used(now), Ordering::Relaxed);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = act(&mut state);
+        self.running.store(state.in_use.running, Ordering::Relaxed);
+        self.requests.store(state.in_use.requests.used(now), Ordering::Relaxed);
+        self.tokens.store(state.in_use.tokens.used(now), Ordering::Relaxed);
         done
     }
 
-    /// Why there is no room now.
+    /// Why the account is at capacity; `None` when the request fits.
     fn full(&self, bounds: Bounds, tokens: u64, now: impl FnOnce() -> u64) -> Option<AtCapacity> {
         if bounds.concurrency != 0 && self.running.load(Ordering::Relaxed) >= bounds.concurrency {
             return Some(AtCapacity::AtConcurrency);
@@ -75,11 +75,11 @@ impl AccountLimiter {
         if within(&self.requests, 1, u64::from(bounds.rpm)) && within(&self.tokens, tokens, bounds.tpm) {
             return None;
         }
-        self.room.lock().unwrap_or_else(PoisonError::into_inner).full(bounds, tokens, now())
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).full(bounds, tokens, now())
     }
 }
 
-/// What is in use of one account.
+/// Usage and waiters of one account.
 #[derive(Debug, Default)]
 struct LimiterState {
     in_use: AccountUsage,
@@ -88,112 +88,113 @@ struct LimiterState {
 
 impl AccountLimiters {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
-        let begun = clock.instant();
-        Arc::new(Self { clock, begun, places: AccountMap::default(), waits: AtomicU64::new(0) })
+        let started = clock.instant();
+        Arc::new(Self { clock, started, entries: AccountMap::default(), next_wait: AtomicU64::new(0) })
     }
 
-    /// All accounts as they are, for one choice.
+    /// The limiters at this moment, for one routing decision.
     pub(crate) fn snapshot(&self) -> LimiterSnapshot<'_> {
-        LimiterSnapshot { limiters: self, places: self.places.snapshot() }
+        LimiterSnapshot { limiters: self, entries: self.entries.snapshot() }
     }
 
-    /// Whether an account has room for a request that is estimated at `tokens`.
+    /// Whether an account has capacity for a request estimated at `tokens`.
     pub(crate) fn load(&self, account: &Account, tokens: u64) -> AccountLoad {
         self.snapshot().load(account.id, account.limits(), tokens)
     }
 
-    /// Sets room aside, if there is some.
+    /// Acquires a permit, if the account has capacity.
     pub(crate) fn try_acquire(self: &Arc<Self>, account: &Account, tokens: u64) -> Option<Permit> {
         let bounds = account.limits();
         if !bounds.any() {
             return Some(Permit(None));
         }
-        let (place, now) = (self.places.get_or_insert(account.id), self.micros());
-        place
-            .with(now, |room| room.full(bounds, tokens, now).is_none().then(|| self.reserve(&place, room, account.id, tokens, now)))
+        let (entry, now) = (self.entries.get_or_insert(account.id), self.micros());
+        entry.with(now, |state| {
+            state.full(bounds, tokens, now).is_none().then(|| self.reserve(&entry, state, account.id, tokens, now))
+        })
     }
 
-    /// These accounts are configured now: makes room for those with bounds, so that no request has to, and forgets all
-    /// others that are unused.
+    /// Creates entries for the configured accounts that have limits, so that requests need not, and drops all other
+    /// entries without running requests.
     pub(crate) fn configure<'a>(&self, accounts: impl IntoIterator<Item = &'a Account>) {
         let bounded = accounts.into_iter().filter(|account| account.limits().any()).map(|account| account.id);
-        self.places.configure(bounded, |place| place.running.load(Ordering::Relaxed) > 0);
+        self.entries.configure(bounded, |entry| entry.running.load(Ordering::Relaxed) > 0);
     }
 
     fn reserve(
         self: &Arc<Self>,
-        place: &Arc<AccountLimiter>,
-        room: &mut LimiterState,
+        entry: &Arc<AccountLimiter>,
+        state: &mut LimiterState,
         account: AccountId,
         tokens: u64,
         now: u64,
     ) -> Permit {
-        room.in_use.running += 1;
-        let requests_at = room.in_use.requests.add(1, now);
-        let tokens_at = room.in_use.tokens.add(tokens, now);
-        let (limiters, place) = (Arc::clone(self), Arc::clone(place));
-        Permit(Some(HeldPermit { limiters, place, account, tokens, requests_at, tokens_at, used: PermitUse::Nothing }))
+        state.in_use.running += 1;
+        let requests_at = state.in_use.requests.add(1, now);
+        let tokens_at = state.in_use.tokens.add(tokens, now);
+        let (limiters, entry) = (Arc::clone(self), Arc::clone(entry));
+        Permit(Some(HeldPermit { limiters, entry, account, tokens, requests_at, tokens_at, used: PermitUse::Nothing }))
     }
 
-    /// Gives room back and hands what is free now to those who wait.
+    /// Releases a permit and hands free capacity to waiters.
     fn release(self: &Arc<Self>, held: &HeldPermit) {
         let now = self.micros();
-        held.place.with(now, |room| {
-            room.release(held, now);
-            while let Some(turn) = room.queue.next(room.in_use.running) {
-                if room.full(turn.bounds, turn.tokens, now).is_some() {
-                    turn.hand.wake();
+        held.entry.with(now, |state| {
+            state.release(held, now);
+            while let Some(waiter) = state.queue.next(state.in_use.running) {
+                if state.full(waiter.bounds, waiter.tokens, now).is_some() {
+                    waiter.handoff.wake();
                     continue;
                 }
-                let permit = self.reserve(&held.place, room, held.account, turn.tokens, now);
-                if let Some(mut refused) = turn.hand.offer(permit)
+                let permit = self.reserve(&held.entry, state, held.account, waiter.tokens, now);
+                if let Some(mut refused) = waiter.handoff.offer(permit)
                     && let Some(refused) = mem::take(&mut refused.0)
                 {
-                    // The waiter has left or was served by another account. Dropping the permit would lock the room again.
-                    room.release(&refused, now);
+                    // The waiter has left or was served by another account. Dropping the permit would lock the state again.
+                    state.release(&refused, now);
                 }
             }
         });
     }
 
-    /// Requests that hold room on an account.
+    /// Requests that hold a permit on an account.
     #[cfg(test)]
     pub(crate) fn running(&self, account: AccountId) -> u32 {
-        self.places.get_or_insert(account).with(0, |room| room.in_use.running)
+        self.entries.get_or_insert(account).with(0, |state| state.in_use.running)
     }
 
-    /// Requests that wait for room on an account.
+    /// Requests that wait for a permit on an account.
     #[cfg(test)]
     pub(crate) fn waiting(&self, account: AccountId) -> usize {
-        self.places.get_or_insert(account).with(0, |room| room.queue.len())
+        self.entries.get_or_insert(account).with(0, |state| state.queue.len())
     }
 
-    /// What is in use of an account.
+    /// Current usage of an account.
     pub(crate) fn in_use(&self, account: AccountId) -> AccountUsage {
-        let Some(place) = self.places.get(account) else { return AccountUsage::default() };
-        place.room.lock().unwrap_or_else(PoisonError::into_inner).in_use
+        let Some(entry) = self.entries.get(account) else { return AccountUsage::default() };
+        entry.state.lock().unwrap_or_else(PoisonError::into_inner).in_use
     }
 
-    /// The time limiters count in.
+    /// The current time in the limiters' monotonic microseconds.
     pub(crate) fn micros(&self) -> u64 {
-        u64::try_from(self.clock.instant().saturating_duration_since(self.begun).as_micros()).unwrap_or(u64::MAX)
+        u64::try_from(self.clock.instant().saturating_duration_since(self.started).as_micros()).unwrap_or(u64::MAX)
     }
 }
 
-/// All accounts' room as choosing reads it: for one choice, not to be kept.
+/// The limiters at one moment, for one routing decision. Not to be stored.
 pub(crate) struct LimiterSnapshot<'a> {
     limiters: &'a AccountLimiters,
-    places: AccountSnapshot<AccountLimiter>,
+    entries: AccountSnapshot<AccountLimiter>,
 }
 
 impl LimiterSnapshot<'_> {
-    /// Whether an account has room for a request that is estimated at `tokens`.
+    /// Whether an account has capacity for a request estimated at `tokens`.
     pub(crate) fn load(&self, account: AccountId, bounds: Bounds, tokens: u64) -> AccountLoad {
         if !bounds.any() {
             return AccountLoad::Free;
         }
-        let Some(place) = self.places.get(account) else { return AccountLoad::Free };
-        match place.full(bounds, tokens, || self.limiters.micros()) {
+        let Some(entry) = self.entries.get(account) else { return AccountLoad::Free };
+        match entry.full(bounds, tokens, || self.limiters.micros()) {
             None => AccountLoad::Free,
             Some(AtCapacity::AtConcurrency) => AccountLoad::AtConcurrency,
             Some(AtCapacity::AtRate { wait_ms }) => {

@@ -1,9 +1,7 @@
-//! What is kept for each account, shared by all cores: read without a lock, a place at a time; replaced as a whole when
-//! accounts come and go.
+//! A map from account to shared state, read without a lock and replaced as a whole when accounts are added or removed.
 //!
-//! Choosing asks for the accounts of a catalog in the catalog's order, a thousand of them for one request. They lie here in
-//! that order too, so the account that is asked for is most likely the one behind the last: found without hashing, and
-//! already in the processor's cache.
+//! Routing reads accounts in the catalog's order, up to a thousand for one request. Entries are stored in the same order,
+//! so the next account is usually the next entry: found without hashing, and already in the processor's cache.
 
 use std::{
     collections::HashMap,
@@ -16,15 +14,15 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 use tollgate_core::{AccountId, IdHash};
 
-/// A place for each account.
+/// One entry per account.
 #[derive(Debug)]
 pub(crate) struct AccountMap<T> {
-    places: ArcSwap<AccountTable<T>>,
-    /// Held while they are replaced.
+    table: ArcSwap<AccountTable<T>>,
+    /// Serialises replacements of the table.
     replacing: Mutex<()>,
 }
 
-/// The places at one moment.
+/// The entries at one moment.
 #[derive(Debug)]
 struct AccountTable<T> {
     in_order: Vec<(AccountId, Arc<T>)>,
@@ -37,19 +35,19 @@ impl<T> AccountTable<T> {
         Some((position, &self.in_order.get(position)?.1))
     }
 
-    /// The place at a position, if it is this account's.
+    /// The entry at a position, if it belongs to this account.
     fn at(&self, position: usize, account: AccountId) -> Option<&Arc<T>> {
-        self.in_order.get(position).filter(|(there, _)| *there == account).map(|(_, place)| place)
+        self.in_order.get(position).filter(|(there, _)| *there == account).map(|(_, entry)| entry)
     }
 }
 
 impl<T> FromIterator<(AccountId, Arc<T>)> for AccountTable<T> {
-    /// An account inserted twice keeps its first place.
+    /// A repeated account keeps its first entry.
     fn from_iter<I: IntoIterator<Item = (AccountId, Arc<T>)>>(all: I) -> Self {
         let (mut in_order, mut positions) = (Vec::new(), HashMap::with_hasher(IdHash::default()));
-        for (account, place) in all {
+        for (account, entry) in all {
             positions.entry(account).or_insert_with(|| {
-                in_order.push((account, place));
+                in_order.push((account, entry));
                 in_order.len() - 1
             });
         }
@@ -65,75 +63,74 @@ impl<T> Default for AccountMap<T> {
 
 impl<T> FromIterator<(AccountId, Arc<T>)> for AccountMap<T> {
     fn from_iter<I: IntoIterator<Item = (AccountId, Arc<T>)>>(all: I) -> Self {
-        Self { places: ArcSwap::from_pointee(all.into_iter().collect()), replacing: Mutex::new(()) }
+        Self { table: ArcSwap::from_pointee(all.into_iter().collect()), replacing: Mutex::new(()) }
     }
 }
 
 impl<T> AccountMap<T> {
-    /// An account's place, if it has one.
+    /// An account's entry, if it has one.
     pub(crate) fn get(&self, account: AccountId) -> Option<Arc<T>> {
-        self.places.load().get(account).map(|(_, place)| Arc::clone(place))
+        self.table.load().get(account).map(|(_, entry)| Arc::clone(entry))
     }
 
-    /// All places as they are, for one choice.
+    /// All entries at this moment, for one routing decision.
     pub(crate) fn snapshot(&self) -> AccountSnapshot<T> {
-        AccountSnapshot { places: self.places.load(), next: AtomicUsize::new(0) }
+        AccountSnapshot { table: self.table.load(), next: AtomicUsize::new(0) }
     }
 }
 
 impl<T: Default> AccountMap<T> {
-    /// An account's place; created for an unknown account.
+    /// An account's entry, inserted if missing.
     pub(crate) fn get_or_insert(&self, account: AccountId) -> Arc<T> {
-        if let Some(place) = self.get(account) {
-            return place;
+        if let Some(entry) = self.get(account) {
+            return entry;
         }
         let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = self.places.load();
-        if let Some((_, place)) = known.get(account) {
-            return Arc::clone(place);
+        let current = self.table.load();
+        if let Some((_, entry)) = current.get(account) {
+            return Arc::clone(entry);
         }
-        let place = Arc::<T>::default();
-        let all = known.in_order.iter().cloned().chain([(account, Arc::clone(&place))]);
-        self.places.store(Arc::new(all.collect()));
-        place
+        let entry = Arc::<T>::default();
+        let all = current.in_order.iter().cloned().chain([(account, Arc::clone(&entry))]);
+        self.table.store(Arc::new(all.collect()));
+        entry
     }
 
-    /// These accounts have a place from now on, in this order, so that no request has to make one; of the others those that
-    /// are still needed.
+    /// Replaces the table: entries for these accounts, in this order, followed by existing entries for which `needed` is true.
     pub(crate) fn configure(&self, accounts: impl IntoIterator<Item = AccountId>, needed: impl Fn(&T) -> bool) {
         let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = self.places.load();
-        let place = |account| (account, known.get(account).map(|(_, place)| Arc::clone(place)).unwrap_or_default());
-        let others = known.in_order.iter().filter(|(_, place)| needed(place)).cloned();
-        let all = accounts.into_iter().map(place).chain(others).collect();
-        self.places.store(Arc::new(all));
+        let current = self.table.load();
+        let entry = |account| (account, current.get(account).map(|(_, entry)| Arc::clone(entry)).unwrap_or_default());
+        let others = current.in_order.iter().filter(|(_, entry)| needed(entry)).cloned();
+        let all = accounts.into_iter().map(entry).chain(others).collect();
+        self.table.store(Arc::new(all));
     }
 }
 
-/// All places at one moment: for one choice, not to be kept.
+/// All entries at one moment, for one routing decision. Not to be stored.
 pub(crate) struct AccountSnapshot<T> {
-    places: Guard<Arc<AccountTable<T>>>,
-    /// Behind the place that was asked for last.
+    table: Guard<Arc<AccountTable<T>>>,
+    /// Position after the entry that was read last.
     next: AtomicUsize,
 }
 
 impl<T> AccountSnapshot<T> {
-    /// An account's place, if it has one.
+    /// An account's entry, if it has one.
     #[inline]
     pub(crate) fn get(&self, account: AccountId) -> Option<&T> {
         let next = self.next.load(Ordering::Relaxed);
-        if let Some(place) = self.places.at(next, account) {
+        if let Some(entry) = self.table.at(next, account) {
             self.next.store(next + 1, Ordering::Relaxed);
-            return Some(place);
+            return Some(entry);
         }
-        let (position, place) = self.places.get(account)?;
+        let (position, entry) = self.table.get(account)?;
         self.next.store(position + 1, Ordering::Relaxed);
-        Some(place)
+        Some(entry)
     }
 
-    /// Every account and its place.
+    /// All accounts with their entries.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (AccountId, &T)> {
-        self.places.in_order.iter().map(|(account, place)| (*account, &**place))
+        self.table.in_order.iter().map(|(account, entry)| (*account, &**entry))
     }
 }
 
@@ -151,20 +148,20 @@ mod tests {
     type Numbers = AccountMap<Mutex<u32>>;
 
     #[test]
-    fn who_stays_keeps_its_place_and_who_goes_only_while_it_is_needed() {
+    fn configure_keeps_entries_of_remaining_and_needed_accounts() {
         let numbers = Numbers::default();
         for number in 1..=3 {
             *numbers.get_or_insert(account(number)).lock().unwrap() = number.into();
         }
         numbers.configure([account(2), account(4), account(2)], |number| *number.lock().unwrap() == 3);
-        let look = numbers.snapshot();
-        let all: Vec<_> = look.iter().map(|(account, number)| (account, *number.lock().unwrap())).collect();
+        let snapshot = numbers.snapshot();
+        let all: Vec<_> = snapshot.iter().map(|(account, number)| (account, *number.lock().unwrap())).collect();
         assert_eq!(all, [(account(2), 2), (account(4), 0), (account(3), 3)]);
         assert!(numbers.get(account(1)).is_none());
     }
 
     #[test]
-    fn two_that_make_a_place_at_once_make_one() {
+    fn concurrent_inserts_create_one_entry() {
         let numbers = Numbers::default();
         std::thread::scope(|threads| {
             for _ in 0..4 {
@@ -177,15 +174,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_look_finds_the_same_in_whatever_order_it_is_asked(asked in prop::collection::vec(0_u8..40, 0..200)) {
+        fn snapshot_finds_entries_in_any_order(requested in prop::collection::vec(0_u8..40, 0..200)) {
             let numbers = Numbers::default();
             numbers.configure((0..30).rev().map(account), |_| false);
-            for (number, place) in (0..).zip(numbers.snapshot().iter()) {
-                *place.1.lock().unwrap() = number;
+            for (number, entry) in (0..).zip(numbers.snapshot().iter()) {
+                *entry.1.lock().unwrap() = number;
             }
-            let look = numbers.snapshot();
-            for number in asked {
-                let found = look.get(account(number)).map(|place| *place.lock().unwrap());
+            let snapshot = numbers.snapshot();
+            for number in requested {
+                let found = snapshot.get(account(number)).map(|entry| *entry.lock().unwrap());
                 prop_assert_eq!(found, (number < 30).then(|| 29 - u32::from(number)));
             }
         }

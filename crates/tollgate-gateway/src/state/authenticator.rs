@@ -1,4 +1,4 @@
-//! Looks presented keys up: a bounded cache in front of the store, and a count of failed keys per address.
+//! Looks up presented keys: a bounded cache in front of the store, and a count of failed keys per address.
 
 mod cache;
 mod failed_keys;
@@ -11,8 +11,8 @@ use tollgate_core::{Key, KeyId};
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, looks_like_key};
 
 use self::{
-    cache::{KeyCache, Remembered},
-    failed_keys::WrongKeys,
+    cache::{CachedLookup, KeyCache},
+    failed_keys::FailedKeys,
 };
 use crate::{clock::Clock, refusal::Refusal, settings::Settings};
 
@@ -21,12 +21,12 @@ const LOOKUPS: usize = 64;
 /// Longest wait for a key look-up, including the wait for a permit.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Where keys are checked: a bounded memory in front of the store, and the count of wrong keys by address.
+/// Looks up keys through the cache and counts failed ones by address.
 pub struct Authenticator {
     hasher: KeyHasher,
     store: Arc<dyn KeyStore>,
     cache: KeyCache,
-    wrong: WrongKeys,
+    failed: FailedKeys,
     lookups: Arc<Semaphore>,
     runtime: Handle,
     tracker: TaskTracker,
@@ -54,7 +54,7 @@ impl Authenticator {
             hasher,
             store,
             cache: KeyCache::new(settings.key_cache_entries, settings.wrong_key_memory),
-            wrong: WrongKeys::new(settings.wrong_keys_per_minute, clock.instant()),
+            failed: FailedKeys::new(settings.wrong_keys_per_minute, clock.instant()),
             lookups: Arc::new(Semaphore::new(LOOKUPS)),
             runtime,
             tracker,
@@ -62,27 +62,27 @@ impl Authenticator {
         }
     }
 
-    /// Forgets a key that changed, whatever changed about it.
+    /// Evicts a key that changed.
     pub fn drop_key(&self, key: KeyId) {
-        self.cache.forget(key);
+        self.cache.evict(key);
     }
 
-    /// Forgets which keys are wrong: one of them may just have been created.
+    /// Evicts all negative entries: one of those keys may just have been created.
     pub fn clear_negatives(&self) {
-        self.cache.forget_wrong();
+        self.cache.evict_wrong();
     }
 
-    /// Forgets everything: a member, a group or a grant changed.
+    /// Evicts everything: a member, a group or a grant changed.
     pub fn clear(&self) {
-        self.cache.forget_all();
+        self.cache.evict_all();
     }
 
     /// Counts a wrong key that was presented elsewhere, such as on the admin API.
     ///
     /// # Errors
-    /// The seconds to wait, when too many came from this address within a minute.
+    /// The seconds to wait when the address exceeded its wrong keys per minute.
     pub fn wrong_key(&self, from: IpAddr) -> Result<(), u32> {
-        self.wrong.count(from, self.clock.instant())
+        self.failed.count(from, self.clock.instant())
     }
 
     /// The key behind a presented secret; `None` when no key has it.
@@ -95,35 +95,35 @@ impl Authenticator {
         }
         let hash = self.hasher.hash(presented);
         match self.cache.get(&hash) {
-            Some(Remembered::Key(key)) => Ok(Some(key)),
-            Some(Remembered::Wrong) => Ok(None),
+            Some(CachedLookup::Key(key)) => Ok(Some(key)),
+            Some(CachedLookup::Wrong) => Ok(None),
             None => self.look_up(hash).await,
         }
     }
 
     async fn look_up(&self, hash: KeyHash) -> Result<Option<Arc<Key>>, Refusal> {
-        let seen = self.cache.generation();
+        let generation = self.cache.generation();
         let (store, lookups) = (Arc::clone(&self.store), Arc::clone(&self.lookups));
-        let asked = self.tracker.spawn_on(
+        let lookup = self.tracker.spawn_on(
             timeout(LOOKUP_TIMEOUT, async move {
-                // Never closed; a closed one would only mean that no task waits.
-                let _turn = lookups.acquire_owned().await;
+                // The semaphore is never closed; if it were, look-ups would only be unbounded.
+                let _permit = lookups.acquire_owned().await;
                 (store.find(&hash).await, hash)
             }),
             &self.runtime,
         );
-        match asked.await {
+        match lookup.await {
             Ok(Ok((Ok(found), hash))) => {
                 let found = found.map(Arc::new);
-                self.cache.remember(hash, found.clone(), seen);
+                self.cache.insert(hash, found.clone(), generation);
                 Ok(found)
             }
             Ok(Ok((Err(error), _))) => {
-                tracing::warn!(error = %error, "a key could not be looked up");
+                tracing::warn!(error = %error, "key look-up failed");
                 Err(Refusal::KeyCheckUnavailable)
             }
             Ok(Err(_)) | Err(_) => {
-                tracing::warn!("a key could not be looked up in time");
+                tracing::warn!("key look-up timed out");
                 Err(Refusal::KeyCheckUnavailable)
             }
         }

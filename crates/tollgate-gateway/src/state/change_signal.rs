@@ -1,5 +1,4 @@
-//! ChangeSignal for those who wait: that something changed which may be what they wait for. Nothing is said but that it did;
-//! receivers look again.
+//! Wakes tasks when shared state changed. The signal carries no value: a woken task reads the state again.
 
 use std::{
     pin::pin,
@@ -8,36 +7,36 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// One kind of news.
+/// A counter of changes that tasks can wait on.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeSignal {
-    told: AtomicU64,
+    version: AtomicU64,
     listeners: Notify,
 }
 
-/// How much of some news was known at a moment.
+/// The number of changes seen at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version(u64);
 
 impl ChangeSignal {
-    /// Something changed, and can be seen already.
+    /// Announces a change. Call it after the new state is visible.
     pub(crate) fn notify(&self) {
-        self.told.fetch_add(1, Ordering::SeqCst);
+        self.version.fetch_add(1, Ordering::SeqCst);
         self.listeners.notify_waiters();
     }
 
-    /// What is known now. To be asked before looking, so that what changes during the look is heard too.
+    /// The current version. Read it before reading the state, so that a change in between is not missed.
     pub(crate) fn version(&self) -> Version {
-        Version(self.told.load(Ordering::SeqCst))
+        Version(self.version.load(Ordering::SeqCst))
     }
 
-    /// Waits for something that was not known then.
-    pub(crate) async fn changed_since(&self, heard: Version) {
-        let mut told = pin!(self.listeners.notified());
-        // Listening first: what is told between the comparison and the wait is not missed.
-        told.as_mut().enable();
-        if self.version() == heard {
-            told.await;
+    /// Waits until the version differs from `seen`.
+    pub(crate) async fn changed_since(&self, seen: Version) {
+        let mut notified = pin!(self.listeners.notified());
+        // Register before comparing, so that a change between the comparison and the wait is not missed.
+        notified.as_mut().enable();
+        if self.version() == seen {
+            notified.await;
         }
     }
 }
@@ -53,14 +52,14 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn signal_before_or_during_a_wait_is_received_once() {
-        let news = ChangeSignal::default();
-        let before = news.version();
-        assert!(timeout(SECOND, news.changed_since(before)).await.is_err(), "nothing was told");
-        news.notify();
-        news.changed_since(before).await;
-        let after = news.version();
-        assert!(timeout(SECOND, news.changed_since(after)).await.is_err(), "that is known already");
-        tokio::join!(biased; news.changed_since(after), async { news.notify() });
+    async fn each_change_wakes_a_waiter_once() {
+        let signal = ChangeSignal::default();
+        let before = signal.version();
+        assert!(timeout(SECOND, signal.changed_since(before)).await.is_err(), "no change yet");
+        signal.notify();
+        signal.changed_since(before).await;
+        let after = signal.version();
+        assert!(timeout(SECOND, signal.changed_since(after)).await.is_err(), "that change was already seen");
+        tokio::join!(biased; signal.changed_since(after), async { signal.notify() });
     }
 }

@@ -1,7 +1,6 @@
-//! What is known of accounts' health, shared by all cores. Changing one account locks that account; choosing reads all of
-//! them without a lock.
+//! Health of accounts, shared by all cores. A change locks one account; routing reads all of them without a lock.
 
-mod mark;
+mod fingerprint;
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -13,48 +12,48 @@ use tollgate_core::{
     Timestamp, observe, start_probe,
 };
 
-use self::mark::{InForce, mark};
+use self::fingerprint::{CurrentCredential, fingerprint};
 
 use crate::state::{
     account_map::{AccountMap, AccountSnapshot},
     change_signal::ChangeSignal,
 };
 
-/// Health of accounts. An account nothing is known of is healthy.
+/// Health of accounts. An account without an entry is healthy.
 #[derive(Debug, Default)]
 pub struct HealthRegistry {
-    places: AccountMap<HealthEntry>,
-    /// That an account may be used again, or probed, sooner than was known.
+    entries: AccountMap<HealthEntry>,
+    /// Notified when an account becomes usable, or due for a probe, earlier than its state said.
     pub(crate) recoveries: ChangeSignal,
 }
 
-/// What is known of one account.
+/// Health of one account.
 #[derive(Debug, Default)]
 struct HealthEntry {
     health: Mutex<AccountHealth>,
-    /// What choosing looks at of it ([`HealthSnapshot`]), written whenever it changes.
+    /// The parts routing reads ([`HealthSnapshot`]), updated with every change of `health`.
     state: AtomicU64,
     latency: AtomicU64,
-    /// The credential in force. Read and written under the lock of `health`.
-    in_force: InForce,
-    /// Changed since it was last taken for saving.
+    /// Fingerprint of the current credential. Read and written under the lock of `health`.
+    credential: CurrentCredential,
+    /// Whether it changed since it was last taken for saving.
     unsaved: AtomicBool,
 }
 
 impl HealthEntry {
     fn new(health: AccountHealth) -> Self {
-        let place = Self::default();
-        place.put(&mut place.health(), health);
-        place
+        let entry = Self::default();
+        entry.put(&mut entry.health(), health);
+        entry
     }
 
     fn health(&self) -> MutexGuard<'_, AccountHealth> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, held: &mut AccountHealth, health: AccountHealth) {
+    fn put(&self, current: &mut AccountHealth, health: AccountHealth) {
         let HealthSnapshot { state, latency } = HealthSnapshot::of(&health);
-        *held = health;
+        *current = health;
         self.state.store(state, Ordering::Relaxed);
         self.latency.store(latency, Ordering::Relaxed);
     }
@@ -63,76 +62,76 @@ impl HealthEntry {
         HealthSnapshot { state: self.state.load(Ordering::Relaxed), latency: self.latency.load(Ordering::Relaxed) }
     }
 
-    fn to_save(&self) {
+    fn mark_unsaved(&self) {
         self.unsaved.store(true, Ordering::Release);
     }
 }
 
 impl HealthRegistry {
-    /// A registry that begins with what was saved. A probe under way when it was saved has no owner now: the account's
-    /// next request is one again.
+    /// A registry with saved health. A probe that was running when the state was saved is void: the account's next request
+    /// becomes the probe.
     #[must_use]
     pub fn from_saved(saved: impl IntoIterator<Item = (AccountId, AccountHealth)>) -> Self {
-        let places = saved.into_iter().map(|(account, mut health)| {
+        let entries = saved.into_iter().map(|(account, mut health)| {
             if let HealthState::Probing { why, .. } = health.state {
                 health.state = HealthState::Probing { since: Timestamp(0), why };
             }
             (account, Arc::new(HealthEntry::new(health)))
         });
-        Self { places: places.collect(), ..Self::default() }
+        Self { entries: entries.collect(), ..Self::default() }
     }
 
-    /// What is known of an account.
+    /// Health of an account; the default when there is no entry.
     #[must_use]
     pub fn of(&self, account: AccountId) -> AccountHealth {
-        self.places.get(account).map_or_else(AccountHealth::default, |place| *place.health())
+        self.entries.get(account).map_or_else(AccountHealth::default, |entry| *entry.health())
     }
 
-    /// All accounts as they are, for one choice.
+    /// Health of all accounts at this moment, for one routing decision.
     #[must_use]
     pub fn snapshot(&self) -> RegistrySnapshot {
-        RegistrySnapshot(self.places.snapshot())
+        RegistrySnapshot(self.entries.snapshot())
     }
 
-    /// Something showed of an account, whatever credential it was got with. `cooling_on` is the channel's switch.
+    /// Records an observation that does not depend on the credential. `cooling_on` is the channel's switch.
     pub fn observe(&self, account: AccountId, what: &Observation, cooling_on: bool, now: Timestamp) {
         self.change(account, what, cooling_on, now, None);
     }
 
-    /// An attempt that was sent at `sent` showed something of the account it was sent with. What is said of a credential
-    /// counts against that one alone: once it is replaced, its refusal says nothing. A refusal counts from the time it was
-    /// asked for, so that a test that passed since then is the newer word.
+    /// Records an observation made by an attempt sent at `sent` with `account`'s credential. A refusal or passed test is
+    /// ignored when that credential has been replaced meanwhile. A refusal counts from `sent`, so a test that passed after
+    /// that takes precedence.
     pub fn observe_sent(&self, account: &Account, what: &Observation, cooling_on: bool, sent: Timestamp, now: Timestamp) {
         let refused = *what == Observation::Refused;
         let of_credential = refused || *what == Observation::TestPassed;
-        self.change(account.id, what, cooling_on, if refused { sent } else { now }, of_credential.then(|| mark(account)));
+        self.change(account.id, what, cooling_on, if refused { sent } else { now }, of_credential.then(|| fingerprint(account)));
     }
 
-    /// `got_with`: the credential, where the observation is about one.
+    /// `observed_with`: the credential, where the observation is about one.
     fn change(
         &self,
         account: AccountId,
         what: &Observation,
         cooling_on: bool,
         now: Timestamp,
-        got_with: Option<CredentialFingerprint>,
+        observed_with: Option<CredentialFingerprint>,
     ) {
-        let place = self.places.get_or_insert(account);
-        let mut health = place.health();
+        let entry = self.entries.get_or_insert(account);
+        let mut health = entry.health();
         let before = *health;
-        let in_force = place.in_force.get();
-        let is_old = got_with.is_some() && in_force.is_some() && got_with != in_force;
-        // A probe that went out with the old credential is to be repeated.
+        let current_credential = entry.credential.get();
+        let is_old = observed_with.is_some() && current_credential.is_some() && observed_with != current_credential;
+        // A probe sent with the old credential is repeated.
         let mut after = observe(&before, if is_old { &Observation::Abandoned } else { what }, cooling_on, now);
         if after.is_refused() && !before.is_refused() {
-            after.refused_credential = got_with.or(in_force);
+            after.refused_credential = observed_with.or(current_credential);
         }
         if before == after {
             return;
         }
-        place.put(&mut health, after);
+        entry.put(&mut health, after);
         drop(health);
-        place.to_save();
+        entry.mark_unsaved();
         if before.state != after.state && usable(&after) {
             self.recoveries.notify();
         }
@@ -141,79 +140,80 @@ impl HealthRegistry {
         }
     }
 
-    /// An attempt on an account begins: when a probe is due it is the probe, and others keep away.
+    /// Called when an attempt on an account begins. When a probe is due, the attempt becomes the probe and the account is not
+    /// usable for others until it ends.
     pub fn begin(&self, account: AccountId, now: Timestamp) {
-        let Some(place) = self.places.get(account) else { return };
-        let mut health = place.health();
+        let Some(entry) = self.entries.get(account) else { return };
+        let mut health = entry.health();
         if let Some(after) = start_probe(&health, now) {
-            place.put(&mut health, after);
-            place.to_save();
+            entry.put(&mut health, after);
+            entry.mark_unsaved();
         }
     }
 
-    /// What another node knows of accounts: the later end of a rest or a cooling wins. That a credential was refused which is
-    /// replaced here is no news.
-    pub fn merge(&self, known: impl IntoIterator<Item = (AccountId, AccountHealth)>) {
-        for (account, theirs) in known {
+    /// Merges health reported by another node: the later end of a rest or cooling wins. A refusal of a credential that is
+    /// already replaced here is ignored.
+    pub fn merge(&self, reported: impl IntoIterator<Item = (AccountId, AccountHealth)>) {
+        for (account, theirs) in reported {
             let ours = self.of(account);
             if ends(&theirs.state) <= ends(&ours.state) {
                 continue;
             }
-            let place = self.places.get_or_insert(account);
-            let mut health = place.health();
+            let entry = self.entries.get_or_insert(account);
+            let mut health = entry.health();
             let ours = *health;
-            if ends(&theirs.state) > ends(&ours.state) && !place.in_force.replaced(theirs.refused_credential) {
+            if ends(&theirs.state) > ends(&ours.state) && !entry.credential.replaced(theirs.refused_credential) {
                 let AccountHealth { state, coolings, refused_credential: refused, .. } = theirs;
-                place.put(&mut health, AccountHealth { state, coolings, refused_credential: refused, ..ours });
+                entry.put(&mut health, AccountHealth { state, coolings, refused_credential: refused, ..ours });
                 drop(health);
                 tracing::warn!(account.id = %account, state = state_word(&theirs.state), "account health changed on another node");
             }
         }
     }
 
-    /// Accounts that cool or rest.
+    /// Accounts that are cooling or resting at `now`.
     pub fn resting(&self, now: Timestamp) -> Vec<(AccountId, AccountHealth)> {
-        let places = self.places.snapshot();
-        let all = places.iter().map(|(account, place)| (account, *place.health()));
+        let entries = self.entries.snapshot();
+        let all = entries.iter().map(|(account, entry)| (account, *entry.health()));
         all.filter(|(_, health)| ends(&health.state) > now.0).collect()
     }
 
-    /// Takes what has changed since the last call, for saving.
+    /// Takes the accounts that changed since the last call, for saving.
     pub fn take_unsaved(&self) -> Vec<(AccountId, AccountHealth)> {
-        let places = self.places.snapshot();
-        let changed = places.iter().filter(|(_, place)| place.unsaved.swap(false, Ordering::AcqRel));
-        changed.map(|(account, place)| (account, *place.health())).collect()
+        let entries = self.entries.snapshot();
+        let changed = entries.iter().filter(|(_, entry)| entry.unsaved.swap(false, Ordering::AcqRel));
+        changed.map(|(account, entry)| (account, *entry.health())).collect()
     }
 
-    /// Saving failed: they are to be taken again.
+    /// Marks accounts as unsaved again after a failed save.
     pub fn put_back(&self, accounts: impl IntoIterator<Item = AccountId>) {
-        accounts.into_iter().filter_map(|account| self.places.get(account)).for_each(|place| place.to_save());
+        accounts.into_iter().filter_map(|account| self.entries.get(account)).for_each(|entry| entry.mark_unsaved());
     }
 
-    /// These accounts are in force now: makes room for them, so that no request has to, and forgets all others. A rest ends
-    /// whose credential was replaced.
+    /// Creates entries for the configured accounts, so that requests need not, and drops all others. A rest caused by a
+    /// refused credential ends when that credential was replaced.
     pub fn configure<'a>(&self, accounts: impl IntoIterator<Item = &'a Account>) {
-        let marks: Vec<_> = accounts.into_iter().map(|account| (account.id, mark(account))).collect();
-        self.places.configure(marks.iter().map(|(account, _)| *account), |_| false);
-        let places = self.places.snapshot();
+        let fingerprints: Vec<_> = accounts.into_iter().map(|account| (account.id, fingerprint(account))).collect();
+        self.entries.configure(fingerprints.iter().map(|(account, _)| *account), |_| false);
+        let entries = self.entries.snapshot();
         let mut ended = false;
-        for (account, now_in_force) in marks {
-            let Some(place) = places.get(account) else { continue };
-            let mut health = place.health();
-            place.in_force.set(now_in_force);
+        for (account, current_credential) in fingerprints {
+            let Some(entry) = entries.get(account) else { continue };
+            let mut health = entry.health();
+            entry.credential.set(current_credential);
             if !health.is_refused() {
                 continue;
             }
-            if place.in_force.replaced(health.refused_credential) {
-                // As good as new, and a test that passed makes it so at any time.
+            if entry.credential.replaced(health.refused_credential) {
+                // A passed test resets the health regardless of the time.
                 let after = observe(&health, &Observation::TestPassed, true, Timestamp(0));
-                place.put(&mut health, after);
-                place.to_save();
+                entry.put(&mut health, after);
+                entry.mark_unsaved();
                 ended = true;
-                tracing::warn!(account.id = %account, state = state_word(&after.state), "account has another credential");
+                tracing::warn!(account.id = %account, state = state_word(&after.state), "account credential replaced");
             } else {
-                // Of a rest from before credentials were told apart it is the one that is there.
-                health.refused_credential = Some(now_in_force);
+                // A rest saved without a fingerprint is attributed to the current credential.
+                health.refused_credential = Some(current_credential);
             }
         }
         if ended {
@@ -222,12 +222,12 @@ impl HealthRegistry {
     }
 }
 
-/// All accounts' health as choosing reads it: for one choice, not to be kept.
+/// Health at one moment, for one routing decision. Not to be stored.
 pub struct RegistrySnapshot(AccountSnapshot<HealthEntry>);
 
 impl HealthView for RegistrySnapshot {
     fn status(&self, account: AccountId, now: Timestamp) -> HealthStatus {
-        self.0.get(account).map_or(HealthStatus::HEALTHY, |place| place.snapshot().status(now))
+        self.0.get(account).map_or(HealthStatus::HEALTHY, |entry| entry.snapshot().status(now))
     }
 }
 
@@ -237,7 +237,8 @@ impl std::fmt::Debug for RegistrySnapshot {
     }
 }
 
-/// When a state ends by itself; one that only a test ends is the latest, one without effect the earliest.
+/// When a state ends by itself, in microseconds: 0 for states that allow requests, `i64::MAX` for a rest that only a
+/// passed test ends.
 fn ends(state: &HealthState) -> i64 {
     match state {
         HealthState::Usable | HealthState::Probing { .. } => 0,

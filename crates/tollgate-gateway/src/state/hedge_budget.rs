@@ -1,5 +1,5 @@
-//! What second attempts cost, by group and UTC day: what has ended at its cost, what is under way at the most it can come
-//! to, so that however many begin at once their cap is kept.
+//! Spending on hedge attempts by group and UTC day. A finished attempt counts at its cost and a running one at its maximum
+//! cost, so concurrent hedges cannot exceed the cap.
 
 use std::{
     collections::HashMap,
@@ -8,34 +8,34 @@ use std::{
 
 use tollgate_core::{GroupId, NanoUsd};
 
-/// Costs of this process, beginning with what the usage records of the day say.
+/// Spending of this process, initialised from the day's usage records.
 #[derive(Debug, Default)]
 pub(crate) struct HedgeSpending {
     groups: Mutex<HashMap<GroupId, Day>>,
 }
 
-/// A group's day.
+/// One group's spending on one UTC day.
 #[derive(Clone, Copy, Debug, Default)]
 struct Day {
     day: i64,
-    /// Spent and reserved.
+    /// Spent plus reserved.
     amount: NanoUsd,
 }
 
-/// Money reserved for a second attempt. Dropped without being settled, it is released whole.
+/// Money reserved for a hedge attempt. Dropping it unsettled releases the whole amount.
 #[derive(Debug)]
 pub(crate) struct HedgeReservation {
     spending: Arc<HedgeSpending>,
     group: GroupId,
     day: i64,
     amount: NanoUsd,
-    /// What it came to.
+    /// The attempt's final cost.
     cost: NanoUsd,
 }
 
 impl HedgeSpending {
-    /// Sets money aside if the group's cap for the day still has so much.
-    pub(crate) fn take(self: &Arc<Self>, group: GroupId, cap: NanoUsd, amount: NanoUsd, day: i64) -> Option<HedgeReservation> {
+    /// Reserves `amount` if the group's daily `cap` allows it.
+    pub(crate) fn reserve(self: &Arc<Self>, group: GroupId, cap: NanoUsd, amount: NanoUsd, day: i64) -> Option<HedgeReservation> {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let today = groups.entry(group).or_default();
         if today.day != day {
@@ -49,8 +49,8 @@ impl HedgeSpending {
         Some(HedgeReservation { spending: Arc::clone(self), group, day, amount, cost: NanoUsd::ZERO })
     }
 
-    /// Adds what was spent on that day before.
-    pub(crate) fn spent_before(&self, costs: impl IntoIterator<Item = (GroupId, NanoUsd)>, day: i64) {
+    /// Adds costs that were spent on `day` before this process started.
+    pub(crate) fn add_spent(&self, costs: impl IntoIterator<Item = (GroupId, NanoUsd)>, day: i64) {
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         for (group, cost) in costs {
             let of_group = groups.entry(group).or_default();
@@ -61,7 +61,7 @@ impl HedgeSpending {
 }
 
 impl HedgeReservation {
-    /// Settles at this cost; `None` when unknown, which counts the whole reservation.
+    /// Replaces the reservation by the actual cost; `None` when it is unknown, which counts the whole reserved amount.
     pub(crate) fn settle(mut self, cost: Option<NanoUsd>) {
         self.cost = cost.unwrap_or(self.amount);
     }
@@ -70,7 +70,7 @@ impl HedgeReservation {
 impl Drop for HedgeReservation {
     fn drop(&mut self) {
         let mut groups = self.spending.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        // Yesterday's is nothing of today's.
+        // A reservation of an earlier day does not affect the current day.
         if let Some(day) = groups.get_mut(&self.group).filter(|day| day.day == self.day) {
             day.amount = NanoUsd(day.amount.0.saturating_add(self.cost.0).saturating_sub(self.amount.0));
         }
@@ -88,27 +88,27 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_holds_for_the_day_and_counts_what_was_used() {
+    fn cap_is_per_day_and_counts_settled_costs() {
         let spending = Arc::new(HedgeSpending::default());
-        let take = |amount, day| spending.take(group(1), NanoUsd(100), NanoUsd(amount), day);
-        let first = take(60, 1).expect("it fits");
-        assert!(take(60, 1).is_none(), "what is under way counts at its most");
+        let reserve = |amount, day| spending.reserve(group(1), NanoUsd(100), NanoUsd(amount), day);
+        let first = reserve(60, 1).expect("it fits");
+        assert!(reserve(60, 1).is_none(), "a running attempt counts at its maximum cost");
         first.settle(Some(NanoUsd(10)));
-        let second = take(90, 1).expect("the rest was released");
-        assert!(take(1, 1).is_none());
-        let today = take(100, 2).expect("a new day");
+        let second = reserve(90, 1).expect("the unused amount was released");
+        assert!(reserve(1, 1).is_none());
+        let today = reserve(100, 2).expect("a new day");
         second.settle(Some(NanoUsd(0)));
-        assert!(take(1, 2).is_none(), "yesterday's end is nothing of today's");
+        assert!(reserve(1, 2).is_none(), "settling an earlier day does not affect the current one");
         drop(today);
-        take(100, 2).expect("what is dropped unsettled goes back whole").settle(None);
-        assert!(take(1, 2).is_none(), "what is not known counts at its most");
+        reserve(100, 2).expect("dropping an unsettled reservation releases it").settle(None);
+        assert!(reserve(1, 2).is_none(), "an unknown cost counts at the reserved amount");
     }
 
     #[test]
-    fn a_new_process_begins_with_what_the_day_has_cost() {
+    fn spending_before_the_start_counts_against_the_cap() {
         let spending = Arc::new(HedgeSpending::default());
-        spending.spent_before([(group(1), NanoUsd(70)), (group(2), NanoUsd(500))], 9);
-        let fits = |number, amount, day| spending.take(group(number), NanoUsd(100), NanoUsd(amount), day).is_some();
+        spending.add_spent([(group(1), NanoUsd(70)), (group(2), NanoUsd(500))], 9);
+        let fits = |number, amount, day| spending.reserve(group(number), NanoUsd(100), NanoUsd(amount), day).is_some();
         assert!(fits(1, 30, 9) && !fits(1, 31, 9) && !fits(2, 1, 9));
         assert!(fits(2, 100, 10));
     }

@@ -1,4 +1,4 @@
-//! How soon first tokens come, by model, from real traffic of the last five to ten minutes. Kept only for groups that hedge.
+//! Time to first token by model, from traffic of the last five to ten minutes. Collected only for groups that hedge.
 //!
 //! Bounds: 10,000 models, 2.6 KiB each.
 
@@ -13,39 +13,39 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Length of a window; there are two, so that what is told is never younger than the last five minutes.
+/// Length of a window. Two windows are kept, so an estimate covers at least the last five minutes.
 const WINDOW: Duration = Duration::from_mins(5);
-/// With fewer, nothing is told.
-const ENOUGH: u32 = 20;
-/// Eight steps an octave: a figure is at most 12.5 % above the truth.
+/// Minimum samples for an estimate.
+const MIN_SAMPLES: u32 = 20;
+/// Buckets per power of two: an estimate is at most 12.5 % too high.
 const STEPS: u32 = 8;
-/// Up to 2^40 µs, twelve days.
+/// Buckets up to 2^40 µs, twelve days.
 const BUCKETS: usize = 41 * STEPS as usize;
-/// Most models.
-const MOST_MODELS: usize = 10_000;
+/// Maximum models.
+const MAX_MODELS: usize = 10_000;
 
-/// First-token times. Locked for finding a model alone: counting and reading need no lock.
+/// Histograms of time to first token. The lock covers only the look-up of a model; the counts are atomics.
 #[derive(Debug, Default)]
 pub(crate) struct LatencyEstimate {
-    models: RwLock<HashMap<String, Arc<Times>>>,
+    models: RwLock<HashMap<String, Arc<ModelHistogram>>>,
 }
 
-/// Those of one model.
+/// The histogram of one model.
 #[derive(Debug)]
-struct Times {
+struct ModelHistogram {
     since: Instant,
     windows: [Window; 2],
 }
 
-/// What was counted in one window of time.
+/// Counts of one window of time.
 #[derive(Debug)]
 struct Window {
-    /// Which one: how many passed since the beginning.
+    /// Index of the window since `since`.
     number: AtomicU64,
     counts: [AtomicU32; BUCKETS],
 }
 
-impl Times {
+impl ModelHistogram {
     fn new(since: Instant) -> Self {
         let window = || Window { number: AtomicU64::new(0), counts: [const { AtomicU32::new(0) }; BUCKETS] };
         Self { since, windows: [window(), window()] }
@@ -55,11 +55,11 @@ impl Times {
         now.saturating_duration_since(self.since).as_secs() / WINDOW.as_secs()
     }
 
-    fn note(&self, micros: u64, now: Instant) {
+    fn record(&self, micros: u64, now: Instant) {
         let number = self.number(now);
         let window = &self.windows[usize::from(number % 2 == 1)];
         let before = window.number.load(Ordering::Acquire);
-        // The first writer in a window clears it; what others count at that moment may go with it.
+        // The first sample of a window clears it; samples counted concurrently may be lost.
         if before < number && window.number.compare_exchange(before, number, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             window.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         }
@@ -78,7 +78,7 @@ impl Times {
             }
         }
         let all = counts.iter().copied().fold(0, u32::saturating_add);
-        if all < ENOUGH {
+        if all < MIN_SAMPLES {
             return None;
         }
         let mut above = u64::from(all) * 5 / 100;
@@ -93,28 +93,28 @@ impl Times {
 }
 
 impl LatencyEstimate {
-    /// A first token came after so many microseconds.
-    pub(crate) fn note(&self, model: &str, micros: u64, now: Instant) {
+    /// Records a first token that came after `micros` microseconds.
+    pub(crate) fn record(&self, model: &str, micros: u64, now: Instant) {
         if let Some(times) = self.of(model) {
-            return times.note(micros, now);
+            return times.record(micros, now);
         }
         let mut models = self.models.write().unwrap_or_else(PoisonError::into_inner);
-        if models.contains_key(model) || models.len() < MOST_MODELS {
-            models.entry(model.to_owned()).or_insert_with(|| Arc::new(Times::new(now))).note(micros, now);
+        if models.contains_key(model) || models.len() < MAX_MODELS {
+            models.entry(model.to_owned()).or_insert_with(|| Arc::new(ModelHistogram::new(now))).record(micros, now);
         }
     }
 
-    /// The time within which 95 of 100 first tokens came; `None` while too few are known.
+    /// The 95th percentile of time to first token; `None` with fewer than [`MIN_SAMPLES`] samples.
     pub(crate) fn p95(&self, model: &str, now: Instant) -> Option<Duration> {
         self.of(model)?.p95(now)
     }
 
-    fn of(&self, model: &str) -> Option<Arc<Times>> {
+    fn of(&self, model: &str) -> Option<Arc<ModelHistogram>> {
         self.models.read().unwrap_or_else(PoisonError::into_inner).get(model).cloned()
     }
 }
 
-/// Where a time is counted: its octave, and the three bits below its leading one.
+/// The bucket of a time: its power of two, and the three bits below the leading one.
 fn bucket(micros: u64) -> usize {
     let micros = micros.max(1);
     let octave = micros.ilog2();
@@ -123,7 +123,7 @@ fn bucket(micros: u64) -> usize {
     usize::try_from(at).map_or(BUCKETS - 1, |at| at.min(BUCKETS - 1))
 }
 
-/// The first time that is counted in the bucket after this one.
+/// The exclusive upper end of a bucket.
 fn end_of(bucket: usize) -> u64 {
     let next = bucket as u64 + 1;
     let (octave, step) = (next / u64::from(STEPS), next % u64::from(STEPS));
@@ -137,52 +137,52 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_of_95_in_100_is_told_once_enough_are_known() {
-        let (pace, now) = (LatencyEstimate::default(), Instant::now());
+    async fn p95_needs_enough_samples() {
+        let (latency, now) = (LatencyEstimate::default(), Instant::now());
         for n in 1..=19_u64 {
-            pace.note("m", n * 1_000, now);
+            latency.record("m", n * 1_000, now);
         }
-        assert_eq!(pace.p95("m", now), None);
+        assert_eq!(latency.p95("m", now), None);
         for n in 20..=100_u64 {
-            pace.note("m", n * 1_000, now);
+            latency.record("m", n * 1_000, now);
         }
-        let p95 = pace.p95("m", now).unwrap();
+        let p95 = latency.p95("m", now).unwrap();
         assert!((95_000..=107_000).contains(&p95.as_micros()), "{p95:?}");
-        assert_eq!(pace.p95("other", now), None);
+        assert_eq!(latency.p95("other", now), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_the_last_minutes_count() {
-        let pace = LatencyEstimate::default();
-        let slow = |pace: &LatencyEstimate| (0..100).for_each(|_| pace.note("m", 5_000_000, Instant::now()));
-        let fast = |pace: &LatencyEstimate| (0..1_000).for_each(|_| pace.note("m", 10_000, Instant::now()));
-        slow(&pace);
+    async fn old_windows_expire() {
+        let latency = LatencyEstimate::default();
+        let slow = |latency: &LatencyEstimate| (0..100).for_each(|_| latency.record("m", 5_000_000, Instant::now()));
+        let fast = |latency: &LatencyEstimate| (0..1_000).for_each(|_| latency.record("m", 10_000, Instant::now()));
+        slow(&latency);
         tokio::time::advance(WINDOW).await;
-        fast(&pace);
-        assert!(pace.p95("m", Instant::now()).unwrap() > Duration::from_secs(4), "9 of 100 were slow");
+        fast(&latency);
+        assert!(latency.p95("m", Instant::now()).unwrap() > Duration::from_secs(4), "9 of 100 were slow");
         tokio::time::advance(WINDOW).await;
-        fast(&pace);
-        assert!(pace.p95("m", Instant::now()).unwrap() < Duration::from_millis(12));
+        fast(&latency);
+        assert!(latency.p95("m", Instant::now()).unwrap() < Duration::from_millis(12));
         tokio::time::advance(2 * WINDOW).await;
-        assert_eq!(pace.p95("m", Instant::now()), None);
+        assert_eq!(latency.p95("m", Instant::now()), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cores_count_side_by_side() {
-        let (pace, now) = (LatencyEstimate::default(), Instant::now());
+    async fn concurrent_samples_are_all_counted() {
+        let (latency, now) = (LatencyEstimate::default(), Instant::now());
         std::thread::scope(|threads| {
             for _ in 0..4 {
-                threads.spawn(|| (0..10_000).for_each(|_| pace.note("m", 5_000, now)));
+                threads.spawn(|| (0..10_000).for_each(|_| latency.record("m", 5_000, now)));
             }
         });
-        let times = pace.of("m").unwrap();
-        let counted: u32 = times.windows.iter().flat_map(|window| &window.counts).map(|count| count.load(Ordering::Relaxed)).sum();
-        assert_eq!(counted, 40_000);
+        let times = latency.of("m").unwrap();
+        let count: u32 = times.windows.iter().flat_map(|window| &window.counts).map(|count| count.load(Ordering::Relaxed)).sum();
+        assert_eq!(count, 40_000);
     }
 
     proptest! {
         #[test]
-        fn a_bucket_ends_above_its_times_and_not_far(micros in 1u64..(1 << 40)) {
+        fn bucket_end_is_above_its_times_by_at_most_an_eighth(micros in 1u64..(1 << 40)) {
             let end = end_of(bucket(micros));
             prop_assert!(end > micros || micros < 8, "{micros} {end}");
             prop_assert!(end <= micros + micros / 8 + 1, "{micros} {end}");

@@ -1,5 +1,5 @@
-//! Which fields upstreams refused lately, by channel and upstream model, shared by all cores. Mostly there are none, and
-//! then nothing is locked.
+//! Request fields that upstreams recently refused, by channel and upstream model, shared by all cores. While there are
+//! none, reads take no lock.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,35 +12,35 @@ use std::{
 use tollgate_core::{Channel, ChannelId, PlannedAttempt, Timestamp, UnsupportedFields};
 use tollgate_protocol::{FieldPath, Protocol};
 
-/// Most models remembered.
-const MOST_MODELS: usize = 10_000;
+/// Maximum models remembered.
+const MAX_MODELS: usize = 10_000;
 
-/// What was learned.
+/// Unsupported fields by channel and upstream model.
 #[derive(Debug, Default)]
 pub(crate) struct LearnedParameters {
     models: Mutex<HashMap<ChannelId, HashMap<String, UnsupportedFields>>>,
-    /// How many models there are, so that "none" is known without a lock.
+    /// Number of channels in `models`, so that an empty map is detected without a lock.
     count: AtomicUsize,
 }
 
 impl LearnedParameters {
-    /// An upstream refused a request with `fields` and called `names` unsupported.
+    /// Records that an upstream refused a request with `fields` and named `names` as unsupported.
     pub(crate) fn refused(&self, planned: &PlannedAttempt, names: &[String], from: Protocol, fields: &[FieldPath], now: Timestamp) {
         if names.is_empty() || !planned.channel.learn_unsupported {
             return;
         }
         let upstream = &planned.mapping().upstream;
         self.change(|models| {
-            let known = models.values().map(HashMap::len).sum::<usize>();
+            let count = models.values().map(HashMap::len).sum::<usize>();
             let channel = models.entry(planned.channel.id).or_default();
-            if known < MOST_MODELS || channel.contains_key(upstream) {
+            if count < MAX_MODELS || channel.contains_key(upstream) {
                 channel.entry(upstream.clone()).or_default().record_refusal(names, from, fields, now);
             }
             forget(models, now);
         });
     }
 
-    /// An upstream answered a request with `fields`.
+    /// Records that an upstream accepted a request with `fields`.
     pub(crate) fn answered(&self, planned: &PlannedAttempt, from: Protocol, fields: &[FieldPath], now: Timestamp) {
         if self.is_empty() {
             return;
@@ -54,7 +54,7 @@ impl LearnedParameters {
         });
     }
 
-    /// Which fields of a request a channel's model is known to refuse.
+    /// The fields of a request that a channel's model is known to refuse.
     pub(crate) fn of(
         &self,
         channel: &Channel,
@@ -71,7 +71,7 @@ impl LearnedParameters {
         learned.map(|learned| learned.unsupported_in(from, fields, now)).unwrap_or_default()
     }
 
-    /// All of it, of at most so many models.
+    /// All unsupported fields, of at most `most` models.
     pub(crate) fn all(&self, most: usize, now: Timestamp) -> BTreeMap<(ChannelId, String), UnsupportedFields> {
         if self.is_empty() {
             return BTreeMap::new();
@@ -82,7 +82,7 @@ impl LearnedParameters {
         kept.map(|(channel, model, it)| ((channel, model.clone()), it.clone())).collect()
     }
 
-    /// Whether nothing is remembered, which is known without a lock.
+    /// Whether nothing is remembered. Takes no lock.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
@@ -94,7 +94,7 @@ impl LearnedParameters {
     }
 }
 
-/// Drops expired entries.
+/// Removes expired entries.
 fn forget(models: &mut HashMap<ChannelId, HashMap<String, UnsupportedFields>>, now: Timestamp) {
     for channel in models.values_mut() {
         channel.retain(|_, learned| !learned.is_empty(now));

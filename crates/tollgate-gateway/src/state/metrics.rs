@@ -1,7 +1,7 @@
-//! What is counted for charts and alarms. Amounts are floats here; the ledger is the truth.
+//! Prometheus metrics. Amounts are floats here; the ledger is authoritative.
 //!
-//! Labels are bounded: names that stand in the catalog, else `other`; never a key or a member. Everything about a
-//! request that leaves a usage record is taken from the record, off the path ([`Metrics::observe`]).
+//! Label values are bounded: names in the catalog, else `other`; never a key or a member. Requests that leave a usage record
+//! are counted from the record, off the request path ([`Metrics::observe`]).
 
 use std::{fmt, sync::atomic::AtomicU64, time::Duration};
 
@@ -21,7 +21,7 @@ use tollgate_core::{AttemptRecord, Catalog, Tokens, UsageRecord};
 /// Content type of [`Metrics::render`].
 pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Label of names the catalog does not know.
+/// Label value for names that are not in the catalog.
 const OTHER: &str = "other";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -107,7 +107,7 @@ pub struct Metrics {
     unknown_content: Family<ChannelLabels, Counter>,
     usable: Family<AccountLabels, Gauge>,
     in_flight: Gauge,
-    holds: Gauge,
+    open_reservations: Gauge,
     connections: Gauge,
     journal_bytes: Gauge,
     journal_oldest: Gauge<f64, AtomicU64>,
@@ -136,7 +136,7 @@ fn overhead_buckets() -> Histogram {
 }
 
 impl Metrics {
-    /// All at zero. `version` is the program's.
+    /// All metrics at zero. `version` is the program's.
     #[must_use]
     pub fn new(version: &str) -> Self {
         let first_content = Family::new_with_constructor(answer_buckets as fn() -> Histogram);
@@ -155,7 +155,7 @@ impl Metrics {
             unknown_content: Family::default(),
             usable: Family::default(),
             in_flight: Gauge::default(),
-            holds: Gauge::default(),
+            open_reservations: Gauge::default(),
             connections: Gauge::default(),
             journal_bytes: Gauge::default(),
             journal_oldest: Gauge::default(),
@@ -170,43 +170,47 @@ impl Metrics {
         metrics
     }
 
-    /// Counters get their `_total` when they are written.
+    /// Registers every metric. The encoder appends `_total` to counters.
     fn register(&mut self, version: &str) {
         let Self { registry, .. } = self;
         registry.register("requests", "Model requests with a known key", self.requests.clone());
-        registry.register("refusals", "Requests the gateway refused, by error id", self.refusals.clone());
-        registry.register("request_duration_seconds", "From arrival to the last byte", self.duration.clone());
-        registry.register("first_content_seconds", "From arrival to the first content", self.first_content.clone());
-        registry.register("overhead_seconds", "Time not spent waiting for an upstream", self.overhead.clone());
-        registry.register("tokens", "Tokens, by kind", self.tokens.clone());
-        registry.register("sale_usd", "What callers pay", self.sale.clone());
-        registry.register("cost_usd", "What providers charge", self.cost.clone());
-        registry.register("attempts", "Attempts at accounts, by result", self.attempts.clone());
+        registry.register("refusals", "Requests refused by the gateway, by error id", self.refusals.clone());
+        registry.register("request_duration_seconds", "Time from arrival to the last byte of the answer", self.duration.clone());
+        registry.register("first_content_seconds", "Time from arrival to the first content", self.first_content.clone());
+        registry.register("overhead_seconds", "Request time not spent waiting for an upstream", self.overhead.clone());
+        registry.register("tokens", "Model tokens, by kind", self.tokens.clone());
+        registry.register("sale_usd", "Sale amount charged to callers, in USD", self.sale.clone());
+        registry.register("cost_usd", "Cost charged by providers, in USD", self.cost.clone());
+        registry.register("attempts", "Attempts on accounts, by result", self.attempts.clone());
         registry.register("probes", "Probes of accounts, by result", self.probes.clone());
-        let unknown = "Pieces of translated answers of a kind the gateway does not know";
+        let unknown = "Parts of translated answers that were dropped because their type is unknown";
         registry.register("unknown_content", unknown, self.unknown_content.clone());
-        registry.register("account_usable", "1 when requests may go to the account", self.usable.clone());
-        registry.register("in_flight", "Requests being answered", self.in_flight.clone());
-        registry.register("holds", "Reservations of running requests", self.holds.clone());
-        registry.register("connections", "Callers' connections", self.connections.clone());
-        registry.register("journal_bytes", "Bytes of the journal", self.journal_bytes.clone());
-        registry.register("journal_oldest_seconds", "Age of the oldest record not booked", self.journal_oldest.clone());
-        let held = "Requests that are recorded in memory only, because the journal has no room";
+        registry.register("account_usable", "1 when the account can be used, else 0", self.usable.clone());
+        registry.register("in_flight", "Requests in progress", self.in_flight.clone());
+        registry.register("holds", "Open reservations of requests in progress", self.open_reservations.clone());
+        registry.register("connections", "Open connections from callers", self.connections.clone());
+        registry.register("journal_bytes", "Size of the journal in bytes", self.journal_bytes.clone());
+        registry.register(
+            "journal_oldest_seconds",
+            "Age of the oldest record not yet in the database",
+            self.journal_oldest.clone(),
+        );
+        let held = "Requests recorded only in memory because the journal is full";
         registry.register("journal_held", held, self.journal_held.clone());
-        let refused = "Records quarantined since the start, because the database rejects them";
+        let refused = "Records moved out of the journal since the start because the database rejected them";
         registry.register("journal_refused", refused, self.journal_refused.clone());
-        registry.register("till_records", "Usage records booked", self.till_records.clone());
-        registry.register("alerts", "Alerts for the webhook, by what came of them", self.alerts.clone());
-        registry.register("unrecorded", "Requests answered without a record", self.unrecorded.clone());
-        registry.register("store_errors", "Failures of the database, by operation", self.store_errors.clone());
-        registry.register("build", "The program", Info::new(vec![("version".to_owned(), version.to_owned())]));
+        registry.register("till_records", "Usage records written to the database", self.till_records.clone());
+        registry.register("alerts", "Webhook alerts, by result", self.alerts.clone());
+        registry.register("unrecorded", "Requests answered without a usage record", self.unrecorded.clone());
+        registry.register("store_errors", "Database errors, by operation", self.store_errors.clone());
+        registry.register("build", "Version of the program", Info::new(vec![("version".to_owned(), version.to_owned())]));
     }
 
     /// The text of `/metrics`.
     #[must_use]
     pub fn render(&self) -> String {
         let mut out = String::new();
-        // Writing to a string cannot fail; what a label would break is shown up to it.
+        // Writing to a string cannot fail. If a label cannot be encoded, the output ends before it.
         if text::encode(&mut out, &self.registry).is_err() {
             out.push_str("# EOF\n");
         }
@@ -223,12 +227,12 @@ impl Metrics {
         self.probes.get_or_create(&ProbeLabels { channel: channel.to_owned(), result }).inc();
     }
 
-    /// Counts pieces of a translated answer that were left out because their kind is unknown.
+    /// Counts parts of a translated answer that were dropped because their type is unknown.
     pub fn unknown_content(&self, channel: &str, pieces: u32) {
         self.unknown_content.get_or_create(&ChannelLabels { channel: channel.to_owned() }).inc_by(pieces.into());
     }
 
-    /// Counts everything a usage record says. Names the catalog does not have become `other`.
+    /// Counts a usage record. Names that are not in the catalog become `other`.
     pub fn observe(&self, record: &UsageRecord, catalog: &Catalog) {
         let model =
             record.model.as_deref().filter(|name| catalog.mappings_by_model.contains_key(*name)).unwrap_or(OTHER).to_owned();
@@ -283,66 +287,66 @@ impl Metrics {
         }
     }
 
-    /// Whether requests may go to an account.
+    /// Sets whether an account can be used.
     pub fn account_usable(&self, channel: &str, account: &str, usable: bool) {
         let labels = AccountLabels { channel: channel.to_owned(), account: account.to_owned() };
         self.usable.get_or_create(&labels).set(i64::from(usable));
     }
 
-    /// Forgets all accounts, since some may be gone.
+    /// Clears the accounts' gauges, since some accounts may be removed.
     pub fn forget_accounts(&self) {
         self.usable.clear();
     }
 
-    /// How large the journal is, and how old what is not booked.
+    /// Sets the size of the journal and the age of its oldest record that is not in the database.
     pub fn journal(&self, bytes: u64, oldest: Duration) {
         self.journal_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         self.journal_oldest.set(oldest.as_secs_f64());
     }
 
-    /// Requests that are recorded in memory only, and quarantined records.
+    /// Sets the requests recorded only in memory, and the records that the database rejected.
     pub fn journal_trouble(&self, held: usize, refused: usize) {
         self.journal_held.set(i64::try_from(held).unwrap_or(i64::MAX));
         self.journal_refused.set(i64::try_from(refused).unwrap_or(i64::MAX));
     }
 
-    /// Holds that are open.
-    pub fn holds(&self, open: usize) {
-        self.holds.set(i64::try_from(open).unwrap_or(i64::MAX));
+    /// Sets the number of open reservations.
+    pub fn open_reservations(&self, open: usize) {
+        self.open_reservations.set(i64::try_from(open).unwrap_or(i64::MAX));
     }
 
-    /// Usage records booked.
+    /// Counts usage records written to the database.
     pub fn booked(&self, records: u64) {
         self.till_records.inc_by(records);
     }
 
-    /// A request that was answered and could not be recorded.
+    /// Counts a request that was answered and could not be recorded.
     pub fn unrecorded(&self) {
         self.unrecorded.inc();
     }
 
-    /// An alert for the webhook: `sent` or `lost`.
+    /// Counts a webhook alert: `sent` or `lost`.
     pub fn alert(&self, result: &'static str) {
         self.alerts.get_or_create(&ResultLabels { result }).inc();
     }
 
-    /// A failure of the database.
+    /// Counts a database error.
     pub fn store_error(&self, operation: &'static str) {
         self.store_errors.get_or_create(&OperationLabels { operation }).inc();
     }
 
-    /// A request being answered, until the guard is dropped.
+    /// Counts a request in progress until the guard is dropped.
     pub(crate) fn in_flight(&self) -> GaugeGuard {
         GaugeGuard::raise(&self.in_flight)
     }
 
-    /// A connection, until the guard is dropped.
+    /// Counts a connection until the guard is dropped.
     pub(crate) fn connection(&self) -> GaugeGuard {
         GaugeGuard::raise(&self.connections)
     }
 }
 
-/// A gauge that is one higher as long as this lives.
+/// Keeps a gauge incremented while it lives.
 #[derive(Debug)]
 pub(crate) struct GaugeGuard(Gauge);
 
@@ -368,7 +372,7 @@ fn seconds(us: u64) -> f64 {
     us as f64 / 1_000_000.0
 }
 
-/// A counter cannot go down, and an amount is never negative.
+/// Nano-USD to USD. Negative amounts become zero, because a counter cannot decrease.
 #[expect(clippy::cast_precision_loss, reason = "charts need no more than 53 bits")]
 fn usd(nano_usd: i64) -> f64 {
     nano_usd.max(0) as f64 / 1_000_000_000.0
@@ -379,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_are_those_of_the_manual() {
+    fn metric_names_are_documented_ones() {
         let metrics = Metrics::new("1.2.3");
         metrics.refused("E10");
         metrics.account_usable("main", "a", true);
@@ -411,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_counted_under_names_of_the_catalog_only() {
+    fn unknown_names_are_counted_as_other() {
         let metrics = Metrics::new("1.2.3");
         let record = crate::testing::usage_record("made-up-by-a-caller");
         metrics.observe(&record, &Catalog::default());

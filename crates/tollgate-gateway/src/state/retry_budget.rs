@@ -1,7 +1,7 @@
-//! How many further attempts the gateway may make: a fifth of its requests of the last 10 s, and ten. In a total outage
-//! this is what keeps it from multiplying its callers' load.
+//! Limits retries to a fifth of the requests of the last 10 s, plus ten. In a total outage this keeps the gateway from
+//! multiplying its callers' load.
 //!
-//! All cores share it, without a lock: a word for each second of the window holds what happened in it.
+//! The budget is shared by all cores without a lock: one atomic word holds the counts of each second of the window.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,30 +9,30 @@ use tokio::time::Instant;
 
 /// The window, in seconds; one word each.
 const WINDOW: u8 = 10;
-/// Requests that pay for one further attempt.
+/// Requests per allowed retry.
 const REQUESTS_PER_RETRY: u64 = 5;
-/// Further attempts without earlier requests.
+/// Retries allowed in each window regardless of the number of requests.
 const ALLOWANCE: u64 = 10;
-/// Bits of a word for each of its two counts; the rest names the second.
+/// Bits of a word for each of its two counts; the remaining bits hold the number of the second.
 const COUNT_BITS: u32 = 20;
-/// Most that is counted in one second.
-const MOST: u64 = (1 << COUNT_BITS) - 1;
-/// Seconds begin anew after so many: half a year, of which a window of ten has to be told apart.
+/// Largest count of one second; further events are not counted.
+const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
+/// Second numbers wrap around after this many seconds, half a year.
 const SECONDS: u64 = 1 << (64 - 2 * COUNT_BITS);
-/// Seconds that a `now` may be behind.
-const LATEST: u64 = 100;
+/// Seconds by which a caller's `now` may be behind the newest count.
+const MAX_LAG: u64 = 100;
 
-/// Requests and further attempts of the last seconds.
+/// Counts of requests and retries over a sliding window.
 #[derive(Debug)]
 pub struct RetryBudget {
     begin: Instant,
     words: [AtomicU64; WINDOW as usize],
 }
 
-/// What a word holds.
+/// The decoded contents of a word.
 #[derive(Clone, Copy, Debug)]
 struct Second {
-    /// Since the beginning, of [`SECONDS`].
+    /// Seconds since `begin`, modulo [`SECONDS`].
     number: u64,
     requests: u64,
     retries: u64,
@@ -40,7 +40,7 @@ struct Second {
 
 impl Second {
     const fn of(word: u64) -> Self {
-        Self { number: word >> (2 * COUNT_BITS), requests: (word >> COUNT_BITS) & MOST, retries: word & MOST }
+        Self { number: word >> (2 * COUNT_BITS), requests: (word >> COUNT_BITS) & MAX_COUNT, retries: word & MAX_COUNT }
     }
 
     const fn word(self) -> u64 {
@@ -55,26 +55,26 @@ impl RetryBudget {
         Self { begin: now, words: Default::default() }
     }
 
-    /// A request makes its first attempt.
+    /// Counts a request that makes its first attempt.
     pub fn request(&self, now: Instant) {
-        self.change(now, |second| Some(Second { requests: (second.requests + 1).min(MOST), ..second }));
+        self.change(now, |second| Some(Second { requests: (second.requests + 1).min(MAX_COUNT), ..second }));
     }
 
-    /// Whether a further attempt is left. Another request may take it first.
-    pub fn has(&self, now: Instant) -> bool {
+    /// Whether a retry is available. A concurrent request may acquire it first.
+    pub fn has_capacity(&self, now: Instant) -> bool {
         self.left(self.second(now)) > 0
     }
 
-    /// Takes a further attempt, if one is left.
-    pub fn take(&self, now: Instant) -> bool {
-        // What is left is looked up anew whenever another request changed this second meanwhile, so that two do not take the
-        // same one.
+    /// Acquires a retry, if one is available.
+    pub fn try_acquire(&self, now: Instant) -> bool {
+        // The remainder is computed again whenever another core changed this second's word, so that two requests cannot
+        // acquire the same retry.
         self.change(now, |second| {
-            (self.left(second.number) > 0).then(|| Second { retries: (second.retries + 1).min(MOST), ..second })
+            (self.left(second.number) > 0).then(|| Second { retries: (second.retries + 1).min(MAX_COUNT), ..second })
         })
     }
 
-    /// An attempt that was just taken was not made.
+    /// Releases a retry that was acquired and not used.
     pub fn release(&self, now: Instant) {
         self.change(now, |second| Some(Second { retries: second.retries.saturating_sub(1), ..second }));
     }
@@ -83,7 +83,7 @@ impl RetryBudget {
         now.saturating_duration_since(self.begin).as_secs() % SECONDS
     }
 
-    /// What is left in a second and the nine before it.
+    /// Retries left in the window that ends with second `number`.
     fn left(&self, number: u64) -> u64 {
         let (mut requests, mut retries) = (0, 0);
         for word in &self.words {
@@ -96,16 +96,16 @@ impl RetryBudget {
         (requests / REQUESTS_PER_RETRY + ALLOWANCE).saturating_sub(retries)
     }
 
-    /// Changes this second's counts, unless there is nothing to change.
+    /// Updates this second's counts; false when `change` returns `None`.
     fn change(&self, now: Instant, change: impl Fn(Second) -> Option<Second>) -> bool {
         let number = self.second(now);
         #[expect(clippy::cast_possible_truncation, reason = "a remainder of 10")]
         let word = &self.words[(number % u64::from(WINDOW)) as usize];
         let next = |word| {
-            let known = Second::of(word);
-            // Another core may be ahead of a `now` that was read before it was its turn: what it counted stays.
-            let is_this_or_later = (known.number + SECONDS - number) % SECONDS < LATEST;
-            let second = if is_this_or_later { known } else { Second { number, requests: 0, retries: 0 } };
+            let current = Second::of(word);
+            // Another core may have advanced this word past our `now`: keep its counts.
+            let is_this_or_later = (current.number + SECONDS - number) % SECONDS < MAX_LAG;
+            let second = if is_this_or_later { current } else { Second { number, requests: 0, retries: 0 } };
             change(second).map(Second::word)
         };
         word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
@@ -118,30 +118,30 @@ mod tests {
 
     use super::*;
 
-    fn granted(budget: &RetryBudget, now: Instant, asked: usize) -> usize {
-        (0..asked).filter(|_| budget.take(now)).count()
+    fn granted(budget: &RetryBudget, now: Instant, requested: usize) -> usize {
+        (0..requested).filter(|_| budget.try_acquire(now)).count()
     }
 
     #[tokio::test]
-    async fn without_requests_there_are_ten() {
+    async fn allowance_is_ten_without_requests() {
         let now = Instant::now();
         assert_eq!(granted(&RetryBudget::new(now), now, 100), 10);
     }
 
     #[tokio::test]
-    async fn released_retry_can_be_taken_again_and_looking_takes_nothing() {
+    async fn released_retry_can_be_acquired_again() {
         let now = Instant::now();
         let budget = RetryBudget::new(now);
-        assert!((0..100).all(|_| budget.has(now)));
+        assert!((0..100).all(|_| budget.has_capacity(now)));
         assert_eq!(granted(&budget, now, 100), 10);
-        assert!(!budget.has(now));
+        assert!(!budget.has_capacity(now));
         budget.release(now);
-        assert!(budget.has(now));
+        assert!(budget.has_capacity(now));
         assert_eq!(granted(&budget, now, 100), 1);
     }
 
     #[tokio::test]
-    async fn a_total_outage_costs_at_most_a_fifth_more() {
+    async fn total_outage_adds_at_most_a_fifth() {
         let begin = Instant::now();
         let budget = RetryBudget::new(begin);
         let mut retries = 0;
@@ -150,11 +150,11 @@ mod tests {
             budget.request(now);
             retries += granted(&budget, now, 2);
         }
-        assert!((1_900..=2_110).contains(&retries), "{retries} further attempts for 10,000 requests in 100 s");
+        assert!((1_900..=2_110).contains(&retries), "{retries} retries for 10,000 requests in 100 s");
     }
 
     #[tokio::test]
-    async fn many_at_once_take_no_more_than_there_are() {
+    async fn concurrent_cores_do_not_exceed_the_budget() {
         let now = Instant::now();
         let budget = RetryBudget::new(now);
         let taken: usize = std::thread::scope(|scope| {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_taken_comes_back_after_ten_seconds() {
+    async fn retries_expire_after_ten_seconds() {
         let begin = Instant::now();
         let budget = RetryBudget::new(begin);
         assert_eq!(granted(&budget, begin, 100), 10);

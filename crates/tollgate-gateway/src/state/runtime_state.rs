@@ -1,5 +1,5 @@
-//! What a running gateway knows beyond catalog and saved health, as another process may see it: refused fields, what is in
-//! use of accounts, what is spent of channels' budgets. A picture of one moment; [`explain`](crate::explain::explain) looks at it.
+//! A serialisable snapshot of a running gateway's in-memory state: learned unsupported fields, account usage, and spending
+//! against budgets. [`explain`](crate::explain::explain) reads it, also from another process.
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
@@ -10,82 +10,82 @@ use tollgate_store::CounterSnapshot;
 
 use crate::state::{account_limiter::AccountUsage, shared::Shared};
 
-/// Most accounts that are told of.
-const MOST_ACCOUNTS: usize = 10_000;
-/// Most subjects of limits that are told of.
-const MOST_COUNTED: usize = 2_000;
-/// Most models with refused fields that are told of.
-const MOST_TOLD: usize = 1_000;
+/// Maximum accounts in a snapshot.
+const MAX_ACCOUNTS: usize = 10_000;
+/// Maximum limit subjects in a snapshot.
+const MAX_SUBJECTS: usize = 2_000;
+/// Maximum models with learned unsupported fields in a snapshot.
+const MAX_LEARNED_MODELS: usize = 1_000;
 
-/// What is known at a moment.
+/// The state at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeState {
-    /// Time of the state; zero when nothing was reported.
+    /// When the snapshot was taken; zero when no gateway reported one.
     pub at: Timestamp,
-    /// The same in the microseconds that accounts' minutes are counted in.
+    /// `at` in the monotonic microseconds of account rate windows.
     pub micros: u64,
-    /// Fields that upstreams refused.
+    /// Fields that upstreams rejected as unsupported.
     pub learned: Vec<LearnedFields>,
-    /// Accounts with bounds that are in use.
+    /// Usage of accounts that have limits and are in use.
     pub accounts: Vec<AccountUsageEntry>,
-    /// What was spent of channels' budgets, open holds included; a window that is not named has everything left.
+    /// Spending against channel budgets, open reservations included. A window that is not listed has no spending.
     pub spent: Vec<ChannelSpending>,
-    /// Requests that are recorded in memory only, because the journal has no room.
+    /// Requests recorded only in memory because the journal is full.
     #[serde(default)]
     pub in_memory_only: usize,
-    /// Callers and other owners of limits with reservations, running requests or recent counts.
+    /// Limit subjects with open reservations, running requests or recent usage.
     #[serde(default)]
     pub counted: Vec<SubjectUsage>,
-    /// `at` in the microseconds that their minutes are counted in.
+    /// `at` in the monotonic microseconds of the subjects' rate windows.
     #[serde(default)]
     pub counted_micros: u64,
-    /// Whether there are more of them.
+    /// True when `counted` is truncated.
     #[serde(default)]
     pub counts_more: bool,
 }
 
-/// How one subject of limits stands.
+/// Usage of one limit subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubjectUsage {
-    /// Whose.
+    /// The key, member, group, channel or the gateway.
     pub subject: Subject,
-    /// As it is counted.
+    /// Its counters.
     pub meter: Meter,
 }
 
-/// Fields that one channel's model refused.
+/// Fields that one model of a channel does not support.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LearnedFields {
     /// The channel.
     pub channel: ChannelId,
     /// The model's name upstream.
     pub upstream_model: String,
-    /// What it refused, rows that are not finished included.
+    /// Unsupported fields, including those not yet confirmed by enough refusals.
     pub fields: UnsupportedFields,
 }
 
-/// An account that is in use.
+/// Usage of one account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountUsageEntry {
     /// The account.
     pub account: AccountId,
-    /// What of it.
+    /// Running requests and rate windows.
     pub in_use: AccountUsage,
 }
 
-/// Money spent on a channel.
+/// Cost spent on a channel in one budget window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelSpending {
     /// The channel.
     pub channel: ChannelId,
-    /// In this window's current period.
+    /// The window; the amount is of its current period.
     pub window: Window,
-    /// By cost.
+    /// Cost in nano-USD.
     pub spent: NanoUsd,
 }
 
 impl RuntimeState {
-    /// Whether there is nothing to tell.
+    /// True when the snapshot carries no data.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.learned.is_empty()
@@ -95,63 +95,62 @@ impl RuntimeState {
             && self.counted.is_empty()
     }
 
-    /// Whether the same is told, whenever it was.
+    /// Whether two snapshots are equal apart from their times.
     #[must_use]
     pub fn same_content(&self, other: &Self) -> bool {
         (&self.learned, &self.accounts, &self.spent, self.in_memory_only, &self.counted, self.counts_more)
             == (&other.learned, &other.accounts, &other.spent, other.in_memory_only, &other.counted, other.counts_more)
     }
 
-    /// Whether a gateway told it.
+    /// Whether a running gateway reported this snapshot.
     #[must_use]
     pub const fn is_reported(&self) -> bool {
         self.at.0 != 0
     }
 
-    /// Takes what was spent of budgets from elsewhere: where no gateway runs, or none had anything to tell, the database
-    /// knows.
-    pub fn spent_by(&mut self, spent: impl IntoIterator<Item = ChannelSpending>) {
+    /// Replaces channel spending, for use with amounts read from the database when no running gateway reported any.
+    pub fn set_spending(&mut self, spent: impl IntoIterator<Item = ChannelSpending>) {
         self.spent = spent.into_iter().filter(|it| it.spent != NanoUsd::ZERO).collect();
     }
 
-    /// Money spent on a channel, open holds included.
+    /// Cost spent on a channel, open reservations included.
     pub(crate) fn spent(&self, channel: ChannelId, window: Window) -> NanoUsd {
         let found = self.spent.iter().find(|it| it.channel == channel && it.window == window);
         found.map_or(NanoUsd::ZERO, |it| it.spent)
     }
 
-    /// Whether one of a channel's budgets is spent.
+    /// Whether a blocking budget of the channel is exhausted.
     pub(crate) fn budget(&self, channel: &Channel, now: Timestamp) -> ChannelBudget {
         budget_of(channel, now, |budget| self.spent(channel.id, budget.window))
     }
 
-    /// What a channel's model refused.
+    /// Unsupported fields of a channel's model.
     pub(crate) fn learned(&self, channel: ChannelId, upstream_model: &str) -> Option<&UnsupportedFields> {
         let found = self.learned.iter().find(|it| it.channel == channel && it.upstream_model == upstream_model);
         found.map(|it| &it.fields)
     }
 
-    /// What is in use of an account.
+    /// Current usage of an account.
     pub(crate) fn in_use(&self, account: AccountId) -> AccountUsage {
         self.accounts.iter().find(|it| it.account == account).map(|it| it.in_use).unwrap_or_default()
     }
 
-    /// Room on an account, for a request that is estimated at `tokens`.
+    /// Whether an account has capacity for a request estimated at `tokens`.
     pub(crate) fn load(&self, account: AccountId, bounds: AccountLimits, tokens: u64, now: Timestamp) -> AccountLoad {
         self.in_use(account).load(bounds, tokens, self.micros_at(now), now)
     }
 
-    /// A time in the microseconds that callers' minutes are counted in.
+    /// Converts a time to the monotonic microseconds of the subjects' rate windows.
     pub(crate) fn counted_micros_at(&self, now: Timestamp) -> u64 {
         self.counted_micros.saturating_add(u64::try_from(now.0.saturating_sub(self.at.0)).unwrap_or(0))
     }
 
-    /// A time in the microseconds that accounts' minutes are counted in.
+    /// Converts a time to the monotonic microseconds of account rate windows.
     pub(crate) fn micros_at(&self, now: Timestamp) -> u64 {
         self.micros.saturating_add(u64::try_from(now.0.saturating_sub(self.at.0)).unwrap_or(0))
     }
 
-    /// What the process of these shared parts knows at this moment.
+    /// Takes a snapshot of this process.
     #[must_use]
     pub fn of(shared: &Shared) -> Self {
         let (catalog, now) = (shared.catalog.load(), shared.clock.now());
@@ -163,11 +162,11 @@ impl RuntimeState {
             window,
             spent: shared.counters.spent(Subject::Channel(channel), window, now),
         });
-        let learned = shared.traffic.learned_parameters.all(MOST_TOLD, now).into_iter();
+        let learned = shared.traffic.learned_parameters.all(MAX_LEARNED_MODELS, now).into_iter();
         let learned = learned.map(|((channel, upstream_model), fields)| LearnedFields { channel, upstream_model, fields });
         let CounterSnapshot { micros: counted_micros, meters, is_complete } =
-            shared.counters.active_subjects(MOST_COUNTED, shared.clock.instant());
-        // What was spent on channels is told above.
+            shared.counters.active_subjects(MAX_SUBJECTS, shared.clock.instant());
+        // Channel spending is already in `spent`.
         let counted = meters.into_iter().filter(|(subject, _)| !matches!(subject, Subject::Channel(_)));
         let mut counted: Vec<_> = counted.map(|(subject, meter)| SubjectUsage { subject, meter }).collect();
         counted.sort_unstable_by_key(|it| it.subject);
@@ -178,14 +177,14 @@ impl RuntimeState {
             counted_micros,
             counts_more: !is_complete,
             learned: learned.collect(),
-            accounts: accounts.filter(|it| it.in_use.any(micros)).take(MOST_ACCOUNTS).collect(),
+            accounts: accounts.filter(|it| it.in_use.any(micros)).take(MAX_ACCOUNTS).collect(),
             spent: spent.filter(|it| it.spent != NanoUsd::ZERO).collect(),
             in_memory_only: shared.condition.in_memory_only(),
         }
     }
 }
 
-/// The windows in which channels have budgets, each once.
+/// The budget windows of each channel, without duplicates.
 pub fn budgets(catalog: &Catalog) -> impl Iterator<Item = (ChannelId, Window)> {
     catalog.channels.values().flat_map(|channel| {
         let mut windows: Vec<Window> = Vec::new();
@@ -198,7 +197,7 @@ pub fn budgets(catalog: &Catalog) -> impl Iterator<Item = (ChannelId, Window)> {
     })
 }
 
-/// Whether one of a channel's budgets is spent at a time.
+/// Whether a blocking budget of the channel is exhausted at `at`.
 pub(crate) fn budget_of(channel: &Channel, at: Timestamp, spent: impl Fn(&Budget) -> NanoUsd) -> ChannelBudget {
     let is_spent = |budget: &&Budget| budget.action == BudgetAction::Block && spent(budget) >= budget.amount;
     match channel.budgets.iter().find(is_spent) {

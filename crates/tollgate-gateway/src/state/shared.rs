@@ -1,5 +1,4 @@
-//! What the cores share: one value for the process. Everything in it is a snapshot behind a pointer, an atomic, or
-//! a map locked for one look-up.
+//! The state that all cores share, and whether the gateway accepts requests.
 
 use std::sync::{
     Arc,
@@ -24,36 +23,36 @@ use crate::{
     state::{metrics::Metrics, retry_budget::RetryBudget, traffic::Traffic},
 };
 
-/// One for the process.
+/// State of the process.
 #[derive(Debug)]
 pub struct Shared {
-    /// The snapshot in force. A request takes it once and keeps it to its end, unless nothing of it can serve the request.
-    /// Replaced by [`Self::replace_catalog`].
+    /// The current catalog. A request loads it once and keeps it, unless no candidate in it can serve the request. Replaced by
+    /// [`Self::replace_catalog`].
     pub catalog: ArcSwap<Catalog>,
-    /// Where keys are checked.
+    /// Looks up presented keys.
     pub keys: Authenticator,
-    /// What is counted.
+    /// Metrics of the process.
     pub metrics: Metrics,
-    /// Who has used how much of what, and the reservations of running requests.
+    /// Usage of limits and budgets, and reservations of running requests.
     pub counters: Arc<dyn Counters>,
-    /// Who is told of budgets that only alert.
+    /// Alerts about spent budgets that do not block.
     pub alerts: AlertQueue,
-    /// What its traffic teaches.
+    /// State derived from traffic.
     pub traffic: Traffic,
-    /// Further attempts it may make.
+    /// Limits retries.
     pub retries: RetryBudget,
-    /// Where time comes from.
+    /// The only source of time.
     pub clock: Arc<dyn Clock>,
-    /// What the gateway was told at start.
+    /// Settings given at start.
     pub settings: Settings,
-    /// Whether requests may come.
+    /// Whether requests are accepted.
     pub condition: Arc<Condition>,
-    /// Every task; a shutdown waits for it.
+    /// Tracks every task, so that a shutdown can wait for them.
     pub tracker: TaskTracker,
 }
 
 impl Shared {
-    /// Takes another snapshot into force. Requests under way keep theirs, unless nothing of it can serve them.
+    /// Replaces the catalog. Running requests keep the one they loaded, unless no candidate in it can serve them.
     pub fn replace_catalog(&self, catalog: Arc<Catalog>) {
         self.catalog.store(catalog);
         self.traffic.catalogs.notify();
@@ -64,8 +63,8 @@ impl Shared {
         self.alerts.enqueue(request, key_name, alert, &self.catalog.load(), self.clock.now(), &self.metrics);
     }
 
-    /// Answers with a refusal that leaves no usage record: counted and logged only, so that unauthenticated callers cannot fill the
-    /// database.
+    /// Answers with a refusal that leaves no usage record: it is counted and logged only, so that unauthenticated callers
+    /// cannot fill the database.
     pub(crate) fn refused_without_record(&self, refusal: &Refusal, head: &Head) -> Response<AnswerBody> {
         let problem = refusal.problem(head);
         let id = refusal.id(head.from);
@@ -86,28 +85,28 @@ impl Shared {
     }
 }
 
-/// Whether requests may come, and how many are here.
+/// Whether requests are accepted, and how many are running.
 #[derive(Debug, Default)]
 pub struct Condition {
     listening: AtomicBool,
     degraded: AtomicBool,
-    /// Requests that are recorded in memory only.
+    /// Requests recorded only in memory.
     in_memory_only: AtomicUsize,
     without_catalog: AtomicBool,
     draining: AtomicBool,
     cutting_off: AtomicBool,
     in_flight: AtomicUsize,
-    /// Bytes of request bodies that are held.
+    /// Bytes of request bodies in memory.
     body_bytes: AtomicUsize,
     quiet: Notify,
 }
 
-/// What `/readyz` says.
+/// The state reported by `/readyz`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Not listening yet, or without any catalog.
+    /// Not listening yet, or no catalog.
     Starting,
-    /// All is well.
+    /// Fully working.
     Ready,
     /// Serving without a database.
     Degraded,
@@ -116,7 +115,7 @@ pub enum Readiness {
 }
 
 impl Readiness {
-    /// The word shown.
+    /// The word that `/readyz` returns.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -127,7 +126,7 @@ impl Readiness {
         }
     }
 
-    /// Whether requests may be sent here.
+    /// Whether requests are accepted.
     #[must_use]
     pub const fn serves(self) -> bool {
         matches!(self, Self::Ready | Self::Degraded)
@@ -135,7 +134,7 @@ impl Readiness {
 }
 
 impl Condition {
-    /// What `/readyz` says.
+    /// The state reported by `/readyz`.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         if self.is_draining() {
@@ -149,39 +148,39 @@ impl Condition {
         }
     }
 
-    /// The sockets are open.
+    /// Sets the state after the sockets are open.
     pub(crate) fn listening(&self) {
         self.listening.store(true, Ordering::Release);
     }
 
-    /// Whether the database is away.
+    /// Sets whether the database is unavailable.
     pub fn set_degraded(&self, degraded: bool) {
         self.degraded.store(degraded, Ordering::Release);
     }
 
-    /// How many requests are recorded in memory only, because the journal has no room.
+    /// Sets the number of requests recorded only in memory because the journal is full.
     pub fn set_in_memory_only(&self, requests: usize) {
         self.in_memory_only.store(requests, Ordering::Release);
     }
 
-    /// That many.
+    /// Requests recorded only in memory because the journal is full.
     #[must_use]
     pub fn in_memory_only(&self) -> usize {
         self.in_memory_only.load(Ordering::Acquire)
     }
 
-    /// Whether there is no catalog at all, neither from the database nor remembered.
+    /// Sets whether there is no catalog, neither from the database nor from the local copy.
     pub fn set_without_catalog(&self, without: bool) {
         self.without_catalog.store(without, Ordering::Release);
     }
 
-    /// No new requests from now on.
+    /// Stops accepting requests.
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         self.quiet.notify_waiters();
     }
 
-    /// The time to drain is over: whatever is under way ends here, and not because its caller left.
+    /// The drain time is over: running requests end because of the gateway and not because their callers left.
     pub(crate) fn cut_off(&self) {
         self.cutting_off.store(true, Ordering::Release);
     }
@@ -197,20 +196,20 @@ impl Condition {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Requests being answered.
+    /// Running requests.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Acquire)
     }
 
-    /// One more, if there is room for it.
+    /// Admits a request if fewer than `most` are running.
     pub(crate) fn enter(self: &Arc<Self>, most: usize) -> Option<InFlightRequest> {
         let before = self.in_flight.fetch_add(1, Ordering::AcqRel);
         let present = InFlightRequest { condition: Arc::clone(self), body_bytes: AtomicUsize::new(0) };
         (before < most).then_some(present)
     }
 
-    /// Waits until nothing is being answered.
+    /// Waits until no request is running.
     pub(crate) async fn quiet(&self) {
         loop {
             let notified = self.quiet.notified();
@@ -222,7 +221,7 @@ impl Condition {
     }
 }
 
-/// A request being answered; dropped with the last byte.
+/// A running request; dropped with the last byte of its answer.
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
     condition: Arc<Condition>,
@@ -230,9 +229,9 @@ pub(crate) struct InFlightRequest {
 }
 
 impl InFlightRequest {
-    /// Counts bytes of its body, if all bodies together stay within `most`. Released when the request ends: the
-    /// body may be sent more than once until then.
-    pub(crate) fn hold(&self, bytes: usize, most: usize) -> bool {
+    /// Reserves memory for `bytes` of the request body; false when all bodies together exceed `most`. Released when the
+    /// request ends, because the body may be sent more than once until then.
+    pub(crate) fn reserve_body(&self, bytes: usize, most: usize) -> bool {
         let before = self.condition.body_bytes.fetch_add(bytes, Ordering::AcqRel);
         self.body_bytes.fetch_add(bytes, Ordering::AcqRel);
         before.saturating_add(bytes) <= most
@@ -253,16 +252,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_share_their_room_and_give_it_back() {
+    fn bodies_share_their_memory_and_release_it() {
         let condition = Arc::new(Condition::default());
         let one = condition.enter(2).unwrap();
         let other = condition.enter(2).unwrap();
         assert!(condition.enter(2).is_none());
-        assert_eq!(condition.in_flight(), 2, "a request that did not get in is not counted");
-        assert!(one.hold(60, 100) && other.hold(40, 100));
-        assert!(!other.hold(1, 100));
+        assert_eq!(condition.in_flight(), 2, "a request that was not admitted is not counted");
+        assert!(one.reserve_body(60, 100) && other.reserve_body(40, 100));
+        assert!(!other.reserve_body(1, 100));
         drop(one);
-        assert!(other.hold(59, 100));
+        assert!(other.reserve_body(59, 100));
         drop(other);
         assert_eq!((condition.in_flight(), condition.body_bytes.load(Ordering::Acquire)), (0, 0));
     }

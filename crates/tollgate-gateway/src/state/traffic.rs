@@ -1,5 +1,5 @@
-//! What the traffic of this process teaches, shared by all cores and forgotten at its end: how much room there is on
-//! accounts, which fields upstreams refuse, how soon first tokens come.
+//! State derived from this process's traffic: account usage, fields that upstreams refuse, time to first token, hedge
+//! spending. Shared by all cores and lost when the process ends.
 
 use std::{fmt, sync::Arc};
 
@@ -20,25 +20,25 @@ use crate::{
     upstream::media::MediaFetcher,
 };
 
-/// One for the process.
+/// Traffic state of the process.
 #[derive(Debug)]
 pub struct Traffic {
-    /// Room on accounts.
+    /// Concurrency and rate limits of accounts.
     pub(crate) limiters: Arc<AccountLimiters>,
-    /// Fields that upstreams refused.
+    /// Fields that upstreams rejected as unsupported.
     pub(crate) learned_parameters: LearnedParameters,
-    /// What was fetched for callers who gave addresses.
+    /// Fetches media that requests refer to by URL, and caches it.
     pub(crate) media: MediaFetcher,
-    /// How soon first tokens come.
+    /// Time to first token by model.
     pub(crate) latency: LatencyEstimate,
-    /// What second attempts cost.
+    /// Spending on hedge attempts.
     pub(crate) hedges: Arc<HedgeSpending>,
-    /// That another catalog is in force.
+    /// Notified when the catalog is replaced.
     pub(crate) catalogs: ChangeSignal,
 }
 
 impl Traffic {
-    /// Nothing is known yet.
+    /// Empty state.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -51,30 +51,30 @@ impl Traffic {
         }
     }
 
-    /// What second attempts of a UTC day have cost already, as far as usage records say.
+    /// Adds the costs of hedge attempts of UTC day `day` that usage records report.
     pub fn hedged_before(&self, costs: impl IntoIterator<Item = (GroupId, NanoUsd)>, day: i64) {
-        self.hedges.spent_before(costs, day);
+        self.hedges.add_spent(costs, day);
     }
 
-    /// These accounts are configured now: makes room for them, and forgets all others.
+    /// Creates limiters for the configured accounts and drops unused limiters of all others.
     pub fn configure<'a>(&self, accounts: impl IntoIterator<Item = &'a Account>) {
         self.limiters.configure(accounts);
     }
 
-    /// Sets room aside on an account for a request that is estimated at `tokens`; `None`: there is none.
+    /// Acquires a permit on an account for a request estimated at `tokens`; `None` when the account is at capacity.
     #[must_use]
-    pub fn take(&self, account: &Account, tokens: u64) -> Option<Permit> {
+    pub fn try_acquire(&self, account: &Account, tokens: u64) -> Option<Permit> {
         self.limiters.try_acquire(account, tokens)
     }
 
-    /// What it knows of a request's candidates.
+    /// The traffic state of a request's candidates.
     #[must_use]
     pub fn view<'a>(&'a self, summary: &'a RequestSummary, from: Protocol, tokens: u64, now: Timestamp) -> TrafficView<'a> {
         TrafficView { limiters: self.limiters.snapshot(), learned_parameters: &self.learned_parameters, summary, from, tokens, now }
     }
 }
 
-/// Candidates as one request meets them, as far as this process's traffic tells: for one choice, not to be kept.
+/// Traffic state as seen by one routing decision. Not to be stored.
 pub struct TrafficView<'a> {
     limiters: LimiterSnapshot<'a>,
     learned_parameters: &'a LearnedParameters,

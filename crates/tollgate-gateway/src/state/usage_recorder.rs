@@ -1,4 +1,4 @@
-//! Writes usage records down: first to the journal, then to the queue to the database. One recorder per core.
+//! Appends usage records to the journal and queues them for the database. One recorder per core.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl UsageRecorder {
                     self.shared.metrics.unrecorded();
                     self.journal.abandon(id);
                 }
-                tracing::error!(request.id = %id, queued, %fault, "the journal did not take a record");
+                tracing::error!(request.id = %id, queued, %fault, "a usage record could not be appended to the journal");
                 None
             }
         }

@@ -104,7 +104,7 @@ impl GatewayHandle for StoppedGateway {
             for (channel, window) in budgets(&catalog) {
                 spent.push(ChannelSpending { channel, window, spent: self.spent(Subject::Channel(channel), window).await? });
             }
-            known.spent_by(spent);
+            known.set_spending(spent);
         }
         let booked = self.counters().await?.snapshot(&subjects_of(&catalog, &request.key), compose::instant()).meters;
         let counted = CallerCounters::from_database(booked, &known, now, self.config.budgets.clone());

@@ -1,4 +1,4 @@
-//! Alerts against receivers on loopback.
+//! Alerts sent to receivers on loopback.
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -18,7 +18,7 @@ fn spent_alert() -> BudgetAlert {
     BudgetAlert { subject: Subject::Key(usage_record("m").key), budget, spent: NanoUsd(50_000_000_001) }
 }
 
-/// A receiver that answers with these statuses in turn and hands on what it was sent.
+/// A receiver that answers with these statuses in turn and forwards the requests it received.
 async fn receiver(statuses: &'static [u16]) -> (RawUpstream, mpsc::Receiver<String>) {
     let (sender, requests) = mpsc::channel(8);
     let server = RawUpstream::start(move |mut socket, number| {
@@ -61,7 +61,7 @@ async fn to(server: &RawUpstream, private_network: bool) -> (AlertQueue, Alerts)
 }
 
 #[tokio::test]
-async fn an_alert_about_a_member_has_the_members_name_if_it_is_known() {
+async fn alert_about_a_member_has_the_members_name_if_it_is_found() {
     let (server, _requests) = receiver(&[204]).await;
     let store = store().await;
     let (_, alerts) = Alerts::to(
@@ -80,7 +80,7 @@ async fn an_alert_about_a_member_has_the_members_name_if_it_is_known() {
 }
 
 #[tokio::test]
-async fn an_alert_is_signed_and_retried_until_it_is_accepted() {
+async fn alert_is_signed_and_retried_until_it_is_accepted() {
     let (server, mut requests) = receiver(&[500, 204]).await;
     let shared = shared(Settings::default(), Catalog::default());
     let (queue, alerts) = to(&server, true).await;
@@ -90,7 +90,7 @@ async fn an_alert_is_signed_and_retried_until_it_is_accepted() {
     let running = tasks.spawn(alerts.run(Arc::clone(&shared), stop.clone()));
     let first = requests.recv().await.unwrap();
     let again = requests.recv().await.unwrap();
-    assert_eq!(first.split("\r\n\r\n").nth(1), again.split("\r\n\r\n").nth(1), "the same once more");
+    assert_eq!(first.split("\r\n\r\n").nth(1), again.split("\r\n\r\n").nth(1), "the retry has the same body");
     let (head, body) = again.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("POST "), "{head}");
     let mut mac = Hmac::<Sha256>::new_from_slice(b"a shared secret").unwrap();
@@ -109,7 +109,7 @@ async fn an_alert_is_signed_and_retried_until_it_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_private_address_is_denied_unless_allowed() {
+async fn private_address_is_denied_unless_allowed() {
     let (server, mut requests) = receiver(&[204]).await;
     let (_, alerts) = to(&server, false).await;
     assert_eq!(alerts.post(Bytes::from_static(b"{}")).await, Err(ConnectFault::Denied));

@@ -1,4 +1,4 @@
-//! Which accounts are probed when, and what a probe's answer does to them.
+//! Which accounts are probed when, and how a probe's result changes their health.
 
 use tollgate_core::{AccountHealth, Catalog, Revision, Timestamp};
 
@@ -22,7 +22,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// Probing of one channel with so many accounts.
+    /// Starts the prober for one channel with this many accounts.
     fn start(script: Script, accounts: u8, change: impl FnOnce(&mut Channel)) -> Self {
         let mut channel = testing::channel("http://127.0.0.1:1/v1");
         channel.accounts = (1..=accounts).map(|number| Arc::new(testing::account(number))).collect();
@@ -67,7 +67,7 @@ async fn pass(seconds: u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_account_that_was_refused_is_asked_every_ten_minutes_until_it_answers() {
+async fn refused_account_is_probed_every_ten_minutes_until_it_answers() {
     let rig = Rig::start(lists(Script::new().refuses(401, &[])), 2, |_| {});
     rig.rest(1);
     pass(590).await;
@@ -78,13 +78,13 @@ async fn an_account_that_was_refused_is_asked_every_ten_minutes_until_it_answers
     assert_eq!((rig.script.seen().len(), rig.state(1)), (2, HealthState::Usable));
     pass(6_000).await;
     let seen = rig.script.seen();
-    assert_eq!(seen.len(), 2, "accounts that are well are left alone");
+    assert_eq!(seen.len(), 2, "healthy accounts are not probed");
     assert_eq!((seen[0].path.as_str(), seen[0].body.as_str()), ("/models", ""));
     assert!(seen.iter().all(|seen| seen.account == testing::account(1).id));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rest_from_before_the_start_is_counted_from_its_beginning() {
+async fn rest_from_before_the_start_counts_from_its_beginning() {
     let rig = Rig::start(lists(Script::new()), 1, |_| {});
     let since = rig.shared.clock.now().plus_ms(-3_600_000);
     let rested = AccountHealth {
@@ -99,12 +99,12 @@ async fn a_rest_from_before_the_start_is_counted_from_its_beginning() {
         upstream: rig.script.clone(),
     };
     let mut next = HashMap::new();
-    assert_eq!(probes.due(&mut next, MOST).len(), 1);
-    assert_eq!(probes.due(&mut next, MOST).len(), 0, "once, not at every look");
+    assert_eq!(probes.due(&mut next, MAX_PROBES).len(), 1);
+    assert_eq!(probes.due(&mut next, MAX_PROBES).len(), 0, "once, not at every tick");
 }
 
 #[tokio::test(start_paused = true)]
-async fn channels_that_ask_for_it_are_probed_all_the_time() {
+async fn channels_with_a_probe_interval_are_probed_continuously() {
     let script = (0..9).fold(Script::new(), |script, _| lists(script));
     let rig = Rig::start(script, 3, |channel| channel.probe_interval_s = 30);
     pass(95).await;
@@ -112,7 +112,7 @@ async fn channels_that_ask_for_it_are_probed_all_the_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_account_cools_before_a_caller_meets_it_and_comes_back_with_a_list() {
+async fn dead_account_cools_and_recovers_with_a_list() {
     let rig = Rig::start(lists(Script::new().not_sent()), 1, |channel| channel.probe_interval_s = 10);
     pass(11).await;
     assert!(matches!(rig.state(1), HealthState::Cooling { why: CoolingReason::ConnectFailure, .. }));
@@ -121,7 +121,7 @@ async fn a_dead_account_cools_before_a_caller_meets_it_and_comes_back_with_a_lis
 }
 
 #[tokio::test(start_paused = true)]
-async fn disabled_and_uncooled_accounts_are_not_probed() {
+async fn disabled_accounts_and_channels_without_cooling_are_not_probed() {
     for change in [(|channel: &mut Channel| channel.on = false) as fn(&mut Channel), |channel| channel.cooling = false] {
         let rig = Rig::start(Script::new(), 1, |channel| {
             channel.probe_interval_s = 10;
@@ -133,16 +133,16 @@ async fn disabled_and_uncooled_accounts_are_not_probed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sixteen_at_once_are_the_most() {
+async fn at_most_sixteen_probes_run_at_once() {
     let rig = Rig::start(Script::new(), 40, |channel| channel.probe_interval_s = 10);
     pass(15).await;
     assert_eq!((rig.script.seen().len(), rig.script.open()), (16, 16));
     pass(30).await;
-    assert_eq!(rig.script.seen().len(), 48, "the silent ones are given up after 13 s, and the next ones had their turn");
+    assert_eq!(rig.script.seen().len(), 48, "silent probes time out after 13 s and the next ones start");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_test_that_passed_elsewhere_ends_a_rest_and_a_cooling() {
+async fn test_passed_in_another_process_ends_a_rest_and_a_cooling() {
     let rig = Rig::start(Script::new(), 2, |_| {});
     let ids = [testing::account(1).id, testing::account(2).id];
     for id in ids {
@@ -153,7 +153,7 @@ async fn a_test_that_passed_elsewhere_ends_a_rest_and_a_cooling() {
     let limited = Observation::RateLimited { until: Some(rig.shared.clock.now().plus_ms(300_000)) };
     rig.registry.observe(ids[1], &limited, true, rig.shared.clock.now());
     pass(30).await;
-    assert!(rig.rests(1) && rig.state(2) != HealthState::Usable, "what passed before says nothing");
+    assert!(rig.rests(1) && rig.state(2) != HealthState::Usable, "a test passed before the rest does not end it");
     for id in ids {
         rig.store.note_test(id, rig.shared.clock.now());
     }
@@ -162,7 +162,7 @@ async fn a_test_that_passed_elsewhere_ends_a_rest_and_a_cooling() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_test_that_passed_before_the_refusal_came_ends_it_if_it_was_asked_for_earlier() {
+async fn test_passed_after_the_refused_request_was_sent_ends_the_rest() {
     let rig = Rig::start(Script::new(), 1, |_| {});
     let sent = rig.shared.clock.now();
     pass(2).await;
@@ -175,7 +175,7 @@ async fn a_test_that_passed_before_the_refusal_came_ends_it_if_it_was_asked_for_
 }
 
 #[test]
-fn what_answers_mean() {
+fn answers_are_judged() {
     let error = |text: &str| format!(r#"{{"error":{{"message":"{text}","type":"t","param":null,"code":"c"}}}}"#);
     for (status, body, seen) in [
         (200, LIST.to_owned(), ProbeOutcome::List),
@@ -199,7 +199,7 @@ fn what_answers_mean() {
 }
 
 #[test]
-fn a_probe_changes_only_what_it_can_know() {
+fn inconclusive_probe_changes_no_health() {
     let at = Timestamp(1);
     let cooling = |why| HealthState::Cooling { until: at, why, since: at };
     let resting = |why| HealthState::Resting { why, since: at, until: None };
@@ -219,6 +219,6 @@ fn a_probe_changes_only_what_it_can_know() {
         (cooling(CoolingReason::ServerError), ProbeOutcome::List, None),
         (cooling(CoolingReason::ConnectFailure), failure, None),
     ] {
-        assert_eq!(meaning(&state, seen), expected, "{state:?} {seen:?}");
+        assert_eq!(observation_of(&state, seen), expected, "{state:?} {seen:?}");
     }
 }

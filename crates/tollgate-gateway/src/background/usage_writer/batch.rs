@@ -1,62 +1,68 @@
-//! The records of the next transaction: from the queue, and from the journal where something is read back.
+//! The records of the next transaction, taken from the queue and from the journal's backlog.
 
 use std::collections::HashSet;
 
 use tollgate_core::{RequestId, UsageRecord};
 use tollgate_store::{Journal, UnbookedRecords};
 
-use super::BATCH;
+use super::BATCH_SIZE;
 use crate::state::usage_queue::QueuedRecord;
 
-/// A batch and what is read back for it.
+/// A batch, and the backlog it is filled from.
 #[derive(Debug)]
 pub(super) struct Batch {
     records: Vec<UsageRecord>,
-    /// Those that the journal does not have.
-    unkept: HashSet<RequestId>,
-    /// What is read back.
+    /// Records that are not in the journal.
+    not_in_journal: HashSet<RequestId>,
+    /// Records being read back from the journal.
     backlog: Option<UnbookedRecords>,
-    /// What is in the batch, while the same may come from journal and queue.
+    /// Ids in the batch, kept while the same record may come from both journal and queue.
     present: Option<HashSet<RequestId>>,
-    /// Whether it no longer may once this batch is booked.
-    apart: bool,
+    /// True when duplicates are impossible once this batch is written.
+    duplicates_end: bool,
 }
 
 impl Batch {
-    /// An empty one, with what the last process left behind it.
+    /// An empty batch whose backlog is what the last process left in the journal.
     pub(super) fn after(recovered: UnbookedRecords) -> Self {
-        Self { records: Vec::new(), unkept: HashSet::new(), backlog: Some(recovered), present: Some(HashSet::new()), apart: false }
+        Self {
+            records: Vec::new(),
+            not_in_journal: HashSet::new(),
+            backlog: Some(recovered),
+            present: Some(HashSet::new()),
+            duplicates_end: false,
+        }
     }
 
-    /// Its records.
+    /// The records.
     pub(super) fn records(&self) -> &[UsageRecord] {
         &self.records
     }
 
-    /// Whether there are none.
+    /// True when the batch holds no records.
     pub(super) const fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// How many more it takes.
-    pub(super) fn room(&self) -> usize {
-        BATCH.saturating_sub(self.records.len())
+    /// How many more records fit.
+    pub(super) fn remaining(&self) -> usize {
+        BATCH_SIZE.saturating_sub(self.records.len())
     }
 
-    /// Whether something is being read back.
+    /// Whether records are being read back.
     pub(super) const fn has_backlog(&self) -> bool {
         self.backlog.is_some()
     }
 
-    /// From now on these are read back.
+    /// Starts reading back these records.
     pub(super) fn read_back(&mut self, records: UnbookedRecords) {
         self.backlog = Some(records);
         self.present = Some(self.records.iter().map(|record| record.id).collect());
-        self.apart = false;
+        self.duplicates_end = false;
     }
 
-    /// Takes a record of the queue, unless it came from the journal meanwhile.
-    pub(super) fn take(&mut self, queued: QueuedRecord, journal: &Journal) {
+    /// Adds a record from the queue, unless it was already read back from the journal.
+    pub(super) fn push(&mut self, queued: QueuedRecord, journal: &Journal) {
         let QueuedRecord { record, in_journal } = queued;
         if let Some(present) = &mut self.present
             && in_journal
@@ -65,21 +71,21 @@ impl Batch {
             return;
         }
         if !in_journal {
-            self.unkept.insert(record.id);
+            self.not_in_journal.insert(record.id);
         }
         self.records.push(record);
     }
 
-    /// Nothing in the queue is older than this: without a backlog the next batch has nothing that came before.
+    /// Called when the queue is empty. Without a backlog, later records cannot be duplicates of earlier ones.
     pub(super) const fn queue_is_empty(&mut self) {
-        self.apart = self.backlog.is_none();
+        self.duplicates_end = self.backlog.is_none();
     }
 
-    /// Takes what is read back until the batch is full, or nothing more comes. How many parts of the journal could not be
-    /// read.
+    /// Adds records from the backlog until the batch is full or the backlog ends. Returns how many parts of the journal could
+    /// not be read.
     pub(super) fn take_backlog(&mut self) -> usize {
         let mut unread = 0;
-        while self.room() > 0
+        while self.remaining() > 0
             && let Some(records) = &mut self.backlog
         {
             match records.next() {
@@ -89,7 +95,7 @@ impl Batch {
                     }
                 }
                 Some(Err(fault)) => {
-                    tracing::error!(%fault, "a part of the journal cannot be read back");
+                    tracing::error!(%fault, "a part of the journal cannot be read");
                     unread += 1;
                 }
                 None => self.backlog = None,
@@ -98,28 +104,28 @@ impl Batch {
         unread
     }
 
-    /// It is booked.
+    /// Empties the batch after it was written.
     pub(super) fn clear(&mut self) {
         self.records.clear();
-        self.unkept.clear();
+        self.not_in_journal.clear();
         match &mut self.present {
-            Some(present) if !self.apart => present.clear(),
+            Some(present) if !self.duplicates_end => present.clear(),
             present => *present = None,
         }
     }
 
-    /// Only these are not booked.
+    /// Keeps only these records, which are not written yet.
     pub(super) fn keep(&mut self, left: &[RequestId]) {
         let left: HashSet<RequestId> = left.iter().copied().collect();
         self.records.retain(|record| left.contains(&record.id));
-        self.unkept.retain(|id| left.contains(id));
+        self.not_in_journal.retain(|id| left.contains(id));
         if let Some(present) = &mut self.present {
             present.retain(|id| left.contains(id));
         }
     }
 
-    /// Those that the journal does not have.
-    pub(super) fn unkept(&self) -> Vec<UsageRecord> {
-        self.records.iter().filter(|record| self.unkept.contains(&record.id)).cloned().collect()
+    /// Records that are not in the journal.
+    pub(super) fn not_in_journal(&self) -> Vec<UsageRecord> {
+        self.records.iter().filter(|record| self.not_in_journal.contains(&record.id)).cloned().collect()
     }
 }

@@ -1,4 +1,4 @@
-//! A store in memory for tests: one key, the records and health it was given, and a switch for being away.
+//! An in-memory store for tests: one key, the appended records and health, and switches for faults.
 
 use std::{
     collections::HashSet,
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// The store.
+/// The in-memory store.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     key: Key,
@@ -34,11 +34,11 @@ pub(crate) struct MemoryStore {
     health: Mutex<Vec<AccountId>>,
     passed: Mutex<Vec<(AccountId, Timestamp)>>,
     away: AtomicBool,
-    /// Records that are not taken.
-    unfit: Mutex<HashSet<RequestId>>,
+    /// Records that `append` rejects.
+    rejected: Mutex<HashSet<RequestId>>,
     appends: AtomicUsize,
-    /// Milliseconds that an append takes.
-    pace: AtomicUsize,
+    /// Duration of an append in milliseconds.
+    append_ms: AtomicUsize,
 }
 
 impl MemoryStore {
@@ -50,50 +50,50 @@ impl MemoryStore {
             health,
             passed,
             away: AtomicBool::new(false),
-            unfit: Mutex::default(),
+            rejected: Mutex::default(),
             appends: AtomicUsize::new(0),
-            pace: AtomicUsize::new(0),
+            append_ms: AtomicUsize::new(0),
         })
     }
 
-    /// Stops or starts answering.
+    /// Makes the store unreachable or reachable.
     pub(crate) fn set_away(&self, away: bool) {
         self.away.store(away, Ordering::SeqCst);
     }
 
-    /// Each append takes so long from now on.
-    pub(crate) fn set_pace(&self, ms: usize) {
-        self.pace.store(ms, Ordering::SeqCst);
+    /// Sets the duration of each append.
+    pub(crate) fn set_append_ms(&self, ms: usize) {
+        self.append_ms.store(ms, Ordering::SeqCst);
     }
 
-    /// Records that it will not take.
-    pub(crate) fn refuse(&self, ids: &[RequestId]) {
-        self.unfit.lock().unwrap().extend(ids);
+    /// Makes `append` reject these records.
+    pub(crate) fn reject(&self, ids: &[RequestId]) {
+        self.rejected.lock().unwrap().extend(ids);
     }
 
-    /// The ids it holds, each once, in order.
+    /// The ids of the stored records in ascending order.
     pub(crate) fn ids(&self) -> Vec<RequestId> {
         let mut ids: Vec<_> = self.records.lock().unwrap().iter().map(|record| record.id).collect();
         ids.sort();
         ids
     }
 
-    /// How often records were brought, in vain included.
+    /// The number of calls of `append`, failed ones included.
     pub(crate) fn appends(&self) -> usize {
         self.appends.load(Ordering::SeqCst)
     }
 
-    /// Accounts whose health was saved, once for each time.
+    /// Accounts whose health was saved, once per save.
     pub(crate) fn saved_health(&self) -> Vec<AccountId> {
         self.health.lock().unwrap().clone()
     }
 
-    /// Another process tested an account.
+    /// Records a passed test as another process does.
     pub(crate) fn note_test(&self, account: AccountId, at: Timestamp) {
         self.passed.lock().unwrap().push((account, at));
     }
 
-    fn here(&self) -> Result<(), StoreError> {
+    fn check_reachable(&self) -> Result<(), StoreError> {
         if self.away.load(Ordering::SeqCst) {
             return Err(StoreError::Unreachable { database: "test".to_owned(), detail: "gone".to_owned() });
         }
@@ -116,20 +116,20 @@ impl KeyStore for MemoryStore {
 impl UsageStore for MemoryStore {
     async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
         self.appends.fetch_add(1, Ordering::SeqCst);
-        let pace = self.pace.load(Ordering::SeqCst);
-        if pace > 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(pace as u64)).await;
+        let append_ms = self.append_ms.load(Ordering::SeqCst);
+        if append_ms > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(append_ms as u64)).await;
         }
-        self.here()?;
-        let unfit = self.unfit.lock().unwrap();
-        if records.iter().any(|record| unfit.contains(&record.id)) {
+        self.check_reachable()?;
+        let rejected = self.rejected.lock().unwrap();
+        if records.iter().any(|record| rejected.contains(&record.id)) {
             return Err(StoreError::InvalidData { detail: "no such number".to_owned() });
         }
-        let mut held = self.records.lock().unwrap();
-        let mut known: HashSet<_> = held.iter().map(|record| record.id).collect();
-        let new: Vec<_> = records.iter().filter(|record| known.insert(record.id)).cloned().collect();
+        let mut stored = self.records.lock().unwrap();
+        let mut ids: HashSet<_> = stored.iter().map(|record| record.id).collect();
+        let new: Vec<_> = records.iter().filter(|record| ids.insert(record.id)).cloned().collect();
         let count = new.len() as u64;
-        held.extend(new);
+        stored.extend(new);
         Ok(count)
     }
 
@@ -158,8 +158,8 @@ impl UsageStore for MemoryStore {
     }
 
     async fn known(&self, ids: &[RequestId]) -> Result<HashSet<RequestId>, StoreError> {
-        let held = self.ids();
-        Ok(ids.iter().copied().filter(|id| held.contains(id)).collect())
+        let stored = self.ids();
+        Ok(ids.iter().copied().filter(|id| stored.contains(id)).collect())
     }
 
     async fn summary(&self, _filter: &UsageFilter, _by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
@@ -174,7 +174,7 @@ impl HealthStore for MemoryStore {
     }
 
     async fn save_health(&self, health: &[(AccountId, AccountHealth)], _now: Timestamp) -> Result<(), StoreError> {
-        self.here()?;
+        self.check_reachable()?;
         self.health.lock().unwrap().extend(health.iter().map(|(account, _)| *account));
         Ok(())
     }
@@ -189,7 +189,7 @@ impl HealthStore for MemoryStore {
     }
 }
 
-/// What cores share, around this store.
+/// Shared state on top of this store.
 pub(crate) fn shared(catalog: Catalog, store: &Arc<MemoryStore>, clock: Arc<dyn Clock>) -> Arc<Shared> {
     let settings = Settings::default();
     let hasher = KeyHasher::new(&[7; 32]);

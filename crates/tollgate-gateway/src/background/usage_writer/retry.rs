@@ -1,15 +1,15 @@
-//! When a database that did not answer is asked again.
+//! Exponential backoff between attempts to reach the database.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// First wait after a failure.
+/// Wait after the first failure.
 const FIRST: Duration = Duration::from_millis(250);
-/// Longest wait between two tries.
+/// Longest wait between two attempts.
 const LAST: Duration = Duration::from_secs(10);
 
-/// When to try again.
+/// The time of the next attempt.
 #[derive(Debug, Default)]
 pub(super) struct RetryBackoff {
     wait: Duration,
@@ -17,19 +17,19 @@ pub(super) struct RetryBackoff {
 }
 
 impl RetryBackoff {
-    /// Whether it is time.
-    pub(super) fn is_due(&self) -> bool {
-        self.at.is_none_or(|at| Instant::now() >= at)
+    /// Whether the next attempt may be made.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.at.is_none_or(|at| now >= at)
     }
 
-    /// How long it is until then.
-    pub(super) fn left(&self) -> Duration {
-        self.at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
+    /// Time until the next attempt.
+    pub(super) fn left(&self, now: Instant) -> Duration {
+        self.at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
     }
 
-    /// It failed again.
-    pub(super) fn again(&mut self) {
+    /// Schedules the next attempt after a failure.
+    pub(super) fn record_failure(&mut self, now: Instant) {
         self.wait = (self.wait * 2).clamp(FIRST, LAST);
-        self.at = Some(Instant::now() + self.wait);
+        self.at = Some(now + self.wait);
     }
 }

@@ -1,4 +1,4 @@
-//! Records are booked once, whatever the database does meanwhile.
+//! Records are written to the database exactly once, whatever faults it has.
 
 use tempfile::TempDir;
 use tollgate_core::{AccountId, AttemptStart, Catalog, Observation, RequestId, Timestamp};
@@ -49,7 +49,7 @@ impl Rig {
         Self { store, journal, writer, registry, shared, queue, usage_writer, stop, drawn: 0, dir }
     }
 
-    /// A request ends: journal first, then the queue.
+    /// Records the end of a request: first in the journal, then in the queue.
     fn end(&mut self) -> RequestId {
         let mut record = usage_record("m");
         self.drawn += 1;
@@ -62,13 +62,13 @@ impl Rig {
 
     fn start(&mut self) -> tokio::task::JoinHandle<UsageBacklog> {
         let recovered = self.journal.backlog().unwrap();
-        let usage_writer = self.usage_writer.take().unwrap();
-        self.shared.tracker.spawn(usage_writer.run(recovered, self.stop.clone()))
+        let writer = self.usage_writer.take().unwrap();
+        self.shared.tracker.spawn(writer.run(recovered, self.stop.clone()))
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_are_booked_in_batches_and_leave_the_journal() {
+async fn records_are_written_in_batches_and_leave_the_journal() {
     let mut rig = Rig::new();
     let running = rig.start();
     let ids: Vec<_> = (0..9_000).map(|_| rig.end()).collect();
@@ -81,16 +81,16 @@ async fn records_are_booked_in_batches_and_leave_the_journal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_single_record_waits_no_longer_than_its_batch() {
+async fn single_record_waits_at_most_the_batch_interval() {
     let mut rig = Rig::new();
     let _running = rig.start();
     rig.end();
-    sleep(BATCH_EVERY + Duration::from_millis(10)).await;
+    sleep(BATCH_INTERVAL + Duration::from_millis(10)).await;
     assert_eq!(rig.store.ids().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_delays_records_and_loses_and_doubles_none() {
+async fn outage_delays_records_without_loss_or_duplicates() {
     let mut rig = Rig::new();
     rig.shared.condition.set_without_catalog(false);
     let _running = rig.start();
@@ -110,7 +110,7 @@ async fn an_outage_delays_records_and_loses_and_doubles_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readiness_says_while_the_database_is_away() {
+async fn readiness_is_degraded_while_the_database_is_unreachable() {
     let mut rig = Rig::new();
     rig.shared.condition.listening();
     let _running = rig.start();
@@ -124,7 +124,7 @@ async fn readiness_says_while_the_database_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_the_queue_comes_back_from_the_journal() {
+async fn records_beyond_the_queue_are_read_back_from_the_journal() {
     let mut rig = Rig::new();
     rig.store.set_away(true);
     let ids: Vec<_> = (0..QUEUE_CAPACITY + 700).map(|_| rig.end()).collect();
@@ -136,17 +136,16 @@ async fn what_does_not_fit_the_queue_comes_back_from_the_journal() {
     assert_eq!(rig.journal.unbooked(), 0);
 }
 
-/// Something comes in while each batch is booked, so that the queue is never empty: what it had no room for must not
-/// wait for that.
+/// New records arrive while each batch is written, so the queue is never empty; spilled records must not wait for that.
 #[tokio::test(start_paused = true)]
-async fn what_did_not_fit_the_queue_is_booked_while_more_comes_in() {
+async fn spilled_records_are_written_while_new_ones_arrive() {
     let mut rig = Rig::new();
     rig.store.set_away(true);
     let _running = rig.start();
     sleep(Duration::from_secs(1)).await;
-    let away: Vec<_> = (0..QUEUE_CAPACITY + 3 * BATCH).map(|_| rig.end()).collect();
+    let away: Vec<_> = (0..QUEUE_CAPACITY + 3 * BATCH_SIZE).map(|_| rig.end()).collect();
     rig.store.set_away(false);
-    rig.store.set_pace(50);
+    rig.store.set_append_ms(50);
     for _ in 0..400 {
         let _ = (0..100).map(|_| rig.end()).count();
         sleep(Duration::from_millis(10)).await;
@@ -154,11 +153,11 @@ async fn what_did_not_fit_the_queue_is_booked_while_more_comes_in() {
     let booked: std::collections::HashSet<_> = rig.store.ids().into_iter().collect();
     assert_eq!(away.iter().filter(|id| !booked.contains(id)).count(), 0, "after 4 s");
     sleep(Duration::from_secs(2)).await;
-    assert_eq!((rig.store.ids().len(), rig.journal.unbooked()), (QUEUE_CAPACITY + 3 * BATCH + 40_000, 0));
+    assert_eq!((rig.store.ids().len(), rig.journal.unbooked()), (QUEUE_CAPACITY + 3 * BATCH_SIZE + 40_000, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_journal_has_in_memory_only_is_booked_and_told() {
+async fn records_pending_in_the_journals_memory_are_written_and_reported() {
     let mut rig = Rig::with(|options| options.max_bytes = 100_000);
     rig.shared.condition.listening();
     rig.store.set_away(true);
@@ -167,7 +166,7 @@ async fn what_the_journal_has_in_memory_only_is_booked_and_told() {
     let ids: Vec<_> = (0..QUEUE_CAPACITY + 700).map(|_| rig.end()).collect();
     sleep(Duration::from_secs(2)).await;
     let held = rig.journal.pending_requests();
-    assert!(held > QUEUE_CAPACITY, "{held} of {} found no room on disk", ids.len());
+    assert!(held > QUEUE_CAPACITY, "{held} of {} did not fit on disk", ids.len());
     let metrics = rig.shared.metrics.render();
     assert!(metrics.contains(&format!("tollgate_journal_held {held}\n")), "{metrics}");
     rig.store.set_away(false);
@@ -178,11 +177,11 @@ async fn what_the_journal_has_in_memory_only_is_booked_and_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rejected_record_is_quarantined_without_blocking_others() {
+async fn rejected_record_is_quarantined_and_does_not_block_others() {
     let mut rig = Rig::new();
     let mut ids: Vec<_> = (0..100).map(|_| rig.end()).collect();
     let refused = [ids.remove(71), ids.remove(3)];
-    rig.store.refuse(&refused);
+    rig.store.reject(&refused);
     let running = rig.start();
     sleep(Duration::from_secs(2)).await;
     assert_eq!(rig.store.ids(), ids);
@@ -198,29 +197,29 @@ async fn rejected_record_is_quarantined_without_blocking_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_database_that_refuses_everything_is_not_believed() {
+async fn rejecting_every_record_does_not_quarantine_them_all() {
     let mut rig = Rig::new();
-    let ids: Vec<_> = (0..REFUSED_MOST + 200).map(|_| rig.end()).collect();
-    rig.store.refuse(&ids);
+    let ids: Vec<_> = (0..MAX_QUARANTINED + 200).map(|_| rig.end()).collect();
+    rig.store.reject(&ids);
     let running = rig.start();
     sleep(Duration::from_secs(5)).await;
-    assert_eq!((rig.store.ids().len(), rig.journal.quarantined()), (0, REFUSED_MOST));
+    assert_eq!((rig.store.ids().len(), rig.journal.quarantined()), (0, MAX_QUARANTINED));
     rig.stop.cancel();
     assert_eq!(running.await.unwrap(), UsageBacklog { waiting: 200, lost: 0 });
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_record_does_not_keep_a_start_from_serving() {
+async fn rejected_record_does_not_block_a_start() {
     let mut rig = Rig::new();
     let ids: Vec<_> = (0..20).map(|_| rig.end()).collect();
-    rig.store.refuse(&[ids[7]]);
+    rig.store.reject(&[ids[7]]);
     let recovered = rig.journal.backlog().unwrap();
     assert_eq!(replay(&*rig.store, &rig.journal, recovered).await.unwrap(), 19);
     assert_eq!((rig.journal.quarantined(), rig.journal.unbooked()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_without_database_and_disk_says_what_is_lost() {
+async fn shutdown_without_database_and_disk_reports_lost_records() {
     let mut rig = Rig::with(|options| options.max_bytes = 0);
     rig.store.set_away(true);
     let _ = (0..3).map(|_| rig.end()).count();
@@ -234,7 +233,7 @@ async fn a_stop_without_database_and_disk_says_what_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_last_process_left_is_booked_first() {
+async fn records_of_the_last_process_are_written_first() {
     let mut rig = Rig::new();
     let left = rig.end();
     let _ = rig.usage_writer.as_mut().unwrap().waiting();
@@ -244,7 +243,7 @@ async fn what_the_last_process_left_is_booked_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stopping_books_what_is_left_and_gives_up_on_a_database_that_is_away() {
+async fn shutdown_writes_remaining_records_and_times_out_without_a_database() {
     let mut rig = Rig::new();
     let running = rig.start();
     let ids: Vec<_> = (0..700).map(|_| rig.end()).collect();
@@ -259,7 +258,7 @@ async fn stopping_books_what_is_left_and_gives_up_on_a_database_that_is_away() {
     rig.stop.cancel();
     let began = Instant::now();
     assert_eq!(running.await.unwrap(), UsageBacklog { waiting: 3, lost: 0 });
-    assert!(began.elapsed() <= LAST_TRY + Duration::from_secs(1));
+    assert!(began.elapsed() <= SHUTDOWN_LIMIT + Duration::from_secs(1));
     assert_eq!(rig.journal.unbooked(), 3, "the journal keeps them");
 }
 
@@ -285,7 +284,7 @@ async fn health_is_saved_at_most_once_a_second_and_again_after_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_beginning_without_an_end_is_nothing_to_book() {
+async fn request_without_an_end_is_not_written() {
     let mut rig = Rig::new();
     let begin: AttemptStart = serde_json::from_value(serde_json::json!({
         "id": usage_record("m").id, "at": 0, "key": key().id, "key_name": "k", "member": key().member.id,

@@ -1,4 +1,4 @@
-//! Limits of the caller: what is left, what the request takes, and who refuses.
+//! Limits of the caller: what is left, what the request needs, and which limit refuses.
 
 use tollgate_core::{Billing, Meter, Model, SpendTotals, Subject};
 
@@ -8,7 +8,7 @@ use crate::state::runtime_state::SubjectUsage;
 /// Ten seconds into a minute.
 const MICROS: u64 = 70_000_000;
 
-/// A key that `change` gives limits, and how it and its member stand.
+/// A key with limits, and the counters of the key and its member.
 struct Case {
     key: Key,
     of_key: Meter,
@@ -36,7 +36,7 @@ impl Case {
         self.explained_by(&self.counted())
     }
 
-    /// Asks for a model that is sold at 1 USD per million tokens in and 2 out.
+    /// Explains a request for a model sold at 1 USD per million input tokens and 2 per million output tokens.
     fn explained_by(&self, counted: &CallerCounters) -> Explanation {
         let rows = catalog();
         let channels = rows.channels.values().map(|channel| Channel::clone(channel)).collect();
@@ -69,13 +69,13 @@ fn refusal(explained: &Explanation) -> (&'static str, bool, String, String) {
 }
 
 #[test]
-fn a_key_without_limits_has_none_to_tell_of() {
+fn key_without_limits_lists_none() {
     let explained = Case::new(|_| {}).explained();
     assert_eq!((explained.limits, explained.refusal, explained.output_limit), (Vec::new(), None, None));
 }
 
 #[test]
-fn each_limit_is_told_with_what_is_left_and_what_the_request_takes() {
+fn each_limit_shows_what_is_left_and_what_the_request_needs() {
     let explained = Case::new(|it| {
         it.key.limits = Limits { rpm: 5, tpm: 1_500, concurrency: 2 };
         it.key.budgets = budget("1", Window::Month);
@@ -102,7 +102,7 @@ fn each_limit_is_told_with_what_is_left_and_what_the_request_takes() {
 }
 
 #[test]
-fn a_rate_that_is_used_up_refuses_before_any_account_is_looked_for() {
+fn used_up_rate_refuses_and_accounts_are_still_listed() {
     let case = Case::new(|it| {
         it.key.limits.rpm = 2;
         it.of_key.requests.add(2, MICROS);
@@ -112,11 +112,11 @@ fn a_rate_that_is_used_up_refuses_before_any_account_is_looked_for() {
     assert_eq!((error, retryable), ("E31", true));
     assert!(text.contains("key first has 0 of 2 requests left this minute"), "{text}");
     assert!(remedy.starts_with("wait 80 s") && remedy.contains("the key's rpm"), "{remedy}");
-    assert_eq!(explained.planned.len(), 4, "who would serve it is told all the same");
+    assert_eq!(explained.planned.len(), 4, "accounts that would serve the request are listed all the same");
 }
 
 #[test]
-fn tokens_and_places_refuse_by_the_size_of_the_request() {
+fn token_rate_and_concurrency_refuse_by_request_size() {
     let mut case = Case::new(|it| {
         it.key.limits.tpm = 3_000;
         it.of_key.tokens.add(1_500, MICROS);
@@ -133,11 +133,11 @@ fn tokens_and_places_refuse_by_the_size_of_the_request() {
         })
         .explained(),
     );
-    assert!(error == "E31" && text == "member owner has 1 of 1 requests under way", "{text}");
+    assert!(error == "E31" && text == "member owner has 1 of 1 requests in progress", "{text}");
 }
 
 #[test]
-fn money_refuses_as_the_path_does_spent_too_dear_or_with_less_output() {
+fn budget_refuses_as_the_path_does_or_lowers_the_output_limit() {
     let with_left = |left: i64, output: Option<u64>| {
         Case::new(|it| {
             it.key.budgets = budget("1", Window::Day);
@@ -152,14 +152,14 @@ fn money_refuses_as_the_path_does_spent_too_dear_or_with_less_output() {
     assert!(remedy.starts_with("wait until it renews at 20") && remedy.ends_with("raise the key's budget"), "{remedy}");
     let (error, _, _, remedy) = refusal(&with_left(2_000_000, Some(1_000)));
     assert!(error == "E33" && remedy.starts_with("set a smaller output limit"), "{remedy}");
-    // Without an output limit of its own the request gets one that the money affords.
+    // Without an output limit of its own the request gets one that the remaining money covers.
     let lowered = with_left(2_000_000, None);
     assert_eq!((lowered.refusal, lowered.output_limit), (None, Some(500)));
     assert_eq!(with_left(2_000_000, Some(500)).refusal, None);
 }
 
 #[test]
-fn a_prepaid_balance_refuses_when_it_does_not_suffice() {
+fn insufficient_prepaid_balance_refuses() {
     let mut case = Case::new(|it| {
         it.key.member.billing = Billing::Prepaid;
         it.output_tokens = Some(1_000);
@@ -179,7 +179,7 @@ fn a_prepaid_balance_refuses_when_it_does_not_suffice() {
 }
 
 #[test]
-fn beside_a_gateway_its_notes_count_and_the_database_for_who_is_not_in_them() {
+fn state_file_takes_precedence_over_the_database() {
     let case = Case::new(|it| {
         it.key.limits.rpm = 1;
         it.key.member.limits.rpm = 1;
@@ -194,10 +194,10 @@ fn beside_a_gateway_its_notes_count_and_the_database_for_who_is_not_in_them() {
     assert_eq!(refusal(&explained).0, "E31");
     let by: Vec<_> = explained.limits.iter().map(|it| (it.of, it.left, it.counted_by)).collect();
     assert_eq!(by, [("key", 0, CounterSource::Notes), ("member", 1, CounterSource::Database)]);
-    // Two minutes later nothing of it counts any more.
+    // Two minutes later the rate window is empty.
     let later = CallerCounters::from_database(booked.clone(), &known, NOW.plus_ms(120_000), Vec::new());
     assert_eq!(case.explained_by(&later).refusal, None);
-    // Where not everybody is noted, nothing is known of the minutes of those who are not.
+    // With a truncated state file, the rates of subjects missing in it are unknown.
     known.counts_more = true;
     let explained = case.explained_by(&CallerCounters::from_database(booked, &known, NOW, Vec::new()));
     assert_eq!(explained.limits.iter().map(|it| it.of).collect::<Vec<_>>(), ["key"]);

@@ -49,7 +49,7 @@ impl HedgePlan {
         let max_cost = |planned| max_attempt_cost(planned, context.summary, context.offer);
         let cost = max_cost(first)?.max(max_cost(second)?);
         let shared = &context.worker.shared;
-        shared.traffic.hedges.take(self.group, self.policy.cost_cap, cost, shared.clock.now().day())
+        shared.traffic.hedges.reserve(self.group, self.policy.cost_cap, cost, shared.clock.now().day())
     }
 }
 

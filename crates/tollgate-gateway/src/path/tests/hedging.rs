@@ -14,7 +14,7 @@ fn hedging(script: Script, accounts: u8) -> Rig {
 fn hedging_for(script: Script, accounts: u8, cost_cap: NanoUsd) -> Rig {
     let rig = Rig::grouped(script, accounts, |group| group.hedge = Some(Hedge { cost_cap }));
     for _ in 0..1_000 {
-        rig.core.shared.traffic.latency.note("m", 100_000, rig.clock.instant());
+        rig.core.shared.traffic.latency.record("m", 100_000, rig.clock.instant());
     }
     rig
 }
@@ -129,7 +129,7 @@ const BOUNDED: &str = r#"{"model":"m","stream":true,"max_tokens":100,"messages":
 /// Asserts that exactly so much of a cap is spent or reserved.
 fn assert_spent(rig: &Rig, spent: NanoUsd) {
     let (group, day) = (rig.core.shared.catalog.load().groups[0].id, rig.clock.now().day());
-    let take = |more| rig.core.shared.traffic.hedges.take(group, NanoUsd(1_000_000), NanoUsd(1_000_000 - spent.0 + more), day);
+    let take = |more| rig.core.shared.traffic.hedges.reserve(group, NanoUsd(1_000_000), NanoUsd(1_000_000 - spent.0 + more), day);
     assert!(take(1).is_none(), "less than {spent:?} is spent");
     assert!(take(0).is_some(), "more than {spent:?} is spent");
 }

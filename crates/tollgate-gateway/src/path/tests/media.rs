@@ -125,7 +125,7 @@ async fn media_is_fetched_for_a_second_attempt_while_the_first_goes_on() {
     });
     rig.change_group(|group| group.hedge = Some(tollgate_core::Hedge { cost_cap: tollgate_core::NanoUsd(1_000_000_000) }));
     for _ in 0..100 {
-        rig.core.shared.traffic.latency.note("m", 1_000, rig.clock.instant());
+        rig.core.shared.traffic.latency.record("m", 1_000, rig.clock.instant());
     }
     let body = showing(std::slice::from_ref(&server.url)).replacen('{', r#"{"stream":true,"#, 1);
     let got = rig.ask(&body).await;

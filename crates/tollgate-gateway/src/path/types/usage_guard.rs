@@ -316,7 +316,7 @@ impl UsageGuard {
         }
         let all = self.facts.as_deref_mut()?;
         let cost = if result == AttemptResult::NotSent {
-            permit.not_sent();
+            permit.mark_unsent();
             Some(NanoUsd::ZERO)
         } else if permit.counts() || hedged {
             let record = settle_attempt(&facts, all.method, all.input);
@@ -370,7 +370,7 @@ impl UsageGuard {
     pub(crate) fn record_first_token(&self, first_content_us: u64) {
         let Some(facts) = self.facts.as_deref() else { return };
         if let (Some(model), Some(_)) = (&facts.model, facts.group.as_ref().and_then(|group| group.hedge)) {
-            self.recorder.shared.traffic.latency.note(model, first_content_us, self.recorder.shared.clock.instant());
+            self.recorder.shared.traffic.latency.record(model, first_content_us, self.recorder.shared.clock.instant());
         }
     }
 

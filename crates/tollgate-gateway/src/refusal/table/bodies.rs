@@ -1,4 +1,4 @@
-//! B4: the body.
+//! Refusals of the request body.
 
 use tollgate_protocol::{ErrorStyle, FieldViolation, Malformed, MalformedKind, Protocol};
 
@@ -25,12 +25,12 @@ pub(super) fn too_large(limit: usize) -> RefusalRow {
     RefusalRow::new(413, INVALID_REQUEST, Some("request_too_large"), "INVALID_ARGUMENT", "REQUEST_TOO_LARGE", message)
 }
 
-/// E18 of a body that cannot even be unpacked.
+/// E18 of a body that cannot be decompressed.
 pub(super) fn unreadable(fault: &str) -> RefusalRow {
     RefusalRow::invalid("invalid_json", "INVALID_JSON", format!("The request body is not valid JSON: {fault}."))
 }
 
-/// A header or a query parameter.
+/// E20, E21 of a header or a query parameter.
 pub(super) fn invalid_value(name: &str, message: &str) -> RefusalRow {
     RefusalRow::invalid("invalid_value", "INVALID_VALUE", message.to_owned())
         .param(name)

@@ -1,4 +1,4 @@
-//! B8: the gateway itself.
+//! Refusals caused by the gateway itself.
 
 use tollgate_protocol::ErrorStyle;
 
@@ -16,13 +16,13 @@ pub(super) fn internal(head: &Head) -> RefusalRow {
     RefusalRow::new(500, SERVER_ERROR, Some("internal_error"), "INTERNAL", "INTERNAL", message)
 }
 
-/// E63. Spread by the id's random end, so that refused callers do not come back together.
+/// E63. The wait is spread by the id's random part, so that refused callers do not all retry at the same moment.
 pub(super) fn overloaded(head: &Head) -> RefusalRow {
     let secs = u32::from(head.request_id.uuid().as_bytes()[15] % 5) + 1;
     unavailable("server_overloaded", "SERVER_OVERLOADED", "The gateway is overloaded.").retry(secs)
 }
 
-/// E64: written into records only; the caller is gone.
+/// E64: used in records only, because the caller has left.
 pub(super) fn caller_left() -> RefusalRow {
     let message = "The caller closed the connection.".to_owned();
     RefusalRow::new(499, INVALID_REQUEST, Some("client_closed_request"), "CANCELLED", "CALLER_LEFT", message)
@@ -44,7 +44,7 @@ pub(super) fn target_too_long(limit: usize) -> RefusalRow {
     too_large(414, format!("The request target is longer than {limit} bytes."))
 }
 
-/// E67. On native a blocked prompt is a 200; the body is written where the answer is.
+/// E67. On native a blocked prompt is a 200; its body is written with the answer.
 pub(super) fn content_policy(head: &Head) -> RefusalRow {
     let status = if head.from.spec().error_style == ErrorStyle::Gemini { 200 } else { 400 };
     let message = "The request was blocked by the content rules of this gateway.".to_owned();

@@ -1,4 +1,4 @@
-//! B1: the key.
+//! Refusals of the key.
 
 use tollgate_core::Timestamp;
 

@@ -1,4 +1,4 @@
-//! B5: the caller's own limits.
+//! Refusals by the caller's limits.
 
 use tollgate_core::Window;
 
@@ -11,7 +11,7 @@ use crate::{
     request::Head,
 };
 
-/// E31 without details.
+/// E31 without figures.
 pub(super) fn wrong_keys(retry_after: u32) -> RefusalRow {
     let message = format!("Too many invalid API keys were sent from this address. Try again in {retry_after} s.");
     RefusalRow::new(429, "rate_limit_error", Some("rate_limit_exceeded"), "RESOURCE_EXHAUSTED", "RATE_LIMIT_EXCEEDED", message)
@@ -45,7 +45,7 @@ pub(super) fn rate_limited(limit: &RateLimit) -> RefusalRow {
     .quota(subject, &message)
 }
 
-/// Whose money it is, in the words of messages and of `QuotaFailure`.
+/// The budget's subject, as used in messages and in `QuotaFailure`.
 fn owner_of(subject: BudgetSubject) -> (&'static str, &'static str) {
     match subject {
         BudgetSubject::Key => ("of this API key", "key"),
@@ -55,7 +55,7 @@ fn owner_of(subject: BudgetSubject) -> (&'static str, &'static str) {
     }
 }
 
-/// E32 and E33 share everything but the message.
+/// E32 and E33 differ only in the message.
 fn out_of_money(subject: BudgetSubject, message: String) -> RefusalRow {
     let description = message.clone();
     RefusalRow::new(429, "insufficient_quota", Some("insufficient_quota"), "RESOURCE_EXHAUSTED", "RESOURCE_QUOTA_EXCEEDED", message)

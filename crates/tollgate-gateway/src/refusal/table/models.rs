@@ -1,16 +1,16 @@
-//! B3: the model.
+//! Refusals of the model.
 
 use tollgate_protocol::Protocol;
 
 use super::{INVALID_REQUEST, RefusalRow};
 use crate::{refusal::text::quoted, request::Head};
 
-/// The list a caller is pointed to; the only word that differs between the protocols' messages.
+/// Path of the model list, which the message refers to.
 fn list_path(from: Protocol) -> &'static str {
     from.spec().caller.map_or("/v1/models", |caller| caller.model_list_path)
 }
 
-/// E13, and E14 byte for byte the same.
+/// E13, and E14, which is byte-for-byte identical.
 pub(super) fn not_found(model: &str, head: &Head) -> RefusalRow {
     let model = quoted(model);
     let message = format!(

@@ -1,4 +1,4 @@
-//! B2: path and method.
+//! Refusals of path and method.
 
 use super::{INVALID_REQUEST, RefusalRow};
 use crate::{refusal::text::quoted, request::Head};
@@ -14,7 +14,7 @@ pub(super) fn unknown(hint: Option<&str>, head: &Head) -> RefusalRow {
 pub(super) fn method(allow: &str, head: &Head) -> RefusalRow {
     let (method, path) = (quoted(head.http_method.as_str()), quoted(&head.path));
     let fits = allow.split(',').next().unwrap_or(allow);
-    // CONNECT names an authority and no path.
+    // CONNECT has an authority and no path.
     let place = if head.path.is_empty() { String::new() } else { format!(" on {path}") };
     let message = format!("Method {method} is not allowed{place}; use {fits}.");
     RefusalRow::new(405, INVALID_REQUEST, Some("method_not_supported"), "UNIMPLEMENTED", "METHOD_NOT_ALLOWED", message)

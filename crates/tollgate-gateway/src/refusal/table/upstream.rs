@@ -1,4 +1,4 @@
-//! B6 and B7: accounts and upstreams.
+//! Refusals for lack of a usable account, and after upstream failures.
 
 use tollgate_core::{LimitLevel, NanoUsd, NoRouteCause, PriceFigures, PriceKind};
 use tollgate_protocol::{ErrorStyle, Protocol};
@@ -10,7 +10,7 @@ use crate::refusal::{
     text::{quoted, usd},
 };
 
-/// Seconds of E40 when no recovery is in sight.
+/// Seconds of E40 when no recovery time is known.
 const UNKNOWN_RECOVERY_SECS: u32 = 30;
 
 /// E40.
@@ -47,7 +47,7 @@ pub(super) fn too_dear(model: &str, cause: NoRouteCause, price: Option<&PriceFig
     no_accounts(message, model, cause, from).retry(60).stop()
 }
 
-/// The first words of both: the family is the caller's protocol, whatever upstream was tried.
+/// The common beginning of both messages. It names the caller's protocol, whichever upstream was tried.
 fn scope(from: Protocol) -> String {
     let family = from.as_str();
     if from.spec().error_style == ErrorStyle::Gemini {
@@ -104,7 +104,7 @@ pub(super) fn failed(model: &str, failure: &UpstreamFailure) -> RefusalRow {
     }
 }
 
-/// `120 s`, and `300 ms` where it is no whole number of seconds.
+/// `120 s`, or `300 ms` when it is not a whole number of seconds.
 fn time(ms: u64) -> String {
     if ms.is_multiple_of(1_000) { format!("{} s", ms / 1_000) } else { format!("{ms} ms") }
 }
@@ -127,8 +127,8 @@ fn rate_limited(model: &str, secs: u32) -> RefusalRow {
         .retry(secs)
 }
 
-/// E52: the upstream's own words. A 404 that is not about a model is a fault of the channel's address, not of the
-/// request, and becomes 502.
+/// E52 with the upstream's message. A 404 that is not about a model is caused by the channel's base URL, not by the request,
+/// and becomes 502.
 fn rejected(rejection: &Rejection) -> RefusalRow {
     let problem = &rejection.problem;
     let about_model = problem.message.to_ascii_lowercase().contains("model")
@@ -166,10 +166,10 @@ fn rejected(rejection: &Rejection) -> RefusalRow {
     row
 }
 
-/// Whether an upstream's detail may be passed on as it stands: one that holds anything to be redacted is left out,
-/// since a raw JSON object cannot be edited word by word.
+/// Whether an upstream's detail can be forwarded unchanged. A detail with anything to redact is omitted, because raw JSON
+/// cannot be edited word by word.
 fn harmless(raw: &str) -> bool {
-    // Type names look like hosts to the redaction; they are the one place where a host is expected.
+    // Type names look like hosts to the redaction and are the one place where a host is expected.
     let plain = raw.replace("type.googleapis.com/", "").replace("googleapis.com", "");
     redact(&plain) == plain
 }

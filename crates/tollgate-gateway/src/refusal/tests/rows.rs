@@ -1,4 +1,4 @@
-//! The table itself.
+//! The expected rows.
 
 use tollgate_core::{LimitLevel, PriceKind, PriceLimitOn, Window};
 use tollgate_protocol::{FieldViolation, MalformedKind};
@@ -197,7 +197,7 @@ fn models_and_bodies() -> Vec<RefusalRow> {
     .collect()
 }
 
-/// E16 and E21: only chat has their codes.
+/// E16 and E21, whose codes exist only on chat.
 fn shapes() -> Vec<RefusalRow> {
     [
         ("E16", MalformedKind::Missing, "missing_required_parameter", "Missing required parameter: 'model'.", "model"),

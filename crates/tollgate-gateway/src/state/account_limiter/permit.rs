@@ -1,4 +1,4 @@
-//! Reserved capacity, held by the attempt.
+//! The permit that an attempt holds while it uses an account.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tollgate_core::AccountId;
 
 use super::{AccountLimiter, AccountLimiters};
 
-/// Capacity of one account, released on drop. Empty for an account without a bound.
+/// Reserved capacity on one account, released when dropped. Empty for an account without a limit.
 #[derive(Debug)]
 pub struct Permit(pub(super) Option<HeldPermit>);
 
@@ -14,7 +14,7 @@ pub struct Permit(pub(super) Option<HeldPermit>);
 #[derive(Debug)]
 pub(super) struct HeldPermit {
     pub(super) limiters: Arc<AccountLimiters>,
-    pub(super) place: Arc<AccountLimiter>,
+    pub(super) entry: Arc<AccountLimiter>,
     pub(super) account: AccountId,
     pub(super) tokens: u64,
     pub(super) requests_at: u64,
@@ -22,44 +22,44 @@ pub(super) struct HeldPermit {
     pub(super) used: PermitUse,
 }
 
-/// What came of it.
+/// What the attempt used.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PermitUse {
-    /// Nothing was sent: nothing counts.
+    /// No request was sent: nothing counts.
     Nothing,
-    /// A request was sent; what it used is not known, so the estimate counts.
+    /// A request was sent and its tokens are unknown: the estimate counts.
     Request,
-    /// A request was sent and used so many tokens.
+    /// A request was sent and used this many tokens.
     Tokens(u64),
 }
 
 impl Permit {
-    /// Whether it is room on this account.
+    /// Whether the permit is for this account.
     pub(crate) fn is_on(&self, account: AccountId) -> bool {
         self.0.as_ref().is_some_and(|held| held.account == account)
     }
 
-    /// Whether anybody wants to know what it was used for.
+    /// Whether usage of the account is counted.
     pub(crate) const fn counts(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The attempt begins.
+    /// Marks the attempt as sent.
     pub(crate) fn begin(&mut self) {
-        self.used(PermitUse::Request);
+        self.set_use(PermitUse::Request);
     }
 
-    /// Nothing was sent after all.
-    pub(crate) fn not_sent(&mut self) {
-        self.used(PermitUse::Nothing);
+    /// Reverts [`Self::begin`]: no byte of the request was sent.
+    pub(crate) fn mark_unsent(&mut self) {
+        self.set_use(PermitUse::Nothing);
     }
 
-    /// The attempt used so many tokens.
+    /// Sets the tokens that the attempt used.
     pub(crate) fn used_tokens(&mut self, tokens: u64) {
-        self.used(PermitUse::Tokens(tokens));
+        self.set_use(PermitUse::Tokens(tokens));
     }
 
-    fn used(&mut self, used: PermitUse) {
+    fn set_use(&mut self, used: PermitUse) {
         if let Some(held) = &mut self.0 {
             held.used = used;
         }

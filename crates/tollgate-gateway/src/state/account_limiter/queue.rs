@@ -1,4 +1,5 @@
-//! Who waits for room on one account: at most 100, the keys taking turns, each key's requests in the order they came.
+//! The fair queue of one account: at most 100 waiters; keys take waiters, and each key's requests are served in order of
+//! arrival.
 
 use std::{
     collections::VecDeque,
@@ -10,23 +11,23 @@ use tollgate_core::KeyId;
 
 use super::{Bounds, Permit};
 
-/// Most who wait for one account.
-const MOST: usize = 100;
+/// Maximum waiters per account.
+const MAX_WAITERS: usize = 100;
 
-/// One request's place.
+/// One waiting request.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    /// Which wait it belongs to.
+    /// Identifies the request in all queues it joined.
     pub(super) number: u64,
-    /// What the account allowed when it joined.
+    /// The account's limits when the request joined.
     pub(super) bounds: Bounds,
-    /// What it is estimated at.
+    /// Estimated tokens.
     pub(super) tokens: u64,
-    /// Where room is put.
-    pub(super) hand: Handoff,
+    /// Delivers the permit.
+    pub(super) handoff: Handoff,
 }
 
-/// Where room is put, once, from whichever queue has some first.
+/// Delivers one permit to a waiter, from the first of its queues that has one.
 #[derive(Clone, Debug)]
 pub(super) struct Handoff(Arc<Mutex<Option<oneshot::Sender<Option<Permit>>>>>);
 
@@ -35,7 +36,7 @@ impl Handoff {
         Self(Arc::new(Mutex::new(Some(sender))))
     }
 
-    /// Puts room there; returns it when no waiter is left.
+    /// Delivers a permit; returns it when the waiter has left or was already served.
     pub(super) fn offer(&self, permit: Permit) -> Option<Permit> {
         match self.sender() {
             Some(sender) => sender.send(Some(permit)).err().flatten(),
@@ -43,7 +44,7 @@ impl Handoff {
         }
     }
 
-    /// Wakes all waiters without a permit.
+    /// Wakes the waiter without a permit, so that it selects again.
     pub(super) fn wake(&self) {
         if let Some(sender) = self.sender() {
             let _ = sender.send(None);
@@ -55,51 +56,51 @@ impl Handoff {
     }
 }
 
-/// The queue.
+/// Waiters grouped by key.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
-    /// The key whose turn it is stands first; none without a request.
+    /// The next key to serve is first; every key has at least one waiter.
     keys: VecDeque<(KeyId, VecDeque<Waiter>)>,
     len: usize,
 }
 
 impl FairQueue {
-    /// Takes a place; `false`: there is none.
-    pub(super) fn join(&mut self, key: KeyId, turn: Waiter) -> bool {
-        if self.len >= MOST {
+    /// Adds a waiter; `false` when the queue is full.
+    pub(super) fn join(&mut self, key: KeyId, waiter: Waiter) -> bool {
+        if self.len >= MAX_WAITERS {
             return false;
         }
         self.len += 1;
         match self.keys.iter_mut().find(|(waiting, _)| *waiting == key) {
-            Some((_, turns)) => turns.push_back(turn),
-            None => self.keys.push_back((key, VecDeque::from([turn]))),
+            Some((_, waiters)) => waiters.push_back(waiter),
+            None => self.keys.push_back((key, VecDeque::from([waiter]))),
         }
         true
     }
 
-    /// The next one, if there is a permit for it while so many are taken. Its key goes to the end of the row.
+    /// Removes the next waiter if the concurrency limit allows it with `running` requests. Its key moves to the back.
     pub(super) fn next(&mut self, running: u32) -> Option<Waiter> {
         let first = self.keys.front()?.1.front()?;
         if first.bounds.concurrency != 0 && running >= first.bounds.concurrency {
             return None;
         }
-        let (key, mut turns) = self.keys.pop_front()?;
-        let turn = turns.pop_front()?;
+        let (key, mut waiters) = self.keys.pop_front()?;
+        let waiter = waiters.pop_front()?;
         self.len -= 1;
-        if !turns.is_empty() {
-            self.keys.push_back((key, turns));
+        if !waiters.is_empty() {
+            self.keys.push_back((key, waiters));
         }
-        Some(turn)
+        Some(waiter)
     }
 
-    /// Gives a place up.
+    /// Removes a waiter.
     pub(super) fn leave(&mut self, number: u64) {
-        for (_, turns) in &mut self.keys {
-            let before = turns.len();
-            turns.retain(|turn| turn.number != number);
-            self.len -= before - turns.len();
+        for (_, waiters) in &mut self.keys {
+            let before = waiters.len();
+            waiters.retain(|waiter| waiter.number != number);
+            self.len -= before - waiters.len();
         }
-        self.keys.retain(|(_, turns)| !turns.is_empty());
+        self.keys.retain(|(_, waiters)| !waiters.is_empty());
     }
 
     #[cfg(test)]

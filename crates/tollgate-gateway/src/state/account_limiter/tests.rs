@@ -1,4 +1,4 @@
-//! Accounts stay within their bounds, and keys that wait for a busy one take turns.
+//! Accounts stay within their limits, and keys that wait for a busy account take turns.
 
 use std::time::Duration;
 
@@ -24,18 +24,18 @@ fn key(number: u8) -> KeyId {
     KeyId::from_parts(Timestamp(1), [number; 10])
 }
 
-/// A request that waits for two seconds in a task of its own.
-fn waits(limiters: &Arc<AccountLimiters>, accounts: &[&Arc<Account>], by: u8) -> JoinHandle<Waited> {
+/// Spawns a request that waits up to two seconds.
+fn spawn_waiter(limiters: &Arc<AccountLimiters>, accounts: &[&Arc<Account>], by: u8) -> JoinHandle<Waited> {
     let (limiters, accounts) = (Arc::clone(limiters), accounts.iter().map(|it| Arc::clone(it)).collect::<Vec<_>>());
-    #[expect(clippy::disallowed_methods, reason = "a test waits for its own tasks")]
+    #[expect(clippy::disallowed_methods, reason = "a test spawn_waiter for its own tasks")]
     tokio::spawn(async move {
         match limiters.enqueue(&accounts, key(by), 0) {
             AcquireOutcome::Permit(permit) => Waited::Permit(permit),
-            AcquireOutcome::QueueFull => Waited::InVain,
-            AcquireOutcome::WaitQueue(mut line) => match timeout(2 * SECOND, line.acquired()).await {
+            AcquireOutcome::QueueFull => Waited::TimedOutOrFull,
+            AcquireOutcome::Queued(mut queued) => match timeout(2 * SECOND, queued.acquired()).await {
                 Ok(Some(permit)) => Waited::Permit(permit),
-                Ok(None) => Waited::LookAgain,
-                Err(_) => Waited::InVain,
+                Ok(None) => Waited::WokenEmpty,
+                Err(_) => Waited::TimedOutOrFull,
             },
         }
     })
@@ -45,8 +45,8 @@ fn waits(limiters: &Arc<AccountLimiters>, accounts: &[&Arc<Account>], by: u8) ->
 #[derive(Debug)]
 enum Waited {
     Permit(Permit),
-    LookAgain,
-    InVain,
+    WokenEmpty,
+    TimedOutOrFull,
 }
 
 async fn settle() {
@@ -58,20 +58,20 @@ async fn settle() {
 fn permit(waited: Waited) -> Permit {
     match waited {
         Waited::Permit(permit) => permit,
-        Waited::LookAgain | Waited::InVain => panic!("no permit but {waited:?}"),
+        Waited::WokenEmpty | Waited::TimedOutOrFull => panic!("no permit but {waited:?}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn accounts_without_a_bound_are_not_counted() {
     let (limiters, free) = (limiters(), account(1, 0, 0, 0));
-    let slots: Vec<_> = (0..1_000).map(|_| limiters.try_acquire(&free, 1_000_000).unwrap()).collect();
+    let permits: Vec<_> = (0..1_000).map(|_| limiters.try_acquire(&free, 1_000_000).unwrap()).collect();
     assert_eq!((limiters.load(&free, 1), limiters.running(free.id)), (AccountLoad::Free, 0));
-    assert!(slots.iter().all(|permit| !permit.counts()));
+    assert!(permits.iter().all(|permit| !permit.counts()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrency_is_limited_and_permits_are_released_once() {
+async fn concurrency_limit_is_kept_and_each_permit_releases_once() {
     let (limiters, account) = (limiters(), account(1, 2, 0, 0));
     let first = limiters.try_acquire(&account, 0).unwrap();
     let second = limiters.try_acquire(&account, 0).unwrap();
@@ -84,22 +84,22 @@ async fn concurrency_is_limited_and_permits_are_released_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lowered_limit_applies_at_once_and_aborts_no_request() {
+async fn lowered_limit_applies_at_once_and_ends_no_running_request() {
     let (limiters, wide, narrow) = (limiters(), account(1, 5, 0, 0), account(1, 1, 0, 0));
-    let mut slots: Vec<_> = (0..5).map(|_| limiters.try_acquire(&wide, 0).unwrap()).collect();
-    slots.truncate(1);
+    let mut permits: Vec<_> = (0..5).map(|_| limiters.try_acquire(&wide, 0).unwrap()).collect();
+    permits.truncate(1);
     assert_eq!(limiters.load(&narrow, 0), AccountLoad::AtConcurrency);
-    slots.clear();
+    permits.clear();
     assert!(limiters.try_acquire(&narrow, 0).is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_a_minute_slide() {
+async fn request_rate_is_a_sliding_window() {
     let (limiters, account) = (limiters(), account(1, 0, 60, 0));
     for _ in 0..60 {
         limiters.try_acquire(&account, 0).unwrap().begin();
     }
-    let AccountLoad::AtRate { until } = limiters.load(&account, 0) else { panic!("sixty were the most") };
+    let AccountLoad::AtRate { until } = limiters.load(&account, 0) else { panic!("sixty requests reach the limit") };
     let wait = until.ms_since(limiters.clock.now());
     assert!((60_000..=62_000).contains(&wait), "{wait} ms");
     tokio::time::advance(Duration::from_millis(u64::try_from(wait).unwrap())).await;
@@ -109,7 +109,7 @@ async fn requests_a_minute_slide() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_a_minute_count_by_estimate_and_are_put_right() {
+async fn token_rate_counts_the_estimate_until_settled() {
     let (limiters, account) = (limiters(), account(1, 0, 0, 1_000));
     let mut permit = limiters.try_acquire(&account, 900).unwrap();
     permit.begin();
@@ -122,12 +122,12 @@ async fn tokens_a_minute_count_by_estimate_and_are_put_right() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_never_sent_counts_for_nothing_and_what_broke_counts_by_estimate() {
+async fn unsent_attempt_is_free_and_a_broken_one_counts_its_estimate() {
     let (limiters, account) = (limiters(), account(1, 0, 1, 1_000));
     drop(limiters.try_acquire(&account, 1_000).unwrap());
     let mut refused = limiters.try_acquire(&account, 1_000).unwrap();
     refused.begin();
-    refused.not_sent();
+    refused.mark_unsent();
     drop(refused);
     let mut broke = limiters.try_acquire(&account, 1_000).unwrap();
     broke.begin();
@@ -136,7 +136,7 @@ async fn what_was_never_sent_counts_for_nothing_and_what_broke_counts_by_estimat
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_a_minutes_tokens_go_when_nothing_else_does() {
+async fn request_above_the_token_limit_is_admitted_when_the_window_is_empty() {
     let (limiters, account) = (limiters(), account(1, 0, 0, 1_000));
     let mut large = limiters.try_acquire(&account, 50_000).unwrap();
     large.begin();
@@ -151,11 +151,11 @@ async fn more_than_a_minutes_tokens_go_when_nothing_else_does() {
 async fn released_permit_goes_to_the_waiter() {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
     let running = limiters.try_acquire(&account, 0).unwrap();
-    let waiting = waits(&limiters, &[&account], 1);
+    let waiting = spawn_waiter(&limiters, &[&account], 1);
     settle().await;
     assert_eq!(limiters.waiting(account.id), 1);
     drop(running);
-    assert!(limiters.try_acquire(&account, 0).is_none(), "it is taken before anybody else can ask");
+    assert!(limiters.try_acquire(&account, 0).is_none(), "the permit is handed over before another request can acquire it");
     let permit = permit(waiting.await.unwrap());
     assert_eq!((limiters.running(account.id), limiters.waiting(account.id)), (1, 0));
     drop(permit);
@@ -163,19 +163,19 @@ async fn released_permit_goes_to_the_waiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_take_turns_however_many_wait_for_one_of_them() {
+async fn waiting_keys_take_turns() {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
     let mut running = Some(limiters.try_acquire(&account, 0).unwrap());
     let mut waiting: Vec<(u8, JoinHandle<Waited>)> = Vec::new();
     for by in [1, 1, 1, 1, 2, 3, 2] {
-        waiting.push((by, waits(&limiters, &[&account], by)));
+        waiting.push((by, spawn_waiter(&limiters, &[&account], by)));
         settle().await;
     }
     let mut served = Vec::new();
     while !waiting.is_empty() {
         drop(running.take());
         settle().await;
-        let at = waiting.iter().position(|(_, task)| task.is_finished()).expect("a waiter is served");
+        let at = waiting.iter().position(|(_, task)| task.is_finished()).expect("one waiter is served");
         let (by, task) = waiting.remove(at);
         served.push(by);
         running = Some(permit(task.await.unwrap()));
@@ -184,21 +184,21 @@ async fn keys_take_turns_however_many_wait_for_one_of_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_ends_in_time_and_leaves_nothing_behind() {
+async fn timed_out_waiter_leaves_the_queue() {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
     let running = limiters.try_acquire(&account, 0).unwrap();
     let began = Instant::now();
-    assert!(matches!(waits(&limiters, &[&account], 1).await.unwrap(), Waited::InVain));
+    assert!(matches!(spawn_waiter(&limiters, &[&account], 1).await.unwrap(), Waited::TimedOutOrFull));
     assert_eq!((began.elapsed(), limiters.waiting(account.id)), (2 * SECOND, 0));
     drop(running);
     assert_eq!(limiters.running(account.id), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_while_waiting_is_not_served() {
+async fn cancelled_waiter_is_not_served() {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
     let running = limiters.try_acquire(&account, 0).unwrap();
-    let (left, stays) = (waits(&limiters, &[&account], 1), waits(&limiters, &[&account], 1));
+    let (left, stays) = (spawn_waiter(&limiters, &[&account], 1), spawn_waiter(&limiters, &[&account], 1));
     settle().await;
     left.abort();
     assert!(left.await.unwrap_err().is_cancelled());
@@ -210,13 +210,13 @@ async fn who_leaves_while_waiting_is_not_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_handed_to_who_has_just_left_is_handed_on() {
+async fn permit_of_a_cancelled_waiter_is_handed_on() {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
     let running = limiters.try_acquire(&account, 0).unwrap();
-    let (left, stays) = (waits(&limiters, &[&account], 1), waits(&limiters, &[&account], 1));
+    let (left, stays) = (spawn_waiter(&limiters, &[&account], 1), spawn_waiter(&limiters, &[&account], 1));
     settle().await;
     drop(running);
-    // The permit lies in the first one's hand, who never takes it.
+    // The permit was delivered to the first waiter, which never receives it.
     left.abort();
     let permit = permit(stays.await.unwrap());
     drop(permit);
@@ -224,10 +224,10 @@ async fn a_slot_handed_to_who_has_just_left_is_handed_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_request_waits_for_several_accounts_and_takes_one() {
+async fn one_request_waits_for_several_accounts_and_acquires_one() {
     let (limiters, one, two) = (limiters(), account(1, 1, 0, 0), account(2, 1, 0, 0));
     let (first, second) = (limiters.try_acquire(&one, 0).unwrap(), limiters.try_acquire(&two, 0).unwrap());
-    let waiting = waits(&limiters, &[&one, &two], 1);
+    let waiting = spawn_waiter(&limiters, &[&one, &two], 1);
     settle().await;
     drop(second);
     drop(first);
@@ -237,14 +237,14 @@ async fn one_request_waits_for_several_accounts_and_takes_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_wait_and_no_more() {
+async fn queue_is_bounded_to_a_hundred() {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
     let running = limiters.try_acquire(&account, 0).unwrap();
-    let waiting: Vec<_> = (0..100).map(|n| waits(&limiters, &[&account], n % 7)).collect();
+    let waiting: Vec<_> = (0..100).map(|n| spawn_waiter(&limiters, &[&account], n % 7)).collect();
     settle().await;
     assert_eq!(limiters.waiting(account.id), 100);
     let began = Instant::now();
-    assert!(matches!(waits(&limiters, &[&account], 9).await.unwrap(), Waited::InVain));
+    assert!(matches!(spawn_waiter(&limiters, &[&account], 9).await.unwrap(), Waited::TimedOutOrFull));
     assert_eq!(began.elapsed(), Duration::ZERO);
     waiting.iter().for_each(JoinHandle::abort);
     settle().await;
@@ -253,18 +253,18 @@ async fn a_hundred_wait_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_could_start_but_for_the_rate_looks_again_instead_of_waiting_on() {
+async fn waiter_at_the_rate_limit_is_woken_without_a_permit() {
     let (limiters, account) = (limiters(), account(1, 1, 1, 0));
     let mut running = limiters.try_acquire(&account, 0).unwrap();
     running.begin();
-    let waiting = waits(&limiters, &[&account], 1);
+    let waiting = spawn_waiter(&limiters, &[&account], 1);
     settle().await;
     drop(running);
-    assert!(matches!(waiting.await.unwrap(), Waited::LookAgain));
+    assert!(matches!(waiting.await.unwrap(), Waited::WokenEmpty));
 }
 
 #[tokio::test(start_paused = true)]
-async fn removed_accounts_are_forgotten_once_unused() {
+async fn removed_account_is_dropped_once_it_is_unused() {
     let (limiters, account) = (limiters(), account(1, 1, 1, 0));
     let mut running = limiters.try_acquire(&account, 0).unwrap();
     running.begin();
@@ -277,9 +277,9 @@ async fn removed_accounts_are_forgotten_once_unused() {
 }
 
 proptest! {
-    /// Takes and drops in any order: never more at once than allowed, and nothing left at the end.
+    /// Acquires and drops in any order: the limit is never exceeded, and nothing is left at the end.
     #[test]
-    fn no_order_of_events_loses_or_doubles_a_slot(bound in 1u32..5, steps in proptest::collection::vec((0u8..4, 0usize..6), 0..60)) {
+    fn no_order_of_events_loses_or_doubles_a_permit(bound in 1u32..5, steps in proptest::collection::vec((0u8..4, 0usize..6), 0..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let (limiters, account) = (limiters(), account(1, bound, 0, 0));
@@ -288,7 +288,7 @@ proptest! {
                 match step {
                     0 => held.extend(limiters.try_acquire(&account, 0)),
                     1 if !held.is_empty() => drop(held.remove(which % held.len())),
-                    2 => waiting.push(waits(&limiters, &[&account], u8::try_from(which).unwrap())),
+                    2 => waiting.push(spawn_waiter(&limiters, &[&account], u8::try_from(which).unwrap())),
                     3 if !waiting.is_empty() => waiting.remove(which % waiting.len()).abort(),
                     _ => {}
                 }

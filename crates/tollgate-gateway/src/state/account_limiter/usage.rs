@@ -1,27 +1,27 @@
-//! What of an account's bounds is in use, and whether that leaves room.
+//! Current usage of one account, and the check against its limits.
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{AccountLimits as Bounds, AccountLoad, SlidingWindow, Timestamp};
 
-/// What of an account's bounds is in use.
+/// Running requests and per-minute windows of one account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountUsage {
-    /// Requests at once.
+    /// Running requests.
     pub running: u32,
-    /// Requests of a minute.
+    /// Requests of the last minute.
     pub requests: SlidingWindow,
-    /// Tokens of a minute.
+    /// Tokens of the last minute.
     pub tokens: SlidingWindow,
 }
 
 impl AccountUsage {
-    /// Whether anything is, at a time in monotonic microseconds.
+    /// Whether anything is in use at `now`, in monotonic microseconds.
     pub(crate) fn any(&self, now: u64) -> bool {
         self.running > 0 || self.requests.used(now) > 0 || self.tokens.used(now) > 0
     }
 
-    /// Whether a request that is estimated at `tokens` finds room. `now` is a time in monotonic microseconds, `at` the same
-    /// by the clock.
+    /// Whether a request estimated at `tokens` fits. `now` is in monotonic microseconds, `at` is the same moment as wall-clock
+    /// time.
     pub(crate) fn load(&self, bounds: Bounds, tokens: u64, now: u64, at: Timestamp) -> AccountLoad {
         match self.full(bounds, tokens, now) {
             None => AccountLoad::Free,
@@ -32,7 +32,7 @@ impl AccountUsage {
         }
     }
 
-    /// Why there is no room for it.
+    /// Why the request does not fit; `None` when it fits.
     pub(super) fn full(&self, bounds: Bounds, tokens: u64, now: u64) -> Option<AtCapacity> {
         if bounds.concurrency != 0 && self.running >= bounds.concurrency {
             return Some(AtCapacity::AtConcurrency);
@@ -42,18 +42,18 @@ impl AccountUsage {
             wait_ms = self.requests.wait_ms(1, u64::from(bounds.rpm), now);
         }
         if bounds.tpm != 0 {
-            // What is estimated at more than a whole minute's tokens goes when nothing else does.
+            // A request estimated above the whole limit is admitted when the window is empty.
             wait_ms = wait_ms.max(self.tokens.wait_ms(tokens.min(bounds.tpm), bounds.tpm, now));
         }
         (wait_ms > 0).then_some(AtCapacity::AtRate { wait_ms })
     }
 }
 
-/// Why there is no room.
+/// The limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AtCapacity {
-    /// As many requests at once as it takes.
+    /// Concurrent requests.
     AtConcurrency,
-    /// As much in a minute; there is room after the wait, if nothing else comes.
+    /// Requests or tokens per minute. The request fits after `wait_ms` if no other request comes first.
     AtRate { wait_ms: u64 },
 }

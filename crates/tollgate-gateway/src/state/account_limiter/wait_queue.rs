@@ -1,4 +1,4 @@
-//! Waiting for room: one request's places in the queues of several accounts, and what is handed to it there.
+//! A request that waits for a permit in the queues of several accounts at once.
 
 use std::{mem, sync::Arc};
 
@@ -10,31 +10,31 @@ use super::{
     queue::{Handoff, Waiter},
 };
 
-/// Accounts that one request waits for.
-const MOST_AWAITED: usize = 16;
+/// Maximum accounts that one request waits for.
+const MAX_AWAITED: usize = 16;
 
-/// What came of joining.
+/// Result of [`AccountLimiters::enqueue`].
 #[derive(Debug)]
 pub(crate) enum AcquireOutcome {
-    /// There was room.
+    /// An account had capacity.
     Permit(Permit),
-    /// The request stands in line.
-    WaitQueue(WaitQueue),
-    /// Waiting is closed.
+    /// The request was added to at least one queue.
+    Queued(QueuedAcquire),
+    /// No account can be waited for: its queue is full, or its rate limit is reached.
     QueueFull,
 }
 
-/// Places of one waiter in queues, left on drop. A waiter may look elsewhere meanwhile without losing its
-/// turn.
+/// One request's positions in the queues. Dropping it leaves them. The request keeps its positions while it tries other
+/// accounts.
 #[derive(Debug)]
-pub(crate) struct WaitQueue {
-    places: QueuePositions,
-    /// Dropped after the places: what is handed over in between is released by the receiver's own drop.
+pub(crate) struct QueuedAcquire {
+    positions: QueuePositions,
+    /// Dropped after the positions: a permit handed over in between is released with the receiver.
     receiver: oneshot::Receiver<Option<Permit>>,
     accounts: Vec<(AccountId, Bounds)>,
 }
 
-/// Left when dropped.
+/// Leaves the queues when dropped.
 #[derive(Debug)]
 struct QueuePositions {
     number: u64,
@@ -42,55 +42,59 @@ struct QueuePositions {
 }
 
 impl AccountLimiters {
-    /// Joins the queues of these accounts, the keys that wait there taking turns.
+    /// Acquires a permit on one of `accounts`, or joins the queues of those that are at their concurrency limit. Each queue
+    /// serves waiting keys in turn.
     pub(crate) fn enqueue(self: &Arc<Self>, accounts: &[Arc<Account>], key: KeyId, tokens: u64) -> AcquireOutcome {
         let (sender, receiver) = oneshot::channel();
-        let hand = Handoff::new(sender);
-        let number = self.waits.fetch_add(1, Ordering::Relaxed);
-        let mut line =
-            WaitQueue { places: QueuePositions { number, queues: Vec::new() }, receiver, accounts: awaited(accounts).collect() };
-        for account in accounts.iter().take(MOST_AWAITED) {
+        let handoff = Handoff::new(sender);
+        let number = self.next_wait.fetch_add(1, Ordering::Relaxed);
+        let mut queued = QueuedAcquire {
+            positions: QueuePositions { number, queues: Vec::new() },
+            receiver,
+            accounts: awaited(accounts).collect(),
+        };
+        for account in accounts.iter().take(MAX_AWAITED) {
             let bounds = account.limits();
-            let (place, now) = (self.places.get_or_insert(account.id), self.micros());
-            let (permit, joined) = place.with(now, |room| match room.full(bounds, tokens, now) {
-                None => (Some(self.reserve(&place, room, account.id, tokens, now)), false),
+            let (entry, now) = (self.entries.get_or_insert(account.id), self.micros());
+            let (permit, joined) = entry.with(now, |state| match state.full(bounds, tokens, now) {
+                None => (Some(self.reserve(&entry, state, account.id, tokens, now)), false),
                 Some(AtCapacity::AtRate { .. }) => (None, false),
                 Some(AtCapacity::AtConcurrency) => {
-                    (None, room.queue.join(key, Waiter { number, bounds, tokens, hand: hand.clone() }))
+                    (None, state.queue.join(key, Waiter { number, bounds, tokens, handoff: handoff.clone() }))
                 }
             });
             if let Some(permit) = permit {
                 return AcquireOutcome::Permit(permit);
             }
             if joined {
-                line.places.queues.push(place);
+                queued.positions.queues.push(entry);
             }
         }
-        if line.places.queues.is_empty() { AcquireOutcome::QueueFull } else { AcquireOutcome::WaitQueue(line) }
+        if queued.positions.queues.is_empty() { AcquireOutcome::QueueFull } else { AcquireOutcome::Queued(queued) }
     }
 }
 
-impl WaitQueue {
-    /// Whether it was joined for these accounts, with the bounds they have now.
+impl QueuedAcquire {
+    /// Whether it was created for these accounts with their current limits.
     pub(crate) fn is_for(&self, accounts: &[Arc<Account>]) -> bool {
         awaited(accounts).eq(self.accounts.iter().copied())
     }
 
-    /// Waits for room. `None`: something changed that is no room; choosing again says what. Is to be asked once more only
-    /// when it was given up before it answered.
+    /// Waits for a permit. `None`: the waiter's turn came while another limit is reached, so the request must select again.
+    /// Cancel-safe; must not be called again after it returned.
     pub(crate) async fn acquired(&mut self) -> Option<Permit> {
         (&mut self.receiver).await.ok().flatten()
     }
 }
 
 fn awaited(accounts: &[Arc<Account>]) -> impl Iterator<Item = (AccountId, Bounds)> {
-    accounts.iter().take(MOST_AWAITED).map(|account| (account.id, account.limits()))
+    accounts.iter().take(MAX_AWAITED).map(|account| (account.id, account.limits()))
 }
 
 impl Drop for QueuePositions {
     fn drop(&mut self) {
-        for place in mem::take(&mut self.queues) {
-            place.room.lock().unwrap_or_else(PoisonError::into_inner).queue.leave(self.number);
+        for entry in mem::take(&mut self.queues) {
+            entry.state.lock().unwrap_or_else(PoisonError::into_inner).queue.leave(self.number);
         }
     }
 }

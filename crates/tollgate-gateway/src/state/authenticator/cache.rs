@@ -1,4 +1,4 @@
-//! What is remembered of keys: right ones until they change, wrong ones for a moment. Looked up by the full hash.
+//! Cache of key look-ups by full hash: valid keys until they change, wrong ones for a short time.
 
 use std::{
     fmt,
@@ -13,14 +13,14 @@ use moka::sync::Cache;
 use tollgate_core::{Key, KeyId};
 use tollgate_store::KeyHash;
 
-/// A key or the knowledge that there is none.
-pub(super) enum Remembered {
+/// A cached look-up result: the key, or that no such key exists.
+pub(super) enum CachedLookup {
     Key(Arc<Key>),
     Wrong,
 }
 
-/// Two bounded memories and a count of changes. What was read from the store before a change must not be remembered
-/// after it, so a reader states the count it saw.
+/// Two bounded caches and a generation number. A result read from the store before a change must not be inserted after
+/// it, so the reader passes the generation it started with.
 pub(super) struct KeyCache {
     keys: Cache<[u8; 32], Arc<Key>>,
     wrong: Cache<[u8; 32], ()>,
@@ -45,48 +45,48 @@ impl KeyCache {
         }
     }
 
-    pub(super) fn get(&self, hash: &KeyHash) -> Option<Remembered> {
+    pub(super) fn get(&self, hash: &KeyHash) -> Option<CachedLookup> {
         if let Some(key) = self.keys.get(&hash.0) {
-            return Some(Remembered::Key(key));
+            return Some(CachedLookup::Key(key));
         }
-        self.wrong.contains_key(&hash.0).then_some(Remembered::Wrong)
+        self.wrong.contains_key(&hash.0).then_some(CachedLookup::Wrong)
     }
 
-    /// How many changes there were.
+    /// The number of invalidations so far.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Remembers what the store said, unless something changed since `seen`.
-    pub(super) fn remember(&self, hash: KeyHash, found: Option<Arc<Key>>, seen: u64) {
-        if self.generation() != seen {
+    /// Inserts a look-up result, unless the generation changed since `generation`.
+    pub(super) fn insert(&self, hash: KeyHash, found: Option<Arc<Key>>, generation: u64) {
+        if self.generation() != generation {
             return;
         }
         match found {
             Some(key) => self.keys.insert(hash.0, key),
             None => self.wrong.insert(hash.0, ()),
         }
-        // A change between the check and the insert: take it out again.
-        if self.generation() != seen {
+        // An invalidation may have come between the check and the insert: remove the entry.
+        if self.generation() != generation {
             self.keys.invalidate(&hash.0);
             self.wrong.invalidate(&hash.0);
         }
     }
 
-    pub(super) fn forget(&self, id: KeyId) {
+    pub(super) fn evict(&self, id: KeyId) {
         self.changed();
         if self.keys.invalidate_entries_if(move |_, key| key.id == id).is_err() {
-            // Only without closure support, which the builder asked for.
+            // Fails only without closure support, which the builder enables.
             self.keys.invalidate_all();
         }
     }
 
-    pub(super) fn forget_wrong(&self) {
+    pub(super) fn evict_wrong(&self) {
         self.changed();
         self.wrong.invalidate_all();
     }
 
-    pub(super) fn forget_all(&self) {
+    pub(super) fn evict_all(&self) {
         self.changed();
         self.keys.invalidate_all();
         self.wrong.invalidate_all();
@@ -105,7 +105,7 @@ mod tests {
         testing,
     };
 
-    /// Kilobytes of memory that the process holds.
+    /// Resident memory of the process in KiB.
     fn resident() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     fn hash(number: u64) -> KeyHash {
-        // As evenly spread as real hashes.
+        // Spread evenly, as real hashes are.
         let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&mixed.to_be_bytes());
@@ -122,24 +122,24 @@ mod tests {
     }
 
     #[test]
-    fn a_million_keys_take_no_more_room_than_the_bound() {
+    fn a_million_keys_stay_within_the_cache_bound() {
         const KEYS: u64 = 1_000_000;
         const BOUND: u64 = 100_000;
         let cache = KeyCache::new(BOUND, Duration::from_secs(10));
         let (before, begin) = (resident(), SystemClock.instant());
         for number in 0..KEYS {
             let key = Key { name: format!("key-{number}"), ..testing::key() };
-            cache.remember(hash(number), Some(Arc::new(key)), cache.generation());
+            cache.insert(hash(number), Some(Arc::new(key)), cache.generation());
         }
         cache.keys.run_pending_tasks();
-        let remembered = SystemClock.instant().saturating_duration_since(begin);
+        let inserted = SystemClock.instant().saturating_duration_since(begin);
         let begin = SystemClock.instant();
-        let found = (0..KEYS).filter(|number| matches!(cache.get(&hash(*number)), Some(Remembered::Key(_)))).count() as u64;
+        let found = (0..KEYS).filter(|number| matches!(cache.get(&hash(*number)), Some(CachedLookup::Key(_)))).count() as u64;
         let looked_up = SystemClock.instant().saturating_duration_since(begin);
         println!(
-            "{KEYS} keys through a memory of {BOUND}: {found} kept, {} MiB more, {:.2} µs to remember one, {:.2} µs to look one up",
+            "{KEYS} keys through a cache of {BOUND}: {found} kept, {} MiB more, {:.2} µs per insert, {:.2} µs per look-up",
             resident().saturating_sub(before) / 1_024,
-            remembered.as_secs_f64(),
+            inserted.as_secs_f64(),
             looked_up.as_secs_f64(),
         );
         assert!(found <= BOUND, "{found}");

@@ -1,4 +1,5 @@
-//! Counts wrong keys by address and minute. Right keys are never counted, so valid callers behind the same address are not limited.
+//! Counts wrong keys by address and minute. Valid keys are never counted, so a caller is not slowed down by others behind the
+//! same address.
 
 use std::{net::IpAddr, sync::Mutex, time::Duration};
 
@@ -7,11 +8,11 @@ use tokio::time::Instant;
 
 use crate::server::AddressBlock;
 
-/// Addresses remembered; beyond, the least used are forgotten.
+/// Maximum addresses remembered; the least used are evicted.
 const ADDRESSES: u64 = 100_000;
 const MINUTE_SECS: u64 = 60;
 
-pub(super) struct WrongKeys {
+pub(super) struct FailedKeys {
     limit: u32,
     started: Instant,
     counts: Cache<AddressBlock, std::sync::Arc<Mutex<Count>>>,
@@ -23,13 +24,16 @@ struct Count {
     wrong: u32,
 }
 
-impl WrongKeys {
+impl FailedKeys {
     pub(super) fn new(limit: u32, now: Instant) -> Self {
         let counts = Cache::builder().max_capacity(ADDRESSES).time_to_idle(Duration::from_secs(2 * MINUTE_SECS)).build();
         Self { limit, started: now, counts }
     }
 
-    /// Counts one. `Err` with the seconds to wait when the address sent more than its share this minute.
+    /// Counts a wrong key.
+    ///
+    /// # Errors
+    /// The seconds until the next minute, when the address exceeded the limit in this one.
     pub(super) fn count(&self, address: IpAddr, now: Instant) -> Result<(), u32> {
         let elapsed = now.saturating_duration_since(self.started).as_secs();
         let minute = elapsed / MINUTE_SECS;
@@ -51,9 +55,9 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_has_its_share_each_minute() {
+    async fn limit_is_per_address_and_minute() {
         let start = Instant::now();
-        let wrong = WrongKeys::new(2, start);
+        let wrong = FailedKeys::new(2, start);
         let one: IpAddr = "203.0.113.7".parse().unwrap();
         let other: IpAddr = "203.0.113.8".parse().unwrap();
         let at = |secs| start + Duration::from_secs(secs);
@@ -65,9 +69,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_ipv6_network_counts_as_one_address() {
+    async fn ipv6_network_counts_as_one_address() {
         let start = Instant::now();
-        let wrong = WrongKeys::new(1, start);
+        let wrong = FailedKeys::new(1, start);
         assert_eq!(wrong.count("2001:db8:1:2::1".parse().unwrap(), start), Ok(()));
         assert_eq!(wrong.count("2001:db8:1:2:ffff::9".parse().unwrap(), start), Err(60));
         assert_eq!(wrong.count("2001:db8:1:3::1".parse().unwrap(), start), Ok(()));

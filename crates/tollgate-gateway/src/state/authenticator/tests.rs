@@ -1,4 +1,4 @@
-//! Which keys are let in, what the others are told, and that a database that is away never costs a key its good name.
+//! Which keys are accepted, how others are refused, and that an unavailable database never makes a valid key look wrong.
 
 use std::sync::atomic::Ordering;
 
@@ -56,7 +56,7 @@ impl Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_known_key_is_looked_up_once() {
+async fn known_key_is_looked_up_once() {
     let rig = rig(Some(key()), &Settings::default());
     for _ in 0..3 {
         assert_eq!(rig.ask(SECRET).await.unwrap().key.id, key().id);
@@ -65,7 +65,7 @@ async fn a_known_key_is_looked_up_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_key_is_looked_up_once_and_a_malformed_one_never() {
+async fn wrong_key_is_looked_up_once_and_a_malformed_one_never() {
     let rig = rig(None, &Settings::default());
     for _ in 0..3 {
         assert_eq!(rig.id(SECRET).await, "E2");
@@ -78,7 +78,7 @@ async fn a_wrong_key_is_looked_up_once_and_a_malformed_one_never() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_key_asks_no_store() {
+async fn missing_key_needs_no_look_up() {
     let rig = rig(Some(key()), &Settings::default());
     let refused = caller_of(&rig.authenticator, &Catalog::default(), &head("/v1/models"), rig.clock.now()).await.unwrap_err();
     assert_eq!(refused.refusal, Refusal::KeyMissing);
@@ -87,7 +87,7 @@ async fn missing_key_asks_no_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_with_a_known_key_names_it() {
+async fn refusal_of_a_known_key_names_the_key() {
     type Edit = fn(&mut Key);
     let cases: [(&str, Edit); 8] = [
         ("E3", |key| key.expires_at = Some(Timestamp(1_794_999_999_000_000))),
@@ -114,18 +114,18 @@ async fn what_is_wrong_with_a_known_key_names_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_is_never_a_401() {
+async fn unavailable_store_is_never_a_401() {
     let rig = rig(Some(key()), &Settings::default());
     rig.store.away.store(true, Ordering::SeqCst);
     assert_eq!(rig.id(SECRET).await, "E68");
     rig.store.away.store(false, Ordering::SeqCst);
     assert_eq!(rig.id(SECRET).await, "in");
     rig.store.away.store(true, Ordering::SeqCst);
-    assert_eq!(rig.id(SECRET).await, "in", "a remembered key needs no store");
+    assert_eq!(rig.id(SECRET).await, "in", "a cached key needs no store");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_hangs_is_given_up() {
+async fn hanging_store_times_out() {
     let rig = rig(Some(key()), &Settings::default());
     rig.store.slow.store(true, Ordering::SeqCst);
     let before = rig.clock.instant();
@@ -134,12 +134,12 @@ async fn a_store_that_hangs_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_are_seen_at_once() {
+async fn evicted_key_is_looked_up_again() {
     let rig = rig(Some(key()), &Settings::default());
     assert_eq!(rig.id(SECRET).await, "in");
     let set = |status| rig.store.rows.lock().unwrap().values_mut().for_each(|row| row.status = status);
     set(KeyStatus::Revoked);
-    assert_eq!(rig.id(SECRET).await, "in", "no signal arrived yet");
+    assert_eq!(rig.id(SECRET).await, "in", "the cache was not invalidated yet");
     rig.authenticator.drop_key(key().id);
     assert_eq!(rig.id(SECRET).await, "E4");
     set(KeyStatus::Active);
@@ -148,7 +148,7 @@ async fn changes_are_seen_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_created_key_works_at_once_when_it_was_asked_for_before() {
+async fn created_key_works_at_once_after_a_negative_look_up() {
     let rig = rig(None, &Settings::default());
     assert_eq!(rig.id(SECRET).await, "E2");
     rig.store.rows.lock().unwrap().insert(KeyHasher::new(&[7; 32]).hash(SECRET).0, key());
@@ -157,27 +157,27 @@ async fn a_created_key_works_at_once_when_it_was_asked_for_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_from_before_a_change_is_not_remembered() {
+async fn look_up_from_before_a_change_is_not_cached() {
     let cache = KeyCache::new(10, Duration::from_secs(10));
     let hash = || KeyHasher::new(&[7; 32]).hash(SECRET);
-    let seen = cache.generation();
-    cache.forget(key().id);
-    cache.remember(hash(), Some(Arc::new(key())), seen);
+    let before = cache.generation();
+    cache.evict(key().id);
+    cache.insert(hash(), Some(Arc::new(key())), before);
     assert!(cache.get(&hash()).is_none());
-    cache.remember(hash(), Some(Arc::new(key())), cache.generation());
-    assert!(matches!(cache.get(&hash()), Some(Remembered::Key(_))));
+    cache.insert(hash(), Some(Arc::new(key())), cache.generation());
+    assert!(matches!(cache.get(&hash()), Some(CachedLookup::Key(_))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_many_wrong_keys_hold_up_only_wrong_keys() {
+async fn too_many_wrong_keys_block_only_wrong_keys() {
     let settings = Settings { wrong_keys_per_minute: 3, ..Settings::default() };
     let rig = rig(Some(key()), &settings);
     for _ in 0..3 {
-        assert_eq!(rig.id("another-key-that-is-unknown").await, "E2");
+        assert_eq!(rig.id("another-key-that-is-not-known").await, "E2");
     }
-    assert_eq!(rig.id("another-key-that-is-unknown").await, "E31");
+    assert_eq!(rig.id("another-key-that-is-not-known").await, "E31");
     assert_eq!(rig.id("nope").await, "E31");
-    assert_eq!(rig.id(SECRET).await, "in", "also one that was not remembered yet");
+    assert_eq!(rig.id(SECRET).await, "in", "a valid key is accepted even when it is not cached yet");
     tokio::time::advance(Duration::from_mins(1)).await;
-    assert_eq!(rig.id("another-key-that-is-unknown").await, "E2");
+    assert_eq!(rig.id("another-key-that-is-not-known").await, "E2");
 }

@@ -1,4 +1,4 @@
-//! What the registry keeps, tells and shares, and whose credential a refusal counts against.
+//! Saving, merging and observing health, and which credential a refusal counts against.
 
 use tollgate_core::{Availability, CoolingReason, RestingReason, Secret};
 
@@ -12,7 +12,7 @@ fn account(number: u8) -> AccountId {
 }
 
 #[test]
-fn of_two_nodes_the_later_end_wins() {
+fn later_end_of_two_nodes_wins() {
     let (one, other) = (HealthRegistry::default(), HealthRegistry::default());
     one.observe(account(1), &Observation::ConnectFailure, true, NOW);
     other.observe(account(1), &Observation::ConnectFailure, true, NOW.plus_ms(2_000));
@@ -21,11 +21,11 @@ fn of_two_nodes_the_later_end_wins() {
     assert_eq!(one.of(account(1)).availability(NOW), Availability::Cooling { until, why: CoolingReason::ConnectFailure });
     other.merge([(account(1), AccountHealth::default()), (account(2), AccountHealth::default())]);
     assert_eq!(other.of(account(1)).availability(NOW), Availability::Cooling { until, why: CoolingReason::ConnectFailure });
-    assert_eq!(one.take_unsaved().len(), 1, "what came from another node is saved by that one");
+    assert_eq!(one.take_unsaved().len(), 1, "state merged from another node is saved by that node");
 }
 
 #[test]
-fn probe_of_the_previous_process_is_dropped_at_start() {
+fn probe_of_the_last_process_is_void_after_a_start() {
     let state = HealthState::Probing { since: NOW, why: Some(CoolingReason::ServerError) };
     let registry = HealthRegistry::from_saved([(account(1), AccountHealth { state, ..AccountHealth::default() })]);
     assert_eq!(registry.of(account(1)).availability(NOW), Availability::ProbeDue);
@@ -34,7 +34,7 @@ fn probe_of_the_previous_process_is_dropped_at_start() {
 }
 
 #[test]
-fn nothing_known_is_healthy_and_a_failure_is_seen_by_everybody() {
+fn unknown_account_is_healthy_and_a_failure_cools_it() {
     let registry = HealthRegistry::default();
     assert_eq!(registry.of(account(1)).availability(NOW), Availability::Usable);
     registry.observe(account(1), &Observation::ConnectFailure, true, NOW);
@@ -58,7 +58,7 @@ fn after_cooling_one_request_is_the_probe() {
 }
 
 #[test]
-fn what_changed_is_taken_once_and_can_be_put_back() {
+fn changes_are_taken_once_and_can_be_put_back() {
     let registry = HealthRegistry::default();
     for number in 1..=40 {
         registry.observe(account(number), &Observation::ServerError, true, NOW);
@@ -73,12 +73,12 @@ fn what_changed_is_taken_once_and_can_be_put_back() {
     assert!(taken.iter().all(|(account, health)| again.of(*account) == *health));
     again.configure(&[row(1), row(99)]);
     assert_eq!(again.of(account(2)), AccountHealth::default());
-    assert_eq!((again.of(account(1)), again.places.snapshot().iter().count()), (registry.of(account(1)), 2));
-    assert_eq!(again.take_unsaved(), [], "who is merely configured is not saved");
+    assert_eq!((again.of(account(1)), again.entries.snapshot().iter().count()), (registry.of(account(1)), 2));
+    assert_eq!(again.take_unsaved(), [], "configuring an account does not mark it unsaved");
 }
 
 #[test]
-fn a_look_sees_every_change() {
+fn snapshot_reflects_every_change() {
     let registry = HealthRegistry::default();
     registry.configure(&(1..=200).map(row).collect::<Vec<_>>());
     for (at, what) in [Observation::ConnectFailure, Observation::Refused, Observation::TestPassed].iter().enumerate() {
@@ -92,15 +92,15 @@ fn a_look_sees_every_change() {
 }
 
 #[test]
-fn cores_that_observe_accounts_at_once_lose_nothing() {
+fn concurrent_observations_are_all_counted() {
     let registry = HealthRegistry::default();
     std::thread::scope(|threads| {
         for _ in 0..4 {
             threads.spawn(|| (0..200).for_each(|number| registry.observe(account(number), &Observation::ServerError, false, NOW)));
         }
     });
-    let seen = |number| registry.of(account(number)).recent.iter().map(|bucket| bucket.failed).sum::<u32>();
-    assert!((0..200).all(|number| seen(number) == 4));
+    let failures = |number| registry.of(account(number)).recent.iter().map(|bucket| bucket.failed).sum::<u32>();
+    assert!((0..200).all(|number| failures(number) == 4));
 }
 
 /// An account with this credential.
@@ -113,29 +113,29 @@ fn refuse(registry: &HealthRegistry, account: &Account, sent: Timestamp, now: Ti
 }
 
 #[test]
-fn a_refusal_counts_against_the_credential_it_was_got_with() {
+fn refusal_counts_against_the_credential_it_was_observed_with() {
     let (old, new) = (with(1, "old"), with(1, "new"));
     let registry = HealthRegistry::default();
     registry.configure([&old]);
     registry.configure([&new]);
     refuse(&registry, &old, NOW, NOW);
-    assert_eq!(registry.of(new.id).availability(NOW), Availability::Usable, "it came behind its replacement");
+    assert_eq!(registry.of(new.id).availability(NOW), Availability::Usable, "the refused credential was already replaced");
     let before = registry.recoveries.version();
     refuse(&registry, &new, NOW, NOW);
     registry.configure([&new, &row(2)]);
     assert!(registry.of(new.id).is_refused(), "nothing was replaced");
     registry.observe_sent(&old, &Observation::TestPassed, true, NOW, NOW);
-    assert!(registry.of(new.id).is_refused(), "nor does what the old one can do say anything");
+    assert!(registry.of(new.id).is_refused(), "a passed test of the old credential is ignored");
     assert_eq!(registry.recoveries.version(), before);
     registry.take_unsaved();
     registry.configure([&with(1, "newest"), &row(2)]);
     assert_eq!(registry.of(new.id), AccountHealth::default());
-    assert_ne!(registry.recoveries.version(), before, "who waits hears of it");
+    assert_ne!(registry.recoveries.version(), before, "waiting requests are notified");
     assert_eq!(registry.take_unsaved(), [(new.id, AccountHealth::default())]);
 }
 
 #[test]
-fn other_failures_count_whatever_the_credential_and_a_probe_with_the_old_one_is_repeated() {
+fn other_failures_count_for_any_credential_and_a_stale_probe_is_repeated() {
     let (old, new) = (with(1, "old"), with(1, "new"));
     let registry = HealthRegistry::default();
     registry.configure([&new]);
@@ -148,7 +148,7 @@ fn other_failures_count_whatever_the_credential_and_a_probe_with_the_old_one_is_
 }
 
 #[test]
-fn a_refusal_counts_from_when_it_was_asked_for() {
+fn refusal_counts_from_when_the_attempt_was_sent() {
     let registry = HealthRegistry::default();
     refuse(&registry, &row(1), NOW, NOW.plus_ms(3_000));
     let state = HealthState::Resting { why: RestingReason::Refused, since: NOW, until: None };
@@ -156,7 +156,7 @@ fn a_refusal_counts_from_when_it_was_asked_for() {
 }
 
 #[test]
-fn a_saved_or_shared_refusal_of_a_replaced_credential_says_nothing() {
+fn saved_or_merged_refusal_of_a_replaced_credential_is_ignored() {
     let (old, new) = (with(1, "old"), with(1, "new"));
     let registry = HealthRegistry::default();
     registry.configure([&old]);
@@ -171,9 +171,9 @@ fn a_saved_or_shared_refusal_of_a_replaced_credential_says_nothing() {
     again.configure([&new]);
     assert_eq!(again.of(new.id).availability(NOW), Availability::Usable);
     again.merge(saved.clone());
-    assert_eq!(again.of(new.id).availability(NOW), Availability::Usable, "another node does not know the new one yet");
+    assert_eq!(again.of(new.id).availability(NOW), Availability::Usable, "another node does not have the new credential yet");
 
-    // What was saved before credentials were told apart counts against the one that is there.
+    // State saved without a fingerprint counts against the current credential.
     let mut older = saved;
     older[0].1.refused_credential = None;
     let again = HealthRegistry::from_saved(older);

@@ -1,4 +1,4 @@
-//! The remote media of one request: which addresses an attempt needs as bytes, and what was fetched of them so far.
+//! Remote media of one request: which URLs an attempt needs as bytes, and what was fetched so far.
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// What was fetched, apart for channels that may reach private addresses and those that may not.
+/// Fetched media, kept separately for channels that may reach private addresses and those that may not.
 pub(super) struct PrefetchedMedia {
     public: Mutex<FetchedMedia>,
     anywhere: Mutex<FetchedMedia>,
@@ -26,11 +26,11 @@ pub(super) struct PrefetchedMedia {
 }
 
 impl PrefetchedMedia {
-    pub(super) fn new(room: Option<BodyMemory>) -> Self {
-        Self { public: Mutex::default(), anywhere: Mutex::default(), allowance: Allowance::new(room) }
+    pub(super) fn new(memory: Option<BodyMemory>) -> Self {
+        Self { public: Mutex::default(), anywhere: Mutex::default(), allowance: Allowance::new(memory) }
     }
 
-    /// What there is for a channel, or why it is not there.
+    /// The media fetched under an address policy, or the fetch faults.
     pub(super) fn of(&self, reach: AddressPolicy) -> MutexGuard<'_, FetchedMedia> {
         let media = match reach {
             AddressPolicy::Public => &self.public,
@@ -41,8 +41,8 @@ impl PrefetchedMedia {
 }
 
 impl RequestBodies<'_> {
-    /// Fetches the media that an attempt needs and that is not fetched yet. Afterwards it is known whether the request can
-    /// go there: `false` where it cannot.
+    /// Fetches the media that an attempt needs and that is not fetched yet. `false` when the request cannot be translated for
+    /// this attempt.
     pub(crate) async fn fetch_media(&self, fetcher: &MediaFetcher, planned: &PlannedAttempt) -> bool {
         if planned.protocol == self.from {
             return true;
@@ -52,7 +52,7 @@ impl RequestBodies<'_> {
             let reach = AddressPolicy::of(channel);
             let found = self.fetch(fetcher, planned, reach).await;
             self.media.of(reach).extend(found);
-            // What was written with something empty in the place of media is written anew.
+            // Bodies encoded without the media are encoded again.
             self.encoded.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| !one.unfetched);
         }
         self.untranslatable(channel, serves).is_empty()
@@ -62,14 +62,14 @@ impl RequestBodies<'_> {
         let (channel, serves) = (&planned.channel, planned.mapping());
         let Ok(request) = self.decoded() else { return HashMap::new() };
         let wanted = pending_media(channel.protocol, request, &profile_of(channel, serves));
-        let known: Vec<bool> = {
-            let known = self.media.of(reach);
-            wanted.iter().map(|address| known.contains_key(*address)).collect()
+        let fetched: Vec<bool> = {
+            let media = self.media.of(reach);
+            wanted.iter().map(|address| media.contains_key(*address)).collect()
         };
-        let (few, allowance) = (wanted.len() <= MOST_ADDRESSES, &self.media.allowance);
-        let missing = wanted.into_iter().zip(known).filter(|(_, known)| !known);
+        let (is_within_limit, allowance) = (wanted.len() <= MOST_ADDRESSES, &self.media.allowance);
+        let missing = wanted.into_iter().zip(fetched).filter(|(_, fetched)| !fetched);
         let fetches = missing.map(|(address, _)| async move {
-            let found = if few { fetcher.fetch(address, reach, allowance).await } else { Err(FetchFault::TooMany) };
+            let found = if is_within_limit { fetcher.fetch(address, reach, allowance).await } else { Err(FetchFault::TooMany) };
             (address.to_owned(), found.map_err(FetchFault::reason))
         });
         join_all(fetches).await.into_iter().collect()

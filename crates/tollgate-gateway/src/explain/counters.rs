@@ -1,4 +1,4 @@
-//! What is known of the counters that a caller's limits are measured by, and how well.
+//! Counters of the limits that apply to a caller, and their source.
 
 use serde::Serialize;
 use tollgate_core::{Budget, Caller, Catalog, Key, Meter, Subject, Timestamp};
@@ -6,47 +6,47 @@ use tollgate_store::CounterSnapshot;
 
 use crate::state::{runtime_state::RuntimeState, shared::Shared};
 
-/// Where a figure comes from.
+/// Source of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CounterSource {
-    /// The running gateway, now.
+    /// The running gateway's live counters.
     Gateway,
-    /// One node of several, as it last heard; what others did meanwhile is missing.
+    /// One of several nodes: its last synchronised view. Newer usage of other nodes is missing.
     Node,
-    /// What a running gateway left in its folder a moment ago.
+    /// The state file that a running gateway wrote recently.
     Notes,
-    /// The database: what is booked. Nothing of it is under way as far as is known.
+    /// The database. Requests in progress are not included.
     #[default]
     Database,
 }
 
-/// How one subject stands.
+/// Counters of one subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubjectCounters {
-    /// Whose.
+    /// The key, member, group or the gateway.
     pub subject: Subject,
-    /// As it is counted.
+    /// Its counters.
     pub meter: Meter,
-    /// By whom.
+    /// Where the counters come from.
     pub by: CounterSource,
-    /// Whether it is known what of its rates is used.
+    /// Whether the usage of its rate limits is known.
     pub knows_rates: bool,
 }
 
-/// How those stand that a request of one key is measured by.
+/// Counters of all subjects whose limits apply to one key.
 #[derive(Clone, Debug, Default)]
 pub struct CallerCounters {
-    /// Each, once.
+    /// One entry per subject.
     pub counts: Vec<SubjectCounters>,
-    /// Now, in the microseconds that minutes are counted in.
+    /// The current time in the monotonic microseconds of the rate windows.
     pub micros: u64,
     /// Budgets of the whole gateway.
     pub budgets: Vec<Budget>,
 }
 
 impl CallerCounters {
-    /// As the running gateway counts.
+    /// Reads the counters of the running gateway.
     #[must_use]
     pub fn of(shared: &Shared, catalog: &Catalog, key: &Key) -> Self {
         let by = if shared.counters.is_shared() { CounterSource::Node } else { CounterSource::Gateway };
@@ -55,27 +55,27 @@ impl CallerCounters {
         Self { counts: counts.collect(), micros, budgets: shared.settings.budgets.clone() }
     }
 
-    /// As the database has it, where nothing is known of who is told of in the notes of a gateway.
+    /// Uses the counters in `known`, and those of the database for subjects that are missing there.
     #[must_use]
     pub fn from_database(booked: Vec<(Subject, Meter)>, known: &RuntimeState, now: Timestamp, budgets: Vec<Budget>) -> Self {
         let counts = booked.into_iter().map(|(subject, meter)| {
-            let told = known.counted.iter().find(|it| it.subject == subject);
-            match told {
-                Some(told) => SubjectCounters { subject, meter: told.meter, by: CounterSource::Notes, knows_rates: true },
+            let reported = known.counted.iter().find(|it| it.subject == subject);
+            match reported {
+                Some(reported) => SubjectCounters { subject, meter: reported.meter, by: CounterSource::Notes, knows_rates: true },
                 None => SubjectCounters { subject, meter, by: CounterSource::Database, knows_rates: !known.counts_more },
             }
         });
         Self { counts: counts.collect(), micros: known.counted_micros_at(now), budgets }
     }
 
-    /// How one stands; with nothing spent where it is not known.
+    /// Counters of one subject; zero when unknown.
     pub(super) fn counts(&self, subject: Subject) -> SubjectCounters {
         let found = self.counts.iter().find(|it| it.subject == subject).copied();
         found.unwrap_or(SubjectCounters { subject, meter: Meter::default(), by: CounterSource::default(), knows_rates: true })
     }
 }
 
-/// Whose limits a key's requests may be measured by.
+/// The subjects whose limits may apply to requests of a key.
 #[must_use]
 pub fn subjects_of(catalog: &Catalog, key: &Key) -> Vec<Subject> {
     let mut subjects = vec![Subject::Key(key.id), Subject::Member(key.member.id), Subject::Gateway];

@@ -1,4 +1,4 @@
-//! What is left of what bounds a channel and its accounts, and whether that suffices for a request of this size.
+//! Remaining capacity of channels and accounts, compared with what the request needs.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -10,26 +10,26 @@ use tollgate_core::{
 
 use super::ExplainContext;
 
-/// One bound.
+/// One limit of a channel or account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CapacityBound {
     /// `concurrency`, `rpm`, `tpm` of the account, or `budget_day`, `budget_month`, `budget_total` of the channel.
     pub bound: &'static str,
-    /// The bound; money in nano-USD.
+    /// The limit; money in nano-USD.
     pub limit: i64,
-    /// What is left of it, 0 or less: nothing.
+    /// What is left of it; may be negative.
     pub left: i64,
-    /// What the request wants of it; absent where that is not known, because its cost is not.
+    /// What the request needs of it; absent when its cost is unknown.
     pub needs: Option<i64>,
 }
 
 impl CapacityBound {
-    /// Whether what is left is something, and does not suffice.
+    /// Whether something is left, but less than the request needs.
     const fn is_too_small(&self) -> bool {
         matches!(self.needs, Some(needs) if self.left > 0 && needs > self.left)
     }
 
-    /// Whether it is worth telling of an account that has room: what size decides about.
+    /// Whether the limit depends on the request's size, and so is shown for usable accounts too.
     pub(super) fn is_about_size(&self) -> bool {
         self.is_money() || self.bound == "tpm"
     }
@@ -56,7 +56,7 @@ impl fmt::Display for CapacityBound {
             };
         }
         let what = match self.bound {
-            "concurrency" => "places free",
+            "concurrency" => "slots free",
             "rpm" => "requests left this minute",
             _ => "tokens left this minute",
         };
@@ -68,7 +68,7 @@ impl fmt::Display for CapacityBound {
     }
 }
 
-/// What would change it where the size of the request decides.
+/// The remedy when the request's size decides.
 pub(super) fn remedy(bounds: &[CapacityBound]) -> Option<&'static str> {
     let small = bounds.iter().find(|bound| bound.is_too_small())?;
     Some(if small.is_money() {
@@ -78,7 +78,7 @@ pub(super) fn remedy(bounds: &[CapacityBound]) -> Option<&'static str> {
     })
 }
 
-/// The word for a budget in figures.
+/// The name of a budget's limit.
 pub(super) const fn budget_word(window: Window) -> &'static str {
     match window {
         Window::Day => "budget_day",
@@ -88,38 +88,38 @@ pub(super) const fn budget_word(window: Window) -> &'static str {
 }
 
 impl ExplainContext<'_> {
-    /// What the request is estimated at, for accounts' tokens a minute.
+    /// Estimated tokens, for accounts' token limits.
     pub(super) const fn tokens(&self) -> u64 {
         self.estimate.input_tokens.saturating_add(self.estimate.output_tokens)
     }
 
-    /// What an attempt would reserve on the budgets of its channel.
-    fn hold(&self, planned: &PlannedAttempt) -> Option<Reservation> {
-        let no_request = RequestId::from_parts(self.sight.now, [0; 10]);
-        reservation_for_attempt(no_request, self.sight.now, planned, self.summary, self.offer)
+    /// What an attempt would reserve from the budgets of its channel.
+    fn reservation(&self, planned: &PlannedAttempt) -> Option<Reservation> {
+        let id = RequestId::from_parts(self.input.now, [0; 10]);
+        reservation_for_attempt(id, self.input.now, planned, self.summary, self.offer)
     }
 
-    /// Why an attempt would be passed over: a budget of its channel does not suffice for it.
-    pub(super) fn too_dear(&self, planned: &PlannedAttempt) -> Option<Exclusion> {
-        let short = self.hold(planned)?.insufficient_funds(|limit| self.left_of(&planned.channel, limit))?;
-        Some(Exclusion::Budget { until: short.budget.and_then(|budget| budget.window.ends(self.sight.now)) })
+    /// The exclusion of an attempt that the channel's budget does not cover.
+    pub(super) fn budget_exclusion(&self, planned: &PlannedAttempt) -> Option<Exclusion> {
+        let short = self.reservation(planned)?.insufficient_funds(|limit| self.left_of(&planned.channel, limit))?;
+        Some(Exclusion::Budget { until: short.budget.and_then(|budget| budget.window.ends(self.input.now)) })
     }
 
     fn left_of(&self, channel: &Channel, limit: &Limit) -> Option<FundsStatus> {
         let LimitRule::Budget(budget) = limit.rule else { return None };
-        let spent = self.sight.known.spent(channel.id, budget.window);
+        let spent = self.input.known.spent(channel.id, budget.window);
         let left = NanoUsd(budget.amount.0.saturating_sub(spent.0));
         Some(FundsStatus { subject: limit.subject, budget: Some(budget), spent, left })
     }
 
-    /// What bounds an account and its channel.
+    /// The limits of an account and its channel.
     pub(super) fn bounds_of(&self, channel: &Channel, account: Option<&Arc<Account>>) -> Vec<CapacityBound> {
         let mut bounds = self.budgets_of(channel, account);
         bounds.extend(account.into_iter().flat_map(|account| self.rates_of(account)));
         bounds
     }
 
-    /// Those of an exclusion by one of them.
+    /// The limits that caused an exclusion.
     pub(super) fn bounds_against(&self, it: &ExcludedCandidate<'_>) -> Vec<CapacityBound> {
         if matches!(it.why, Exclusion::Budget { .. }) {
             return self.budgets_of(it.channel, it.account());
@@ -132,28 +132,28 @@ impl ExplainContext<'_> {
         rates.into_iter().filter(full).collect()
     }
 
-    /// The budgets that block. What the request needs of them is what its dearest account, or this one, would charge.
+    /// The channel's blocking budgets, compared with the cost on this account, or on the most expensive one.
     fn budgets_of(&self, channel: &Channel, account: Option<&Arc<Account>>) -> Vec<CapacityBound> {
         let needs = self.cost_on(channel, account);
         let blocking = channel.budgets.iter().filter(|budget| budget.action == BudgetAction::Block);
         let bounds = blocking.map(|budget| {
-            let spent = self.sight.known.spent(channel.id, budget.window);
+            let spent = self.input.known.spent(channel.id, budget.window);
             let bound = budget_word(budget.window);
             CapacityBound { bound, limit: budget.amount.0, left: budget.amount.0.saturating_sub(spent.0), needs }
         });
         bounds.collect()
     }
 
-    /// What an attempt may cost at most; `None`: its cost is not known.
+    /// The maximum cost of an attempt in nano-USD; `None` when the price is unknown.
     fn cost_on(&self, channel: &Channel, account: Option<&Arc<Account>>) -> Option<i64> {
         let dearest = || channel.accounts.iter().filter(|it| it.on).max_by_key(|it| it.cost_multiplier);
         let account = account.or_else(dearest)?;
-        let (_, row) = self.sight.catalog.channels.get_key_value(&channel.id)?;
+        let (_, row) = self.input.catalog.channels.get_key_value(&channel.id)?;
         let serves = self.offer.candidates.iter().find_map(|served| {
-            let same = self.sight.catalog.channel_at(served.channel).is_some_and(|it| it.id == channel.id);
+            let same = self.input.catalog.channel_at(served.channel).is_some_and(|it| it.id == channel.id);
             same.then_some(served.mapping as usize)
         })?;
-        let cost = cost_of(channel, serves, self.sight.now).map(Cow::into_owned);
+        let cost = cost_of(channel, serves, self.input.now).map(Cow::into_owned);
         cost.as_ref()?;
         let planned = PlannedAttempt {
             channel: row.clone(),
@@ -163,11 +163,11 @@ impl ExplainContext<'_> {
             protocol: channel.protocol,
             last_resort: false,
         };
-        self.hold(&planned).map(|hold| hold.amount.0)
+        self.reservation(&planned).map(|reservation| reservation.amount.0)
     }
 
     fn rates_of(&self, account: &Account) -> Vec<CapacityBound> {
-        let (known, now) = (self.sight.known, self.sight.now);
+        let (known, now) = (self.input.known, self.input.now);
         let (in_use, micros, most) = (known.in_use(account.id), known.micros_at(now), account.limits());
         let bound = |bound, limit: u64, used: u64, needs: u64| {
             let number = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
@@ -178,7 +178,7 @@ impl ExplainContext<'_> {
                 needs: Some(number(needs)),
             })
         };
-        // What is estimated at more than a whole minute's tokens goes when nothing else does.
+        // A request estimated above the whole limit is admitted when the window is empty.
         let tokens = self.tokens().min(most.tpm);
         [
             bound("concurrency", u64::from(most.concurrency), u64::from(in_use.running), 1),
