@@ -1,4 +1,4 @@
-//! The path in process: a scripted upstream, a real journal, paused time.
+//! Tests of the request path in one process, with a scripted upstream, a real journal and paused time.
 
 mod endings;
 mod endings_money;

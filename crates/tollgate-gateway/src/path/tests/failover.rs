@@ -1,4 +1,4 @@
-//! Which failures lead to another attempt, and what the caller and the accounts learn of them.
+//! Which failures lead to another attempt, the error the caller gets, and the effect on account health.
 
 use tollgate_core::{AttemptResult, Availability, Catalog, CoolingReason, NanoUsd, Observation, Outcome};
 
@@ -185,7 +185,7 @@ async fn invalid_request_is_returned_at_once_and_blames_no_account() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_attempts_are_the_most() {
+async fn at_most_three_attempts_are_made() {
     let script = Script::new().refuses(500, &[]).refuses(502, &[]).refuses(503, &[("retry-after", "7")]).replies(REPLY);
     let mut rig = Rig::new(script, 5);
     let got = rig.ask(CHAT).await;
@@ -251,7 +251,7 @@ fn not_sent(script: Script, times: usize) -> Script {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_of_which_nothing_was_sent_are_none_of_the_three() {
+async fn unsent_attempts_do_not_count_as_attempts() {
     let mut rig = Rig::new(not_sent(Script::new(), 5).replies(REPLY), 6);
     let got = rig.ask(CHAT).await;
     assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some("1")), "one reached an upstream");
@@ -406,7 +406,7 @@ async fn an_error_page_that_never_ends_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gzip_unasked_is_no_answer() {
+async fn unrequested_gzip_is_a_bad_response() {
     let bomb = Piece::Data(Bytes::from_static(b"\x1f\x8b\x08\x00"));
     let mut rig = Rig::new(Script::new().answers(200, &[("content-encoding", "gzip")], vec![bomb]), 1);
     assert_eq!(rig.ask(CHAT).await.code(), "upstream_bad_response");

@@ -1,4 +1,4 @@
-//! What an upstream may do before its first content, and what it may say behind its last.
+//! Time limits before an upstream's first content, and errors after its last.
 
 use tollgate_core::{Availability, Outcome, RestingReason};
 
@@ -14,7 +14,7 @@ fn dripping(minutes: usize) -> Vec<Piece> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn comments_before_content_hold_a_request_up_no_longer_than_the_first_byte_limit() {
+async fn comments_before_content_end_at_the_first_byte_limit() {
     let script = Script::new().streams(dripping(9)).streams(vec![role(), chunk("hi"), tail()]);
     let mut rig = Rig::new(script, 2);
     let began = tokio::time::Instant::now();
@@ -27,7 +27,7 @@ async fn comments_before_content_hold_a_request_up_no_longer_than_the_first_byte
 }
 
 #[tokio::test(start_paused = true)]
-async fn comments_may_come_until_the_limit_and_a_longer_idle_limit_makes_it_longer() {
+async fn comments_are_accepted_until_the_longer_of_first_byte_and_idle_limit() {
     for (minutes, idle_ms) in [(1, 90_000), (4, 300_000)] {
         let mut pieces = dripping(minutes);
         pieces.extend([chunk("late"), tail()]);

@@ -1,4 +1,4 @@
-//! A second attempt beside a late first one: who wins, who is given up, what is recorded, and when there is none.
+//! Hedge attempts: which attempt wins, which is cancelled, what is recorded, and when no hedge starts.
 
 use tollgate_core::{AttemptResult, Hedge, NanoUsd, Outcome};
 
@@ -32,7 +32,7 @@ fn results(record: &UsageRecord) -> Vec<(Option<&str>, AttemptResult)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_first_token_gets_a_second_attempt_and_the_first_to_answer_wins() {
+async fn late_first_token_starts_a_hedge_and_the_first_answer_wins() {
     let mut rig = hedging(Script::new().streams(late(SECOND * 30)).streams(prompt("soon")), 2);
     let began = tokio::time::Instant::now();
     let got = rig.ask(STREAM).await;
@@ -48,7 +48,7 @@ async fn a_late_first_token_gets_a_second_attempt_and_the_first_to_answer_wins()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_one_that_lost_is_cancelled_in_the_callers_trace() {
+async fn losing_attempt_is_cancelled_in_the_callers_trace() {
     let rig = hedging(Script::new().streams(late(SECOND * 30)).streams(prompt("soon")), 2);
     rig.change_group(|group| group.trace = true);
     let mut incoming = rig.incoming(STREAM);
@@ -59,7 +59,7 @@ async fn the_one_that_lost_is_cancelled_in_the_callers_trace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_one_wins_when_it_comes_before_the_second() {
+async fn first_attempt_wins_when_it_answers_before_the_hedge() {
     let mut rig = hedging(Script::new().streams(late(MS * 200)).silent(), 2);
     let got = rig.ask(STREAM).await;
     assert!(got.body.contains("late"), "{}", got.body);
@@ -70,7 +70,7 @@ async fn the_first_one_wins_when_it_comes_before_the_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn there_is_no_second_attempt_without_need_or_where_it_may_not_be() {
+async fn no_hedge_when_it_is_not_needed_or_not_allowed() {
     // In time; no other account; not streamed; too little known; nothing left of the cap; the cost is not known.
     let untaught = Rig::grouped(Script::new().streams(late(SECOND)), 2, |group| {
         group.hedge = Some(Hedge { cost_cap: NanoUsd(1_000_000_000) });
@@ -185,7 +185,7 @@ async fn every_ending_settles_the_reservation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_last_process_spent_counts_against_the_cap() {
+async fn spending_of_the_last_process_counts_against_the_cap() {
     let rig = hedging_for(Script::new().streams(late(SECOND)), 2, NanoUsd(150_000));
     let group = rig.core.shared.catalog.load().groups[0].id;
     rig.core.shared.traffic.hedged_before([(group, NanoUsd(60_000))], rig.clock.now().day());
@@ -193,7 +193,7 @@ async fn what_the_last_process_spent_counts_against_the_cap() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_one_of_two_fails_the_other_goes_on() {
+async fn failure_of_one_attempt_leaves_the_other_running() {
     let mut rig = hedging(Script::new().streams(late(SECOND)).refuses(500, &[]), 2);
     let got = rig.ask(STREAM).await;
     assert!(got.body.contains("late"), "{}", got.body);
@@ -236,7 +236,7 @@ async fn a_fault_of_the_request_ends_both() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_who_leaves_ends_both_and_both_are_recorded() {
+async fn caller_leaving_ends_and_records_both_attempts() {
     let mut rig = hedging(Script::new().silent().silent(), 2);
     assert!(tokio::time::timeout(SECOND, rig.ask(STREAM)).await.is_err());
     let record = rig.record();
@@ -245,7 +245,7 @@ async fn a_caller_who_leaves_ends_both_and_both_are_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hedges_are_paid_from_the_budget_of_further_attempts() {
+async fn hedges_use_the_retry_budget() {
     let script = (0..60).fold(Script::new(), |script, _| script.streams(late(MS * 300)));
     let mut rig = hedging(script, 2);
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! What upstreams taught, and what callers may see of how they were served.
+//! Learned unsupported fields, and the routing trace that callers may request.
 
 use super::*;
 
@@ -30,7 +30,7 @@ async fn a_field_refused_three_times_in_a_row_is_refused_here_until_ten_minutes_
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answered_request_with_the_field_begins_the_row_anew() {
+async fn accepted_request_with_the_field_resets_the_refusal_count() {
     let script = refusing(refusing(refusing(Script::new()))).replies(REPLY);
     let script = refusing(refusing(script)).replies(REPLY);
     let rig = Rig::with(script, 1, |channel| channel.learn_unsupported = true);
@@ -44,7 +44,7 @@ async fn an_answered_request_with_the_field_begins_the_row_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn channels_that_shall_not_learn_do_not() {
+async fn channel_with_learning_disabled_does_not_learn() {
     let script = (0..4).fold(Script::new(), |script, _| refusing(script));
     let rig = Rig::with(script, 1, |channel| channel.learn_unsupported = false);
     for _ in 0..4 {

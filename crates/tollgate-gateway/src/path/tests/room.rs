@@ -1,4 +1,4 @@
-//! Accounts with bounds: who waits, who is served elsewhere, who is refused, and that room comes back in every ending.
+//! Accounts with limits: which requests wait, fail over or are refused, and that every ending releases its permit.
 
 use tollgate_core::{Account, AccountId, AttemptResult, Observation, Outcome};
 
@@ -44,7 +44,7 @@ async fn a_request_waits_for_a_busy_account_and_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_two_seconds_it_is_told_that_accounts_are_busy() {
+async fn waiting_ends_after_two_seconds_with_a_busy_refusal() {
     let mut rig = bounded(Script::new().answers(200, JSON_HEAD, late_reply(30)), 1, 1, 0, 0);
     let began = tokio::time::Instant::now();
     let waits = async {
@@ -178,7 +178,7 @@ async fn tokens_a_minute_are_held_by_estimate_and_counted_by_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn room_comes_back_in_every_ending() {
+async fn every_ending_releases_its_permit() {
     type Ending = (fn(Script) -> Script, &'static str);
     let endings: [Ending; 9] = [
         (|it| it.replies(REPLY), CHAT),
@@ -200,7 +200,7 @@ async fn room_comes_back_in_every_ending() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn room_comes_back_when_the_caller_leaves_at_any_time() {
+async fn caller_leaving_at_any_time_releases_the_permit() {
     // Before an answer, in the middle of a stream, and while it waits for room.
     let mut rig = bounded(Script::new().silent(), 1, 1, 0, 0);
     let left = tokio::time::timeout(SECOND, rig.ask(CHAT)).await;

@@ -1,4 +1,4 @@
-//! Streams: held back until there is content, relayed as they come, never ended cleanly when they broke.
+//! Streams are held back until the first content, relayed as they arrive, and never end cleanly after a break.
 
 use tollgate_core::{AttemptResult, NanoUsd, Outcome};
 

@@ -1,4 +1,4 @@
-//! Callers of one protocol, upstreams of the other.
+//! Requests whose caller and upstream speak different protocols.
 
 use tollgate_core::{OnUnsupported, Outcome, Provider, TokenSource};
 use tollgate_protocol::Protocol;
