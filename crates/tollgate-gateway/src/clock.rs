@@ -1,5 +1,4 @@
-//! Time and chance, handed in: everything that needs to know what time it is asks a [`Clock`], everything that
-//! leaves something to chance is given [`CoreRng`]. Tests bring their own.
+//! The gateway's sources of time and randomness, passed in so that tests can replace them: [`Clock`] and [`CoreRng`].
 
 use std::{
     fmt,
@@ -9,21 +8,21 @@ use std::{
 
 use tollgate_core::{RequestId, Timestamp};
 
-/// Where time comes from.
+/// A source of wall-clock and monotonic time.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// Wall-clock time, for records. It may jump.
+    /// Wall-clock time, for records. It may jump in either direction.
     fn now(&self) -> Timestamp;
 
-    /// Monotonic time, for waiting and for durations.
+    /// Monotonic time, for timeouts and durations.
     fn instant(&self) -> tokio::time::Instant;
 }
 
-/// The machine's clocks.
+/// The clocks of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the Clock everybody else takes time from")]
+    #[expect(clippy::disallowed_methods, reason = "the one implementation of Clock that reads the system time")]
     fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
@@ -34,24 +33,24 @@ impl Clock for SystemClock {
     }
 }
 
-/// Random figures for balancing and for ids: splitmix64, seeded once from the operating system. Good enough to
-/// spread load and to keep ids apart; nothing secret is drawn from it.
+/// Random numbers for load balancing and for ids: splitmix64, seeded once from the operating system. Not
+/// cryptographically secure; never used for secrets.
 #[derive(Debug)]
 pub struct CoreRng {
     state: AtomicU64,
 }
 
 impl CoreRng {
-    /// CoreRng whose throws depend only on `seed`.
+    /// A generator whose sequence depends only on `seed`.
     #[must_use]
     pub const fn seeded(seed: u64) -> Self {
         Self { state: AtomicU64::new(seed) }
     }
 
-    /// CoreRng seeded by the operating system.
+    /// A generator seeded by the operating system.
     ///
     /// # Errors
-    /// When the operating system gives no randomness.
+    /// When the operating system provides no randomness.
     pub fn from_os() -> Result<Self, getrandom::Error> {
         Ok(Self::seeded(getrandom::u64()?))
     }
@@ -65,12 +64,12 @@ impl CoreRng {
         mixed ^ (mixed >> 31)
     }
 
-    /// 32 random bits, the form the decisions ask for.
+    /// 32 random bits, as the selection functions of `tollgate-core` take them.
     pub fn next_u32(&self) -> u32 {
         (self.next_u64() >> 32) as u32
     }
 
-    /// An id for a request that arrived now.
+    /// An id for a request that arrived at `now`.
     pub fn request_id(&self, now: Timestamp) -> RequestId {
         let mut random = [0; 10];
         random[..8].copy_from_slice(&self.next_u64().to_le_bytes());
@@ -79,7 +78,7 @@ impl CoreRng {
     }
 }
 
-/// A clock for tests with paused time: wall-clock time moves with tokio's.
+/// A clock for tests with paused time: wall-clock time advances with tokio's.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PausedClock {
@@ -112,16 +111,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_clock_is_past_the_year_2020() {
+    fn system_clock_is_past_2020() {
         assert!(SystemClock.now().seconds() > 1_577_836_800);
     }
 
     #[test]
-    fn dice_spread_and_ids_differ() {
-        let dice = CoreRng::seeded(1);
-        let low = (0..1_000).filter(|_| dice.next_u32() < u32::MAX / 2).count();
+    fn random_numbers_spread_and_ids_differ() {
+        let rng = CoreRng::seeded(1);
+        let low = (0..1_000).filter(|_| rng.next_u32() < u32::MAX / 2).count();
         assert!((400..600).contains(&low), "{low} of 1000 in the lower half");
-        assert_ne!(dice.request_id(Timestamp(0)), dice.request_id(Timestamp(0)));
+        assert_ne!(rng.request_id(Timestamp(0)), rng.request_id(Timestamp(0)));
         assert_eq!(CoreRng::seeded(7).next_u64(), CoreRng::seeded(7).next_u64());
     }
 }

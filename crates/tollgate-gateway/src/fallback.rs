@@ -1,7 +1,7 @@
-//! The seam to whatever answers the paths that are not the model path's: the console, once there is one.
+//! The service for paths outside the model path: the console.
 //!
-//! Pages are answered on a runtime of their own, so that none of them can delay a model request. Requests go there
-//! through a bounded queue, answers come back piece by piece through a small one.
+//! The console runs on its own runtime, so that it cannot delay a model request. Requests reach it through a bounded
+//! queue; response bodies return chunk by chunk through a small bounded channel.
 
 use std::{
     fmt,
@@ -27,75 +27,75 @@ use crate::{
     response::{AnswerAborted, AnswerBody},
 };
 
-/// Requests that may wait for the console.
+/// Requests waiting for the console.
 const QUEUE: usize = 1_024;
-/// Pieces of an answer that may wait for the caller.
-const PIECES: usize = 8;
-/// Longest wait for the head of an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
+/// Chunks of one response waiting for the caller.
+const CHUNKS: usize = 8;
+/// Longest wait for a response head.
+const HEAD_LIMIT: Duration = Duration::from_mins(2);
 
-/// A request that is not for the model path.
+/// A request outside the model path.
 #[derive(Debug)]
 pub struct FallbackRequest {
-    /// Id, as in `x-request-id`.
+    /// The id sent as `x-request-id`.
     pub id: RequestId,
-    /// Who sent it, as for a model request: whom a trusted proxy names, else who connected. The port is the connection's.
+    /// Address of the caller, as reported by a trusted proxy or else the peer. The port is the connection's.
     pub peer: SocketAddr,
-    /// The request, its body still on the wire and held to the same pace as a model request's.
+    /// The request; its unread body has the same idle timeout as a model request's.
     pub request: Request<RequestBody>,
 }
 
-/// What became of a visit.
+/// Result of a [`FallbackService`] call.
 #[derive(Debug)]
 pub enum FallbackResponse {
-    /// Answered.
+    /// A response.
     Answer(Response<AnswerBody>),
-    /// Nothing lives there (E10).
+    /// No such path (E10).
     NotFound,
-    /// Too many wait already (E63).
+    /// The queue is full, or no response head came in time (E63).
     Busy,
 }
 
-/// Answers paths that are not the model path's. It decides about access itself.
+/// Serves paths outside the model path, including authentication.
 #[async_trait]
 pub trait FallbackService: fmt::Debug + Send + Sync {
     /// Answers a request.
-    async fn call(&self, visit: FallbackRequest) -> FallbackResponse;
+    async fn call(&self, request: FallbackRequest) -> FallbackResponse;
 }
 
-/// No fallback: every path is unknown.
+/// A service without paths: every request is answered with [`FallbackResponse::NotFound`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NotFound;
 
 #[async_trait]
 impl FallbackService for NotFound {
-    async fn call(&self, _visit: FallbackRequest) -> FallbackResponse {
+    async fn call(&self, _request: FallbackRequest) -> FallbackResponse {
         FallbackResponse::NotFound
     }
 }
 
-/// The gateway's end of a queue to another runtime.
+/// Sending side of the queue to another runtime.
 #[derive(Clone, Debug)]
 pub struct FallbackQueue(mpsc::Sender<PendingFallback>);
 
-/// The other end: hands out visits one by one.
+/// Receiving side of the queue.
 #[derive(Debug)]
 pub struct FallbackRequests(mpsc::Receiver<PendingFallback>);
 
-/// A visit and where its answer goes.
+/// A queued request and the channel for its response.
 #[derive(Debug)]
 pub struct PendingFallback {
     /// The request.
-    pub visit: FallbackRequest,
-    /// Where the answer goes.
+    pub request: FallbackRequest,
+    /// Receives the response.
     pub reply: FallbackResponder,
 }
 
-/// Where an answer goes. Dropped without one, the caller gets E63.
+/// Receives the response of one request. Dropped without a response, the caller gets E63.
 #[derive(Debug)]
 pub struct FallbackResponder(oneshot::Sender<Response<AnswerBody>>);
 
-/// A bounded queue between the gateway's cores and another runtime.
+/// Creates the bounded queue between the gateway's cores and another runtime.
 #[must_use]
 pub fn queue() -> (FallbackQueue, FallbackRequests) {
     let (sender, receiver) = mpsc::channel(QUEUE);
@@ -104,12 +104,12 @@ pub fn queue() -> (FallbackQueue, FallbackRequests) {
 
 #[async_trait]
 impl FallbackService for FallbackQueue {
-    async fn call(&self, visit: FallbackRequest) -> FallbackResponse {
+    async fn call(&self, request: FallbackRequest) -> FallbackResponse {
         let (reply, answer) = oneshot::channel();
-        if self.0.try_send(PendingFallback { visit, reply: FallbackResponder(reply) }).is_err() {
+        if self.0.try_send(PendingFallback { request, reply: FallbackResponder(reply) }).is_err() {
             return FallbackResponse::Busy;
         }
-        match timeout(ANSWER_TIMEOUT, answer).await {
+        match timeout(HEAD_LIMIT, answer).await {
             Ok(Ok(response)) => FallbackResponse::Answer(response),
             Ok(Err(_)) | Err(_) => FallbackResponse::Busy,
         }
@@ -117,39 +117,39 @@ impl FallbackService for FallbackQueue {
 }
 
 impl FallbackRequests {
-    /// The next one; `None` when the gateway is gone.
+    /// The next request; `None` once the gateway has stopped.
     pub async fn next(&mut self) -> Option<PendingFallback> {
         self.0.recv().await
     }
 }
 
 impl FallbackResponder {
-    /// Sends an answer and pumps its body until the end or until the caller is gone. To be awaited on the runtime
-    /// that made the answer.
+    /// Sends a response and forwards its body until its end or until the caller disconnects. Must be awaited on the
+    /// runtime that produced the response.
     pub async fn send<B>(self, response: Response<B>)
     where
         B: Body<Data = Bytes> + Unpin,
     {
         let (head, mut body) = response.into_parts();
-        let (pieces, receiver) = mpsc::channel(PIECES);
-        let answer = Response::from_parts(head, Pieces(receiver).boxed_unsync());
+        let (chunks, receiver) = mpsc::channel(CHUNKS);
+        let answer = Response::from_parts(head, ChannelBody(receiver).boxed_unsync());
         if self.0.send(answer).is_err() {
             return;
         }
         while let Some(frame) = body.frame().await {
-            let piece = frame.map_err(|_| AnswerAborted);
-            let broke = piece.is_err();
-            if pieces.send(piece).await.is_err() || broke {
+            let chunk = frame.map_err(|_| AnswerAborted);
+            let failed = chunk.is_err();
+            if chunks.send(chunk).await.is_err() || failed {
                 return;
             }
         }
     }
 }
 
-/// A body that is made on another runtime.
-struct Pieces(mpsc::Receiver<Result<Frame<Bytes>, AnswerAborted>>);
+/// A body produced on another runtime.
+struct ChannelBody(mpsc::Receiver<Result<Frame<Bytes>, AnswerAborted>>);
 
-impl Body for Pieces {
+impl Body for ChannelBody {
     type Data = Bytes;
     type Error = AnswerAborted;
 
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    fn visit() -> FallbackRequest {
+    fn request() -> FallbackRequest {
         FallbackRequest {
             id: RequestId::from_parts(Timestamp(0), [1; 10]),
             peer: SocketAddr::from(([127, 0, 0, 1], 9)),
@@ -174,48 +174,45 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_comes_back_whole() {
-        let (queue, mut visits) = queue();
-        let there = async {
-            let waiting = visits.next().await.unwrap();
-            assert_eq!(waiting.visit.request.uri().path(), "/console");
+    async fn response_body_is_forwarded() {
+        let (queue, mut requests) = queue();
+        let console = async {
+            let waiting = requests.next().await.unwrap();
+            assert_eq!(waiting.request.request.uri().path(), "/console");
             waiting.reply.send(Response::new(Full::new(Bytes::from_static(b"page")))).await;
         };
-        let here = async {
-            let FallbackResponse::Answer(response) = queue.call(visit()).await else { panic!("no answer") };
+        let gateway = async {
+            let FallbackResponse::Answer(response) = queue.call(request()).await else { panic!("no answer") };
             response.into_body().collect().await.unwrap().to_bytes()
         };
-        let (page, ()) = tokio::join!(here, there);
+        let (page, ()) = tokio::join!(gateway, console);
         assert_eq!(page, "page");
     }
 
     #[tokio::test]
-    async fn a_full_queue_is_busy() {
-        let (queue, visits) = queue();
+    async fn full_queue_is_busy() {
+        let (queue, requests) = queue();
         let waiting = (0..QUEUE).map(|_| {
             let queue = queue.clone();
-            Box::pin(async move { queue.call(visit()).await })
+            Box::pin(async move { queue.call(request()).await })
         });
         let mut waiting = waiting.collect::<Vec<_>>();
         for one in &mut waiting {
             assert!(futures_util::poll!(one).is_pending());
         }
-        assert!(matches!(queue.call(visit()).await, FallbackResponse::Busy));
-        drop(visits);
-        assert!(
-            matches!(waiting.swap_remove(0).await, FallbackResponse::Busy),
-            "a console that dropped its queue answers no request"
-        );
+        assert!(matches!(queue.call(request()).await, FallbackResponse::Busy));
+        drop(requests);
+        assert!(matches!(waiting.swap_remove(0).await, FallbackResponse::Busy), "a dropped queue is busy");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_console_that_never_answers_is_given_up() {
-        let (queue, _visits) = queue();
-        assert!(matches!(queue.call(visit()).await, FallbackResponse::Busy));
+    async fn unanswered_request_times_out() {
+        let (queue, _requests) = queue();
+        assert!(matches!(queue.call(request()).await, FallbackResponse::Busy));
     }
 
     #[tokio::test]
-    async fn not_found_answers_not_found() {
-        assert!(matches!(NotFound.call(visit()).await, FallbackResponse::NotFound));
+    async fn not_found_service_knows_no_path() {
+        assert!(matches!(NotFound.call(request()).await, FallbackResponse::NotFound));
     }
 }

@@ -1,7 +1,7 @@
-//! Stage 1 of 9. In: an HTTP request line with its headers; out: what it asks for, or a refusal of its path.
+//! Stage 1 of 9. In: the request line and headers of an HTTP request; out: its [`Destination`], or a refusal of its path.
 //!
-//! Decides by path and method alone, apart from the key's headers where one path means two things. Nothing here
-//! knows whether a key or a model is good: a wrong path is answered the same for everybody.
+//! Routing uses path and method, and for paths shared by two protocols also the credential headers. Keys and models are not
+//! looked up here: an unknown path gets the same answer with and without a valid key.
 
 mod gemini;
 pub(crate) mod hint;
@@ -20,7 +20,7 @@ pub(crate) use key::presented_key;
 pub(crate) use query::Query;
 pub(crate) use well_known::WellKnown;
 
-/// What a request is for.
+/// The target of a request after routing.
 #[derive(Debug)]
 pub(crate) enum Destination {
     /// A model request.
@@ -29,16 +29,16 @@ pub(crate) enum Destination {
     List(Protocol, ListRequest),
     /// One of the gateway's own pages.
     WellKnown(WellKnown),
-    /// Nothing of ours; the console may know it.
+    /// A path outside the gateway, passed to the console.
     Fallback,
-    /// A path of ours that does not exist, or not with this method.
+    /// An unknown path under a gateway prefix, or a method it does not accept.
     Refused(Protocol, Refusal),
 }
 
-/// Which list.
+/// A request for a model list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListRequest {
-    /// All models, with native paging figures as sent.
+    /// All models; Gemini paging parameters as sent.
     All {
         /// `pageSize`.
         page_size: Option<String>,
@@ -49,7 +49,7 @@ pub(crate) enum ListRequest {
     One(String),
 }
 
-/// Reads the request line.
+/// Routes a request.
 pub(crate) fn destination(method: &HttpMethod, uri: &Uri, headers: &HeaderMap) -> Destination {
     let path = uri.path();
     let query = Query::new(uri.query());
@@ -63,12 +63,12 @@ pub(crate) fn destination(method: &HttpMethod, uri: &Uri, headers: &HeaderMap) -
     }
 }
 
-/// The key of a request, from the first accepted place its protocol knows.
+/// The key of a request, from the first accepted location of its protocol.
 pub(crate) fn key_of(from: Protocol, uri: &Uri, headers: &HeaderMap) -> Option<Secret> {
     presented_key(from, headers, Query::new(uri.query()))
 }
 
-/// Splits `/v1beta/models` into `v1beta` and `models`; `None` outside the versions we serve.
+/// Splits `/v1beta/models` into `v1beta` and `models`; `None` for other versions.
 fn versioned(path: &str) -> Option<(&str, &str)> {
     let (version, rest) = match path.strip_prefix('/')?.split_once('/') {
         Some((version, rest)) => (version, rest),
@@ -77,23 +77,23 @@ fn versioned(path: &str) -> Option<(&str, &str)> {
     matches!(version, "v1" | "v1beta" | "v1alpha").then_some((version, rest))
 }
 
-/// A path of ours that does not exist.
+/// An unknown path under a gateway prefix.
 fn unknown(from: Protocol) -> Destination {
-    // The hint is found where the refusal is written: only then is the whole path at hand.
+    // The hint needs the full path, which is available where the refusal is rendered.
     Destination::Refused(from, Refusal::UnknownPath { hint: None })
 }
 
-/// A path of ours with a method it does not take.
+/// A known path with a method it does not accept.
 fn not_allowed(from: Protocol, allow: &'static str) -> Destination {
     Destination::Refused(from, Refusal::MethodNotAllowed { allow })
 }
 
-/// Whether a method only reads.
+/// Whether a method is GET or HEAD.
 fn reads(method: &HttpMethod) -> bool {
     matches!(*method, HttpMethod::GET | HttpMethod::HEAD)
 }
 
-/// What lists and pages allow.
+/// `Allow` of lists and pages.
 const READING: &str = "GET, HEAD";
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Lists of models, as a key sees them: `/v1/models` and `/v1beta/models`. They show exactly what a request would be
-//! served, since both ask core the same question. Lists leave no usage record.
+//! Model lists: `/v1/models` and `/v1beta/models`. They contain exactly the models the key can use, as computed by
+//! `tollgate_core::visible_models`. Lists leave no usage record.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
@@ -18,12 +18,12 @@ use crate::{
     state::shared::Shared,
 };
 
-/// Who offers every model: the gateway, never an upstream.
+/// `owned_by` of every model: the upstream is not disclosed.
 const OWNER: &str = "tollgate";
 
 /// Answers a list request.
 pub(crate) async fn list(shared: &Shared, head: &Head, request: &ListRequest) -> Response<AnswerBody> {
-    match written(shared, head, request).await {
+    match render(shared, head, request).await {
         Ok(body) => {
             let mut response = Response::new(whole(body));
             let kind = HeaderValue::from_static("application/json; charset=utf-8");
@@ -34,7 +34,7 @@ pub(crate) async fn list(shared: &Shared, head: &Head, request: &ListRequest) ->
     }
 }
 
-async fn written(shared: &Shared, head: &Head, request: &ListRequest) -> Result<Bytes, Refusal> {
+async fn render(shared: &Shared, head: &Head, request: &ListRequest) -> Result<Bytes, Refusal> {
     let catalog = shared.catalog.load_full();
     let caller = caller_of(&shared.keys, &catalog, head, head.arrived).await.map_err(|error| error.refusal)?;
     let native = head.from == Protocol::Gemini;
@@ -59,8 +59,7 @@ async fn written(shared: &Shared, head: &Head, request: &ListRequest) -> Result<
     }
 }
 
-/// What a caller may see of a model. Its `created` is 0 for all: the catalog keeps no such date, and it has to be
-/// stable.
+/// The listed fields of a model. `created` is always 0: the catalog has no such date, and the value must be stable.
 fn listed(visible: &VisibleModel) -> ListedModel {
     let model = &visible.model;
     ListedModel {

@@ -1,4 +1,4 @@
-//! A model request as it stands when its path is known and nothing of its body has been read.
+//! A model request after its request line is parsed and before its body is read.
 
 use std::{
     fmt,
@@ -19,108 +19,107 @@ use tollgate_protocol::{Protocol, Target};
 
 use crate::state::shared::InFlightRequest;
 
-/// Everything about a request but its body. A refusal is written from it, so it exists before the path is known to
-/// be right.
+/// A request without its body. Refusals are written from it, so it exists before the path is checked.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// The protocol answers are written in.
+    /// Protocol of the answer.
     pub from: Protocol,
     /// The id shown to the caller and the usage record's key.
     pub request_id: RequestId,
-    /// When its head was complete.
+    /// Wall-clock time at the end of the head.
     pub arrived: Timestamp,
-    /// The same moment on the monotonic clock.
+    /// Monotonic time at the end of the head.
     pub started: Instant,
-    /// Who sent it: the other end of the connection, or whom a trusted proxy there names. IPv4 in IPv6 is unwrapped.
+    /// Address of the caller: the peer of the connection, or the address a trusted proxy reports. IPv4-mapped IPv6 is
+    /// unwrapped.
     pub peer: IpAddr,
-    /// The key as sent, trimmed; `None` where no accepted place held one.
+    /// The key as sent, trimmed; `None` when the request has none.
     pub presented_key: Option<Secret>,
-    /// The HTTP method.
     pub http_method: http::Method,
     /// The path as sent, without the query (which may hold a key).
     pub path: String,
     /// All header fields as sent.
     pub headers: HeaderMap,
-    /// The caller's own `x-request-id`, cut to 128 visible characters; logged, never used as ours.
+    /// The caller's own `x-request-id`, cut to 128 visible characters. Only logged.
     pub client_request_id: Option<String>,
 }
 
-/// A model request whose path, method and protocol are known. Its body has not been touched.
+/// A model request whose path, method and protocol are known. Its body is unread.
 #[derive(Debug)]
 pub struct Incoming {
-    /// Head.
+    /// The request without its body.
     pub head: Head,
-    /// What the path asks for.
+    /// Operation and model named by the path.
     pub target: Target,
-    /// Body, still on the wire.
+    /// The unread body.
     pub body: RequestBody,
 }
 
-/// Why a request body ends before its end.
+/// Why reading a request body failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestBodyFault {
-    /// Nothing came for this long.
-    #[error("nothing came for {} s", .0.as_secs())]
+    /// No data arrived for this long.
+    #[error("no data for {} s", .0.as_secs())]
     TooSlow(Duration),
-    /// All bodies together need more memory than there is for them.
-    #[error("no room for another body")]
+    /// The memory limit for all request bodies is reached.
+    #[error("memory limit for request bodies reached")]
     NoRoom,
-    /// The connection broke, or its framing did.
-    #[error("the body broke off")]
+    /// The connection was lost, or the framing is invalid.
+    #[error("the body ended early")]
     Broken(#[source] hyper::Error),
 }
 
-/// A request body: on the wire, or already here (tests, in-process calls).
+/// A request body: on the wire, or in memory (tests, in-process calls).
 pub struct RequestBody {
     source: Source,
-    room: Option<BodyMemory>,
+    memory: Option<BodyMemory>,
 }
 
-/// Room for the bytes of one request's body among all others.
+/// Accounts the bytes of one request's body against the limit for all bodies.
 #[derive(Clone, Debug)]
 pub(crate) struct BodyMemory {
-    present: Arc<InFlightRequest>,
-    most: usize,
+    request: Arc<InFlightRequest>,
+    limit_bytes: usize,
 }
 
 impl BodyMemory {
-    /// Room for the body of `present`, while all bodies together stay within `most` bytes.
-    pub(crate) fn new(present: Arc<InFlightRequest>, most: usize) -> Self {
-        Self { present, most }
+    /// Accounts for the body of `request`; all bodies together stay within `limit_bytes`.
+    pub(crate) fn new(request: Arc<InFlightRequest>, limit_bytes: usize) -> Self {
+        Self { request, limit_bytes }
     }
 
-    /// Takes room for bytes.
+    /// Reserves `bytes` until the request ends.
     pub(crate) fn take(&self, bytes: usize) -> Result<(), RequestBodyFault> {
-        if self.present.reserve_body(bytes, self.most) { Ok(()) } else { Err(RequestBodyFault::NoRoom) }
+        if self.request.reserve_body(bytes, self.limit_bytes) { Ok(()) } else { Err(RequestBodyFault::NoRoom) }
     }
 }
 
 enum Source {
-    Wire { body: hyper::body::Incoming, idle_timeout: Duration, silence: Option<Pin<Box<Sleep>>> },
-    Here(Option<Bytes>),
+    Wire { body: hyper::body::Incoming, idle_limit: Duration, idle: Option<Pin<Box<Sleep>>> },
+    Memory(Option<Bytes>),
 }
 
 impl RequestBody {
-    /// A body on the wire that may be silent for so long between two pieces.
-    pub(crate) fn wire(body: hyper::body::Incoming, idle_timeout: Duration) -> Self {
-        Self { source: Source::Wire { body, idle_timeout, silence: None }, room: None }
+    /// A body on the wire; reading fails when no chunk arrives for `idle_limit`.
+    pub(crate) fn wire(body: hyper::body::Incoming, idle_limit: Duration) -> Self {
+        Self { source: Source::Wire { body, idle_limit, idle: None }, memory: None }
     }
 
-    /// Its bytes are to be counted.
-    pub(crate) fn within(mut self, room: BodyMemory) -> Self {
-        self.room = Some(room);
+    /// Counts the body's bytes against a limit.
+    pub(crate) fn within(mut self, memory: BodyMemory) -> Self {
+        self.memory = Some(memory);
         self
     }
 
-    /// Where its bytes are counted.
+    /// The account of the body's bytes, if they are counted.
     pub(crate) fn memory(&self) -> Option<BodyMemory> {
-        self.room.clone()
+        self.memory.clone()
     }
 }
 
 impl From<Bytes> for RequestBody {
     fn from(bytes: Bytes) -> Self {
-        Self { source: Source::Here(Some(bytes)), room: None }
+        Self { source: Source::Memory(Some(bytes)), memory: None }
     }
 }
 
@@ -135,23 +134,25 @@ impl Body for RequestBody {
     type Error = RequestBodyFault;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RequestBodyFault>>> {
-        let Self { source, room } = self.get_mut();
+        let Self { source, memory } = self.get_mut();
         match source {
-            Source::Here(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes)))),
-            Source::Wire { body, idle_timeout, silence } => {
+            Source::Memory(bytes) => {
+                Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))))
+            }
+            Source::Wire { body, idle_limit, idle } => {
                 if let Poll::Ready(frame) = Pin::new(body).poll_frame(context) {
-                    *silence = None;
-                    if let (Some(room), Some(Ok(frame))) = (room, &frame)
+                    *idle = None;
+                    if let (Some(memory), Some(Ok(frame))) = (memory, &frame)
                         && let Some(data) = frame.data_ref()
                     {
-                        room.take(data.len())?;
+                        memory.take(data.len())?;
                     }
                     return Poll::Ready(frame.map(|frame| frame.map_err(RequestBodyFault::Broken)));
                 }
-                // The timer exists only while nothing is there, so that a body that is already here costs none.
-                let silence = silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(*idle_timeout)));
-                ready!(silence.as_mut().poll(context));
-                Poll::Ready(Some(Err(RequestBodyFault::TooSlow(*idle_timeout))))
+                // Created on the first pending read, so that a body that has arrived already needs no timer.
+                let idle = idle.get_or_insert_with(|| Box::pin(tokio::time::sleep(*idle_limit)));
+                ready!(idle.as_mut().poll(context));
+                Poll::Ready(Some(Err(RequestBodyFault::TooSlow(*idle_limit))))
             }
         }
     }
@@ -159,14 +160,14 @@ impl Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Wire { body, .. } => body.is_end_stream(),
-            Source::Here(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Source::Memory(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
             Source::Wire { body, .. } => body.size_hint(),
-            Source::Here(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Source::Memory(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
         }
     }
 }

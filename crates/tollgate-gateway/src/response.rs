@@ -1,18 +1,18 @@
-//! The body of an answer.
+//! The response body type of the model path.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 
-/// Why a body ends before its end: the connection or the stream is then aborted (E59), so that no caller takes half
-/// an answer for a whole one.
+/// Aborts a response body (E59): the connection or stream is reset, so that the caller does not mistake a truncated
+/// answer for a complete one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("answer aborted")]
 pub struct AnswerAborted;
 
-/// The body of every answer of the model path.
+/// Body of every response of the model path.
 pub type AnswerBody = UnsyncBoxBody<Bytes, AnswerAborted>;
 
-/// An answer that is here as a whole.
+/// A body that is complete in memory.
 pub(crate) fn whole(bytes: Bytes) -> AnswerBody {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }

@@ -1,8 +1,8 @@
-//! The listener: sockets, TLS, HTTP and its guards.
+//! The listener: sockets, TLS, HTTP and the checks of request heads.
 //!
-//! One thread with a runtime of its own for each core. A core accepts, parses and answers by itself; nothing is
-//! handed over on the model path. Slow peers are held to the limits of [`crate::settings::HttpLimits`] by the loop that drives
-//! their connection.
+//! Each core is a thread with its own single-threaded runtime. It accepts, parses and answers requests without passing
+//! them to another thread. The loop that drives a connection enforces the timeouts of
+//! [`crate::settings::HttpLimits`].
 
 mod body;
 mod client_address;
@@ -30,25 +30,25 @@ pub use listen::{ListenError, Listening, listen};
 pub use run::{Drained, RunError, run};
 pub use tls::{Certificate, TlsError, tls_acceptor};
 
-/// What answers model requests: the path, or a script in tests. One for each core.
+/// The service that answers model requests, one instance per core. Tests use a scripted one.
 pub trait ModelPath: Send + Sync + 'static {
-    /// Answers a request, refusals included.
+    /// Answers a request; refusals are responses too.
     fn serve(&self, incoming: Incoming) -> impl Future<Output = Response<AnswerBody>> + Send;
 }
 
-/// One core's part of the listener.
+/// The state of one core's listener.
 struct Core<P> {
     shared: Arc<Shared>,
     path: P,
     fallback: Arc<dyn FallbackService>,
     connection_limiter: Arc<connection_limiter::ConnectionLimiter>,
-    dice: CoreRng,
+    rng: CoreRng,
     tls: Option<tokio_rustls::TlsAcceptor>,
-    /// The core's connections.
+    /// Tasks of the core's connections.
     tracker: TaskTracker,
-    /// Cancelled when no new requests are wanted.
+    /// Cancelled when new requests are refused.
     draining: CancellationToken,
-    /// Cancelled when connections are to end.
+    /// Cancelled when connections must close.
     closing: CancellationToken,
 }
 

@@ -1,38 +1,38 @@
-//! Settings of the gateway, with the defaults the operating manual names.
+//! Settings of the gateway and their defaults, as `docs/operating.md` lists them.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
 use tollgate_core::Budget;
 
-/// Everything the gateway is told at start.
+/// Settings that are fixed at start.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where model requests are served.
+    /// Address of the model listener.
     pub listen: SocketAddr,
-    /// Threads of the model path, each with a runtime and a listener of its own; 0: one per core.
+    /// Threads of the model path, each with its own runtime and listening socket; 0: one per CPU core.
     pub cores: usize,
-    /// Certificate and key; `None`: plain text.
+    /// Certificate and key; `None`: no TLS.
     pub tls: Option<TlsFiles>,
-    /// Limits of connections and heads.
+    /// Limits of connections and request heads.
     pub http: HttpLimits,
-    /// Limits of bodies.
+    /// Limits of request bodies.
     pub bounds: Bounds,
-    /// Bytes of request bodies that are held at once, over all cores; beyond, E63.
+    /// Bytes of request bodies in memory at once, over all cores; beyond, E63.
     pub body_memory_bytes: usize,
-    /// Limits towards upstreams that are the same for every channel.
+    /// Upstream limits that apply to every channel.
     pub upstream: UpstreamLimits,
-    /// Budgets of the whole gateway, on sale.
+    /// Budgets of the whole gateway, in sale prices.
     pub budgets: Vec<Budget>,
-    /// Wrong keys a minute from one address (IPv6: from one /64) before they are refused unseen.
+    /// Unknown keys a minute from one address (IPv6: one /64) before further keys are refused without a lookup.
     pub wrong_keys_per_minute: u32,
-    /// Keys remembered, and as many wrong ones.
+    /// Cached keys, and as many cached unknown ones.
     pub key_cache_entries: u64,
-    /// How long a wrong key is remembered.
+    /// How long an unknown key is cached.
     pub wrong_key_memory: Duration,
-    /// Who may read `/metrics` on the model address.
+    /// Access to `/metrics` on the model address.
     pub metrics: MetricsAccess,
-    /// How long a shutdown waits for answers under way.
+    /// How long a shutdown waits for requests in progress.
     pub drain: Duration,
 }
 
@@ -56,15 +56,15 @@ impl Default for Settings {
     }
 }
 
-/// Who may read `/metrics` on the model address.
+/// Access to `/metrics` on the model address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetricsAccess {
-    /// Loopback peers; others as the console decides.
+    /// Served to loopback peers; other requests go to the console, which checks access.
     #[default]
     Guarded,
-    /// Everybody.
+    /// Served to every peer.
     Public,
-    /// None: the console has a separate address.
+    /// Not served (E10): the console listens on its own address.
     NotHere,
 }
 
@@ -80,25 +80,25 @@ pub struct TlsFiles {
 /// Limits of connections and of request heads.
 #[derive(Clone, Debug)]
 pub struct HttpLimits {
-    /// Connections at once, over all cores.
+    /// Concurrent connections, over all cores.
     pub connections: usize,
-    /// Connections at once from one address (IPv6: from one /64); loopback has no bound of its own.
+    /// Concurrent connections from one address (IPv6: one /64). Loopback is exempt.
     pub connections_per_address: usize,
-    /// Requests answered at once, over all cores; beyond, E63.
+    /// Concurrent requests, over all cores; beyond, E63.
     pub requests: usize,
-    /// From the first byte of a head to its end; also for a TLS handshake.
+    /// Time from the first byte of a head to its end; also for a TLS handshake.
     pub header_timeout: Duration,
-    /// How long a connection may idle between requests.
+    /// Longest idle time between two requests of a connection.
     pub idle_timeout: Duration,
-    /// Bytes of a head.
+    /// Bytes of a request head.
     pub header_bytes: usize,
-    /// Fields of a head.
+    /// Header fields of a request.
     pub header_count: usize,
     /// Bytes of a request target.
     pub target_bytes: usize,
-    /// Streams at once on an HTTP/2 connection.
+    /// Concurrent streams on an HTTP/2 connection.
     pub h2_streams: u32,
-    /// Proxies that are believed when they say in `X-Forwarded-For` who called them.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,
 }
 
@@ -119,12 +119,12 @@ impl Default for HttpLimits {
     }
 }
 
-/// Limits towards upstreams that are the same for every channel; the others are the channel's own.
+/// Upstream limits that apply to every channel; the others are settings of the channel.
 #[derive(Clone, Copy, Debug)]
 pub struct UpstreamLimits {
-    /// Longest time for a request over all attempts, until its answer begins.
+    /// Longest time over all attempts of a request until its answer begins.
     pub total: Duration,
-    /// Longest silence towards the caller of a stream.
+    /// Longest silence on a stream to the caller before a keep-alive comment is sent.
     pub keep_alive: Duration,
 }
 
@@ -139,7 +139,7 @@ impl Default for UpstreamLimits {
 pub struct Bounds {
     /// Bytes of a body, before and after decompression.
     pub body_bytes: usize,
-    /// Longest silence between two pieces of a body.
+    /// Longest time between two chunks of a body.
     pub body_timeout: Duration,
 }
 

@@ -15,7 +15,7 @@ use crate::{
     GroupSpec, KeySecret, MemberSpec, RandomSource, RowKind, StoreError, Toggle, credential,
     fields::{AccountInput, check_row},
     proxy::ProxyPassword,
-    rows::{ChangeTransaction, IdempotentBatch, Row, RowSecret, spec_text},
+    rows::{CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, spec_text},
     seal::Sealer,
 };
 
@@ -170,7 +170,7 @@ impl Batch<'_> {
             ProxyPassword::Given(whole) => self.put(RowKind::Channel, "", &spec.name, &spec, SecretInput::Credential(&whole)).await,
             ProxyPassword::Kept => {
                 let there = self.rows.by_name(RowKind::Channel, "", &spec.name).await?;
-                let old = there.as_ref().map(Row::read::<ChannelSpec>).transpose()?.and_then(|old| old.proxy);
+                let old = there.as_ref().map(CatalogRow::read::<ChannelSpec>).transpose()?.and_then(|old| old.proxy);
                 if old != spec.proxy {
                     let message = "'***' stands for the password that is there, and of this address there is none; write it";
                     let problem = FieldProblem { field: "proxy", message: message.to_owned() };
@@ -201,7 +201,7 @@ impl Batch<'_> {
     }
 
     /// The credential of a row, opened for comparison only.
-    fn has_credential(&self, row: &Row, secret: &Secret) -> bool {
+    fn has_credential(&self, row: &CatalogRow, secret: &Secret) -> bool {
         let RowSecret::Sealed(sealed) = &row.secret else { return false };
         let opened = self.sealer.open(credential::context(&row.id), sealed);
         opened.is_ok_and(|there| there.as_slice().ct_eq(secret.expose().as_bytes()).into())
@@ -260,12 +260,12 @@ impl Batch<'_> {
 
     // === reading ===
 
-    async fn need(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<Row, StoreError> {
+    async fn need(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<CatalogRow, StoreError> {
         self.rows.by_name(kind, parent, name).await?.ok_or_else(|| refused(kind, name, ChangeRefusal::NotFound))
     }
 
     /// What a served file owns is changed in the file only.
-    fn may_write(&self, row: &Row, name: &str) -> Result<(), StoreError> {
+    fn may_write(&self, row: &CatalogRow, name: &str) -> Result<(), StoreError> {
         if row.owner == Owner::File && self.actor.origin != ChangeOrigin::File {
             return Err(refused(row.kind, name, ChangeRefusal::OwnedByFile));
         }
@@ -340,7 +340,7 @@ impl Batch<'_> {
 
     async fn edit_row<T: Serialize + DeserializeOwned>(
         &mut self,
-        mut row: Row,
+        mut row: CatalogRow,
         action: &'static str,
         change: impl FnOnce(&mut T) + Send,
     ) -> Result<(), StoreError> {
@@ -355,7 +355,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    async fn remove_row(&mut self, mut row: Row, action: &'static str) -> Result<(), StoreError> {
+    async fn remove_row(&mut self, mut row: CatalogRow, action: &'static str) -> Result<(), StoreError> {
         let name = row.name.clone();
         self.may_write(&row, &name)?;
         row.removed_at = Some(self.now);
@@ -365,10 +365,10 @@ impl Batch<'_> {
         Ok(())
     }
 
-    fn new_row(&self, kind: RowKind, parent: &str, name: &str) -> Row {
+    fn new_row(&self, kind: RowKind, parent: &str, name: &str) -> CatalogRow {
         let at = self.now;
         let id = self.rows.id_for(kind, parent, name).unwrap_or_else(|| new_id(kind, at, self.random.bytes()));
-        Row {
+        CatalogRow {
             id,
             kind,
             parent: parent.to_owned(),
@@ -381,7 +381,7 @@ impl Batch<'_> {
         }
     }
 
-    fn changed(&mut self, row: &Row, action: &str, before: Option<&String>, note: &str) {
+    fn changed(&mut self, row: &CatalogRow, action: &str, before: Option<&String>, note: &str) {
         let revision = Revision(self.revision.0 + 1);
         self.changed.push(ChangedRow { revision, kind: row.kind, id: row.id.clone() });
         let json = |spec: &String| serde_json::from_str(spec).unwrap_or(serde_json::Value::Null);

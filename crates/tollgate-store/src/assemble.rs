@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{
     AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, RowKind, StoreError, credential, proxy,
-    rows::{Row, RowSecret},
+    rows::{CatalogRow, RowSecret},
     seal::Sealer,
 };
 
@@ -24,7 +24,7 @@ macro_rules! id {
 }
 
 /// The snapshot made of live rows, credentials opened.
-pub(crate) fn catalog(revision: Revision, rows: &[Row], sealer: &Sealer) -> Result<Catalog, StoreError> {
+pub(crate) fn catalog(revision: Revision, rows: &[CatalogRow], sealer: &Sealer) -> Result<Catalog, StoreError> {
     let of = |kind: RowKind| rows.iter().filter(move |row| row.kind == kind);
     let mut accounts: HashMap<&str, Vec<Arc<Account>>> = HashMap::new();
     for row in of(RowKind::Account) {
@@ -42,7 +42,7 @@ pub(crate) fn catalog(revision: Revision, rows: &[Row], sealer: &Sealer) -> Resu
     Ok(Catalog::from_parts(revision, channels, groups, models))
 }
 
-fn channel(row: &Row, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Result<Channel, StoreError> {
+fn channel(row: &CatalogRow, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Result<Channel, StoreError> {
     let spec: ChannelSpec = row.read()?;
     let proxy = proxy::whole(row, &spec, sealer)?.or_else(|| spec.proxy.clone().map(Secret::new));
     accounts.sort_by(|a, b| a.name.cmp(&b.name));
@@ -72,7 +72,7 @@ fn channel(row: &Row, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Resul
     })
 }
 
-fn account(row: &Row, sealer: &Sealer) -> Result<Account, StoreError> {
+fn account(row: &CatalogRow, sealer: &Sealer) -> Result<Account, StoreError> {
     let spec: AccountSpec = row.read()?;
     Ok(Account {
         id: id!(AccountId, row, &row.id)?,
@@ -86,7 +86,7 @@ fn account(row: &Row, sealer: &Sealer) -> Result<Account, StoreError> {
     })
 }
 
-fn group(row: &Row, channels: &HashMap<&str, ChannelId>) -> Result<Group, StoreError> {
+fn group(row: &CatalogRow, channels: &HashMap<&str, ChannelId>) -> Result<Group, StoreError> {
     let spec: GroupSpec = row.read()?;
     Ok(Group {
         id: id!(GroupId, row, &row.id)?,
@@ -108,7 +108,7 @@ fn group(row: &Row, channels: &HashMap<&str, ChannelId>) -> Result<Group, StoreE
     })
 }
 
-fn model(row: &Row) -> Result<Model, StoreError> {
+fn model(row: &CatalogRow) -> Result<Model, StoreError> {
     let spec: ModelSpec = row.read()?;
     Ok(Model {
         name: spec.name,
@@ -131,7 +131,7 @@ pub(crate) struct GroupIds(HashMap<String, (bool, GroupId)>);
 
 impl GroupIds {
     /// Of these rows.
-    pub(crate) fn of<'a>(groups: impl Iterator<Item = &'a Row>) -> Self {
+    pub(crate) fn of<'a>(groups: impl Iterator<Item = &'a CatalogRow>) -> Self {
         let mut ids = Self::default();
         for row in groups {
             if let Some(id) = GroupId::parse(&row.id) {
@@ -163,7 +163,7 @@ impl GroupIds {
 }
 
 /// A key with its member.
-pub(crate) fn key(row: &Row, member_row: &Row, groups: &GroupIds) -> Result<Key, StoreError> {
+pub(crate) fn key(row: &CatalogRow, member_row: &CatalogRow, groups: &GroupIds) -> Result<Key, StoreError> {
     let spec: KeySpec = row.read()?;
     let RowSecret::Key(secret) = &row.secret else { return Err(row.broken("it has no secret")) };
     Ok(Key {
@@ -186,7 +186,7 @@ pub(crate) fn key(row: &Row, member_row: &Row, groups: &GroupIds) -> Result<Key,
     })
 }
 
-fn member(row: &Row, groups: &GroupIds) -> Result<Member, StoreError> {
+fn member(row: &CatalogRow, groups: &GroupIds) -> Result<Member, StoreError> {
     let spec: MemberSpec = row.read()?;
     Ok(Member {
         id: id!(MemberId, row, &row.id)?,

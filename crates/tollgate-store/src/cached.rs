@@ -29,7 +29,7 @@ use tollgate_core::{Key, KeyId, MemberId, NanoUsd, Revision, SpendTotals, Subjec
 use crate::{
     LedgerStore as _, RowKind, Spending, StoreError, assemble,
     options::OpenOptions,
-    rows::Row,
+    rows::CatalogRow,
     seal::Sealer,
     sql::{self, SpendingScope, SqlStore},
 };
@@ -71,7 +71,7 @@ pub(crate) struct CachedStore {
     sql: ArcSwapOption<SqlStore>,
     sealer: Sealer,
     known: ArcSwap<KnownCatalog>,
-    keys: Cache<[u8; 32], Arc<Row>>,
+    keys: Cache<[u8; 32], Arc<CatalogRow>>,
     state: Mutex<State>,
     /// The outage has exceeded the age limit of the cache, which no longer serves.
     is_expired: AtomicBool,
@@ -130,7 +130,7 @@ impl CachedStore {
     }
 
     fn new(address: sql::SqlAddress, sealer: Sealer, known: KnownCatalog, options: OpenOptions) -> Self {
-        let weigh = |_: &[u8; 32], row: &Arc<Row>| u32::try_from(row.spec.len() + row.name.len() + 256).unwrap_or(u32::MAX);
+        let weigh = |_: &[u8; 32], row: &Arc<CatalogRow>| u32::try_from(row.spec.len() + row.name.len() + 256).unwrap_or(u32::MAX);
         Self {
             address,
             place: options.url.shown(),
@@ -165,7 +165,7 @@ impl CachedStore {
 
     // === the cache ===
 
-    fn cache_keys(&self, rows: Vec<([u8; 32], Row)>) {
+    fn cache_keys(&self, rows: Vec<([u8; 32], CatalogRow)>) {
         for (hash, row) in rows {
             self.keys.insert(hash, Arc::new(row));
         }
@@ -182,7 +182,7 @@ impl CachedStore {
         Some(assemble::key(&row, member, &known.groups()))
     }
 
-    fn store_rows(&self, revision: Revision, rows: Vec<Row>) {
+    fn store_rows(&self, revision: Revision, rows: Vec<CatalogRow>) {
         let old = self.known.load();
         let (vault, spending) = (old.vault.clone(), old.spending.clone());
         self.known.store(Arc::new(KnownCatalog { vault, revision, rows, spending, spending_at: old.spending_at }));

@@ -7,7 +7,7 @@ use tollgate_core::{KeyId, Owner, Revision, Secret};
 use crate::{
     AccountSpec, ChannelSpec, GroupSpec, KeyHasher, KeySecret, KeySpec, MemberSpec, ModelSpec, RowKind, StoreError, credential,
     proxy,
-    rows::{Row, RowSecret},
+    rows::{CatalogRow, RowSecret},
     seal::Sealer,
 };
 
@@ -102,7 +102,7 @@ pub(crate) const PRICE_LIMITED: &str = "\"price_limit\":{";
 
 impl KeyScope {
     /// Whether the scope selects a key by its owner or name.
-    pub(crate) fn selects(&self, row: &Row) -> bool {
+    pub(crate) fn selects(&self, row: &CatalogRow) -> bool {
         match self {
             Self::All => true,
             Self::FileAnd(names) | Self::Limited { names, .. } => row.owner == Owner::File || names.contains(&row.name),
@@ -111,7 +111,12 @@ impl KeyScope {
 }
 
 impl CatalogRows {
-    pub(crate) fn from_rows(revision: Revision, rows: &[Row], sealer: &Sealer, hasher: KeyHasher) -> Result<Self, StoreError> {
+    pub(crate) fn from_rows(
+        revision: Revision,
+        rows: &[CatalogRow],
+        sealer: &Sealer,
+        hasher: KeyHasher,
+    ) -> Result<Self, StoreError> {
         let mut accounts: HashMap<&str, Vec<AccountRow>> = HashMap::new();
         for row in of(rows, RowKind::Account) {
             let credential = credential::open(row, sealer)?;
@@ -151,12 +156,12 @@ impl CatalogRows {
 }
 
 /// Rows of a kind, ordered by name.
-fn of(rows: &[Row], kind: RowKind) -> Vec<&Row> {
-    let mut found: Vec<&Row> = rows.iter().filter(|row| row.kind == kind).collect();
+fn of(rows: &[CatalogRow], kind: RowKind) -> Vec<&CatalogRow> {
+    let mut found: Vec<&CatalogRow> = rows.iter().filter(|row| row.kind == kind).collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found
 }
 
-fn read_all<T: serde::de::DeserializeOwned>(rows: &[Row], kind: RowKind) -> Result<Vec<OwnedRow<T>>, StoreError> {
+fn read_all<T: serde::de::DeserializeOwned>(rows: &[CatalogRow], kind: RowKind) -> Result<Vec<OwnedRow<T>>, StoreError> {
     of(rows, kind).into_iter().map(|row| Ok(OwnedRow { id: row.id.clone(), owner: row.owner, spec: row.read()? })).collect()
 }

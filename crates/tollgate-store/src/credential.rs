@@ -4,7 +4,7 @@ use tollgate_core::Secret;
 
 use crate::{
     StoreError,
-    rows::{Row, RowSecret},
+    rows::{CatalogRow, RowSecret},
     seal::{SealContext, Sealer},
 };
 
@@ -14,7 +14,7 @@ pub(crate) const fn context(row: &str) -> SealContext<'_> {
 }
 
 /// The opened secret of a row.
-pub(crate) fn open(row: &Row, sealer: &Sealer) -> Result<Option<Secret>, StoreError> {
+pub(crate) fn open(row: &CatalogRow, sealer: &Sealer) -> Result<Option<Secret>, StoreError> {
     let RowSecret::Sealed(sealed) = &row.secret else { return Ok(None) };
     let opened = sealer.open(context(&row.id), sealed)?;
     let text = std::str::from_utf8(&opened).map_err(|_| row.broken("its credential is not text"))?;

@@ -8,7 +8,7 @@ use tollgate_core::{AdminKeyId, Key, KeyId, Owner, Revision, Timestamp};
 
 use crate::{
     AdminKeySpec, AdminScope, AuditEvent, KeyHash, RowKind, StoreError,
-    rows::{Row, RowSecret},
+    rows::{CatalogRow, RowSecret},
 };
 
 /// Lists stored rows.
@@ -125,7 +125,7 @@ impl StoredRow {
         }
     }
 
-    pub(crate) fn of(row: &Row, revision: Revision) -> Self {
+    pub(crate) fn of(row: &CatalogRow, revision: Revision) -> Self {
         let shown = match &row.secret {
             RowSecret::Key(secret) => Some((secret.prefix.clone(), secret.suffix.clone())),
             RowSecret::None | RowSecret::Sealed(_) => None,
@@ -172,7 +172,7 @@ pub struct AdminKey {
 }
 
 impl AdminKey {
-    pub(crate) fn of(row: &Row) -> Result<Self, StoreError> {
+    pub(crate) fn of(row: &CatalogRow) -> Result<Self, StoreError> {
         let spec: AdminKeySpec = row.read()?;
         let id = AdminKeyId::parse(&row.id).ok_or_else(|| row.broken("its id is not one"))?;
         Ok(Self { id, name: spec.name, scope: spec.scope, expires_at: spec.expires_at })

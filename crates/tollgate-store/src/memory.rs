@@ -22,7 +22,7 @@ use crate::{
     apply::apply,
     assemble::{self, GroupIds},
     catalog_rows::PRICE_LIMITED,
-    rows::{IdempotentBatch, Row, RowSecret},
+    rows::{CatalogRow, IdempotentBatch, RowSecret},
     seal::Sealer,
 };
 
@@ -45,7 +45,7 @@ pub(crate) struct MemoryStore {
 #[derive(Clone, Debug, Default)]
 struct State {
     /// By id.
-    rows: BTreeMap<String, Row>,
+    rows: BTreeMap<String, CatalogRow>,
     revision: Revision,
     changed: Vec<ChangedRow>,
     audit: Vec<AuditEvent>,
@@ -77,11 +77,11 @@ impl MemoryStore {
 }
 
 impl State {
-    fn live(&self) -> impl Iterator<Item = &Row> {
+    fn live(&self) -> impl Iterator<Item = &CatalogRow> {
         self.rows.values().filter(|row| row.removed_at.is_none())
     }
 
-    fn keys(&self) -> impl Iterator<Item = &Row> {
+    fn keys(&self) -> impl Iterator<Item = &CatalogRow> {
         self.rows.values().filter(|row| row.kind == RowKind::Key)
     }
 
@@ -90,7 +90,7 @@ impl State {
         self.changed.iter().rev().find(|row| row.id == id).map(|row| row.revision).unwrap_or_default()
     }
 
-    fn key(&self, row: &Row) -> Result<Key, StoreError> {
+    fn key(&self, row: &CatalogRow) -> Result<Key, StoreError> {
         let member = self.rows.get(&row.parent).ok_or_else(|| row.broken("its member does not exist"))?;
         assemble::key(row, member, &self.group_ids())
     }
@@ -104,7 +104,8 @@ impl State {
 impl CatalogStore for MemoryStore {
     async fn load(&self) -> Result<Catalog, StoreError> {
         let state = self.catalog.lock().await;
-        let rows: Vec<Row> = state.live().filter(|row| !matches!(row.kind, RowKind::Key | RowKind::AdminKey)).cloned().collect();
+        let rows: Vec<CatalogRow> =
+            state.live().filter(|row| !matches!(row.kind, RowKind::Key | RowKind::AdminKey)).cloned().collect();
         assemble::catalog(state.revision, &rows, &self.sealer)
     }
 
@@ -140,15 +141,16 @@ impl CatalogStore for MemoryStore {
 
     async fn live_rows(&self, scope: &KeyScope) -> Result<CatalogRows, StoreError> {
         let state = self.catalog.lock().await;
-        let mut rows: Vec<Row> = state
+        let mut rows: Vec<CatalogRow> = state
             .live()
             .filter(|row| row.kind != RowKind::AdminKey && (row.kind != RowKind::Key || scope.selects(row)))
             .cloned()
             .collect();
         let mut cut = false;
         if let KeyScope::Limited { most, .. } = scope {
-            let is_limited = |row: &&Row| row.kind == RowKind::Key && !scope.selects(row) && row.spec.contains(PRICE_LIMITED);
-            let mut limited: Vec<&Row> = state.live().filter(is_limited).collect();
+            let is_limited =
+                |row: &&CatalogRow| row.kind == RowKind::Key && !scope.selects(row) && row.spec.contains(PRICE_LIMITED);
+            let mut limited: Vec<&CatalogRow> = state.live().filter(is_limited).collect();
             limited.sort_by(|a, b| a.id.cmp(&b.id));
             cut = limited.len() > *most as usize;
             rows.extend(limited.into_iter().take(*most as usize).cloned());
@@ -162,7 +164,7 @@ impl CatalogStore for MemoryStore {
 impl KeyStore for MemoryStore {
     async fn find(&self, hash: &KeyHash) -> Result<Option<Key>, StoreError> {
         let state = self.catalog.lock().await;
-        let has_hash = |row: &&Row| matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
+        let has_hash = |row: &&CatalogRow| matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
         let found = state.keys().filter(has_hash).max_by_key(|row| (row.removed_at.is_none(), row.created_at));
         found.map(|row| state.key(row)).transpose()
     }

@@ -4,7 +4,7 @@
 use tollgate_core::Secret;
 use url::Url;
 
-use crate::{ChannelSpec, StoreError, credential, rows::Row, seal::Sealer};
+use crate::{ChannelSpec, StoreError, credential, rows::CatalogRow, seal::Sealer};
 
 /// What stands for a password.
 const STARS: &str = "***";
@@ -46,7 +46,7 @@ impl ProxyPassword {
 }
 
 /// The whole address of a channel's proxy, where it has a password.
-pub(crate) fn whole(row: &Row, spec: &ChannelSpec, sealer: &Sealer) -> Result<Option<Secret>, StoreError> {
+pub(crate) fn whole(row: &CatalogRow, spec: &ChannelSpec, sealer: &Sealer) -> Result<Option<Secret>, StoreError> {
     if spec.proxy.is_some() { credential::open(row, sealer) } else { Ok(None) }
 }
 

@@ -8,7 +8,7 @@ use crate::{AuditEvent, ChangedRow, KeyHash, KeySecret, RowKind, StoreError};
 
 /// One row of the catalog, or one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct CatalogRow {
     /// Id with its prefix.
     pub(crate) id: String,
     pub(crate) kind: RowKind,
@@ -33,7 +33,7 @@ pub(crate) enum RowSecret {
     Key(KeySecret),
 }
 
-impl Row {
+impl CatalogRow {
     /// Parses the spec.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, StoreError> {
         serde_json::from_str(&self.spec).map_err(|error| StoreError::Row {
@@ -92,19 +92,19 @@ pub(crate) trait ChangeTransaction: Send {
     }
 
     /// The row with this name under this parent.
-    async fn by_name(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<Option<Row>, StoreError>;
+    async fn by_name(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<Option<CatalogRow>, StoreError>;
 
     /// The row with this id, removed or not.
-    async fn by_id(&mut self, kind: RowKind, id: &str) -> Result<Option<Row>, StoreError>;
+    async fn by_id(&mut self, kind: RowKind, id: &str) -> Result<Option<CatalogRow>, StoreError>;
 
     /// The key with this hash.
-    async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<Row>, StoreError>;
+    async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<CatalogRow>, StoreError>;
 
     /// All rows of a kind, ordered by name; with `parent`, only those under it.
-    async fn list(&mut self, kind: RowKind, parent: Option<&str>) -> Result<Vec<Row>, StoreError>;
+    async fn list(&mut self, kind: RowKind, parent: Option<&str>) -> Result<Vec<CatalogRow>, StoreError>;
 
     /// All rows of a kind owned by the catalog file.
-    async fn of_file(&mut self, kind: RowKind) -> Result<Vec<Row>, StoreError>;
+    async fn of_file(&mut self, kind: RowKind) -> Result<Vec<CatalogRow>, StoreError>;
 
     /// The revision of a row's last change; 0 if it never changed.
     async fn row_revision(&mut self, id: &str) -> Result<Revision, StoreError>;
@@ -116,7 +116,7 @@ pub(crate) trait ChangeTransaction: Send {
     async fn put_idempotent_batch(&mut self, batch: &IdempotentBatch) -> Result<(), StoreError>;
 
     /// Inserts or replaces a row by id.
-    async fn put(&mut self, row: &Row) -> Result<(), StoreError>;
+    async fn put(&mut self, row: &CatalogRow) -> Result<(), StoreError>;
 
     /// The current revision.
     async fn revision(&mut self) -> Result<Revision, StoreError>;

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use tollgate_console::{AccountTestResult, ChannelTestError, ChannelTestEvent, TestStep};
 use tollgate_core::{AccountId, Catalog, Provider};
-use tollgate_gateway::upstream::client::{ProbeStep, Trust, probe};
+use tollgate_gateway::{
+    clock::{Clock, SystemClock},
+    upstream::client::{ProbeStep, Trust, probe},
+};
 
 /// Tests one account (by name or id) or all accounts of a channel. `on_pass` receives each account that passed, and whether
 /// cooldowns are enabled for the channel.
@@ -31,7 +34,7 @@ pub(crate) async fn run(
     }
     let serves = channel.mappings.iter().find(|serves| model.is_none_or(|model| serves.model == model));
     let serves = serves.ok_or_else(|| ChannelTestError::NotFound("served model", model.unwrap_or("(any)").to_owned()))?;
-    let trust = Arc::new(Trust::default());
+    let (trust, clock) = (Arc::new(Trust::default()), Arc::new(SystemClock) as Arc<dyn Clock>);
     let mut tested = Vec::with_capacity(accounts.len());
     for account in accounts {
         let mut steps = Vec::new();
@@ -41,7 +44,7 @@ pub(crate) async fn run(
             on_event(ChannelTestEvent::Step { account: &account.name, model: &serves.model, step: &step });
             steps.push(step);
         };
-        let result = probe(channel, account, serves, Arc::clone(&trust), &mut on_step).await;
+        let result = probe(channel, account, serves, Arc::clone(&trust), &clock, &mut on_step).await;
         if result.is_ok() {
             on_pass(account.id, channel.cooling);
         }

@@ -186,7 +186,7 @@ async fn serve_queue(console: Console, mut requests: FallbackRequests, stop: Can
         let Some(waiting) = waiting else { return };
         let console = console.clone();
         tasks.spawn(async move {
-            let FallbackRequest { id, peer, request } = waiting.visit;
+            let FallbackRequest { id, peer, request } = waiting.request;
             let response = console.answer(RequestMeta { id, address: peer.ip().to_canonical() }, request).await;
             waiting.reply.send(response).await;
             drop(permit);

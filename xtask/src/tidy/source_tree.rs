@@ -60,7 +60,9 @@ impl SourceFile {
     /// True for files that hold only tests, benchmarks or fuzz targets.
     pub(crate) fn is_test(&self) -> bool {
         ["/tests/", "/benches/", "/conformance/"].iter().any(|folder| self.path.contains(folder))
-            || ["/tests.rs", "/conformance.rs", "/testing.rs"].iter().any(|name| self.path.ends_with(name))
+            || ["/tests.rs", "/conformance.rs", "/testing.rs", "/scripted.rs", "/test_callers.rs"]
+                .iter()
+                .any(|name| self.path.ends_with(name))
     }
 
     /// The folder of the package that the file belongs to, such as `crates/tollgate-core`; empty outside of all packages.

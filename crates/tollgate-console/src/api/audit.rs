@@ -18,15 +18,15 @@ use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 static EVENT: Object = Object::of(
     "AuditEvent",
     &[
-        read("revision", COUNT, "With which revision."),
-        read("at", Kind::Time, "When."),
-        read("door", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Through which door."),
-        read("actor", TEXT, "Who."),
-        read("action", TEXT, "put, remove, switch, revoke and so on."),
-        read("kind", TEXT, "What kind of row."),
-        read("id", TEXT, "Its id."),
-        read("name", TEXT, "Its name at that time."),
-        read("detail", Kind::Any, "Before and after, without secrets."),
+        read("revision", COUNT, "Catalog revision of the change."),
+        read("at", Kind::Time, "Time of the change."),
+        read("door", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
+        read("actor", TEXT, "Author of the change."),
+        read("action", TEXT, "put, remove, switch, revoke and others."),
+        read("kind", TEXT, "Kind of the row."),
+        read("id", TEXT, "Id of the row."),
+        read("name", TEXT, "Name of the row at that time."),
+        read("detail", Kind::Any, "State before and after, without secrets."),
     ],
 );
 
@@ -42,8 +42,8 @@ pub(super) static ROUTES: &[Route] = &[Route {
     query: &[
         LIMIT,
         AFTER,
-        both("kind", Kind::Word(KINDS), "About this kind of row."),
-        both("id", NAME, "About the row with this id."),
+        both("kind", Kind::Word(KINDS), "Only changes of this kind of row."),
+        both("id", NAME, "Only changes of the row with this id."),
     ],
     request: RequestSchema::Empty,
     response: ResponseSchema::Page(&EVENT),

@@ -22,8 +22,12 @@ static BUDGET_STATE: Object = Object {
     name: "BudgetState",
     ..row_object!(
         Budget,
-        [read("subject", SUBJECTS, "Whose."), read("id", TEXT, "Its id; empty for the gateway."), read("name", TEXT, "Its name.")],
-        [read("spent", USD, "Spent of it now in USD, requests under way included. Of a channel: cost.")]
+        [
+            read("subject", SUBJECTS, "Kind of the row."),
+            read("id", TEXT, "Id of the row; empty for the gateway."),
+            read("name", TEXT, "Name of the row.")
+        ],
+        [read("spent", USD, "Amount spent in USD, running requests included; of a channel: cost.")]
     )
 };
 static BUDGETS: Object = Object::of("Budgets", &[BUDGET.with(Access::Required)]);

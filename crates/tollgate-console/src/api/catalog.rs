@@ -27,31 +27,31 @@ const FILE: Kind = Kind::Text { least: 0, most: 64_000_000 };
 
 static CATALOG: Object = Object::of(
     "Catalog",
-    &[read("revision", COUNT, "The last change."), read("file", TEXT, "The catalog as a file, without secrets.")],
+    &[read("revision", COUNT, "Catalog revision."), read("file", TEXT, "The catalog as a file, without secrets.")],
 );
 static SENT: Object = Object::of(
     "CatalogFile",
     &[
         needed("file", FILE, "The catalog file (TOML).").with(Access::Required),
-        both("prune", Kind::Flag, "Whether rows of the database that it does not name are removed.").with(Access::WriteOnly),
+        both("prune", Kind::Flag, "Remove rows that the file does not contain.").with(Access::WriteOnly),
     ],
 );
 static LINE: Object = Object::of(
     "PlanLine",
     &[
-        read("action", Kind::Word(&["add", "change", "remove", "take"]), "What happens to it."),
-        read("kind", TEXT, "What kind of row."),
-        read("name", TEXT, "Its name."),
-        read("detail", TEXT, "Which fields change."),
+        read("action", Kind::Word(&["add", "change", "remove", "take"]), "Change to the row; take: the file becomes its owner."),
+        read("kind", TEXT, "Kind of the row."),
+        read("name", TEXT, "Name of the row."),
+        read("detail", TEXT, "Changed fields."),
     ],
 );
 static PLAN: Object = Object::of(
     "CatalogPlan",
     &[
-        read("revision", COUNT, "The last change: before it is applied, or afterwards."),
-        read("changes", COUNT, "How many changes."),
-        read("lines", Kind::List { of: &Kind::Object(&LINE), most: 1_000_000 }, "Row by row."),
-        read("effects", previews::EFFECTS, "What price limits would exclude after it."),
+        read("revision", COUNT, "Catalog revision: before the change in a preview, after it when applied."),
+        read("changes", COUNT, "Number of changes."),
+        read("lines", Kind::List { of: &Kind::Object(&LINE), most: 1_000_000 }, "Changes by row."),
+        read("effects", previews::EFFECTS, "Accounts that price limits would exclude."),
         previews::CUT,
     ],
 );

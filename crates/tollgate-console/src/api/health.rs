@@ -34,48 +34,50 @@ use crate::{
 static HEALTH: Object = Object::of(
     "AccountHealth",
     &[
-        read("id", Kind::Id("acc_"), "The account's id."),
-        read("channel", NAME, "Its channel."),
-        read("account", NAME, "Its name."),
-        read("status", Kind::Word(&["on", "off"]), "off: by hand."),
+        read("id", Kind::Id("acc_"), "Account id."),
+        read("channel", NAME, "Channel name."),
+        read("account", NAME, "Account name."),
+        read("status", Kind::Word(&["on", "off"]), "off: switched off by an operator."),
         read(
             "state",
             Kind::Word(&["usable", "cooling", "resting", "due", "probing"]),
-            "Whether it is used; due: the next request tries it, probing: one does.",
+            "due: the next request probes the account; probing: a request is probing it.",
         ),
-        read("reason", TEXT, "Why it cools or rests.").or_null(),
-        read("since", Kind::Time, "Since when.").or_null(),
-        read("until", Kind::Time, "Until when; null while it rests: until a test passes.").or_null(),
-        read("failures", COUNT, "Failures in a row."),
-        read("error_rate", Kind::Number, "Moving average of failures, 0 to 1."),
-        read("first_token_average_us", COUNT, "Moving average of microseconds to the first content of streams.").or_null(),
-        read("whole_answer_average_us", COUNT, "Moving average of microseconds to whole answers that were not streamed.").or_null(),
+        read("reason", TEXT, "Reason for cooling or resting.").or_null(),
+        read("since", Kind::Time, "Start of the state.").or_null(),
+        read("until", Kind::Time, "End of the state; null while resting: until a test passes.").or_null(),
+        read("failures", COUNT, "Consecutive failures."),
+        read("error_rate", Kind::Number, "Moving average of the failure rate, 0 to 1."),
+        read("first_token_average_us", COUNT, "Moving average of the time to the first content of a stream, in microseconds.")
+            .or_null(),
+        read("whole_answer_average_us", COUNT, "Moving average of the duration of responses without streaming, in microseconds.")
+            .or_null(),
     ],
 );
 
 static TEST: Object = Object::of(
     "ChannelTest",
     &[
-        both("account", NAME, "This account only, by name or id.").with(Access::WriteOnly),
-        both("model", MODEL_NAME, "With this model; else the first that is served.").with(Access::WriteOnly),
+        both("account", NAME, "Only this account, by name or id.").with(Access::WriteOnly),
+        both("model", MODEL_NAME, "Model to use; default: the first one the channel serves.").with(Access::WriteOnly),
     ],
 );
 static STEP: Object = Object::of(
     "TestStep",
     &[
         read("step", TEXT, "DNS, TCP, TLS, HTTP, first byte, usage."),
-        read("took_ms", Kind::Number, "How long it took."),
-        read("detail", TEXT, "What there is to say about it."),
+        read("took_ms", Kind::Number, "Duration in milliseconds."),
+        read("detail", TEXT, "Details of the step."),
     ],
 );
 static TESTED: Object = Object::of(
     "TestedAccount",
     &[
-        read("account", NAME, "The account."),
-        read("model", MODEL_NAME, "With which model."),
-        read("passed", Kind::Flag, "Whether all went well. A pass ends a rest."),
-        read("steps", Kind::List { of: &Kind::Object(&STEP), most: 20 }, "The steps that went well."),
-        read("error", TEXT, "What went wrong behind them.").or_null(),
+        read("account", NAME, "Account name."),
+        read("model", MODEL_NAME, "Model used for the test."),
+        read("passed", Kind::Flag, "Whether every step passed. A passed test ends cooling and resting."),
+        read("steps", Kind::List { of: &Kind::Object(&STEP), most: 20 }, "Steps that passed."),
+        read("error", TEXT, "Failure after them.").or_null(),
     ],
 );
 
@@ -99,11 +101,7 @@ pub(super) static ROUTES: &[Route] = &[
         needs: AdminScope::Operator,
         id: "test_channel",
         doc: "Sends a short real request through each account of a channel and measures each step.",
-        query: &[both(
-            "format",
-            Kind::Word(&["json", "jsonl"]),
-            "`jsonl`: a JSON object a line for each step and each account, as they come.",
-        )],
+        query: &[both("format", Kind::Word(&["json", "jsonl"]), "`jsonl`: streams one JSON object per step and per account.")],
         request: RequestSchema::Optional(&TEST),
         response: ResponseSchema::Progress(&TESTED),
         handler: handler!(test),

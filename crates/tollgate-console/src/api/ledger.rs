@@ -25,33 +25,33 @@ const KINDS: Kind = Kind::Word(&["top_up", "settle", "adjust"]);
 static ENTRY: Object = Object::of(
     "LedgerEntry",
     &[
-        read("place", COUNT, "Where it stands."),
-        read("at", Kind::Time, "When the money moved."),
-        read("member", Kind::Id("mbr_"), "Whose."),
-        read("member_name", TEXT, "Its name."),
-        read("kind", KINDS, "What moved it."),
-        read("amount", USD, "How much in USD; negative takes away."),
+        read("place", COUNT, "Position in the ledger."),
+        read("at", Kind::Time, "Time of the entry."),
+        read("member", Kind::Id("mbr_"), "Member id."),
+        read("member_name", TEXT, "Member name."),
+        read("kind", KINDS, "Kind of the entry."),
+        read("amount", USD, "Amount in USD; negative for a charge."),
         read("balance", USD, "The balance after it, in USD."),
-        read("request", Kind::Id("req_"), "The request that was settled.").or_null(),
-        read("idempotency_key", TEXT, "What makes a posting happen once.").or_null(),
-        read("note", TEXT, "Why."),
-        read("actor", TEXT, "Who posted it; empty for settled requests."),
+        read("request", Kind::Id("req_"), "Settled request.").or_null(),
+        read("idempotency_key", TEXT, "Idempotency key of the posting.").or_null(),
+        read("note", TEXT, "Note of the posting."),
+        read("actor", TEXT, "Author of the posting; empty for settled requests."),
     ],
 );
 static POSTING: Object = Object::of(
     "Posting",
     &[
-        needed("member", NAME, "Whose, by name or id."),
-        needed("amount", USD, "How much, in USD."),
-        both("note", Kind::Text { least: 0, most: 1_000 }, "Why.").with(Access::WriteOnly),
+        needed("member", NAME, "Member, by name or id."),
+        needed("amount", USD, "Amount in USD."),
+        both("note", Kind::Text { least: 0, most: 1_000 }, "Note, kept with the entry.").with(Access::WriteOnly),
     ],
 );
 static BALANCE: Object = Object::of(
     "Balance",
     &[
-        read("member", Kind::Id("mbr_"), "Whose."),
-        read("name", TEXT, "Name; empty for one that is gone."),
-        read("balance", USD, "How much, in USD."),
+        read("member", Kind::Id("mbr_"), "Member id."),
+        read("name", TEXT, "Member name; empty if the member was removed."),
+        read("balance", USD, "Balance in USD."),
     ],
 );
 

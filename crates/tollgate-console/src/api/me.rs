@@ -17,10 +17,10 @@ static ME: Object = Object::of(
     "Me",
     &[
         read("id", Kind::Id("adm_"), "The admin key's id."),
-        read("name", NAME, "Its name."),
-        read("scope", Kind::Word(&["operator", "admin"]), "What it may do."),
-        read("expires_at", Kind::Time, "When it ends.").or_null(),
-        read("version", TEXT, "The program's version."),
+        read("name", NAME, "Name of the admin key."),
+        read("scope", Kind::Word(&["operator", "admin"]), "Scope of the admin key."),
+        read("expires_at", Kind::Time, "Expiry; null: never.").or_null(),
+        read("version", TEXT, "Version of the gateway."),
     ],
 );
 

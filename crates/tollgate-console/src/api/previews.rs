@@ -29,35 +29,36 @@ static EXCLUDED: Object = Object::of(
 static EFFECT: Object = Object::of(
     "PriceEffect",
     &[
-        read("subject", Kind::Word(&["group", "key"]), "Whose requests."),
-        read("name", TEXT, "Its name."),
-        read("member", TEXT, "Of a key: its member.").or_null(),
-        read("model", TEXT, "For this model."),
-        read("nothing_left", Kind::Flag, "Callers would get 503 (E41)."),
-        read("excluded", Kind::List { of: &Kind::Object(&EXCLUDED), most: 100_000 }, "What they could no longer use."),
+        read("subject", Kind::Word(&["group", "key"]), "Kind of the row with the price limit."),
+        read("name", TEXT, "Name of the group or key."),
+        read("member", TEXT, "Member of the key.").or_null(),
+        read("model", TEXT, "Model."),
+        read("nothing_left", Kind::Flag, "No account is left: callers would get 503 (E41)."),
+        read("excluded", Kind::List { of: &Kind::Object(&EXCLUDED), most: 100_000 }, "Newly excluded accounts."),
     ],
 );
 
-/// A list of effects.
+/// List of price effects.
 pub(super) const EFFECTS: Kind = Kind::List { of: &Kind::Object(&EFFECT), most: 1_000_000 };
 
-/// The effects beside a row that was changed, or would be.
+/// Field `effects` in the response to a change or dry run.
 pub(super) const WITH_ROW: FieldShape =
-    read("effects", EFFECTS, "What price limits exclude by this change, in the answer to it.").with(Access::ShownOnce);
+    read("effects", EFFECTS, "Accounts that price limits exclude by this change; only in the response to it.")
+        .with(Access::ShownOnce);
 
-/// Beside them, whether there may be more.
+/// Field `effects_cut`: there may be more effects.
 pub(super) const CUT: FieldShape =
-    read("effects_cut", Kind::Flag, "Too many keys have price limits of their own to look at all of them.");
-/// The same beside a row.
+    read("effects_cut", Kind::Flag, "Effects may be incomplete: too many keys have price limits of their own.");
+/// The same in the response to a change of a row.
 pub(super) const CUT_WITH_ROW: FieldShape = CUT.with(Access::ShownOnce);
 
 /// Largest number of unchanged keys with price limits of their own that are evaluated.
 pub(super) const MAX_LIMITED_KEYS: u32 = 1_000;
 
-/// What a change of a row may ask for.
+/// Query parameters of a change.
 pub(super) const QUERY: &[FieldShape] = &[
-    both("dry_run", Kind::Flag, "Writes nothing: the row as it would be, and whom price limits would exclude."),
-    both("confirm", Kind::Flag, "Writes it though price limits leave a model without any account."),
+    both("dry_run", Kind::Flag, "Return the changed row and the effects without saving."),
+    both("confirm", Kind::Flag, "Save even if price limits leave a model without any account."),
 ];
 
 pub(super) fn is_dry_run(context: &RequestContext) -> bool {

@@ -18,16 +18,16 @@ use crate::{api_error::ApiError, response::ApiResponse};
 static COST: Object = Object::of(
     "ChannelCost",
     &[
-        read("channel", NAME, "Channel."),
-        read("upstream", MODEL_NAME, "What the provider calls the model."),
-        price("cost", "What the provider charges, before the account's multiplier; null: not known.").with(Access::ReadOnly),
+        read("channel", NAME, "Channel name."),
+        read("upstream", MODEL_NAME, "Model name of the provider."),
+        price("cost", "Cost price, before the account's multiplier; null: unknown.").with(Access::ReadOnly),
     ],
 );
 static PRICES: Object = Object::of(
     "ModelPrices",
     &[
-        read("model", MODEL_NAME, "What callers say."),
-        price("price", "What callers pay, before the group's multiplier; null: not priced."),
+        read("model", MODEL_NAME, "Model name used by callers."),
+        price("price", "Sale price, before the group's multiplier; null: not priced."),
         read("served_by", Kind::List { of: &Kind::Object(&COST), most: 100_000 }, "Channels that serve it."),
     ],
 );
@@ -39,8 +39,8 @@ pub(super) static ROUTES: &[Route] = &[
         resource: "prices",
         needs: AdminScope::Operator,
         id: "list_prices",
-        doc: "Prices of every model that has a row or is served, in order of name.",
-        query: &[LIMIT, AFTER, both("priced", Kind::Flag, "false: only those without a price.")],
+        doc: "Prices of every model that has a row or is served, by name.",
+        query: &[LIMIT, AFTER, both("priced", Kind::Flag, "true: only models with a price; false: only models without one.")],
         request: RequestSchema::Empty,
         response: ResponseSchema::Page(&PRICES),
         handler: handler!(list),

@@ -51,9 +51,9 @@ pub(crate) enum Method {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RequestSchema {
     Empty,
-    /// An object.
+    /// A required object.
     Body(&'static Object, WriteMode),
-    /// An object that may be left out.
+    /// An optional object.
     Optional(&'static Object),
 }
 
@@ -62,11 +62,11 @@ pub(crate) enum RequestSchema {
 pub(crate) enum ResponseSchema {
     /// 200 and an object.
     Object(&'static Object),
-    /// 201 and an object; 200 where the same was asked for before.
+    /// 201 and an object; 200 when an idempotent request is repeated.
     Created(&'static Object),
     /// 200 and a page of objects.
     Page(&'static Object),
-    /// 200 and a page of objects, or lines that tell how they come about.
+    /// 200 and a page of objects, or JSON lines that report progress.
     Progress(&'static Object),
     /// 204.
     Empty,
@@ -77,10 +77,9 @@ pub(crate) enum ResponseSchema {
 }
 
 /// Query parameter `limit`: page size.
-pub(crate) const LIMIT: FieldShape =
-    both("limit", Kind::Integer { least: 1, most: 1_000 }, "At most so many items; 50 where it is left out.");
+pub(crate) const LIMIT: FieldShape = both("limit", Kind::Integer { least: 1, most: 1_000 }, "Maximum number of items; default 50.");
 /// Query parameter `after`: the position at which a page begins.
-pub(crate) const AFTER: FieldShape = both("after", Kind::Text { least: 1, most: 300 }, "The `next` of the page before.");
+pub(crate) const AFTER: FieldShape = both("after", Kind::Text { least: 1, most: 300 }, "`next` of the previous page.");
 
 /// Wraps an async function as the [`Route::handler`] of a table entry.
 macro_rules! handler {

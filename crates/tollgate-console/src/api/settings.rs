@@ -18,13 +18,13 @@ const SOURCES: Kind = Kind::Word(&["default", "file", "environment", "flag"]);
 static SETTING: Object = Object::of(
     "Setting",
     &[
-        read("name", NAME, "Section and name."),
-        read("value", TEXT, "Its value as text, `***` for a secret; null: not set.").or_null(),
-        read("source", SOURCES, "What set it; a flag beats the environment, which beats the file."),
-        read("default", TEXT, "Its value where nothing sets it; null: not set.").or_null(),
-        read("variable", TEXT, "The environment variable that sets it."),
-        read("secret", Kind::Flag, "Whether its value is masked."),
-        read("doc", TEXT, "What it does."),
+        read("name", NAME, "Section and name, such as `server.listen`."),
+        read("value", TEXT, "Value as text, `***` for a secret; null: not set.").or_null(),
+        read("source", SOURCES, "Source of the value. A flag overrides the environment, which overrides the file."),
+        read("default", TEXT, "Default; null: none.").or_null(),
+        read("variable", TEXT, "Environment variable for this setting."),
+        read("secret", Kind::Flag, "Whether the value is masked."),
+        read("doc", TEXT, "Description."),
     ],
 );
 

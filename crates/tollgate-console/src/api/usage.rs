@@ -21,14 +21,14 @@ use crate::{api_error::ApiError, response::ApiResponse, usage_format};
 static TOKENS: Object = Object::of(
     "Tokens",
     &[
-        read("input", COUNT, "Input tokens that are of no other kind."),
-        read("output", COUNT, "Output tokens that are of no other kind."),
-        read("cache_read", COUNT, "Read from the provider's cache."),
-        read("cache_write", COUNT, "Written to the provider's cache."),
-        read("thinking", COUNT, "Thinking."),
-        read("image", COUNT, "Of images."),
-        read("audio", COUNT, "Of audio."),
-        read("source", Kind::Word(&["none", "provider", "counted", "estimated"]), "Where the counts come from."),
+        read("input", COUNT, "Input tokens not counted below."),
+        read("output", COUNT, "Output tokens not counted below."),
+        read("cache_read", COUNT, "Input tokens read from the provider's cache."),
+        read("cache_write", COUNT, "Input tokens written to the provider's cache."),
+        read("thinking", COUNT, "Thinking tokens."),
+        read("image", COUNT, "Image tokens."),
+        read("audio", COUNT, "Audio tokens."),
+        read("source", Kind::Word(&["none", "provider", "counted", "estimated"]), "Source of the counts."),
     ],
 );
 static ATTEMPT: Object = Object::of(
@@ -36,18 +36,18 @@ static ATTEMPT: Object = Object::of(
     &[
         read("channel", TEXT, "Channel."),
         read("account", TEXT, "Account."),
-        read("protocol", TEXT, "Spoken upstream."),
-        read("upstream_model", TEXT, "Name sent upstream."),
-        read("at", Kind::Time, "When it began."),
-        read("status", COUNT, "Status that came back.").or_null(),
-        read("result", TEXT, "What became of it."),
-        read("error", TEXT, "What went wrong.").or_null(),
-        read("tokens", Kind::Object(&TOKENS), "Tokens."),
-        read("cost", USD, "What the provider charges, in USD.").or_null(),
-        read("first_byte_us", COUNT, "Microseconds to the first byte.").or_null(),
-        read("duration_us", COUNT, "Microseconds in all."),
-        read("upstream_request_id", TEXT, "The provider's id.").or_null(),
-        read("beside", Kind::Flag, "Whether it ran beside the attempt that went on, and lost."),
+        read("protocol", TEXT, "Protocol of the channel."),
+        read("upstream_model", TEXT, "Model name sent upstream."),
+        read("at", Kind::Time, "Start of the attempt."),
+        read("status", COUNT, "HTTP status of the upstream.").or_null(),
+        read("result", TEXT, "Result of the attempt."),
+        read("error", TEXT, "Error text.").or_null(),
+        read("tokens", Kind::Object(&TOKENS), "Token counts."),
+        read("cost", USD, "Cost in USD.").or_null(),
+        read("first_byte_us", COUNT, "Time to the first byte, in microseconds.").or_null(),
+        read("duration_us", COUNT, "Total duration in microseconds."),
+        read("upstream_request_id", TEXT, "Request id of the provider.").or_null(),
+        read("beside", Kind::Flag, "Whether this was the losing attempt of a hedged request."),
     ],
 );
 static TRACE: Object = Object::of(
@@ -62,58 +62,58 @@ static TRACE: Object = Object::of(
 static RECORD: Object = Object::of(
     "UsageRecord",
     &[
-        read("id", Kind::Id("req_"), "The request's id."),
-        read("at", Kind::Time, "When it arrived."),
-        read("outcome", Kind::Word(OUTCOMES), "How it ended."),
-        read("reason", TEXT, "Error id or exclusion.").or_null(),
-        read("detail", TEXT, "What the caller was told.").or_null(),
-        read("status", COUNT, "HTTP status."),
-        read("key", Kind::Id("key_"), "Key."),
-        read("key_name", TEXT, "Its name."),
-        read("member", Kind::Id("mbr_"), "Member."),
+        read("id", Kind::Id("req_"), "Request id."),
+        read("at", Kind::Time, "Arrival of the request."),
+        read("outcome", Kind::Word(OUTCOMES), "Outcome."),
+        read("reason", TEXT, "Error id or exclusion code.").or_null(),
+        read("detail", TEXT, "Error message sent to the caller.").or_null(),
+        read("status", COUNT, "HTTP status sent to the caller."),
+        read("key", Kind::Id("key_"), "Key id."),
+        read("key_name", TEXT, "Key name."),
+        read("member", Kind::Id("mbr_"), "Member id."),
         read("group", TEXT, "Group that served it.").or_null(),
-        read("protocol_in", TEXT, "The caller's protocol."),
-        read("protocol_out", TEXT, "The upstream's.").or_null(),
-        read("method", TEXT, "What was asked for."),
-        read("model", TEXT, "Model as asked.").or_null(),
-        read("stream", Kind::Flag, "Whether it was streamed."),
-        read("tokens", Kind::Object(&TOKENS), "Tokens."),
-        read("sale", USD, "What the caller pays, in USD; null: not priced.").or_null(),
-        read("cost", USD, "What providers charge, in USD.").or_null(),
-        read("price_version", COUNT, "Catalog revision of the prices."),
-        read("ttft_us", COUNT, "Microseconds to the first content.").or_null(),
-        read("duration_us", COUNT, "Microseconds in all."),
-        read("address", TEXT, "From where.").or_null(),
-        read("client_request_id", TEXT, "The caller's own id.").or_null(),
-        read("dropped", Kind::List { of: &TEXT, most: 10_000 }, "What was left out or adjusted."),
-        read("trace", Kind::List { of: &Kind::Object(&TRACE), most: 10_000 }, "How accounts were chosen."),
-        read("attempts", Kind::List { of: &Kind::Object(&ATTEMPT), most: 100 }, "Every try."),
+        read("protocol_in", TEXT, "Protocol of the caller."),
+        read("protocol_out", TEXT, "Protocol of the channel.").or_null(),
+        read("method", TEXT, "API method."),
+        read("model", TEXT, "Requested model name.").or_null(),
+        read("stream", Kind::Flag, "Whether a stream was requested."),
+        read("tokens", Kind::Object(&TOKENS), "Token counts."),
+        read("sale", USD, "Sale amount in USD; null: not priced.").or_null(),
+        read("cost", USD, "Cost of all attempts, in USD.").or_null(),
+        read("price_version", COUNT, "Catalog revision of the prices used."),
+        read("ttft_us", COUNT, "Time to the first content, in microseconds.").or_null(),
+        read("duration_us", COUNT, "Total duration in microseconds."),
+        read("address", TEXT, "Address of the caller.").or_null(),
+        read("client_request_id", TEXT, "Request id sent by the caller.").or_null(),
+        read("dropped", Kind::List { of: &TEXT, most: 10_000 }, "Request fields that were dropped or adjusted."),
+        read("trace", Kind::List { of: &Kind::Object(&TRACE), most: 10_000 }, "Routing decision for each account considered."),
+        read("attempts", Kind::List { of: &Kind::Object(&ATTEMPT), most: 100 }, "Attempts, in order."),
     ],
 );
 static SUMMARY: Object = Object::of(
     "UsageSummary",
     &[
-        read("of", TEXT, "What the row is about; empty where the records have nothing there."),
-        read("requests", COUNT, "Records."),
-        read("completed", COUNT, "Of those, completed."),
+        read("of", TEXT, "Value of the grouping; empty if the records have none."),
+        read("requests", COUNT, "Number of records."),
+        read("completed", COUNT, "Completed requests."),
         read("tokens_input", COUNT, "Input tokens of every kind."),
         read("tokens_output", COUNT, "Output and thinking tokens."),
-        read("sale", USD, "What callers pay, in USD."),
-        read("cost", USD, "What providers charge, in USD."),
-        read("unpriced", COUNT, "Records without a sale price."),
+        read("sale", USD, "Sum of sale amounts, in USD."),
+        read("cost", USD, "Cost of all attempts, in USD."),
+        read("unpriced", COUNT, "Records without a sale amount."),
     ],
 );
 
 /// Longest range of a summary by hour: 31 days.
 const MAX_HOURLY_RANGE_US: i64 = 31 * 86_400_000_000;
 const OUTCOMES: &[&str] = &["completed", "caller_left", "upstream_broke", "refused", "gateway_stopped"];
-const KEY: FieldShape = both("key", NAME, "Of this key, by id, or by name where only one has it.");
-const MEMBER: FieldShape = both("member", NAME, "Of this member, by name or id.");
-const GROUP: FieldShape = both("group", NAME, "Served by this group, by name or id.");
-const MODEL: FieldShape = both("model", MODEL_NAME, "For this model, as asked.");
-const OUTCOME: FieldShape = both("outcome", Kind::Word(OUTCOMES), "Ended like this.");
-const SINCE: FieldShape = both("since", Kind::Time, "Arrived at or after.");
-const UNTIL: FieldShape = both("until", Kind::Time, "Arrived before.");
+const KEY: FieldShape = both("key", NAME, "Key id, or key name if it is unambiguous.");
+const MEMBER: FieldShape = both("member", NAME, "Member, by name or id.");
+const GROUP: FieldShape = both("group", NAME, "Group that served the request, by name or id.");
+const MODEL: FieldShape = both("model", MODEL_NAME, "Requested model name.");
+const OUTCOME: FieldShape = both("outcome", Kind::Word(OUTCOMES), "Outcome of the request.");
+const SINCE: FieldShape = both("since", Kind::Time, "Arrival at or after this time.");
+const UNTIL: FieldShape = both("until", Kind::Time, "Arrival before this time.");
 
 const fn route(path: &'static str, id: &'static str, doc: &'static str) -> Route {
     Route {
@@ -143,7 +143,7 @@ pub(super) static ROUTES: &[Route] = &[
             both(
                 "by",
                 Kind::Word(&["nothing", "day", "hour", "model", "key", "member", "group", "outcome"]),
-                "One row each; else by day. `hour` needs `since` and takes at most 31 days.",
+                "Grouping; default day. `hour` requires `since` and a range of at most 31 days.",
             ),
             KEY,
             MEMBER,
@@ -158,16 +158,7 @@ pub(super) static ROUTES: &[Route] = &[
         ..route("/admin/v1/usage/summary", "sum_usage", "Sums over usage records, grouped, on one page.")
     },
     Route {
-        query: &[
-            both("format", Kind::Word(&["csv", "jsonl"]), "csv where it is left out."),
-            KEY,
-            MEMBER,
-            GROUP,
-            MODEL,
-            OUTCOME,
-            SINCE,
-            UNTIL,
-        ],
+        query: &[both("format", Kind::Word(&["csv", "jsonl"]), "Default csv."), KEY, MEMBER, GROUP, MODEL, OUTCOME, SINCE, UNTIL],
         response: ResponseSchema::TextLines,
         handler: handler!(export),
         ..route("/admin/v1/usage/export", "export_usage", "All matching usage records, oldest first, as CSV or JSON lines.")

@@ -1,4 +1,4 @@
-//! Native paths: `/v1beta`, `/v1alpha`, and what `/v1` hands over (Gemini API reference, REST).
+//! Gemini paths: `/v1beta`, `/v1alpha`, and those under `/v1` (Gemini API reference).
 
 use http::Method as HttpMethod;
 use tollgate_protocol::{Framing, Method, Protocol, Target};
@@ -6,7 +6,7 @@ use tollgate_protocol::{Framing, Method, Protocol, Target};
 use super::{Destination, ListRequest, Query, READING, not_allowed, query, reads, unknown};
 use crate::refusal::Refusal;
 
-/// Everything behind `/v1beta/`.
+/// Routes the part after `/v1beta/`.
 pub(super) fn destination(method: &HttpMethod, rest: &str, query: Query<'_>) -> Destination {
     if rest == "models" {
         return if reads(method) { list(query) } else { not_allowed(Protocol::Gemini, READING) };
@@ -23,14 +23,14 @@ pub(super) fn list(query: Query<'_>) -> Destination {
     Destination::List(Protocol::Gemini, all)
 }
 
-/// The method behind the last `:` of a decoded name, if it is one we know.
+/// Splits `model:verb` at the last `:` if the verb is known.
 pub(super) fn verb_of(name: &str) -> Option<(&str, Method)> {
     let (model, verb) = name.rsplit_once(':')?;
     Some((model, Method::from_gemini_verb(verb)?))
 }
 
-/// `models/{name}`, with or without a verb. `shape` is the protocol a path without one is refused in.
-pub(super) fn model(method: &HttpMethod, name: String, query: Query<'_>, shape: Protocol) -> Destination {
+/// `models/{name}`, with or without a verb. `protocol` is that of refusals of a path without verb.
+pub(super) fn model(method: &HttpMethod, name: String, query: Query<'_>, protocol: Protocol) -> Destination {
     if let Some((model, verb)) = verb_of(&name) {
         if *method != HttpMethod::POST {
             return not_allowed(Protocol::Gemini, "POST");
@@ -39,9 +39,9 @@ pub(super) fn model(method: &HttpMethod, name: String, query: Query<'_>, shape: 
         return Destination::Model(Protocol::Gemini, Target { method: verb, model: Some(model.to_owned()), framing });
     }
     match *method {
-        HttpMethod::POST => Destination::Refused(shape, Refusal::UnknownVerb),
-        _ if name.is_empty() => unknown(shape),
-        HttpMethod::GET | HttpMethod::HEAD => Destination::List(shape, ListRequest::One(name)),
-        _ => not_allowed(shape, READING),
+        HttpMethod::POST => Destination::Refused(protocol, Refusal::UnknownVerb),
+        _ if name.is_empty() => unknown(protocol),
+        HttpMethod::GET | HttpMethod::HEAD => Destination::List(protocol, ListRequest::One(name)),
+        _ => not_allowed(protocol, READING),
     }
 }

@@ -1,11 +1,11 @@
-//! What a caller with a wrong path probably meant (E10): the commonest are a base URL without its version, and one
-//! with the version twice.
+//! Suggests a valid path for an unknown one (E10). The most common mistakes are a base URL without the version and one with
+//! the version twice.
 
 use http::{HeaderMap, Method as HttpMethod};
 
 use super::{Destination, Query, gemini, openai, versioned};
 
-/// A path that would have fitted, if one does.
+/// A similar path that exists, if any.
 pub(crate) fn hint(method: &HttpMethod, path: &str) -> Option<String> {
     let trimmed = path.trim_end_matches('/');
     let single = without_doubled_version(trimmed);
@@ -18,7 +18,7 @@ pub(crate) fn hint(method: &HttpMethod, path: &str) -> Option<String> {
     guesses.into_iter().find(|guess| guess != path && fits(method, guess))
 }
 
-/// `/v1/v1/chat` and `/v1beta/v1beta/models` with one version less; of two different versions the second counts.
+/// Removes the first of two versions: `/v1/v1/chat` becomes `/v1/chat`.
 fn without_doubled_version(path: &str) -> Option<String> {
     let (_, rest) = versioned(path)?;
     let inner = format!("/{rest}");

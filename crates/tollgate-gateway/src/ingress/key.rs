@@ -1,4 +1,4 @@
-//! The places in a request that may hold the key.
+//! Extracts the service key: `Authorization: Bearer`, `x-goog-api-key`, `x-native-api-key`, or the query parameter `key`.
 
 use http::{HeaderMap, header};
 use tollgate_core::Secret;
@@ -6,16 +6,16 @@ use tollgate_protocol::Protocol;
 
 use super::Query;
 
-/// Headers that hold nothing but a key, in order.
+/// Headers whose whole value is a key, in order of preference.
 const KEY_HEADERS: [&str; 2] = ["x-native-api-key", "x-goog-api-key"];
 
-/// The first place that holds a key decides; the next is not tried. Blanks around it go. Two values in one header
-/// are ambiguous and make a key that no lookup knows.
+/// The first location with a key decides; whitespace around it is trimmed. A repeated header is ambiguous and yields a key
+/// that no lookup finds.
 pub(crate) fn presented_key(from: Protocol, headers: &HeaderMap, query: Query<'_>) -> Option<Secret> {
     if from == Protocol::Gemini {
         return KEY_HEADERS.iter().find_map(|name| plain(headers, name)).or_else(|| bearer(headers)).or_else(|| in_query(query));
     }
-    // Where the documented header is present, it alone decides.
+    // `Authorization` takes precedence even if it holds no key.
     if headers.contains_key(header::AUTHORIZATION) {
         bearer(headers)
     } else {
@@ -23,42 +23,42 @@ pub(crate) fn presented_key(from: Protocol, headers: &HeaderMap, query: Query<'_
     }
 }
 
-/// Whether a request for `/v1/models…` comes from a native client.
-pub(super) fn has_native_credentials(headers: &HeaderMap, query: Query<'_>) -> bool {
+/// Whether a request for `/v1/models…` comes from a Gemini client.
+pub(super) fn has_gemini_credentials(headers: &HeaderMap, query: Query<'_>) -> bool {
     KEY_HEADERS.iter().any(|name| headers.contains_key(*name))
         || headers.contains_key("x-goog-api-client")
         || ["key", "pageSize", "pageToken"].iter().any(|name| query.has(name))
 }
 
-/// What a header field says.
+/// Value of a header field.
 enum Field {
-    Nothing,
+    Absent,
     Text(String),
-    Twice,
+    Repeated,
 }
 
 fn field(headers: &HeaderMap, name: &str) -> Field {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
-        (None, _) => Field::Nothing,
-        (Some(_), Some(_)) => Field::Twice,
+        (None, _) => Field::Absent,
+        (Some(_), Some(_)) => Field::Repeated,
         (Some(value), None) => match String::from_utf8_lossy(value.as_bytes()).trim() {
-            "" => Field::Nothing,
+            "" => Field::Absent,
             text => Field::Text(text.to_owned()),
         },
     }
 }
 
-/// A key that does not exist.
+/// A key that cannot exist.
 fn ambiguous() -> Secret {
     Secret::new(String::new())
 }
 
-/// `Authorization: Bearer …`. Another scheme holds no key.
+/// `Authorization: Bearer …`. Other schemes are ignored.
 fn bearer(headers: &HeaderMap) -> Option<Secret> {
     let text = match field(headers, header::AUTHORIZATION.as_str()) {
-        Field::Nothing => return None,
-        Field::Twice => return Some(ambiguous()),
+        Field::Absent => return None,
+        Field::Repeated => return Some(ambiguous()),
         Field::Text(text) => text,
     };
     let (scheme, key) = text.split_once([' ', '\t'])?;
@@ -68,8 +68,8 @@ fn bearer(headers: &HeaderMap) -> Option<Secret> {
 
 fn plain(headers: &HeaderMap, name: &str) -> Option<Secret> {
     match field(headers, name) {
-        Field::Nothing => None,
-        Field::Twice => Some(ambiguous()),
+        Field::Absent => None,
+        Field::Repeated => Some(ambiguous()),
         Field::Text(text) => Some(Secret::new(text)),
     }
 }

@@ -1,9 +1,9 @@
-//! Paths under `/v1`: chat completions, and the native protocol's newer base path.
+//! Paths under `/v1`: the OpenAI API, and the Gemini API's stable version.
 
 use http::{HeaderMap, Method as HttpMethod};
 use tollgate_protocol::{Framing, Method, Protocol, Target};
 
-use super::{Destination, ListRequest, Query, READING, gemini, key::has_native_credentials, not_allowed, query, reads, unknown};
+use super::{Destination, ListRequest, Query, READING, gemini, key::has_gemini_credentials, not_allowed, query, reads, unknown};
 
 pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &HeaderMap, query: Query<'_>) -> Destination {
     match rest {
@@ -22,20 +22,20 @@ fn body(method: &HttpMethod, what: Method) -> Destination {
     }
 }
 
-/// `/v1/models…` means two things. With a verb it is native; without one the credentials tell.
+/// `/v1/models…` exists in both protocols. With a verb it is Gemini; otherwise the credential headers decide.
 fn models(method: &HttpMethod, rest: &str, headers: &HeaderMap, query: Query<'_>) -> Destination {
-    let native = has_native_credentials(headers, query);
+    let is_gemini = has_gemini_credentials(headers, query);
     let Some(name) = rest.strip_prefix("models/") else {
-        return match (reads(method), native) {
+        return match (reads(method), is_gemini) {
             (true, true) => gemini::list(query),
             (true, false) => Destination::List(Protocol::OpenAi, ListRequest::All { page_size: None, page_token: None }),
-            (false, native) => not_allowed(if native { Protocol::Gemini } else { Protocol::OpenAi }, READING),
+            (false, gemini) => not_allowed(if gemini { Protocol::Gemini } else { Protocol::OpenAi }, READING),
         };
     };
-    let Some(name) = query::decode(name) else { return unknown(if native { Protocol::Gemini } else { Protocol::OpenAi }) };
-    if native || *method == HttpMethod::POST || gemini::verb_of(&name).is_some() {
-        let shape = if native || name.contains(':') { Protocol::Gemini } else { Protocol::OpenAi };
-        return gemini::model(method, name, query, shape);
+    let Some(name) = query::decode(name) else { return unknown(if is_gemini { Protocol::Gemini } else { Protocol::OpenAi }) };
+    if is_gemini || *method == HttpMethod::POST || gemini::verb_of(&name).is_some() {
+        let protocol = if is_gemini || name.contains(':') { Protocol::Gemini } else { Protocol::OpenAi };
+        return gemini::model(method, name, query, protocol);
     }
     match (reads(method), name.is_empty()) {
         (_, true) => unknown(Protocol::OpenAi),

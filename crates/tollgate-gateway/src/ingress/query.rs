@@ -1,13 +1,13 @@
-//! Query strings and percent-encoding, as far as paths and keys need them.
+//! Query strings and percent-decoding for paths and keys.
 
 use percent_encoding::percent_decode_str;
 
-/// A query string, read on demand; the first parameter of a name counts.
+/// A query string, parsed on demand. The first parameter of a name counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Query<'a>(&'a str);
 
 impl<'a> Query<'a> {
-    /// Behind the `?`.
+    /// Wraps the part after `?`.
     pub(crate) fn new(query: Option<&'a str>) -> Self {
         Self(query.unwrap_or_default())
     }
@@ -18,7 +18,7 @@ impl<'a> Query<'a> {
         decode(&value.replace('+', " "))
     }
 
-    /// Whether a parameter is there, with or without a value.
+    /// Whether a parameter is present, with or without a value.
     pub(crate) fn has(self, name: &str) -> bool {
         self.pairs().any(|(key, _)| key == name)
     }
@@ -28,8 +28,8 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Percent-decodes once. `None` for a `%` without two hexadecimal digits (the crate would pass it on), for invalid UTF-8 and
-/// for control characters: no name or key contains any of them.
+/// Percent-decodes once. `None` for a `%` without two hexadecimal digits (which the crate keeps as is), for invalid UTF-8 and
+/// for control characters: no valid name or key contains them.
 pub(super) fn decode(text: &str) -> Option<String> {
     if !text.contains('%') {
         return Some(text.to_owned());

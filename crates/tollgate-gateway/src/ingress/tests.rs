@@ -1,4 +1,4 @@
-//! What request lines ask for, where keys are found, and which path a wrong one probably meant.
+//! Routing, key extraction and path hints.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Uri};
 use tollgate_protocol::{Framing, Method, Protocol};
@@ -32,7 +32,7 @@ fn shown(destination: &Destination) -> String {
 }
 
 #[test]
-fn posted_paths() {
+fn post_paths_are_routed() {
     for (target, expected) in [
         ("/v1/chat/completions", "openai Chat -"),
         ("/v1/chat/completions?key=x", "openai Chat -"),
@@ -73,7 +73,7 @@ fn posted_paths() {
 }
 
 #[test]
-fn read_paths() {
+fn get_paths_are_routed() {
     for (target, expected) in [
         ("/healthz", "Health"),
         ("/readyz?verbose", "Ready"),
@@ -104,7 +104,7 @@ fn read_paths() {
 }
 
 #[test]
-fn the_credentials_tell_which_list_is_meant() {
+fn credentials_select_the_model_list() {
     for (fields, expected) in [
         (&[("authorization", "Bearer k")][..], "openai list - -"),
         (&[("x-goog-api-key", "k")], "gemini list - -"),
@@ -130,7 +130,7 @@ fn only_alt_sse_selects_events() {
 }
 
 #[test]
-fn hints_fit_or_are_not_given() {
+fn hints_are_valid_paths() {
     for (method, path, expected) in [
         (HttpMethod::POST, "/chat/completions", Some("/v1/chat/completions")),
         (HttpMethod::POST, "/chat/completions/", Some("/v1/chat/completions")),
@@ -151,7 +151,7 @@ fn hints_fit_or_are_not_given() {
 }
 
 #[test]
-fn the_first_place_that_holds_a_key_decides() {
+fn first_location_with_a_key_decides() {
     let all = [("authorization", "Bearer one"), ("x-native-api-key", "two"), ("x-goog-api-key", "three")];
     for (from, fields, target, expected) in [
         (Protocol::OpenAi, &all[..], "/?key=four", Some("one")),

@@ -1,16 +1,16 @@
-//! Pages of the gateway itself: health, readiness, version, metrics. They need no key.
+//! The gateway's own pages: health, readiness, version, metrics. They require no key.
 
 use http::Method as HttpMethod;
 use tollgate_protocol::Protocol;
 
 use super::{Destination, READING, not_allowed, reads};
 
-/// One of them.
+/// A page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WellKnown {
     /// `/healthz`: the process answers.
     Health,
-    /// `/readyz`: requests may be sent here.
+    /// `/readyz`: the gateway accepts requests.
     Ready,
     /// `/version`.
     Version,
@@ -19,7 +19,7 @@ pub(crate) enum WellKnown {
 }
 
 impl WellKnown {
-    /// Which page a path names.
+    /// The page at a path.
     pub(super) fn at(path: &str) -> Option<Self> {
         Some(match path {
             "/healthz" => Self::Health,
@@ -30,7 +30,7 @@ impl WellKnown {
         })
     }
 
-    /// They can only be read.
+    /// Pages accept only GET and HEAD.
     pub(super) fn for_method(self, method: &HttpMethod) -> Destination {
         if reads(method) { Destination::WellKnown(self) } else { not_allowed(Protocol::OpenAi, READING) }
     }

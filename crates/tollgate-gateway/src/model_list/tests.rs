@@ -1,4 +1,4 @@
-//! Lists show what a key may use, in the shape of the protocol that asks.
+//! Lists contain the models a key can use, in the format of the request's protocol.
 
 use http_body_util::BodyExt as _;
 use tollgate_core::{

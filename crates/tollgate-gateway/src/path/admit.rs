@@ -42,22 +42,19 @@ pub(super) async fn admit(
     let Some(reservation) = reservation_for(&input) else {
         return Ok(Admission { reservation: None, output_limit: earlier_limit });
     };
-    let output_tokens = match earlier.and_then(|earlier| earlier.reservation.as_ref()) {
-        Some(reserved) => match reservation.exceeding(reserved) {
-            Some(remainder) => {
-                reserve(worker, &remainder, &[], guard).await?.map_err(|why| Refusal::limit_exceeded(&why, head.arrived))?.output
-            }
+    let refuse = |exceeded| Refusal::limit_exceeded(&exceeded, head.arrived);
+    let output_tokens = if let Some(reserved) = earlier.and_then(|earlier| earlier.reservation.as_ref()) {
+        match reservation.exceeding(reserved) {
+            Some(remainder) => reserve(worker, &remainder, &[], guard).await?.map_err(refuse)?.output,
             None => reservation.output,
-        },
-        None => {
-            let ahead = if earlier.is_none() { attempt_reservations(&input, catalog) } else { Vec::new() };
-            let receipt =
-                reserve(worker, &reservation, &ahead, guard).await?.map_err(|why| Refusal::limit_exceeded(&why, head.arrived))?;
-            if earlier.is_none() {
-                guard.set_rates(RateFigures::of(&receipt.rate_statuses));
-            }
-            receipt.output
         }
+    } else if earlier.is_some() {
+        reserve(worker, &reservation, &[], guard).await?.map_err(refuse)?.output
+    } else {
+        let ahead = attempt_reservations(&input, catalog);
+        let receipt = reserve(worker, &reservation, &ahead, guard).await?.map_err(refuse)?;
+        guard.set_rates(RateFigures::of(&receipt.rate_statuses));
+        receipt.output
     };
     let limit = output_tokens.map(|tokens| OutputLimit { tokens, field: output_limit_field(summary, head.from) });
     let output_limit = [earlier_limit, limit].into_iter().flatten().min_by_key(|limit| limit.tokens);

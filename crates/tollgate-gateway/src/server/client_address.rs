@@ -1,5 +1,5 @@
-//! Whose request it is when proxies stand in front: only proxies that the operator named are believed, and of what they
-//! say only the part that they wrote themselves.
+//! The client address behind reverse proxies: only configured proxies are trusted, and only the `X-Forwarded-For` entries
+//! that they appended.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,12 +7,12 @@ use http::HeaderMap;
 use ipnet::IpNet;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
-/// Proxies in a row that are followed.
-const MOST_PROXIES: usize = 16;
+/// Entries of `X-Forwarded-For` that are read at most.
+const MAX_PROXIES: usize = 16;
 
-/// The address a request comes from. `peer` is the other end of the connection. A trusted peer has put the address that it
-/// was called from at the end of `X-Forwarded-For`; when that is a trusted proxy too, the one before counts, and so on.
-/// What stands further left was written by untrusted peers and is ignored. Entries that are no address end the walk.
+/// The address a request comes from. `peer` is the remote end of the connection. A trusted proxy appends the address of
+/// its own peer to `X-Forwarded-For`, so the rightmost entry counts; while it is a trusted proxy too, the entry before it
+/// counts. Entries further left can be forged by the caller. An entry that is not an address ends the search.
 pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let is_trusted = |address: &IpAddr| trusted.iter().any(|net| net.contains(address));
     let mut client = peer.to_canonical();
@@ -21,7 +21,7 @@ pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet
     }
     let fields = headers.get_all(FORWARDED_FOR).iter().collect::<Vec<_>>();
     let entries = fields.iter().rev().flat_map(|field| field.to_str().unwrap_or("?").rsplit(','));
-    for entry in entries.take(MOST_PROXIES) {
+    for entry in entries.take(MAX_PROXIES) {
         let Some(address) = address(entry.trim()) else { break };
         client = address;
         if !is_trusted(&client) {
@@ -31,7 +31,7 @@ pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet
     client
 }
 
-/// `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:4711`: the forms proxies write.
+/// Parses the forms proxies write: `192.0.2.1`, `192.0.2.1:4711`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:4711`.
 fn address(text: &str) -> Option<IpAddr> {
     let plain = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     plain
@@ -57,13 +57,13 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_for_is_ignored_from_untrusted_peers() {
+    fn header_of_an_untrusted_peer_is_ignored() {
         assert_eq!(client("192.0.2.7", &["203.0.113.9"], &[]), "192.0.2.7");
         assert_eq!(client("192.0.2.7", &["203.0.113.9"], &["10.0.0.0/8"]), "192.0.2.7");
     }
 
     #[test]
-    fn the_last_address_a_trusted_proxy_wrote_counts_and_not_what_the_caller_wrote() {
+    fn rightmost_untrusted_entry_counts() {
         let trusted = ["10.0.0.0/8"];
         assert_eq!(client("10.0.0.1", &["203.0.113.9"], &trusted), "203.0.113.9");
         assert_eq!(client("10.0.0.1", &["127.0.0.1, 203.0.113.9"], &trusted), "203.0.113.9");
@@ -72,18 +72,18 @@ mod tests {
     }
 
     #[test]
-    fn without_an_address_the_last_known_proxy_counts() {
+    fn unreadable_entry_ends_the_search_at_the_last_proxy() {
         let trusted = ["10.0.0.0/8"];
         assert_eq!(client("10.0.0.1", &[], &trusted), "10.0.0.1");
         assert_eq!(client("10.0.0.1", &["unknown"], &trusted), "10.0.0.1");
         assert_eq!(client("10.0.0.1", &["203.0.113.9, , 10.2.3.4"], &trusted), "10.2.3.4");
         assert_eq!(client("10.0.0.1", &["203.0.113.9, \u{fc}"], &trusted), "10.0.0.1");
-        let many = vec!["10.1.1.1"; MOST_PROXIES + 1].join(",");
+        let many = vec!["10.1.1.1"; MAX_PROXIES + 1].join(",");
         assert_eq!(client("10.0.0.1", &[&format!("203.0.113.9,{many}")], &trusted), "10.1.1.1");
     }
 
     #[test]
-    fn every_form_of_an_address_is_read() {
+    fn every_form_of_an_address_is_parsed() {
         let trusted = ["10.0.0.0/8", "::1/128"];
         assert_eq!(client("10.0.0.1", &["203.0.113.9:4711"], &trusted), "203.0.113.9");
         assert_eq!(client("::1", &["2001:db8::1"], &trusted), "2001:db8::1");

@@ -1,4 +1,4 @@
-//! One connection from its first byte to its last: which protocol it speaks, its timers, and its end.
+//! Serves one connection: protocol detection, timeouts and shutdown.
 
 use std::{
     io,
@@ -30,23 +30,23 @@ use super::{
 };
 use crate::refusal::Refusal;
 
-/// How an HTTP/2 connection begins (RFC 9113, section 3.4).
+/// The HTTP/2 connection preface (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Largest buffer of an HTTP/1.1 connection. Twice the bound of a head, so that a head a little too large is answered
-/// in words.
-const BUFFER: usize = 128 * 1024;
-/// How long a polite end may take.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-/// Pings that find out whether the far end of an HTTP/2 connection is still there.
+/// Largest read buffer of an HTTP/1.1 connection. Twice the default limit of a head, so that a head slightly above the
+/// limit gets an error response.
+const BUFFER_BYTES: usize = 128 * 1024;
+/// Longest graceful shutdown of a connection, and longest write of a final error response.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// Interval and timeout of HTTP/2 keep-alive pings.
 const PING: Duration = Duration::from_secs(30);
 
-/// Serves a connection to its end.
+/// Serves a connection until it closes.
 pub(super) async fn serve<P: ModelPath>(core: Arc<Core<P>>, socket: TcpStream, peer: SocketAddr) {
-    // A socket that cannot be set up is a caller that is gone.
+    // Fails only if the peer is already gone; the first read reports that.
     let _ = socket.set_nodelay(true);
     match core.tls.clone() {
         None => begin(core, socket, peer).await,
-        // Boxed: a TLS stream is large, and plain connections should not keep its room.
+        // Boxed: a TLS stream is large, and plain connections should not allocate space for it.
         Some(tls) => Box::pin(serve_tls(core, tls, socket, peer)).await,
     }
 }
@@ -54,32 +54,32 @@ pub(super) async fn serve<P: ModelPath>(core: Arc<Core<P>>, socket: TcpStream, p
 async fn serve_tls<P: ModelPath>(core: Arc<Core<P>>, tls: TlsAcceptor, socket: TcpStream, peer: SocketAddr) {
     let Ok(Ok(stream)) = timeout(core.shared.settings.http.header_timeout, tls.accept(socket)).await else { return };
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        let line = line(&core, peer);
-        http2(core, stream, Bytes::new(), line).await;
+        let context = connection_context(&core, peer);
+        http2(core, stream, Bytes::new(), context).await;
     } else {
         begin(core, stream, peer).await;
     }
 }
 
-/// Tells the protocols apart by the first bytes.
+/// Detects HTTP/2 with prior knowledge by its preface; everything else is HTTP/1.1.
 async fn begin<P: ModelPath, S>(core: Arc<Core<P>>, mut io: S, peer: SocketAddr)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let line = line(&core, peer);
+    let context = connection_context(&core, peer);
     let limits = &core.shared.settings.http;
     let mut first = BytesMut::with_capacity(PREFACE.len());
-    let mut idle_timeout = limits.idle_timeout;
+    let mut limit = limits.idle_timeout;
     while PREFACE.starts_with(&first) && first.len() < PREFACE.len() {
         tokio::select! {
             () = core.closing.cancelled() => return,
-            read = timeout(idle_timeout, io.read_buf(&mut first)) => match read {
-                Ok(Ok(1..)) => idle_timeout = limits.header_timeout,
+            read = timeout(limit, io.read_buf(&mut first)) => match read {
+                Ok(Ok(1..)) => limit = limits.header_timeout,
                 Ok(Ok(0) | Err(_)) => return,
                 Err(_) if first.is_empty() => return,
                 Err(_) => {
-                    let words = too_slow(&core, &line);
-                    let _ = timeout(LAST_WORDS, io.write_all(&words)).await;
+                    let response = too_slow(&core, &context);
+                    let _ = timeout(CLOSE_LIMIT, io.write_all(&response)).await;
                     return;
                 }
             },
@@ -87,36 +87,36 @@ where
     }
     let first = first.freeze();
     if first.len() >= PREFACE.len() && first.starts_with(PREFACE) {
-        http2(core, io, first, line).await;
+        http2(core, io, first, context).await;
     } else {
-        http1(core, io, first, line).await;
+        http1(core, io, first, context).await;
     }
 }
 
-fn line<P>(core: &Core<P>, peer: SocketAddr) -> ConnectionContext {
+fn connection_context<P>(core: &Core<P>, peer: SocketAddr) -> ConnectionContext {
     ConnectionContext { peer, timers: Arc::new(ConnectionTimers::new(core.shared.clock.instant())) }
 }
 
-async fn http1<P: ModelPath, S>(core: Arc<Core<P>>, io: S, first: Bytes, line: ConnectionContext)
+async fn http1<P: ModelPath, S>(core: Arc<Core<P>>, io: S, first: Bytes, context: ConnectionContext)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let wire = Wire::new(io, first, Arc::clone(&line.timers), Arc::clone(&core.shared.clock), Watch::Heads);
+    let wire = Wire::new(io, first, Arc::clone(&context.timers), Arc::clone(&core.shared.clock), Watch::Heads);
     let mut builder = conn::http1::Builder::new();
-    // Its own timer would count the pause between two requests as part of the head.
-    builder.header_read_timeout(None).max_buf_size(BUFFER);
-    let (inner, of) = (Arc::clone(&core), line.clone());
-    // Boxed, so that an idle connection does not keep the room of a request.
-    let service = service_fn(move |request| Box::pin(answer(Arc::clone(&inner), of.clone(), request)));
-    drive(&core, &line, Box::pin(builder.serve_connection(TokioIo::new(wire), service))).await;
+    // hyper's timer would count the idle time between two requests as part of the head.
+    builder.header_read_timeout(None).max_buf_size(BUFFER_BYTES);
+    let (service_core, service_context) = (Arc::clone(&core), context.clone());
+    // Boxed, so that an idle connection does not allocate space for a request.
+    let service = service_fn(move |request| Box::pin(answer(Arc::clone(&service_core), service_context.clone(), request)));
+    drive(&core, &context, Box::pin(builder.serve_connection(TokioIo::new(wire), service))).await;
 }
 
-async fn http2<P: ModelPath, S>(core: Arc<Core<P>>, io: S, first: Bytes, line: ConnectionContext)
+async fn http2<P: ModelPath, S>(core: Arc<Core<P>>, io: S, first: Bytes, context: ConnectionContext)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = &core.shared.settings.http;
-    let wire = Wire::new(io, first, Arc::clone(&line.timers), Arc::clone(&core.shared.clock), Watch::Nothing);
+    let wire = Wire::new(io, first, Arc::clone(&context.timers), Arc::clone(&core.shared.clock), Watch::Nothing);
     let mut builder = conn::http2::Builder::new(Tasks(core.tracker.clone()));
     builder
         .timer(TokioTimer::new())
@@ -124,13 +124,13 @@ where
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING);
-    let (inner, of) = (Arc::clone(&core), line.clone());
-    // Boxed, so that an idle connection does not keep the room of a request.
-    let service = service_fn(move |request| Box::pin(answer(Arc::clone(&inner), of.clone(), request)));
-    drive(&core, &line, Box::pin(builder.serve_connection(TokioIo::new(wire), service))).await;
+    let (service_core, service_context) = (Arc::clone(&core), context.clone());
+    // Boxed, so that an idle connection does not allocate space for a request.
+    let service = service_fn(move |request| Box::pin(answer(Arc::clone(&service_core), service_context.clone(), request)));
+    drive(&core, &context, Box::pin(builder.serve_connection(TokioIo::new(wire), service))).await;
 }
 
-/// Runs the streams of HTTP/2 connections where a shutdown waits for them.
+/// Spawns the streams of HTTP/2 connections on the tracker a shutdown waits for.
 #[derive(Clone)]
 struct Tasks(TaskTracker);
 
@@ -143,8 +143,8 @@ where
     }
 }
 
-/// Drives a connection, holds it to its limits and ends it when the gateway drains.
-async fn drive<P: ModelPath, C: GracefulConnection>(core: &Core<P>, line: &ConnectionContext, mut connection: Pin<Box<C>>) {
+/// Drives a connection, enforces its timeouts and closes it when the gateway drains.
+async fn drive<P: ModelPath, C: GracefulConnection>(core: &Core<P>, context: &ConnectionContext, mut connection: Pin<Box<C>>) {
     let limits = &core.shared.settings.http;
     let now = || core.shared.clock.instant();
     let mut alarm = pin!(sleep_until(now() + limits.header_timeout.min(limits.idle_timeout)));
@@ -154,7 +154,7 @@ async fn drive<P: ModelPath, C: GracefulConnection>(core: &Core<P>, line: &Conne
     loop {
         tokio::select! {
             biased;
-            // What went wrong is the caller's business; it has been answered where it could be.
+            // A connection error concerns only the peer; if a response was possible, it has been sent.
             _ = connection.as_mut() => return,
             () = draining.as_mut(), if !drained => {
                 drained = true;
@@ -163,40 +163,40 @@ async fn drive<P: ModelPath, C: GracefulConnection>(core: &Core<P>, line: &Conne
             () = closing.as_mut(), if !ending => {
                 ending = true;
                 connection.as_mut().graceful_shutdown();
-                alarm.as_mut().reset(now() + LAST_WORDS);
+                alarm.as_mut().reset(now() + CLOSE_LIMIT);
             }
             () = alarm.as_mut() => {
                 if ending {
                     return;
                 }
-                match line.timers.alarm(now(), limits) {
+                match context.timers.alarm(now(), limits) {
                     Alarm::Wait(until) => {
                         alarm.as_mut().reset(until);
                         continue;
                     }
                     Alarm::Stalled => return,
                     Alarm::Idle => connection.as_mut().graceful_shutdown(),
-                    Alarm::HeadTooSlow => line.timers.part(too_slow(core, line)),
+                    Alarm::HeadTooSlow => context.timers.abort_with(too_slow(core, context)),
                 }
                 ending = true;
-                alarm.as_mut().reset(now() + LAST_WORDS);
+                alarm.as_mut().reset(now() + CLOSE_LIMIT);
             }
         }
     }
 }
 
-/// The answer to a head that does not come, as raw HTTP/1.1.
-fn too_slow<P>(core: &Core<P>, line: &ConnectionContext) -> Bytes {
+/// The response to a head that did not arrive in time (E65), as raw HTTP/1.1.
+fn too_slow<P>(core: &Core<P>, context: &ConnectionContext) -> Bytes {
     let refusal = Refusal::TooSlow { secs: core.shared.settings.http.header_timeout.as_secs() };
-    let head = anonymous_head(core, line, core.shared.clock.instant());
+    let head = anonymous_head(core, context, core.shared.clock.instant());
     core.shared.metrics.refused(refusal.id(head.from));
     refusal.raw(&head)
 }
 
-/// Turns a connection away that there is no room for: one answer, if it can be written at once.
-pub(super) fn turn_away<P>(core: &Core<P>, socket: &TcpStream, peer: SocketAddr) {
+/// Rejects a connection above the limit with E63, if the response can be written without waiting.
+pub(super) fn reject<P>(core: &Core<P>, socket: &TcpStream, peer: SocketAddr) {
     let refusal = Refusal::Overloaded;
-    let head = anonymous_head(core, &line(core, peer), core.shared.clock.instant());
+    let head = anonymous_head(core, &connection_context(core, peer), core.shared.clock.instant());
     core.shared.metrics.refused(refusal.id(head.from));
     if core.tls.is_none() {
         let _: io::Result<usize> = socket.try_write(&refusal.raw(&head));

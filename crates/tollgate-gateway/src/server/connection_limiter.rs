@@ -1,4 +1,4 @@
-//! Counts connections: how many there are, and how many one address has.
+//! Limits the number of connections, in total and per client address.
 
 use std::{
     collections::HashMap,
@@ -6,12 +6,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// What counts as one address: an IPv4 address, or the /64 an IPv6 address lies in.
+/// The unit of per-address limits: an IPv4 address or an IPv6 /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AddressBlock(u64, bool);
 
 impl AddressBlock {
-    /// The block an address lies in. IPv4 in IPv6 counts as IPv4.
+    /// The block of an address. IPv4-mapped IPv6 counts as IPv4.
     pub(crate) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(v4) => Self(u64::from(v4.to_bits()), false),
@@ -23,7 +23,7 @@ impl AddressBlock {
     }
 }
 
-/// The connections of all cores.
+/// Counts the connections of all cores.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
     most: usize,
@@ -37,7 +37,7 @@ struct ConnectionCounts {
     by_address: HashMap<AddressBlock, usize>,
 }
 
-/// One counted connection; dropped, it is counted no more.
+/// One counted connection. Dropping it releases its place.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     connection_limiter: Arc<ConnectionLimiter>,
@@ -45,12 +45,12 @@ pub(crate) struct ConnectionPermit {
 }
 
 impl ConnectionLimiter {
-    /// Loopback is not held to `most_per_address`: behind a proxy on this machine everybody comes from there.
+    /// Loopback is exempt from `most_per_address`: all callers behind a proxy on this host share that address.
     pub(crate) fn new(most: usize, most_per_address: usize) -> Arc<Self> {
         Arc::new(Self { most, most_per_address, counts: Mutex::default() })
     }
 
-    /// Counts a connection, or says that there are too many.
+    /// Counts a connection; `None` when a limit is reached.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let block = AddressBlock::of(address);
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,7 +66,7 @@ impl ConnectionLimiter {
         Some(ConnectionPermit { connection_limiter: Arc::clone(self), block })
     }
 
-    /// How many there are.
+    /// The current number of connections.
     #[cfg(test)]
     pub(crate) fn connections(&self) -> usize {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).all
@@ -91,21 +91,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_bounds_hold_and_room_comes_back() {
+    fn both_limits_hold_and_dropped_permits_are_released() {
         let connection_limiter = ConnectionLimiter::new(3, 2);
         let enter = |address: &str| connection_limiter.enter(address.parse().unwrap());
         let one = enter("203.0.113.7").unwrap();
         let _two = enter("203.0.113.7").unwrap();
-        assert!(enter("203.0.113.7").is_none(), "third of one address");
+        assert!(enter("203.0.113.7").is_none(), "third from one address");
         let _three = enter("203.0.113.8").unwrap();
-        assert!(enter("203.0.113.9").is_none(), "fourth of all");
+        assert!(enter("203.0.113.9").is_none(), "fourth in total");
         drop(one);
         assert_eq!(connection_limiter.connections(), 2);
         assert!(enter("203.0.113.7").is_some());
     }
 
     #[test]
-    fn loopback_has_no_bound_of_its_own() {
+    fn loopback_is_exempt_from_the_address_limit() {
         let connection_limiter = ConnectionLimiter::new(10, 1);
         let kept = (0..5).map(|_| connection_limiter.enter("127.0.0.1".parse().unwrap())).collect::<Vec<_>>();
         assert!(kept.iter().all(Option::is_some));

@@ -1,5 +1,5 @@
-//! What a connection is doing, as far as its timers need to know: between requests, in the middle of a head, or
-//! answering. Written by the wire and by the answers, read by the loop that drives the connection.
+//! Timer state of a connection: idle between requests, reading a head, or answering. Updated by [`super::wire`] and by
+//! response bodies, read by the loop that drives the connection.
 
 use std::{
     sync::{
@@ -19,9 +19,9 @@ use crate::settings::HttpLimits;
 #[derive(Debug)]
 pub(super) struct ConnectionTimers {
     state: Mutex<State>,
-    /// Set once, with [`State::parting`]; spares the wire a lock per read.
-    parted: AtomicBool,
-    /// Set while a task waits for a flush; spares the wire a lock per flush.
+    /// Set once, with [`State::final_response`]; saves a lock per read.
+    aborted: AtomicBool,
+    /// Set while a task waits for a flush; saves a lock per flush.
     flush_wanted: AtomicBool,
     flushes: AtomicU64,
 }
@@ -29,37 +29,37 @@ pub(super) struct ConnectionTimers {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// When the phase began; while answering: when the last answer began.
+    /// Start of the phase; while answering, start of the latest request.
     since: Instant,
     answering: usize,
     scan: HeadScan,
-    /// Answers under way: since when their next piece could not be handed over.
+    /// Response bodies in progress, by slot.
     answers: Vec<Option<Waiting>>,
-    /// Who waits until everything said so far has been given to the socket.
+    /// Tasks waiting for the next flush.
     flush_waiters: Vec<Waker>,
-    parting: Bytes,
+    final_response: Bytes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    Quiet,
+    Idle,
     Head,
 }
 
-/// An answer under way. `None`: it waits for the upstream, not for the caller.
+/// A response body in progress: since when it waits for the caller to read. `None`: it waits for the upstream.
 #[derive(Clone, Copy, Debug)]
 struct Waiting(Option<Instant>);
 
-/// What the driving loop is to do.
+/// The next action of the loop that drives the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alarm {
-    /// Nothing before this moment.
+    /// Nothing is due before this time.
     Wait(Instant),
-    /// A head did not come in time (E65).
+    /// A head did not arrive in time (E65).
     HeadTooSlow,
-    /// Nothing came for too long: close politely.
+    /// The connection was idle for too long: close gracefully.
     Idle,
-    /// The caller does not take an answer: close at once.
+    /// The caller does not read a response: close at once.
     Stalled,
 }
 
@@ -67,15 +67,15 @@ impl ConnectionTimers {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             state: Mutex::new(State {
-                phase: Phase::Quiet,
+                phase: Phase::Idle,
                 since: now,
                 answering: 0,
                 scan: HeadScan::default(),
                 answers: Vec::new(),
                 flush_waiters: Vec::new(),
-                parting: Bytes::new(),
+                final_response: Bytes::new(),
             }),
-            parted: AtomicBool::new(false),
+            aborted: AtomicBool::new(false),
             flush_wanted: AtomicBool::new(false),
             flushes: AtomicU64::new(0),
         }
@@ -85,13 +85,13 @@ impl ConnectionTimers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes came. Between answers they belong to a head.
+    /// Records received bytes. While no request is in progress they belong to a head.
     pub(super) fn read(&self, bytes: &[u8], now: impl FnOnce() -> Instant) {
         let mut state = self.state();
         if state.answering > 0 {
             return;
         }
-        if state.phase == Phase::Quiet {
+        if state.phase == Phase::Idle {
             state.phase = Phase::Head;
             state.since = now();
             state.scan = HeadScan::default();
@@ -99,23 +99,23 @@ impl ConnectionTimers {
         state.scan.push(bytes);
     }
 
-    /// A head is complete. Gives what its raw bytes said about its framing.
+    /// Records the end of a head; returns what its raw bytes say about framing.
     pub(super) fn begin(&self, now: Instant) -> Framing {
         let mut state = self.state();
-        state.phase = Phase::Quiet;
+        state.phase = Phase::Idle;
         state.since = now;
         state.answering += 1;
         std::mem::take(&mut state.scan).framing()
     }
 
-    /// A request is over.
+    /// Records the end of a request.
     pub(super) fn end(&self, now: Instant) {
         let mut state = self.state();
         state.answering = state.answering.saturating_sub(1);
         state.since = now;
     }
 
-    /// An answer's head is ready to be sent. Gives the slot of its body.
+    /// Records that a response head is ready to be sent; returns the slot of its body.
     pub(super) fn answer(&self, now: Instant) -> usize {
         let mut state = self.state();
         let waiting = Some(Waiting(Some(now)));
@@ -127,37 +127,37 @@ impl ConnectionTimers {
         state.answers.len() - 1
     }
 
-    /// A piece of an answer was handed over (and the next is awaited by the caller), or there is none yet.
+    /// Records that a body chunk was passed to hyper at `at`, or that none is available (`None`).
     pub(super) fn handed_over(&self, slot: usize, at: Option<Instant>) {
         if let Some(answer) = self.state().answers.get_mut(slot) {
             *answer = Some(Waiting(at));
         }
     }
 
-    /// An answer's body is over.
+    /// Records the end of a response body and frees its slot.
     pub(super) fn answered(&self, slot: usize) {
         if let Some(answer) = self.state().answers.get_mut(slot) {
             *answer = None;
         }
     }
 
-    /// What is due now.
+    /// The action due at `now`.
     pub(super) fn alarm(&self, now: Instant, limits: &HttpLimits) -> Alarm {
         let state = self.state();
         let (due, alarm) = if state.answering > 0 {
             let oldest = state.answers.iter().filter_map(|answer| answer.as_ref()?.0).min();
-            // Without an answer that waits, the next look is one idle time away.
+            // If no body waits for the caller, check again after the idle timeout.
             (oldest.unwrap_or(now) + limits.idle_timeout, Alarm::Stalled)
         } else {
             match state.phase {
-                Phase::Quiet => (state.since + limits.idle_timeout, Alarm::Idle),
+                Phase::Idle => (state.since + limits.idle_timeout, Alarm::Idle),
                 Phase::Head => (state.since + limits.header_timeout, Alarm::HeadTooSlow),
             }
         };
         if now < due { Alarm::Wait(due) } else { alarm }
     }
 
-    /// How often everything said so far had been given to the socket.
+    /// Number of flushes to the socket so far.
     pub(super) fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Acquire)
     }
@@ -168,7 +168,7 @@ impl ConnectionTimers {
         self.flush_wanted.store(true, Ordering::Release);
     }
 
-    /// Everything said so far has been given to the socket.
+    /// Records that all written bytes were flushed to the socket.
     pub(super) fn flushed(&self) {
         self.flushes.fetch_add(1, Ordering::AcqRel);
         if self.flush_wanted.swap(false, Ordering::AcqRel) {
@@ -177,15 +177,15 @@ impl ConnectionTimers {
         }
     }
 
-    /// The last words to a caller whose head did not come in time; the wire says them and hangs up.
-    pub(super) fn part(&self, words: Bytes) {
-        self.state().parting = words;
-        self.parted.store(true, Ordering::Release);
+    /// Makes the next read send `response` and end the connection.
+    pub(super) fn abort_with(&self, response: Bytes) {
+        self.state().final_response = response;
+        self.aborted.store(true, Ordering::Release);
     }
 
-    /// The last words, once they are decided.
-    pub(super) fn parting(&self) -> Option<Bytes> {
-        self.parted.load(Ordering::Acquire).then(|| std::mem::take(&mut self.state().parting))
+    /// The response set by [`Self::abort_with`], if any.
+    pub(super) fn final_response(&self) -> Option<Bytes> {
+        self.aborted.load(Ordering::Acquire).then(|| std::mem::take(&mut self.state().final_response))
     }
 }
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_phase_has_its_limit() {
+    async fn each_phase_has_its_timeout() {
         let (limits, start) = (HttpLimits::default(), Instant::now());
         let timers = ConnectionTimers::new(start);
         assert_eq!(timers.alarm(start, &limits), Alarm::Wait(start + secs(60)));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_stalled_reader_is_detected_among_others() {
+    async fn unread_response_is_detected_among_others() {
         let (limits, start) = (HttpLimits::default(), Instant::now());
         let timers = ConnectionTimers::new(start);
         timers.begin(start);

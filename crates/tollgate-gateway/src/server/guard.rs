@@ -1,12 +1,11 @@
-//! What a head must be before anybody looks at what it asks for: one way to read it, one well-formed host, and
-//! within its bounds.
+//! Checks every request head before routing: unambiguous framing, one well-formed host, and sizes within the limits.
 
 use http::{HeaderMap, HeaderValue, Method, Version, header, request::Parts, uri::Authority};
 
 use super::head_scan::Framing;
 use crate::{refusal::Refusal, settings::HttpLimits};
 
-/// Bytes a field takes on the wire besides name and value: `: ` and the line's end.
+/// Bytes of a header field besides name and value: `: ` and CRLF.
 const FIELD_OVERHEAD: usize = 4;
 
 /// Checks a head.
@@ -31,7 +30,7 @@ pub(super) fn check(parts: &Parts, framing: Framing, limits: &HttpLimits) -> Res
     host(parts)
 }
 
-/// HTTP/1.1: exactly one `Host`. HTTP/2: `:authority`, or a `Host` that says the same. HTTP/1.0 may do without.
+/// HTTP/1.1 requires exactly one `Host`; HTTP/2 `:authority` or `Host`, equal if both are present. Optional in HTTP/1.0.
 fn host(parts: &Parts) -> Result<(), Refusal> {
     let mut hosts = parts.headers.get_all(header::HOST).iter();
     let first = hosts.next();
@@ -67,7 +66,7 @@ fn invalid(name: &'static str, message: &str) -> Refusal {
     Refusal::InvalidValue { name, message: message.to_owned() }
 }
 
-/// The caller's own request id, as far as it can be shown in a log.
+/// The caller's `x-request-id`: its visible ASCII characters, at most 128.
 pub(super) fn client_request_id(headers: &HeaderMap) -> Option<String> {
     const MOST: usize = 128;
     let id = headers.get("x-request-id")?;
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts() {
+    fn host_is_checked() {
         for (version, target, hosts, good) in [
             (Version::HTTP_11, "/", &["example.com"][..], true),
             (Version::HTTP_11, "/", &["example.com:8080"], true),
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
+    fn sizes_are_limited() {
         let limits = HttpLimits { target_bytes: 10, header_bytes: 100, header_count: 3, ..HttpLimits::default() };
         let id = |target: &str, fields: &[(&str, usize)]| {
             let mut parts = parts(Version::HTTP_11, target, &["x"]);
@@ -137,13 +136,13 @@ mod tests {
     }
 
     #[test]
-    fn an_ambiguous_length_is_refused() {
+    fn ambiguous_framing_is_refused() {
         let refusal = check(&parts(Version::HTTP_11, "/", &["x"]), Framing::Ambiguous, &HttpLimits::default()).unwrap_err();
         assert!(matches!(refusal, Refusal::InvalidValue { name: "content-length", .. }));
     }
 
     #[test]
-    fn a_caller_s_request_id_is_cut_and_cleaned() {
+    fn client_request_id_is_truncated_and_cleaned() {
         let headers = |value: &[u8]| {
             let mut map = HeaderMap::new();
             map.insert("x-request-id", HeaderValue::from_bytes(value).unwrap());

@@ -1,25 +1,25 @@
-//! Reads the raw lines of an HTTP/1.1 head for what the HTTP library settles silently: a length stated twice, or both
-//! a length and a transfer encoding. The library frames such messages safely, but two parties that read them
-//! differently must never get the chance, so they are refused.
+//! Scans the raw lines of an HTTP/1.1 head for ambiguous framing, which hyper resolves silently: a repeated
+//! `Content-Length`, or `Content-Length` together with `Transfer-Encoding`. Such requests are refused, because a proxy in
+//! front may frame them differently (request smuggling, RFC 9112, section 11.2).
 
-/// Bytes of a line that are kept: enough for the longest name looked for.
+/// Bytes kept of each line: the length of the longest name compared.
 const KEPT: usize = 18;
 
-/// What the raw head says.
+/// Framing of a message according to its raw head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// One way to read it.
+    /// Unambiguous.
     #[default]
     Plain,
-    /// More than one.
+    /// Stated more than once.
     Ambiguous,
 }
 
-/// A scan of one head, fed as its bytes come.
+/// Incremental scan of one head.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HeadScan {
     line: [u8; KEPT],
-    /// Length of the line so far; may be longer than what is kept of it.
+    /// Length of the line so far; may exceed [`KEPT`].
     length: usize,
     lengths: u8,
     encodings: u8,
@@ -27,7 +27,7 @@ pub(super) struct HeadScan {
 }
 
 impl HeadScan {
-    /// The next bytes of the connection. What stands behind the head is ignored.
+    /// Scans the next bytes of the connection. Bytes after the head are ignored.
     pub(super) fn push(&mut self, mut bytes: &[u8]) {
         while !self.done && !bytes.is_empty() {
             let end = memchr::memchr(b'\n', bytes);
@@ -45,13 +45,12 @@ impl HeadScan {
 
     fn finish_line(&mut self) {
         let line = &self.line[..self.length.min(KEPT)];
-        if begins_with(line, b"content-length:") {
+        if starts_with(line, b"content-length:") {
             self.lengths = self.lengths.saturating_add(1);
-        } else if begins_with(line, b"transfer-encoding:") {
+        } else if starts_with(line, b"transfer-encoding:") {
             self.encodings = self.encodings.saturating_add(1);
         }
-        // Empty lines before the request line do not end a head, but there is nothing to find in them either: the
-        // library skips them, and the scan of a head behind them is given up.
+        // hyper skips empty lines before the request line. The scan ends there, so a head after them is not scanned.
         self.done = line.is_empty() || line == b"\r";
         self.length = 0;
     }
@@ -61,7 +60,7 @@ impl HeadScan {
     }
 }
 
-fn begins_with(line: &[u8], name: &[u8]) -> bool {
+fn starts_with(line: &[u8], name: &[u8]) -> bool {
     line.len() >= name.len() && line[..name.len()].eq_ignore_ascii_case(name)
 }
 
@@ -78,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn two_ways_to_read_a_head_are_noticed_wherever_it_is_cut() {
+    fn ambiguous_framing_is_detected_at_every_split() {
         for (head, expected) in [
             ("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", Framing::Plain),
             ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost: x\r\n\r\n", Framing::Plain),

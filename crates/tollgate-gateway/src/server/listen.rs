@@ -1,5 +1,5 @@
-//! Opens the sockets: one for every core on the same address, so that the kernel deals connections out and no core
-//! waits for another.
+//! Opens the listening sockets: one per core on the same address (`SO_REUSEPORT`), so that the kernel distributes
+//! connections over the cores.
 
 use std::{
     io,
@@ -11,10 +11,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::settings::Settings;
 
-/// Connections the kernel keeps until they are accepted.
+/// Connections the kernel queues until they are accepted.
 const BACKLOG: i32 = 4_096;
 
-/// Open sockets, one for each core.
+/// Bound sockets, one per core.
 #[derive(Debug)]
 pub struct Listening {
     pub(super) sockets: Vec<TcpListener>,
@@ -25,38 +25,38 @@ pub struct Listening {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}")]
 pub struct ListenError {
-    /// As asked.
+    /// The configured address.
     pub address: SocketAddr,
-    /// The system's answer.
+    /// The error of the operating system.
     pub source: io::Error,
 }
 
 impl Listening {
-    /// Where, with the port the system chose for port 0.
+    /// The bound address; for port 0, with the port the system chose.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many cores there will be.
+    /// Number of cores.
     #[must_use]
     pub fn cores(&self) -> usize {
         self.sockets.len()
     }
 }
 
-/// Opens the sockets. Nothing is accepted yet.
+/// Binds the sockets without accepting connections.
 ///
 /// # Errors
-/// When the address is taken or not ours.
+/// When the address is in use or not local.
 pub fn listen(settings: &Settings) -> Result<Listening, ListenError> {
     let cores = match settings.cores {
         0 => thread::available_parallelism().map_or(1, usize::from),
         cores => cores,
     };
     let failed = |source| ListenError { address: settings.listen, source };
-    // The first socket is opened alone on purpose: with address sharing from the start, a second gateway on the same
-    // port would take half of the connections instead of being told that the port is taken.
+    // Bind once without SO_REUSEPORT: otherwise a second gateway on the same port would silently take half of the
+    // connections instead of failing.
     probe(settings.listen).map_err(failed)?;
     let first = open(settings.listen).map_err(failed)?;
     let address = first.local_addr().map_err(failed)?;
@@ -67,7 +67,7 @@ pub fn listen(settings: &Settings) -> Result<Listening, ListenError> {
     Ok(Listening { sockets, address })
 }
 
-/// Fails when the address is in use.
+/// Fails when another socket listens on the address.
 fn probe(address: SocketAddr) -> io::Result<()> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn every_core_has_a_socket_on_one_address() {
+    fn every_core_has_a_socket_on_the_same_address() {
         let listening = listen(&settings("127.0.0.1:0".parse().unwrap(), 3)).unwrap();
         assert_ne!(listening.address().port(), 0);
         for socket in &listening.sockets {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_port_is_not_shared() {
+    fn port_in_use_is_an_error() {
         let first = listen(&settings("127.0.0.1:0".parse().unwrap(), 2)).unwrap();
         let error = listen(&settings(first.address(), 2)).unwrap_err();
         assert_eq!(error.source.kind(), io::ErrorKind::AddrInUse);

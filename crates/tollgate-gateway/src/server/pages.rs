@@ -11,7 +11,7 @@ use crate::{
 
 const JSON: &str = "application/json; charset=utf-8";
 
-/// Answers a page. Access to `/metrics` has been decided.
+/// Renders a page. The caller has checked access to `/metrics`.
 pub(super) fn page(page: WellKnown, shared: &Shared) -> Response<AnswerBody> {
     match page {
         WellKnown::Health => text(StatusCode::OK, JSON, r#"{"status":"ok"}"#.to_owned()),

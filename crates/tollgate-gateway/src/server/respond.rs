@@ -1,4 +1,4 @@
-//! One HTTP request from the end of its head to the head of its answer: guards, path, and who answers.
+//! Handles one HTTP request from the end of its head to its response head: checks, routing, dispatch.
 
 use std::{convert::Infallible, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc};
 
@@ -23,32 +23,32 @@ use crate::{
     settings::MetricsAccess,
 };
 
-/// The connection a request came on.
+/// The connection of a request.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionContext {
     pub(super) peer: SocketAddr,
     pub(super) timers: Arc<ConnectionTimers>,
 }
 
-/// Answers a request. Never fails: what goes wrong is an answer too.
+/// Answers a request. Errors and panics become error responses.
 pub(super) async fn answer<P: ModelPath>(
     core: Arc<Core<P>>,
-    line: ConnectionContext,
+    context: ConnectionContext,
     request: Request<hyper::body::Incoming>,
 ) -> Result<Response<OutgoingBody>, Infallible> {
     let started = core.shared.clock.instant();
-    let framing = line.timers.begin(started);
-    let mut under_way = RequestInProgress::new(Arc::clone(&line.timers), Arc::clone(&core.shared.clock));
+    let framing = context.timers.begin(started);
+    let mut in_progress = RequestInProgress::new(Arc::clone(&context.timers), Arc::clone(&core.shared.clock));
     let (parts, body) = request.into_parts();
     let version = parts.version;
     let destination = ingress::destination(&parts.method, &parts.uri, &parts.headers);
-    let head = head_of(&core, &line, &parts, &destination, started);
+    let head = head_of(&core, &context, &parts, &destination, started);
     let (from, request_id) = (head.from, head.request_id);
 
-    let answered = AssertUnwindSafe(dispatch(&core, &line, head, destination, parts, framing, body, &mut under_way));
+    let answered = AssertUnwindSafe(dispatch(&core, &context, head, destination, parts, framing, body, &mut in_progress));
     let mut response = answered.catch_unwind().await.unwrap_or_else(|_| {
-        tracing::error!(request.id = %request_id, "a panic while answering");
-        let head = Head { from, request_id, ..anonymous_head(&core, &line, started) };
+        tracing::error!(request.id = %request_id, "panic while answering a request");
+        let head = Head { from, request_id, ..anonymous_head(&core, &context, started) };
         refuse(&core, &Refusal::Internal, &head)
     });
     let headers = response.headers_mut();
@@ -60,32 +60,32 @@ pub(super) async fn answer<P: ModelPath>(
     if version == Version::HTTP_2 {
         headers.remove(header::CONNECTION);
     }
-    Ok(response.map(|body| OutgoingBody::new(body, under_way)))
+    Ok(response.map(|body| OutgoingBody::new(body, in_progress)))
 }
 
-#[expect(clippy::too_many_arguments, reason = "everything a request has, in the order it is used")]
+#[expect(clippy::too_many_arguments, reason = "the parts of one request, in the order of use")]
 async fn dispatch<P: ModelPath>(
     core: &Arc<Core<P>>,
-    line: &ConnectionContext,
+    context: &ConnectionContext,
     mut head: Head,
     destination: Destination,
     parts: Parts,
     framing: super::head_scan::Framing,
     body: hyper::body::Incoming,
-    under_way: &mut RequestInProgress,
+    in_progress: &mut RequestInProgress,
 ) -> Response<AnswerBody> {
     let shared = &core.shared;
     if let Err(refusal) = guard::check(&parts, framing, &shared.settings.http) {
         let mut response = refuse(core, &refusal, &head);
-        // What follows a head that cannot be trusted is not read.
+        // The bytes after an invalid head cannot be framed reliably, so the connection closes.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return response;
     }
     let body = RequestBody::wire(body, shared.settings.bounds.body_timeout);
     match destination {
-        Destination::WellKnown(page) => well_known(core, line, page, head, parts, body).await,
+        Destination::WellKnown(page) => well_known(core, context, page, head, parts, body).await,
         _ if shared.condition.is_draining() => refuse(core, &Refusal::ShuttingDown, &head),
-        Destination::Fallback => fallback(core, line, head, parts, body).await,
+        Destination::Fallback => fallback(core, context, head, parts, body).await,
         Destination::Refused(_, refusal) => refuse(core, &with_hint(refusal, &head), &head),
         Destination::List(_, list) => {
             head.presented_key = ingress::key_of(head.from, &parts.uri, &parts.headers);
@@ -93,12 +93,12 @@ async fn dispatch<P: ModelPath>(
             model_list::list(shared, &head, &list).await
         }
         Destination::Model(_, target) => {
-            let Some(present) = shared.condition.enter(shared.settings.http.requests) else {
+            let Some(in_flight) = shared.condition.enter(shared.settings.http.requests) else {
                 return refuse(core, &Refusal::Overloaded, &head);
             };
-            let present = Arc::new(present);
-            let body = body.within(BodyMemory::new(Arc::clone(&present), shared.settings.body_memory_bytes));
-            under_way.count(present, shared.metrics.in_flight());
+            let in_flight = Arc::new(in_flight);
+            let body = body.within(BodyMemory::new(Arc::clone(&in_flight), shared.settings.body_memory_bytes));
+            in_progress.count(in_flight, shared.metrics.in_flight());
             head.presented_key = ingress::key_of(head.from, &parts.uri, &parts.headers);
             head.headers = parts.headers;
             core.path.serve(Incoming { head, target, body }).await
@@ -108,31 +108,31 @@ async fn dispatch<P: ModelPath>(
 
 async fn well_known<P: ModelPath>(
     core: &Arc<Core<P>>,
-    line: &ConnectionContext,
+    context: &ConnectionContext,
     page: WellKnown,
     head: Head,
     parts: Parts,
     body: RequestBody,
 ) -> Response<AnswerBody> {
-    let here = match (page, core.shared.settings.metrics) {
+    let served = match (page, core.shared.settings.metrics) {
         (WellKnown::Health | WellKnown::Ready | WellKnown::Version, _) | (WellKnown::Metrics, MetricsAccess::Public) => true,
         (WellKnown::Metrics, MetricsAccess::Guarded) => head.peer.is_loopback(),
         (WellKnown::Metrics, MetricsAccess::NotHere) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
     };
-    if here { pages::page(page, &core.shared) } else { fallback(core, line, head, parts, body).await }
+    if served { pages::page(page, &core.shared) } else { fallback(core, context, head, parts, body).await }
 }
 
-/// Requests outside the model path; without a fallback they are E10.
+/// Passes a request to the fallback service. An unknown path is E10.
 async fn fallback<P: ModelPath>(
     core: &Arc<Core<P>>,
-    line: &ConnectionContext,
+    context: &ConnectionContext,
     head: Head,
     parts: Parts,
     body: RequestBody,
 ) -> Response<AnswerBody> {
-    let peer = SocketAddr::new(head.peer, line.peer.port());
-    let visit = FallbackRequest { id: head.request_id, peer, request: Request::from_parts(parts, body) };
-    match core.fallback.call(visit).await {
+    let peer = SocketAddr::new(head.peer, context.peer.port());
+    let request = FallbackRequest { id: head.request_id, peer, request: Request::from_parts(parts, body) };
+    match core.fallback.call(request).await {
         FallbackResponse::Answer(response) => response,
         FallbackResponse::NotFound => refuse(core, &with_hint(Refusal::UnknownPath { hint: None }, &head), &head),
         FallbackResponse::Busy => refuse(core, &Refusal::Overloaded, &head),
@@ -146,15 +146,15 @@ fn with_hint(refusal: Refusal, head: &Head) -> Refusal {
     refusal
 }
 
-/// A refusal that leaves no record: counted and logged here.
+/// A refusal without a usage record; counted and logged.
 fn refuse<P>(core: &Core<P>, refusal: &Refusal, head: &Head) -> Response<AnswerBody> {
     core.shared.refused_without_record(refusal, head)
 }
 
-/// A head without its key and its headers, which only some destinations need.
+/// Builds a head without key and headers, which only some destinations need.
 fn head_of<P>(
     core: &Core<P>,
-    line: &ConnectionContext,
+    context: &ConnectionContext,
     parts: &Parts,
     destination: &Destination,
     started: tokio::time::Instant,
@@ -168,20 +168,20 @@ fn head_of<P>(
         http_method: parts.method.clone(),
         path: parts.uri.path().to_owned(),
         client_request_id: guard::client_request_id(&parts.headers),
-        peer: client_address(line.peer.ip(), &parts.headers, &core.shared.settings.http.trusted_proxies),
-        ..anonymous_head(core, line, started)
+        peer: client_address(context.peer.ip(), &parts.headers, &core.shared.settings.http.trusted_proxies),
+        ..anonymous_head(core, context, started)
     }
 }
 
-/// A head of which nothing is known but who sent it.
-pub(super) fn anonymous_head<P>(core: &Core<P>, line: &ConnectionContext, started: tokio::time::Instant) -> Head {
+/// A head of which only the peer is known.
+pub(super) fn anonymous_head<P>(core: &Core<P>, context: &ConnectionContext, started: tokio::time::Instant) -> Head {
     let arrived = core.shared.clock.now();
     Head {
         from: Protocol::OpenAi,
-        request_id: core.dice.request_id(arrived),
+        request_id: core.rng.request_id(arrived),
         arrived,
         started,
-        peer: line.peer.ip().to_canonical(),
+        peer: context.peer.ip().to_canonical(),
         presented_key: None,
         http_method: http::Method::GET,
         path: String::new(),

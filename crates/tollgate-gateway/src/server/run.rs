@@ -1,4 +1,4 @@
-//! Runs the cores from the first connection to the last, and drains them.
+//! Starts the cores, waits for shutdown, and drains them.
 
 use std::{error::Error, io, sync::Arc, thread, time::Duration};
 
@@ -12,17 +12,17 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{Core, Listening, ModelPath, TlsError, connection, connection_limiter::ConnectionLimiter, tls};
 use crate::{clock::CoreRng, fallback::FallbackService, state::shared::Shared};
 
-/// Pause after a failed accept: without file descriptors the next one would fail at once, too.
+/// Pause after a failed accept; without free file descriptors the next one would fail immediately.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long connections may take to say goodbye once nothing is being answered.
-const GOODBYE: Duration = Duration::from_millis(500);
+/// Time for connections to close once no request is in progress.
+const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// How a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// Every answer reached its end.
+    /// Every request completed.
     Complete,
-    /// So many were cut off when the time was over.
+    /// Number of requests that were cut off at the deadline.
     CutOff(usize),
 }
 
@@ -35,23 +35,23 @@ pub enum RunError {
     /// A core cannot be set up.
     #[error("cannot set up core {core}: {source}")]
     Core {
-        /// Which.
+        /// Index of the core.
         core: u16,
-        /// Why.
+        /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A core ended without a shutdown.
+    /// A core ended before shutdown.
     #[error("core {0} ended unexpectedly")]
     Ended(u16),
 }
 
-/// Serves until `shutdown` is cancelled, then drains: `/readyz` says 503 and new requests are refused (E61) at once,
-/// answers under way may end within [`crate::settings::Settings::drain`].
+/// Serves until `shutdown` is cancelled, then drains: `/readyz` answers 503, new requests are refused (E61), and requests
+/// in progress may complete within [`crate::settings::Settings::drain`].
 ///
-/// `path` makes one core's path; it is called on the core's own thread, inside its runtime.
+/// `path` creates the model path of one core; it is called on the core's thread, inside its runtime.
 ///
 /// # Errors
-/// When TLS or a core cannot be set up, or a core ends by itself.
+/// When TLS or a core cannot be set up, or a core ends before shutdown.
 pub async fn run<P, F>(
     shared: Arc<Shared>,
     listening: Listening,
@@ -80,18 +80,18 @@ where
     for (index, socket) in (0_u16..).zip(listening.sockets) {
         let (path, shared, fallback) = (Arc::clone(&path), Arc::clone(&shared), Arc::clone(&fallback));
         let (connection_limiter, tls) = (Arc::clone(&connection_limiter), tls.clone());
-        // Each core has tokens of its own, so that their locks are not fought for.
+        // Child tokens per core avoid lock contention on a shared token.
         let (drain, close) = (draining.child_token(), closing.child_token());
         let body = move |ready: oneshot::Sender<_>| {
             core_thread(socket, ready, move || {
-                let dice = CoreRng::from_os().map_err(|error| io::Error::other(error.to_string()))?;
+                let rng = CoreRng::from_os().map_err(|error| io::Error::other(error.to_string()))?;
                 let tracker = TaskTracker::new();
                 Ok(Core {
                     path: path(index)?,
                     shared,
                     fallback,
                     connection_limiter,
-                    dice,
+                    rng,
                     tls,
                     tracker,
                     draining: drain,
@@ -143,7 +143,7 @@ where
         .name(format!("core-{index}"))
         .spawn(move || {
             body(ready);
-            // The receiver may be gone.
+            // Fails if the receiver is gone, which is fine.
             let _ = end.send(());
         })
         .map_err(|error| failed(error.into()))?;
@@ -154,7 +154,7 @@ where
     }
 }
 
-/// A core's life: its runtime, its path, its connections.
+/// Runs one core: creates its runtime and path, then accepts connections.
 fn core_thread<P: ModelPath>(
     socket: std::net::TcpListener,
     ready: oneshot::Sender<Result<(), Box<dyn Error + Send + Sync>>>,
@@ -174,12 +174,12 @@ fn core_thread<P: ModelPath>(
             Err(error) => drop(ready.send(Err(error))),
         }
     });
-    // Whatever is still under way is cut off here; every usage guard finishes on drop.
+    // Requests still in progress are cut off here; dropping their usage guards writes the usage records.
     runtime.shutdown_timeout(Duration::ZERO);
 }
 
-/// Accepts until the end. While the gateway drains, new connections are still taken: they get an answer (E61)
-/// instead of a closed port, and `/readyz` can be asked.
+/// Accepts connections until `closing`. Connections are still accepted while the gateway drains, so that callers get
+/// E61 instead of a closed port and `/readyz` keeps answering.
 async fn accept<P: ModelPath>(listener: TcpListener, core: Arc<Core<P>>) {
     loop {
         let accepted = tokio::select! {
@@ -190,7 +190,7 @@ async fn accept<P: ModelPath>(listener: TcpListener, core: Arc<Core<P>>) {
         let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                if !is_callers(&error) {
+                if !is_peer_error(&error) {
                     tracing::warn!(%error, "cannot accept a connection");
                     sleep(ACCEPT_PAUSE).await;
                 }
@@ -198,7 +198,7 @@ async fn accept<P: ModelPath>(listener: TcpListener, core: Arc<Core<P>>) {
             }
         };
         let Some(counted) = core.connection_limiter.enter(peer.ip()) else {
-            connection::turn_away(&core, &socket, peer);
+            connection::reject(&core, &socket, peer);
             continue;
         };
         let raised = core.shared.metrics.connection();
@@ -210,10 +210,10 @@ async fn accept<P: ModelPath>(listener: TcpListener, core: Arc<Core<P>>) {
     }
     drop(listener);
     core.tracker.close();
-    let _ = timeout(GOODBYE, core.tracker.wait()).await;
+    let _ = timeout(CLOSE_LIMIT, core.tracker.wait()).await;
 }
 
-/// A caller that left before he was accepted.
-fn is_callers(error: &io::Error) -> bool {
+/// Whether the peer disconnected before the connection was accepted.
+fn is_peer_error(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused)
 }

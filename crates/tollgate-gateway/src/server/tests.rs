@@ -1,4 +1,4 @@
-//! The listener on loopback sockets, with a script in place of the path.
+//! The listener on loopback sockets, with a scripted model path.
 
 mod draining;
 mod heads;
@@ -26,11 +26,11 @@ use crate::{
     testing::{SECRET, shared},
 };
 
-/// Longest wait of a test for anything.
+/// Longest wait in a test.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Checks key and body as the path does, then does what the header `x-script` says; by default it answers with the
-/// length of the body.
+/// Checks key and body like the model path, then follows the header `x-script`; by default it answers with the length
+/// of the body.
 struct Script(Arc<Shared>);
 
 impl ModelPath for Script {
@@ -105,7 +105,7 @@ impl Gate {
         caller.rest().await
     }
 
-    /// Waits until nothing is being answered.
+    /// Waits until no request is in progress.
     async fn quiet(&self) {
         let quiet = async {
             while self.shared.condition.in_flight() > 0 {
@@ -136,13 +136,13 @@ impl Caller {
     async fn rest(&mut self) -> String {
         let mut text = String::from_utf8_lossy(&std::mem::take(&mut self.read)).into_owned();
         let mut bytes = Vec::new();
-        // A reset ends the connection as well as a close does.
+        // A reset ends the connection too.
         let _ = timeout(TIMEOUT, self.socket.read_to_end(&mut bytes)).await.expect("the connection ends");
         text.push_str(&String::from_utf8_lossy(&bytes));
         text
     }
 
-    /// Reads until a text has come, and returns everything before and with it.
+    /// Reads until `end` has arrived; returns everything up to and including it.
     async fn until(&mut self, end: &str) -> String {
         let reading = async {
             loop {
@@ -166,7 +166,7 @@ fn chat(lines: &str, body: &str) -> String {
     )
 }
 
-/// The status of each answer in a text of HTTP/1.1 answers.
+/// The statuses of a sequence of HTTP/1.1 responses.
 fn statuses(text: &str) -> Vec<u16> {
     text.split("HTTP/1.").skip(1).filter_map(|answer| answer.get(2..)).filter_map(|answer| answer.get(..3)?.parse().ok()).collect()
 }

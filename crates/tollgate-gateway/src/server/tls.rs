@@ -1,4 +1,4 @@
-//! TLS of the listener: rustls with ring, a certificate chain and a key from PEM files that may be replaced at any time.
+//! TLS of the listener: rustls with ring, and a certificate chain and key from PEM files that are reloaded on change.
 
 use std::{
     fs,
@@ -27,26 +27,26 @@ use crate::settings::TlsFiles;
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read, or is no PEM of the kind it should be.
+    /// A file cannot be read or does not contain the expected kind of PEM.
     #[error("cannot read {} as PEM: {source}", .path.display())]
     Pem {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: pem::Error,
     },
-    /// Certificate and key do not fit together, or are of a kind that is not supported.
+    /// Certificate and key do not match, or their type is not supported.
     #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
 }
 
-/// How often the files are looked at for a change.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often the files are checked for changes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// An acceptor that speaks HTTP/2 and HTTP/1.1, and the certificate it shows, which can be replaced while it serves.
+/// Creates an acceptor that offers HTTP/2 and HTTP/1.1, and its certificate, which can be replaced while it serves.
 ///
 /// # Errors
-/// When a file cannot be read, or certificate and key do not fit together.
+/// When a file cannot be read, or certificate and key do not match.
 pub fn tls_acceptor(files: &TlsFiles) -> Result<(TlsAcceptor, Arc<Certificate>), TlsError> {
     let certificate = Arc::new(Certificate::read(files)?);
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&certificate.provider))
@@ -57,52 +57,52 @@ pub fn tls_acceptor(files: &TlsFiles) -> Result<(TlsAcceptor, Arc<Certificate>),
     Ok((TlsAcceptor::from(Arc::new(config)), certificate))
 }
 
-/// The certificate in force, from its files. Certificates are renewed every few weeks by programs that replace the
-/// files; connections made afterwards see the new one, without a restart.
+/// The current certificate and its files. ACME clients replace the files every few weeks; new connections then use the
+/// new certificate without a restart.
 #[derive(Debug)]
 pub struct Certificate {
     files: TlsFiles,
     provider: Arc<CryptoProvider>,
-    in_force: ArcSwap<CertifiedKey>,
+    current: ArcSwap<CertifiedKey>,
 }
 
 impl Certificate {
     fn read(files: &TlsFiles) -> Result<Self, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let in_force = ArcSwap::from_pointee(certified_key(files, &provider)?);
-        Ok(Self { files: files.clone(), provider, in_force })
+        let current = ArcSwap::from_pointee(certified_key(files, &provider)?);
+        Ok(Self { files: files.clone(), provider, current })
     }
 
-    /// Reads the files anew. What cannot be used leaves the old certificate in force.
-    fn renew(&self) -> Result<(), TlsError> {
-        self.in_force.store(Arc::new(certified_key(&self.files, &self.provider)?));
+    /// Reads the files again. On error the old certificate stays in use.
+    fn reload(&self) -> Result<(), TlsError> {
+        self.current.store(Arc::new(certified_key(&self.files, &self.provider)?));
         Ok(())
     }
 
-    /// Follows changes of the files until `end`. A pair that does not fit is read again at the next look: the files are
-    /// replaced one after the other.
+    /// Reloads the files when they change, until `end`. A pair that does not match is read again at the next check, since
+    /// the two files are replaced one after the other.
     pub async fn follow(self: Arc<Self>, end: CancellationToken) {
-        let mut known = self.stamps();
+        let mut known = self.modified_times();
         let mut failed = None;
         loop {
             tokio::select! {
-                () = sleep(LOOK_EVERY) => {}
+                () = sleep(CHECK_INTERVAL) => {}
                 () = end.cancelled() => return,
             }
-            let found = self.stamps();
+            let found = self.modified_times();
             if found == known && failed.is_none() {
                 continue;
             }
             known = found;
-            match self.renew() {
+            match self.reload() {
                 Ok(()) => {
                     failed = None;
-                    tracing::info!(file = %self.files.certificate.display(), "a new certificate is in force");
+                    tracing::info!(file = %self.files.certificate.display(), "new certificate loaded");
                 }
                 Err(error) => {
                     let text = error.to_string();
                     if failed.as_ref() != Some(&text) {
-                        tracing::warn!(error = %text, "the certificate's files changed and cannot be used; the old one stays in force");
+                        tracing::warn!(error = %text, "changed certificate files cannot be used; the old certificate stays in use");
                     }
                     failed = Some(text);
                 }
@@ -110,14 +110,14 @@ impl Certificate {
         }
     }
 
-    fn stamps(&self) -> [Option<SystemTime>; 2] {
+    fn modified_times(&self) -> [Option<SystemTime>; 2] {
         [&self.files.certificate, &self.files.key].map(|path| fs::metadata(path).and_then(|found| found.modified()).ok())
     }
 }
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.in_force.load_full())
+        Some(self.current.load_full())
     }
 }
 
@@ -143,14 +143,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_file_is_named() {
+    fn missing_file_is_named() {
         let files = TlsFiles { certificate: "/nonexistent/cert.pem".into(), key: "/nonexistent/key.pem".into() };
         let error = tls_acceptor(&files).err().expect("there is no such file");
         assert!(error.to_string().contains("/nonexistent/cert.pem"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn replaced_files_come_into_force_and_broken_ones_do_not() {
+    async fn replaced_files_are_loaded_and_broken_ones_are_not() {
         let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
         let folder = tempfile::tempdir().unwrap();
         let files = TlsFiles { certificate: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
@@ -160,18 +160,18 @@ mod tests {
         };
         put("localhost");
         let certificate = Arc::new(Certificate::read(&files).unwrap());
-        let shown = || certificate.in_force.load().cert[0].clone();
+        let shown = || certificate.current.load().cert[0].clone();
         let first = shown();
         let end = CancellationToken::new();
         let tracker = TaskTracker::new();
         tracker.spawn(Arc::clone(&certificate).follow(end.clone()));
 
         fs::write(&files.certificate, "nothing").unwrap();
-        sleep(LOOK_EVERY * 3).await;
+        sleep(CHECK_INTERVAL * 3).await;
         assert_eq!(shown(), first);
 
         put("renewed");
-        sleep(LOOK_EVERY * 3).await;
+        sleep(CHECK_INTERVAL * 3).await;
         assert_ne!(shown(), first);
         assert_eq!(shown(), CertificateDer::from_pem_file(kept.join("renewed.cert.pem")).unwrap());
         end.cancel();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_certificate_and_a_key_of_another_are_named() {
+    fn missing_certificate_and_mismatched_key_are_errors() {
         let kept = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
         let (certificate, key) = (kept.join("localhost.cert.pem"), kept.join("localhost.key.pem"));
         let error = Certificate::read(&TlsFiles { certificate: key.clone(), key: key.clone() }).unwrap_err();

@@ -1,6 +1,5 @@
-//! The bytes of a connection, below HTTP: hands the first bytes (read to tell the protocols apart) back to the
-//! reader, keeps the timers informed, says the last words of a connection that is given up, and closes without
-//! cutting off an answer that is still under way to the caller.
+//! The byte stream below HTTP. It replays the bytes read for protocol detection, updates the timers, sends the final
+//! response of an aborted connection, and closes with a linger so that the response reaches the caller.
 
 use std::{
     future::Future as _,
@@ -20,16 +19,16 @@ use tokio::{
 use super::connection_timers::ConnectionTimers;
 use crate::clock::Clock;
 
-/// How long a closed connection still swallows what the caller sends. Without it the kernel would answer unread
-/// bytes with a reset, and the caller could lose the answer that told him why.
+/// How long received bytes are discarded after the write side is closed. Closing with unread bytes makes the kernel send a
+/// reset, and the caller could lose the response.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What the bytes are watched for.
+/// What received bytes are scanned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watch {
-    /// HTTP/1.1: heads and pauses between them.
+    /// HTTP/1.1: heads and the idle time between them.
     Heads,
-    /// HTTP/2: nothing; its frames belong to many requests.
+    /// HTTP/2: nothing, since frames of many requests are interleaved.
     Nothing,
 }
 
@@ -52,12 +51,12 @@ impl<S> Wire<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    /// Swallows what still comes, for a moment.
+    /// Discards received bytes for up to [`LINGER`].
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut scratch = [0; 4_096];
         let linger = self.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
         loop {
-            // Looked at first: a caller that never stops must not keep us.
+            // The timer first: a caller that never stops sending must not extend the linger.
             if linger.as_mut().poll(context).is_ready() {
                 return Poll::Ready(());
             }
@@ -73,9 +72,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if let Some(words) = this.timers.parting() {
-            // One try: a caller that does not read either gets nothing.
-            let _ = Pin::new(&mut this.io).poll_write(context, &words);
+        if let Some(response) = this.timers.final_response() {
+            // A single attempt: if the socket buffer is full, the connection closes without a response.
+            let _ = Pin::new(&mut this.io).poll_write(context, &response);
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
@@ -113,7 +112,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Only called once the HTTP library has no bytes left of its own.
+        // hyper flushes only after it has written all of its own buffer.
         ready!(Pin::new(&mut self.io).poll_flush(context))?;
         self.timers.flushed();
         Poll::Ready(Ok(()))

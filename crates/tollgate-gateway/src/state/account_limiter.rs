@@ -4,7 +4,7 @@
 //! released permit is handed to the next waiter directly, so new requests cannot overtake waiting ones. Accounts without
 //! a limit are not counted.
 //!
-//! Bounds: 100 waiters per account; one request next_wait at no more than 16 accounts, for a time its caller chooses.
+//! Bounds: 100 waiters per account; one request waits at no more than 16 accounts, for a time its caller chooses.
 
 mod permit;
 mod queue;

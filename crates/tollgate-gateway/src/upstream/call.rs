@@ -1,5 +1,5 @@
-//! The outside world as one trait: a call goes out, an answer's head comes back, its body is pulled. Tests put a
-//! script behind it.
+//! The [`Upstream`] trait: sends one request for one account and returns the response head and body stream. Implemented by
+//! the HTTP client, the echo channel and the scripted upstream of tests.
 
 use std::{
     fmt,
@@ -15,73 +15,73 @@ use tokio::time::Instant;
 use tollgate_core::{Account, Channel, RequestId};
 use tollgate_protocol::{Framing, Method, Protocol};
 
-/// Something that answers model requests.
+/// A service that answers model requests.
 #[async_trait]
 pub trait Upstream: Send + Sync {
-    /// Sends one request and waits for the head of its answer. Dropping the future, or the answer's body before
-    /// its end, closes the way to the upstream at once.
+    /// Sends one request and waits for the response head. Dropping the future, or the body before its end, closes the
+    /// connection (HTTP/2: the stream) at once.
     ///
-    /// An implementation keeps the channel's connect limit and calls [`SentMark::set`] when the request's bytes
-    /// begin to leave; the first-byte and idle limits are enforced by the caller.
+    /// The implementation enforces the channel's connect timeout and calls [`SentMark::set`] when the first byte of the
+    /// request is written. The caller enforces the first-byte and idle timeouts.
     ///
     /// # Errors
-    /// When no head of an answer came.
+    /// When no response head was received.
     async fn call(&self, call: UpstreamCall) -> Result<UpstreamAnswer, UpstreamError>;
 }
 
 /// One request for one account.
 #[derive(Clone, Debug)]
 pub struct UpstreamCall {
-    /// Our id of the request.
+    /// The gateway's id of the request.
     pub request_id: RequestId,
-    /// Where it goes.
+    /// Destination.
     pub channel: Arc<Channel>,
-    /// Whose credential it carries.
+    /// Account whose credential is sent.
     pub account: Arc<Account>,
-    /// The protocol spoken there; for the echo channel the caller's.
+    /// Protocol of the request; for the echo channel the caller's.
     pub protocol: Protocol,
-    /// What is asked.
+    /// Operation.
     pub method: Method,
-    /// The name the upstream knows the model by.
+    /// The upstream's name of the model.
     pub upstream_model: String,
-    /// Whether the answer streams, and how it is cut.
+    /// Framing of a streamed response; `None`: not streamed.
     pub stream: Option<Framing>,
-    /// Path and query behind the channel's base URL.
+    /// Path and query, appended to the channel's base URL.
     pub path: String,
-    /// The body; empty: nothing is posted, something is looked up (`GET`).
+    /// Body of a `POST`; empty: a `GET`.
     pub body: Bytes,
-    /// Set when the request's bytes begin to leave.
+    /// Set when the first byte of the request is written.
     pub sent: SentMark,
 }
 
-/// Remembers when a request's bytes began to leave: until then another attempt is safe, and the first-byte limit
-/// counts from then on.
+/// Time at which the first byte of a request was written. Before that a retry is always safe; the first-byte timeout
+/// starts there.
 #[derive(Clone, Debug, Default)]
 pub struct SentMark(Arc<OnceLock<Instant>>);
 
 impl SentMark {
-    /// The bytes leave now. Later calls change nothing.
-    pub fn set(&self) {
-        let _ = self.0.set(Instant::now());
+    /// Records that the first byte is written at `now`. Later calls have no effect.
+    pub fn set(&self, now: Instant) {
+        let _ = self.0.set(now);
     }
 
-    /// When they left.
+    /// When the first byte was written; `None`: not yet.
     #[must_use]
     pub fn at(&self) -> Option<Instant> {
         self.0.get().copied()
     }
 }
 
-/// The body of an upstream's answer; dropping it early closes the connection it came over.
+/// Body of an upstream's response. Dropping it before its end closes the connection.
 pub type UpstreamBody = Pin<Box<dyn Body<Data = Bytes, Error = UpstreamBodyFault> + Send>>;
 
-/// An answer, its body still on the wire.
+/// A response whose body is unread.
 pub struct UpstreamAnswer {
     /// HTTP status.
     pub status: u16,
-    /// Its header fields; none of them is handed on.
+    /// Header fields; none of them is forwarded to the caller.
     pub headers: HeaderMap,
-    /// Its body.
+    /// Unread body.
     pub body: UpstreamBody,
 }
 
@@ -91,51 +91,51 @@ impl fmt::Debug for UpstreamAnswer {
     }
 }
 
-/// Why no head of an answer came.
+/// Why no response head was received.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpstreamError {
-    /// Nothing was sent, so that another attempt is safe.
+    /// Nothing was sent; a retry is safe.
     #[error("not sent: {0}")]
     NotSent(ConnectFault),
-    /// The request left, wholly or in part, and the connection was lost before a status line.
+    /// The request was sent, at least in part, and the connection was lost before a response head.
     #[error("connection lost before an answer")]
     Lost,
-    /// Something came that is no readable answer head.
+    /// The received bytes are not a valid response head.
     #[error("unreadable answer head: {0}")]
     Unreadable(&'static str),
 }
 
-/// Why there was no connection.
+/// Why no connection was established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectFault {
-    /// The base URL cannot be used.
+    /// The base URL is invalid.
     #[error("bad base URL")]
     BadUrl,
     /// The host name cannot be resolved.
     #[error("name not resolved")]
     Resolve,
-    /// Every address of the host is one the channel must not reach.
+    /// The channel must not reach any address of the host.
     #[error("address not allowed for this channel")]
     Denied,
-    /// TCP.
+    /// The TCP connection failed.
     #[error("connection refused or unreachable")]
     Refused,
-    /// TLS: certificate, name or handshake.
+    /// The TLS handshake failed, or the certificate is not trusted.
     #[error("TLS handshake failed")]
     Tls,
-    /// The channel's CA file cannot be used.
+    /// The channel's CA file cannot be read or parsed.
     #[error("CA file cannot be used")]
     CaFile,
-    /// The proxy refused or could not be used.
+    /// The proxy refused the connection or failed.
     #[error("proxy failed")]
     Proxy,
-    /// Not within the connect limit.
+    /// The connect timeout expired.
     #[error("not connected in time")]
     TimedOut,
-    /// A header of the channel, or the credential, cannot stand in a request.
+    /// A header of the channel, or the credential, is not a valid header value.
     #[error("header value not allowed in HTTP")]
     BadHeader,
-    /// The connection closed, or the far side refused the stream, before anything was processed.
+    /// The upstream closed the connection or refused the stream before processing the request.
     #[error("closed before the request was sent")]
     Closed,
 }
@@ -143,10 +143,10 @@ pub enum ConnectFault {
 /// Why a body ended before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpstreamBodyFault {
-    /// Connection lost, reset, or ended early.
+    /// The connection was lost, reset, or closed early.
     #[error("connection lost")]
     Lost,
-    /// Framing that cannot be read.
+    /// The framing is invalid.
     #[error("unreadable framing")]
     Unreadable,
 }

@@ -1,8 +1,9 @@
-//! The real upstream: a pool of HTTP connections for each core (hyper's connections, no client in between), so that
-//! it is known whether anything was sent, and an abandoned call costs nothing from then on.
+//! The HTTP client for upstreams: one connection pool per core, directly on hyper's connections. A pooling client would
+//! hide whether a request was written at all, which decides whether it may be retried, and would keep connections of
+//! abandoned responses open.
 //!
-//! Bounds: 512 idle connections a channel and core, idle for at most 50 s; 256 dials at once; 256 header fields and
-//! 128 KiB of head in an answer; no redirects, no cookies, no decompression.
+//! Limits per channel and core: 512 idle connections, idle for at most 50 s; 256 concurrent dials. Limits per response:
+//! 256 header fields, 128 KiB of head. Redirects, cookies and decompression are not supported.
 
 mod checked_io;
 mod connect;
@@ -30,7 +31,7 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use http::{Method, Request, header::HOST};
 use http_body_util::Full;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{timeout, timeout_at};
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Channel, ChannelId};
 
@@ -49,16 +50,18 @@ use super::{
     call::{ConnectFault, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError},
     credentials::headers_for,
 };
+use crate::clock::Clock;
 
-/// Interval of the search for unused connections and moved names.
+/// Interval of the sweep that closes expired idle connections and resolves names again.
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
-/// Longest look-up of all names together behind the requests' backs.
-const LOOK_UPS: Duration = Duration::from_secs(5);
+/// Longest time for all name resolutions of one sweep.
+const RESOLVE_LIMIT: Duration = Duration::from_secs(5);
 
-/// The connections of one core.
+/// The HTTP client of one core.
 pub struct Client {
     hosts: Arc<Mutex<HashMap<ChannelId, Entry>>>,
     trust: Arc<Trust>,
+    clock: Arc<dyn Clock>,
     tasks: TaskTracker,
 }
 
@@ -74,9 +77,9 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client without connections. Must be made inside the runtime that will use it.
+    /// Creates a client without connections. Must be called inside the runtime that will use it.
     #[must_use]
-    pub fn new(trust: Arc<Trust>) -> Self {
+    pub fn new(trust: Arc<Trust>, clock: Arc<dyn Clock>) -> Self {
         let hosts = Arc::new(Mutex::new(HashMap::new()));
         let tasks = TaskTracker::new();
         let swept = Arc::downgrade(&hosts);
@@ -87,15 +90,15 @@ impl Client {
                 let left = sweep(&hosts);
                 drop(hosts);
                 let followed = join_all(left.iter().map(|host| host.follow_name()));
-                // A name service that does not answer leaves everything as it is.
-                let _ = timeout_at(Instant::now() + LOOK_UPS, followed).await;
+                // On timeout the cached addresses stay in use.
+                let _ = timeout(RESOLVE_LIMIT, followed).await;
             }
         });
-        Self { hosts, trust, tasks }
+        Self { hosts, trust, clock, tasks }
     }
 
-    /// The channel's connections. When the channel's row changed, they are kept only if they still lead to the same
-    /// place under the same rules.
+    /// The channel's connections. After a change of the channel's configuration they are kept only if destination,
+    /// proxy, CA file and address policy are unchanged.
     fn host(&self, channel: &Arc<Channel>) -> Result<Arc<Host>, ConnectFault> {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = hosts.get_mut(&channel.id) {
@@ -107,7 +110,7 @@ impl Client {
                 return Ok(Arc::clone(&entry.host));
             }
         }
-        let host = Arc::new(Host::new(UpstreamTarget::of(channel)?));
+        let host = Arc::new(Host::new(UpstreamTarget::of(channel)?, Arc::clone(&self.clock)));
         hosts.insert(channel.id, Entry { channel: Arc::clone(channel), host: Arc::clone(&host) });
         Ok(host)
     }
@@ -118,7 +121,7 @@ impl Client {
     }
 }
 
-/// Closes what is too old, and forgets unused channels without a connection. Returns those left.
+/// Closes expired idle connections and removes channels without connections or requests. Returns the remaining hosts.
 fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry>>) -> Vec<Arc<Host>> {
     let mut hosts = hosts.lock().unwrap_or_else(PoisonError::into_inner);
     hosts.retain(|_, entry| entry.host.sweep() || Arc::strong_count(&entry.host) > 1);
@@ -131,7 +134,7 @@ impl Upstream for Client {
         let host = self.host(&call.channel).map_err(UpstreamError::NotSent)?;
         let mut wanted = Freshness::Reused;
         loop {
-            let deadline = Instant::now() + Duration::from_millis(call.channel.timeouts.connect_ms);
+            let deadline = self.clock.instant() + Duration::from_millis(call.channel.timeouts.connect_ms);
             let mut lease = match timeout_at(deadline, host.lease(wanted, &self.trust, &self.tasks)).await {
                 Ok(lease) => lease.map_err(UpstreamError::NotSent)?,
                 Err(_) => return Err(UpstreamError::NotSent(ConnectFault::TimedOut)),
@@ -143,11 +146,11 @@ impl Upstream for Client {
                     let body = Box::pin(LeasedBody::new(body, lease));
                     return Ok(UpstreamAnswer { status: head.status.as_u16(), headers: head.headers, body });
                 }
-                // The far side closed while we took the connection up (the keep-alive race), or refused the stream
-                // unseen, or went away before it. Once more, on a connection that did not stand until now.
-                Err(fault) if wanted == Freshness::Reused && may_go_again(fault.fate, &call.channel) => {
-                    tracing::debug!(fate = ?fault.fate, "a kept connection was closed; sending on a new one");
-                    wanted = Freshness::NewerThan(Instant::now());
+                // The upstream closed the idle connection concurrently (the keep-alive race), refused the stream, or sent
+                // GOAWAY before processing it. Retry once, on a connection established after this point.
+                Err(fault) if wanted == Freshness::Reused && may_resend(fault.fate, &call.channel) => {
+                    tracing::debug!(fate = ?fault.fate, "an idle connection was closed; retrying on a new one");
+                    wanted = Freshness::NewerThan(self.clock.instant());
                 }
                 Err(fault) => return Err(fault.error),
             }
@@ -155,8 +158,9 @@ impl Upstream for Client {
     }
 }
 
-/// Whether a request may be sent once more. An unknown outcome is the channel's to decide, as for every other attempt.
-fn may_go_again(fate: DeliveryState, channel: &Channel) -> bool {
+/// Whether a request may be sent again. If it is unknown whether the upstream processed it, the channel's
+/// `retry_uncertain` decides.
+fn may_resend(fate: DeliveryState, channel: &Channel) -> bool {
     match fate {
         DeliveryState::Untouched => true,
         DeliveryState::Unanswered => channel.retry_uncertain,

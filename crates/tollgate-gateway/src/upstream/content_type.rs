@@ -1,8 +1,8 @@
-//! What the `Content-Type` of an upstream's answer allows.
+//! `Content-Type` of upstream responses.
 
 use http::{HeaderMap, header};
 
-/// Whether the body may be JSON. Servers that send no type, or a generic one, are judged by their bytes.
+/// Whether the body may be JSON. A missing or generic type counts as JSON; parsing decides then.
 pub(crate) fn may_be_json(headers: &HeaderMap) -> bool {
     let Some(kind) = headers.get(header::CONTENT_TYPE) else { return true };
     let kind = kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! What an upstream is told about us: only headers made here go out. None of the caller's does.
+//! Headers of upstream requests. All are built here; no header of the caller is forwarded.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
@@ -10,22 +10,22 @@ use super::call::{ConnectFault, UpstreamCall};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const OUR_NAME: HeaderValue = HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
+const PRODUCT: HeaderValue = HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 
-/// Header fields that belong to the connection, not to the channel.
-const NOT_THE_CHANNELS: [HeaderName; 8] =
+/// Header fields of the connection, which a channel cannot set.
+const CONNECTION_HEADERS: [HeaderName; 8] =
     [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION, TE, UPGRADE, KEEP_ALIVE, PROXY_CONNECTION];
 
-/// Every header field of a request but `host` and `content-length`. The channel's own fields come last and win, except
-/// over framing.
+/// All header fields of a request except `host` and `content-length`. The channel's headers override the others, except
+/// those of the connection.
 pub(crate) fn headers_for(call: &UpstreamCall) -> Result<HeaderMap, ConnectFault> {
     let mut headers = HeaderMap::with_capacity(8 + call.channel.headers.len());
     headers.insert(CONTENT_TYPE, JSON);
     headers.insert(ACCEPT, if call.stream == Some(Framing::Sse) { EVENT_STREAM } else { JSON });
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    headers.insert(USER_AGENT, OUR_NAME);
+    headers.insert(USER_AGENT, PRODUCT);
     let spec = call.protocol.spec();
     if let Some(credential) = &call.account.credential {
         let text = format!("{}{}", spec.credential.prefix, credential.expose());
@@ -38,7 +38,7 @@ pub(crate) fn headers_for(call: &UpstreamCall) -> Result<HeaderMap, ConnectFault
     }
     for (name, value) in &call.channel.headers {
         let name = HeaderName::try_from(name.as_str()).map_err(|_| ConnectFault::BadHeader)?;
-        if !NOT_THE_CHANNELS.contains(&name) {
+        if !CONNECTION_HEADERS.contains(&name) {
             headers.insert(name, HeaderValue::from_str(value).map_err(|_| ConnectFault::BadHeader)?);
         }
     }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_our_own_headers_goes_out() {
+    fn only_built_headers_are_sent() {
         let call = call("http://127.0.0.1:1/v1");
         assert_eq!(
             shown(&call),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channels_headers_win_but_never_over_framing() {
+    fn channel_headers_override_all_but_connection_headers() {
         let mut call = call("http://127.0.0.1:1/v1");
         let mut row = (*call.channel).clone();
         row.headers = [("Anthropic-Version", "2026-10-21"), ("Host", "evil"), ("Transfer-Encoding", "chunked"), ("X-Org", "a")]
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_that_cannot_be_a_header_is_a_fault_not_a_panic() {
+    fn invalid_credential_is_a_fault() {
         let mut call = call("http://127.0.0.1:1/v1");
         let mut account = (*call.account).clone();
         account.credential = Some(tollgate_core::Secret::new("a\r\nx: y".to_owned()));

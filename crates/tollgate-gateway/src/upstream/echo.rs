@@ -1,4 +1,4 @@
-//! The built-in channel: answers with what it was told, in this process, over the same seam as every other upstream.
+//! The built-in echo channel, and the dispatch between it and the HTTP client.
 
 use std::{
     fmt,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::clock::Clock;
 
-/// The outside world and the echo: where a channel's provider leads.
+/// Dispatches calls to the echo channel or to the HTTP client, by the channel's provider.
 pub struct UpstreamDispatch {
     client: Client,
     clock: Arc<dyn Clock>,
@@ -33,7 +33,7 @@ impl fmt::Debug for UpstreamDispatch {
 }
 
 impl UpstreamDispatch {
-    /// What a core talks to.
+    /// Creates the upstream of one core.
     #[must_use]
     pub fn new(client: Client, clock: Arc<dyn Clock>) -> Self {
         Self { client, clock }
@@ -44,6 +44,7 @@ impl UpstreamDispatch {
 impl Upstream for UpstreamDispatch {
     async fn call(&self, call: UpstreamCall) -> Result<UpstreamAnswer, UpstreamError> {
         if call.channel.provider == Provider::Echo {
+            call.sent.set(self.clock.instant());
             return Ok(answer(&call, self.clock.now().seconds()));
         }
         self.client.call(call).await
@@ -51,15 +52,14 @@ impl Upstream for UpstreamDispatch {
 }
 
 fn answer(call: &UpstreamCall, now: i64) -> UpstreamAnswer {
-    call.sent.set();
-    let asked = EchoCall {
+    let echo_call = EchoCall {
         protocol: call.protocol,
         method: call.method,
         model: &call.upstream_model,
         request_id: &call.request_id.digits(),
         now,
     };
-    let answer = echo(&asked, &call.body);
+    let answer = echo(&echo_call, &call.body);
     let mut headers = HeaderMap::with_capacity(1);
     let body = match answer.body {
         EchoBody::Whole(bytes) => Echoed::Whole(Some(bytes)),
@@ -74,11 +74,11 @@ fn answer(call: &UpstreamCall, now: i64) -> UpstreamAnswer {
     UpstreamAnswer { status: answer.status, headers, body: Box::pin(body) }
 }
 
-/// The body of an echo.
+/// Body of an echo response.
 enum Echoed {
     Whole(Option<Bytes>),
     Events(EchoEvents),
-    /// Events as the elements of one array, for native callers without `alt=sse`.
+    /// Events as elements of a JSON array, for Gemini callers without `alt=sse`.
     Elements {
         events: EchoEvents,
         at: ArrayPosition,
@@ -89,7 +89,7 @@ enum Echoed {
 enum ArrayPosition {
     First,
     Later,
-    Behind,
+    End,
 }
 
 impl Echoed {
@@ -97,7 +97,7 @@ impl Echoed {
         match self {
             Self::Whole(bytes) => bytes.take(),
             Self::Events(events) => events.next(),
-            Self::Elements { at: ArrayPosition::Behind, .. } => None,
+            Self::Elements { at: ArrayPosition::End, .. } => None,
             Self::Elements { events, at } => {
                 let mut piece = BytesMut::new();
                 let before = std::mem::replace(at, ArrayPosition::Later);
@@ -105,7 +105,7 @@ impl Echoed {
                     piece.put_u8(if before == ArrayPosition::First { b'[' } else { b',' });
                     piece.extend_from_slice(event.strip_prefix(b"data: ").unwrap_or(&event).trim_ascii_end());
                 } else {
-                    *at = ArrayPosition::Behind;
+                    *at = ArrayPosition::End;
                     piece.extend_from_slice(if before == ArrayPosition::First { b"[]" } else { b"]" });
                 }
                 Some(piece.freeze())
@@ -143,14 +143,14 @@ mod tests {
         call.method = method;
         call.stream = stream;
         call.body = Bytes::from_static(body.as_bytes());
-        let outside = UpstreamDispatch::new(Client::new(Arc::new(Trust::default())), Arc::new(SystemClock));
-        let answer = outside.call(call).await.unwrap();
+        let upstream = UpstreamDispatch::new(Client::new(Arc::new(Trust::default()), Arc::new(SystemClock)), Arc::new(SystemClock));
+        let answer = upstream.call(call).await.unwrap();
         assert_eq!(answer.status, 200);
         String::from_utf8(answer.body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
     }
 
     #[tokio::test]
-    async fn the_echo_says_what_it_was_told() {
+    async fn echo_repeats_the_prompt() {
         let chat = ask(Method::Chat, None, r#"{"messages":[{"role":"user","content":"one two"}]}"#).await;
         assert!(chat.contains(r#""content":"one two""#), "{chat}");
         let body = r#"{"stream":true,"messages":[{"role":"user","content":"one two"}]}"#;
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_array_is_an_array() {
+    async fn array_framing_is_valid_json() {
         let body = r#"{"contents":[{"role":"user","parts":[{"text":"one two three"}]}]}"#;
         let text = ask(Method::StreamGenerate, Some(Framing::JsonArray), body).await;
         let elements: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();

@@ -1,9 +1,9 @@
-//! Remote media for upstreams that want bytes where a caller gave an address: fetched by the gateway where the channel
-//! allows it (translation reference, section 1.9).
+//! Downloads media that a caller references by URL, for upstreams that accept only inline bytes and channels that enable
+//! it.
 //!
-//! Bounds: `http` and `https` only, through the guard of the outbound client at every hop, 3 redirects, 20 MiB and 10 s
-//! an address, 16 addresses and 32 MiB a request, 64 fetches at once. What was fetched is remembered for 60 s, up to
-//! 64 MiB. A type is what the bytes begin like: what an address claims to serve counts for nothing.
+//! Limits: `http` and `https` only, the address policy applied at every redirect, 3 redirects, 20 MiB and 10 s per URL, 16
+//! URLs and 32 MiB per request, 64 concurrent downloads. Files are cached for 60 s, up to 64 MiB. The media type is detected
+//! from the bytes; the `Content-Type` of the server is ignored.
 
 mod media_cache;
 mod sniff;
@@ -36,46 +36,46 @@ use crate::{
     },
 };
 
-/// Most addresses of one request.
+/// Most URLs of one request.
 pub(crate) const MOST_ADDRESSES: usize = 16;
 /// Largest file, in bytes.
 const MOST_BYTES: usize = 20 * 1024 * 1024;
 /// All files of one request together, in bytes.
-const MOST_BYTES_A_REQUEST: usize = 32 * 1024 * 1024;
-/// Time for one address, redirects and waiting for a turn included.
+const MOST_REQUEST_BYTES: usize = 32 * 1024 * 1024;
+/// Longest download of one URL, including redirects and the wait for a permit.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Fetches at once, over all cores.
+/// Concurrent downloads, over all cores.
 const MOST_AT_ONCE: usize = 64;
-/// Redirects that are followed.
+/// Most redirects followed.
 const MOST_REDIRECTS: usize = 3;
 
-/// Fetches media; one for the process.
+/// Downloads media; one instance per process.
 pub(crate) struct MediaFetcher {
     trust: Trust,
     tasks: TaskTracker,
-    turns: Semaphore,
+    permits: Semaphore,
     media_cache: MediaCache,
     clock: Arc<dyn Clock>,
 }
 
-/// Why there is nothing.
+/// Why a download failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchFault {
-    /// Not an address that may be fetched, nothing there, or not in time. Callers are not told which: the difference
-    /// would show them what stands in the gateway's network.
+    /// The URL is not allowed, not reachable, or timed out; the text is for the log. Callers do not see which, since the
+    /// difference would let them scan the gateway's network.
     Unreachable(&'static str),
-    /// Larger than one file, or than all of one request, may be.
+    /// Larger than the limit per file or per request.
     TooLarge,
-    /// The bytes begin like nothing that is known.
+    /// The media type cannot be detected.
     UnknownType,
-    /// More addresses than one request may have.
+    /// More than [`MOST_ADDRESSES`] URLs.
     TooMany,
-    /// All bodies together need more memory than there is for them.
+    /// The memory limit for all request bodies is reached.
     NoRoom,
 }
 
 impl FetchFault {
-    /// What the caller is told, in parentheses.
+    /// The text in the caller's error message, in parentheses.
     pub(crate) const fn reason(self) -> &'static str {
         match self {
             Self::Unreachable(_) | Self::NoRoom => "the address could not be fetched",
@@ -85,7 +85,7 @@ impl FetchFault {
         }
     }
 
-    /// What the log says.
+    /// The class in the log.
     const fn class(self) -> &'static str {
         match self {
             Self::Unreachable(class) => class,
@@ -110,24 +110,24 @@ impl From<ConnectFault> for FetchFault {
     }
 }
 
-/// How many bytes one request may still fetch.
+/// The bytes one request may still download.
 pub(crate) struct Allowance {
     left: AtomicUsize,
-    room: Option<BodyMemory>,
+    memory: Option<BodyMemory>,
 }
 
 impl Allowance {
-    /// A request's; its bytes are counted in `room` beside its body.
-    pub(crate) const fn new(room: Option<BodyMemory>) -> Self {
-        Self { left: AtomicUsize::new(MOST_BYTES_A_REQUEST), room }
+    /// The full allowance of a request. Downloaded bytes are counted in `memory` with the request's body.
+    pub(crate) const fn new(memory: Option<BodyMemory>) -> Self {
+        Self { left: AtomicUsize::new(MOST_REQUEST_BYTES), memory }
     }
 
     fn take(&self, bytes: usize) -> Result<(), FetchFault> {
         let taken = |left: usize| left.checked_sub(bytes);
         self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).map_err(|_| FetchFault::TooLarge)?;
-        match &self.room {
-            // Held once as base64, and once more in the body that is written with it.
-            Some(room) => room.take(bytes.saturating_mul(8) / 3).map_err(|_| FetchFault::NoRoom),
+        match &self.memory {
+            // In memory twice as base64: the cached file and the request body built from it.
+            Some(memory) => memory.take(bytes.saturating_mul(8) / 3).map_err(|_| FetchFault::NoRoom),
             None => Ok(()),
         }
     }
@@ -140,16 +140,16 @@ impl fmt::Debug for MediaFetcher {
 }
 
 impl MediaFetcher {
-    /// One that remembers nothing yet.
+    /// Creates a fetcher with an empty cache.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let (trust, tasks) = (Trust::default(), TaskTracker::new());
-        Self { trust, tasks, turns: Semaphore::new(MOST_AT_ONCE), media_cache: MediaCache::default(), clock }
+        Self { trust, tasks, permits: Semaphore::new(MOST_AT_ONCE), media_cache: MediaCache::default(), clock }
     }
 
-    /// What is behind an address.
+    /// Downloads a URL, or returns it from the cache.
     ///
     /// # Errors
-    /// Why there is nothing; it is logged, without the address, which may hold a secret.
+    /// Why the download failed. It is logged without the URL, which may contain a secret.
     pub(crate) async fn fetch(
         &self,
         address: &str,
@@ -171,7 +171,7 @@ impl MediaFetcher {
                 Ok(fetched)
             }
             Err(fault) => {
-                tracing::info!(class = fault.class(), "remote media could not be fetched");
+                tracing::info!(class = fault.class(), "remote media download failed");
                 Err(fault)
             }
         }
@@ -179,7 +179,7 @@ impl MediaFetcher {
 
     async fn follow(&self, address: &str, reach: AddressPolicy, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
         const BAD: FetchFault = FetchFault::Unreachable("bad address");
-        let _turn = self.turns.acquire().await.map_err(|_| BAD)?;
+        let _permit = self.permits.acquire().await.map_err(|_| BAD)?;
         let mut url = Url::parse(address).map_err(|_| BAD)?;
         for _ in 0..=MOST_REDIRECTS {
             if !url.username().is_empty() || url.password().is_some() {
@@ -203,7 +203,7 @@ impl MediaFetcher {
     }
 }
 
-/// Reads a file to its end, within the bounds.
+/// Reads a body to its end within the limits.
 async fn read(mut got: fetch::FetchedResponse, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
     if got.headers.get(CONTENT_ENCODING).is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(FetchFault::Unreachable("packed although it was not to be"));

@@ -1,8 +1,8 @@
-//! When an upstream may be asked again, as its answer says it: read leniently, never believed beyond a day. What is done
-//! with it depends on what the answer is: health believes a rate limit for an hour at most.
+//! The retry time reported by an upstream, parsed leniently and capped at 24 h. The health registry caps rate limits
+//! further, at one hour.
 //!
-//! Sources, best first: `retry-after-ms`, `retry-after` (seconds or a date), the body's own figure (native
-//! `RetryInfo`); and where something is used up, the reset headers ([`reset`]).
+//! Sources, in order of preference: `retry-after-ms`, `retry-after` (seconds or a date), the delay in the body (Gemini
+//! `google.rpc.RetryInfo`), and for rate limit errors the reset headers ([`reset`]).
 
 use http::HeaderMap;
 use jiff::{
@@ -12,21 +12,21 @@ use jiff::{
 use tollgate_core::Timestamp;
 use tollgate_protocol::UpstreamProblem;
 
-/// Longest wait believed.
+/// Longest accepted wait.
 const LONGEST_MS: i64 = 86_400_000;
-/// Shortest wait: a time in the past means soon, not now.
+/// Shortest wait; also used for times in the past.
 const SHORTEST_MS: i64 = 1_000;
-/// Bare figures above these are points in time: seconds since the epoch, and milliseconds.
+/// Bare numbers above these are points in time: seconds, and milliseconds, since the epoch.
 const EPOCH: (f64, f64) = (1e9, 1e12);
 
-/// When the upstream says it may be asked again; between 1 s and 24 h from now.
+/// The time after which the upstream accepts requests again, between 1 s and 24 h from now.
 pub(crate) fn asked_wait(headers: &HeaderMap, problem: &UpstreamProblem, now: Timestamp) -> Option<Timestamp> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let wait_ms = text("retry-after-ms")
         .and_then(|ms| millis(ms, 1.0))
         .or_else(|| text("retry-after").and_then(|value| millis(value, 1_000.0).or_else(|| until_http_date(value, now))))
         .or_else(|| problem.retry_after.map(|secs| i64::from(secs) * 1_000))
-        // They stand in every answer; of another failure they say nothing.
+        // Reset headers are sent with every response; they are meaningful only for rate limit errors.
         .or_else(|| if problem.status == 429 || problem.quota_exhausted { reset(&text, problem, now) } else { None })?;
     Some(now.plus_ms(wait_ms.clamp(SHORTEST_MS, LONGEST_MS)))
 }
@@ -36,15 +36,14 @@ pub(crate) fn seconds_until(until: Timestamp, now: Timestamp) -> u32 {
     u32::try_from(until.ms_since(now).max(0).unsigned_abs().div_ceil(1_000)).unwrap_or(u32::MAX)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the figure is clamped to a range that fits first")]
+#[expect(clippy::cast_possible_truncation, reason = "the value is clamped to the range of i64 first")]
 fn millis(text: &str, factor: f64) -> Option<i64> {
     let figure: f64 = text.parse().ok()?;
-    // Far outside the believed range either way; NaN is no figure.
+    // Clamped far outside the accepted range. NaN is not a number.
     (!figure.is_nan()).then(|| (figure * factor).clamp(-1e15, 1e15) as i64)
 }
 
-/// A date in one of the three forms that HTTP knows (RFC 9110, section 5.6.7): the usual one, that of RFC 850, and that of
-/// `asctime`.
+/// Milliseconds until an HTTP date in one of its three forms (RFC 9110, section 5.6.7): IMF-fixdate, RFC 850, `asctime`.
 fn until_http_date(text: &str, now: Timestamp) -> Option<i64> {
     let old = |format: &str| {
         let at = strtime::parse(format, text).ok()?.to_datetime().ok()?;
@@ -58,11 +57,11 @@ fn until_http_date(text: &str, now: Timestamp) -> Option<i64> {
     Some(Timestamp(at.as_microsecond()).ms_since(now))
 }
 
-/// What the reset headers say: `x-ratelimit-*` of chat completions, `anthropic-ratelimit-*`, and those without a kind
-/// (`x-ratelimit-reset`, `ratelimit-reset`, and `ratelimit` with its `t` or `reset`).
+/// Milliseconds until the reset reported by rate limit headers: `x-ratelimit-*` (OpenAI), `anthropic-ratelimit-*`, and those
+/// without a kind (`x-ratelimit-reset`, `ratelimit-reset`, and `ratelimit` with `t` or `reset`).
 ///
-/// The latest reset among the limits of which nothing is left; else the one of the kind that the error is about, of which
-/// too little is left; else the one without a kind.
+/// The latest reset among the limits with nothing remaining; else the reset of the limit the error names; else the one
+/// without a kind.
 fn reset<'a>(text: &impl Fn(&str) -> Option<&'a str>, problem: &UpstreamProblem, now: Timestamp) -> Option<i64> {
     let kinds = ["requests", "tokens", "input-tokens", "output-tokens"];
     let limits = || {
@@ -88,7 +87,7 @@ fn reset<'a>(text: &impl Fn(&str) -> Option<&'a str>, problem: &UpstreamProblem,
     spent.or_else(named).or_else(plain).or_else(listed)
 }
 
-/// Of which limit an error speaks, by its type or its text.
+/// The limit an error names, by its type or its message.
 fn named_kind(problem: &UpstreamProblem) -> Option<&'static str> {
     let text = problem.message.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
@@ -101,7 +100,8 @@ fn named_kind(problem: &UpstreamProblem) -> Option<&'static str> {
     }
 }
 
-/// Milliseconds until a reset: a figure (seconds, or a point in time where it is too large for that), a duration, or a date.
+/// Milliseconds until a reset given as a number (seconds, or a point in time if larger than [`EPOCH`]), a duration, or a
+/// date.
 fn reset_ms(text: &str, now: Timestamp) -> Option<i64> {
     if let Ok(figure) = text.parse::<f64>() {
         return match figure {
@@ -115,7 +115,7 @@ fn reset_ms(text: &str, now: Timestamp) -> Option<i64> {
     duration_ms(text).or_else(at).or_else(|| until_http_date(text, now))
 }
 
-/// `1s`, `6m0s`, `120ms`, `1h2m3.5s`: the form of `x-ratelimit-reset-*` (OpenAI API reference, Rate limits).
+/// Parses `1s`, `6m0s`, `120ms`, `1h2m3.5s`, the format of `x-ratelimit-reset-*` (OpenAI API reference, Rate limits).
 fn duration_ms(text: &str) -> Option<i64> {
     let mut rest = text;
     let mut total = 0_i64;
@@ -147,16 +147,16 @@ mod tests {
 
     fn check(headers: &[(&'static str, &str)], retry_after: Option<u32>, expected_ms: Option<i64>) {
         let problem = UpstreamProblem { status: 429, retry_after, ..UpstreamProblem::default() };
-        told(headers, &problem, expected_ms);
+        check_problem(headers, &problem, expected_ms);
     }
 
-    fn told(headers: &[(&'static str, &str)], problem: &UpstreamProblem, expected_ms: Option<i64>) {
+    fn check_problem(headers: &[(&'static str, &str)], problem: &UpstreamProblem, expected_ms: Option<i64>) {
         let map = headers.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())).collect();
         assert_eq!(asked_wait(&map, problem, NOW).map(|until| until.ms_since(NOW)), expected_ms, "{headers:?} {problem:?}");
     }
 
     #[test]
-    fn seconds_milliseconds_and_dates_are_read() {
+    fn seconds_milliseconds_and_dates_are_parsed() {
         check(&[("retry-after", "7")], None, Some(7_000));
         check(&[("retry-after", " 1.5 ")], None, Some(1_500));
         check(&[("retry-after-ms", "2500.5"), ("retry-after", "9")], None, Some(2_500));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_figures_are_bounded() {
+    fn extreme_values_are_clamped() {
         check(&[("retry-after", "1000000000")], None, Some(86_400_000));
         check(&[("retry-after", "1e300")], None, Some(86_400_000));
         check(&[("retry-after", "inf")], None, Some(86_400_000));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reset_of_a_spent_limit_counts_and_that_of_another_does_not() {
+    fn only_resets_of_exhausted_limits_count() {
         let spent = [
             ("x-ratelimit-remaining-requests", "0"),
             ("x-ratelimit-reset-requests", "6m0s"),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_is_a_figure_a_duration_or_a_point_in_time() {
+    fn reset_is_a_number_a_duration_or_a_date() {
         for (text, ms) in [
             ("45", Some(45_000)),
             ("45.5", Some(45_500)),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_limits_with_something_left_the_one_the_error_is_about_counts() {
+    fn limit_named_by_the_error_counts_when_none_is_exhausted() {
         let left = [
             ("x-ratelimit-remaining-requests", "9"),
             ("x-ratelimit-reset-requests", "120ms"),
@@ -237,20 +237,20 @@ mod tests {
             message: message.to_owned(),
             ..UpstreamProblem::default()
         };
-        told(&left, &says("tokens", ""), Some(20_000));
-        told(&left, &says("requests", ""), Some(1_000));
-        told(&left, &says("rate_limit_error", "Rate limit reached for m on tokens per min (TPM): Limit 9"), Some(20_000));
-        told(&left, &says("rate_limit_error", "Rate limit reached for m on requests per day (RPD)"), Some(1_000));
-        told(&left, &says("rate_limit_error", "slow down"), None);
-        // What is used up wins, whatever is said.
+        check_problem(&left, &says("tokens", ""), Some(20_000));
+        check_problem(&left, &says("requests", ""), Some(1_000));
+        check_problem(&left, &says("rate_limit_error", "Rate limit reached for m on tokens per min (TPM): Limit 9"), Some(20_000));
+        check_problem(&left, &says("rate_limit_error", "Rate limit reached for m on requests per day (RPD)"), Some(1_000));
+        check_problem(&left, &says("rate_limit_error", "slow down"), None);
+        // An exhausted limit takes precedence over the named one.
         let mut spent = left;
         spent[0].1 = "0";
-        told(&spent, &says("tokens", ""), Some(1_000));
+        check_problem(&spent, &says("tokens", ""), Some(1_000));
         let anthropic = [
             ("anthropic-ratelimit-input-tokens-remaining", "5"),
             ("anthropic-ratelimit-input-tokens-reset", "2026-11-21T12:00:20Z"),
         ];
-        told(
+        check_problem(
             &anthropic,
             &says("rate_limit_error", "This request would exceed your limit of 5 input tokens per minute"),
             Some(20_000),
@@ -258,17 +258,17 @@ mod tests {
     }
 
     #[test]
-    fn resets_say_nothing_of_other_failures() {
+    fn resets_are_ignored_for_other_failures() {
         let reset = [("x-ratelimit-reset", "45"), ("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "45")];
         for status in [400, 500, 503] {
-            told(&reset, &UpstreamProblem { status, ..UpstreamProblem::default() }, None);
+            check_problem(&reset, &UpstreamProblem { status, ..UpstreamProblem::default() }, None);
         }
-        told(&reset, &UpstreamProblem { status: 403, quota_exhausted: true, ..UpstreamProblem::default() }, Some(45_000));
-        told(&[("retry-after", "7")], &UpstreamProblem { status: 503, ..UpstreamProblem::default() }, Some(7_000));
+        check_problem(&reset, &UpstreamProblem { status: 403, quota_exhausted: true, ..UpstreamProblem::default() }, Some(45_000));
+        check_problem(&[("retry-after", "7")], &UpstreamProblem { status: 503, ..UpstreamProblem::default() }, Some(7_000));
     }
 
     #[test]
-    fn durations_have_units() {
+    fn durations_need_units() {
         for (text, ms) in [("1s", Some(1_000)), ("120ms", Some(120)), ("1m30.5s", Some(90_500)), ("2h", Some(7_200_000))] {
             assert_eq!(duration_ms(text), ms, "{text}");
         }

@@ -1,4 +1,4 @@
-//! An upstream that follows a script, for tests in paused time. It reads like the fault:
+//! A scripted upstream for tests in paused time, for example:
 //! `Script::new().refuses(429, &[("retry-after", "2")]).streams(pieces![sse("hello"), Stall])`.
 
 use std::{
@@ -22,26 +22,26 @@ use tollgate_store::Journal;
 
 use super::call::{ConnectFault, Upstream, UpstreamAnswer, UpstreamBodyFault, UpstreamCall, UpstreamError};
 
-/// What happens to one call.
+/// Outcome of one call.
 pub(crate) enum ScriptedResponse {
     /// Nothing is sent.
     NotSent(ConnectFault),
     /// Sent, and the connection is lost.
     Lost,
-    /// Sent, and nothing ever comes.
+    /// Sent, and no response ever arrives.
     Silent,
-    /// An answer.
+    /// A response.
     Answer { status: u16, headers: HeaderMap, pieces: Vec<Piece> },
 }
 
-/// A piece of an answer's body.
+/// An element of a response body.
 #[derive(Clone, Debug)]
 pub(crate) enum Piece {
     /// Bytes.
     Data(Bytes),
-    /// Nothing for this long.
+    /// No data for this long.
     Wait(Duration),
-    /// Nothing, ever.
+    /// No further data, without an end.
     Stall,
     /// The connection breaks.
     Break,
@@ -53,17 +53,17 @@ impl From<&str> for Piece {
     }
 }
 
-/// One call as it arrived.
+/// A received call.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub account: AccountId,
     pub path: String,
     pub body: String,
-    /// Requests begun and not booked in the journal when the call's bytes would have left.
+    /// Requests begun but not yet recorded in the journal at the time of the call.
     pub begun: usize,
 }
 
-/// A script, and what was seen while it was followed. When it is at its end, every further call stays silent.
+/// A script and the calls received so far. After its end every call stays silent.
 #[derive(Default)]
 pub(crate) struct Script {
     turns: Mutex<VecDeque<ScriptedResponse>>,
@@ -115,7 +115,7 @@ impl Script {
         self.then(ScriptedResponse::Answer { status, headers, pieces })
     }
 
-    /// From now on every call looks at the journal.
+    /// Makes every further call record the journal's state.
     pub(crate) fn watch(&self, journal: &Arc<Journal>) {
         *self.journal.lock().unwrap() = Some(Arc::clone(journal));
     }
@@ -125,7 +125,7 @@ impl Script {
         self.seen.lock().unwrap().clone()
     }
 
-    /// Calls and bodies neither abandoned nor read to their end.
+    /// Calls and bodies neither dropped nor read to their end.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
@@ -142,7 +142,7 @@ impl Upstream for Script {
         if let ScriptedResponse::NotSent(fault) = turn {
             return Err(UpstreamError::NotSent(fault));
         }
-        call.sent.set();
+        call.sent.set(tokio::time::Instant::now());
         match turn {
             ScriptedResponse::NotSent(_) | ScriptedResponse::Lost => Err(UpstreamError::Lost),
             ScriptedResponse::Silent => std::future::pending().await,

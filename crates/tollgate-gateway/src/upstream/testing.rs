@@ -1,4 +1,4 @@
-//! Rows, calls and a raw upstream for tests.
+//! Channels, accounts, calls and a raw TCP upstream for tests.
 
 use std::sync::{
     Arc,
@@ -52,7 +52,7 @@ pub(crate) fn channel(base_url: &str) -> Channel {
     }
 }
 
-/// An account with a credential that must never be seen anywhere.
+/// An account whose credential must not appear in any output.
 pub(crate) fn account(number: u8) -> Account {
     Account {
         id: AccountId::from_parts(Timestamp(1), [number; 10]),
@@ -82,7 +82,7 @@ pub(crate) fn call(base_url: &str) -> UpstreamCall {
     }
 }
 
-/// A scripted upstream on loopback that speaks bytes, not HTTP: what a hostile one would send.
+/// An upstream on loopback that sends raw bytes, to simulate invalid and hostile responses.
 pub(crate) struct RawUpstream {
     /// Its base URL.
     pub(crate) url: String,
@@ -92,7 +92,7 @@ pub(crate) struct RawUpstream {
 }
 
 impl RawUpstream {
-    /// Gives every accepted connection to `serve`, with its number from 0.
+    /// Calls `serve` for every accepted connection, with its number from 0.
     pub(crate) async fn start<F, D>(serve: F) -> Self
     where
         F: Fn(TcpStream, usize) -> D + Send + 'static,
@@ -156,7 +156,7 @@ impl Drop for RawUpstream {
     }
 }
 
-/// Reads one request whole, by its `content-length`; `None` when the connection ends first.
+/// Reads one complete request by its `content-length`; `None` if the connection ends first.
 pub(crate) async fn read_request(socket: &mut TcpStream) -> Option<String> {
     let mut seen = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! The corpus and the bytes it stands for.
+//! The corpus and its encoding to bytes.
 
 use std::io::Write as _;
 
@@ -23,7 +23,7 @@ pub(crate) struct Input {
     pub(crate) expect: Expect,
 }
 
-/// What is sent, in order.
+/// The parts of a request, in order.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Parts {
     #[serde(default)]
@@ -34,7 +34,7 @@ pub(crate) struct Parts {
     tail: Vec<Segment>,
 }
 
-/// What may come back.
+/// Expectations of the response.
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 pub(crate) struct Expect {
@@ -113,7 +113,7 @@ pub(crate) enum Segment {
     },
 }
 
-/// What the exchange does.
+/// A step of an exchange.
 #[derive(Debug)]
 pub(crate) enum Action {
     Send(Vec<u8>),
@@ -121,7 +121,7 @@ pub(crate) enum Action {
     Shut,
 }
 
-/// What stands for the placeholders.
+/// Values of the placeholders.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     pub(crate) host: String,
@@ -168,7 +168,7 @@ pub(crate) fn of_class(class: &str) -> Vec<Input> {
 }
 
 impl Input {
-    /// What to do, in order.
+    /// The steps of the exchange, in order.
     pub(crate) fn actions(&self, names: &Names) -> Vec<Action> {
         let body = actions(&self.req.body, names, 0);
         let length = body

@@ -18,19 +18,19 @@ use crate::{
     http2,
 };
 
-/// Most that is kept of an answer.
+/// Most response bytes kept.
 const KEPT: usize = 4 << 20;
 
-/// What came back.
+/// The response to an input.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) bytes: Vec<u8>,
     pub(crate) closed: bool,
     /// Final HTTP/1.1 answers: status, head, body.
     pub(crate) answers: Vec<Answer>,
-    /// From the last byte sent to the end.
+    /// Seconds from the last byte sent to the end.
     pub(crate) seconds: f64,
-    /// What the service key is, to be looked for.
+    /// The service key, which must not appear in the response.
     pub(crate) key: &'static str,
     pub(crate) canary: String,
 }
@@ -43,10 +43,10 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-type ReceivedBytes = Arc<Mutex<Vec<u8>>>;
+type Received = Arc<Mutex<Vec<u8>>>;
 
-/// Reads to the end; tells of every piece, and of the end by dropping the sender.
-async fn listen(mut half: OwnedReadHalf, received: ReceivedBytes, news: watch::Sender<()>) {
+/// Reads to the end; signals every read, and the end by dropping the sender.
+async fn listen(mut half: OwnedReadHalf, received: Received, updates: watch::Sender<()>) {
     let mut piece = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = half.read(&mut piece).await {
         let mut received = received.lock().unwrap();
@@ -54,15 +54,15 @@ async fn listen(mut half: OwnedReadHalf, received: ReceivedBytes, news: watch::S
             received.extend_from_slice(&piece[..count]);
         }
         drop(received);
-        news.send_replace(());
+        updates.send_replace(());
     }
 }
 
 /// Sends an input and reads until the answer is complete and nothing more comes.
 pub(crate) async fn exchange(input: &Input, gate: &Gate) -> Outcome {
     let (read, mut write) = TcpStream::connect(gate.address).await.unwrap().into_split();
-    let received = ReceivedBytes::default();
-    let (sender, mut news) = watch::channel(());
+    let received = Received::default();
+    let (sender, mut updates) = watch::channel(());
     gate.tracker.spawn(listen(read, Arc::clone(&received), sender));
     for action in input.actions(&gate.names) {
         let going_on = match action {
@@ -70,7 +70,7 @@ pub(crate) async fn exchange(input: &Input, gate: &Gate) -> Outcome {
             Action::Shut => write.shutdown().await.is_ok(),
             Action::Wait(secs) => {
                 let until = Instant::now() + Duration::from_secs_f64(secs);
-                while let Ok(Ok(())) = timeout_at(until, news.changed()).await {}
+                while let Ok(Ok(())) = timeout_at(until, updates.changed()).await {}
                 true
             }
         };
@@ -85,7 +85,7 @@ pub(crate) async fn exchange(input: &Input, gate: &Gate) -> Outcome {
     loop {
         let complete = is_complete(input, &received.lock().unwrap());
         let wait = if complete { Instant::now() + settle } else { limit };
-        match timeout_at(wait.min(limit), news.changed()).await {
+        match timeout_at(wait.min(limit), updates.changed()).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => {
                 outcome.closed = true;
@@ -109,7 +109,7 @@ fn is_complete(input: &Input, received: &[u8]) -> bool {
     !answers.is_empty() && rest == 0
 }
 
-/// The final answers in a text, and how many bytes are left over.
+/// The final responses in `bytes`, and the number of remaining bytes.
 fn answers(mut bytes: &[u8], closed: bool, method: &str) -> (Vec<Answer>, usize) {
     let mut answers = Vec::new();
     while let Some((answer, length)) = answer(bytes, closed, method) {

@@ -1,4 +1,4 @@
-//! The gateway under test: the whole data plane in process, with the echo channel behind it.
+//! The gateway under test: the whole model path in process, with the echo channel.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -45,7 +45,7 @@ use crate::corpus::Names;
 
 const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
 
-/// A running gateway and what it must not call.
+/// A running gateway and an address it must not connect to.
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) address: SocketAddr,
@@ -56,7 +56,7 @@ pub(crate) struct Gate {
     _dir: TempDir,
 }
 
-/// Knows one key; forgets everything else.
+/// A store with one key; all writes are discarded.
 #[derive(Debug)]
 struct Memory {
     hash: [u8; 32],
@@ -161,7 +161,7 @@ impl Gate {
         let dir = TempDir::new().unwrap();
         let (journal, recovered) = Journal::open(JournalOptions::new(dir.path().to_owned(), uuid::Uuid::nil())).unwrap();
         let (journal, registry) = (Arc::new(journal), Arc::new(HealthRegistry::default()));
-        let (queue, usage_writer) = UsageWriter::new(UsageWriterParts {
+        let (queue, writer) = UsageWriter::new(UsageWriterParts {
             usage: store.clone(),
             health_store: store,
             journal: Arc::clone(&journal),
@@ -169,11 +169,11 @@ impl Gate {
             shared: Arc::clone(&shared),
         });
         let stop = CancellationToken::new();
-        tracker.spawn(usage_writer.run(recovered.records, stop.clone()));
+        tracker.spawn(writer.run(recovered.records, stop.clone()));
         let for_path = Arc::clone(&shared);
         let path = move |core| {
             let recorder = UsageRecorder::open(Arc::clone(&for_path), &journal, core, queue.clone(), Arc::clone(&registry))?;
-            let client = Client::new(Arc::new(Trust::default()));
+            let client = Client::new(Arc::new(Trust::default()), clock.clone());
             Ok(Worker::new(recorder, Arc::new(UpstreamDispatch::new(client, clock.clone()))).map_err(|fault| fault.to_string())?)
         };
         tracker.spawn(run(shared, listening, path, Arc::new(NotFound), stop.clone()));
@@ -197,7 +197,7 @@ impl Gate {
         tokio::time::timeout(std::time::Duration::from_secs(10), asked).await.is_ok_and(|answer| answer.unwrap_or(false))
     }
 
-    /// Whether anybody connected to the address that stands in the inputs.
+    /// Whether the gateway connected to the address in the inputs.
     pub(crate) fn called_out(&self) -> bool {
         self.canary.accept().is_ok()
     }

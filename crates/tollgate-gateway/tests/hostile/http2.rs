@@ -1,4 +1,4 @@
-//! Raw HTTP/2 frames: written as the corpus says, read as far as the judgement needs.
+//! Raw HTTP/2 frames: encodes those of the corpus and parses the parts of a response that are checked.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
@@ -23,7 +23,7 @@ impl Stream {
     }
 }
 
-/// A frame; `len` lies about its length.
+/// A frame; `len` overrides its length field.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Frame {
     #[serde(rename = "type")]
@@ -53,7 +53,7 @@ pub(crate) struct Headers {
     blkx: Option<usize>,
 }
 
-/// Segments, many times; a counted stream rises.
+/// Repeated segments; the counter stream id increases.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Loop {
     n: u32,
@@ -84,8 +84,8 @@ impl Frame {
             None => names.bytes(&self.p, 0).repeat(self.x.unwrap_or(1)),
         };
         let mut out = frame(self.kind, self.flags, Stream::number(self.stream.as_ref(), 0, counter), &payload);
-        if let Some(lie) = self.len {
-            out[..3].copy_from_slice(&lie.to_be_bytes()[1..]);
+        if let Some(length) = self.len {
+            out[..3].copy_from_slice(&length.to_be_bytes()[1..]);
         }
         out
     }
@@ -129,7 +129,7 @@ fn text(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What came back: the statuses, and whether there was anything that ends a stream or the connection.
+/// A parsed response: its statuses, and whether a stream or the connection was ended.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) statuses: Vec<u16>,

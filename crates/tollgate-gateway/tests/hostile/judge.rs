@@ -1,4 +1,4 @@
-//! Whether what came back is acceptable.
+//! Checks a response against the expectations of its input.
 
 use serde_json::Value;
 
@@ -8,8 +8,7 @@ use crate::{
     http2,
 };
 
-/// What may never stand in an answer, whatever the input was: traces, paths, SQL, an evaluated template (1337 * 7331),
-/// files of another user.
+/// Text that no response may contain: stack traces, paths, SQL errors, an evaluated template (1337 * 7331), file contents.
 const NEVER: [&str; 18] = [
     "panicked at",
     "RUST_BACKTRACE",
@@ -31,10 +30,10 @@ const NEVER: [&str; 18] = [
     "computeMetadata",
 ];
 
-/// Tests run on busy machines and unoptimised.
-const TIMEOUT: f64 = 4.0;
+/// Factor on time limits, for unoptimised builds on busy machines.
+const TIME_FACTOR: f64 = 4.0;
 
-/// All faults.
+/// All violations.
 pub(crate) fn judge(input: &Input, outcome: &Outcome) -> Vec<String> {
     let expect = &input.expect;
     let mut faults = Vec::new();
@@ -50,7 +49,7 @@ pub(crate) fn judge(input: &Input, outcome: &Outcome) -> Vec<String> {
     } else {
         judge_answers(expect, outcome, &mut faults);
     }
-    if let Some(most) = expect.max_seconds.filter(|most| outcome.seconds > most * TIMEOUT) {
+    if let Some(most) = expect.max_seconds.filter(|most| outcome.seconds > most * TIME_FACTOR) {
         faults.push(format!("took {:.1} s, at most {most}", outcome.seconds));
     }
     let text = String::from_utf8_lossy(&outcome.bytes);

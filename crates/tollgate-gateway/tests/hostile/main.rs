@@ -1,4 +1,4 @@
-//! Malformed and hostile requests, byte for byte: what comes back is judged, and the gateway must be well after each.
+//! Malformed and hostile requests, byte for byte. Every response is checked, and the gateway must be healthy after each.
 //!
 //! `corpus.jsonl` holds one input a line. Its `req` is a list of segments sent in order on one connection: `t` text
 //! (one character one byte), `b` base64, `r` repeated text, `seq` repeated and counted, `gz` gzip of a long run,
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 
-/// Inputs sent at once.
+/// Inputs sent concurrently.
 const AT_ONCE: usize = 8;
 
 /// Sends every input of a class and reports all faults at once.
@@ -33,7 +33,7 @@ async fn class(name: &str) {
                 let outcome = exchange::exchange(&input, &gate).await;
                 let mut faults = judge::judge(&input, &outcome);
                 if !gate.is_well().await {
-                    faults.push("the gateway was not well afterwards".to_owned());
+                    faults.push("the gateway was not healthy afterwards".to_owned());
                 }
                 faults.into_iter().map(|fault| format!("{}: {fault}", input.id)).collect::<Vec<_>>()
             }
@@ -59,7 +59,7 @@ macro_rules! classes {
 classes!(control auth chat encoding framing h2 header inject json method native path size ssrf);
 
 #[test]
-fn no_class_is_left_out() {
+fn every_class_has_a_test() {
     let known = [
         "control", "auth", "chat", "encoding", "framing", "h2", "header", "inject", "json", "method", "native", "path", "size",
         "slow", "ssrf",

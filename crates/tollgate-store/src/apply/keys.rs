@@ -6,7 +6,7 @@ use super::{Batch, SecretInput, SecretRequirement, checked, refused};
 use crate::{
     ChangeRefusal, FieldProblem, KeySecret, KeySpec, MemberSpec, RowKind, StoreError,
     fields::{KeyInput, check_row},
-    rows::Row,
+    rows::CatalogRow,
 };
 
 /// The member that keys without one belong to.
@@ -56,7 +56,7 @@ impl Batch<'_> {
 
     /// The member `owner`, or else the first admin there was.
     async fn first_admin(&mut self) -> Result<String, StoreError> {
-        let mut first: Option<Row> = None;
+        let mut first: Option<CatalogRow> = None;
         for row in self.rows.list(RowKind::Member, None).await? {
             let spec: MemberSpec = row.read()?;
             let admin = spec.role == Role::Admin && spec.status == MemberStatus::Active;
@@ -70,7 +70,7 @@ impl Batch<'_> {
         first.map(|row| row.name).ok_or_else(|| refused(RowKind::Member, OWNER, ChangeRefusal::NotFound))
     }
 
-    async fn need_key(&mut self, id: KeyId) -> Result<Row, StoreError> {
+    async fn need_key(&mut self, id: KeyId) -> Result<CatalogRow, StoreError> {
         let shown = id.to_string();
         let row =
             self.rows.by_id(RowKind::Key, &shown).await?.ok_or_else(|| refused(RowKind::Key, &shown, ChangeRefusal::NotFound))?;
@@ -78,7 +78,7 @@ impl Batch<'_> {
         Ok(row)
     }
 
-    async fn need_live_key(&mut self, id: KeyId) -> Result<Row, StoreError> {
+    async fn need_live_key(&mut self, id: KeyId) -> Result<CatalogRow, StoreError> {
         let row = self.need_key(id).await?;
         if row.removed_at.is_some() {
             return Err(refused(RowKind::Key, &row.name, ChangeRefusal::Revoked));
@@ -87,7 +87,7 @@ impl Batch<'_> {
     }
 
     /// Ends a key; a revoked one stays as it is.
-    pub(super) async fn revoke(&mut self, mut row: Row) -> Result<(), StoreError> {
+    pub(super) async fn revoke(&mut self, mut row: CatalogRow) -> Result<(), StoreError> {
         if row.removed_at.is_some() {
             return Ok(());
         }

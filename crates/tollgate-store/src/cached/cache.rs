@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::known_catalog::KnownCatalog;
 use crate::{
     KeyHash, KeySecret, LedgerPosition, OpenOptions, RowKind, Spending, StoreError,
-    rows::{Row, RowSecret},
+    rows::{CatalogRow, RowSecret},
     seal::{MasterKeys, SealContext, Sealer},
     sql::{DataKeys, open_data_keys},
     subject,
@@ -70,7 +70,7 @@ struct CachedRow {
 }
 
 impl CachedRow {
-    fn of(row: &Row) -> Self {
+    fn of(row: &CatalogRow) -> Self {
         let (sealed, key) = match &row.secret {
             RowSecret::None => (None, None),
             RowSecret::Sealed(sealed) => (Some(hex::encode(sealed)), None),
@@ -90,7 +90,7 @@ impl CachedRow {
         }
     }
 
-    fn into_row(self) -> Option<Row> {
+    fn into_row(self) -> Option<CatalogRow> {
         let secret = match (self.sealed, self.key) {
             (Some(sealed), _) => RowSecret::Sealed(hex::decode(sealed).ok()?),
             (None, Some((hash, prefix, suffix))) => {
@@ -99,7 +99,7 @@ impl CachedRow {
             }
             (None, None) => RowSecret::None,
         };
-        Some(Row {
+        Some(CatalogRow {
             id: self.id,
             kind: RowKind::parse(&self.kind)?,
             parent: self.parent,
@@ -114,7 +114,7 @@ impl CachedRow {
 }
 
 impl CacheContents {
-    pub(super) fn of(known: &KnownCatalog, keys: impl Iterator<Item = ([u8; 32], Arc<Row>)>, now: Timestamp) -> Self {
+    pub(super) fn of(known: &KnownCatalog, keys: impl Iterator<Item = ([u8; 32], Arc<CatalogRow>)>, now: Timestamp) -> Self {
         let spending = &known.spending;
         let spent = spending.spent.iter().map(|(of, spent)| {
             let within = |window| spent.within(window, known.spending_at).0;
@@ -153,7 +153,7 @@ impl CacheContents {
     }
 
     /// The keys, with their hashes.
-    pub(super) fn keys(&self) -> Result<Vec<([u8; 32], Row)>, StoreError> {
+    pub(super) fn keys(&self) -> Result<Vec<([u8; 32], CatalogRow)>, StoreError> {
         let read = |row: &CachedRow| {
             let row = row.clone().into_row()?;
             let RowSecret::Key(secret) = &row.secret else { return None };

@@ -2,7 +2,7 @@
 
 use tollgate_core::{Revision, Timestamp};
 
-use crate::{RowKind, Spending, assemble::GroupIds, rows::Row};
+use crate::{RowKind, Spending, assemble::GroupIds, rows::CatalogRow};
 
 /// The last known state of the database, without keys.
 #[derive(Debug, Default)]
@@ -11,13 +11,13 @@ pub(super) struct KnownCatalog {
     pub(super) vault: Vec<(String, Vec<u8>)>,
     pub(super) revision: Revision,
     /// Live rows and removed groups.
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<CatalogRow>,
     pub(super) spending: Spending,
     pub(super) spending_at: Timestamp,
 }
 
 impl KnownCatalog {
-    pub(super) fn live(&self) -> Vec<Row> {
+    pub(super) fn live(&self) -> Vec<CatalogRow> {
         self.rows.iter().filter(|row| row.removed_at.is_none()).cloned().collect()
     }
 

@@ -115,7 +115,7 @@ async fn keys_are_dropped_when_the_file_would_be_too_large() {
     standby.find(&seen).await.unwrap().unwrap();
     let row = standby.keys.get(&seen.0).unwrap();
     let many = (0..1_000_u32).map(|number| {
-        let mut row = Row::clone(&row);
+        let mut row = CatalogRow::clone(&row);
         row.spec = format!("{}{}", row.spec, " ".repeat(600));
         let mut hash = [0; 32];
         hash[..4].copy_from_slice(&number.to_be_bytes());

@@ -111,7 +111,7 @@ impl<'a> TableReader<'a> {
             return Vec::new();
         };
         let mut tables = Vec::new();
-        for item in items.iter() {
+        for item in items {
             if let Some(fields) = item.get_ref().as_table() {
                 tables.push(TableReader::new(fields, item.span(), what, self.problems));
             } else {

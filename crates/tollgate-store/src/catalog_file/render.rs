@@ -12,14 +12,14 @@ use crate::{
 };
 
 /// A field and its value as TOML.
-pub(super) type Field = (&'static str, String);
+pub(super) type RenderedField = (&'static str, String);
 
 /// A row in the file's form.
 pub(super) trait FileForm {
     /// Its name.
     fn name(&self) -> &str;
     /// Its fields but the name, in the order of the table.
-    fn fields(&self) -> Vec<Field>;
+    fn fields(&self) -> Vec<RenderedField>;
 }
 
 /// The current catalog as a catalog file. Applying it changes nothing.
@@ -52,7 +52,7 @@ fn row(out: &mut String, header: &str, indent: &str, name_field: &str, row: &imp
 }
 
 /// The fields behind the first, the name, that are not as in `blank`.
-fn written<R: Row>(row: &R, blank: &Map<String, Value>) -> Vec<Field> {
+fn written<R: Row>(row: &R, blank: &Map<String, Value>) -> Vec<RenderedField> {
     let mut fields = Vec::new();
     for field in R::FIELDS.iter().skip(1).filter(|field| !field.shape.secret) {
         let (shape, value) = (&field.shape, (field.get)(row));
@@ -68,7 +68,7 @@ impl FileForm for ChannelSpec {
         &self.name
     }
 
-    fn fields(&self) -> Vec<Field> {
+    fn fields(&self) -> Vec<RenderedField> {
         let mut blank = whole(&Self::blank());
         // The provider decides both of their defaults, so they are always written. What it serves has tables of its own.
         blank.retain(|name, _| name != "provider" && name != "protocol");
@@ -82,7 +82,7 @@ impl FileForm for ModelMapping {
         &self.model
     }
 
-    fn fields(&self) -> Vec<Field> {
+    fn fields(&self) -> Vec<RenderedField> {
         let mut blank = whole(&Self::blank());
         blank.insert("upstream".to_owned(), self.model.as_str().into());
         written(self, &blank)
@@ -94,7 +94,7 @@ impl FileForm for AccountSpec {
         &self.name
     }
 
-    fn fields(&self) -> Vec<Field> {
+    fn fields(&self) -> Vec<RenderedField> {
         written(&AccountInput { spec: self.clone(), credential: None }, &whole(&AccountInput::blank()))
     }
 }
@@ -104,7 +104,7 @@ impl FileForm for KeySpec {
         &self.name
     }
 
-    fn fields(&self) -> Vec<Field> {
+    fn fields(&self) -> Vec<RenderedField> {
         written(&KeyInput { spec: self.clone(), secret: None }, &whole(&KeyInput::blank()))
     }
 }
@@ -116,7 +116,7 @@ macro_rules! file_forms {
                 &self.name
             }
 
-            fn fields(&self) -> Vec<Field> {
+            fn fields(&self) -> Vec<RenderedField> {
                 written(self, &whole(&Self::blank()))
             }
         })+

@@ -198,12 +198,25 @@ fn check(kind: &Kind, value: &Value, mode: WriteMode, path: &mut Vec<Step>, prob
             Value::Array(_) => add(problems, path, Fault::Value(format!("more than {most} entries"))),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => add(problems, path, wrong_type(kind, value)),
         },
-        Kind::Object(object) => match value {
-            Value::Object(members) => check_object(object, members, mode, path, problems),
-            _ => add(problems, path, wrong_type(kind, value)),
+        Kind::Object(object) => match value.as_object() {
+            Some(members) => check_object(object, members, mode, path, problems),
+            None => add(problems, path, wrong_type(kind, value)),
         },
         Kind::TextMap { most } => check_text_map(*most, value, path, problems),
-        _ => {
+        Kind::Id(_)
+        | Kind::Text { .. }
+        | Kind::Name { .. }
+        | Kind::Time
+        | Kind::Flag
+        | Kind::Integer { .. }
+        | Kind::ZeroOr { .. }
+        | Kind::Usd { .. }
+        | Kind::Factor { .. }
+        | Kind::Number
+        | Kind::Word(_)
+        | Kind::Network
+        | Kind::Form { .. }
+        | Kind::Any => {
             if let Err(fault) = check_plain(kind, value) {
                 add(problems, path, fault);
             }

@@ -282,10 +282,10 @@ fn show_entries<T: FieldValue>(entries: &[T]) -> Value {
 }
 
 fn read_entries<T: FieldValue>(value: &Value) -> Result<Vec<T>, String> {
-    match value {
-        Value::Null => Ok(Vec::new()),
-        Value::Array(entries) => entries.iter().map(T::read).collect(),
-        entry => T::read(entry).map(|entry| vec![entry]),
+    match value.as_array() {
+        Some(entries) => entries.iter().map(T::read).collect(),
+        None if value.is_null() => Ok(Vec::new()),
+        None => T::read(value).map(|entry| vec![entry]),
     }
 }
 

@@ -23,11 +23,11 @@ fn read_thinking(value: &Value) -> Result<Thinking, String> {
 }
 
 fn read_can_disable(value: &Value) -> Result<CanDisableThinking, String> {
-    match value {
-        Value::Bool(true) => Ok(CanDisableThinking::Yes),
-        Value::Bool(false) => Ok(CanDisableThinking::No),
-        Value::String(word) if word == "between_tools" => Ok(CanDisableThinking::BetweenTools),
-        _ => Err("expected true, false or \"between_tools\"".to_owned()),
+    match (value.as_bool(), value.as_str()) {
+        (Some(true), _) => Ok(CanDisableThinking::Yes),
+        (Some(false), _) => Ok(CanDisableThinking::No),
+        (None, Some("between_tools")) => Ok(CanDisableThinking::BetweenTools),
+        (None, _) => Err("expected true, false or \"between_tools\"".to_owned()),
     }
 }
 

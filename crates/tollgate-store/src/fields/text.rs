@@ -35,7 +35,19 @@ fn parse(kind: &Kind, text: &str) -> Option<Value> {
             _ if text.starts_with('[') => literal(text),
             _ if text.is_empty() => Some(Value::Array(Vec::new())),
             Kind::Object(_) | Kind::List { .. } | Kind::OneOrMore { .. } | Kind::TextMap { .. } | Kind::Any => None,
-            of => text.split(',').map(|part| parse(of, part.trim())).collect(),
+            Kind::Id(_)
+            | Kind::Text { .. }
+            | Kind::Name { .. }
+            | Kind::Time
+            | Kind::Flag
+            | Kind::Integer { .. }
+            | Kind::ZeroOr { .. }
+            | Kind::Usd { .. }
+            | Kind::Factor { .. }
+            | Kind::Number
+            | Kind::Word(_)
+            | Kind::Network
+            | Kind::Form { .. } => text.split(',').map(|part| parse(of, part.trim())).collect(),
         },
         Kind::OneOrMore { .. } if text.is_empty() => Some(Value::Array(Vec::new())),
         Kind::OneOrMore { of, .. } | Kind::Object(of) => {
@@ -88,6 +100,21 @@ fn example(kind: &Kind) -> String {
         Kind::OneOrMore { of, .. } | Kind::Object(of) if !of.example.is_empty() => format!("such as {}", of.example),
         Kind::List { .. } => "a JSON list of objects".to_owned(),
         Kind::TextMap { .. } => "such as x-team:search,x-env:prod".to_owned(),
-        _ => "a JSON object".to_owned(),
+        Kind::OneOrMore { .. }
+        | Kind::Object(_)
+        | Kind::Any
+        | Kind::Id(_)
+        | Kind::Text { .. }
+        | Kind::Name { .. }
+        | Kind::Time
+        | Kind::Flag
+        | Kind::Integer { .. }
+        | Kind::ZeroOr { .. }
+        | Kind::Usd { .. }
+        | Kind::Factor { .. }
+        | Kind::Number
+        | Kind::Word(_)
+        | Kind::Network
+        | Kind::Form { .. } => "a JSON object".to_owned(),
     }
 }

@@ -6,11 +6,11 @@ use tollgate_core::{Key, KeyId, Timestamp};
 use super::{MemoryStore, State};
 use crate::{
     AdminKey, AuditEvent, AuditFilter, AuditPosition, KeyHash, ListingStore, RowFilter, RowKind, StoreError, StoredRow,
-    rows::{Row, RowSecret},
+    rows::{CatalogRow, RowSecret},
 };
 
 impl State {
-    fn stored(&self, row: &Row) -> StoredRow {
+    fn stored(&self, row: &CatalogRow) -> StoredRow {
         StoredRow::of(row, self.last_change(&row.id))
     }
 }
@@ -19,7 +19,7 @@ impl State {
 impl ListingStore for MemoryStore {
     async fn page(&self, filter: &RowFilter) -> Result<Vec<StoredRow>, StoreError> {
         let state = self.catalog.lock().await;
-        let wanted = |row: &&Row| {
+        let wanted = |row: &&CatalogRow| {
             row.kind == filter.kind
                 && (filter.removed || row.removed_at.is_none())
                 && filter.parent.as_ref().is_none_or(|parent| row.parent == *parent)
@@ -59,8 +59,9 @@ impl ListingStore for MemoryStore {
 
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError> {
         let state = self.catalog.lock().await;
-        let has_hash =
-            |row: &&Row| row.kind == RowKind::AdminKey && matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
+        let has_hash = |row: &&CatalogRow| {
+            row.kind == RowKind::AdminKey && matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash)
+        };
         let found = state.live().find(has_hash).map(AdminKey::of).transpose()?;
         Ok(found.filter(|key| key.is_valid(now)))
     }

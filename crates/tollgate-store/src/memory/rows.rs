@@ -6,7 +6,7 @@ use tollgate_core::{Owner, Revision};
 use super::State;
 use crate::{
     AuditEvent, ChangedRow, KeyHash, RowKind, StoreError,
-    rows::{ChangeTransaction, IdempotentBatch, Row, RowSecret},
+    rows::{CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret},
 };
 
 #[async_trait]
@@ -15,28 +15,28 @@ impl ChangeTransaction for State {
         self.ids.as_ref().map(|ids| ids.id(kind, parent, name))
     }
 
-    async fn by_name(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<Option<Row>, StoreError> {
+    async fn by_name(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<Option<CatalogRow>, StoreError> {
         Ok(self.live().find(|row| row.kind == kind && row.parent == parent && row.name == name).cloned())
     }
 
-    async fn by_id(&mut self, kind: RowKind, id: &str) -> Result<Option<Row>, StoreError> {
+    async fn by_id(&mut self, kind: RowKind, id: &str) -> Result<Option<CatalogRow>, StoreError> {
         Ok(self.rows.get(id).filter(|row| row.kind == kind).cloned())
     }
 
-    async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<Row>, StoreError> {
+    async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<CatalogRow>, StoreError> {
         let has_hash =
-            |row: &&Row| row.kind == RowKind::Key && matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
+            |row: &&CatalogRow| row.kind == RowKind::Key && matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
         Ok(self.live().find(has_hash).cloned())
     }
 
-    async fn list(&mut self, kind: RowKind, parent: Option<&str>) -> Result<Vec<Row>, StoreError> {
-        let wanted = |row: &&Row| row.kind == kind && parent.is_none_or(|parent| row.parent == parent);
-        let mut rows: Vec<Row> = self.live().filter(wanted).cloned().collect();
+    async fn list(&mut self, kind: RowKind, parent: Option<&str>) -> Result<Vec<CatalogRow>, StoreError> {
+        let wanted = |row: &&CatalogRow| row.kind == kind && parent.is_none_or(|parent| row.parent == parent);
+        let mut rows: Vec<CatalogRow> = self.live().filter(wanted).cloned().collect();
         rows.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(rows)
     }
 
-    async fn of_file(&mut self, kind: RowKind) -> Result<Vec<Row>, StoreError> {
+    async fn of_file(&mut self, kind: RowKind) -> Result<Vec<CatalogRow>, StoreError> {
         Ok(self.live().filter(|row| row.kind == kind && row.owner == Owner::File).cloned().collect())
     }
 
@@ -54,7 +54,7 @@ impl ChangeTransaction for State {
         Ok(())
     }
 
-    async fn put(&mut self, row: &Row) -> Result<(), StoreError> {
+    async fn put(&mut self, row: &CatalogRow) -> Result<(), StoreError> {
         self.rows.insert(row.id.clone(), row.clone());
         Ok(())
     }

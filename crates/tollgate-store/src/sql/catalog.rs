@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Actor, AuditEvent, CatalogRows, CatalogStore, Change, ChangedRow, KeyScope, RowKind, StoreError, apply::apply, assemble,
-    rows::Row,
+    rows::CatalogRow,
 };
 
 const LOAD: &str = "load the catalog";
@@ -24,7 +24,7 @@ const LOAD: &str = "load the catalog";
 impl SqlStore {
     /// The live rows except keys, and their revision. The revision is read first, so rows can be newer than it but not older; the
     /// next change of the revision then reloads them.
-    async fn catalog_rows(&self) -> Result<(Revision, Vec<Row>), StoreError> {
+    async fn catalog_rows(&self) -> Result<(Revision, Vec<CatalogRow>), StoreError> {
         let revision = CatalogStore::revision(self).await?;
         let rows = sqlx::query(select_row!("WHERE removed_at IS NULL ORDER BY kind, name")).fetch_all(&self.reader).await;
         let rows = rows.map_err(|error| self.failed(LOAD, error))?;
@@ -32,14 +32,14 @@ impl SqlStore {
     }
 
     /// The live rows except keys, and the removed groups, with their revision.
-    pub(crate) async fn all_rows(&self) -> Result<(Revision, Vec<Row>), StoreError> {
+    pub(crate) async fn all_rows(&self) -> Result<(Revision, Vec<CatalogRow>), StoreError> {
         let revision = CatalogStore::revision(self).await?;
         let sql = select_row!("WHERE removed_at IS NULL OR kind = 'group' ORDER BY kind, name");
         let rows = sqlx::query(sql).fetch_all(&self.reader).await.map_err(|error| self.failed(LOAD, error))?;
         Ok((revision, rows.iter().map(catalog_row).collect::<Result<_, _>>()?))
     }
 
-    async fn live_keys(&self, scope: &KeyScope) -> Result<Vec<Row>, StoreError> {
+    async fn live_keys(&self, scope: &KeyScope) -> Result<Vec<CatalogRow>, StoreError> {
         const NAMES_AT_ONCE: usize = 200;
         let failed = |error| self.failed(LOAD, error);
         match scope {
@@ -66,7 +66,7 @@ impl SqlStore {
 
     /// Up to `max` keys with a price limit of their own, oldest first, except keys owned by a file and those in `excluded`. Also
     /// returns whether there are more.
-    async fn limited_keys(&self, max: u32, excluded: &HashSet<&str>) -> Result<(Vec<Row>, bool), StoreError> {
+    async fn limited_keys(&self, max: u32, excluded: &HashSet<&str>) -> Result<(Vec<CatalogRow>, bool), StoreError> {
         // The condition of the index `service_keys_limited`.
         let sql =
             select_key!("WHERE removed_at IS NULL AND spec LIKE '%\"price_limit\":{%' AND owner <> 'file' ORDER BY id LIMIT $1");

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     AuditEvent, ChangedRow, KeyHash, KeySecret, RowKind, StoreError,
-    rows::{ChangeTransaction, IdempotentBatch, Row, RowSecret, owner_word},
+    rows::{CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, owner_word},
 };
 
 /// The rows as seen by one open transaction.
@@ -34,7 +34,7 @@ impl SqlChangeTransaction<'_> {
         move |error| failed(&database, WRITE, error)
     }
 
-    async fn put_key(&mut self, row: &Row, secret: &KeySecret) -> Result<(), StoreError> {
+    async fn put_key(&mut self, row: &CatalogRow, secret: &KeySecret) -> Result<(), StoreError> {
         const SQL: &str = "INSERT INTO service_keys (id, parent, name, owner, spec, hash, prefix, suffix, created_at, removed_at) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
              ON CONFLICT (id) DO UPDATE SET owner = $4, spec = $5, hash = $6, prefix = $7, suffix = $8, removed_at = $10";
@@ -53,7 +53,7 @@ impl SqlChangeTransaction<'_> {
         query.execute(&mut *self.connection).await.map(|_| ()).map_err(failed)
     }
 
-    async fn put_row(&mut self, row: &Row) -> Result<(), StoreError> {
+    async fn put_row(&mut self, row: &CatalogRow) -> Result<(), StoreError> {
         const SQL: &str = "INSERT INTO catalog_rows (id, kind, parent, name, owner, spec, credential, created_at, removed_at) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
              ON CONFLICT (id) DO UPDATE SET owner = $5, spec = $6, credential = $7, removed_at = $9";
@@ -78,7 +78,7 @@ impl SqlChangeTransaction<'_> {
 
 #[async_trait]
 impl ChangeTransaction for SqlChangeTransaction<'_> {
-    async fn by_name(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<Option<Row>, StoreError> {
+    async fn by_name(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<Option<CatalogRow>, StoreError> {
         let failed = self.read_failed();
         if kind == RowKind::AdminKey {
             return admin_keys::by_name(self.connection, name).await.map_err(|error| error.or_else(failed));
@@ -93,7 +93,7 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
         query.fetch_optional(&mut *self.connection).await.map_err(failed)?.as_ref().map(catalog_row).transpose()
     }
 
-    async fn by_id(&mut self, kind: RowKind, id: &str) -> Result<Option<Row>, StoreError> {
+    async fn by_id(&mut self, kind: RowKind, id: &str) -> Result<Option<CatalogRow>, StoreError> {
         let failed = self.read_failed();
         if kind == RowKind::AdminKey {
             return admin_keys::by_id(self.connection, id).await.map_err(|error| error.or_else(failed));
@@ -106,13 +106,13 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
         query.fetch_optional(&mut *self.connection).await.map_err(failed)?.as_ref().map(catalog_row).transpose()
     }
 
-    async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<Row>, StoreError> {
+    async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<CatalogRow>, StoreError> {
         let failed = self.read_failed();
         let query = sqlx::query(select_key!("WHERE hash = $1 AND removed_at IS NULL")).bind(hash.0.to_vec());
         query.fetch_optional(&mut *self.connection).await.map_err(failed)?.as_ref().map(key_row).transpose()
     }
 
-    async fn list(&mut self, kind: RowKind, parent: Option<&str>) -> Result<Vec<Row>, StoreError> {
+    async fn list(&mut self, kind: RowKind, parent: Option<&str>) -> Result<Vec<CatalogRow>, StoreError> {
         let failed = self.read_failed();
         if kind == RowKind::AdminKey {
             return admin_keys::list(self.connection).await.map_err(|error| error.or_else(failed));
@@ -128,7 +128,7 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
         rows.iter().map(catalog_row).collect()
     }
 
-    async fn of_file(&mut self, kind: RowKind) -> Result<Vec<Row>, StoreError> {
+    async fn of_file(&mut self, kind: RowKind) -> Result<Vec<CatalogRow>, StoreError> {
         let failed = self.read_failed();
         if kind == RowKind::Key {
             let sql = select_key!("WHERE owner = 'file' AND removed_at IS NULL ORDER BY name");
@@ -178,7 +178,7 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
         insert.execute(&mut *self.connection).await.map(|_| ()).map_err(self.write_failed())
     }
 
-    async fn put(&mut self, row: &Row) -> Result<(), StoreError> {
+    async fn put(&mut self, row: &CatalogRow) -> Result<(), StoreError> {
         match &row.secret {
             RowSecret::Key(secret) if row.kind == RowKind::AdminKey => {
                 let failed = self.write_failed();

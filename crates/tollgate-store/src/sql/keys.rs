@@ -14,7 +14,7 @@ use super::{
 use crate::{
     KeyHash, KeyStore, StoreError,
     assemble::{self, GroupIds},
-    rows::{Row, RowSecret},
+    rows::{CatalogRow, RowSecret},
 };
 
 const FIND: &str = "find a key";
@@ -22,7 +22,7 @@ const LIST: &str = "list the keys";
 
 impl SqlStore {
     /// Completes a key's row with its member and its groups.
-    pub(super) async fn with_member(&self, row: Row, operation: &'static str) -> Result<Key, StoreError> {
+    pub(super) async fn with_member(&self, row: CatalogRow, operation: &'static str) -> Result<Key, StoreError> {
         let member = sqlx::query(select_row!("WHERE id = $1")).bind(row.parent.clone()).fetch_optional(&self.reader).await;
         let member = member.map_err(|error| self.failed(operation, error))?;
         let member = member.ok_or_else(|| row.broken("its member does not exist"))?;
@@ -47,7 +47,7 @@ impl SqlStore {
     }
 
     /// The key with this hash, and its row.
-    pub(crate) async fn find_row(&self, hash: &KeyHash) -> Result<Option<(Row, Key)>, StoreError> {
+    pub(crate) async fn find_row(&self, hash: &KeyHash) -> Result<Option<(CatalogRow, Key)>, StoreError> {
         let failed = |error| self.failed(FIND, error);
         // A secret can be imported again after its key was revoked: prefer the live key.
         let sql = select_key!("WHERE hash = $1 ORDER BY CASE WHEN removed_at IS NULL THEN 0 ELSE 1 END, created_at DESC LIMIT 1");
@@ -58,7 +58,7 @@ impl SqlStore {
     }
 
     /// Rows of the keys with these ids, and their hashes.
-    pub(crate) async fn key_rows(&self, ids: &[String]) -> Result<Vec<([u8; 32], Row)>, StoreError> {
+    pub(crate) async fn key_rows(&self, ids: &[String]) -> Result<Vec<([u8; 32], CatalogRow)>, StoreError> {
         const IDS_AT_ONCE: usize = 500;
         let failed = |error| self.failed(LIST, error);
         let mut found = Vec::with_capacity(ids.len());
@@ -86,7 +86,7 @@ impl KeyStore for SqlStore {
         let failed = |error| self.failed(LIST, error);
         let members = sqlx::query(select_row!("WHERE kind = 'member'")).fetch_all(&self.reader).await.map_err(failed)?;
         let members = members.iter().map(catalog_row).collect::<Result<Vec<_>, _>>()?;
-        let members: HashMap<&str, &Row> = members.iter().map(|row| (row.id.as_str(), row)).collect();
+        let members: HashMap<&str, &CatalogRow> = members.iter().map(|row| (row.id.as_str(), row)).collect();
         let groups = self.group_ids(LIST).await?;
         let rows = sqlx::query(select_key!("")).fetch_all(&self.reader).await.map_err(failed)?;
         let mut keys = Vec::with_capacity(rows.len());

@@ -10,7 +10,8 @@ use super::{
     store::SqlStore,
 };
 use crate::{
-    AdminKey, AuditEvent, AuditFilter, AuditPosition, KeyHash, ListingStore, RowFilter, RowKind, StoreError, StoredRow, rows::Row,
+    AdminKey, AuditEvent, AuditFilter, AuditPosition, KeyHash, ListingStore, RowFilter, RowKind, StoreError, StoredRow,
+    rows::CatalogRow,
 };
 
 const LIST: &str = "list rows";
@@ -56,7 +57,7 @@ macro_rules! admin_keys_where {
 /// Decodes a row and the revision after its columns.
 fn stored(kind: RowKind, row: &AnyRow) -> Result<StoredRow, StoreError> {
     let (read, last) = match kind {
-        RowKind::Key | RowKind::AdminKey => (Row { kind, ..key_row(row)? }, 10),
+        RowKind::Key | RowKind::AdminKey => (CatalogRow { kind, ..key_row(row)? }, 10),
         RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group | RowKind::Member => (catalog_row(row)?, 9),
     };
     let revision = row.try_get::<i64, _>(last).map_err(|error| read.broken(&error.to_string()))?;

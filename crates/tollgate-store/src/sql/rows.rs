@@ -5,7 +5,7 @@ use tollgate_core::{Owner, Revision, Timestamp};
 
 use crate::{
     AuditEvent, KeyHash, KeySecret, RowKind, StoreError,
-    rows::{Row, RowSecret, owner_word},
+    rows::{CatalogRow, RowSecret, owner_word},
 };
 
 /// Columns of catalog rows, in the order of [`catalog_row`].
@@ -29,10 +29,10 @@ fn decode(row: &AnyRow, error: &sqlx::Error) -> StoreError {
     StoreError::Row { kind: "catalog", row: id, detail: error.to_string() }
 }
 
-pub(super) fn catalog_row(row: &AnyRow) -> Result<Row, StoreError> {
-    let read = || -> Result<(Row, String, String), sqlx::Error> {
+pub(super) fn catalog_row(row: &AnyRow) -> Result<CatalogRow, StoreError> {
+    let read = || -> Result<(CatalogRow, String, String), sqlx::Error> {
         let credential: Option<Vec<u8>> = row.try_get(6)?;
-        let read = Row {
+        let read = CatalogRow {
             id: row.try_get(0)?,
             kind: RowKind::Channel,
             parent: row.try_get(2)?,
@@ -51,9 +51,9 @@ pub(super) fn catalog_row(row: &AnyRow) -> Result<Row, StoreError> {
     Ok(read)
 }
 
-pub(super) fn key_row(row: &AnyRow) -> Result<Row, StoreError> {
-    let read = || -> Result<(Row, String, Vec<u8>, String, String), sqlx::Error> {
-        let read = Row {
+pub(super) fn key_row(row: &AnyRow) -> Result<CatalogRow, StoreError> {
+    let read = || -> Result<(CatalogRow, String, Vec<u8>, String, String), sqlx::Error> {
+        let read = CatalogRow {
             id: row.try_get(0)?,
             kind: RowKind::Key,
             parent: row.try_get(1)?,

@@ -179,10 +179,13 @@ pub(super) async fn next_chunk(body: &mut Body) -> Result<Option<Bytes>, Failure
             Ok(None) => return Ok(None),
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(error))) => {
-                return Err(Failure::Unreachable(format!("the response was cut off: {error}")));
+                return Err(Failure::Unreachable(format!("the response was cut off and the output is incomplete: {error}")));
             }
             Err(_) => {
-                return Err(Failure::Unreachable(format!("the response was cut off: no data for {} s", READ_TIMEOUT.as_secs())));
+                return Err(Failure::Unreachable(format!(
+                    "the response was cut off and the output is incomplete: no data for {} s",
+                    READ_TIMEOUT.as_secs()
+                )));
             }
         };
         if let Ok(data) = frame.into_data() {

@@ -140,7 +140,7 @@ fn spawn_background(background: &TaskTracker, config: &Config, components: &Serv
             shared: Arc::clone(&components.shared),
             registry: Arc::clone(&components.registry),
             saved: Arc::clone(&components.store.health),
-            upstream: Arc::new(Client::new(Arc::new(Trust::default()))),
+            upstream: Arc::new(Client::new(Arc::new(Trust::default()), Arc::clone(&components.shared.clock))),
         }
         .run(stop.clone()),
     );
@@ -261,7 +261,7 @@ fn core_factory(
     let trust = Arc::new(Trust::default());
     move |core| {
         let recorder = UsageRecorder::open(Arc::clone(&shared), &journal, core, queue.clone(), Arc::clone(&registry))?;
-        let upstream = UpstreamDispatch::new(Client::new(Arc::clone(&trust)), Arc::clone(&shared.clock));
+        let upstream = UpstreamDispatch::new(Client::new(Arc::clone(&trust), Arc::clone(&shared.clock)), Arc::clone(&shared.clock));
         Ok(Worker::new(recorder, Arc::new(upstream))?)
     }
 }

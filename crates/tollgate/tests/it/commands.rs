@@ -265,7 +265,7 @@ fn unknown_names_exit_with_1_and_a_hint() {
 #[test]
 fn echo_channel_test_passes_without_network() {
     let said = out(&support::echo().run(&["channel", "test", "echo"]));
-    assert!(said.contains("nothing to reach"), "{said}");
+    assert!(said.contains("there is no upstream to test"), "{said}");
 }
 
 #[test]

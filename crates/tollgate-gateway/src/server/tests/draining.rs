@@ -1,4 +1,4 @@
-//! Shutting down.
+//! Graceful shutdown.
 
 use super::*;
 
@@ -13,7 +13,7 @@ async fn draining(gate: &Gate) {
 }
 
 #[tokio::test]
-async fn answers_under_way_end_and_new_requests_are_refused() {
+async fn requests_in_progress_complete_and_new_ones_are_refused() {
     let gate = Gate::open(Settings::default());
     let mut streaming = gate.connect().await;
     streaming.send(chat("X-Script: hang midway\r\n", "")).await;
@@ -31,11 +31,11 @@ async fn answers_under_way_end_and_new_requests_are_refused() {
     assert_eq!(gate.shared.condition.in_flight(), 1, "the stream goes on");
     drop(streaming);
     assert_eq!(timeout(TIMEOUT, gate.run).await.unwrap().unwrap().unwrap(), Drained::Complete);
-    assert!(TcpStream::connect(gate.address).await.is_err(), "the listener is closed");
+    assert!(TcpStream::connect(gate.address).await.is_err(), "the port is closed");
 }
 
 #[tokio::test]
-async fn idle_connections_do_not_hold_up_a_shutdown() {
+async fn idle_connections_do_not_delay_shutdown() {
     let gate = Gate::open(Settings::default());
     let mut silent = gate.connect().await;
     let mut used = gate.connect().await;
@@ -48,7 +48,7 @@ async fn idle_connections_do_not_hold_up_a_shutdown() {
 }
 
 #[tokio::test]
-async fn a_drain_ends_when_its_time_is_over() {
+async fn drain_ends_at_its_deadline() {
     let settings = Settings { drain: Duration::from_millis(100), ..Settings::default() };
     let gate = Gate::open(settings);
     let mut streaming = gate.connect().await;
@@ -56,12 +56,12 @@ async fn a_drain_ends_when_its_time_is_over() {
     streaming.until("piece").await;
     let shared = Arc::clone(&gate.shared);
     assert_eq!(gate.close().await, Drained::CutOff(1));
-    assert_eq!(shared.condition.in_flight(), 0, "what was cut off is dropped");
-    assert!(!streaming.rest().await.ends_with("0\r\n\r\n"), "half an answer does not look whole");
+    assert_eq!(shared.condition.in_flight(), 0, "requests that were cut off are dropped");
+    assert!(!streaming.rest().await.ends_with("0\r\n\r\n"), "a truncated answer does not look complete");
 }
 
 #[tokio::test]
-async fn a_core_that_cannot_start_is_an_error() {
+async fn core_that_cannot_start_is_an_error() {
     let settings = Settings { listen: SocketAddr::from(([127, 0, 0, 1], 0)), cores: 2, ..Settings::default() };
     let listening = listen(&settings).unwrap();
     let shared = shared(settings, Catalog::default());

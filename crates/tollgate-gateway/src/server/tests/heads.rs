@@ -1,8 +1,8 @@
-//! Heads as they come, good and bad.
+//! Valid and invalid request heads.
 
 use super::*;
 
-/// What a table row sends on one connection, and what comes back before the connection ends.
+/// Bytes sent on one connection, and the statuses of all responses before it closes.
 struct Row {
     name: &'static str,
     sent: String,
@@ -33,7 +33,7 @@ async fn check(rows: Vec<Row>) {
 }
 
 #[tokio::test]
-async fn hosts_and_lines() {
+async fn host_and_request_line_are_checked() {
     check(vec![
         row("plain", get("Host: x\r\n"), &[200]),
         row("no host", get(""), &[400]),
@@ -60,7 +60,7 @@ async fn hosts_and_lines() {
 }
 
 #[tokio::test]
-async fn framing() {
+async fn framing_is_checked() {
     let smuggled = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
     check(vec![
         row(
@@ -102,7 +102,7 @@ async fn framing() {
 }
 
 #[tokio::test]
-async fn bounds_of_a_head() {
+async fn head_sizes_are_limited() {
     let fields = |count: usize| (0..count).map(|n| format!("X-{n}: 1")).collect::<Vec<_>>().join("\r\n") + "\r\n";
     check(vec![
         row("long target", format!("GET /healthz?{} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "q".repeat(9_000)), &[414]),
@@ -118,7 +118,7 @@ async fn bounds_of_a_head() {
 }
 
 #[tokio::test]
-async fn refusals_have_the_shape_of_their_path() {
+async fn refusals_use_the_protocol_of_their_path() {
     let gate = Gate::open(Settings::default());
     for (target, openai) in [
         ("/v1/nothing", true),
@@ -139,7 +139,7 @@ async fn refusals_have_the_shape_of_their_path() {
 }
 
 #[tokio::test]
-async fn a_connection_serves_one_request_after_the_other() {
+async fn pipelined_requests_are_answered_in_order() {
     let gate = Gate::open(Settings::default());
     let mut caller = gate.connect().await;
     for length in [0, 1, 3] {
@@ -157,7 +157,7 @@ async fn a_connection_serves_one_request_after_the_other() {
 }
 
 #[tokio::test]
-async fn a_head_request_gets_no_body() {
+async fn head_request_gets_no_body() {
     let gate = Gate::open(Settings::default());
     for target in ["/healthz", "/v1/chat/completions", "/v1beta/models"] {
         let answer = gate.say(format!("HEAD {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await;
@@ -167,7 +167,7 @@ async fn a_head_request_gets_no_body() {
 }
 
 #[tokio::test]
-async fn only_a_known_caller_is_told_to_continue() {
+async fn only_an_authenticated_caller_gets_100_continue() {
     let gate = Gate::open(Settings::default());
     let mut caller = gate.connect().await;
     let request = chat("Expect: 100-continue\r\nConnection: close\r\n", "12345");
@@ -177,14 +177,14 @@ async fn only_a_known_caller_is_told_to_continue() {
     caller.send(body).await;
     assert!(caller.rest().await.ends_with("length 5"));
 
-    let mut unauthenticated = gate.connect().await;
-    unauthenticated.send(head.replace(SECRET, "unknown-key-000-0123456789")).await;
-    assert_eq!(statuses(&unauthenticated.rest().await), [401]);
+    let mut unknown = gate.connect().await;
+    unknown.send(head.replace(SECRET, "unknown-key-0123456789ab")).await;
+    assert_eq!(statuses(&unknown.rest().await), [401]);
     gate.close().await;
 }
 
 #[tokio::test]
-async fn the_gateway_s_own_pages() {
+async fn well_known_pages_are_served() {
     let gate = Gate::open(Settings::default());
     for (target, found) in [
         ("/healthz", r#"{"status":"ok"}"#),
@@ -203,7 +203,7 @@ async fn the_gateway_s_own_pages() {
 }
 
 #[tokio::test]
-async fn panic_is_answered_and_affects_no_other_request() {
+async fn panic_becomes_an_error_response_of_one_request() {
     let gate = Gate::open(Settings::default());
     let mut caller = gate.connect().await;
     caller.send(chat("X-Script: panic\r\n", "")).await;
@@ -212,7 +212,7 @@ async fn panic_is_answered_and_affects_no_other_request() {
     assert_eq!(statuses(&answer), [500]);
     assert!(answer.contains(&format!("Quote request id {id} ")), "{answer}");
     let broken = gate.say(chat("X-Script: panic midway\r\n", "")).await;
-    assert!(statuses(&broken) == [200] && broken.ends_with("5\r\npiece\r\n"), "what came before the fault arrives: {broken}");
+    assert!(statuses(&broken) == [200] && broken.ends_with("5\r\npiece\r\n"), "bytes before the fault arrive: {broken}");
     assert_eq!(statuses(&gate.say(chat("Connection: close\r\n", "")).await), [200]);
     gate.quiet().await;
     gate.close().await;

@@ -1,4 +1,4 @@
-//! Slow, greedy and numerous callers.
+//! Timeouts and limits of connections, heads and bodies.
 
 use super::*;
 use crate::settings::{Bounds, HttpLimits};
@@ -12,7 +12,7 @@ fn settings(edit: impl FnOnce(&mut HttpLimits, &mut Bounds)) -> Settings {
 const SOON: Duration = Duration::from_millis(150);
 
 #[tokio::test]
-async fn a_head_that_does_not_come_is_answered_with_408() {
+async fn incomplete_head_is_answered_with_408() {
     let gate = Gate::open(settings(|http, _| http.header_timeout = SOON));
     for sent in ["P", "PRI", "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"] {
         let answer = gate.say(sent).await;
@@ -24,7 +24,7 @@ async fn a_head_that_does_not_come_is_answered_with_408() {
 }
 
 #[tokio::test]
-async fn the_second_head_of_a_connection_has_its_limit_too() {
+async fn later_heads_of_a_connection_time_out_too() {
     let gate = Gate::open(settings(|http, _| http.header_timeout = SOON));
     let mut caller = gate.connect().await;
     caller.send(chat("", "")).await;
@@ -35,7 +35,7 @@ async fn the_second_head_of_a_connection_has_its_limit_too() {
 }
 
 #[tokio::test]
-async fn a_connection_that_says_nothing_is_closed() {
+async fn silent_connection_is_closed() {
     let gate = Gate::open(settings(|http, _| http.idle_timeout = SOON));
     assert_eq!(gate.say("").await, "");
     let mut caller = gate.connect().await;
@@ -46,7 +46,7 @@ async fn a_connection_that_says_nothing_is_closed() {
 }
 
 #[tokio::test]
-async fn an_answer_may_take_longer_than_any_pause() {
+async fn waiting_for_an_answer_has_no_connection_timeout() {
     let gate = Gate::open(settings(|http, bounds| {
         http.idle_timeout = SOON;
         http.header_timeout = SOON;
@@ -56,14 +56,14 @@ async fn an_answer_may_take_longer_than_any_pause() {
     caller.send(chat("X-Script: hang midway\r\n", "")).await;
     caller.until("piece").await;
     let further = timeout(SOON * 4, caller.socket.read_u8()).await;
-    assert!(further.is_err(), "the upstream may think as long as the path lets it: {further:?}");
+    assert!(further.is_err(), "the connection waits as long as the model path does: {further:?}");
     drop(caller);
     gate.quiet().await;
     gate.close().await;
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_answered_with_408() {
+async fn incomplete_body_is_answered_with_408() {
     let gate = Gate::open(settings(|_, bounds| bounds.body_timeout = SOON));
     let whole = chat("", "12345");
     let answer = gate.say(&whole[..whole.len() - 2]).await;
@@ -73,7 +73,7 @@ async fn a_body_that_does_not_come_is_answered_with_408() {
 }
 
 #[tokio::test]
-async fn too_large_a_body_is_answered_though_the_caller_goes_on_sending() {
+async fn oversized_body_is_answered_while_the_caller_still_sends() {
     let gate = Gate::open(settings(|_, bounds| bounds.body_bytes = 1_000));
     let declared = chat("", &"x".repeat(5_000_000));
     let mut chunked = chat("Transfer-Encoding: chunked\r\n", "");
@@ -88,7 +88,7 @@ async fn too_large_a_body_is_answered_though_the_caller_goes_on_sending() {
 }
 
 #[tokio::test]
-async fn unauthenticated_body_is_not_read() {
+async fn body_of_an_unauthenticated_caller_is_not_read() {
     let gate = Gate::open(Settings::default());
     let mut caller = gate.connect().await;
     caller.send("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{").await;
@@ -102,13 +102,13 @@ async fn caller_that_does_not_read_is_disconnected() {
     let mut caller = gate.connect().await;
     caller.send(chat("X-Script: flood\r\n", "")).await;
     caller.until("\r\n\r\n").await;
-    // He reads nothing more; all buffers fill up, and the request ends all the same.
+    // The caller stops reading, all buffers fill up, and the request still ends.
     gate.quiet().await;
     gate.close().await;
 }
 
 #[tokio::test]
-async fn caller_that_disconnects_ends_its_request() {
+async fn disconnect_ends_the_request() {
     let gate = Gate::open(Settings::default());
     let mut caller = gate.connect().await;
     caller.send(chat("X-Script: hang\r\n", "")).await;
@@ -124,7 +124,7 @@ async fn caller_that_disconnects_ends_its_request() {
 }
 
 #[tokio::test]
-async fn beyond_the_bounds_there_is_a_clear_answer() {
+async fn requests_above_the_limits_get_503() {
     let gate = Gate::open(settings(|http, _| {
         http.connections = 2;
         http.requests = 1;
@@ -147,7 +147,7 @@ async fn beyond_the_bounds_there_is_a_clear_answer() {
 }
 
 #[tokio::test]
-async fn all_bodies_together_have_a_bound() {
+async fn total_body_memory_is_limited() {
     let gate = Gate::open(Settings { body_memory_bytes: 1_000, ..Settings::default() });
     let mut first = gate.connect().await;
     first.send(chat("X-Script: hang midway\r\n", &"x".repeat(600))).await;

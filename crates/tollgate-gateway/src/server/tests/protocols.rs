@@ -50,7 +50,7 @@ async fn http2_with_prior_knowledge() {
 }
 
 #[tokio::test]
-async fn unread_http2_stream_ends() {
+async fn unread_http2_stream_is_closed() {
     let mut settings = Settings::default();
     settings.http.idle_timeout = Duration::from_millis(150);
     let gate = Gate::open(settings);
@@ -105,12 +105,12 @@ async fn tls_offers_both_protocols() {
 }
 
 #[tokio::test]
-async fn other_paths_go_elsewhere() {
+async fn other_paths_go_to_the_fallback_service() {
     let (fallback, mut visits) = queue();
     let gate = Gate::with(Settings::default(), Arc::new(fallback));
     gate.shared.tracker.spawn(async move {
         while let Some(waiting) = visits.next().await {
-            let (head, body) = waiting.visit.request.into_parts();
+            let (head, body) = waiting.request.request.into_parts();
             let body = body.collect().await.unwrap().to_bytes();
             let text = format!("{} {} {}", head.method, head.uri, body.len());
             waiting.reply.send(Response::new(Full::new(Bytes::from(text)))).await;

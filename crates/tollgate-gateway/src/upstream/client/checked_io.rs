@@ -1,6 +1,6 @@
-//! What is known of one HTTP/1.1 connection beyond what hyper says: whether a request's bytes left at all, and whether a
-//! single byte of an answer came. Before the first byte leaves on a connection that was used before, the socket itself is
-//! asked whether the far side has closed it: on a busy core the reactor may learn of that only milliseconds later.
+//! I/O state of an HTTP/1.1 connection that hyper does not expose: whether any byte of a request was written, and whether
+//! any byte of a response was read. Before the first write on a reused connection the socket is peeked for a close by the
+//! peer, which the reactor of a busy core may report only milliseconds later.
 
 use std::{
     io::{self, ErrorKind, IoSlice},
@@ -20,11 +20,11 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-use crate::upstream::call::SentMark;
+use crate::{clock::Clock, upstream::call::SentMark};
 
 /// A stream over a TCP connection.
 pub(crate) trait OverTcp: AsyncRead + AsyncWrite + Send + Unpin + 'static {
-    /// The connection under it.
+    /// The underlying TCP connection.
     fn tcp(&self) -> &TcpStream;
 }
 
@@ -40,31 +40,31 @@ impl OverTcp for TlsStream<TcpStream> {
     }
 }
 
-/// What happened on a connection since its latest request.
+/// I/O on a connection since the start of its latest request.
 #[derive(Debug, Default)]
 pub(crate) struct IoState {
     look: AtomicBool,
     written: AtomicBool,
     answered: AtomicBool,
-    mark: Mutex<Option<SentMark>>,
+    mark: Mutex<Option<(SentMark, Arc<dyn Clock>)>>,
 }
 
 impl IoState {
-    /// The next request is about to be written; `mark` is set when its first byte leaves. `look`: not without having asked
-    /// the socket, for the connection lay idle.
-    pub(crate) fn begin(&self, mark: SentMark, look: bool) {
-        *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
+    /// Starts the next request. `mark` is set when its first byte is written, to the time of `clock`. With `look`, the
+    /// socket is checked before that byte: the connection was idle.
+    pub(crate) fn begin(&self, mark: SentMark, clock: Arc<dyn Clock>, look: bool) {
+        *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = Some((mark, clock));
         self.written.store(false, Ordering::Release);
         self.answered.store(false, Ordering::Release);
         self.look.store(look, Ordering::Release);
     }
 
-    /// Whether any byte of the latest request left.
+    /// Whether any byte of the latest request was written.
     pub(crate) fn is_written(&self) -> bool {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Whether any byte came back since.
+    /// Whether any byte was read since.
     pub(crate) fn is_answered(&self) -> bool {
         self.answered.load(Ordering::Acquire)
     }
@@ -72,29 +72,29 @@ impl IoState {
     fn wrote(&self, bytes: usize) {
         if bytes > 0
             && !self.written.swap(true, Ordering::AcqRel)
-            && let Some(mark) = self.mark.lock().unwrap_or_else(PoisonError::into_inner).take()
+            && let Some((mark, clock)) = self.mark.lock().unwrap_or_else(PoisonError::into_inner).take()
         {
-            mark.set();
+            mark.set(clock.instant());
         }
     }
 }
 
-/// A connection that tells its [`IoState`] what happens on it.
+/// A stream that records its reads and writes in an [`IoState`].
 pub(crate) struct CheckedIo<S> {
     stream: S,
-    line: Arc<IoState>,
+    state: Arc<IoState>,
 }
 
 impl<S: OverTcp> CheckedIo<S> {
     pub(crate) fn new(stream: S) -> (Self, Arc<IoState>) {
-        let line = Arc::new(IoState::default());
-        (Self { stream, line: Arc::clone(&line) }, line)
+        let state = Arc::new(IoState::default());
+        (Self { stream, state: Arc::clone(&state) }, state)
     }
 
-    /// Refuses to write on a connection whose far side has closed it, or said something unasked that could be taken for the
-    /// answer. Above TLS a kept connection has nothing to say either, but that it closes.
-    fn look(&self) -> io::Result<()> {
-        if !self.line.look.swap(false, Ordering::AcqRel) {
+    /// Fails if the peer of a reused connection closed it or sent unsolicited bytes, which could be mistaken for the
+    /// response. With TLS, unsolicited bytes are a close alert in practice.
+    fn check_idle(&self) -> io::Result<()> {
+        if !self.state.look.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
         match SockRef::from(self.stream.tcp()).peek(&mut [MaybeUninit::uninit()]) {
@@ -110,7 +110,7 @@ impl<S: OverTcp> AsyncRead for CheckedIo<S> {
         let before = into.filled().len();
         let done = ready!(Pin::new(&mut self.stream).poll_read(context, into));
         if into.filled().len() > before {
-            self.line.answered.store(true, Ordering::Release);
+            self.state.answered.store(true, Ordering::Release);
         }
         Poll::Ready(done)
     }
@@ -118,15 +118,15 @@ impl<S: OverTcp> AsyncRead for CheckedIo<S> {
 
 impl<S: OverTcp> AsyncWrite for CheckedIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.look()?;
+        self.check_idle()?;
         let done = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
-        Poll::Ready(done.inspect(|count| self.line.wrote(*count)))
+        Poll::Ready(done.inspect(|count| self.state.wrote(*count)))
     }
 
     fn poll_write_vectored(mut self: Pin<&mut Self>, context: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.look()?;
+        self.check_idle()?;
         let done = ready!(Pin::new(&mut self.stream).poll_write_vectored(context, pieces));
-        Poll::Ready(done.inspect(|count| self.line.wrote(*count)))
+        Poll::Ready(done.inspect(|count| self.state.wrote(*count)))
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Making a connection: resolve, dial, TLS, and the HTTP handshake of whatever version both sides speak.
+//! Establishes connections: dial, TLS, and the HTTP/1.1 or HTTP/2 handshake.
 
 use std::{
     future::poll_fn,
@@ -27,53 +27,51 @@ use tokio_util::task::TaskTracker;
 use super::{
     checked_io::{CheckedIo, IoState, OverTcp},
     destination::UpstreamTarget,
-    proxy,
-    resolver::Addresses,
-    tls,
+    proxy, tls,
     tls::Trust,
 };
 use crate::upstream::call::ConnectFault;
 
-/// Head start of an address over the next one (RFC 8305, section 5).
-const HEAD_START: Duration = Duration::from_millis(250);
-/// Header fields of an upstream's answer.
+/// Delay before the next address is tried in parallel (Connection Attempt Delay, RFC 8305, section 5).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+/// Most header fields of a response.
 const MOST_HEADERS: usize = 256;
-/// Bytes of an answer's head.
+/// Most bytes of a response head.
 const HEAD_BYTES: u32 = 128 * 1024;
-/// Read buffer of a connection at most.
+/// Largest read buffer of a connection.
 const BUFFER_BYTES: usize = 192 * 1024;
 /// Flow-control window of an HTTP/2 stream; the connection's is sixteen of them.
 const STREAM_WINDOW: u32 = 256 * 1024;
 
-/// A connection that may carry requests. Its task is aborted to close it at once.
+/// An established connection. Aborting its task closes it at once.
 pub(crate) enum Connected {
     /// HTTP/1.1: one request at a time.
     Http1(http1::SendRequest<Full<Bytes>>, AbortHandle, Arc<IoState>),
-    /// HTTP/2: as many at once as the far side allows at the moment.
+    /// HTTP/2; the counter is the peer's current limit of concurrent streams.
     Http2(http2::SendRequest<Full<Bytes>>, Arc<AtomicUsize>),
 }
 
-/// Connects to a destination; also tells which of its addresses it is, where a name stands for several. The caller bounds
-/// the time.
+/// Connects to a destination at one of `addresses`, or through its proxy, which resolves the name itself: `addresses`
+/// is not used then. Also returns the address connected to when the destination is a name. The caller bounds the time.
 pub(crate) async fn connect(
     destination: &UpstreamTarget,
-    addresses: &Addresses,
+    addresses: Vec<SocketAddr>,
     trust: &Trust,
     tasks: &TaskTracker,
 ) -> Result<(Connected, Option<IpAddr>), ConnectFault> {
     let (socket, peer) = match &destination.proxy {
         None => {
-            let socket = dial(addresses.of(destination).await?).await.map_err(|_| ConnectFault::Refused)?;
+            let socket = dial(addresses).await.map_err(|_| ConnectFault::Refused)?;
             let peer = destination.address.is_none().then(|| socket.peer_addr().ok()).flatten();
             (socket, peer.map(|peer| peer.ip()))
         }
         Some(proxy) => (proxy::tunnel(proxy, destination).await?, None),
     };
-    Ok((speak(socket, destination, trust, tasks).await?, peer))
+    Ok((handshake(socket, destination, trust, tasks).await?, peer))
 }
 
-/// TLS where the destination wants it, then HTTP.
-async fn speak(
+/// The TLS handshake for `https`, then the HTTP handshake.
+async fn handshake(
     socket: TcpStream,
     destination: &UpstreamTarget,
     trust: &Trust,
@@ -82,7 +80,7 @@ async fn speak(
     if !destination.tls {
         return http1(socket, tasks).await;
     }
-    let stream = tls::shake(trust.config(destination).await?, destination, socket).await?;
+    let stream = tls::handshake(trust.config(destination).await?, destination, socket).await?;
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         return http2(stream, tasks).await;
     }
@@ -90,7 +88,7 @@ async fn speak(
 }
 
 async fn http1(stream: impl OverTcp, tasks: &TaskTracker) -> Result<Connected, ConnectFault> {
-    let (stream, line) = CheckedIo::new(stream);
+    let (stream, state) = CheckedIo::new(stream);
     let (sender, connection) = http1::Builder::new()
         .max_headers(MOST_HEADERS)
         .max_buf_size(BUFFER_BYTES)
@@ -103,7 +101,7 @@ async fn http1(stream: impl OverTcp, tasks: &TaskTracker) -> Result<Connected, C
             tracing::debug!(%fault, "upstream connection ended");
         }
     });
-    Ok(Connected::Http1(sender, task.abort_handle(), line))
+    Ok(Connected::Http1(sender, task.abort_handle(), state))
 }
 
 async fn http2<S>(stream: S, tasks: &TaskTracker) -> Result<Connected, ConnectFault>
@@ -121,47 +119,47 @@ where
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|_| ConnectFault::Closed)?;
-    let room = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
-    let told = Arc::clone(&room);
+    let max_streams = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
+    let updated = Arc::clone(&max_streams);
     tasks.spawn(async move {
         let ended = poll_fn(|context| {
             let polled = Pin::new(&mut connection).poll(context);
-            told.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            updated.store(connection.current_max_send_streams(), Ordering::Relaxed);
             polled
         });
         if let Err(fault) = ended.await {
             tracing::debug!(%fault, "upstream connection ended");
         }
     });
-    Ok(Connected::Http2(sender, room))
+    Ok(Connected::Http2(sender, max_streams))
 }
 
-/// Connects to the first address that answers; each gets a head start over the next.
+/// Connects to the first address that accepts; each is tried [`ATTEMPT_DELAY`] before the next.
 pub(crate) async fn dial(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
     let mut waiting = addresses.into_iter();
-    let mut under_way = FuturesUnordered::new();
+    let mut dialing = FuturesUnordered::new();
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     loop {
         if let Some(address) = waiting.next() {
-            under_way.push(TcpStream::connect(address));
-        } else if under_way.is_empty() {
+            dialing.push(TcpStream::connect(address));
+        } else if dialing.is_empty() {
             return Err(last);
         }
         let more = waiting.len() > 0;
         tokio::select! {
-            Some(done) = under_way.next() => match done {
+            Some(done) = dialing.next() => match done {
                 Ok(socket) => {
                     socket.set_nodelay(true)?;
                     return Ok(socket);
                 }
                 Err(fault) => last = fault,
             },
-            () = tokio::time::sleep(HEAD_START), if more => {}
+            () = tokio::time::sleep(ATTEMPT_DELAY), if more => {}
         }
     }
 }
 
-/// Runs a connection's own tasks where shutdown can see them.
+/// Spawns a connection's tasks on the tracker a shutdown waits for.
 #[derive(Clone)]
 struct OnTracker(TaskTracker);
 

@@ -1,5 +1,5 @@
-//! Where a channel's requests go, read from its catalog row once and compared when the row changes: a connection is
-//! only ever used again for exactly the destination it was made for.
+//! The destination of a channel's requests, parsed once from its catalog row. Pooled connections are reused only while it
+//! is unchanged.
 
 use std::net::IpAddr;
 
@@ -10,33 +10,33 @@ use url::{Host, Url};
 use super::guard::AddressPolicy;
 use crate::upstream::call::ConnectFault;
 
-/// A parsed base URL with everything that decides how its connections are made.
+/// A parsed base URL and everything else that determines how connections are established.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UpstreamTarget {
     /// `https`.
     pub tls: bool,
-    /// Name or address, without brackets.
+    /// Host name or address, without brackets.
     pub host: String,
-    /// The address, where the URL names one.
+    /// The address, if the host is one.
     pub address: Option<IpAddr>,
     /// Port.
     pub port: u16,
-    /// `host` header, with the port where it is not the scheme's own.
+    /// `host` header, with the port if it is not the scheme's default.
     pub authority: HeaderValue,
-    /// The base URL's path, no trailing slash.
+    /// Path of the base URL, without trailing slash.
     pub base_path: String,
-    /// The base URL's query, put behind every path.
+    /// Query of the base URL, appended to every path.
     pub query: Option<String>,
-    /// Addresses it may reach.
+    /// Addresses that may be connected to.
     pub reach: AddressPolicy,
-    /// PEM file with further roots.
+    /// PEM file with additional roots.
     pub ca_file: Option<String>,
-    /// Proxy.
+    /// Proxy URL, with credentials.
     pub proxy: Option<Url>,
 }
 
 impl UpstreamTarget {
-    /// Reads a channel's row.
+    /// The destination of a channel.
     pub(crate) fn of(channel: &Channel) -> Result<Self, ConnectFault> {
         let url = Url::parse(&channel.base_url).map_err(|_| ConnectFault::BadUrl)?;
         let proxy = channel.proxy.as_ref().map(|proxy| Url::parse(proxy.expose())).transpose().map_err(|_| ConnectFault::Proxy)?;
@@ -45,7 +45,7 @@ impl UpstreamTarget {
         Ok(Self { base_path, query: url.query().map(str::to_owned), ca_file: channel.ca_file.clone(), proxy, ..destination })
     }
 
-    /// Where an address leads, directly; its path and query are no part of it.
+    /// The destination of a URL without a proxy; path and query are ignored.
     pub(crate) fn of_url(url: &Url, reach: AddressPolicy) -> Result<Self, ConnectFault> {
         let tls = match url.scheme() {
             "http" => false,
@@ -75,7 +75,7 @@ impl UpstreamTarget {
         })
     }
 
-    /// The target of a request: origin form on HTTP/1.1, whole on HTTP/2.
+    /// The target of a request (RFC 9112, section 3.2).
     pub(crate) fn target(&self, path: &str, form: TargetForm) -> Result<Uri, ConnectFault> {
         let mut full = String::with_capacity(self.base_path.len() + path.len() + self.query.as_ref().map_or(0, |q| q.len() + 1));
         full.push_str(&self.base_path);
@@ -87,7 +87,7 @@ impl UpstreamTarget {
         let path = PathAndQuery::try_from(full).map_err(|_| ConnectFault::BadUrl)?;
         match form {
             TargetForm::Origin => Ok(Uri::from(path)),
-            TargetForm::Whole => Uri::builder()
+            TargetForm::Absolute => Uri::builder()
                 .scheme(if self.tls { "https" } else { "http" })
                 .authority(self.authority.as_bytes())
                 .path_and_query(path)
@@ -97,13 +97,13 @@ impl UpstreamTarget {
     }
 }
 
-/// How a request names its target.
+/// Form of a request target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetForm {
-    /// Path and query.
+    /// Path and query (HTTP/1.1).
     Origin,
-    /// With scheme and authority.
-    Whole,
+    /// With scheme and authority (HTTP/2).
+    Absolute,
 }
 
 #[cfg(test)]
@@ -118,34 +118,34 @@ mod tests {
     }
 
     #[test]
-    fn a_base_url_is_read() {
+    fn base_url_is_parsed() {
         let plain = of("http://127.0.0.1:4010/v1").unwrap();
         assert_eq!((plain.tls, plain.port, plain.authority.to_str().unwrap()), (false, 4010, "127.0.0.1:4010"));
         assert_eq!(plain.target("/chat/completions", TargetForm::Origin).unwrap(), "/v1/chat/completions");
         let tls = of("https://api.example.com/v1beta/").unwrap();
         assert_eq!((tls.tls, tls.port, tls.authority.to_str().unwrap()), (true, 443, "api.example.com"));
-        let whole = tls.target("/models/m:streamGenerateContent?alt=sse", TargetForm::Whole).unwrap();
+        let whole = tls.target("/models/m:streamGenerateContent?alt=sse", TargetForm::Absolute).unwrap();
         assert_eq!(whole, "https://api.example.com/v1beta/models/m:streamGenerateContent?alt=sse");
         let v6 = of("http://[::1]:80/").unwrap();
         assert_eq!((v6.host.as_str(), v6.authority.to_str().unwrap(), v6.base_path.as_str()), ("::1", "[::1]", ""));
     }
 
     #[test]
-    fn a_query_in_the_base_url_stands_behind_every_path() {
+    fn query_of_the_base_url_is_appended_to_every_path() {
         let azure = of("https://x.example.com/openai?api-version=1").unwrap();
         assert_eq!(azure.target("/chat", TargetForm::Origin).unwrap(), "/openai/chat?api-version=1");
         assert_eq!(azure.target("/m?alt=sse", TargetForm::Origin).unwrap(), "/openai/m?alt=sse&api-version=1");
     }
 
     #[test]
-    fn other_schemes_and_garbage_are_refused() {
+    fn invalid_urls_are_refused() {
         for bad in ["", "ftp://x/", "file:///etc/passwd", "http://", "127.0.0.1:80", "unix:/x"] {
             assert_eq!(of(bad).unwrap_err(), ConnectFault::BadUrl, "{bad}");
         }
     }
 
     #[test]
-    fn a_row_that_only_changed_its_weight_keeps_its_destination() {
+    fn weight_is_not_part_of_the_destination() {
         let mut row = channel("http://127.0.0.1:1/v1");
         let before = UpstreamTarget::of(&row).unwrap();
         row.weight = 9;

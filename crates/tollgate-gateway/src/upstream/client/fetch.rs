@@ -1,5 +1,5 @@
-//! One request to an address that no channel names (a caller's media, the operator's webhook), guarded like every other connection: name resolved once, and only an address the
-//! channel may reach connected to. No proxy, no credentials, no header of a caller, no connection kept.
+//! A single request to a URL outside any channel: media URLs of callers and the operator's webhook. The address policy
+//! applies as to every connection. No proxy, no credentials, no headers of the caller, no connection reuse.
 
 use bytes::Bytes;
 use http::{
@@ -16,22 +16,22 @@ use super::{
     connect::{Connected, connect},
     destination::{TargetForm, UpstreamTarget},
     guard::AddressPolicy,
-    resolver::Addresses,
+    resolver::resolve,
     tls::Trust,
 };
 use crate::upstream::call::ConnectFault;
 
 const AGENT: HeaderValue = HeaderValue::from_static("tollgate");
-const WANTED: HeaderValue = HeaderValue::from_static("image/*, audio/*, video/*, application/pdf");
-const PLAIN: HeaderValue = HeaderValue::from_static("identity");
+const MEDIA_TYPES: HeaderValue = HeaderValue::from_static("image/*, audio/*, video/*, application/pdf");
+const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
-/// An answer, its body still on the wire; dropped, the connection is closed.
+/// A response with an unread body. Dropping it closes the connection.
 pub(crate) struct FetchedResponse {
     /// HTTP status.
     pub(crate) status: u16,
-    /// Its header fields.
+    /// Header fields.
     pub(crate) headers: HeaderMap,
-    /// Its body.
+    /// Unread body.
     pub(crate) body: Incoming,
     _connection: Connection,
 }
@@ -47,20 +47,18 @@ impl Drop for Connection {
     }
 }
 
-/// What is sent.
+/// The request to send.
 pub(crate) struct Sent {
-    /// Method.
     pub(crate) method: Method,
-    /// Header fields beside `host` and `user-agent`.
+    /// Header fields besides `host` and `user-agent`.
     pub(crate) headers: HeaderMap,
-    /// Body.
     pub(crate) body: Bytes,
 }
 
-/// Asks for what is behind an address. The caller bounds the time and the body.
+/// Fetches a media URL. The caller bounds the time and the body.
 ///
 /// # Errors
-/// When nothing may be reached there, or no head of an answer comes.
+/// When the address is not allowed or not reachable, or no response head arrives.
 pub(crate) async fn get(
     url: &Url,
     reach: AddressPolicy,
@@ -68,15 +66,15 @@ pub(crate) async fn get(
     tasks: &TaskTracker,
 ) -> Result<FetchedResponse, ConnectFault> {
     let mut headers = HeaderMap::new();
-    headers.insert(ACCEPT, WANTED);
-    headers.insert(ACCEPT_ENCODING, PLAIN);
+    headers.insert(ACCEPT, MEDIA_TYPES);
+    headers.insert(ACCEPT_ENCODING, IDENTITY);
     send(url, Sent { method: Method::GET, headers, body: Bytes::new() }, reach, trust, tasks).await
 }
 
-/// Sends one request to an address. The caller bounds the time and the body.
+/// Sends one request. The caller bounds the time and the body.
 ///
 /// # Errors
-/// When nothing may be reached there, or no head of an answer comes.
+/// When the address is not allowed or not reachable, or no response head arrives.
 pub(crate) async fn send(
     url: &Url,
     sent: Sent,
@@ -102,13 +100,13 @@ pub(crate) async fn send(
         headers.insert(USER_AGENT, AGENT);
         Ok(request)
     };
-    let (answer, connection) = match connect(&destination, &Addresses::default(), trust, tasks).await?.0 {
+    let (answer, connection) = match connect(&destination, resolve(&destination).await?, trust, tasks).await?.0 {
         Connected::Http1(mut sender, task, _) => {
             let connection = Connection(Some(task));
             (sender.send_request(request(TargetForm::Origin)?).await, connection)
         }
-        // Its connection ends with the last stream on it, which is this one.
-        Connected::Http2(mut sender, _) => (sender.send_request(request(TargetForm::Whole)?).await, Connection(None)),
+        // The connection closes with its last stream, which is this one.
+        Connected::Http2(mut sender, _) => (sender.send_request(request(TargetForm::Absolute)?).await, Connection(None)),
     };
     let (head, body) = answer.map_err(|_| ConnectFault::Closed)?.into_parts();
     Ok(FetchedResponse { status: head.status.as_u16(), headers: head.headers, body, _connection: connection })

@@ -1,16 +1,16 @@
-//! Which addresses a channel may reach. Checked on the address that is connected to, at the moment of connecting,
-//! so that a name that changes its mind between check and use gains nothing.
+//! The addresses a channel may reach (protection against server-side request forgery). The check applies to the resolved
+//! address that is then connected to, so DNS rebinding cannot bypass it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tollgate_core::Channel;
 
-/// Whether a channel's traffic may leave the public internet's address space.
+/// Whether a channel may connect to non-public addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AddressPolicy {
     /// Public addresses only.
     Public,
-    /// Loopback and private addresses too: an admin flagged the channel.
+    /// Loopback and private addresses too: the channel has `private_network`.
     Anywhere,
 }
 
@@ -22,21 +22,21 @@ impl AddressPolicy {
     /// Whether this address may be connected to.
     pub(crate) fn allows(self, address: IpAddr) -> bool {
         match self {
-            Self::Anywhere => !is_unroutable(address),
+            Self::Anywhere => !is_group_address(address),
             Self::Public => is_public(address),
         }
     }
 }
 
-/// Addresses that no connection may go to.
-fn is_unroutable(address: IpAddr) -> bool {
+/// Multicast and broadcast addresses, denied under every policy.
+fn is_group_address(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast(),
         IpAddr::V6(v6) => v6.is_multicast(),
     }
 }
 
-/// Whether an address belongs to the public internet: the only ones that a channel reaches without `private_network`.
+/// Whether an address is public: a channel without `private_network` reaches no others.
 #[must_use]
 pub fn is_public(address: IpAddr) -> bool {
     match address {
@@ -45,7 +45,7 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// IANA's special-purpose registry, and Azure's platform address, which looks public and is not.
+/// Excludes the IANA special-purpose registry and Azure's platform address 168.63.129.16, which is not public either.
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let [a, b, c, _] = address.octets();
     !matches!(
@@ -63,8 +63,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     ) && address != Ipv4Addr::new(168, 63, 129, 16)
 }
 
-/// Only global unicast (`2000::/3`) minus its reserved ranges. Forms that carry an IPv4 address are judged by
-/// that address.
+/// Global unicast (`2000::/3`) without its special-purpose blocks. Addresses that embed an IPv4 address (mapped, NAT64,
+/// 6to4) are classified by that address.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let s = address.segments();
     let embedded = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flagged_channel_reaches_private_addresses_but_no_multicast() {
+    fn private_network_allows_private_addresses_but_no_multicast() {
         for (address, allowed) in [("127.0.0.1", true), ("10.0.0.1", true), ("::1", true), ("224.0.0.1", false), ("ff02::1", false)]
         {
             assert_eq!(AddressPolicy::Anywhere.allows(address.parse().unwrap()), allowed, "{address}");

@@ -1,4 +1,5 @@
-//! The connections of one channel on one core: idle ones are used again, latest first; the rest is made anew.
+//! The connection pool of one channel on one core. Idle HTTP/1.1 connections are reused, most recently used first; HTTP/2
+//! connections are shared.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +20,7 @@ use hyper::{
     client::conn::{http1, http2},
 };
 use tokio::{
-    sync::{Mutex as TurnMutex, Semaphore},
+    sync::{Mutex as AsyncMutex, Semaphore},
     task::AbortHandle,
     time::Instant,
 };
@@ -32,23 +33,26 @@ use super::{
     resolver::Addresses,
     tls::Trust,
 };
-use crate::upstream::call::{ConnectFault, SentMark, UpstreamError};
+use crate::{
+    clock::Clock,
+    upstream::call::{ConnectFault, SentMark, UpstreamError},
+};
 
 /// Idle connections kept to one channel, per core.
-const MOST_IDLE: usize = 512;
-/// How long one is kept: below what the usual front ends allow (60 s and more).
-const OLDEST_IDLE: Duration = Duration::from_secs(50);
-/// Idle for longer than this, a connection may have been closed without our having looked.
-const LOOK_AFTER: Duration = Duration::from_millis(200);
-/// The peer's FIN arrives up to one round trip after it closed the connection; what ends
-/// later had the request before it.
+const MAX_IDLE: usize = 512;
+/// Idle time after which a connection is closed; below the keep-alive timeout of common servers (60 s and more).
+const IDLE_LIMIT: Duration = Duration::from_secs(50);
+/// Idle time after which the reactor gets a turn before reuse, to notice that the peer closed the connection.
+const CHECK_AFTER: Duration = Duration::from_millis(200);
+/// Longest round trip assumed. The peer's FIN arrives up to one round trip after it closed, so a request can be written to
+/// a connection that is already dead. A connection that ends later had received the request.
 const RACE: Duration = Duration::from_secs(1);
-/// Connections made at once to one channel, per core.
-const MOST_DIALS: usize = 256;
+/// Concurrent dials to one channel, per core.
+const MAX_DIALS: usize = 256;
 /// HTTP/2 connections to one channel, per core.
-const MOST_HTTP2: usize = 16;
+const MAX_HTTP2: usize = 16;
 
-/// One channel's connections.
+/// The connections of one channel.
 pub(crate) struct Host {
     pub(crate) destination: UpstreamTarget,
     addresses: Addresses,
@@ -56,14 +60,15 @@ pub(crate) struct Host {
     shared: Mutex<Vec<Shared>>,
     speaks_http2: AtomicBool,
     dials: Semaphore,
-    http2_turn: TurnMutex<()>,
+    http2_dial: AsyncMutex<()>,
+    clock: Arc<dyn Clock>,
 }
 
 /// An HTTP/1.1 connection.
 struct Wire {
     sender: http1::SendRequest<Full<Bytes>>,
     close: AbortHandle,
-    line: Arc<IoState>,
+    io: Arc<IoState>,
     peer: Option<IpAddr>,
 }
 
@@ -80,60 +85,61 @@ struct Shared {
     most: Arc<AtomicUsize>,
 }
 
-/// Which connection is wanted.
+/// Constraint on the age of a leased connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// One that was used before, if there is one; the far side may have closed it meanwhile.
+    /// An existing connection if there is one; the upstream may have closed it concurrently.
     Reused,
-    /// None that stood at that moment, when one of them turned out not to have looked at a request.
+    /// A connection established after this time, when an older one failed before processing a request.
     NewerThan(Instant),
 }
 
-/// One request's hold on a connection. Dropped before the answer's end, an HTTP/1.1 connection is closed at once.
+/// A connection leased to one request. Dropping it before the response's end closes an HTTP/1.1 connection at once.
 pub(crate) struct Lease {
     host: Arc<Host>,
-    grip: Option<LeaseKind>,
+    kind: Option<LeaseKind>,
 }
 
 enum LeaseKind {
-    /// `kept`: since when it had lain idle, if it was used before.
+    /// `kept`: start of its idle time, if the connection is reused.
     Http1 { wire: Wire, kept: Option<Instant> },
-    /// `kept`: it was used before, and nothing was under way on it.
+    /// `kept`: the connection is reused and had no stream in progress.
     Http2 { sender: http2::SendRequest<Full<Bytes>>, in_flight: Arc<AtomicUsize>, kept: bool },
 }
 
-/// Why a request got no answer's head.
+/// Why a request got no response head.
 pub(crate) struct SendFault {
     pub(crate) fate: DeliveryState,
     pub(crate) error: UpstreamError,
 }
 
-/// What is known of a request that got no answer's head.
+/// What is known about the delivery of a request without a response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeliveryState {
-    /// No byte of it left, or the far side says that it was not looked at: it may be sent again, on another connection.
+    /// No byte was written, or the upstream reports that it did not process the request: safe to send again.
     Untouched,
-    /// It left on a connection that had lain idle and ended at once, without a byte of an answer: almost certainly it was
-    /// closed before the request came there, but that is unknown (RFC 9110, section 9.2.2).
+    /// Written to a reused connection that then ended at once without a response byte. The upstream had almost certainly
+    /// closed it before, but this cannot be proven (RFC 9110, section 9.2.2).
     Unanswered,
-    /// It was lost on its way or later, or what came is no answer.
+    /// Possibly processed: lost after being written, or answered with an invalid response.
     Lost,
 }
 
 impl Host {
-    pub(crate) fn new(destination: UpstreamTarget) -> Self {
+    pub(crate) fn new(destination: UpstreamTarget, clock: Arc<dyn Clock>) -> Self {
         Self {
             destination,
             addresses: Addresses::default(),
             idle: Mutex::default(),
             shared: Mutex::default(),
             speaks_http2: AtomicBool::new(false),
-            dials: Semaphore::new(MOST_DIALS),
-            http2_turn: TurnMutex::new(()),
+            dials: Semaphore::new(MAX_DIALS),
+            http2_dial: AsyncMutex::new(()),
+            clock,
         }
     }
 
-    /// A connection, idle if there is one. The caller bounds the time.
+    /// Leases a connection, an idle one if available. The caller bounds the time.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         wanted: Freshness,
@@ -148,13 +154,13 @@ impl Host {
         if let Some(lease) = self.shared_lease(wanted) {
             return Ok(lease);
         }
-        // Where HTTP/2 is spoken one connection serves all who wait, so only one of them makes it.
-        let _turn = if self.speaks_http2.load(Ordering::Relaxed) {
-            let turn = self.http2_turn.lock().await;
+        // One HTTP/2 connection serves all waiting requests, so only one of them dials.
+        let _guard = if self.speaks_http2.load(Ordering::Relaxed) {
+            let guard = self.http2_dial.lock().await;
             if let Some(lease) = self.shared_lease(wanted) {
                 return Ok(lease);
             }
-            Some(turn)
+            Some(guard)
         } else {
             None
         };
@@ -162,66 +168,75 @@ impl Host {
         if let Some(lease) = self.shared_lease(wanted) {
             return Ok(lease);
         }
-        // Boxed: making a connection takes kilobytes, which requests on an idle one would all carry.
-        let (connected, peer) = Box::pin(connect(&self.destination, &self.addresses, trust, tasks)).await?;
-        let grip = match connected {
-            Connected::Http1(sender, close, line) => LeaseKind::Http1 { wire: Wire { sender, close, line, peer }, kept: None },
+        // Boxed: the future takes kilobytes, which requests on an idle connection would carry too.
+        let (connected, peer) = Box::pin(self.connect(trust, tasks)).await?;
+        let kind = match connected {
+            Connected::Http1(sender, close, io) => LeaseKind::Http1 { wire: Wire { sender, close, io, peer }, kept: None },
             Connected::Http2(sender, most) => {
                 self.speaks_http2.store(true, Ordering::Relaxed);
                 let in_flight = Arc::new(AtomicUsize::new(1));
-                let kept = Shared { peer, made: Instant::now(), sender: sender.clone(), in_flight: Arc::clone(&in_flight), most };
+                let made = self.clock.instant();
+                let kept = Shared { peer, made, sender: sender.clone(), in_flight: Arc::clone(&in_flight), most };
                 self.shared.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
                 LeaseKind::Http2 { sender, in_flight, kept: false }
             }
         };
-        Ok(Lease { host: Arc::clone(self), grip: Some(grip) })
+        Ok(Lease { host: Arc::clone(self), kind: Some(kind) })
+    }
+
+    async fn connect(&self, trust: &Trust, tasks: &TaskTracker) -> Result<(Connected, Option<IpAddr>), ConnectFault> {
+        let addresses = match &self.destination.proxy {
+            None => self.addresses.of(&self.destination, &*self.clock).await?,
+            Some(_) => Vec::new(),
+        };
+        connect(&self.destination, addresses, trust, tasks).await
     }
 
     async fn idle_lease(self: &Arc<Self>) -> Option<Lease> {
         loop {
             let Idle { mut wire, since } = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_back()?;
-            let age = since.elapsed();
-            if wire.sender.is_closed() || age > OLDEST_IDLE {
+            let age = self.clock.instant().duration_since(since);
+            if wire.sender.is_closed() || age > IDLE_LIMIT {
                 continue;
             }
-            if age > LOOK_AFTER {
-                // One turn of the reactor: if the far side has closed meanwhile, the connection's task learns it now.
+            if age > CHECK_AFTER {
+                // One turn of the reactor, so that the connection's task notices a close by the peer.
                 tokio::task::yield_now().await;
             }
             if !wire.sender.is_closed() && (wire.sender.is_ready() || wire.sender.ready().await.is_ok()) {
-                let grip = Some(LeaseKind::Http1 { wire, kept: Some(since) });
-                return Some(Lease { host: Arc::clone(self), grip });
+                let kind = Some(LeaseKind::Http1 { wire, kept: Some(since) });
+                return Some(Lease { host: Arc::clone(self), kind });
             }
         }
     }
 
-    /// A place on an HTTP/2 connection; when all are full and no more may be made, the least busy one.
+    /// A stream on the least busy HTTP/2 connection; `None` when all are full and another may be established.
     fn shared_lease(self: &Arc<Self>, wanted: Freshness) -> Option<Lease> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|one| !one.sender.is_closed());
-        let at_bound = shared.len() >= MOST_HTTP2;
+        let at_limit = shared.len() >= MAX_HTTP2;
         let serves = |one: &&Shared| match wanted {
             Freshness::Reused => true,
-            Freshness::NewerThan(moment) => at_bound || one.made > moment,
+            Freshness::NewerThan(moment) => at_limit || one.made > moment,
         };
         let least = shared.iter().filter(serves).min_by_key(|one| one.in_flight.load(Ordering::Relaxed))?;
-        let room = least.in_flight.load(Ordering::Relaxed) < least.most.load(Ordering::Relaxed);
-        if !room && !at_bound {
+        let has_capacity = least.in_flight.load(Ordering::Relaxed) < least.most.load(Ordering::Relaxed);
+        if !has_capacity && !at_limit {
             return None;
         }
         let kept = least.in_flight.fetch_add(1, Ordering::Relaxed) == 0;
-        let grip = LeaseKind::Http2 { sender: least.sender.clone(), in_flight: Arc::clone(&least.in_flight), kept };
-        Some(Lease { host: Arc::clone(self), grip: Some(grip) })
+        let kind = LeaseKind::Http2 { sender: least.sender.clone(), in_flight: Arc::clone(&least.in_flight), kept };
+        Some(Lease { host: Arc::clone(self), kind: Some(kind) })
     }
 
-    /// An HTTP/2 connection takes no more requests; those under way on it end where they are.
-    fn forget(&self, in_flight: &Arc<AtomicUsize>) {
+    /// Removes an HTTP/2 connection from the pool; its streams in progress complete.
+    fn remove_shared(&self, in_flight: &Arc<AtomicUsize>) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|one| !Arc::ptr_eq(&one.in_flight, in_flight));
     }
 
-    /// A connection that had lain idle since then was closed by the far side: those that lay idle for longer are no better.
-    fn let_go(&self, since: Instant) {
+    /// Closes the connections idle since `since` or longer, after one idle since then was found closed by the peer.
+    fn close_idle_since(&self, since: Instant) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| one.since > since);
     }
 
@@ -229,20 +244,19 @@ impl Host {
         if wire.peer.is_some_and(|peer| !self.addresses.names(peer)) {
             return;
         }
-        let now = Instant::now();
+        let now = self.clock.instant();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        while idle.front().is_some_and(|oldest| idle.len() >= MOST_IDLE || now.duration_since(oldest.since) > OLDEST_IDLE) {
+        while idle.front().is_some_and(|oldest| idle.len() >= MAX_IDLE || now.duration_since(oldest.since) > IDLE_LIMIT) {
             idle.pop_front();
         }
         idle.push_back(Idle { wire, since: now });
     }
 
-    /// Looks the name up anew and lets connections go to addresses it no longer stands for; requests under way on them
-    /// end where they are.
+    /// Resolves the name again and drops connections to addresses it no longer has; requests in progress complete.
     pub(crate) async fn follow_name(&self) {
         if self.destination.address.is_none()
             && self.destination.proxy.is_none()
-            && self.addresses.renew(&self.destination.host).await
+            && self.addresses.renew(&self.destination.host, &*self.clock).await
         {
             self.drop_unnamed();
         }
@@ -260,11 +274,11 @@ impl Host {
         self.drop_unnamed();
     }
 
-    /// Closes connections that were unused for long. Returns whether any is left.
+    /// Closes expired idle connections. Returns whether any connection is left.
     pub(crate) fn sweep(&self) -> bool {
-        let now = Instant::now();
+        let now = self.clock.instant();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|one| !one.wire.sender.is_closed() && now.duration_since(one.since) <= OLDEST_IDLE);
+        idle.retain(|one| !one.wire.sender.is_closed() && now.duration_since(one.since) <= IDLE_LIMIT);
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|one| !one.sender.is_closed());
         !idle.is_empty() || !shared.is_empty()
@@ -277,60 +291,61 @@ impl Host {
 }
 
 impl Lease {
-    /// How a request on this connection names its target.
+    /// Form of the request target on this connection.
     pub(crate) fn target_form(&self) -> TargetForm {
-        match self.grip {
-            Some(LeaseKind::Http2 { .. }) => TargetForm::Whole,
+        match self.kind {
+            Some(LeaseKind::Http2 { .. }) => TargetForm::Absolute,
             Some(LeaseKind::Http1 { .. }) | None => TargetForm::Origin,
         }
     }
 
-    /// Sends one request and waits for the head of its answer; `mark` is set when its bytes begin to leave.
+    /// Sends one request and waits for the response head. `mark` is set when the first byte is written.
     pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>, mark: &SentMark) -> Result<Response<Incoming>, SendFault> {
         let host = Arc::clone(&self.host);
-        let began = Instant::now();
-        match self.grip.as_mut().expect("a lease holds its connection until it is dropped") {
+        let began = host.clock.instant();
+        let since_begin = || host.clock.instant().duration_since(began);
+        match self.kind.as_mut().expect("the connection is taken only by release and drop") {
             LeaseKind::Http1 { wire, kept } => {
-                wire.line.begin(mark.clone(), kept.is_some());
+                wire.io.begin(mark.clone(), Arc::clone(&host.clock), kept.is_some());
                 let done = wire.sender.try_send_request(request).await;
                 done.map_err(|fault| {
-                    let silent = !wire.line.is_answered() && began.elapsed() < RACE;
+                    let silent = !wire.io.is_answered() && since_begin() < RACE;
                     let fate = match kept {
-                        _ if fault.message().is_some() || !wire.line.is_written() => DeliveryState::Untouched,
+                        _ if fault.message().is_some() || !wire.io.is_written() => DeliveryState::Untouched,
                         Some(_) if silent => DeliveryState::Unanswered,
                         _ => DeliveryState::Lost,
                     };
                     if let (Some(since), DeliveryState::Untouched | DeliveryState::Unanswered) = (kept, fate) {
-                        host.let_go(*since);
+                        host.close_idle_since(*since);
                     }
-                    judge(fault.error(), fate)
+                    send_fault(fault.error(), fate)
                 })
             }
             LeaseKind::Http2 { sender, in_flight, kept } => {
-                mark.set();
+                mark.set(began);
                 let done = sender.try_send_request(request).await;
                 done.map_err(|fault| {
                     let cause = cause_of::<h2::Error>(fault.error());
                     if cause.is_some_and(h2::Error::is_go_away) {
-                        host.forget(in_flight);
+                        host.remove_shared(in_flight);
                     }
-                    let ended = cause_of::<io::Error>(fault.error()).is_some() && began.elapsed() < RACE;
-                    let fate = if fault.message().is_some() || cause.is_some_and(not_looked_at) {
+                    let ended = cause_of::<io::Error>(fault.error()).is_some() && since_begin() < RACE;
+                    let fate = if fault.message().is_some() || cause.is_some_and(not_processed) {
                         DeliveryState::Untouched
                     } else if *kept && ended {
                         DeliveryState::Unanswered
                     } else {
                         DeliveryState::Lost
                     };
-                    judge(fault.error(), fate)
+                    send_fault(fault.error(), fate)
                 })
             }
         }
     }
 
-    /// The answer has ended properly: the connection may carry the next request.
+    /// Returns the connection to the pool after a complete response.
     pub(crate) fn release(mut self) {
-        if let Some(LeaseKind::Http1 { wire, .. }) = self.grip.take_if(|grip| matches!(grip, LeaseKind::Http1 { .. }))
+        if let Some(LeaseKind::Http1 { wire, .. }) = self.kind.take_if(|kind| matches!(kind, LeaseKind::Http1 { .. }))
             && !wire.sender.is_closed()
         {
             self.host.keep(wire);
@@ -340,7 +355,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        match self.grip.take() {
+        match self.kind.take() {
             Some(LeaseKind::Http1 { wire, .. }) => wire.close.abort(),
             Some(LeaseKind::Http2 { in_flight, .. }) => {
                 in_flight.fetch_sub(1, Ordering::Relaxed);
@@ -350,7 +365,7 @@ impl Drop for Lease {
     }
 }
 
-fn judge(error: &hyper::Error, fate: DeliveryState) -> SendFault {
+fn send_fault(error: &hyper::Error, fate: DeliveryState) -> SendFault {
     let error = if fate == DeliveryState::Untouched {
         UpstreamError::NotSent(ConnectFault::Closed)
     } else if error.is_parse_too_large() {
@@ -363,10 +378,10 @@ fn judge(error: &hyper::Error, fate: DeliveryState) -> SendFault {
     SendFault { fate, error }
 }
 
-/// HTTP/2 says of some streams that they were never looked at (RFC 9113, sections 6.8 and 8.7): those it refuses, and
-/// at a GOAWAY, whatever its reason, those above the last one it names. h2 ends only these with the far side's GOAWAY;
-/// the others go on, and end with the connection's error where they do not.
-fn not_looked_at(fault: &h2::Error) -> bool {
+/// Whether the peer reports that it did not process the stream (RFC 9113, sections 6.8 and 8.7): `REFUSED_STREAM`, or a
+/// stream above the last id of a GOAWAY, whatever its reason. h2 fails only those streams with the peer's GOAWAY; lower
+/// ones continue or fail with the connection's error.
+fn not_processed(fault: &h2::Error) -> bool {
     fault.is_remote() && (fault.is_go_away() || fault.reason() == Some(h2::Reason::REFUSED_STREAM))
 }
 

@@ -1,4 +1,4 @@
-//! The body of an answer and the connection it comes over.
+//! A response body together with the lease of its connection.
 
 use std::{
     pin::Pin,
@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use super::host::Lease;
 use crate::upstream::call::UpstreamBodyFault;
 
-/// An answer's body. At its end the connection goes back; dropped before, the connection is closed.
+/// A response body. At its end the connection returns to the pool; dropped before, the connection is closed.
 pub(crate) struct LeasedBody {
     body: Incoming,
     lease: Option<Lease>,

@@ -1,5 +1,5 @@
-//! A test of one account, step by step, for an operator who watches: the name, the connection, TLS, then a small
-//! request over the same client that callers' requests take.
+//! Step-by-step test of one account: name resolution, TCP, TLS, then a minimal request over the same client that serves
+//! callers.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tollgate_core::{Account, Channel, ModelMapping, RequestId};
 use tollgate_protocol::{Framing, ReplyEdits, Usage, codec, probe_request};
 
@@ -17,44 +17,45 @@ use super::{
     Client, UpstreamTarget,
     connect::dial,
     proxy,
-    resolver::Addresses,
+    resolver::resolve,
     tls::{self, Trust},
 };
 use crate::{
+    clock::Clock,
     upstream::call::{ConnectFault, SentMark, Upstream as _, UpstreamCall, UpstreamError},
     upstream::content_type::may_be_json,
 };
 
-/// Largest answer to a test.
+/// Largest response body of a test.
 const MOST_BYTES: usize = 1024 * 1024;
 
-/// One step that went well.
+/// A successful step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeStep {
-    /// The host name has these addresses that the channel may reach.
+    /// The host resolved to these addresses that the channel may reach.
     Resolved(Vec<IpAddr>),
-    /// TCP, directly or through the channel's proxy.
+    /// TCP connected, directly or through the channel's proxy.
     Connected,
-    /// TLS with a certificate that is trusted; `None`: the base URL is plain http.
+    /// TLS established with a trusted certificate; `None`: the base URL is plain http.
     Secured(Option<&'static str>),
-    /// The head of an answer came, with this status.
+    /// A response head with this status arrived.
     Answered(u16),
-    /// The first byte of its body came.
+    /// The first byte of the body arrived.
     FirstByte,
-    /// The answer was read; the provider's own figures, where it sent some.
+    /// The response was read; the token usage reported by the provider, if any.
     Usage(Option<Usage>),
 }
 
-/// The step that did not go well.
+/// The step that failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeFault {
-    /// No connection.
+    /// No connection was established.
     #[error("{0}")]
     Connect(ConnectFault),
-    /// The connection was lost, or what came was no HTTP.
+    /// The connection was lost, or the response is not HTTP.
     #[error("{0}")]
     Broken(String),
-    /// Nothing came within the channel's first-byte limit.
+    /// No complete response within the channel's first-byte timeout.
     #[error("no answer within {0} ms")]
     TimedOut(u64),
     /// The upstream answered with an error.
@@ -62,79 +63,88 @@ pub enum ProbeFault {
     Refused {
         /// HTTP status.
         status: u16,
-        /// The upstream's own words.
+        /// The upstream's error message.
         message: String,
     },
-    /// The upstream answered 2xx with something that is no answer.
+    /// The upstream answered 2xx with an invalid body.
     #[error("{0}")]
     Unreadable(String),
 }
 
-/// Tests one account with a request of a few tokens. `seen` hears of each step as it is done, with the time it took.
-/// Must run inside a runtime. Each step is bounded by the channel's own limits.
+/// Tests one account with a request of a few tokens. `seen` receives each completed step and its duration. Must run inside
+/// a runtime. The channel's timeouts apply.
 ///
 /// # Errors
-/// The first step that did not go well.
+/// The first step that failed.
 pub async fn probe(
     channel: &Arc<Channel>,
     account: &Arc<Account>,
     serves: &ModelMapping,
     trust: Arc<Trust>,
+    clock: &Arc<dyn Clock>,
     seen: &mut (dyn FnMut(ProbeStep, Duration) + Send),
 ) -> Result<(), ProbeFault> {
     let connect_limit = Duration::from_millis(channel.timeouts.connect_ms);
-    let connecting = connect(channel, &trust, seen);
+    let connecting = connect(channel, &trust, &**clock, seen);
     match timeout(connect_limit, connecting).await {
         Ok(connected) => connected.map_err(ProbeFault::Connect)?,
         Err(_) => return Err(ProbeFault::Connect(ConnectFault::TimedOut)),
     }
     let limit = channel.timeouts.first_byte_ms;
-    match timeout(Duration::from_millis(limit), ask(channel, account, serves, trust, seen)).await {
-        Ok(asked) => asked,
+    match timeout(Duration::from_millis(limit), send_request(channel, account, serves, trust, clock, seen)).await {
+        Ok(result) => result,
         Err(_) => Err(ProbeFault::TimedOut(limit)),
     }
 }
 
-/// The steps below HTTP, on a connection of their own.
-async fn connect(channel: &Channel, trust: &Trust, seen: &mut (dyn FnMut(ProbeStep, Duration) + Send)) -> Result<(), ConnectFault> {
+/// The steps below HTTP, on a separate connection.
+async fn connect(
+    channel: &Channel,
+    trust: &Trust,
+    clock: &dyn Clock,
+    seen: &mut (dyn FnMut(ProbeStep, Duration) + Send),
+) -> Result<(), ConnectFault> {
+    let since = |begin| clock.instant().duration_since(begin);
     let destination = UpstreamTarget::of(channel)?;
-    let begin = Instant::now();
+    let begin = clock.instant();
     let socket = if let Some(by) = &destination.proxy {
         let socket = proxy::tunnel(by, &destination).await?;
-        seen(ProbeStep::Connected, begin.elapsed());
+        seen(ProbeStep::Connected, since(begin));
         socket
     } else {
-        let addresses = Addresses::default().of(&destination).await?;
-        seen(ProbeStep::Resolved(addresses.iter().map(SocketAddr::ip).collect()), begin.elapsed());
-        let begin = Instant::now();
+        let addresses = resolve(&destination).await?;
+        seen(ProbeStep::Resolved(addresses.iter().map(SocketAddr::ip).collect()), since(begin));
+        let begin = clock.instant();
         let socket = dial(addresses).await.map_err(|_| ConnectFault::Refused)?;
-        seen(ProbeStep::Connected, begin.elapsed());
+        seen(ProbeStep::Connected, since(begin));
         socket
     };
     if !destination.tls {
         seen(ProbeStep::Secured(None), Duration::ZERO);
         return Ok(());
     }
-    let begin = Instant::now();
-    let stream = tls::shake(trust.config(&destination).await?, &destination, socket).await?;
+    let begin = clock.instant();
+    let stream = tls::handshake(trust.config(&destination).await?, &destination, socket).await?;
     let version = stream.get_ref().1.protocol_version().and_then(|version| version.as_str()).unwrap_or("TLS");
-    seen(ProbeStep::Secured(Some(version)), begin.elapsed());
+    seen(ProbeStep::Secured(Some(version)), since(begin));
     Ok(())
 }
 
-/// A small request over the real client.
-async fn ask(
+/// A minimal request over the HTTP client.
+async fn send_request(
     channel: &Arc<Channel>,
     account: &Arc<Account>,
     serves: &ModelMapping,
     trust: Arc<Trust>,
+    clock: &Arc<dyn Clock>,
     seen: &mut (dyn FnMut(ProbeStep, Duration) + Send),
 ) -> Result<(), ProbeFault> {
+    let since = |begin| clock.instant().duration_since(begin);
     let limit_field = serves.profile.max_tokens_field.as_deref();
     let (method, body) = probe_request(channel.protocol, &serves.upstream, limit_field);
     let codec = codec(channel.protocol);
     let call = UpstreamCall {
-        // No caller asked: there is no request to name.
+        // There is no caller's request.
         request_id: RequestId::from_uuid(uuid::Uuid::nil()),
         channel: Arc::clone(channel),
         account: Arc::clone(account),
@@ -146,12 +156,12 @@ async fn ask(
         body,
         sent: SentMark::default(),
     };
-    let begin = Instant::now();
-    let answer = Client::new(trust).call(call).await.map_err(|error| match error {
+    let begin = clock.instant();
+    let answer = Client::new(trust, Arc::clone(clock)).call(call).await.map_err(|error| match error {
         UpstreamError::NotSent(fault) => ProbeFault::Connect(fault),
         UpstreamError::Lost | UpstreamError::Unreadable(_) => ProbeFault::Broken(error.to_string()),
     })?;
-    seen(ProbeStep::Answered(answer.status), begin.elapsed());
+    seen(ProbeStep::Answered(answer.status), since(begin));
     let is_json = may_be_json(&answer.headers);
     let mut body = Limited::new(answer.body, MOST_BYTES);
     let mut bytes = Vec::new();
@@ -159,7 +169,7 @@ async fn ask(
         let frame = frame.map_err(|fault| ProbeFault::Broken(fault.to_string()))?;
         if let Ok(data) = frame.into_data() {
             if bytes.is_empty() {
-                seen(ProbeStep::FirstByte, begin.elapsed());
+                seen(ProbeStep::FirstByte, since(begin));
             }
             bytes.extend_from_slice(&data);
         }
@@ -174,14 +184,17 @@ async fn ask(
     }
     let read =
         codec.read_reply(method, &bytes, &ReplyEdits::default()).map_err(|fault| ProbeFault::Unreadable(fault.to_string()))?;
-    seen(ProbeStep::Usage(read.summary.usage), begin.elapsed());
+    seen(ProbeStep::Usage(read.summary.usage), since(begin));
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::testing::{self, RawUpstream};
+    use crate::{
+        clock::SystemClock,
+        upstream::testing::{self, RawUpstream},
+    };
 
     async fn check(answer: &str) -> (Vec<ProbeStep>, Result<(), ProbeFault>) {
         let upstream = RawUpstream::answering(answer.to_owned()).await;
@@ -194,12 +207,13 @@ mod tests {
             profile: tollgate_protocol::Profile::default(),
         };
         let mut steps = Vec::new();
-        let result = probe(&channel, &account, &serves, Arc::new(Trust::default()), &mut |step, _| steps.push(step)).await;
+        let (trust, clock) = (Arc::new(Trust::default()), Arc::new(SystemClock) as Arc<dyn Clock>);
+        let result = probe(&channel, &account, &serves, trust, &clock, &mut |step, _| steps.push(step)).await;
         (steps, result)
     }
 
     #[tokio::test]
-    async fn every_step_is_told_in_order() {
+    async fn every_step_is_reported_in_order() {
         let body = r#"{"id":"x","object":"chat.completion","created":1,"model":"up","choices":[{"index":0,"message":{"role":"assistant","content":"pong"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}"#;
         let (steps, result) =
             check(&format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len()))
@@ -211,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_no_caller_would_get_is_no_answer_to_a_test_either() {
+    async fn wrong_content_type_fails_the_test() {
         let body = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"pong"},"finish_reason":"stop"}]}"#;
         let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n", body.len());
         let (_, result) = check(&(head + body)).await;
@@ -219,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_ends_with_the_upstreams_words() {
+    async fn upstream_error_message_is_reported() {
         let body = r#"{"error":{"message":"no such key","type":"invalid_request_error","param":null,"code":null}}"#;
         let (steps, result) = check(&format!("HTTP/1.1 401 No\r\ncontent-length: {}\r\n\r\n{body}", body.len())).await;
         assert_eq!(result, Err(ProbeFault::Refused { status: 401, message: "no such key".to_owned() }));

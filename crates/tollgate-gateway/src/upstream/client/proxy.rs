@@ -1,6 +1,11 @@
-//! Through a proxy: `http://` with CONNECT (RFC 9110, section 9.3.6), `socks5://` and `socks5h://` (RFC 1928, with
-//! the password of RFC 1929). The proxy is the operator's own and may stand anywhere; it resolves the name, so that
-//! only a destination written as an address can be checked here.
+//! Tunnels through a channel's proxy: `http://` with CONNECT (RFC 9110, section 9.3.6), `socks5://` and `socks5h://`
+//! (RFC 1928, with the password of RFC 1929). The proxy is configured by the operator and may have any address. It
+//! resolves host names itself, so the address policy applies only to destinations written as an address.
+//!
+//! `hyper_util::client::legacy::connect::proxy` (`Tunnel`, `SocksV5`; hyper-util 0.1.21) bounds the response head and
+//! leaves name resolution to the proxy, but is not used here. `Tunnel` discards bytes received together with the response
+//! head, which belong to the destination, and accepts only status 200 where RFC 9110 allows any 2xx. `SocksV5` takes the
+//! credentials as UTF-8 strings and prints them in its `Debug` form.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use percent_encoding::percent_decode_str;
@@ -13,10 +18,10 @@ use url::Url;
 use super::{connect::dial, destination::UpstreamTarget};
 use crate::upstream::call::ConnectFault;
 
-/// Largest answer to CONNECT.
-const ANSWER_BYTES: usize = 8 * 1024;
+/// Largest response head to CONNECT.
+const HEAD_BYTES: usize = 8 * 1024;
 
-/// A socket whose far end is the destination. The caller bounds the time.
+/// Connects to the destination through the proxy. The caller bounds the time.
 pub(crate) async fn tunnel(proxy: &Url, destination: &UpstreamTarget) -> Result<TcpStream, ConnectFault> {
     if destination.address.is_some_and(|address| !destination.reach.allows(address)) {
         return Err(ConnectFault::Denied);
@@ -50,10 +55,10 @@ async fn connect_method(socket: &mut TcpStream, proxy: &Url, destination: &Upstr
     socket.write_all(request.as_bytes()).await.map_err(|_| ConnectFault::Proxy)?;
     let mut answer = Vec::with_capacity(256);
     while !answer.ends_with(b"\r\n\r\n") {
-        if answer.len() == ANSWER_BYTES {
+        if answer.len() == HEAD_BYTES {
             return Err(ConnectFault::Proxy);
         }
-        // One byte at a time: what stands behind the head is the destination's already.
+        // One byte at a time: bytes after the head belong to the destination.
         answer.push(socket.read_u8().await.map_err(|_| ConnectFault::Proxy)?);
     }
     let status = answer.split(|byte| *byte == b' ').nth(1);
@@ -117,7 +122,7 @@ async fn negotiate(socket: &mut TcpStream, proxy: &Url, destination: &UpstreamTa
     Ok(())
 }
 
-/// User name and password of the proxy's URL, percent-decoded; both empty where it has none.
+/// Percent-decoded user name and password of the proxy's URL; empty if it has none.
 fn credentials(proxy: &Url) -> (Vec<u8>, Vec<u8>) {
     let decode = |text| percent_decode_str(text).collect();
     (decode(proxy.username()), decode(proxy.password().unwrap_or_default()))
@@ -134,7 +139,7 @@ mod tests {
         UpstreamTarget::of(&channel(base)).unwrap()
     }
 
-    /// A proxy that reads `expected` and answers with `answer`, in turns.
+    /// A proxy that, for each turn, reads the expected bytes and sends the answer.
     async fn proxy(turns: Vec<(Vec<u8>, &'static [u8])>) -> (u16, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -151,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connect_is_asked_with_the_operators_password() {
+    async fn connect_sends_credentials_and_keeps_bytes_after_the_head() {
         let request =
             b"CONNECT api.example.com:443 HTTP/1.1\r\nhost: api.example.com:443\r\nproxy-authorization: Basic bWU6cEBzcw==\r\n\r\n";
         let (port, task) = proxy(vec![(request.to_vec(), b"HTTP/1.1 200 OK\r\nx: y\r\n\r\nrest")]).await;
@@ -159,12 +164,12 @@ mod tests {
         let mut socket = tunnel(&url, &to("https://api.example.com/v1")).await.unwrap();
         let mut rest = [0; 4];
         socket.read_exact(&mut rest).await.unwrap();
-        assert_eq!(&rest, b"rest", "bytes behind the head belong to the destination");
+        assert_eq!(&rest, b"rest", "bytes after the head belong to the destination");
         task.await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_proxy_that_says_no_is_a_fault() {
+    async fn refusal_by_the_proxy_is_a_fault() {
         let request = b"CONNECT a.example.com:80 HTTP/1.1\r\nhost: a.example.com:80\r\n\r\n";
         let (port, task) = proxy(vec![(request.to_vec(), b"HTTP/1.1 403 no\r\n\r\n")]).await;
         let url = Url::parse(&format!("http://127.0.0.1:{port}")).unwrap();
@@ -173,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn socks5_names_the_host_and_logs_in() {
+    async fn socks5_authenticates_and_sends_the_host_name() {
         let turns: Vec<(Vec<u8>, &'static [u8])> = vec![
             (vec![5, 1, 2], &[5, 2]),
             (b"\x01\x02me\x02pw".to_vec(), &[1, 0]),
@@ -186,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_private_address_is_not_reached_through_a_proxy_either() {
+    async fn private_address_is_denied_through_a_proxy_too() {
         let mut row = channel("http://169.254.169.254/v1");
         row.private_network = false;
         let url = Url::parse("http://127.0.0.1:1").unwrap();

@@ -1,5 +1,5 @@
-//! Names to addresses: one look-up at a time for a name, at most every 30 s, and the last answer for a while longer
-//! when the name service is away.
+//! Name resolution with a cache for each destination: one query at a time, at most one every 30 s. While the resolver
+//! fails, the last answer is used for up to 10 minutes.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -10,23 +10,28 @@ use std::{
 use tokio::{sync::Mutex, time::Instant};
 
 use super::destination::UpstreamTarget;
-use crate::upstream::call::ConnectFault;
+use crate::{clock::Clock, upstream::call::ConnectFault};
 
-/// How long an answer is used.
+/// How long an answer is used without a new query.
 const FRESH: Duration = Duration::from_secs(30);
-/// RouteContext again, behind connections that are kept, when it is as old as this: with a look every 15 s a change is followed
-/// within 30.
-const RENEWED: Duration = Duration::from_secs(12);
-/// How long it is used when no newer one can be had.
+/// Age at which the background sweep resolves a name again. The sweep runs every 15 s, so a change is seen within 30 s.
+const RENEW_AFTER: Duration = Duration::from_secs(12);
+/// How long an answer is used while the resolver fails.
 const STALE: Duration = Duration::from_mins(10);
 /// Addresses kept of one answer.
 const MOST_ADDRESSES: usize = 16;
+
+impl CachedAddresses {
+    fn age(&self, clock: &dyn Clock) -> Duration {
+        clock.instant().duration_since(self.since)
+    }
+}
 
 /// The addresses of one destination.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     known: Mutex<Option<CachedAddresses>>,
-    /// What the name stands for, for a look without waiting; empty: not known.
+    /// A copy of the latest answer that is readable without waiting for a query; empty before the first.
     named: std::sync::RwLock<Vec<IpAddr>>,
 }
 
@@ -37,38 +42,34 @@ struct CachedAddresses {
 }
 
 impl Addresses {
-    /// The addresses to try, in order; those the destination must not reach are left out. Never empty.
-    pub(crate) async fn of(&self, destination: &UpstreamTarget) -> Result<Vec<SocketAddr>, ConnectFault> {
+    /// The addresses to try, in order, without those the destination must not reach. Never empty.
+    pub(crate) async fn of(&self, destination: &UpstreamTarget, clock: &dyn Clock) -> Result<Vec<SocketAddr>, ConnectFault> {
         let all = match destination.address {
             Some(address) => vec![address],
-            None => self.look_up(&destination.host).await?,
+            None => self.look_up(&destination.host, clock).await?,
         };
-        let allowed: Vec<_> = all
-            .into_iter()
-            .filter(|address| destination.reach.allows(*address))
-            .map(|address| SocketAddr::new(address, destination.port))
-            .collect();
-        if allowed.is_empty() { Err(ConnectFault::Denied) } else { Ok(allowed) }
+        allowed(all, destination)
     }
 
-    async fn look_up(&self, host: &str) -> Result<Vec<IpAddr>, ConnectFault> {
+    async fn look_up(&self, host: &str, clock: &dyn Clock) -> Result<Vec<IpAddr>, ConnectFault> {
         let mut known = self.known.lock().await;
         if let Some(known) = &*known
-            && known.since.elapsed() < FRESH
+            && known.age(clock) < FRESH
         {
             return Ok(known.addresses.clone());
         }
-        self.ask(host, &mut known).await
+        self.refresh(host, clock, &mut known).await
     }
 
-    /// Looks the name up again, unless that was done lately. Whether there is a new answer.
-    pub(crate) async fn renew(&self, host: &str) -> bool {
+    /// Resolves the name again unless that happened within [`RENEW_AFTER`]. Returns whether there is a new answer.
+    pub(crate) async fn renew(&self, host: &str, clock: &dyn Clock) -> bool {
         let mut known = self.known.lock().await;
-        let Some(since) = known.as_ref().map(|known| known.since).filter(|since| since.elapsed() >= RENEWED) else { return false };
-        self.ask(host, &mut known).await.is_ok() && known.as_ref().is_some_and(|known| known.since > since)
+        let old = known.as_ref().filter(|known| known.age(clock) >= RENEW_AFTER);
+        let Some(since) = old.map(|known| known.since) else { return false };
+        self.refresh(host, clock, &mut known).await.is_ok() && known.as_ref().is_some_and(|known| known.since > since)
     }
 
-    /// Whether the name stands for this address, as far as known.
+    /// Whether the latest answer contains this address; true while there is no answer.
     pub(crate) fn names(&self, address: IpAddr) -> bool {
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
         named.is_empty() || named.contains(&address)
@@ -79,20 +80,49 @@ impl Addresses {
         *self.named.write().unwrap() = addresses;
     }
 
-    async fn ask(&self, host: &str, known: &mut Option<CachedAddresses>) -> Result<Vec<IpAddr>, ConnectFault> {
-        let answer = tokio::net::lookup_host((host, 0)).await;
-        let addresses = interleave(answer.into_iter().flatten().map(|address| address.ip()));
+    async fn refresh(
+        &self,
+        host: &str,
+        clock: &dyn Clock,
+        known: &mut Option<CachedAddresses>,
+    ) -> Result<Vec<IpAddr>, ConnectFault> {
+        let addresses = query(host).await;
         if addresses.is_empty() {
-            let stale = known.as_ref().filter(|known| known.since.elapsed() < STALE);
+            let stale = known.as_ref().filter(|known| known.age(clock) < STALE);
             return stale.map(|known| known.addresses.clone()).ok_or(ConnectFault::Resolve);
         }
         self.named.write().unwrap_or_else(PoisonError::into_inner).clone_from(&addresses);
-        *known = Some(CachedAddresses { addresses: addresses.clone(), since: Instant::now() });
+        *known = Some(CachedAddresses { addresses: addresses.clone(), since: clock.instant() });
         Ok(addresses)
     }
 }
 
-/// First one family, then the other, in turn, so that a dead family costs one attempt and not all of them.
+/// Resolves a destination without a cache, for a single request.
+pub(crate) async fn resolve(destination: &UpstreamTarget) -> Result<Vec<SocketAddr>, ConnectFault> {
+    let all = match destination.address {
+        Some(address) => vec![address],
+        None => query(&destination.host).await,
+    };
+    if all.is_empty() { Err(ConnectFault::Resolve) } else { allowed(all, destination) }
+}
+
+/// Asks the system's resolver; empty when it fails.
+async fn query(host: &str) -> Vec<IpAddr> {
+    let answer = tokio::net::lookup_host((host, 0)).await;
+    interleave(answer.into_iter().flatten().map(|address| address.ip()))
+}
+
+/// The addresses the destination may reach, with its port.
+fn allowed(all: Vec<IpAddr>, destination: &UpstreamTarget) -> Result<Vec<SocketAddr>, ConnectFault> {
+    let allowed: Vec<_> = all
+        .into_iter()
+        .filter(|address| destination.reach.allows(*address))
+        .map(|address| SocketAddr::new(address, destination.port))
+        .collect();
+    if allowed.is_empty() { Err(ConnectFault::Denied) } else { Ok(allowed) }
+}
+
+/// Alternates between address families, so that an unreachable family costs one attempt and not all of them.
 fn interleave(answer: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     let mut all: Vec<IpAddr> = Vec::new();
     for address in answer.take(4 * MOST_ADDRESSES) {
@@ -122,26 +152,26 @@ mod tests {
     use crate::upstream::testing::channel;
 
     #[test]
-    fn families_take_turns_and_repeats_go() {
+    fn families_alternate_and_duplicates_are_dropped() {
         let answer = ["2001:db8::1", "2001:db8::2", "2001:db8::1", "1.1.1.1", "1.1.1.2", "1.1.1.3"].map(|a| a.parse().unwrap());
         let order = interleave(answer.into_iter()).iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(order, ["2001:db8::1", "1.1.1.1", "2001:db8::2", "1.1.1.2", "1.1.1.3"]);
     }
 
     #[test]
-    fn an_answer_is_bounded() {
+    fn number_of_addresses_is_bounded() {
         let many = (0..200u32).map(|i| IpAddr::from((0x0808_0000 + i).to_be_bytes()));
         assert_eq!(interleave(many).len(), MOST_ADDRESSES);
     }
 
     #[tokio::test]
-    async fn a_name_that_means_loopback_is_denied() {
+    async fn name_resolving_to_loopback_is_denied() {
         let mut row = channel("http://localhost:9/v1");
         row.private_network = false;
         let destination = UpstreamTarget::of(&row).unwrap();
-        assert_eq!(Addresses::default().of(&destination).await, Err(ConnectFault::Denied));
+        assert_eq!(resolve(&destination).await, Err(ConnectFault::Denied));
         row.private_network = true;
         let destination = UpstreamTarget::of(&row).unwrap();
-        assert!(Addresses::default().of(&destination).await.unwrap().iter().all(|a| a.ip().is_loopback() && a.port() == 9));
+        assert!(resolve(&destination).await.unwrap().iter().all(|a| a.ip().is_loopback() && a.port() == 9));
     }
 }

@@ -1,4 +1,4 @@
-//! The pool against sockets that misbehave: every test has an upstream of its own on a free loopback port.
+//! The connection pool against misbehaving upstreams; every test has its own on a free loopback port.
 
 mod kept;
 mod tls;
@@ -20,11 +20,11 @@ use crate::upstream::{
     testing::{RawUpstream, call, read_request},
 };
 
-/// Longer than anything here takes; reaching it is a failure.
+/// Longest wait in a test.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn client() -> Client {
-    Client::new(Arc::new(Trust::default()))
+    Client::new(Arc::new(Trust::default()), Arc::new(crate::clock::SystemClock))
 }
 
 async fn ask(client: &Client, call: &UpstreamCall) -> Result<UpstreamAnswer, UpstreamError> {
@@ -42,7 +42,7 @@ fn ok(body: &str) -> String {
 // === Connections ===
 
 #[tokio::test]
-async fn a_connection_is_used_again() {
+async fn connection_is_reused() {
     let upstream = RawUpstream::answering(ok("{}")).await;
     let (client, call) = (client(), call(&upstream.url));
     for _ in 0..5 {
@@ -54,7 +54,7 @@ async fn a_connection_is_used_again() {
 }
 
 #[tokio::test]
-async fn a_chunked_answer_gives_its_connection_back() {
+async fn connection_is_reused_after_a_chunked_response() {
     let upstream =
         RawUpstream::answering("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nx-trailer: 1\r\n\r\n").await;
     let (client, call) = (client(), call(&upstream.url));
@@ -65,7 +65,7 @@ async fn a_chunked_answer_gives_its_connection_back() {
 }
 
 #[tokio::test]
-async fn a_request_says_only_what_it_should() {
+async fn request_bytes_are_as_expected() {
     let (tell, mut told) = mpsc::channel(1);
     let upstream = RawUpstream::start(move |mut socket, _| {
         let tell = tell.clone();
@@ -100,7 +100,7 @@ async fn a_request_says_only_what_it_should() {
 }
 
 #[tokio::test]
-async fn the_keep_alive_race_is_lost_once_and_won_on_a_new_connection() {
+async fn keep_alive_race_is_retried_on_a_new_connection() {
     let upstream = RawUpstream::start(|mut socket, _| async move {
         read_request(&mut socket).await.unwrap();
         socket.write_all(ok("{}").as_bytes()).await.unwrap();
@@ -110,13 +110,13 @@ async fn the_keep_alive_race_is_lost_once_and_won_on_a_new_connection() {
     for _ in 0..20 {
         let answer = ask(&client, &call).await.expect("a closed idle connection is no fault of the request");
         read(answer.body).await.unwrap();
-        // The upstream's FIN is on its way or here; either way the next call must go through.
+        // The upstream's FIN may or may not have arrived; the next call must succeed either way.
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn connections_to_an_address_that_the_name_left_are_used_no_more() {
+async fn connections_to_addresses_removed_from_dns_are_dropped() {
     let upstream = RawUpstream::answering(ok("{}")).await;
     let (client, call) = (client(), call(&upstream.url.replace("127.0.0.1", "localhost")));
     let whole = async || read(ask(&client, &call).await.unwrap().body).await.unwrap();
@@ -125,33 +125,33 @@ async fn connections_to_an_address_that_the_name_left_are_used_no_more() {
     let host = client.host(&call.channel).unwrap();
     assert_eq!((upstream.accepted(), host.idle_count()), (1, 1));
     host.renamed(vec!["127.0.0.1".parse().unwrap()]);
-    assert_eq!(host.idle_count(), 1, "it stands for this address still");
+    assert_eq!(host.idle_count(), 1, "the name still has this address");
     let elsewhere = vec!["192.0.2.1".parse().unwrap()];
     host.renamed(elsewhere.clone());
     assert_eq!(host.idle_count(), 0);
     let under_way = ask(&client, &call).await.unwrap();
     host.renamed(elsewhere);
-    assert_eq!(read(under_way.body).await.unwrap(), "{}", "what is under way ends where it is");
+    assert_eq!(read(under_way.body).await.unwrap(), "{}", "a request in progress completes");
     assert_eq!((upstream.accepted(), host.idle_count()), (2, 0));
 }
 
 #[tokio::test]
-async fn a_name_is_asked_for_again_behind_connections_that_are_kept() {
+async fn sweep_resolves_names_of_kept_connections_again() {
     let upstream = RawUpstream::answering(ok("{}")).await;
     let (client, call) = (client(), call(&upstream.url.replace("127.0.0.1", "localhost")));
     read(ask(&client, &call).await.unwrap().body).await.unwrap();
     let host = client.host(&call.channel).unwrap();
-    // As if the name had moved here meanwhile: what is looked up says otherwise.
+    // Clears the known addresses; the new resolution contains this one.
     host.renamed(Vec::new());
     tokio::time::pause();
     tokio::time::advance(std::time::Duration::from_secs(13)).await;
     tokio::time::resume();
     host.follow_name().await;
-    assert_eq!(host.idle_count(), 1, "localhost is where it was");
+    assert_eq!(host.idle_count(), 1, "localhost still has this address");
 }
 
 #[tokio::test]
-async fn a_refused_connection_was_not_sent() {
+async fn refused_connection_counts_as_not_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let call = call(&format!("http://{}/v1", listener.local_addr().unwrap()));
     drop(listener);
@@ -174,7 +174,7 @@ async fn loopback_is_denied_without_the_flag() {
 }
 
 #[tokio::test]
-async fn a_channel_that_loses_its_flag_loses_its_connections() {
+async fn removing_private_network_drops_the_connections() {
     let upstream = RawUpstream::answering(ok("{}")).await;
     let (client, mut call) = (client(), call(&upstream.url));
     read(ask(&client, &call).await.unwrap().body).await.unwrap();
@@ -182,14 +182,14 @@ async fn a_channel_that_loses_its_flag_loses_its_connections() {
     row.weight = 7;
     call.channel = Arc::new(row.clone());
     read(ask(&client, &call).await.unwrap().body).await.unwrap();
-    assert_eq!(upstream.accepted(), 1, "a new weight is no new destination");
+    assert_eq!(upstream.accepted(), 1, "a new weight does not change the destination");
     row.private_network = false;
     call.channel = row.into();
     assert_eq!(ask(&client, &call).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::Denied));
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed() {
+async fn redirect_is_not_followed() {
     let elsewhere = RawUpstream::answering(ok("{}")).await;
     let answer =
         format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {}/chat/completions\r\ncontent-length: 0\r\n\r\n", elsewhere.url);
@@ -198,9 +198,9 @@ async fn a_redirect_is_not_followed() {
     assert_eq!(elsewhere.accepted(), 0, "the credential must not travel");
 }
 
-// === Giving up ===
+// === Cancellation ===
 
-/// Waits for the far side to close; the upstream says when it has seen that.
+/// Checks that dropping a call or body closes the connection, as seen by the upstream.
 async fn closes(dropped: impl AsyncFnOnce(Client, UpstreamCall), before: &'static [u8]) {
     let (tell, mut told) = mpsc::channel(2);
     let upstream = RawUpstream::start(move |mut socket, _| {
@@ -241,7 +241,7 @@ async fn a_dropped_call_closes_the_upstream_at_once() {
         async |client, call| {
             let sent = call.sent.clone();
             let under_way = client.call(call);
-            // Given up as soon as the request has left and some time for an answer has passed.
+            // Dropped after the request was sent and some time has passed.
             let waited = timeout(Duration::from_millis(100), under_way).await;
             assert!(waited.is_err() && sent.at().is_some());
         },
@@ -250,7 +250,7 @@ async fn a_dropped_call_closes_the_upstream_at_once() {
     .await;
 }
 
-// === Answers that must not hurt ===
+// === Malformed responses ===
 
 async fn fails_before_the_body(answer: impl Into<Vec<u8>>) -> UpstreamError {
     let upstream = RawUpstream::answering_once(answer).await;
@@ -303,7 +303,7 @@ async fn reset_before_the_head() {
 }
 
 #[tokio::test]
-async fn reset_behind_the_head_and_mid_chunk() {
+async fn reset_after_the_head_and_mid_chunk() {
     for before in
         ["HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n50\r\nhel"]
     {
@@ -326,7 +326,7 @@ async fn reset_behind_the_head_and_mid_chunk() {
 }
 
 #[tokio::test]
-async fn bodies_shorter_than_they_say() {
+async fn body_shorter_than_declared() {
     assert_eq!(fails_in_the_body("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{}").await, UpstreamBodyFault::Lost);
     assert_eq!(
         fails_in_the_body("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n").await,
@@ -344,14 +344,14 @@ async fn a_bad_chunk_size() {
 }
 
 #[tokio::test]
-async fn a_body_longer_than_it_says_ends_where_it_said() {
+async fn body_longer_than_declared_is_truncated() {
     let upstream = RawUpstream::answering_once(
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil",
     )
     .await;
     let (client, call) = (client(), call(&upstream.url));
     assert_eq!(read(ask(&client, &call).await.unwrap().body).await.unwrap(), "{}");
-    // What stood behind it must never become the next caller's answer.
+    // The excess bytes must not become the next caller's response.
     let next = ask(&client, &call).await;
     if let Ok(next) = next {
         assert_eq!(read(next.body).await.unwrap(), "{}");
@@ -360,7 +360,7 @@ async fn a_body_longer_than_it_says_ends_where_it_said() {
 }
 
 #[tokio::test]
-async fn no_content_with_a_body_has_none() {
+async fn body_of_204_is_ignored() {
     let upstream = RawUpstream::answering_once("HTTP/1.1 204 No Content\r\ncontent-length: 4\r\n\r\nevil").await;
     let answer = ask(&client(), &call(&upstream.url)).await.unwrap();
     assert_eq!((answer.status, read(answer.body).await.unwrap().len()), (204, 0));
@@ -374,7 +374,7 @@ async fn a_flood_of_interim_answers_ends_in_the_final_one() {
 }
 
 #[tokio::test]
-async fn switching_protocols_unasked_is_an_answer_without_use() {
+async fn unsolicited_101_is_not_a_success() {
     let upstream =
         RawUpstream::answering_once("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nevil").await;
     match ask(&client(), &call(&upstream.url)).await {
@@ -395,7 +395,7 @@ async fn an_answer_before_the_request_was_read() {
     call.body = Bytes::from(vec![b' '; 4 << 20]);
     match ask(&client(), &call).await {
         Ok(answer) => assert_eq!(answer.status, 413),
-        // An answer that came before the request began belongs to no request.
+        // A response that arrived before the request belongs to no request.
         Err(fault) => assert!(matches!(
             fault,
             UpstreamError::Lost | UpstreamError::Unreadable(_) | UpstreamError::NotSent(ConnectFault::Closed)

@@ -1,5 +1,5 @@
-//! Whom we trust: the operating system's roots, Mozilla's bundled ones (a scratch image has no others) and a
-//! channel's own CA file.
+//! TLS towards upstreams. Trusted roots: those of the operating system, the bundled Mozilla roots (a scratch image has no
+//! others), and a channel's own CA file.
 
 use std::{
     fmt,
@@ -19,7 +19,7 @@ use crate::upstream::call::ConnectFault;
 /// Largest CA file read.
 const CA_FILE_BYTES: u64 = 1 << 20;
 
-/// The roots every destination shares. They are read when the first TLS connection is made, and once for all cores.
+/// The roots shared by all destinations and cores, loaded on the first TLS connection.
 #[derive(Default)]
 pub struct Trust {
     roots: OnceLock<RootCertStore>,
@@ -33,7 +33,7 @@ impl fmt::Debug for Trust {
 }
 
 impl Trust {
-    /// How to speak TLS with a destination.
+    /// The TLS configuration for a destination.
     pub(crate) async fn config(&self, destination: &UpstreamTarget) -> Result<Arc<ClientConfig>, ConnectFault> {
         let Some(path) = &destination.ca_file else {
             return Ok(Arc::clone(self.plain.get_or_init(|| Arc::new(config_with(self.roots().clone())))));
@@ -48,7 +48,7 @@ impl Trust {
         if own == 0 { Err(ConnectFault::CaFile) } else { Ok(Arc::new(config_with(roots))) }
     }
 
-    /// How to speak TLS with whom no channel describes, HTTP/1.1 only.
+    /// A TLS configuration for peers outside any channel, HTTP/1.1 only.
     #[must_use]
     pub fn over_http1(&self) -> ClientConfig {
         let mut config = config_with(self.roots().clone());
@@ -75,15 +75,15 @@ async fn read_bounded(path: &str) -> std::io::Result<Vec<u8>> {
 fn config_with(roots: RootCertStore) -> ClientConfig {
     let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .expect("ring has every suite the default versions need")
+        .expect("ring supports the default protocol versions")
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config
 }
 
-/// Shakes hands; the certificate must be for the destination's name or address.
-pub(crate) async fn shake(
+/// Performs the handshake; the certificate must match the destination's name or address.
+pub(crate) async fn handshake(
     config: Arc<ClientConfig>,
     destination: &UpstreamTarget,
     socket: TcpStream,

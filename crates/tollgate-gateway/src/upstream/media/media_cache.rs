@@ -1,5 +1,5 @@
-//! What was fetched lately: for a minute, and within a bound, so that the turns of one conversation do not fetch the
-//! same picture again and again.
+//! Cache of downloaded media, bounded in age and size, so that consecutive turns of a conversation do not download the same
+//! file again.
 
 use std::{
     collections::VecDeque,
@@ -12,18 +12,19 @@ use tollgate_protocol::DownloadedMedia;
 
 use crate::upstream::client::AddressPolicy;
 
-/// How long a file is kept.
-const KEPT: Duration = Duration::from_mins(1);
-/// Bytes kept.
+/// How long a file is cached.
+const MAX_AGE: Duration = Duration::from_mins(1);
+/// Most bytes cached.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
-/// Files by address, the oldest first.
+/// Files by URL, oldest first.
 #[derive(Default)]
 pub(super) struct MediaCache(Mutex<VecDeque<CachedFile>>);
 
 struct CachedFile {
     address: String,
-    /// What may be reached by who fetched it: a private file is not handed to a channel that could not have it.
+    /// Policy under which the file was downloaded: a file from a private address is not served to a channel that could not
+    /// reach it.
     reach: AddressPolicy,
     file: Arc<DownloadedMedia>,
     since: Instant,
@@ -38,7 +39,7 @@ impl CachedFile {
 impl MediaCache {
     pub(super) fn find(&self, address: &str, reach: AddressPolicy, now: Instant) -> Option<Arc<DownloadedMedia>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|one| now.duration_since(one.since) < KEPT);
+        kept.retain(|one| now.duration_since(one.since) < MAX_AGE);
         kept.iter().find(|one| one.reach == reach && one.address == address).map(|one| Arc::clone(&one.file))
     }
 
@@ -63,17 +64,17 @@ mod tests {
     }
 
     #[test]
-    fn files_are_kept_for_a_minute_and_for_those_who_could_have_fetched_them() {
+    fn files_expire_and_are_separate_per_address_policy() {
         let (media_cache, now) = (MediaCache::default(), Instant::now());
         media_cache.keep("http://a/", AddressPolicy::Anywhere, &file(4), now);
         assert!(media_cache.find("http://a/", AddressPolicy::Anywhere, now + Duration::from_secs(59)).is_some());
         assert!(media_cache.find("http://a/", AddressPolicy::Public, now).is_none());
         assert!(media_cache.find("http://b/", AddressPolicy::Anywhere, now).is_none());
-        assert!(media_cache.find("http://a/", AddressPolicy::Anywhere, now + KEPT).is_none());
+        assert!(media_cache.find("http://a/", AddressPolicy::Anywhere, now + MAX_AGE).is_none());
     }
 
     #[test]
-    fn the_oldest_goes_when_there_is_no_room() {
+    fn oldest_file_is_evicted_at_the_size_limit() {
         let (media_cache, now) = (MediaCache::default(), Instant::now());
         for address in ["http://a/", "http://b/", "http://c/"] {
             media_cache.keep(address, AddressPolicy::Public, &file(MOST_BYTES / 2 - 100), now);

@@ -1,9 +1,8 @@
-//! What kind of file bytes are, by how they begin (WHATWG MIME Sniffing, section 6, and the formats models take).
+//! Detects media types by signature (WHATWG MIME Sniffing, section 6, extended by formats that models accept).
 
-/// The media type of a file that begins like this; `None` for everything that is no media a model takes, above all
-/// pages and scripts.
+/// The media type of a file; `None` for anything but supported media, in particular HTML and scripts.
 pub(super) fn mime_of(bytes: &[u8]) -> Option<&'static str> {
-    const BEGINNINGS: [(&[u8], &str); 16] = [
+    const SIGNATURES: [(&[u8], &str); 16] = [
         (b"\x89PNG\r\n\x1a\n", "image/png"),
         (b"\xff\xd8\xff", "image/jpeg"),
         (b"GIF87a", "image/gif"),
@@ -21,15 +20,15 @@ pub(super) fn mime_of(bytes: &[u8]) -> Option<&'static str> {
         (b"\0\0\x01\xb3", "video/mpeg"),
         (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "video/wmv"),
     ];
-    BEGINNINGS
+    SIGNATURES
         .iter()
-        .find(|(beginning, _)| bytes.starts_with(beginning))
+        .find(|(signature, _)| bytes.starts_with(signature))
         .map(|(_, mime)| *mime)
         .or_else(|| container(bytes))
         .or_else(|| audio_frame(bytes))
 }
 
-/// Formats that name their kind behind a length.
+/// Container formats: RIFF, AIFF, and ISO base media by brand.
 fn container(bytes: &[u8]) -> Option<&'static str> {
     let (outer, kind) = (bytes.get(..4)?, bytes.get(8..12)?);
     match (outer, kind) {
@@ -53,7 +52,7 @@ fn container(bytes: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Audio without a header: the sync word of a frame, and a layer that says which.
+/// Audio frames without a file header: the sync word, and the layer bits that tell AAC from MP3.
 fn audio_frame(bytes: &[u8]) -> Option<&'static str> {
     match *bytes {
         [0xff, second, ..] if second & 0xf6 == 0xf0 => Some("audio/aac"),
@@ -67,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_known_by_how_they_begin() {
+    fn signatures_are_detected() {
         let cases: [(&[u8], &str); 18] = [
             (b"\x89PNG\r\n\x1a\n....", "image/png"),
             (b"\xff\xd8\xff\xe0", "image/jpeg"),
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_scripts_and_nothing_are_no_media() {
+    fn html_scripts_and_empty_input_are_not_media() {
         for bytes in [&b""[..], b"<!doctype html>", b"<svg xmlns=", b"{\"a\":1}", b"#!/bin/sh", b"RIFF", b"\xff", b"\0\0\0\x18free"]
         {
             assert_eq!(mime_of(bytes), None, "{bytes:?}");

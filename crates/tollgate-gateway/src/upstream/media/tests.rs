@@ -1,4 +1,4 @@
-//! The fetcher against servers on loopback, good and hostile.
+//! The fetcher against well-behaved and hostile servers on loopback.
 
 use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 
@@ -29,13 +29,13 @@ async fn fault(head: &str, body: &[u8]) -> FetchFault {
 }
 
 #[tokio::test]
-async fn a_file_is_fetched_once_a_minute_and_its_type_is_what_it_is() {
-    let (told, mut heard) = mpsc::channel(4);
+async fn file_is_cached_and_its_type_detected() {
+    let (sender, mut received) = mpsc::channel(4);
     let server = RawUpstream::start(move |mut socket, _| {
-        let told = told.clone();
+        let sender = sender.clone();
         async move {
             let request = read_request(&mut socket).await.unwrap();
-            told.send(request).await.unwrap();
+            sender.send(request).await.unwrap();
             socket.write_all(&answer("content-type: text/plain\r\n", PNG)).await.unwrap();
         }
     })
@@ -47,7 +47,7 @@ async fn a_file_is_fetched_once_a_minute_and_its_type_is_what_it_is() {
         assert_eq!((file.mime.as_str(), file.data.as_str()), ("image/png", STANDARD.encode(PNG).as_str()));
     }
     assert_eq!(server.accepted(), 1, "remembered");
-    let request = heard.recv().await.unwrap().to_ascii_lowercase();
+    let request = received.recv().await.unwrap().to_ascii_lowercase();
     assert!(request.starts_with("get /v1/a%20b.jpg?x=1 http/1.1\r\n") && request.contains("user-agent: tollgate\r\n"), "{request}");
     assert!(!request.contains("authorization") && !request.contains("cookie"), "{request}");
     assert_eq!(
@@ -58,7 +58,7 @@ async fn a_file_is_fetched_once_a_minute_and_its_type_is_what_it_is() {
 }
 
 #[tokio::test]
-async fn addresses_of_the_gateways_own_network_are_not_connected_to() {
+async fn private_addresses_are_not_connected_to() {
     let server = RawUpstream::answering(answer("", PNG)).await;
     let port = url::Url::parse(&server.url).unwrap().port().unwrap();
     let (fetcher, allowance) = (fetcher(), Allowance::new(None));
@@ -92,7 +92,7 @@ async fn addresses_of_the_gateways_own_network_are_not_connected_to() {
 }
 
 #[tokio::test]
-async fn only_plain_web_addresses_are_fetched() {
+async fn only_http_urls_are_fetched() {
     let (fetcher, allowance) = (fetcher(), Allowance::new(None));
     for address in
         ["file:///etc/passwd", "ftp://127.0.0.1/a", "gopher://127.0.0.1/", "http://", "http://a:b@127.0.0.1/", "unix:/x", ""]
@@ -105,7 +105,7 @@ async fn only_plain_web_addresses_are_fetched() {
     }
 }
 
-/// A server whose connection `n` is sent where `next(n)` says; afterwards it has the picture.
+/// A server that redirects connection `n` to `next(n)`; where that is `None`, it serves the picture.
 async fn redirecting(next: impl Fn(usize) -> Option<String> + Send + Sync + 'static) -> RawUpstream {
     let next = Arc::new(next);
     RawUpstream::start(move |mut socket, number| {
@@ -133,9 +133,9 @@ async fn three_redirects_are_followed_and_no_more() {
 }
 
 #[tokio::test]
-async fn every_hop_is_guarded_like_the_first() {
+async fn redirects_are_checked_like_the_first_url() {
     for (to, class) in [
-        // Multicast is what even a channel that may reach private addresses is denied.
+        // Multicast is denied even with `private_network`.
         ("http://224.0.0.1/", "address not allowed for this channel"),
         ("file:///etc/passwd", "bad address"),
         ("http://a:b@127.0.0.1/", "bad address"),
@@ -147,7 +147,7 @@ async fn every_hop_is_guarded_like_the_first() {
 }
 
 #[tokio::test]
-async fn what_is_no_media_is_refused_whatever_it_is_called() {
+async fn declared_content_type_is_ignored() {
     assert_eq!(fault("content-type: image/png\r\n", b"<!doctype html><p>log in").await, FetchFault::UnknownType);
     assert_eq!(fault("content-type: image/png\r\n", b"").await, FetchFault::UnknownType);
     assert_eq!(fault("content-encoding: gzip\r\n", PNG).await, FetchFault::Unreachable("packed although it was not to be"));
@@ -172,7 +172,7 @@ async fn errors_lost_connections_and_garbage_are_faults() {
 }
 
 #[tokio::test]
-async fn a_file_is_given_up_where_it_grows_too_large() {
+async fn oversized_file_is_refused() {
     let declared = b"HTTP/1.1 200 OK\r\ncontent-length: 20971521\r\n\r\n\x89PNG\r\n\x1a\n";
     let server = RawUpstream::answering(declared.to_vec()).await;
     assert_eq!(fetch(&server, AddressPolicy::Anywhere).await, Err(FetchFault::TooLarge), "declared");
@@ -187,10 +187,10 @@ async fn a_file_is_given_up_where_it_grows_too_large() {
 }
 
 #[tokio::test]
-async fn all_files_of_a_request_share_one_bound() {
+async fn files_of_a_request_share_one_limit() {
     let server = RawUpstream::answering(answer("", PNG)).await;
     let allowance = Allowance::new(None);
-    allowance.take(MOST_BYTES_A_REQUEST - PNG.len()).unwrap();
+    allowance.take(MOST_REQUEST_BYTES - PNG.len()).unwrap();
     let fetcher = fetcher();
     assert!(fetcher.fetch(&server.url, AddressPolicy::Anywhere, &allowance).await.is_ok());
     assert_eq!(
@@ -201,7 +201,7 @@ async fn all_files_of_a_request_share_one_bound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_is_given_up() {
+async fn silent_server_times_out() {
     let server = RawUpstream::start(|mut socket, _| async move {
         read_request(&mut socket).await;
         std::future::pending::<()>().await;

@@ -135,7 +135,7 @@ fn contradictory_tls_settings_fail_the_start() {
     for (settings, words) in [
         (vec![at, cert], "console.tls_cert and console.tls_key belong together"),
         (vec![cert, key], "set console.listen too"),
-        (vec![at, cert, key, ("TOLLGATE_CONSOLE__TLS", "off")], "leave one of them away"),
+        (vec![at, cert, key, ("TOLLGATE_CONSOLE__TLS", "off")], "remove one of them"),
         (vec![at, cert, ("TOLLGATE_CONSOLE__TLS_KEY", "/nonexistent/key.pem")], "/nonexistent/key.pem"),
     ] {
         let gateway =

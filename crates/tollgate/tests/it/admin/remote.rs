@@ -391,7 +391,7 @@ fn truncated_export_is_an_error() {
     );
     let (code, out, err) = exit_and_output(&run_at(&folder, &url, "tga-x", &["usage", "export"]));
     assert_eq!(code, Some(4), "{err}");
-    assert!(out.contains("req_1") && err.contains("not all"), "{out}{err}");
+    assert!(out.contains("req_1") && err.contains("incomplete"), "{out}{err}");
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn posting_without_response_explains_how_to_repeat_it() {
     let folder = tempfile::tempdir().unwrap();
     let (code, _, err) = exit_and_output(&run_at(&folder, &server_that_writes(""), "tga-x", &["ledger", "top-up", "owner", "5"]));
     assert_eq!(code, Some(4), "{err}");
-    assert!(err.contains("not known whether") && err.contains("--idempotency-key cli-"), "{err}");
+    assert!(err.contains("unknown whether") && err.contains("--idempotency-key cli-"), "{err}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Kept connections that the far side closes: which requests go out again, and over which connection.
+//! Reused connections that the upstream closes: which requests are retried, and on which connection.
 
 use std::{
     io::{Read as _, Write as _},
@@ -55,9 +55,9 @@ async fn keep(client: &Client, call: &UpstreamCall, connections: usize) {
 }
 
 #[tokio::test]
-async fn nothing_is_written_to_a_connection_whose_end_has_arrived() {
+async fn nothing_is_written_to_a_connection_with_a_pending_close() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    // Not even where requests must never be sent twice can this cost one.
+    // Safe even for channels that forbid uncertain retries.
     let call = firm(call(&format!("http://{}/v1", listener.local_addr().unwrap())));
     let (tell, closed) = std::sync::mpsc::sync_channel(1);
     let server = std::thread::spawn(move || {
@@ -75,7 +75,7 @@ async fn nothing_is_written_to_a_connection_whose_end_has_arrived() {
         answer(&mut old);
         tell.send(old.try_clone().unwrap()).unwrap();
         answer(&mut listener.accept().unwrap().0);
-        // It has said that it is done and listens on: whatever came would stand here.
+        // Closed for writing only: any byte written to it would be read here.
         let mut late = Vec::new();
         old.read_to_end(&mut late).unwrap();
         late.len()
@@ -83,14 +83,14 @@ async fn nothing_is_written_to_a_connection_whose_end_has_arrived() {
     let client = client();
     whole(&client, &call).await;
     assert_eq!(client.idle_count(&call.channel), 1);
-    // While this thread does not come back to its reactor, the connection ends.
+    // The connection closes while this thread blocks its reactor.
     closed.recv().unwrap().shutdown(std::net::Shutdown::Write).unwrap();
     whole(&client, &call).await;
     assert_eq!(server.join().unwrap(), 0, "bytes that came on the old connection");
 }
 
 #[tokio::test]
-async fn closed_without_an_answer_it_goes_out_once_more_where_the_channel_lets_it() {
+async fn request_on_a_dead_connection_is_retried_if_the_channel_allows() {
     for reset in [false, true] {
         let close = move |socket: tokio::net::TcpStream| async move {
             if reset {
@@ -110,13 +110,13 @@ async fn closed_without_an_answer_it_goes_out_once_more_where_the_channel_lets_i
         row.base_url.clone_from(&upstream.url);
         let firm = UpstreamCall { channel: row.into(), ..firm };
         whole(&client, &firm).await;
-        assert_eq!(ask(&client, &firm).await.unwrap_err(), UpstreamError::Lost, "its outcome is unknown");
+        assert_eq!(ask(&client, &firm).await.unwrap_err(), UpstreamError::Lost, "unknown whether it was processed");
         assert_eq!((upstream.accepted(), requests.load(Ordering::SeqCst)), (1, 2), "reset: {reset}");
     }
 }
 
 #[tokio::test]
-async fn one_that_was_closed_takes_those_along_that_are_as_old() {
+async fn older_idle_connections_are_closed_with_a_dead_one() {
     let (upstream, requests) = tiring(5, async |socket| drop(socket)).await;
     let (client, call) = (client(), call(&upstream.url));
     keep(&client, &call, 5).await;
@@ -127,14 +127,14 @@ async fn one_that_was_closed_takes_those_along_that_are_as_old() {
 }
 
 #[tokio::test]
-async fn a_new_connection_that_closes_is_nobodys_keep_alive_race() {
+async fn close_of_a_new_connection_is_not_a_keep_alive_race() {
     let upstream = RawUpstream::answering_once("").await;
     assert_eq!(ask(&client(), &call(&upstream.url)).await.unwrap_err(), UpstreamError::Lost);
-    assert_eq!(upstream.accepted(), 1, "it is not asked again");
+    assert_eq!(upstream.accepted(), 1, "not retried");
 }
 
 #[tokio::test]
-async fn a_single_byte_of_an_answer_makes_it_one_that_was_lost() {
+async fn partial_response_is_not_retried() {
     let (upstream, requests) = tiring(1, async |mut socket| socket.write_all(b"H").await.unwrap()).await;
     let (client, call) = (client(), call(&upstream.url));
     whole(&client, &call).await;
@@ -143,7 +143,7 @@ async fn a_single_byte_of_an_answer_makes_it_one_that_was_lost() {
 }
 
 #[tokio::test]
-async fn what_ends_after_a_while_had_the_request_before_it() {
+async fn late_close_is_not_retried() {
     let (tell, mut told) = mpsc::channel(1);
     let (upstream, requests) = tiring(1, move |_socket| {
         let tell = tell.clone();
@@ -169,7 +169,7 @@ async fn what_ends_after_a_while_had_the_request_before_it() {
 }
 
 #[tokio::test]
-async fn the_mark_is_set_when_bytes_leave_and_not_before() {
+async fn sent_mark_is_set_when_bytes_are_written() {
     let upstream = RawUpstream::answering(ok("{}")).await;
     let (client, call) = (client(), call(&upstream.url));
     whole(&client, &call).await;

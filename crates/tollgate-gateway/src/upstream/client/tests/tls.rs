@@ -1,4 +1,4 @@
-//! TLS and HTTP/2: trust, versions, and what a far side can do to single streams.
+//! TLS and HTTP/2: certificate checks, protocol versions, and stream and connection errors.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,7 +26,7 @@ fn acceptor(certificate: &str, alpn: &[&[u8]]) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// A TLS server that answers over HTTP/2 or HTTP/1.1; says of every connection which one was agreed on.
+/// A TLS server that answers over HTTP/2 or HTTP/1.1 and reports the negotiated protocol of every connection.
 async fn tls_upstream(certificate: &str, alpn: &[&[u8]]) -> (String, mpsc::Receiver<&'static str>) {
     let acceptor = acceptor(certificate, alpn);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -63,7 +63,7 @@ fn trusting_call(url: &str) -> UpstreamCall {
 }
 
 #[tokio::test]
-async fn one_http2_connection_carries_many_requests() {
+async fn http2_connection_is_shared() {
     let (url, mut told) = tls_upstream("server.pem", &[b"h2", b"http/1.1"]).await;
     let (client, call) = (client(), trusting_call(&url));
     read(ask(&client, &call).await.unwrap().body).await.unwrap();
@@ -77,7 +77,7 @@ async fn one_http2_connection_carries_many_requests() {
 }
 
 #[tokio::test]
-async fn http1_is_spoken_over_tls_where_http2_is_not_offered() {
+async fn http1_is_used_over_tls_without_http2() {
     let (url, mut told) = tls_upstream("server.pem", &[b"http/1.1"]).await;
     let (client, call) = (client(), trusting_call(&url));
     for _ in 0..3 {
@@ -138,7 +138,7 @@ fn respond_well(mut respond: h2::server::SendResponse<Bytes>) {
 }
 
 #[tokio::test]
-async fn a_refused_stream_was_not_looked_at_and_is_sent_again() {
+async fn refused_stream_is_retried() {
     let url = http2_upstream(|number, mut respond, _| {
         if number == 0 {
             respond.send_reset(h2::Reason::REFUSED_STREAM);
@@ -159,8 +159,8 @@ fn going_away(last_processed: u8, reason: u8) -> Vec<u8> {
     [&settings[..], &acknowledged, &goaway].concat()
 }
 
-/// An HTTP/2 server whose first connection takes a request and says goodbye with these bytes; the others answer.
-/// `closes`: it hangs up behind them. Tells how many connections there were.
+/// An HTTP/2 server whose first connection reads a request and sends the bytes `goodbye`, then closes if `closes`; the
+/// others answer. Counts its connections.
 async fn leaving_upstream(goodbye: Vec<u8>, closes: bool) -> (String, Arc<AtomicUsize>) {
     let acceptor = acceptor("server.pem", &[b"h2"]);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -201,13 +201,13 @@ async fn leaving_upstream(goodbye: Vec<u8>, closes: bool) -> (String, Arc<Atomic
 }
 
 #[tokio::test]
-async fn a_stream_above_the_last_one_of_a_goaway_is_sent_again_on_a_new_connection() {
+async fn stream_above_the_last_id_of_goaway_is_retried() {
     let (none, calm) = (0, 11);
     for (reason, closes) in [(none, false), (none, true), (calm, false), (calm, true)] {
         let (url, accepted) = leaving_upstream(going_away(0, reason), closes).await;
         let (client, call) = (client(), trusting_call(&url));
         for _ in 0..2 {
-            let answer = ask(&client, &call).await.expect("it was not processed: a new connection answers");
+            let answer = ask(&client, &call).await.expect("not processed: a new connection answers");
             assert_eq!(read(answer.body).await.unwrap(), "{}");
         }
         assert_eq!(accepted.load(Ordering::SeqCst), 2, "reason {reason}: the connection that went away takes no more requests");
@@ -215,14 +215,14 @@ async fn a_stream_above_the_last_one_of_a_goaway_is_sent_again_on_a_new_connecti
 }
 
 #[tokio::test]
-async fn a_stream_that_a_goaway_counts_as_taken_is_lost_and_not_sent_again() {
+async fn stream_within_goaway_is_not_retried() {
     let (url, accepted) = leaving_upstream(going_away(1, 0), true).await;
     assert_eq!(ask(&client(), &trusting_call(&url)).await.unwrap_err(), UpstreamError::Lost);
     assert_eq!(accepted.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
-async fn many_requests_on_a_connection_that_goes_away_move_to_one_new_connection() {
+async fn requests_after_goaway_share_one_new_connection() {
     let url = http2_upstream(|number, respond, connection| {
         if number == 0 {
             // The first is under way and answered; all that come behind it are above the last one that is looked at.
@@ -240,13 +240,13 @@ async fn many_requests_on_a_connection_that_goes_away_move_to_one_new_connection
 }
 
 #[tokio::test]
-async fn streams_that_are_reset_are_lost_and_not_sent_again() {
+async fn reset_streams_are_not_retried() {
     let url = http2_upstream(|_, mut respond, _| respond.send_reset(h2::Reason::INTERNAL_ERROR)).await;
     assert_eq!(ask(&client(), &trusting_call(&url)).await.unwrap_err(), UpstreamError::Lost);
 }
 
 #[tokio::test]
-async fn goaway_in_the_middle_ends_the_body_and_the_next_request_gets_a_new_connection() {
+async fn goaway_mid_body_fails_it_and_the_next_request_reconnects() {
     let url = http2_upstream(|number, mut respond, connection| {
         let mut body = respond.send_response(http::Response::new(()), false).unwrap();
         body.send_data(Bytes::from_static(b"{}"), number > 0).unwrap();
@@ -265,7 +265,7 @@ async fn goaway_in_the_middle_ends_the_body_and_the_next_request_gets_a_new_conn
 }
 
 #[tokio::test]
-async fn an_idle_connection_that_ends_without_a_word_costs_no_request() {
+async fn silent_close_of_an_idle_http2_connection_is_retried() {
     for firm in [false, true] {
         let acceptor = acceptor("server.pem", &[b"h2"]);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -278,7 +278,7 @@ async fn an_idle_connection_that_ends_without_a_word_costs_no_request() {
                 let (socket, _) = listener.accept().await.unwrap();
                 let mut connection = h2::server::handshake(acceptor.accept(socket).await.unwrap()).await.unwrap();
                 while let Some(Ok((_request, respond))) = connection.accept().await {
-                    // The second request on the first connection finds a closed peer: no GOAWAY, no reset, just the end.
+                    // The second request on the first connection gets only a close: no GOAWAY, no reset.
                     if count.fetch_add(1, Ordering::SeqCst) == 1 && first {
                         break;
                     }
