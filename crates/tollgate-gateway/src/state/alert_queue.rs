@@ -59,7 +59,7 @@ impl AlertQueue {
     }
 }
 
-/// The webhook's body. Amounts are decimal strings in USD and, beside them, integers in nano-USD.
+/// The webhook's body. Amounts are decimal strings in USD.
 pub(crate) fn alert_body(request: RequestId, key_name: &str, alert: &BudgetAlert, catalog: &Catalog, at: Timestamp) -> Value {
     let BudgetAlert { subject, budget, spent } = *alert;
     let (kind, id, name) = match subject {
@@ -71,7 +71,6 @@ pub(crate) fn alert_body(request: RequestId, key_name: &str, alert: &BudgetAlert
     };
     json!({
         "event": "budget_spent", "at": at.to_string(), "of": kind, "id": id, "name": name, "window": budget.window.as_str(),
-        "amount_nano_usd": budget.amount, "amount_usd": budget.amount.to_usd_string(), "spent_nano_usd": spent,
-        "spent_usd": spent.to_usd_string(), "request": request,
+        "amount": budget.amount.to_usd_string(), "spent": spent.to_usd_string(), "request": request,
     })
 }

@@ -101,7 +101,7 @@ pub(crate) struct PreviewArgs {
 /// What a row is made of or changed to.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FieldArgs {
-    /// Such as rpm=60, groups=a,b, budget=5/month, price=input:0.30,output:2.40 or price_limit=mode:ceiling,max_input:1.5; tables
+    /// Such as rpm=60, groups=a,b, budget=5/month, price=input:0.30,output:2.40 or `price_limit=mode:ceiling,max_input:1.5`; tables
     /// also as inline TOML or JSON. Fields are those of the catalog file (docs/catalog.md)
     #[arg(value_name = "FIELD=VALUE")]
     pub(crate) words: Vec<String>,

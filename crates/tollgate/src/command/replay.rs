@@ -227,7 +227,7 @@ fn truncated(headings: Vec<String>, mut rows: Vec<Vec<String>>) -> Vec<Vec<Strin
 fn print_json(report: &ReplayReport, lines: &[String]) {
     let totals = |it: &ReplayTotals| {
         json!({
-            "served": it.served, "refused": it.refused, "sale_nano_usd": it.sale, "cost_nano_usd": it.cost,
+            "served": it.served, "refused": it.refused, "sale": it.sale.to_usd_string(), "cost": it.cost.to_usd_string(),
             "unpriced": it.unpriced, "cost_unknown": it.cost_unknown,
         })
     };
@@ -242,7 +242,7 @@ fn print_json(report: &ReplayReport, lines: &[String]) {
         .map(|(of, share)| {
             json!({
                 "model": of.model, "channel": of.channel, "requests_before": share.before, "requests_after": share.after,
-                "cost_nano_usd_before": share.cost_before, "cost_nano_usd_after": share.cost_after,
+                "cost_before": share.cost_before.to_usd_string(), "cost_after": share.cost_after.to_usd_string(),
             })
         })
         .collect();

@@ -255,7 +255,7 @@ fn concurrency_permit_is_released_however_a_request_ends() {
     releases_permit("hung up", &upstream, &gateway, ScriptedResponse::close_immediately(), |it| answered(502, true)(&gateway, it));
     releases_permit("cut", &upstream, &gateway, stream().cut_after(2), |it| answered(200, false)(&gateway, it));
     releases_permit("too late", &upstream, &gateway, stream().delay(Duration::from_secs(50)), |it| {
-        answered(504, true)(&gateway, it)
+        answered(504, true)(&gateway, it);
     });
     releases_permit("stalled", &upstream, &gateway, stream().stall_after(2), |it| answered(200, false)(&gateway, it));
     releases_permit("disconnected before the first byte", &upstream, &gateway, stream().delay(Duration::from_millis(500)), |it| {

@@ -187,10 +187,10 @@ fn replay_reports_effects_of_a_changed_file_and_writes_nothing() {
     let said = json(&gateway.run(&["replay", &file, "--json"]));
     assert_eq!(said["replayed"], 5, "{said}");
     assert_eq!(
-        (&said["before"]["served"], &said["after"]["refused"], &said["after"]["sale_nano_usd"]),
-        (&5.into(), &5.into(), &0.into())
+        (&said["before"]["served"], &said["after"]["refused"], support::nano_usd(&said["after"]["sale"])),
+        (&5.into(), &5.into(), 0)
     );
-    assert_eq!(said["before"]["sale_nano_usd"], 5 * (5 * 10_000 + 7 * 20_000), "{said}");
+    assert_eq!(support::nano_usd(&said["before"]["sale"]), 5 * (5 * 10_000 + 7 * 20_000), "{said}");
     assert_eq!(said["moves"][0]["to"], "E41 price_limit");
     let text = out(&gateway.run(&["replay", &file]));
     assert!(text.contains("5 requests replayed, 5 of them end elsewhere"), "{text}");

@@ -96,7 +96,7 @@ fn record_rejected_by_postgresql_does_not_block_others() {
     let verified = gateway.run(&["verify"]);
     assert_eq!(verified.status.code(), Some(1), "{}", output_text(&verified));
     assert!(
-        output_text(&verified).contains(&id) && output_text(&verified).contains("the database refuses"),
+        output_text(&verified).contains(&id) && output_text(&verified).contains("the database rejects"),
         "{}",
         output_text(&verified)
     );
@@ -166,7 +166,7 @@ fn journal_damaged_in_the_middle_is_reported_by_every_reader() {
     let verified = run(&["verify"]);
     assert!(verified.status.success(), "{}", output_text(&verified));
     assert!(
-        output_text(&verified).contains("records wait in the journal; the next start books them"),
+        output_text(&verified).contains("records wait in the journal; the next start writes them to the database"),
         "{}",
         output_text(&verified)
     );

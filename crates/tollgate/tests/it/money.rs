@@ -181,7 +181,7 @@ fn alerting_budget_keeps_serving_and_calls_the_webhook_once() {
     assert_eq!(received.len(), 1, "once, when it is crossed");
     let alert = received[0].json();
     assert_eq!((&alert["event"], &alert["of"], &alert["name"]), (&json!("budget_spent"), &json!("key"), &json!("caller")));
-    assert_eq!((&alert["amount_usd"], &alert["spent_usd"]), (&json!("0.005"), &json!("0.006")));
+    assert_eq!((&alert["amount"], &alert["spent"]), (&json!("0.005"), &json!("0.006")));
     assert!(received[0].header("x-tollgate-signature").unwrap().starts_with("sha256="));
     assert!(!gateway.log().contains("a shared secret"));
 }

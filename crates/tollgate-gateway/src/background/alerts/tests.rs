@@ -98,8 +98,8 @@ async fn alert_is_signed_and_retried_until_it_is_accepted() {
     assert!(head.contains(&format!("{SIGNATURE}: sha256={}", hex::encode(mac.finalize().into_bytes()))), "{head}");
     let sent: Value = serde_json::from_str(body).unwrap();
     assert_eq!(
-        (&sent["event"], &sent["of"], &sent["window"], &sent["amount_usd"], &sent["spent_nano_usd"]),
-        (&json!("budget_spent"), &json!("key"), &json!("month"), &json!("50.00"), &json!(50_000_000_001_i64))
+        (&sent["event"], &sent["of"], &sent["window"], &sent["amount"], &sent["spent"]),
+        (&json!("budget_spent"), &json!("key"), &json!("month"), &json!("50.00"), &json!("50.000000001"))
     );
     while !shared.metrics.render().contains("tollgate_alerts_total{result=\"sent\"} 1") {
         tokio::task::yield_now().await;

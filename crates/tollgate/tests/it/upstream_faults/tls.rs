@@ -108,7 +108,7 @@ fn refused_stream_is_retried_transparently() {
     assert_eq!(upstream.requests(), 2);
 }
 
-/// Writes settings, the acknowledgement of ours, and a GOAWAY with NO_ERROR and last stream id 0, which says that the first
+/// Writes settings, the acknowledgement of ours, and a GOAWAY with `NO_ERROR` and last stream id 0, which says that the first
 /// request was not processed.
 async fn go_away(mut stream: TlsStream<TcpStream>) {
     const FRAMES: [[u8; 9]; 3] = [[0, 0, 0, 4, 0, 0, 0, 0, 0], [0, 0, 0, 4, 1, 0, 0, 0, 0], [0, 0, 8, 7, 0, 0, 0, 0, 0]];
