@@ -349,7 +349,7 @@ fn is_googles(base_url: &str) -> bool {
     host.to_ascii_lowercase().strip_suffix("googleapis.com").is_some_and(|front| front.is_empty() || front.ends_with('.'))
 }
 
-/// The word profiles know a provider by.
+/// Name of the provider in model profiles.
 const fn provider_word(provider: Provider) -> &'static str {
     match provider {
         Provider::OpenAi => "openai",
