@@ -78,34 +78,6 @@ impl CoreRng {
     }
 }
 
-/// A clock for tests with paused time: wall-clock time advances with tokio's.
-#[cfg(test)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PausedClock {
-    started: tokio::time::Instant,
-    epoch: Timestamp,
-}
-
-#[cfg(test)]
-impl PausedClock {
-    /// Starts in November 2026.
-    pub(crate) fn start() -> Self {
-        Self { started: tokio::time::Instant::now(), epoch: Timestamp(1_795_000_000_000_000) }
-    }
-}
-
-#[cfg(test)]
-impl Clock for PausedClock {
-    fn now(&self) -> Timestamp {
-        let micros = i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX);
-        Timestamp(self.epoch.0 + micros)
-    }
-
-    fn instant(&self) -> tokio::time::Instant {
-        tokio::time::Instant::now()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

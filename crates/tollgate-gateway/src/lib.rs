@@ -10,8 +10,10 @@
 //! | [`background`] | work that no request waits for: usage writer, probes, alerts |
 //! | [`explain`] | why a request would be routed where, without sending it |
 
+mod address_block;
 pub mod background;
 pub mod clock;
+pub mod condition;
 pub mod explain;
 pub mod fallback;
 mod ingress;

@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep};
 use tollgate_core::{RequestId, Secret, Timestamp};
 use tollgate_protocol::{Protocol, Target};
 
-use crate::state::shared::InFlightRequest;
+use crate::condition::InFlightRequest;
 
 /// A request without its body. Refusals are written from it, so it exists before the path is checked.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ pub enum RequestBodyFault {
     TooSlow(Duration),
     /// The memory limit for all request bodies is reached.
     #[error("memory limit for request bodies reached")]
-    NoRoom,
+    MemoryExhausted,
     /// The connection was lost, or the framing is invalid.
     #[error("the body ended early")]
     Broken(#[source] hyper::Error),
@@ -72,26 +72,7 @@ pub enum RequestBodyFault {
 /// A request body: on the wire, or in memory (tests, in-process calls).
 pub struct RequestBody {
     source: Source,
-    memory: Option<BodyMemory>,
-}
-
-/// Accounts the bytes of one request's body against the limit for all bodies.
-#[derive(Clone, Debug)]
-pub(crate) struct BodyMemory {
-    request: Arc<InFlightRequest>,
-    limit_bytes: usize,
-}
-
-impl BodyMemory {
-    /// Accounts for the body of `request`; all bodies together stay within `limit_bytes`.
-    pub(crate) fn new(request: Arc<InFlightRequest>, limit_bytes: usize) -> Self {
-        Self { request, limit_bytes }
-    }
-
-    /// Reserves `bytes` until the request ends.
-    pub(crate) fn take(&self, bytes: usize) -> Result<(), RequestBodyFault> {
-        if self.request.reserve_body(bytes, self.limit_bytes) { Ok(()) } else { Err(RequestBodyFault::NoRoom) }
-    }
+    memory: Option<Arc<InFlightRequest>>,
 }
 
 enum Source {
@@ -105,14 +86,13 @@ impl RequestBody {
         Self { source: Source::Wire { body, idle_limit, idle: None }, memory: None }
     }
 
-    /// Counts the body's bytes against a limit.
-    pub(crate) fn within(mut self, memory: BodyMemory) -> Self {
+    /// Counts the body's bytes against the limit for all bodies.
+    pub(crate) fn within(mut self, memory: Arc<InFlightRequest>) -> Self {
         self.memory = Some(memory);
         self
     }
 
-    /// The account of the body's bytes, if they are counted.
-    pub(crate) fn memory(&self) -> Option<BodyMemory> {
+    pub(crate) fn memory(&self) -> Option<Arc<InFlightRequest>> {
         self.memory.clone()
     }
 }
@@ -145,7 +125,7 @@ impl Body for RequestBody {
                     if let (Some(memory), Some(Ok(frame))) = (memory, &frame)
                         && let Some(data) = frame.data_ref()
                     {
-                        memory.take(data.len())?;
+                        memory.reserve_body(data.len()).map_err(|_| RequestBodyFault::MemoryExhausted)?;
                     }
                     return Poll::Ready(frame.map(|frame| frame.map_err(RequestBodyFault::Broken)));
                 }

@@ -25,7 +25,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{clock::CoreRng, fallback::FallbackService, request::Incoming, response::AnswerBody, state::shared::Shared};
 
-pub(crate) use connection_limiter::AddressBlock;
 pub use listen::{ListenError, Listening, listen};
 pub use run::{Drained, RunError, run};
 pub use tls::{Certificate, TlsError, tls_acceptor};

@@ -7,7 +7,3 @@ mod credentials;
 pub mod echo;
 pub(crate) mod media;
 pub(crate) mod retry_after;
-#[cfg(test)]
-pub(crate) mod scripted;
-#[cfg(test)]
-pub(crate) mod testing;

@@ -9,15 +9,11 @@ use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp};
 use tollgate_gateway::{
     background::alerts::{Alerts, Webhook},
     clock::{Clock as _, SystemClock},
+    condition::Condition,
     settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits},
     state::alert_queue::AlertQueue,
     state::authenticator::Authenticator,
-    state::{
-        metrics::Metrics,
-        retry_budget::RetryBudget,
-        shared::{Condition, Shared},
-        traffic::Traffic,
-    },
+    state::{metrics::Metrics, retry_budget::RetryBudget, shared::Shared, traffic::Traffic},
 };
 use tollgate_store::{
     AccessMode, Actor, ChangeOrigin, Counters, ErrorClass, Journal, JournalError, JournalOptions, JournalSync, LedgerPosition,

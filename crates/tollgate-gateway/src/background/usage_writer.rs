@@ -69,27 +69,17 @@ pub struct UsageWriter {
     shown: AtomicI64,
 }
 
-/// The writer's dependencies.
-#[derive(Debug)]
-pub struct UsageWriterParts {
-    /// Store of usage records.
-    pub usage: Arc<dyn UsageStore>,
-    /// Store of account health.
-    pub health_store: Arc<dyn HealthStore>,
-    /// The journal, told which records are in the database.
-    pub journal: Arc<Journal>,
-    /// Health of accounts.
-    pub registry: Arc<HealthRegistry>,
-    /// Catalog, clock and metrics.
-    pub shared: Arc<Shared>,
-}
-
 impl UsageWriter {
-    /// A writer and the sending end of its queue.
+    /// A writer and the sending end of its queue. `journal` is told which records are in the database.
     #[must_use]
-    pub fn new(parts: UsageWriterParts) -> (UsageQueue, Self) {
+    pub fn new(
+        usage: Arc<dyn UsageStore>,
+        health_store: Arc<dyn HealthStore>,
+        journal: Arc<Journal>,
+        registry: Arc<HealthRegistry>,
+        shared: Arc<Shared>,
+    ) -> (UsageQueue, Self) {
         let (sender, UsageReceiver { records, spilled }) = UsageQueue::new();
-        let UsageWriterParts { usage, health_store, journal, registry, shared } = parts;
         let writer = Self {
             queue: records,
             spilled,
@@ -415,7 +405,5 @@ pub async fn replay(usage: &dyn UsageStore, journal: &Journal, mut records: Unbo
     }
 }
 
-#[cfg(test)]
-pub(crate) mod memory;
 #[cfg(test)]
 mod tests;

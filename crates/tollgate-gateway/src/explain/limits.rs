@@ -92,7 +92,7 @@ impl ExplainContext<'_> {
     }
 
     fn refusal(&self, reservation: &Reservation, exhausted: &LimitExceeded) -> ExplainedRefusal {
-        let error = Refusal::limit_exceeded(exhausted, reservation.at).id(self.question.from);
+        let error = Refusal::LimitExceeded(Box::new(exhausted.clone())).id(self.question.from);
         let (retryable, text, remedy) = match exhausted {
             LimitExceeded::Rate(busy) => {
                 let (text, remedy) = self.rate_refusal(reservation, busy);

@@ -14,8 +14,7 @@ use crate::{
         account_limiter::AccountUsage,
         runtime_state::{AccountUsageEntry, ChannelSpending, LearnedFields},
     },
-    testing::key,
-    upstream::testing::{account, channel},
+    testing::{account, channel, key},
 };
 
 const NOW: Timestamp = Timestamp(1_795_000_000_000_000);

@@ -9,8 +9,7 @@ use tollgate_core::{
 use super::*;
 use crate::{
     settings::Settings,
-    testing::{SECRET, head, shared},
-    upstream::testing::channel,
+    testing::{SECRET, channel, head, shared},
 };
 
 /// `alpha`, `beta` and `gamma` from the echo channel, which speaks both protocols; `secret` outside the group.

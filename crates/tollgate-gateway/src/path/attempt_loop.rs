@@ -24,10 +24,7 @@ use super::{
         usage_guard::UsageGuard,
     },
 };
-use crate::{
-    refusal::{Refusal, UpstreamFailure},
-    upstream::retry_after::seconds_until,
-};
+use crate::refusal::{Refusal, UpstreamFailure, seconds_until};
 
 /// Tries accounts until one answers.
 ///
@@ -117,7 +114,7 @@ fn all_skipped(context: &RouteContext<'_>, exclusion: &Exclusion) -> Refusal {
     let now = context.worker.shared.clock.now();
     let retry_after = exclusion.until().map(|until| seconds_until(until, now).clamp(1, 60));
     let cause = exclusion.cause().unwrap_or(NoRouteCause::NoneConfigured);
-    Refusal::NoRoute { model: context.bodies.model().to_owned(), cause, too_dear: false, retry_after, price: None }
+    Refusal::NoRoute { model: context.bodies.model().to_owned(), cause, above_price_limit: false, retry_after, price: None }
 }
 
 impl RetryState {
@@ -157,7 +154,7 @@ fn refusal_for(failure: ReportedFailure, model: &str, shortest_wait: Option<u32>
         ReportedFailure::Failure(failure) => Refusal::Upstream { model, failure },
         ReportedFailure::QuotaSpent { until } => {
             let retry_after = until.and(shortest_wait).map(|wait| wait.clamp(1, 60));
-            Refusal::NoRoute { model, cause: NoRouteCause::UpstreamQuota, too_dear: false, retry_after, price: None }
+            Refusal::NoRoute { model, cause: NoRouteCause::UpstreamQuota, above_price_limit: false, retry_after, price: None }
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
-use tollgate_core::Outcome;
+use tollgate_core::{Outcome, RateStatuses};
 use tollgate_protocol::{Framing, ReplySummary, Target};
 
 use super::types::{
@@ -13,7 +13,7 @@ use super::types::{
     usage_guard::{Ending, UsageGuard},
 };
 use crate::{
-    refusal::{REQUEST_ID, RateFigures, Refusal, UpstreamFailure},
+    refusal::{REQUEST_ID, Refusal, UpstreamFailure, write_rates},
     request::Head,
     response::{AnswerBody, whole},
 };
@@ -59,7 +59,7 @@ pub(super) async fn refuse(refusal: &Refusal, mut guard: UsageGuard, head: &Head
 /// The response's headers, collected before the usage guard is finished or moves into the body.
 pub(super) struct AnswerHeaders {
     request_id: HeaderValue,
-    rates: RateFigures,
+    rates: RateStatuses,
     attempts: AttemptHeaders,
 }
 
@@ -87,7 +87,7 @@ impl AnswerHeaders {
         let Self { request_id, rates, attempts } = self;
         let mut response = Response::new(body);
         let headers = response.headers_mut();
-        rates.write(headers);
+        write_rates(&rates, headers);
         headers.insert(header::CONTENT_TYPE, content_type);
         headers.insert(REQUEST_ID, request_id);
         attempts.write(headers);

@@ -22,7 +22,7 @@ use super::types::{
     usage_guard::UsageGuard,
 };
 use crate::{
-    refusal::Refusal,
+    refusal::{Refusal, seconds_until},
     request::Head,
     state::{
         account_limiter::{AcquireOutcome, Permit, QueuedAcquire},
@@ -30,7 +30,6 @@ use crate::{
         runtime_state::budget_of,
         traffic::TrafficView,
     },
-    upstream::retry_after::seconds_until,
 };
 
 /// Header with which a caller limits the price of one request.
@@ -283,7 +282,7 @@ fn contended(context: &RouteContext<'_>, account: &Account) -> Refusal {
         AccountLoad::Free | AccountLoad::AtConcurrency => 1,
     };
     let model = context.summary.model.clone();
-    Refusal::NoRoute { model, cause: NoRouteCause::Concurrency, too_dear: false, retry_after: Some(wait), price: None }
+    Refusal::NoRoute { model, cause: NoRouteCause::Concurrency, above_price_limit: false, retry_after: Some(wait), price: None }
 }
 
 /// The refusal when no account is usable.
@@ -301,8 +300,8 @@ fn no_candidate(context: &RouteContext<'_>, no_route: &NoRoute<'_>) -> Refusal {
     }
     let now = context.worker.shared.clock.now();
     let retry_after = no_route.earliest_recovery().map(|at| seconds_until(at, now).clamp(1, 60));
-    let (cause, too_dear) = (no_route.cause(), no_route.price_limit_alone());
-    Refusal::NoRoute { model, cause, too_dear, retry_after, price: no_route.price_figures() }
+    let (cause, above_price_limit) = (no_route.cause(), no_route.price_limit_alone());
+    Refusal::NoRoute { model, cause, above_price_limit, retry_after, price: no_route.price_figures() }
 }
 
 /// The request's own price limit, from all lines of its header.

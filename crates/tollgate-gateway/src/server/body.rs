@@ -14,8 +14,9 @@ use http_body::{Body, Frame, SizeHint};
 use super::connection_timers::ConnectionTimers;
 use crate::{
     clock::Clock,
+    condition::InFlightRequest,
     response::{AnswerAborted, AnswerBody},
-    state::{metrics::GaugeGuard, shared::InFlightRequest},
+    state::metrics::GaugeGuard,
 };
 
 /// A request in progress on a connection: from the end of its head to the last byte of its response.

@@ -18,7 +18,7 @@ use crate::{
     ingress::{self, Destination, WellKnown},
     model_list,
     refusal::{REQUEST_ID, Refusal},
-    request::{BodyMemory, Head, Incoming, RequestBody},
+    request::{Head, Incoming, RequestBody},
     response::AnswerBody,
     settings::MetricsAccess,
 };
@@ -93,11 +93,11 @@ async fn dispatch<P: ModelPath>(
             model_list::list(shared, &head, &list).await
         }
         Destination::Model(_, target) => {
-            let Some(in_flight) = shared.condition.enter(shared.settings.http.requests) else {
+            let limits = &shared.settings;
+            let Some(in_flight) = shared.condition.enter(limits.http.requests, limits.body_memory_bytes) else {
                 return refuse(core, &Refusal::Overloaded, &head);
             };
-            let in_flight = Arc::new(in_flight);
-            let body = body.within(BodyMemory::new(Arc::clone(&in_flight), shared.settings.body_memory_bytes));
+            let body = body.within(Arc::clone(&in_flight));
             in_progress.count(in_flight, shared.metrics.in_flight());
             head.presented_key = ingress::key_of(head.from, &parts.uri, &parts.headers);
             head.headers = parts.headers;

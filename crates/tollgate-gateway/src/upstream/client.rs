@@ -8,6 +8,7 @@
 mod checked_io;
 mod connect;
 mod destination;
+mod dial;
 pub(crate) mod fetch;
 mod guard;
 mod host;

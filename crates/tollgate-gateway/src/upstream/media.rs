@@ -29,7 +29,7 @@ use url::Url;
 use self::{media_cache::MediaCache, sniff::mime_of};
 use crate::{
     clock::Clock,
-    request::BodyMemory,
+    condition::InFlightRequest,
     upstream::{
         call::ConnectFault,
         client::{AddressPolicy, Trust, fetch},
@@ -71,14 +71,14 @@ pub(crate) enum FetchFault {
     /// More than [`MOST_ADDRESSES`] URLs.
     TooMany,
     /// The memory limit for all request bodies is reached.
-    NoRoom,
+    MemoryExhausted,
 }
 
 impl FetchFault {
     /// The text in the caller's error message, in parentheses.
     pub(crate) const fn reason(self) -> &'static str {
         match self {
-            Self::Unreachable(_) | Self::NoRoom => "the address could not be fetched",
+            Self::Unreachable(_) | Self::MemoryExhausted => "the address could not be fetched",
             Self::TooLarge => "the file behind the address is too large: at most 20 MiB each, 32 MiB together",
             Self::UnknownType => "the file behind the address is of an unknown type",
             Self::TooMany => "at most 16 remote addresses",
@@ -92,7 +92,7 @@ impl FetchFault {
             Self::TooLarge => "too large",
             Self::UnknownType => "unknown type",
             Self::TooMany => "too many addresses",
-            Self::NoRoom => "no room for bodies",
+            Self::MemoryExhausted => "memory limit for bodies",
         }
     }
 }
@@ -113,12 +113,12 @@ impl From<ConnectFault> for FetchFault {
 /// The bytes one request may still download.
 pub(crate) struct Allowance {
     left: AtomicUsize,
-    memory: Option<BodyMemory>,
+    memory: Option<Arc<InFlightRequest>>,
 }
 
 impl Allowance {
-    /// The full allowance of a request. Downloaded bytes are counted in `memory` with the request's body.
-    pub(crate) const fn new(memory: Option<BodyMemory>) -> Self {
+    /// Downloaded bytes are counted in `memory` with the request's body.
+    pub(crate) const fn new(memory: Option<Arc<InFlightRequest>>) -> Self {
         Self { left: AtomicUsize::new(MOST_REQUEST_BYTES), memory }
     }
 
@@ -127,7 +127,7 @@ impl Allowance {
         self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).map_err(|_| FetchFault::TooLarge)?;
         match &self.memory {
             // In memory twice as base64: the cached file and the request body built from it.
-            Some(memory) => memory.take(bytes.saturating_mul(8) / 3).map_err(|_| FetchFault::NoRoom),
+            Some(memory) => memory.reserve_body(bytes.saturating_mul(8) / 3).map_err(|_| FetchFault::MemoryExhausted),
             None => Ok(()),
         }
     }

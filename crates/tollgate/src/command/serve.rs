@@ -10,7 +10,7 @@ use tollgate_gateway::{
     background::{
         alerts::Alerts,
         probes::Probes,
-        usage_writer::{UsageBacklog, UsageWriter, UsageWriterParts, replay},
+        usage_writer::{UsageBacklog, UsageWriter, replay},
     },
     path::Worker,
     server::{Drained, ListenError, RunError, listen, run as run_cores},
@@ -85,13 +85,13 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         background.spawn(health_share::watch(health, Arc::clone(&registry), stop_background.clone()));
     }
     background.spawn(end_on_signal(stop_cores.clone()));
-    let (queue, writer) = UsageWriter::new(UsageWriterParts {
-        usage: Arc::clone(&store.usage),
-        health_store: Arc::clone(&store.health),
-        journal: Arc::clone(&journal),
-        registry: Arc::clone(&registry),
-        shared: Arc::clone(&shared),
-    });
+    let (queue, writer) = UsageWriter::new(
+        Arc::clone(&store.usage),
+        Arc::clone(&store.health),
+        Arc::clone(&journal),
+        Arc::clone(&registry),
+        Arc::clone(&shared),
+    );
     let stop_writer = CancellationToken::new();
     let writing = background.spawn(writer.run(recovered, stop_writer.clone()));
 

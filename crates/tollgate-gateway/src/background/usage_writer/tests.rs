@@ -4,12 +4,12 @@ use tempfile::TempDir;
 use tollgate_core::{AccountId, AttemptStart, Catalog, Observation, RequestId, Timestamp};
 use tollgate_store::{JournalOptions, JournalWriter};
 
-use super::{memory::MemoryStore, *};
+use super::*;
 use crate::{
-    clock::PausedClock,
-    state::shared::Readiness,
+    condition::Readiness,
+    settings::Settings,
     state::usage_queue::QUEUE_CAPACITY,
-    testing::{key, usage_record},
+    testing::{PausedClock, key, memory_store::MemoryStore, shared_with, usage_record},
 };
 
 struct Rig {
@@ -36,14 +36,9 @@ impl Rig {
         options(&mut asked);
         let (journal, _) = Journal::open(asked).unwrap();
         let (journal, registry, store) = (Arc::new(journal), Arc::new(HealthRegistry::default()), MemoryStore::new(key()));
-        let shared = memory::shared(Catalog::default(), &store, Arc::new(PausedClock::start()));
-        let (queue, usage_writer) = UsageWriter::new(UsageWriterParts {
-            usage: store.clone(),
-            health_store: store.clone(),
-            journal: Arc::clone(&journal),
-            registry: Arc::clone(&registry),
-            shared: Arc::clone(&shared),
-        });
+        let shared = shared_with(store.clone(), Settings::default(), Catalog::default(), Arc::new(PausedClock::start()));
+        let (queue, usage_writer) =
+            UsageWriter::new(store.clone(), store.clone(), Arc::clone(&journal), Arc::clone(&registry), Arc::clone(&shared));
         let writer = journal.writer(0).unwrap();
         let (usage_writer, stop) = (Some(usage_writer), CancellationToken::new());
         Self { store, journal, writer, registry, shared, queue, usage_writer, stop, drawn: 0, dir }

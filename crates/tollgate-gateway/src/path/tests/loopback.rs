@@ -16,10 +16,10 @@ use crate::{
     clock::SystemClock,
     fallback::NotFound,
     server::{Drained, listen, run},
+    testing::raw_upstream::{RawUpstream, read_request},
     upstream::{
         client::{Client, Trust},
         echo::UpstreamDispatch,
-        testing::{RawUpstream, read_request},
     },
 };
 
@@ -47,14 +47,9 @@ impl Gate {
         let (journal, _) = Journal::open(JournalOptions::new(dir.path().to_owned(), uuid::Uuid::nil())).unwrap();
         let (journal, registry, store) = (Arc::new(journal), Arc::new(HealthRegistry::default()), MemoryStore::new(key));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let shared = memory::shared(catalog, &store, Arc::clone(&clock));
-        let (queue, usage_writer) = UsageWriter::new(UsageWriterParts {
-            usage: store.clone(),
-            health_store: store,
-            journal: Arc::clone(&journal),
-            registry: Arc::clone(&registry),
-            shared: Arc::clone(&shared),
-        });
+        let shared = shared_with(store.clone(), Settings::default(), catalog, Arc::clone(&clock));
+        let (queue, usage_writer) =
+            UsageWriter::new(store.clone(), store, Arc::clone(&journal), Arc::clone(&registry), Arc::clone(&shared));
         let settings = crate::settings::Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             cores: 1,

@@ -4,7 +4,7 @@ use tollgate_core::Provider;
 use tollgate_protocol::Protocol;
 
 use super::*;
-use crate::upstream::testing::RawUpstream;
+use crate::testing::raw_upstream::RawUpstream;
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n....";
 const GEMINI_REPLY: &str =

@@ -12,12 +12,7 @@ use super::{
     request_bodies::RequestBodies,
     usage_guard::JournalFailurePolicy,
 };
-use crate::{
-    path::Worker,
-    refusal::Refusal,
-    request::{BodyMemory, Head},
-    state::account_limiter::Permit,
-};
+use crate::{condition::InFlightRequest, path::Worker, refusal::Refusal, request::Head, state::account_limiter::Permit};
 
 /// Longest wait for a busy account.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -43,7 +38,7 @@ impl<'a> RouteContext<'a> {
         target: &'a Target,
         offered: &'a OfferedRequest,
         admission: &Admission,
-        memory: Option<BodyMemory>,
+        memory: Option<Arc<InFlightRequest>>,
     ) -> Self {
         let OfferedRequest { catalog, caller, offer, summary, .. } = offered;
         let bodies = RequestBodies::new(head, target, offered, admission.output_limit.as_ref(), memory);

@@ -23,8 +23,12 @@ use tollgate_protocol::{
 
 use self::media::PrefetchedMedia;
 use crate::{
-    path::types::{failure::Failure, offered::OfferedRequest},
-    request::{BodyMemory, Head},
+    condition::InFlightRequest,
+    path::types::{
+        failure::Failure,
+        offered::{OfferedRequest, OutputLimit},
+    },
+    request::Head,
     upstream::client::AddressPolicy,
 };
 
@@ -48,15 +52,6 @@ pub(crate) struct RequestBodies<'a> {
     encoded: Mutex<Vec<EncodedBody>>,
     /// Remote media fetched so far.
     media: PrefetchedMedia,
-}
-
-/// An output limit that the gateway writes into a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OutputLimit {
-    /// Tokens per answer.
-    pub tokens: u64,
-    /// The field it is written to, as the caller's protocol spells it.
-    pub field: FieldPath,
 }
 
 /// The request as encoded for one channel's model.
@@ -111,7 +106,7 @@ impl<'a> RequestBodies<'a> {
         target: &'a Target,
         offered: &'a OfferedRequest,
         output_limit: Option<&OutputLimit>,
-        memory: Option<BodyMemory>,
+        memory: Option<Arc<InFlightRequest>>,
     ) -> Self {
         let OfferedRequest { caller, offer, body, summary, .. } = offered;
         let mut dropped = offer.drop_fields.clone();

@@ -13,7 +13,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 use tollgate_core::{
     AttemptResult, DeliveredContent, InputCount, Key, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
-    Provider, RequestFacts, Revision, StreamProgress, TraceEntry, count_input, settle, settle_attempt,
+    Provider, RateStatuses, RequestFacts, Revision, StreamProgress, TraceEntry, count_input, settle, settle_attempt,
 };
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
 use tollgate_store::SyncWaiter;
@@ -26,7 +26,6 @@ use crate::{
         dropped::listed,
         trace::{ended, summary},
     },
-    refusal::RateFigures,
     request::Head,
     state::{account_limiter::Permit, hedge_budget::HedgeReservation, usage_queue::QueuePermit, usage_recorder::UsageRecorder},
 };
@@ -78,7 +77,7 @@ pub(crate) struct UsageGuard {
     /// Whether the counters may hold a reservation.
     has_reservation: bool,
     /// Figures for the rate-limit headers.
-    rates: RateFigures,
+    rates: RateStatuses,
 }
 
 impl UsageGuard {
@@ -94,7 +93,7 @@ impl UsageGuard {
             hedge_reservation: None,
             answered: false,
             has_reservation: false,
-            rates: RateFigures::default(),
+            rates: RateStatuses::default(),
         }
     }
 
@@ -155,11 +154,11 @@ impl UsageGuard {
         self.has_reservation = true;
     }
 
-    pub(crate) const fn set_rates(&mut self, rates: RateFigures) {
+    pub(crate) const fn set_rates(&mut self, rates: RateStatuses) {
         self.rates = rates;
     }
 
-    pub(crate) const fn rates(&self) -> RateFigures {
+    pub(crate) const fn rates(&self) -> RateStatuses {
         self.rates
     }
 

@@ -7,7 +7,7 @@ use tokio::{task::JoinHandle, time::timeout};
 use tollgate_core::{KeyId, Timestamp};
 
 use super::*;
-use crate::{clock::PausedClock, upstream::testing};
+use crate::testing::{self, PausedClock};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -6,7 +6,7 @@ use std::{net::IpAddr, sync::Mutex, time::Duration};
 use moka::sync::Cache;
 use tokio::time::Instant;
 
-use crate::server::AddressBlock;
+use crate::address_block::AddressBlock;
 
 /// Maximum addresses remembered; the least used are evicted.
 const ADDRESSES: u64 = 100_000;

@@ -7,9 +7,8 @@ use tollgate_protocol::Protocol;
 
 use super::*;
 use crate::{
-    clock::PausedClock,
     path::authenticate::{AuthError, caller_of},
-    testing::{MemoryKeys, SECRET, head, key},
+    testing::{MemoryKeys, PausedClock, SECRET, head, key},
 };
 
 struct Rig {

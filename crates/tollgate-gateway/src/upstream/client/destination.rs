@@ -109,7 +109,7 @@ pub(crate) enum TargetForm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::testing::channel;
+    use crate::testing::channel;
 
     fn of(base: &str) -> Result<UpstreamTarget, ConnectFault> {
         let mut row = channel(base);

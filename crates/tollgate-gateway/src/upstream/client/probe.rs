@@ -15,7 +15,7 @@ use tollgate_protocol::{Framing, ReplyEdits, Usage, codec, probe_request};
 
 use super::{
     Client, UpstreamTarget,
-    connect::dial,
+    dial::dial,
     proxy,
     resolver::resolve,
     tls::{self, Trust},
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::SystemClock,
-        upstream::testing::{self, RawUpstream},
+        testing::{self, raw_upstream::RawUpstream},
     };
 
     async fn check(answer: &str) -> (Vec<ProbeStep>, Result<(), ProbeFault>) {

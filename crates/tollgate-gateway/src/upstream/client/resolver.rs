@@ -149,7 +149,7 @@ fn interleave(answer: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::testing::channel;
+    use crate::testing::channel;
 
     #[test]
     fn families_alternate_and_duplicates_are_dropped() {

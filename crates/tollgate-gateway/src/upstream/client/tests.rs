@@ -15,9 +15,12 @@ use tokio::{
 };
 
 use super::*;
-use crate::upstream::{
-    call::{ConnectFault, UpstreamBody, UpstreamBodyFault, UpstreamCall, UpstreamError},
-    testing::{RawUpstream, call, read_request},
+use crate::{
+    testing::{
+        call,
+        raw_upstream::{RawUpstream, read_request},
+    },
+    upstream::call::{ConnectFault, UpstreamBody, UpstreamBodyFault, UpstreamCall, UpstreamError},
 };
 
 /// Longest wait in a test.

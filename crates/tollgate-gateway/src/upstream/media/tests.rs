@@ -5,7 +5,7 @@ use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 use super::*;
 use crate::{
     clock::SystemClock,
-    upstream::testing::{RawUpstream, read_request},
+    testing::raw_upstream::{RawUpstream, read_request},
 };
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\nthe rest of a picture";

@@ -8,23 +8,9 @@ use std::{
     },
 };
 
-use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use tokio::runtime::Handle;
-use tokio_util::task::TaskTracker;
-use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Timestamp, UsageRecord};
-use tollgate_store::{HealthStore, KeyHash, KeyHasher, KeyStore, Page, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore};
-
-use crate::{
-    clock::Clock,
-    settings::Settings,
-    state::authenticator::Authenticator,
-    state::{
-        metrics::Metrics,
-        shared::{Condition, Shared},
-        traffic::Traffic,
-    },
-};
+use tollgate_core::{AccountHealth, AccountId, Key, RequestId, Timestamp, UsageRecord};
+use tollgate_store::{HealthStore, KeyHash, KeyStore, Page, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore};
 
 /// The in-memory store.
 #[derive(Debug)]
@@ -187,24 +173,4 @@ impl HealthStore for MemoryStore {
     async fn load_tests(&self) -> Result<Vec<(AccountId, Timestamp)>, StoreError> {
         Ok(self.passed.lock().unwrap().clone())
     }
-}
-
-/// Shared state on top of this store.
-pub(crate) fn shared(catalog: Catalog, store: &Arc<MemoryStore>, clock: Arc<dyn Clock>) -> Arc<Shared> {
-    let settings = Settings::default();
-    let hasher = KeyHasher::new(&[7; 32]);
-    let keys = Authenticator::new(store.clone(), hasher, &settings, clock.clone(), Handle::current(), TaskTracker::new());
-    Arc::new(Shared {
-        catalog: ArcSwap::from_pointee(catalog),
-        keys,
-        metrics: Metrics::new("test"),
-        counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
-        alerts: crate::state::alert_queue::AlertQueue::default(),
-        traffic: Traffic::new(clock.clone()),
-        retries: crate::state::retry_budget::RetryBudget::new(clock.instant()),
-        clock,
-        settings,
-        condition: Arc::new(Condition::default()),
-        tracker: TaskTracker::new(),
-    })
 }

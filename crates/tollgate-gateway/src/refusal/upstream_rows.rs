@@ -3,10 +3,10 @@
 use tollgate_core::{LimitLevel, NanoUsd, NoRouteCause, PriceFigures, PriceKind};
 use tollgate_protocol::{ErrorStyle, Protocol};
 
-use super::{INVALID_REQUEST, RefusalRow, SERVER_ERROR, UNAVAILABLE_ERROR};
-use crate::refusal::{
+use super::{
     Rejection, UpstreamFailure,
     redact::redact,
+    refusal_row::{INVALID_REQUEST, RefusalRow, SERVER_ERROR, UNAVAILABLE_ERROR},
     text::{quoted, usd},
 };
 
@@ -25,7 +25,7 @@ pub(super) fn no_route(model: &str, cause: NoRouteCause, retry_after: Option<u32
 }
 
 /// E41.
-pub(super) fn too_dear(model: &str, cause: NoRouteCause, price: Option<&PriceFigures>, from: Protocol) -> RefusalRow {
+pub(super) fn above_price_limit(model: &str, cause: NoRouteCause, price: Option<&PriceFigures>, from: Protocol) -> RefusalRow {
     let model = quoted(model);
     let whose = match price.map(|price| price.level) {
         Some(LimitLevel::Group) => "this key's group",
@@ -59,7 +59,7 @@ fn scope(from: Protocol) -> String {
 
 fn no_accounts(message: String, model: String, cause: NoRouteCause, from: Protocol) -> RefusalRow {
     let helps_itself = !matches!(cause, NoRouteCause::NoneConfigured | NoRouteCause::Disabled | NoRouteCause::PriceLimit);
-    RefusalRow::new(503, UNAVAILABLE_ERROR, Some("no_available_accounts"), "UNAVAILABLE", "NO_AVAILABLE_ACCOUNTS", message)
+    RefusalRow::new(503, UNAVAILABLE_ERROR, "no_available_accounts", "UNAVAILABLE", "NO_AVAILABLE_ACCOUNTS", message)
         .metadata("family", from.as_str())
         .metadata("model", model)
         .metadata("cause", cause.as_str())
@@ -86,9 +86,8 @@ pub(super) fn failed(model: &str, failure: &UpstreamFailure) -> RefusalRow {
             broken("upstream_error", "UPSTREAM_ERROR", &message).retry(2)
         }
         UpstreamFailure::Overloaded { retry_after } => {
-            let message = "The upstream provider is overloaded.".to_owned();
-            RefusalRow::new(503, UNAVAILABLE_ERROR, Some("upstream_overloaded"), "UNAVAILABLE", "UPSTREAM_OVERLOADED", message)
-                .retry(retry_after.unwrap_or(5))
+            let message = "The upstream provider is overloaded.";
+            RefusalRow::unavailable("upstream_overloaded", "UPSTREAM_OVERLOADED", message).retry(retry_after.unwrap_or(5))
         }
         UpstreamFailure::BadResponse => {
             let message = "The upstream provider returned a response that could not be read.";
@@ -111,19 +110,19 @@ fn time(ms: u64) -> String {
 
 /// 502.
 fn broken(code: &str, reason: &str, message: &str) -> RefusalRow {
-    RefusalRow::new(502, SERVER_ERROR, Some(code), "UNAVAILABLE", reason, message.to_owned())
+    RefusalRow::new(502, SERVER_ERROR, code, "UNAVAILABLE", reason, message.to_owned())
 }
 
 /// 504.
 fn timed_out(message: String) -> RefusalRow {
-    RefusalRow::new(504, SERVER_ERROR, Some("upstream_timeout"), "DEADLINE_EXCEEDED", "UPSTREAM_TIMEOUT", message)
+    RefusalRow::new(504, SERVER_ERROR, "upstream_timeout", "DEADLINE_EXCEEDED", "UPSTREAM_TIMEOUT", message)
 }
 
 /// E54.
 fn rate_limited(model: &str, secs: u32) -> RefusalRow {
     let message =
         format!("The upstream provider's rate limit is reached for the model '{}'. Try again in {secs} s.", quoted(model));
-    RefusalRow::new(429, "rate_limit_error", Some("upstream_rate_limited"), "RESOURCE_EXHAUSTED", "UPSTREAM_RATE_LIMITED", message)
+    RefusalRow::new(429, "rate_limit_error", "upstream_rate_limited", "RESOURCE_EXHAUSTED", "UPSTREAM_RATE_LIMITED", message)
         .retry(secs)
 }
 
@@ -146,7 +145,7 @@ fn rejected(rejection: &Rejection) -> RefusalRow {
         _ => "INVALID_ARGUMENT",
     };
     let kind = if status == 502 { SERVER_ERROR } else { INVALID_REQUEST };
-    let mut row = RefusalRow::new(status, kind, Some("upstream_rejected"), native_status, "UPSTREAM_REJECTED", message);
+    let mut row = RefusalRow::new(status, kind, "upstream_rejected", native_status, "UPSTREAM_REJECTED", message);
     let own_words = &mut row.0;
     if problem.is_error_object && status != 502 {
         match rejection.protocol {

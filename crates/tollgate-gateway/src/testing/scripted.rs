@@ -20,7 +20,7 @@ use tokio::time::Sleep;
 use tollgate_core::AccountId;
 use tollgate_store::Journal;
 
-use super::call::{ConnectFault, Upstream, UpstreamAnswer, UpstreamBodyFault, UpstreamCall, UpstreamError};
+use crate::upstream::call::{ConnectFault, Upstream, UpstreamAnswer, UpstreamBodyFault, UpstreamCall, UpstreamError};
 
 /// Outcome of one call.
 pub(crate) enum ScriptedResponse {

@@ -1,88 +1,16 @@
-//! Channels, accounts, calls and a raw TCP upstream for tests.
+//! An upstream on loopback that sends raw bytes, to simulate invalid and hostile responses.
 
 use std::sync::{
     Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
-use bytes::Bytes;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tollgate_core::{
-    Account, AccountId, Channel, ChannelId, ModelMapping, Multiplier, Owner, Provider, RequestId, Secret, Timeouts, Timestamp,
-    TranslationSwitches,
-};
-use tollgate_protocol::{Method, Profile, Protocol};
 
-use super::call::{SentMark, UpstreamCall};
-
-/// A channel that speaks chat completions at `base_url`, may reach loopback, and serves `m` as `up-m`.
-pub(crate) fn channel(base_url: &str) -> Channel {
-    Channel {
-        id: ChannelId::from_parts(Timestamp(1), [1; 10]),
-        name: "one".to_owned(),
-        owner: Owner::Database,
-        provider: Provider::Compatible,
-        protocol: Protocol::OpenAi,
-        base_url: base_url.to_owned(),
-        on: true,
-        cooling: true,
-        learn_unsupported: false,
-        translation: TranslationSwitches::default(),
-        private_network: true,
-        priority: 0,
-        weight: 1,
-        timeouts: Timeouts::default(),
-        retry_uncertain: true,
-        probe_interval_s: 0,
-        headers: Vec::new(),
-        proxy: None,
-        ca_file: None,
-        budgets: Vec::new(),
-        accounts: vec![Arc::new(account(1))],
-        mappings: vec![ModelMapping {
-            model: "m".to_owned(),
-            upstream: "up-m".to_owned(),
-            cost: None,
-            profile: Profile::default(),
-        }],
-    }
-}
-
-/// An account whose credential must not appear in any output.
-pub(crate) fn account(number: u8) -> Account {
-    Account {
-        id: AccountId::from_parts(Timestamp(1), [number; 10]),
-        name: format!("account-{number}"),
-        credential: Some(Secret::new("sk-upstream-secret".to_owned())),
-        on: true,
-        concurrency: 0,
-        rpm: 0,
-        tpm: 0,
-        cost_multiplier: Multiplier::ONE,
-    }
-}
-
-/// A non-streaming chat call to `base_url`.
-pub(crate) fn call(base_url: &str) -> UpstreamCall {
-    UpstreamCall {
-        request_id: RequestId::from_parts(Timestamp(1), [9; 10]),
-        channel: Arc::new(channel(base_url)),
-        account: Arc::new(account(1)),
-        protocol: Protocol::OpenAi,
-        method: Method::Chat,
-        upstream_model: "up-m".to_owned(),
-        stream: None,
-        path: "/chat/completions".to_owned(),
-        body: Bytes::from_static(br#"{"model":"up-m","messages":[]}"#),
-        sent: SentMark::default(),
-    }
-}
-
-/// An upstream on loopback that sends raw bytes, to simulate invalid and hostile responses.
 pub(crate) struct RawUpstream {
     /// Its base URL.
     pub(crate) url: String,
