@@ -41,21 +41,15 @@ pub struct CoreRng {
 }
 
 impl CoreRng {
-    /// A generator whose sequence depends only on `seed`.
     #[must_use]
     pub const fn seeded(seed: u64) -> Self {
         Self { state: AtomicU64::new(seed) }
     }
 
-    /// A generator seeded by the operating system.
-    ///
-    /// # Errors
-    /// When the operating system provides no randomness.
     pub fn from_os() -> Result<Self, getrandom::Error> {
         Ok(Self::seeded(getrandom::u64()?))
     }
 
-    /// 64 random bits.
     pub fn next_u64(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut mixed = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);

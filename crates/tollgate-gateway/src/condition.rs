@@ -12,7 +12,6 @@ use tokio::sync::Notify;
 pub struct Condition {
     listening: AtomicBool,
     degraded: AtomicBool,
-    /// Requests recorded only in memory.
     in_memory_only: AtomicUsize,
     without_catalog: AtomicBool,
     draining: AtomicBool,
@@ -35,7 +34,6 @@ pub enum Readiness {
 }
 
 impl Readiness {
-    /// The word that `/readyz` returns.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -14,6 +14,7 @@ mod address_block;
 pub mod background;
 pub mod clock;
 pub mod condition;
+mod executor;
 pub mod explain;
 pub mod fallback;
 mod ingress;

@@ -21,7 +21,6 @@ use crate::{
 /// `owned_by` of every model: the upstream is not disclosed.
 const OWNER: &str = "tollgate";
 
-/// Answers a list request.
 pub(crate) async fn list(shared: &Shared, head: &Head, request: &ListRequest) -> Response<AnswerBody> {
     match render(shared, head, request).await {
         Ok(body) => {

@@ -17,7 +17,7 @@ mod select;
 mod summarise;
 pub(crate) mod types;
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use http::Response;
 use tollgate_core::Caller;
@@ -49,31 +49,19 @@ use crate::{
 };
 
 /// What one core serves model requests with.
+#[derive(Debug)]
 pub struct Worker {
-    /// State of the process.
     pub shared: Arc<Shared>,
     /// Journal and usage queue of this core.
     pub recorder: Arc<UsageRecorder>,
-    /// Providers.
     pub upstream: Arc<dyn Upstream>,
-    /// Randomness of this core.
     pub rng: CoreRng,
 }
 
 impl Worker {
-    /// A worker for the current runtime.
-    ///
-    /// # Errors
-    /// When the operating system gives no randomness.
     pub fn new(recorder: UsageRecorder, upstream: Arc<dyn Upstream>) -> Result<Self, getrandom::Error> {
         let shared = Arc::clone(&recorder.shared);
         Ok(Self { shared, recorder: Arc::new(recorder), upstream, rng: CoreRng::from_os()? })
-    }
-}
-
-impl fmt::Debug for Worker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").finish_non_exhaustive()
     }
 }
 

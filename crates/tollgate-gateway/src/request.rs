@@ -38,7 +38,6 @@ pub struct Head {
     pub http_method: http::Method,
     /// The path as sent, without the query (which may hold a key).
     pub path: String,
-    /// All header fields as sent.
     pub headers: HeaderMap,
     /// The caller's own `x-request-id`, cut to 128 visible characters. Only logged.
     pub client_request_id: Option<String>,
@@ -47,11 +46,8 @@ pub struct Head {
 /// A model request whose path, method and protocol are known. Its body is unread.
 #[derive(Debug)]
 pub struct Incoming {
-    /// The request without its body.
     pub head: Head,
-    /// Operation and model named by the path.
     pub target: Target,
-    /// The unread body.
     pub body: RequestBody,
 }
 
@@ -61,7 +57,6 @@ pub enum RequestBodyFault {
     /// No data arrived for this long.
     #[error("no data for {} s", .0.as_secs())]
     TooSlow(Duration),
-    /// The memory limit for all request bodies is reached.
     #[error("memory limit for request bodies reached")]
     MemoryExhausted,
     /// The connection was lost, or the framing is invalid.

@@ -2,7 +2,6 @@
 
 pub mod call;
 pub mod client;
-pub(crate) mod content_type;
 mod credentials;
 pub mod echo;
 pub(crate) mod media;

@@ -29,15 +29,12 @@ use crate::{
     },
 };
 
-/// Timeout of one attempt.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Timeout of the look-up of a member's name.
 const NAME_LIMIT: Duration = Duration::from_secs(2);
-/// Waits between attempts.
 const WAITS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
 const SIGNATURE: &str = "x-tollgate-signature";
 
-/// The destination of alerts.
 #[derive(Clone, Debug)]
 pub struct Webhook {
     /// `http` or `https`.

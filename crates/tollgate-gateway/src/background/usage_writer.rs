@@ -7,7 +7,6 @@
 
 mod batch;
 mod bisect;
-mod retry;
 
 use std::{
     sync::{
@@ -27,12 +26,11 @@ use tollgate_store::{HealthStore, Journal, StoreError, UnbookedRecords, UsageSto
 
 use batch::Batch;
 use bisect::bisect;
-use retry::RetryBackoff;
 
 use crate::state::{
     health_registry::HealthRegistry,
     shared::Shared,
-    usage_queue::{QueuedRecord, UsageQueue, UsageReceiver},
+    usage_recorder::{QueuedRecord, UsageQueue, UsageReceiver},
 };
 
 /// Maximum records per transaction.
@@ -44,6 +42,9 @@ const BATCH_INTERVAL: Duration = Duration::from_millis(200);
 const REREAD_AFTER: Duration = Duration::from_mins(1);
 /// Maximum records quarantined because the database rejects them. If it rejects more, the fault is the database's.
 const MAX_QUARANTINED: usize = 1_000;
+/// Wait after the first failure to reach the database, and the longest between two attempts.
+const MIN_RETRY_WAIT: Duration = Duration::from_millis(250);
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(10);
 /// How often account health is saved.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 /// How often partitions for the coming months are created.
@@ -95,7 +96,6 @@ impl UsageWriter {
         (sender, writer)
     }
 
-    /// Drains the queue.
     #[cfg(test)]
     pub(crate) fn waiting(&mut self) -> Vec<UsageRecord> {
         std::iter::from_fn(|| self.queue.try_recv().ok()).map(|queued| queued.record).collect()
@@ -106,7 +106,6 @@ impl UsageWriter {
         self.shared.clock.instant()
     }
 
-    /// The next record in the queue.
     #[cfg(test)]
     pub(crate) async fn next(&mut self) -> Option<UsageRecord> {
         self.queue.recv().await.map(|queued| queued.record)
@@ -135,8 +134,8 @@ impl UsageWriter {
                     self.create_partitions().await;
                     continue;
                 }
-                open = self.collect(&mut work), if retry.is_due(now) => open,
-                () = sleep(retry.left(now)), if !retry.is_due(now) => continue,
+                open = self.collect(&mut work), if retry.left(now).is_zero() => open,
+                () = sleep(retry.left(now)), if !retry.left(now).is_zero() => continue,
             };
             if !open {
                 break;
@@ -275,7 +274,6 @@ impl UsageWriter {
         }
     }
 
-    /// Updates the gauges of journal and accounts.
     fn update_gauges(&self) {
         let now = self.shared.clock.now();
         let age = self.journal.oldest_unbooked().map_or(0, |oldest| u64::try_from(now.ms_since(oldest)).unwrap_or(0));
@@ -357,6 +355,25 @@ impl UsageWriter {
             }
         }
         UsageBacklog { waiting, lost: self.journal.finish(&not_in_journal) }
+    }
+}
+
+/// Exponential backoff between attempts to reach the database.
+#[derive(Debug, Default)]
+struct RetryBackoff {
+    wait: Duration,
+    at: Option<Instant>,
+}
+
+impl RetryBackoff {
+    /// Time until the next attempt.
+    fn left(&self, now: Instant) -> Duration {
+        self.at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
+    }
+
+    fn record_failure(&mut self, now: Instant) {
+        self.wait = (self.wait * 2).clamp(MIN_RETRY_WAIT, MAX_RETRY_WAIT);
+        self.at = Some(now + self.wait);
     }
 }
 

@@ -49,11 +49,11 @@ impl<'a> ExplainView<'a> {
 impl CandidateView for ExplainView<'_> {
     fn account_load(&self, account: AccountId, bounds: AccountLimits) -> AccountLoad {
         let input = self.context.input;
-        input.known.load(account, bounds, self.context.tokens(), input.now)
+        input.state.load(account, bounds, self.context.tokens(), input.now)
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
-        self.context.input.known.budget(channel, self.context.input.now)
+        self.context.input.state.budget(channel, self.context.input.now)
     }
 
     fn unsupported_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
@@ -61,7 +61,7 @@ impl CandidateView for ExplainView<'_> {
             return Vec::new();
         }
         let (input, summary) = (self.context.input, self.context.summary);
-        let learned = input.known.learned(channel.id, &serves.upstream);
+        let learned = input.state.learned(channel.id, &serves.upstream);
         learned.map(|learned| learned.unsupported_in(self.context.question.from, &summary.fields, input.now)).unwrap_or_default()
     }
 

@@ -35,7 +35,6 @@ pub(super) async fn authenticate(
     }
 }
 
-/// Why a caller is refused.
 #[derive(Clone, Debug)]
 pub(crate) struct AuthError {
     pub(crate) refusal: Refusal,
@@ -43,37 +42,27 @@ pub(crate) struct AuthError {
     pub(crate) key: Option<Arc<Key>>,
 }
 
-impl AuthError {
-    fn unknown_key(refusal: Refusal) -> Self {
+impl From<Refusal> for AuthError {
+    fn from(refusal: Refusal) -> Self {
         Self { refusal, key: None }
-    }
-
-    fn known_key(refusal: Refusal, key: Arc<Key>) -> Self {
-        Self { refusal, key: Some(key) }
     }
 }
 
 /// The caller behind the key that a request presents, as of `now`.
-///
-/// # Errors
-/// As [`authenticate`].
 pub(crate) async fn caller_of(
     authenticator: &Authenticator,
     catalog: &Catalog,
     head: &Head,
     now: Timestamp,
 ) -> Result<Caller, AuthError> {
-    let Some(presented) = &head.presented_key else { return Err(AuthError::unknown_key(Refusal::KeyMissing)) };
-    let Some(key) = authenticator.find(presented.expose()).await.map_err(AuthError::unknown_key)? else {
-        let refusal = match authenticator.wrong_key(head.peer) {
-            Ok(()) => Refusal::KeyInvalid,
-            Err(retry_after) => Refusal::WrongKeys { retry_after },
-        };
-        return Err(AuthError::unknown_key(refusal));
+    let Some(presented) = &head.presented_key else { return Err(Refusal::KeyMissing.into()) };
+    let Some(key) = authenticator.find(presented.expose()).await? else {
+        authenticator.wrong_key(head.peer).map_err(|retry_after| Refusal::WrongKeys { retry_after })?;
+        return Err(Refusal::KeyInvalid.into());
     };
     match check(&key, Some(head.peer), now) {
         Ok(()) => Ok(Caller::of(catalog, key)),
-        Err(refusal) => Err(AuthError::known_key(refusal, key)),
+        Err(refusal) => Err(AuthError { refusal, key: Some(key) }),
     }
 }
 

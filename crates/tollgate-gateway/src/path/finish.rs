@@ -24,7 +24,6 @@ const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering")
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
 
-/// Records a complete answer.
 pub(super) async fn finish(mut guard: UsageGuard, summary: ReplySummary) {
     guard.answering();
     guard.delivered(summary);
@@ -49,7 +48,7 @@ pub(super) async fn refuse(refusal: &Refusal, mut guard: UsageGuard, head: &Head
             flush.wait().await;
         }
     } else {
-        guard.refuse_unauthenticated(head, refusal.id(head.from), problem.status);
+        guard.recorder().shared.count_refusal(head, refusal.id(head.from), problem.status);
     }
     let mut response = refusal.respond(head, &problem);
     headers.write(response.headers_mut());
@@ -69,12 +68,10 @@ impl AnswerHeaders {
         Self { request_id, rates: guard.rates(), attempts: AttemptHeaders::of(guard, head) }
     }
 
-    /// The response for a complete answer.
     pub(super) fn complete(self, body: Bytes, events: bool) -> Response<AnswerBody> {
         self.response(whole(body), if events { EVENT_STREAM } else { JSON })
     }
 
-    /// The response for a stream.
     pub(super) fn stream(self, body: AnswerBody, target: &Target) -> Response<AnswerBody> {
         let mut response = self.response(body, if target.framing == Framing::Sse { EVENT_STREAM } else { JSON });
         let headers = response.headers_mut();

@@ -26,7 +26,6 @@ const FIRST_RESERVE: usize = 64 * 1024;
 /// Decompressed bytes between two yields.
 const GUNZIP_SLICE: usize = 256 * 1024;
 
-/// How a body is packed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Encoding {
     Identity,

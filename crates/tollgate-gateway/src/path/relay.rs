@@ -130,13 +130,16 @@ struct Relayed {
 }
 
 enum Phase {
-    /// Bytes are relayed.
     Flowing,
     /// The answer is complete. Its last bytes wait until the upstream ends or usage is known.
-    Ending { until: Instant },
+    Ending {
+        until: Instant,
+    },
     /// The record is written. The last bytes wait for the journal's flush.
-    Flushing { flush: Pin<Box<dyn Future<Output = ()> + Send>>, then: Close },
-    /// The last bytes are sent.
+    Flushing {
+        flush: Pin<Box<dyn Future<Output = ()> + Send>>,
+        then: Close,
+    },
     Closing(Close),
     /// Nothing is left. The server aborts a connection only after the bytes before the abort are sent.
     Done,

@@ -12,9 +12,6 @@ use crate::{refusal::Refusal, request::Head};
 
 /// Resolves the model a request names. Fields that the model does not take, and that its row says to drop, are removed from
 /// the body.
-///
-/// # Errors
-/// E13 to E17.
 pub(super) fn resolve(
     head: &Head,
     target: &Target,

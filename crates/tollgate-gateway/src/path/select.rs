@@ -95,7 +95,6 @@ enum Blocked<'a> {
     /// Other requests took the capacity between planning and acquiring, or the model's last account, which is tried although it
     /// cools down, is busy.
     Contended(Plan<'a>),
-    /// No candidate is usable.
     NoCandidate(NoRoute<'a>),
 }
 

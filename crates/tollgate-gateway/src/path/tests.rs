@@ -1,7 +1,7 @@
 //! Tests of the request path in one process, with a scripted upstream, a real journal and paused time.
 
-mod endings;
-mod endings_money;
+mod account_limits;
+mod changes_while_waiting;
 mod failover;
 mod first_content;
 mod golden;
@@ -9,10 +9,10 @@ mod hedging;
 mod hostile;
 mod learning;
 mod loopback;
-mod meanwhile;
 mod media;
 mod money;
-mod room;
+mod records;
+mod settlement;
 mod streams;
 mod translation;
 

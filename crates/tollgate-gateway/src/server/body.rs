@@ -45,7 +45,6 @@ impl Drop for RequestInProgress {
     }
 }
 
-/// A response body and its request.
 pub(super) struct OutgoingBody {
     body: AnswerBody,
     slot: usize,
@@ -60,9 +59,7 @@ impl OutgoingBody {
         let slot = request.timers.answer(request.clock.instant());
         Self { body, slot, failed_at: None, request }
     }
-}
 
-impl OutgoingBody {
     fn poll_abort(&self, seen: u64, context: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerAborted>>> {
         let timers = &self.request.timers;
         // Register before reading the count; otherwise a flush in between is missed.

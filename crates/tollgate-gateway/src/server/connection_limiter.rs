@@ -51,7 +51,6 @@ impl ConnectionLimiter {
         Some(ConnectionPermit { connection_limiter: Arc::clone(self), block })
     }
 
-    /// The current number of connections.
     #[cfg(test)]
     pub(crate) fn connections(&self) -> usize {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).all

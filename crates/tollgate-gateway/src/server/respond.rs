@@ -3,7 +3,7 @@
 use std::{convert::Infallible, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt as _;
-use http::{HeaderMap, HeaderValue, Request, Response, Version, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header, request::Parts};
 use tollgate_protocol::Protocol;
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
     body::{OutgoingBody, RequestInProgress},
     client_address::client_address,
     connection_timers::ConnectionTimers,
-    guard, pages,
+    guard,
 };
 use crate::{
     fallback::{FallbackRequest, FallbackResponse},
@@ -19,9 +19,12 @@ use crate::{
     model_list,
     refusal::{REQUEST_ID, Refusal},
     request::{Head, Incoming, RequestBody},
-    response::AnswerBody,
+    response::{AnswerBody, whole},
     settings::MetricsAccess,
+    state::{metrics::METRICS_CONTENT_TYPE, shared::Shared},
 };
+
+const JSON: &str = "application/json; charset=utf-8";
 
 /// The connection of a request.
 #[derive(Clone, Debug)]
@@ -119,7 +122,34 @@ async fn well_known<P: ModelPath>(
         (WellKnown::Metrics, MetricsAccess::Guarded) => head.peer.is_loopback(),
         (WellKnown::Metrics, MetricsAccess::NotHere) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
     };
-    if served { pages::page(page, &core.shared) } else { fallback(core, context, head, parts, body).await }
+    if served { page_response(page, &core.shared) } else { fallback(core, context, head, parts, body).await }
+}
+
+fn page_response(page: WellKnown, shared: &Shared) -> Response<AnswerBody> {
+    match page {
+        WellKnown::Health => text(StatusCode::OK, JSON, r#"{"status":"ok"}"#.to_owned()),
+        WellKnown::Ready => {
+            let readiness = shared.condition.readiness();
+            let status = if readiness.serves() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            text(status, JSON, format!(r#"{{"status":"{}"}}"#, readiness.as_str()))
+        }
+        WellKnown::Version => {
+            text(StatusCode::OK, JSON, format!(r#"{{"name":"tollgate","version":"{}"}}"#, env!("CARGO_PKG_VERSION")))
+        }
+        WellKnown::Metrics => {
+            shared.metrics.open_reservations(shared.counters.open_reservations());
+            text(StatusCode::OK, METRICS_CONTENT_TYPE, shared.metrics.render())
+        }
+    }
+}
+
+fn text(status: StatusCode, kind: &'static str, body: String) -> Response<AnswerBody> {
+    let mut response = Response::new(whole(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// Passes a request to the fallback service. An unknown path is E10.
@@ -141,7 +171,7 @@ async fn fallback<P: ModelPath>(
 
 fn with_hint(refusal: Refusal, head: &Head) -> Refusal {
     if matches!(refusal, Refusal::UnknownPath { .. }) {
-        return Refusal::UnknownPath { hint: ingress::hint::hint(&head.http_method, &head.path) };
+        return Refusal::UnknownPath { hint: ingress::hint(&head.http_method, &head.path) };
     }
     refusal
 }

@@ -35,7 +35,7 @@ pub struct Authenticator {
 
 impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authenticator").field("cache", &self.cache).finish_non_exhaustive()
+        f.debug_struct("Authenticator").finish_non_exhaustive()
     }
 }
 
@@ -62,7 +62,6 @@ impl Authenticator {
         }
     }
 
-    /// Evicts a key that changed.
     pub fn drop_key(&self, key: KeyId) {
         self.cache.evict(key);
     }

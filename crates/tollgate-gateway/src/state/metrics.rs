@@ -143,7 +143,6 @@ impl Metrics {
         metrics
     }
 
-    /// The text of `/metrics`.
     #[must_use]
     pub fn render(&self) -> String {
         let mut out = String::new();

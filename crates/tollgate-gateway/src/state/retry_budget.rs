@@ -49,7 +49,6 @@ impl Second {
 }
 
 impl RetryBudget {
-    /// An empty window that begins now.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self { begin: now, words: Default::default() }
@@ -65,7 +64,6 @@ impl RetryBudget {
         self.left(self.second(now)) > 0
     }
 
-    /// Acquires a retry, if one is available.
     pub fn try_acquire(&self, now: Instant) -> bool {
         // The remainder is computed again whenever another core changed this second's word, so that two requests cannot
         // acquire the same retry.

@@ -26,23 +26,15 @@ pub struct Shared {
     /// The current catalog. A request loads it once and keeps it, unless no candidate in it can serve the request. Replaced by
     /// [`Self::replace_catalog`].
     pub catalog: ArcSwap<Catalog>,
-    /// Looks up presented keys.
     pub keys: Authenticator,
-    /// Metrics of the process.
     pub metrics: Metrics,
     /// Usage of limits and budgets, and reservations of running requests.
     pub counters: Arc<dyn Counters>,
-    /// Alerts about spent budgets that do not block.
     pub alerts: AlertQueue,
-    /// State derived from traffic.
     pub traffic: Traffic,
-    /// Limits retries.
     pub retries: RetryBudget,
-    /// The only source of time.
     pub clock: Arc<dyn Clock>,
-    /// Settings given at start.
     pub settings: Settings,
-    /// Whether requests are accepted.
     pub condition: Arc<Condition>,
     /// Tracks every task, so that a shutdown can wait for them.
     pub tracker: TaskTracker,
@@ -60,16 +52,20 @@ impl Shared {
         self.alerts.enqueue(request, key_name, alert, &self.catalog.load(), self.clock.now(), &self.metrics);
     }
 
-    /// Answers with a refusal that leaves no usage record: it is counted and logged only, so that unauthenticated callers
-    /// cannot fill the database.
+    /// Answers with a refusal that leaves no usage record.
     pub(crate) fn refused_without_record(&self, refusal: &Refusal, head: &Head) -> Response<AnswerBody> {
         let problem = refusal.problem(head);
-        let id = refusal.id(head.from);
+        self.count_refusal(head, refusal.id(head.from), problem.status);
+        refusal.respond(head, &problem)
+    }
+
+    /// Counts and logs a refusal that leaves no usage record, so that unauthenticated callers cannot fill the database.
+    pub(crate) fn count_refusal(&self, head: &Head, id: &'static str, status: u16) {
         self.metrics.refused(id);
         let duration_ms = self.clock.instant().saturating_duration_since(head.started).as_millis();
         tracing::info!(
             request.id = %head.request_id,
-            http.status = problem.status,
+            http.status = status,
             error.id = id,
             outcome = Outcome::Refused.as_str(),
             reason = id,
@@ -78,6 +74,5 @@ impl Shared {
             duration_ms = u64::try_from(duration_ms).unwrap_or(u64::MAX),
             "request"
         );
-        refusal.respond(head, &problem)
     }
 }

@@ -23,6 +23,7 @@ use tollgate_store::Journal;
 use crate::upstream::call::{ConnectFault, Upstream, UpstreamAnswer, UpstreamBodyFault, UpstreamCall, UpstreamError};
 
 /// Outcome of one call.
+#[derive(Debug)]
 pub(crate) enum ScriptedResponse {
     /// Nothing is sent.
     NotSent(ConnectFault),
@@ -64,7 +65,7 @@ pub(crate) struct Seen {
 }
 
 /// A script and the calls received so far. After its end every call stays silent.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Script {
     turns: Mutex<VecDeque<ScriptedResponse>>,
     seen: Mutex<Vec<Seen>>,

@@ -58,7 +58,6 @@ const SWEEP_EVERY: Duration = Duration::from_secs(15);
 /// Longest time for all name resolutions of one sweep.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(5);
 
-/// The HTTP client of one core.
 pub struct Client {
     hosts: Arc<Mutex<HashMap<ChannelId, Entry>>>,
     trust: Arc<Trust>,

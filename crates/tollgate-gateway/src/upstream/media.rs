@@ -5,7 +5,6 @@
 //! URLs and 32 MiB per request, 64 concurrent downloads. Files are cached for 60 s, up to 64 MiB. The media type is detected
 //! from the bytes; the `Content-Type` of the server is ignored.
 
-mod media_cache;
 mod sniff;
 
 use std::{
@@ -21,14 +20,14 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::header::{CONTENT_ENCODING, LOCATION};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use moka::{policy::EvictionPolicy, sync::Cache};
 use tokio::{sync::Semaphore, time::timeout};
 use tokio_util::task::TaskTracker;
 use tollgate_protocol::DownloadedMedia;
 use url::Url;
 
-use self::{media_cache::MediaCache, sniff::mime_of};
+use self::sniff::mime_of;
 use crate::{
-    clock::Clock,
     condition::InFlightRequest,
     upstream::{
         call::ConnectFault,
@@ -48,14 +47,21 @@ const LIMIT: Duration = Duration::from_secs(10);
 const MOST_AT_ONCE: usize = 64;
 /// Most redirects followed.
 const MOST_REDIRECTS: usize = 3;
+/// Bytes of all cached files.
+const CACHE_BYTES: u64 = 64 * 1024 * 1024;
+/// How long a file is cached, so that consecutive turns of a conversation do not download it again.
+const CACHE_AGE: Duration = Duration::from_mins(1);
+
+/// Downloaded files. A file from a private address is not served to a channel that could not reach it, so the policy is part of
+/// the key.
+type MediaCache = Cache<(String, AddressPolicy), Arc<DownloadedMedia>>;
 
 /// Downloads media; one instance per process.
 pub(crate) struct MediaFetcher {
     trust: Trust,
     tasks: TaskTracker,
     permits: Semaphore,
-    media_cache: MediaCache,
-    clock: Arc<dyn Clock>,
+    cache: MediaCache,
 }
 
 /// Why a download failed.
@@ -66,7 +72,6 @@ pub(crate) enum FetchFault {
     Unreachable(&'static str),
     /// Larger than the limit per file or per request.
     TooLarge,
-    /// The media type cannot be detected.
     UnknownType,
     /// More than [`MOST_ADDRESSES`] URLs.
     TooMany,
@@ -140,10 +145,18 @@ impl fmt::Debug for MediaFetcher {
 }
 
 impl MediaFetcher {
-    /// Creates a fetcher with an empty cache.
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let (trust, tasks) = (Trust::default(), TaskTracker::new());
-        Self { trust, tasks, permits: Semaphore::new(MOST_AT_ONCE), media_cache: MediaCache::default(), clock }
+    pub(crate) fn new() -> Self {
+        let bytes =
+            |key: &(String, _), file: &Arc<DownloadedMedia>| u32::try_from(key.0.len() + file.data.len()).unwrap_or(u32::MAX);
+        let cache = Cache::builder().eviction_policy(EvictionPolicy::lru()).weigher(bytes).max_capacity(CACHE_BYTES);
+        let cache = cache.time_to_live(CACHE_AGE).build();
+        Self { trust: Trust::default(), tasks: TaskTracker::new(), permits: Semaphore::new(MOST_AT_ONCE), cache }
+    }
+
+    fn keep(&self, key: (String, AddressPolicy), file: &Arc<DownloadedMedia>) {
+        self.cache.insert(key, Arc::clone(file));
+        // Evicts now, so that the cache does not exceed its bound until its next use.
+        self.cache.run_pending_tasks();
     }
 
     /// Downloads a URL, or returns it from the cache.
@@ -156,7 +169,8 @@ impl MediaFetcher {
         reach: AddressPolicy,
         allowance: &Allowance,
     ) -> Result<Arc<DownloadedMedia>, FetchFault> {
-        if let Some(kept) = self.media_cache.find(address, reach, self.clock.instant()) {
+        let key = (address.to_owned(), reach);
+        if let Some(kept) = self.cache.get(&key) {
             allowance.take(kept.data.len() / 4 * 3)?;
             return Ok(kept);
         }
@@ -167,7 +181,7 @@ impl MediaFetcher {
         match outcome {
             Ok(fetched) => {
                 let fetched = Arc::new(fetched);
-                self.media_cache.keep(address, reach, &fetched, self.clock.instant());
+                self.keep(key, &fetched);
                 Ok(fetched)
             }
             Err(fault) => {
@@ -203,7 +217,6 @@ impl MediaFetcher {
     }
 }
 
-/// Reads a body to its end within the limits.
 async fn read(mut got: fetch::FetchedResponse, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
     if got.headers.get(CONTENT_ENCODING).is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(FetchFault::Unreachable("packed although it was not to be"));

@@ -108,7 +108,7 @@ impl GatewayHandle for StoppedGateway {
         }
         let booked = self.counters().await?.snapshot(&subjects_of(&catalog, &request.key), compose::instant()).meters;
         let counted = CallerCounters::from_database(booked, &known, now, self.config.budgets.clone());
-        let input = ExplainInput { catalog: &catalog, health: &self.health, known: &known, counted: &counted, now };
+        let input = ExplainInput { catalog: &catalog, health: &self.health, state: &known, counters: &counted, now };
         Ok(explain_json(request, &input))
     }
 

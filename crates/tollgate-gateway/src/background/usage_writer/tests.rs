@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     condition::Readiness,
     settings::Settings,
-    state::usage_queue::QUEUE_CAPACITY,
+    state::usage_recorder::QUEUE_CAPACITY,
     testing::{PausedClock, key, memory_store::MemoryStore, shared_with, usage_record},
 };
 

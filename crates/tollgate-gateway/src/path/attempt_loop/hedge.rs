@@ -61,7 +61,7 @@ pub(super) async fn race<'a>(
     history: &mut AttemptHistory,
     guard: &mut UsageGuard,
 ) -> AttemptOutcome {
-    let (first_planned, first_dropped) = (Arc::clone(&first.planned), first.dropped());
+    let (first_planned, first_dropped) = (Arc::clone(&first.planned), first.request.dropped.clone());
     let mut first_attempt = Box::pin(attempt(first));
     if let Ok(outcome) = timeout(hedge.after, &mut first_attempt).await {
         return outcome;
@@ -73,7 +73,7 @@ pub(super) async fn race<'a>(
         second = start_second(context, hedge, &first_planned, history, guard) => second,
     };
     let Some(second) = second else { return first_attempt.await };
-    let (second_planned, second_dropped) = (Arc::clone(&second.planned), second.dropped());
+    let (second_planned, second_dropped) = (Arc::clone(&second.planned), second.request.dropped.clone());
     let mut second_attempt = Box::pin(attempt(second));
     let (outcome, second_ended) = select! {
         biased;

@@ -84,7 +84,6 @@ pub(crate) struct Selection {
 /// Why no account was selected.
 #[derive(Debug)]
 pub(crate) enum SelectionError {
-    /// No account can serve the request.
     Refused(Refusal),
     /// No account of the request's snapshot can serve it, and a newer snapshot is in force.
     StaleCatalog,
@@ -115,12 +114,10 @@ impl WaitBudget {
         self.until = None;
     }
 
-    /// Whether the request may move to a newer snapshot.
     pub(crate) const fn may_renew(&self) -> bool {
         self.renewals < MAX_RENEWALS
     }
 
-    /// The request moved to a newer snapshot.
     pub(crate) const fn count_renewal(&mut self) {
         self.renewals += 1;
     }
@@ -137,7 +134,6 @@ pub(crate) struct RetryState {
     /// Accounts and addresses that are not tried again.
     pub(crate) history: AttemptHistory,
     pub(crate) wait_budget: WaitBudget,
-    /// The attempt that failed last.
     pub(crate) last: Option<LastAttempt>,
     /// Shortest wait that an upstream asked for, in seconds.
     pub(crate) shortest_wait: Option<u32>,
@@ -145,7 +141,6 @@ pub(crate) struct RetryState {
     pub(crate) counted: bool,
 }
 
-/// The attempt that failed last.
 pub(crate) struct LastAttempt {
     pub(crate) verdict: Verdict,
     pub(crate) planned: Arc<PlannedAttempt>,

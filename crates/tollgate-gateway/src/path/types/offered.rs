@@ -19,7 +19,6 @@ pub(crate) struct OfferedRequest {
 }
 
 impl OfferedRequest {
-    /// The body as the caller sent it.
     pub(crate) fn original_body(&self) -> Bytes {
         self.original_body.as_ref().unwrap_or(&self.body).clone()
     }
@@ -37,7 +36,6 @@ pub(crate) struct Admission {
 /// An output limit that the gateway writes into a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutputLimit {
-    /// Tokens per answer.
     pub tokens: u64,
     /// The field it is written to, as the caller's protocol spells it.
     pub field: FieldPath,

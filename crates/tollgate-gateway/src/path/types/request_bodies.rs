@@ -50,7 +50,6 @@ pub(crate) struct RequestBodies<'a> {
     /// Boxed, because most requests are never decoded.
     decoded: OnceLock<Box<Result<Request, TranslateError>>>,
     encoded: Mutex<Vec<EncodedBody>>,
-    /// Remote media fetched so far.
     media: PrefetchedMedia,
 }
 
@@ -73,19 +72,16 @@ pub(crate) struct UpstreamRequest {
     /// Framing of a streamed answer; `None` for a complete one.
     pub stream: Option<Framing>,
     pub body: Bytes,
-    /// Entries of `x-tollgate-dropped`.
     pub dropped: Vec<String>,
     pub conversion: ResponseConversion,
 }
 
 /// The body for one upstream.
 pub(crate) enum BodyFor {
-    /// The request can be sent.
     Upstream(Box<UpstreamRequest>),
     /// The upstream cannot count tokens: the gateway's own count, in the caller's protocol.
     OwnCount {
         body: Bytes,
-        /// Entries of `x-tollgate-dropped`.
         dropped: Vec<String>,
     },
     /// The upstream's protocol cannot express the request.
@@ -94,9 +90,7 @@ pub(crate) enum BodyFor {
 
 /// How an answer is converted to the caller's protocol.
 pub(crate) enum ResponseConversion {
-    /// The upstream speaks the caller's protocol.
     Same { protocol: Protocol, edits: ReplyEdits },
-    /// The upstream speaks another protocol.
     Translated { upstream: Protocol, caller: Protocol, context: Box<ReplyContext> },
 }
 
@@ -128,7 +122,6 @@ impl<'a> RequestBodies<'a> {
         }
     }
 
-    /// The model as the caller named it.
     pub(crate) fn model(&self) -> &str {
         &self.summary.model
     }
@@ -157,7 +150,6 @@ impl<'a> RequestBodies<'a> {
         reasons.all(|other| other == first).then_some(first)?
     }
 
-    /// The body for a planned attempt.
     pub(crate) fn body_for(&self, planned: &PlannedAttempt) -> BodyFor {
         if planned.protocol == self.from {
             return BodyFor::Upstream(Box::new(self.passthrough(planned)));
@@ -306,13 +298,11 @@ fn options_of<'a>(channel: &Channel, lenient: bool, media: RemoteMedia<'a>) -> T
     TranslateOptions { lenient, hoist, server_tools, pass_user, media }
 }
 
-/// The facts known about a channel's upstream model.
 fn profile_of(channel: &Channel, mapping: &ModelMapping) -> Profile {
     effective_profile(provider_word(channel.provider), channel.protocol, &mapping.upstream, &mapping.profile)
 }
 
 impl ResponseConversion {
-    /// Reads a complete 2xx body.
     pub(crate) fn read_reply(&self, method: Method, body: &Bytes) -> Result<CheckedReply, InvalidReply> {
         match self {
             Self::Same { protocol, edits } => codec(*protocol).read_reply(method, body, edits),

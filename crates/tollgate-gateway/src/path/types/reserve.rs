@@ -7,9 +7,6 @@ use crate::{path::Worker, refusal::Refusal};
 
 /// Reserves on the counters; the inner error says which limit was exceeded. `ahead` are reservations that later attempts of the
 /// same request may need.
-///
-/// # Errors
-/// When the counters do not answer.
 pub(crate) async fn reserve(
     worker: &Worker,
     reservation: &Reservation,

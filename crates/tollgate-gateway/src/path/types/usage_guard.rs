@@ -5,7 +5,6 @@
 //! dropped because the caller left or the task died.
 
 mod open_attempt;
-mod request_log;
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 use tollgate_core::{
     AttemptResult, DeliveredContent, InputCount, Key, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
-    Provider, RateStatuses, RequestFacts, Revision, StreamProgress, TraceEntry, count_input, settle, settle_attempt,
+    Provider, RateStatuses, RequestFacts, Revision, StreamProgress, TraceEntry, UsageRecord, count_input, settle, settle_attempt,
 };
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
 use tollgate_store::SyncWaiter;
@@ -27,7 +26,11 @@ use crate::{
         trace::{ended, summary},
     },
     request::Head,
-    state::{account_limiter::Permit, hedge_budget::HedgeReservation, usage_queue::QueuePermit, usage_recorder::UsageRecorder},
+    state::{
+        account_limiter::Permit,
+        hedge_budget::HedgeReservation,
+        usage_recorder::{QueuePermit, UsageRecorder},
+    },
 };
 
 /// How a request ended.
@@ -43,7 +46,6 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// A complete answer.
     pub(crate) const fn completed() -> Self {
         Self { status: 200, outcome: Outcome::Completed, reason: None, detail: None }
     }
@@ -66,17 +68,14 @@ pub(crate) struct UsageGuard {
     /// Everything but the attempts under way; `None` before authentication and once finished.
     facts: Option<Box<RequestFacts>>,
     queue_permit: Option<QueuePermit>,
-    /// The attempt under way.
     attempt: Option<Box<OpenAttempt>>,
     /// A hedged attempt beside it.
     hedge_attempt: Option<Box<OpenAttempt>>,
     /// Reserved for the attempt that loses.
     hedge_reservation: Option<HedgeReservation>,
-    /// Whether a status was sent to the caller.
     answered: bool,
     /// Whether the counters may hold a reservation.
     has_reservation: bool,
-    /// Figures for the rate-limit headers.
     rates: RateStatuses,
 }
 
@@ -131,7 +130,6 @@ impl UsageGuard {
         self.facts.is_some()
     }
 
-    /// Notes model, stream flag and input size.
     pub(crate) fn record_summary(&mut self, summary: &RequestSummary) {
         if let Some(facts) = &mut self.facts {
             facts.model = Some(summary.model.clone());
@@ -140,7 +138,6 @@ impl UsageGuard {
         }
     }
 
-    /// Notes the group and the prices that apply to the request.
     pub(crate) fn set_offer(&mut self, offer: &Offer) {
         if let Some(facts) = &mut self.facts {
             facts.group = Some(Arc::clone(&offer.group));
@@ -176,7 +173,6 @@ impl UsageGuard {
         }
     }
 
-    /// Entries of `x-tollgate-dropped`.
     pub(crate) fn dropped_entries(&self) -> &[String] {
         self.facts.as_ref().map_or(&[], |facts| &facts.dropped)
     }
@@ -191,7 +187,6 @@ impl UsageGuard {
         })
     }
 
-    /// Attempts begun.
     pub(crate) fn attempts(&self) -> usize {
         self.facts.as_ref().map_or(0, |facts| facts.attempts.len())
             + usize::from(self.attempt.is_some())
@@ -217,7 +212,6 @@ impl UsageGuard {
         self.write_begin(self.attempt.as_deref()?, policy)
     }
 
-    /// Keeps the reservation for the attempt that loses.
     pub(crate) fn hold_hedge_budget(&mut self, reservation: HedgeReservation) {
         self.hedge_reservation = Some(reservation);
     }
@@ -241,7 +235,6 @@ impl UsageGuard {
         Box::new(OpenAttempt::begin(planned, permit, clock))
     }
 
-    /// Writes the beginning of an attempt to the journal.
     fn write_begin(&self, attempt: &OpenAttempt, policy: JournalFailurePolicy) -> Option<Arc<AttemptProgress>> {
         let progress = Arc::clone(attempt.progress());
         let Some(facts) = self.facts.as_deref() else { return Some(progress) };
@@ -281,7 +274,6 @@ impl UsageGuard {
         }
     }
 
-    /// Ends the attempt under way.
     pub(crate) fn end_attempt(&mut self, result: AttemptResult, error: Option<&str>, observation: Option<Observation>) {
         if let Some(attempt) = self.attempt.take() {
             self.close(attempt, false, result, error, observation);
@@ -340,14 +332,12 @@ impl UsageGuard {
         }
     }
 
-    /// Notes what was sent to the caller.
     pub(crate) fn delivered(&mut self, summary: ReplySummary) {
         if let Some(facts) = &mut self.facts {
             facts.delivered = summary.into();
         }
     }
 
-    /// Writes the progress of a stream to the journal.
     pub(crate) fn write_progress(&self) {
         let Some(facts) = self.facts.as_deref() else { return };
         let usage = self.attempt.as_deref().and_then(OpenAttempt::reply).and_then(|summary| summary.usage);
@@ -386,23 +376,6 @@ impl UsageGuard {
         self.end_attempt(AttemptResult::Answered, None, Some(observation));
     }
 
-    /// Counts and logs the refusal of an unauthenticated request. It leaves no record, so that it cannot fill the database.
-    pub(crate) fn refuse_unauthenticated(&self, head: &Head, error: &'static str, status: u16) {
-        self.recorder.shared.metrics.refused(error);
-        let duration_ms = micros_between(self.started, self.recorder.shared.clock.instant()) / 1_000;
-        tracing::info!(
-            request.id = %head.request_id,
-            http.status = status,
-            error.id = error,
-            outcome = Outcome::Refused.as_str(),
-            reason = error,
-            protocol.in = head.from.as_str(),
-            client.request_id = head.client_request_id.as_deref(),
-            duration_ms,
-            "request"
-        );
-    }
-
     /// Writes the usage record. The answer's last bytes wait for the returned flush.
     pub(crate) fn finish(&mut self, ending: Ending) -> Option<SyncWaiter> {
         self.end_hedge(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
@@ -417,7 +390,7 @@ impl UsageGuard {
         // Settle before the caller gets the last bytes, so that its next request finds the capacity free.
         self.recorder.settle(&record);
         self.recorder.shared.metrics.observe(&record, &self.recorder.shared.catalog.load());
-        request_log::log(&record);
+        log(&record);
         self.recorder.record(record, self.queue_permit.take())
     }
 
@@ -449,4 +422,33 @@ impl Drop for UsageGuard {
             self.leave();
         }
     }
+}
+
+fn log(record: &UsageRecord) {
+    let tokens = &record.tokens;
+    let last = record.attempts.last();
+    tracing::info!(
+        request.id = %record.id,
+        http.status = record.status,
+        error.id = record.reason.as_deref().filter(|reason| reason.starts_with('E')),
+        outcome = record.outcome.as_str(),
+        reason = record.reason.as_deref(),
+        protocol.in = record.protocol_in.as_str(),
+        protocol.out = record.protocol_out.map(tollgate_protocol::Protocol::as_str),
+        model.name = record.model.as_deref(),
+        key.id = %record.key,
+        group.name = record.group_name.as_deref(),
+        channel.id = last.map(|attempt| tracing::field::display(attempt.channel)),
+        account.id = last.map(|attempt| tracing::field::display(attempt.account)),
+        client.request_id = record.client_request_id.as_deref(),
+        attempts = record.attempts.len(),
+        stream = record.stream,
+        tokens.input = tokens.input + tokens.cache_read + tokens.cache_write + tokens.image + tokens.audio,
+        tokens.output = tokens.output + tokens.thinking,
+        sale_nano_usd = record.sale.map(|amount| amount.0),
+        cost_nano_usd = record.cost.map(|amount| amount.0),
+        ttft_ms = record.ttft_us.map(|us| us / 1_000),
+        duration_ms = record.duration_us / 1_000,
+        "request"
+    );
 }

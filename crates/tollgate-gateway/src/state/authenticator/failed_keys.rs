@@ -30,7 +30,6 @@ impl FailedKeys {
         Self { limit, started: now, counts }
     }
 
-    /// Counts a wrong key.
     ///
     /// # Errors
     /// The seconds until the next minute, when the address exceeded the limit in this one.

@@ -29,7 +29,7 @@ use super::{
     proxy, tls,
     tls::Trust,
 };
-use crate::upstream::call::ConnectFault;
+use crate::{executor::TrackedExecutor, upstream::call::ConnectFault};
 
 /// Most header fields of a response.
 const MOST_HEADERS: usize = 256;
@@ -105,7 +105,7 @@ async fn http2<S>(stream: S, tasks: &TaskTracker) -> Result<Connected, ConnectFa
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (sender, mut connection) = http2::Builder::new(OnTracker(tasks.clone()))
+    let (sender, mut connection) = http2::Builder::new(TrackedExecutor(tasks.clone()))
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(16 * STREAM_WINDOW)
@@ -129,18 +129,4 @@ where
         }
     });
     Ok(Connected::Http2(sender, max_streams))
-}
-
-/// Spawns a connection's tasks on the tracker a shutdown waits for.
-#[derive(Clone)]
-struct OnTracker(TaskTracker);
-
-impl<F> hyper::rt::Executor<F> for OnTracker
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    fn execute(&self, task: F) {
-        self.0.spawn(task);
-    }
 }

@@ -27,11 +27,8 @@ const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
 /// A response with an unread body. Dropping it closes the connection.
 pub(crate) struct FetchedResponse {
-    /// HTTP status.
     pub(crate) status: u16,
-    /// Header fields.
     pub(crate) headers: HeaderMap,
-    /// Unread body.
     pub(crate) body: Incoming,
     _connection: Connection,
 }
@@ -47,7 +44,6 @@ impl Drop for Connection {
     }
 }
 
-/// The request to send.
 pub(crate) struct Sent {
     pub(crate) method: Method,
     /// Header fields besides `host` and `user-agent`.
@@ -56,9 +52,6 @@ pub(crate) struct Sent {
 }
 
 /// Fetches a media URL. The caller bounds the time and the body.
-///
-/// # Errors
-/// When the address is not allowed or not reachable, or no response head arrives.
 pub(crate) async fn get(
     url: &Url,
     reach: AddressPolicy,
@@ -72,9 +65,6 @@ pub(crate) async fn get(
 }
 
 /// Sends one request. The caller bounds the time and the body.
-///
-/// # Errors
-/// When the address is not allowed or not reachable, or no response head arrives.
 pub(crate) async fn send(
     url: &Url,
     sent: Sent,

@@ -52,7 +52,6 @@ const MAX_DIALS: usize = 256;
 /// HTTP/2 connections to one channel, per core.
 const MAX_HTTP2: usize = 16;
 
-/// The connections of one channel.
 pub(crate) struct Host {
     pub(crate) destination: UpstreamTarget,
     addresses: Addresses,
@@ -64,7 +63,6 @@ pub(crate) struct Host {
     clock: Arc<dyn Clock>,
 }
 
-/// An HTTP/1.1 connection.
 struct Wire {
     sender: http1::SendRequest<Full<Bytes>>,
     close: AbortHandle,

@@ -27,7 +27,6 @@ impl CachedAddresses {
     }
 }
 
-/// The addresses of one destination.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     known: Mutex<Option<CachedAddresses>>,

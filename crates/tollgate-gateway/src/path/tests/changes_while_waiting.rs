@@ -1,4 +1,4 @@
-//! What changes while a request waits or is tried: an account that becomes usable meanwhile is used, also one of a newer catalog.
+//! Changes while a request waits or an attempt runs: an account that becomes usable is used, also one of a newer catalog.
 
 use tollgate_core::{Account, AccountId, AttemptResult, Budget, BudgetAction, NanoUsd, Observation, Window};
 
@@ -17,7 +17,7 @@ fn late_reply(seconds: u32) -> Vec<Piece> {
 const JSON_HEAD: &[(&str, &str)] = &[("content-type", "application/json")];
 
 impl Rig {
-    /// Account 1 takes one request at once and answers the first one after five seconds; everybody else at once.
+    /// Account 1 takes one request at a time and answers the first one after five seconds, later ones at once.
     fn occupied() -> Self {
         let script = Script::new().answers(200, JSON_HEAD, late_reply(5)).replies(REPLY).replies(REPLY);
         Self::with(script, 1, |channel| {
@@ -25,7 +25,7 @@ impl Rig {
         })
     }
 
-    /// The catalog with something changed about it, in force as the watch puts it there.
+    /// Replaces the catalog by a changed one and notifies waiting requests.
     fn replace(&self, change: impl FnOnce(&mut Vec<Channel>, &mut Vec<Group>, &mut Vec<Model>)) {
         let now = self.core.shared.catalog.load_full();
         let mut channels = now.channels.values().map(|row| Channel::clone(row)).collect();
@@ -36,9 +36,9 @@ impl Rig {
         self.core.shared.replace_catalog(Arc::new(next));
     }
 
-    /// Asks while account 1 is busy for five seconds, and has something happen after half a second. The answer, and how
-    /// long it took.
-    async fn ask_meanwhile(&self, happens: impl FnOnce(&Self)) -> (Got, Duration) {
+    /// Sends a request while account 1 is busy for five seconds, and runs `change` after half a second. Returns the answer and its
+    /// duration.
+    async fn ask_during(&self, change: impl FnOnce(&Self)) -> (Got, Duration) {
         let began = tokio::time::Instant::now();
         let waits = async {
             let got = self.ask(CHAT).await;
@@ -46,7 +46,7 @@ impl Rig {
         };
         let later = async {
             tokio::time::sleep(HALF).await;
-            happens(self);
+            change(self);
         };
         let (first, waited, ()) = tokio::join!(biased; self.ask(CHAT), waits, later);
         assert_eq!(first.status, 200);
@@ -55,30 +55,30 @@ impl Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_busy_account_is_served_by_another_one_as_soon_as_its_cooling_ends() {
+async fn waiting_request_uses_another_account_when_its_cooling_ends() {
     let mut rig = Rig::occupied();
     rig.add_channel(|_| {});
     let until = Some(rig.clock.now().plus_ms(1_000));
     rig.registry.observe(id(99), &Observation::RateLimited { until }, true, rig.clock.now());
-    let (got, waited) = rig.ask_meanwhile(|_| {}).await;
+    let (got, waited) = rig.ask_during(|_| {}).await;
     assert_eq!((got.status, rig.script.seen()[1].account), (200, id(99)));
     assert!((SECOND..SECOND + HALF / 5).contains(&waited), "{waited:?}");
     assert_eq!(rig.records().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_hears_of_an_account_that_is_well_again() {
+async fn waiting_request_uses_an_account_that_recovers() {
     let mut rig = Rig::occupied();
     rig.add_channel(|_| {});
     rig.registry.observe(id(99), &Observation::Refused, true, rig.clock.now());
     let passes = |rig: &Rig| rig.registry.observe(id(99), &Observation::TestPassed, true, rig.clock.now());
-    let (got, waited) = rig.ask_meanwhile(passes).await;
+    let (got, waited) = rig.ask_during(passes).await;
     assert_eq!((got.status, rig.script.seen()[1].account, waited), (200, id(99), HALF));
     assert_eq!(rig.records().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_served_by_a_channel_that_is_switched_on_at_the_prices_of_that_catalog() {
+async fn waiting_request_uses_an_enabled_channel_at_the_new_catalogs_prices() {
     let mut rig = Rig::occupied();
     rig.add_channel(|channel| channel.on = false);
     let switch_on = |rig: &Rig| {
@@ -87,44 +87,44 @@ async fn who_waits_is_served_by_a_channel_that_is_switched_on_at_the_prices_of_t
             models[0].price = Some(price(3_000_000_000, 4_000_000_000));
         });
     };
-    let (got, waited) = rig.ask_meanwhile(switch_on).await;
+    let (got, waited) = rig.ask_during(switch_on).await;
     assert_eq!((got.status, rig.script.seen()[1].account, waited), (200, id(99), HALF));
     let records = rig.records();
     let by = |account| records.iter().find(|record| record.attempts[0].account == account).unwrap();
-    assert_eq!((by(id(1)).price_version, by(id(1)).sale), (Revision(8), Some(NanoUsd(5_000))), "it keeps what it began with");
+    assert_eq!((by(id(1)).price_version, by(id(1)).sale), (Revision(8), Some(NanoUsd(5_000))), "it keeps its catalog");
     assert_eq!((by(id(99)).price_version, by(id(99)).sale), (Revision(9), Some(NanoUsd(13_000))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_served_when_its_account_may_take_more_at_once() {
+async fn waiting_request_is_served_when_the_concurrency_limit_is_raised() {
     let mut rig = Rig::occupied();
     let raise = |rig: &Rig| {
         rig.replace(|channels, _, _| channels[0].accounts[0] = Arc::new(Account { concurrency: 2, ..account(1) }));
     };
-    let (got, waited) = rig.ask_meanwhile(raise).await;
+    let (got, waited) = rig.ask_during(raise).await;
     assert_eq!((got.status, waited), (200, HALF));
     assert_eq!(rig.core.shared.traffic.limiters.running(id(1)), 0);
     assert_eq!(rig.records().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_it_is_refused_a_request_looks_once_more() {
+async fn request_selects_again_before_it_is_refused() {
     let mut rig = Rig::occupied();
     rig.add_channel(|channel| channel.on = false);
-    let silently = |rig: &Rig| rig.change(|channels, _, _| channels[1].on = true);
-    let (got, waited) = rig.ask_meanwhile(silently).await;
-    assert_eq!((got.status, waited), (200, SECOND * 2), "no signal was sent");
+    let without_notification = |rig: &Rig| rig.change(|channels, _, _| channels[1].on = true);
+    let (got, waited) = rig.ask_during(without_notification).await;
+    assert_eq!((got.status, waited), (200, SECOND * 2), "no notification was sent");
     assert_eq!(rig.records().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_elsewhere_keep_places_in_the_wait_queue() {
+async fn unrelated_changes_keep_positions_in_the_wait_queue() {
     let script = Script::new().answers(200, JSON_HEAD, late_reply(1)).replies(REPLY).replies(REPLY);
     let mut rig = Rig::with(script, 1, |channel| {
         channel.accounts[0] = Arc::new(Account { concurrency: 1, ..account(1) });
     });
     let says = |what: &str| CHAT.replace("hello there", what);
-    let news = async {
+    let changes = async {
         for number in 50..60 {
             tokio::time::sleep(Duration::from_millis(50)).await;
             rig.registry.observe(id(number), &Observation::Refused, true, rig.clock.now());
@@ -132,7 +132,7 @@ async fn changes_elsewhere_keep_places_in_the_wait_queue() {
         }
     };
     let (second, third) = (says("second"), says("third"));
-    let (_, one, other, ()) = tokio::join!(biased; rig.ask(CHAT), rig.ask(&second), rig.ask(&third), news);
+    let (_, one, other, ()) = tokio::join!(biased; rig.ask(CHAT), rig.ask(&second), rig.ask(&third), changes);
     assert_eq!((one.status, other.status), (200, 200));
     let seen = rig.script.seen();
     assert!(seen[1].body.contains("second") && seen[2].body.contains("third"), "{seen:?}");
@@ -140,7 +140,7 @@ async fn changes_elsewhere_keep_places_in_the_wait_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_began_before_two_channels_were_swapped_is_served_by_the_one_that_is_on_now() {
+async fn retry_uses_the_channel_enabled_during_the_first_attempt() {
     let failing = Script::new().answers(500, &[], vec![Piece::Wait(SECOND), "{}".into()]).replies(REPLY);
     let mut rig = Rig::new(failing, 1);
     rig.add_channel(|channel| channel.on = false);
@@ -176,19 +176,19 @@ async fn readmission_applies_budgets_and_leaks_no_reservation() {
                 models[0].price = Some(price(1_000_000_000 * times, 2_000_000_000 * times));
             });
         };
-        let (got, _) = rig.ask_meanwhile(change).await;
+        let (got, _) = rig.ask_during(change).await;
         assert_eq!((times, got.status), (times, status), "{}", got.body);
-        assert_eq!(rig.records().len(), 2, "and nothing is held any more");
+        assert_eq!(rig.records().len(), 2, "every reservation is released");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_newer_catalog_does_not_offer_the_model_the_request_keeps_what_it_began_with() {
+async fn request_keeps_its_catalog_if_the_newer_one_lacks_the_model() {
     let script = Script::new().answers(200, JSON_HEAD, late_reply(1)).replies(REPLY);
     let mut rig = Rig::with(script, 1, |channel| {
         channel.accounts[0] = Arc::new(Account { concurrency: 1, ..account(1) });
     });
-    let (got, waited) = rig.ask_meanwhile(|rig| rig.replace(|_, groups, _| groups[0].channels.clear())).await;
+    let (got, waited) = rig.ask_during(|rig| rig.replace(|_, groups, _| groups[0].channels.clear())).await;
     assert_eq!((got.status, waited), (200, SECOND));
     assert!(rig.records().iter().all(|record| record.price_version == Revision(7)));
 }

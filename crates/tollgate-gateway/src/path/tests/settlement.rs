@@ -1,4 +1,4 @@
-//! What each ending costs the caller under each policy of the group, what it costs the operator, and what the record calls it.
+//! Sale amount, cost and outcome of each ending, under each stream break policy of the group.
 
 use tollgate_core::{NanoUsd, Outcome, StreamBreak, TokenSource};
 
@@ -10,7 +10,7 @@ const POLICIES: [StreamBreak; 3] = [StreamBreak::Delivered, StreamBreak::Provide
 const INPUT: i64 = 3 * 1_000;
 /// "one two three": 13 bytes are 4 tokens at 2 USD per million.
 const OUTPUT: i64 = 4 * 2_000;
-/// What [`reported`] says: 100 tokens in, 50 out.
+/// The usage of [`reported`]: 100 input tokens, 50 output tokens.
 const REPORTED: i64 = 100 * 1_000 + 50 * 2_000;
 
 /// Usage in the middle of a stream, as some upstreams report it.
@@ -22,17 +22,16 @@ fn content() -> Piece {
     chunk("one two three")
 }
 
-/// How the caller behaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Caller {
     Stays,
-    /// Reads the first event of a stream and hangs up.
+    /// Disconnects after the first event of a stream.
     LeavesAfterContent,
-    /// Hangs up while nothing has come.
+    /// Disconnects before any byte of the answer.
     LeavesBefore,
 }
 
-/// Runs one ending under one policy; its record.
+/// Runs one ending under one policy and returns its record.
 async fn ended(script: Script, policy: StreamBreak, body: &str, caller: Caller) -> UsageRecord {
     let mut rig = Rig::new(script, 2);
     rig.change_group(|group| group.stream_break = policy);
@@ -50,7 +49,7 @@ async fn ended(script: Script, policy: StreamBreak, body: &str, caller: Caller) 
     rig.record()
 }
 
-/// One ending under all policies: its name in the record, its sales, and whether it cost the operator something.
+/// Checks one ending under all policies: outcome and reason, the sale amounts, and whether the operator has a cost.
 async fn check(
     script: impl Fn() -> Script,
     body: &str,
@@ -71,14 +70,14 @@ async fn check(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_whole_answer_is_sold_as_reported() {
+async fn complete_answer_is_charged_as_reported() {
     let script = || Script::new().replies(REPLY);
     let records = check(script, CHAT, Caller::Stays, (Outcome::Completed, None), [3 * 1_000 + 2_000; 3], true).await;
     assert!(records.iter().all(|record| record.tokens.source == TokenSource::Provider));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_whole_answer_without_figures_is_counted_and_marked_and_zeros_are_figures() {
+async fn complete_answer_without_usage_is_counted_and_zeros_are_usage() {
     let without = REPLY.replace(r#","usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}"#, "");
     let script = || Script::new().replies(&without);
     let records = check(script, CHAT, Caller::Stays, (Outcome::Completed, None), [INPUT + 2_000; 3], true).await;
@@ -93,31 +92,31 @@ async fn a_whole_answer_without_figures_is_counted_and_marked_and_zeros_are_figu
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_who_left_after_the_first_byte() {
+async fn disconnect_after_the_first_byte() {
     let script = || Script::new().streams(vec![role(), content(), Piece::Stall]);
     let ending = (Outcome::CallerLeft, Some("E64"));
     check(script, STREAM, Caller::LeavesAfterContent, ending, [INPUT + OUTPUT; 3], true).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_who_left_before_the_first_byte() {
+async fn disconnect_before_the_first_byte() {
     let ending = (Outcome::CallerLeft, Some("E64"));
     check(|| Script::new().silent(), CHAT, Caller::LeavesBefore, ending, [INPUT, INPUT, 0], true).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_was_cut() {
+async fn broken_stream() {
     let cut = || Script::new().streams(vec![role(), content(), Piece::Break]);
     let ending = (Outcome::UpstreamBroke, Some("E59"));
     check(cut, STREAM, Caller::Stays, ending, [INPUT + OUTPUT; 3], true).await;
-    // What was reported on the way counts where the policy says so.
+    // Usage reported before the break counts under `ProviderUsage`.
     let cut = || Script::new().streams(vec![role(), reported(), content(), Piece::Break]);
     let delivered = 100 * 1_000 + OUTPUT;
     check(cut, STREAM, Caller::Stays, ending, [delivered, REPORTED, delivered], true).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_event_in_the_middle_of_a_stream() {
+async fn error_event_during_a_stream() {
     let error = || {
         let event = "data: {\"error\":{\"message\":\"overloaded\",\"type\":\"server_error\",\"code\":\"x\"}}\n\n";
         Script::new().streams(vec![role(), content(), event.into()])
@@ -126,29 +125,29 @@ async fn an_error_event_in_the_middle_of_a_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_fell_silent_and_an_upstream_that_never_spoke() {
+async fn idle_stream_and_silent_upstream() {
     let silent = || Script::new().streams(vec![role(), content(), Piece::Stall]);
     check(silent, STREAM, Caller::Stays, (Outcome::UpstreamBroke, Some("E60")), [INPUT + OUTPUT; 3], true).await;
-    let dumb = || Script::new().silent().silent();
-    let records = check(dumb, CHAT, Caller::Stays, (Outcome::UpstreamBroke, Some("E51")), [0; 3], true).await;
-    assert!(records.iter().all(|record| record.attempts.len() == 2), "each of them costs its input, as far as is known");
+    let never_answers = || Script::new().silent().silent();
+    let records = check(never_answers, CHAT, Caller::Stays, (Outcome::UpstreamBroke, Some("E51")), [0; 3], true).await;
+    assert!(records.iter().all(|record| record.attempts.len() == 2), "each attempt costs its input");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_the_upstream_refused() {
+async fn request_rejected_by_the_upstream() {
     let refused = || Script::new().refuses(400, &[]);
     check(refused, CHAT, Caller::Stays, (Outcome::Refused, Some("E52")), [0; 3], false).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_answer() {
+async fn empty_answer() {
     let empty = || Script::new().replies("{\"choices\":[]}").replies("{\"choices\":[]}");
     let records = check(empty, CHAT, Caller::Stays, (Outcome::UpstreamBroke, Some("E58")), [0; 3], true).await;
     assert!(records.iter().all(|record| record.attempts.iter().all(|attempt| attempt.error.as_deref() == Some("E58"))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_costs_twice_and_is_sold_once() {
+async fn retry_costs_twice_and_is_charged_once() {
     let retried = || Script::new().silent().replies(REPLY);
     let records = check(retried, CHAT, Caller::Stays, (Outcome::Completed, None), [3 * 1_000 + 2_000; 3], true).await;
     for record in records {

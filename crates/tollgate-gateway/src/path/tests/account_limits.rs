@@ -4,7 +4,7 @@ use tollgate_core::{Account, AccountId, AttemptResult, Observation, Outcome};
 
 use super::*;
 
-/// A rig whose accounts all have these bounds.
+/// A rig whose accounts all have these limits.
 fn bounded(script: Script, accounts: u8, concurrency: u32, rpm: u32, tpm: u64) -> Rig {
     Rig::with(script, accounts, |channel| {
         for account in &mut channel.accounts {
@@ -34,7 +34,7 @@ fn late_reply(seconds: u32) -> Vec<Piece> {
 const JSON_HEAD: &[(&str, &str)] = &[("content-type", "application/json")];
 
 #[tokio::test(start_paused = true)]
-async fn a_request_waits_for_a_busy_account_and_is_served() {
+async fn request_waits_for_a_busy_account() {
     let mut rig = bounded(Script::new().answers(200, JSON_HEAD, late_reply(1)).replies(REPLY), 1, 1, 0, 0);
     let began = tokio::time::Instant::now();
     let (first, second) = tokio::join!(biased; rig.ask(CHAT), rig.ask(CHAT));
@@ -44,7 +44,7 @@ async fn a_request_waits_for_a_busy_account_and_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_ends_after_two_seconds_with_a_busy_refusal() {
+async fn waiting_ends_after_two_seconds_with_e40() {
     let mut rig = bounded(Script::new().answers(200, JSON_HEAD, late_reply(30)), 1, 1, 0, 0);
     let began = tokio::time::Instant::now();
     let waits = async {
@@ -60,7 +60,7 @@ async fn waiting_ends_after_two_seconds_with_a_busy_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_account_that_is_tried_though_it_cools_is_waited_for_too() {
+async fn last_resort_account_is_waited_for() {
     let mut rig = bounded(Script::new().answers(200, JSON_HEAD, late_reply(1)).replies(REPLY), 1, 1, 0, 0);
     rig.registry.observe(id(1), &Observation::ConnectFailure, true, rig.clock.now());
     let began = tokio::time::Instant::now();
@@ -84,8 +84,8 @@ async fn no_wait_while_another_account_has_capacity() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fail_over_waits_for_an_account_that_has_become_busy() {
-    // Two requests fail on an account each at the same moment: the first to fail finds the other account busy still.
+async fn fail_over_waits_for_a_busy_account() {
+    // Two requests fail at the same moment on different accounts: the first to fail finds the other account still busy.
     let failing = |script: Script| script.answers(500, &[], vec![Piece::Wait(SECOND), "{}".into()]);
     let mut rig = bounded(failing(failing(Script::new())).replies(REPLY).replies(REPLY), 2, 1, 0, 0);
     let (first, second) = tokio::join!(biased; rig.ask(CHAT), rig.ask(CHAT));
@@ -94,7 +94,7 @@ async fn fail_over_waits_for_an_account_that_has_become_busy() {
     assert_eq!((rig.running(1), rig.running(2)), (0, 0));
 }
 
-/// Asks, and holds room on these accounts from the moment the first attempt is under way.
+/// Sends a request, and takes permits on these accounts while its first attempt runs.
 async fn ask_while_others_are_taken(
     rig: &Rig,
     taken: impl Fn(AccountId) -> bool,
@@ -120,7 +120,7 @@ async fn fail_over_uses_an_account_that_became_free() {
         let (got, taken) = ask_while_others_are_taken(&rig, |account| account != id(free)).await;
         let seen = rig.script.seen();
         if seen[0].account == id(free) {
-            // It is the one that failed.
+            // The free account is the one that failed.
             assert_eq!((got.status, seen.len()), (502, 1));
             drop(taken);
             rig.record();
@@ -136,22 +136,22 @@ async fn fail_over_uses_an_account_that_became_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fail_over_waits_in_turn_and_not_for_ever() {
+async fn fail_over_waits_at_most_two_seconds() {
     let mut rig = bounded(fails_late().replies(REPLY), 4, 1, 0, 0);
     let began = tokio::time::Instant::now();
     let (got, taken) = ask_while_others_are_taken(&rig, |_| true).await;
     assert_eq!((got.status, got.header("x-tollgate-attempts"), began.elapsed()), (502, Some("1"), SECOND * 3));
     let left = (0..100).filter(|_| rig.core.shared.retries.try_acquire(rig.clock.instant())).count();
-    assert_eq!(left, 10, "an attempt that was not made is nothing of the budget of further ones");
+    assert_eq!(left, 10, "an attempt that was not made uses no retry budget");
     drop(taken);
     let record = rig.record();
     let codes: Vec<_> = record.trace.iter().map(|entry| entry.code.as_str()).collect();
     assert_eq!(codes, ["planned", "concurrency", "concurrency", "concurrency"]);
-    assert_eq!(record.reason.as_deref(), Some("E55"), "the caller is told what the attempt that was made came to");
+    assert_eq!(record.reason.as_deref(), Some("E55"), "the refusal is that of the attempt that was made");
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_a_minute_send_the_rest_elsewhere_and_then_away() {
+async fn exhausted_request_rate_uses_other_accounts_then_refuses() {
     let mut rig = bounded((0..5).fold(Script::new(), |script, _| script.replies(REPLY)), 2, 0, 2, 0);
     for _ in 0..4 {
         assert_eq!(rig.ask(CHAT).await.status, 200);
@@ -167,11 +167,11 @@ async fn requests_a_minute_send_the_rest_elsewhere_and_then_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_a_minute_are_held_by_estimate_and_counted_by_use() {
+async fn token_rate_reserves_the_estimate_and_counts_actual_use() {
     let asks = r#"{"model":"m","max_tokens":500,"messages":[{"role":"user","content":"hello there"}]}"#;
     let mut rig = bounded(Script::new().replies(REPLY).replies(REPLY), 1, 0, 0, 600);
     for _ in 0..2 {
-        // Each is estimated at more than half of the bound and turns out to be 4 tokens.
+        // Each is estimated above half of the limit and uses 4 tokens.
         assert_eq!(rig.ask(asks).await.status, 200);
     }
     assert!(rig.records().iter().all(|record| record.tokens.prompt() + record.tokens.completion() == 4));
@@ -201,7 +201,7 @@ async fn every_ending_releases_its_permit() {
 
 #[tokio::test(start_paused = true)]
 async fn caller_leaving_at_any_time_releases_the_permit() {
-    // Before an answer, in the middle of a stream, and while it waits for room.
+    // Before an answer, in the middle of a stream, and while it waits for a permit.
     let mut rig = bounded(Script::new().silent(), 1, 1, 0, 0);
     let left = tokio::time::timeout(SECOND, rig.ask(CHAT)).await;
     assert!(left.is_err());

@@ -17,8 +17,8 @@ async fn refusals_after_authentication_leave_one_record_with_their_reason() {
         assert_eq!(got.status, status, "{}", got.body);
         let record = rig.record();
         assert_eq!((record.outcome, record.status, record.reason.as_deref()), (Outcome::Refused, status, Some(reason)));
-        assert!(got.body.contains(&record.detail.unwrap().replace('"', "\\\"")), "the record says what the caller saw");
-        assert_eq!(rig.script.seen().len(), 0, "nothing was sent anywhere");
+        assert!(got.body.contains(&record.detail.unwrap().replace('"', "\\\"")), "the record has the caller's message");
+        assert_eq!(rig.script.seen().len(), 0, "nothing was sent");
     }
 }
 
@@ -32,7 +32,7 @@ async fn unauthenticated_request_leaves_no_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_accounts_the_refusal_says_so_and_is_recorded_with_its_trace() {
+async fn channel_without_accounts_is_e40_with_a_trace() {
     let mut rig = Rig::with(Script::new(), 1, |channel| channel.accounts.clear());
     let got = rig.ask(CHAT).await;
     assert_eq!((got.status, got.header("x-tollgate-cause")), (503, Some("none_configured")));
@@ -41,7 +41,7 @@ async fn without_accounts_the_refusal_says_so_and_is_recorded_with_its_trace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreadable_price_bound_is_refused_by_the_headers_name() {
+async fn invalid_price_limit_header_is_refused() {
     let mut rig = Rig::new(Script::new(), 1);
     let mut incoming = rig.incoming(CHAT);
     incoming.head.headers.insert("x-tollgate-max-price", "cheap".parse().unwrap());
@@ -52,7 +52,7 @@ async fn an_unreadable_price_bound_is_refused_by_the_headers_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_price_bound_below_the_price_is_e41() {
+async fn price_limit_below_the_price_is_e41() {
     let mut rig = Rig::new(Script::new(), 1);
     let mut incoming = rig.incoming(CHAT);
     incoming.head.headers.insert("x-tollgate-max-price", "input=0.5".parse().unwrap());
@@ -65,11 +65,11 @@ async fn a_price_bound_below_the_price_is_e41() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_who_leaves_while_the_upstream_thinks_closes_it_and_is_recorded() {
+async fn disconnect_before_the_answer_closes_the_upstream_and_is_recorded() {
     for body in [CHAT, STREAM] {
         let mut rig = Rig::new(Script::new().silent(), 1);
         let waiting = serve(&rig.core, rig.incoming(body));
-        assert!(tokio::time::timeout(SECOND, waiting).await.is_err(), "dropped while it waits");
+        assert!(tokio::time::timeout(SECOND, waiting).await.is_err(), "dropped while waiting");
         assert_eq!(rig.script.open(), 0, "the upstream is closed with the caller");
         let record = rig.record();
         assert_eq!((record.outcome, record.status, record.reason.as_deref()), (Outcome::CallerLeft, 499, Some("E64")));
@@ -79,7 +79,7 @@ async fn a_caller_who_leaves_while_the_upstream_thinks_closes_it_and_is_recorded
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_who_leaves_in_the_middle_of_a_stream_pays_for_what_he_got() {
+async fn disconnect_during_a_stream_charges_the_delivered_part() {
     let script = Script::new().streams(vec![role(), chunk("one two three four five six"), Piece::Stall]);
     let mut rig = Rig::new(script, 1);
     let response = serve(&rig.core, rig.incoming(STREAM)).await;
@@ -103,7 +103,7 @@ async fn unread_stream_is_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_cut_off_by_the_end_of_a_drain_is_not_the_callers_doing() {
+async fn answers_cut_off_by_a_shutdown_are_recorded_as_gateway_stopped() {
     let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hi"), Piece::Stall]).silent(), 1);
     let streaming = serve(&rig.core, rig.incoming(STREAM)).await;
     let waiting = Box::pin(serve(&rig.core, rig.incoming(CHAT)));
@@ -119,7 +119,7 @@ async fn an_answer_that_is_cut_off_by_the_end_of_a_drain_is_not_the_callers_doin
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_group_mode_the_last_bytes_wait_for_the_disk_and_come() {
+async fn last_bytes_wait_for_the_disk_in_group_mode() {
     let options = |dir: &std::path::Path| {
         let mut options = JournalOptions::new(dir.to_owned(), uuid::Uuid::nil());
         options.sync = tollgate_store::JournalSync::Group;
@@ -133,7 +133,7 @@ async fn in_group_mode_the_last_bytes_wait_for_the_disk_and_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_requests_leave_a_thousand_records() {
+async fn thousand_requests_leave_a_thousand_records() {
     let script = (0..1_000).fold(Script::new(), |script, i| match i % 5 {
         0 => script.replies(REPLY),
         1 => script.refuses(400, &[]),
@@ -152,7 +152,7 @@ async fn a_thousand_requests_leave_a_thousand_records() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fields_the_models_row_says_to_drop_are_taken_out_and_named() {
+async fn fields_the_model_drops_are_removed_and_reported() {
     let mut rig = Rig::new(Script::new().replies(REPLY), 1);
     rig.change_model(|model| {
         model.parameters = tollgate_core::ParameterRule::Except(vec!["logit_bias".to_owned()]);
