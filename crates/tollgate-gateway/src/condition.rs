@@ -85,7 +85,7 @@ impl Condition {
         self.in_memory_only.load(Ordering::Acquire)
     }
 
-    /// Sets whether there is no catalog, neither from the database nor from the local copy.
+    /// Sets whether the catalog is missing in both the database and the local copy.
     pub fn set_without_catalog(&self, without: bool) {
         self.without_catalog.store(without, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! Stage 1 of 9. In: the request line and headers of an HTTP request; out: its [`Destination`], or a refusal of its path.
+//! Routes HTTP requests: from the request line and headers to a [`Destination`], or a refusal of the path.
 //!
 //! Routing uses path and method, and for paths shared by two protocols also the credential headers. Keys and models are not
 //! looked up here: an unknown path gets the same answer with and without a valid key.

@@ -1,5 +1,5 @@
-//! The life of one request, top to bottom. [`walk`] is the list of stages; a stage never calls another stage, and what two
-//! stages share stands in [`types`].
+//! The life of one request, top to bottom. [`walk`] is the list of stages; a stage never calls another stage. Types that stages
+//! share are in [`types`].
 //!
 //! Around the walk, [`serve`] begins the usage guard, which records the request however it ends, and writes the response.
 
@@ -48,7 +48,7 @@ use crate::{
     upstream::call::Upstream,
 };
 
-/// What one core serves model requests with.
+/// Serves the model requests of one core.
 #[derive(Debug)]
 pub struct Worker {
     pub shared: Arc<Shared>,

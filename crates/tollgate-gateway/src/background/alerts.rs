@@ -121,8 +121,8 @@ impl Alerts {
             headers.insert(SIGNATURE, signature);
         }
         let reach = if self.webhook.private_network { AddressPolicy::Anywhere } else { AddressPolicy::Public };
-        let sent = fetch::Sent { method: Method::POST, headers, body };
-        Ok(fetch::send(&self.webhook.url, sent, reach, &self.trust, &self.tasks).await?.status)
+        let response = fetch::send(&self.webhook.url, Method::POST, headers, body, reach, &self.trust, &self.tasks);
+        Ok(response.await?.status)
     }
 
     /// `sha256=` and the hex form of the body's HMAC.

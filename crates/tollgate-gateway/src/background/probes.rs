@@ -54,7 +54,7 @@ enum ProbeOutcome {
     Refused,
     /// A failure that counts against the account.
     Failure(Observation),
-    /// Inconclusive: there is no such list, or the provider limits the rate.
+    /// Inconclusive: the provider has no such list, or limits the rate.
     Nothing,
 }
 
@@ -196,7 +196,7 @@ fn judge(protocol: Protocol, status: u16, body: &[u8], now: Timestamp) -> ProbeO
             ProbeOutcome::Failure(Observation::QuotaSpent { until: quota_end(problem.window, None, now) })
         }
         _ if problem.account_refused => ProbeOutcome::Refused,
-        // An intermediary's page says nothing about the credential.
+        // An intermediary's page is no evidence about the credential.
         _ if problem.from_intermediary => ProbeOutcome::Nothing,
         401..=403 => ProbeOutcome::Refused,
         408 | 504 | 524 => ProbeOutcome::Failure(Observation::Timeout),

@@ -52,7 +52,6 @@ const PARTITION_INTERVAL: Duration = Duration::from_hours(1);
 /// How long a shutdown keeps trying to reach the database; the journal keeps the remaining records.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
-/// Moves records from queue and journal to the database.
 #[derive(Debug)]
 pub struct UsageWriter {
     queue: mpsc::Receiver<QueuedRecord>,
@@ -71,7 +70,7 @@ pub struct UsageWriter {
 }
 
 impl UsageWriter {
-    /// A writer and the sending end of its queue. `journal` is told which records are in the database.
+    /// A writer and the sending end of its queue. Records in the database are marked in `journal`.
     #[must_use]
     pub fn new(
         usage: Arc<dyn UsageStore>,
@@ -96,19 +95,8 @@ impl UsageWriter {
         (sender, writer)
     }
 
-    #[cfg(test)]
-    pub(crate) fn waiting(&mut self) -> Vec<UsageRecord> {
-        std::iter::from_fn(|| self.queue.try_recv().ok()).map(|queued| queued.record).collect()
-    }
-
-    /// The monotonic time, in the form tokio's timers take.
     fn now(&self) -> Instant {
         self.shared.clock.instant()
-    }
-
-    #[cfg(test)]
-    pub(crate) async fn next(&mut self) -> Option<UsageRecord> {
-        self.queue.recv().await.map(|queued| queued.record)
     }
 
     /// Writes records until every sender is dropped or `stop` is cancelled, then the remaining ones. `recovered` are the

@@ -4,7 +4,10 @@ use tollgate_core::{AccountId, AccountLimits, AccountLoad, CandidateView, Channe
 use tollgate_protocol::{FieldPath, Framing, RequestSummary, Target, codec, minimal_body, minimal_request, neutral::Request};
 
 use super::{ExplainContext, ExplainRequest};
-use crate::path::types::request_bodies::{inexpressible, is_lenient};
+use crate::{
+    path::types::request_bodies::{inexpressible, is_lenient},
+    state::runtime_state::budget_of,
+};
 
 /// Bytes of text per estimated token.
 const BYTES_PER_TOKEN: u64 = 2;
@@ -53,7 +56,8 @@ impl CandidateView for ExplainView<'_> {
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
-        self.context.input.state.budget(channel, self.context.input.now)
+        let input = self.context.input;
+        budget_of(channel, input.now, |budget| input.state.spent(channel.id, budget.window))
     }
 
     fn unsupported_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {

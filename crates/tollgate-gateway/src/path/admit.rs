@@ -49,7 +49,7 @@ pub(super) async fn admit(
     } else {
         let ahead = attempt_reservations(&input, catalog);
         let receipt = reserve(worker, &reservation, &ahead, guard).await?.map_err(refuse)?;
-        guard.set_rates(receipt.rate_statuses);
+        guard.rates = receipt.rate_statuses;
         receipt.output
     };
     let limit = output_tokens.map(|tokens| OutputLimit { tokens, field: output_limit_field(summary, head.from) });

@@ -48,7 +48,7 @@ impl From<Refusal> for AuthError {
     }
 }
 
-/// The caller behind the key that a request presents, as of `now`.
+/// The caller of a request by its presented key, as of `now`.
 pub(crate) async fn caller_of(
     authenticator: &Authenticator,
     catalog: &Catalog,

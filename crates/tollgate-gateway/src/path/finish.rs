@@ -48,7 +48,7 @@ pub(super) async fn refuse(refusal: &Refusal, mut guard: UsageGuard, head: &Head
             flush.wait().await;
         }
     } else {
-        guard.recorder().shared.count_refusal(head, refusal.id(head.from), problem.status);
+        guard.recorder.shared.count_refusal(head, refusal.id(head.from), problem.status);
     }
     let mut response = refusal.respond(head, &problem);
     headers.write(response.headers_mut());
@@ -65,7 +65,7 @@ pub(super) struct AnswerHeaders {
 impl AnswerHeaders {
     pub(super) fn of(guard: &UsageGuard, head: &Head) -> Self {
         let request_id = HeaderValue::from_str(&head.request_id.to_string()).expect("a request id is visible ASCII");
-        Self { request_id, rates: guard.rates(), attempts: AttemptHeaders::of(guard, head) }
+        Self { request_id, rates: guard.rates, attempts: AttemptHeaders::of(guard, head) }
     }
 
     pub(super) fn complete(self, body: Bytes, events: bool) -> Response<AnswerBody> {
@@ -92,7 +92,7 @@ impl AnswerHeaders {
     }
 }
 
-/// Headers about the attempts: how many reached an upstream, what the request was sent without, and the routing trace.
+/// Headers about the attempts: how many reached an upstream, the dropped fields, and the routing trace.
 struct AttemptHeaders {
     count: usize,
     dropped: String,

@@ -1,5 +1,5 @@
-//! Stage 9 of 11: judge. In: a failed attempt; out: a [`Verdict`]: whether another attempt may follow, what the failure says of
-//! the account's health, and what the caller is told if it was the last attempt (docs/errors.md, E50 to E58).
+//! Stage 9 of 11: judge. In: a failed attempt; out: a [`Verdict`]: whether another attempt may follow, what it means for the
+//! account's health, and the caller's error if it was the last attempt (docs/errors.md, E50 to E58).
 
 use tollgate_core::{AttemptHistory, AttemptResult, Observation, PlannedAttempt, Timestamp, quota_end};
 
@@ -13,8 +13,7 @@ use crate::{
     upstream::call::UpstreamError,
 };
 
-/// Judges a failed attempt, logs it, and notes what it says about the channel: fields it does not support, addresses that
-/// cannot be reached.
+/// Judges a failed attempt, logs it, and records unsupported fields and unreachable addresses of the channel.
 pub(super) fn judge(
     context: &RouteContext<'_>,
     failure: &Failure,
@@ -42,7 +41,7 @@ fn verdict_of(context: &RouteContext<'_>, failure: &Failure, planned: &PlannedAt
     verdict(failure, planned.channel.timeouts.first_byte_ms, context.worker.shared.clock.now())
 }
 
-/// Notes the fields that the upstream calls unsupported.
+/// Records the fields that the upstream calls unsupported.
 fn learn(context: &RouteContext<'_>, planned: &PlannedAttempt, failure: &Failure) {
     if let Failure::Problem(answer) = failure {
         let RouteContext { worker, head, summary, .. } = *context;

@@ -21,14 +21,14 @@ use super::{
 };
 use crate::refusal::Refusal;
 
-/// What preparing an attempt came to.
+/// Result of [`prepare`].
 pub(super) enum Preparation<'a> {
     Started(StartedAttempt<'a>),
     /// The upstream cannot count tokens; this is the gateway's own count.
     OwnCount(Bytes),
     /// The channel cannot serve this request.
     ChannelSkipped(Arc<PlannedAttempt>, Exclusion),
-    /// Concurrent requests used up the retry budget.
+    /// Concurrent requests exhausted the retry budget.
     RetryBudgetSpent,
 }
 
@@ -80,7 +80,7 @@ pub(super) async fn prepare<'a>(
     Ok(Preparation::Started(StartedAttempt { context, planned, request, progress }))
 }
 
-/// Prepares a hedged attempt beside the one under way. `None` when it cannot be sent.
+/// Prepares a concurrent hedged attempt. `None` when it cannot be sent.
 pub(super) fn prepare_hedge<'a>(
     context: &'a RouteContext<'a>,
     selection: Selection,

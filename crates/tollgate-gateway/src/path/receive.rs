@@ -73,8 +73,8 @@ async fn read(mut body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> 
     Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
 
-/// Decompresses one gzip member with nothing behind it. The output is bounded, and a large body yields to the other requests of its
-/// core between two slices.
+/// Decompresses a body of one gzip member. The output is bounded, and a large body yields to the core's other requests between two
+/// slices.
 async fn gunzip(packed: Bytes, limit: usize, memory: Option<&InFlightRequest>) -> Result<Bytes, Refusal> {
     let mut decoder = GzDecoder::new(&packed[..]);
     let mut out = Vec::with_capacity(GUNZIP_SLICE.min(limit));

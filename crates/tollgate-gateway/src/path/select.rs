@@ -1,5 +1,4 @@
-//! Stage 6 of 11: select. In: the routing context and the attempts so far; out: the account to try, with a permit for it, or why
-//! there is none.
+//! Stage 6 of 11: select. In: the routing context and the attempts so far; out: the account to try, with a permit, or a refusal.
 //!
 //! When accounts are only busy, the request waits for one of them, at most two seconds, and selects again whenever a catalog
 //! change or a recovery may have made another account usable. A request whose attempt failed selects again in the same way.
@@ -79,10 +78,10 @@ pub(super) async fn select(
     }
 }
 
-/// Selects an account that is free now, for an attempt beside one that runs. `None` when there is none.
+/// Selects an account that is free now, for a hedged attempt. `None` when there is none.
 pub(super) fn select_hedge(context: &RouteContext<'_>, history: &AttemptHistory) -> Option<Selection> {
     let planned = route(context, history, max_price(context.head).ok()?, None).ok()?.first;
-    // An account that cools down is no help beside one that works.
+    // A cooling account is no better than the one that is being tried.
     if planned.last_resort {
         return None;
     }

@@ -152,16 +152,6 @@ impl AccountLimiters {
         });
     }
 
-    #[cfg(test)]
-    pub(crate) fn running(&self, account: AccountId) -> u32 {
-        self.entries.get_or_insert(account).with(0, |state| state.in_use.running)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn waiting(&self, account: AccountId) -> usize {
-        self.entries.get_or_insert(account).with(0, |state| state.queue.len())
-    }
-
     pub(crate) fn in_use(&self, account: AccountId) -> AccountUsage {
         let Some(entry) = self.entries.get(account) else { return AccountUsage::default() };
         entry.state.lock().unwrap_or_else(PoisonError::into_inner).in_use

@@ -84,7 +84,7 @@ impl Authenticator {
         self.failed.count(from, self.clock.instant())
     }
 
-    /// The key behind a presented secret; `None` when no key has it.
+    /// The key with a presented secret; `None` when there is none.
     ///
     /// # Errors
     /// E68 when the store does not answer in time.

@@ -20,7 +20,7 @@ use crate::state::{
 #[derive(Debug, Default)]
 pub struct HealthRegistry {
     entries: AccountMap<HealthEntry>,
-    /// Notified when an account becomes usable, or due for a probe, earlier than its state said.
+    /// Notified when an account becomes usable, or due for a probe, earlier than scheduled.
     pub(crate) recoveries: ChangeSignal,
 }
 

@@ -29,7 +29,6 @@ pub struct RetryBudget {
     words: [AtomicU64; WINDOW as usize],
 }
 
-/// The decoded contents of a word.
 #[derive(Clone, Copy, Debug)]
 struct Second {
     /// Seconds since `begin`, modulo [`SECONDS`].
@@ -72,7 +71,6 @@ impl RetryBudget {
         })
     }
 
-    /// Releases a retry that was acquired and not used.
     pub fn release(&self, now: Instant) {
         self.change(now, |second| Some(Second { retries: second.retries.saturating_sub(1), ..second }));
     }

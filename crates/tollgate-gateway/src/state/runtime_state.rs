@@ -74,11 +74,7 @@ impl RuntimeState {
     /// True when the snapshot carries no data.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.learned.is_empty()
-            && self.accounts.is_empty()
-            && self.spent.is_empty()
-            && self.in_memory_only == 0
-            && self.counted.is_empty()
+        self.same_content(&Self::default())
     }
 
     /// Whether two snapshots are equal apart from their times.
@@ -103,11 +99,6 @@ impl RuntimeState {
     pub(crate) fn spent(&self, channel: ChannelId, window: Window) -> NanoUsd {
         let found = self.spent.iter().find(|it| it.channel == channel && it.window == window);
         found.map_or(NanoUsd::ZERO, |it| it.spent)
-    }
-
-    /// Whether a blocking budget of the channel is exhausted.
-    pub(crate) fn budget(&self, channel: &Channel, now: Timestamp) -> ChannelBudget {
-        budget_of(channel, now, |budget| self.spent(channel.id, budget.window))
     }
 
     pub(crate) fn learned(&self, channel: ChannelId, upstream_model: &str) -> Option<&UnsupportedFields> {

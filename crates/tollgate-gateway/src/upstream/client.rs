@@ -114,11 +114,6 @@ impl Client {
         hosts.insert(channel.id, Entry { channel: Arc::clone(channel), host: Arc::clone(&host) });
         Ok(host)
     }
-
-    #[cfg(test)]
-    fn idle_count(&self, channel: &Arc<Channel>) -> usize {
-        self.host(channel).unwrap().idle_count()
-    }
 }
 
 /// Closes expired idle connections and removes channels without connections or requests. Returns the remaining hosts.

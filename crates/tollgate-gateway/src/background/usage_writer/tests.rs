@@ -12,6 +12,18 @@ use crate::{
     testing::{PausedClock, key, memory_store::MemoryStore, shared_with, usage_record},
 };
 
+impl UsageWriter {
+    /// Drains the queue.
+    pub(crate) fn waiting(&mut self) -> Vec<UsageRecord> {
+        std::iter::from_fn(|| self.queue.try_recv().ok()).map(|queued| queued.record).collect()
+    }
+
+    /// The next record in the queue.
+    pub(crate) async fn next(&mut self) -> Option<UsageRecord> {
+        self.queue.recv().await.map(|queued| queued.record)
+    }
+}
+
 struct Rig {
     store: Arc<MemoryStore>,
     journal: Arc<Journal>,

@@ -21,7 +21,7 @@ use crate::{
     state::hedge_budget::HedgeReservation,
 };
 
-/// When a request may be hedged, and for how much money.
+/// When a request is hedged, and at which cost.
 pub(super) struct HedgePlan {
     after: Duration,
     group: GroupId,
@@ -53,7 +53,7 @@ impl HedgePlan {
     }
 }
 
-/// Runs an attempt, and a second one beside it when the first is late.
+/// Runs an attempt, and concurrently a second one when the first is late.
 pub(super) async fn race<'a>(
     context: &'a RouteContext<'a>,
     first: StartedAttempt<'a>,
@@ -145,7 +145,7 @@ async fn start_second<'a>(
             return None;
         }
         let started = prepare_hedge(context, selection, history, guard)?;
-        guard.hold_hedge_budget(reservation);
+        guard.hedge_reservation = Some(reservation);
         return Some(started);
     }
 }

@@ -1,4 +1,4 @@
-//! An attempt once it may be sent, and the answer it brings.
+//! An attempt that may be sent, and its answer.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct StartedAttempt<'a> {
 /// How an attempt ended, and which one it was.
 pub(crate) type AttemptOutcome = Result<(AttemptAnswer, Arc<PlannedAttempt>), (Failure, Arc<PlannedAttempt>)>;
 
-/// An answer that may go to the caller.
+/// An answer for the caller.
 pub(crate) enum AttemptAnswer {
     /// A complete answer, checked.
     Whole {

@@ -1,4 +1,4 @@
-//! What the stages of the attempt loop look at, and what a request keeps from one attempt to the next.
+//! Input of the stages in the attempt loop, and the state kept between attempts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -128,7 +128,7 @@ impl WaitBudget {
     }
 }
 
-/// What a request keeps from one attempt to the next, under whatever snapshot.
+/// State kept between attempts, also across catalog snapshots.
 #[derive(Default)]
 pub(crate) struct RetryState {
     /// Accounts and addresses that are not tried again.

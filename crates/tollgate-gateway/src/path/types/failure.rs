@@ -27,7 +27,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Whether the address cannot be reached, whichever account is used.
+    /// Whether the address is unreachable, for any account.
     pub(crate) const fn is_of_the_address(&self) -> bool {
         matches!(self, Self::NoAnswer(UpstreamError::NotSent(fault)) if !matches!(fault, ConnectFault::BadHeader | ConnectFault::Closed))
     }
@@ -39,7 +39,7 @@ pub(crate) struct ProblemAnswer {
     /// The upstream's protocol.
     pub protocol: Protocol,
     pub problem: UpstreamProblem,
-    /// When the upstream accepts requests again, if it says so.
+    /// When the upstream accepts requests again, if it reported a time.
     pub until: Option<Timestamp>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum NextStep {
     UncertainAttempt,
 }
 
-/// What the caller is told if it was the last attempt.
+/// The failure that the caller sees if it was the last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReportedFailure {
     /// E50 to E58.
@@ -68,7 +68,7 @@ pub(crate) enum ReportedFailure {
 }
 
 impl ReportedFailure {
-    /// Seconds until the upstream accepts requests again, if it said so.
+    /// Seconds until the upstream accepts requests again, if it reported a time.
     pub(crate) fn wait(&self, now: Timestamp) -> Option<u32> {
         match self {
             Self::Failure(UpstreamFailure::RateLimited { retry_after } | UpstreamFailure::Overloaded { retry_after }) => {

@@ -67,7 +67,7 @@ struct EncodedBody {
 pub(crate) struct UpstreamRequest {
     /// The operation, as the upstream's protocol knows it.
     pub method: Method,
-    /// Path and query behind the channel's base URL.
+    /// Path and query, appended to the channel's base URL.
     pub path: String,
     /// Framing of a streamed answer; `None` for a complete one.
     pub stream: Option<Framing>,
@@ -208,7 +208,7 @@ impl<'a> RequestBodies<'a> {
         dropped.extend(encoded.dropped.iter().filter(|entry| !self.dropped.contains(entry)).cloned());
         UpstreamRequest {
             method: encoded.method,
-            // Upstreams always stream events, whatever framing the caller asked for.
+            // Upstreams always stream events, independent of the caller's framing.
             path: codec(planned.protocol).upstream_path(encoded.method, &planned.mapping().upstream, Framing::Sse),
             stream: encoded.stream.then_some(Framing::Sse),
             body: encoded.body.clone(),

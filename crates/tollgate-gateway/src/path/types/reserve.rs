@@ -14,7 +14,7 @@ pub(crate) async fn reserve(
     guard: &mut UsageGuard,
 ) -> Result<Result<ReservationReceipt, LimitExceeded>, Refusal> {
     // Before the first await: a request that is dropped here is still settled.
-    guard.mark_reserved();
+    guard.has_reservation = true;
     let shared = &worker.shared;
     shared.counters.reserve(reservation, ahead, shared.clock.instant()).await.map_err(|fault| {
         shared.metrics.store_error("take_hold");

@@ -5,6 +5,7 @@
 //! dropped because the caller left or the task died.
 
 mod open_attempt;
+mod request_log;
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 use tollgate_core::{
     AttemptResult, DeliveredContent, InputCount, Key, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
-    Provider, RateStatuses, RequestFacts, Revision, StreamProgress, TraceEntry, UsageRecord, count_input, settle, settle_attempt,
+    Provider, RateStatuses, RequestFacts, Revision, StreamProgress, TraceEntry, count_input, settle, settle_attempt,
 };
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
 use tollgate_store::SyncWaiter;
@@ -54,29 +55,30 @@ impl Ending {
 /// What happens to a request when the journal cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JournalFailurePolicy {
-    /// A limit on money applies to it: what is not recorded cannot be counted, so it is refused.
+    /// The request is refused: a limit on money applies, and usage that is not recorded cannot be counted.
     Refuse,
     /// It is served, counted and logged.
     GoOn,
 }
 
-/// What is known about a request so far.
+/// The facts known about a request so far.
 #[derive(Debug)]
 pub(crate) struct UsageGuard {
-    recorder: Arc<UsageRecorder>,
+    pub(crate) recorder: Arc<UsageRecorder>,
     started: Instant,
     /// Everything but the attempts under way; `None` before authentication and once finished.
     facts: Option<Box<RequestFacts>>,
     queue_permit: Option<QueuePermit>,
     attempt: Option<Box<OpenAttempt>>,
-    /// A hedged attempt beside it.
+    /// A concurrent hedged attempt.
     hedge_attempt: Option<Box<OpenAttempt>>,
     /// Reserved for the attempt that loses.
-    hedge_reservation: Option<HedgeReservation>,
+    pub(crate) hedge_reservation: Option<HedgeReservation>,
     answered: bool,
-    /// Whether the counters may hold a reservation.
-    has_reservation: bool,
-    rates: RateStatuses,
+    /// Whether the counters may hold a reservation, which is settled when the guard finishes.
+    pub(crate) has_reservation: bool,
+    /// For the rate-limit headers.
+    pub(crate) rates: RateStatuses,
 }
 
 impl UsageGuard {
@@ -146,20 +148,7 @@ impl UsageGuard {
         }
     }
 
-    /// The counters are asked for a reservation, which is settled when the guard finishes.
-    pub(crate) const fn mark_reserved(&mut self) {
-        self.has_reservation = true;
-    }
-
-    pub(crate) const fn set_rates(&mut self, rates: RateStatuses) {
-        self.rates = rates;
-    }
-
-    pub(crate) const fn rates(&self) -> RateStatuses {
-        self.rates
-    }
-
-    /// Notes the candidates considered, behind the attempts already made.
+    /// Sets the candidates considered, after the attempts already made.
     pub(crate) fn set_trace(&mut self, trace: Vec<TraceEntry>) {
         if let Some(facts) = &mut self.facts {
             facts.trace = facts.attempts.iter().map(|attempt| attempt.planned.trace()).chain(trace).collect();
@@ -212,11 +201,7 @@ impl UsageGuard {
         self.write_begin(self.attempt.as_deref()?, policy)
     }
 
-    pub(crate) fn hold_hedge_budget(&mut self, reservation: HedgeReservation) {
-        self.hedge_reservation = Some(reservation);
-    }
-
-    /// Begins a hedged attempt beside the one under way; otherwise as [`Self::begin_attempt`].
+    /// Begins a concurrent hedged attempt; otherwise as [`Self::begin_attempt`].
     pub(crate) fn begin_hedge(
         &mut self,
         planned: &PlannedAttempt,
@@ -238,7 +223,7 @@ impl UsageGuard {
     fn write_begin(&self, attempt: &OpenAttempt, policy: JournalFailurePolicy) -> Option<Arc<AttemptProgress>> {
         let progress = Arc::clone(attempt.progress());
         let Some(facts) = self.facts.as_deref() else { return Some(progress) };
-        // Recovery takes the attempt written last as the one under way, and the one beside it as cancelled.
+        // Recovery takes the attempt written last as the one under way, and a concurrent one as cancelled.
         let others = [&self.attempt, &self.hedge_attempt].into_iter().flatten().filter(|other| !other.is_on(attempt.account()));
         let concurrent = others.map(|other| other.facts()).collect::<Vec<_>>();
         let Some(begin) = start_entry(facts, attempt, &concurrent) else { return Some(progress) };
@@ -363,10 +348,6 @@ impl UsageGuard {
         }
     }
 
-    pub(crate) const fn recorder(&self) -> &Arc<UsageRecorder> {
-        &self.recorder
-    }
-
     /// The attempt under way gave a complete answer.
     pub(crate) fn succeeded(&mut self) {
         // Token counts and embeddings are not measured, and a stream that arrived whole has no first token.
@@ -390,7 +371,7 @@ impl UsageGuard {
         // Settle before the caller gets the last bytes, so that its next request finds the capacity free.
         self.recorder.settle(&record);
         self.recorder.shared.metrics.observe(&record, &self.recorder.shared.catalog.load());
-        log(&record);
+        request_log::log(&record);
         self.recorder.record(record, self.queue_permit.take())
     }
 
@@ -422,33 +403,4 @@ impl Drop for UsageGuard {
             self.leave();
         }
     }
-}
-
-fn log(record: &UsageRecord) {
-    let tokens = &record.tokens;
-    let last = record.attempts.last();
-    tracing::info!(
-        request.id = %record.id,
-        http.status = record.status,
-        error.id = record.reason.as_deref().filter(|reason| reason.starts_with('E')),
-        outcome = record.outcome.as_str(),
-        reason = record.reason.as_deref(),
-        protocol.in = record.protocol_in.as_str(),
-        protocol.out = record.protocol_out.map(tollgate_protocol::Protocol::as_str),
-        model.name = record.model.as_deref(),
-        key.id = %record.key,
-        group.name = record.group_name.as_deref(),
-        channel.id = last.map(|attempt| tracing::field::display(attempt.channel)),
-        account.id = last.map(|attempt| tracing::field::display(attempt.account)),
-        client.request_id = record.client_request_id.as_deref(),
-        attempts = record.attempts.len(),
-        stream = record.stream,
-        tokens.input = tokens.input + tokens.cache_read + tokens.cache_write + tokens.image + tokens.audio,
-        tokens.output = tokens.output + tokens.thinking,
-        sale_nano_usd = record.sale.map(|amount| amount.0),
-        cost_nano_usd = record.cost.map(|amount| amount.0),
-        ttft_ms = record.ttft_us.map(|us| us / 1_000),
-        duration_ms = record.duration_us / 1_000,
-        "request"
-    );
 }

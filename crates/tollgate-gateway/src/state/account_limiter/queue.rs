@@ -58,7 +58,7 @@ impl Handoff {
 pub(super) struct FairQueue {
     /// The next key to serve is first; every key has at least one waiter.
     keys: VecDeque<(KeyId, VecDeque<Waiter>)>,
-    len: usize,
+    pub(super) len: usize,
 }
 
 impl FairQueue {
@@ -97,10 +97,5 @@ impl FairQueue {
             self.len -= before - waiters.len();
         }
         self.keys.retain(|(_, waiters)| !waiters.is_empty());
-    }
-
-    #[cfg(test)]
-    pub(super) const fn len(&self) -> usize {
-        self.len
     }
 }

@@ -10,7 +10,6 @@ use super::{
     queue::{Handoff, Waiter},
 };
 
-/// Maximum accounts that one request waits for.
 const MAX_AWAITED: usize = 16;
 
 /// Result of [`AccountLimiters::enqueue`].

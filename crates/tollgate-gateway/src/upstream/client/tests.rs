@@ -26,6 +26,12 @@ use crate::{
 /// Longest wait in a test.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
+impl Client {
+    fn idle_count(&self, channel: &Arc<Channel>) -> usize {
+        self.host(channel).unwrap().idle_count()
+    }
+}
+
 fn client() -> Client {
     Client::new(Arc::new(Trust::default()), Arc::new(crate::clock::SystemClock))
 }
