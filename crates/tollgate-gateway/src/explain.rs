@@ -21,7 +21,7 @@ pub use counters::{CallerCounters, CounterSource, SubjectCounters, subjects_of};
 pub use limits::CallerLimit;
 pub use refusal::ExplainedRefusal;
 
-use crate::{path::authenticate::check, state::runtime_state::RuntimeState};
+use crate::state::{authenticator::check, runtime_state::RuntimeState};
 
 /// Default input tokens of an explained request.
 pub const DEFAULT_INPUT_TOKENS: u64 = 1_000;

@@ -6,7 +6,7 @@
 mod admit;
 mod attempt;
 mod attempt_loop;
-pub(crate) mod authenticate;
+mod authenticate;
 mod finish;
 mod judge;
 mod prepare;
