@@ -35,7 +35,6 @@ pub struct ReplyEdits {
 
 /// One wire format between a caller and an upstream of the *same* protocol. Translation goes through [`crate::neutral`].
 pub trait Codec: Send + Sync {
-    /// The protocol of this codec.
     fn protocol(&self) -> Protocol;
 
     /// Scans a caller's body once, without building a tree.

@@ -19,9 +19,7 @@ use crate::{FinishReason, GeminiErrorFields, Method, OpenAiErrorFields, Problem,
 pub struct EchoCall<'a> {
     /// Protocol of the body and of the answer; [`Protocol::Anthropic`] is not supported.
     pub protocol: Protocol,
-    /// Requested method.
     pub method: Method,
-    /// Model name in the answer.
     pub model: &'a str,
     /// Request id of the gateway without `req_`, used in generated ids.
     pub request_id: &'a str,
@@ -29,18 +27,15 @@ pub struct EchoCall<'a> {
     pub now: i64,
 }
 
-/// Answer of the echo upstream.
 #[derive(Clone, Debug)]
 pub struct EchoAnswer {
     /// HTTP status: 200, or 400 and 404 with an error body.
     pub status: u16,
-    /// Complete body or event stream.
     pub body: EchoBody,
     /// Token usage, counted in words.
     pub usage: Usage,
 }
 
-/// Body of an echo answer.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "one per request, moved once")]
 pub enum EchoBody {

@@ -13,14 +13,11 @@ pub(crate) struct Edits<'a> {
 }
 
 impl<'a> Edits<'a> {
-    /// No edits.
-    #[must_use]
     pub(crate) const fn new() -> Self {
         Self { list: Vec::new(), front: 0 }
     }
 
     /// Whether the text stays unchanged.
-    #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -35,12 +32,10 @@ impl<'a> Edits<'a> {
         self.replace(at..at, text);
     }
 
-    /// Removes a range.
     pub(crate) fn remove(&mut self, range: Range<usize>) {
         self.replace(range, b"");
     }
 
-    /// Appends the edits of `other`.
     pub(crate) fn append(&mut self, mut other: Self) {
         self.list.append(&mut other.list);
     }
@@ -78,7 +73,6 @@ impl<'a> Edits<'a> {
 
     /// The text with the edits applied. Overlapping and out-of-range edits are applied as far as possible: no input may cause a
     /// panic.
-    #[must_use]
     pub(crate) fn apply(mut self, text: &[u8]) -> Vec<u8> {
         self.list.sort_by_key(|(range, _)| range.start);
         let grown: usize = self.list.iter().map(|(_, instead)| instead.len()).sum();
@@ -95,20 +89,17 @@ impl<'a> Edits<'a> {
     }
 
     /// Like [`Edits::apply`] for a whole body; returns the same buffer if nothing changes.
-    #[must_use]
     pub(crate) fn apply_to(self, body: &Bytes) -> Bytes {
         if self.is_empty() { body.clone() } else { Bytes::from(self.apply(body)) }
     }
 }
 
 /// A string as a JSON literal, including quotes.
-#[must_use]
 pub(crate) fn literal(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 /// `"name":value` as the first member of an object whose brace is right before `at`, with a comma if members follow.
-#[must_use]
 pub(crate) fn first_member(text: &[u8], at: usize, name: &str, value: &str) -> Vec<u8> {
     let next = text.get(at..).and_then(|rest| rest.trim_ascii_start().first());
     let comma = if next == Some(&b'}') { "" } else { "," };

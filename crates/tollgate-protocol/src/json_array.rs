@@ -41,13 +41,11 @@ enum State {
 
 impl ArraySplitter {
     /// A splitter with the default limit of one element.
-    #[must_use]
     pub(crate) fn new() -> Self {
         Self::with_limit(EVENT_LIMIT)
     }
 
     /// A splitter that refuses elements above `limit` bytes.
-    #[must_use]
     pub(crate) fn with_limit(limit: usize) -> Self {
         Self { limit, state: State::Before, depth: 0, in_string: false, escaped: false, carry: Vec::new() }
     }

@@ -68,12 +68,10 @@ pub(crate) enum LenientCount {
     Absent,
     /// Negative, fractional, implausibly large, or not a number.
     Unreadable,
-    /// The count.
     Given(u64),
 }
 
 impl LenientCount {
-    /// The count, if it is valid.
     pub(crate) const fn given(self) -> Option<u64> {
         match self {
             Self::Given(count) => Some(count),

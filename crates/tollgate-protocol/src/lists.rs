@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use crate::Method;
 
-/// Default page size of Gemini model lists.
 pub const DEFAULT_PAGE_SIZE: usize = 50;
 /// Largest page size of Gemini model lists; larger values are reduced to it.
 pub const MAX_PAGE_SIZE: usize = 1000;
@@ -14,16 +13,13 @@ pub const MAX_PAGE_SIZE: usize = 1000;
 /// Prefix of a page token before encoding; detects foreign texts.
 const TOKEN_MARK: &str = "m1:";
 
-/// One model in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedModel {
-    /// The name callers request it by.
     pub name: String,
     /// Unix seconds; stable per model.
     pub created: i64,
     /// Owner shown to callers: the product or the operator, never an upstream's account.
     pub owned_by: String,
-    /// One-line description.
     pub description: Option<String>,
     /// Context length in tokens.
     pub context: Option<u64>,
@@ -33,10 +29,8 @@ pub struct ListedModel {
     pub methods: Vec<Method>,
 }
 
-/// A page of a Gemini list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelPage<'a> {
-    /// The models on this page.
     pub models: &'a [ListedModel],
     /// Whether further pages follow.
     pub more: bool,
@@ -54,7 +48,6 @@ pub enum InvalidPageQuery {
 }
 
 impl InvalidPageQuery {
-    /// The invalid query parameter.
     #[must_use]
     pub const fn parameter(self) -> &'static str {
         match self {
@@ -91,7 +84,6 @@ pub fn page<'a>(models: &'a [ListedModel], size: Option<&str>, token: Option<&st
     Ok(ModelPage { models: &rest[..size.min(rest.len())], more: rest.len() > size })
 }
 
-/// The model name in a page token.
 fn last_of(token: &str) -> Option<String> {
     let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
     let name = String::from_utf8(bytes).ok()?.strip_prefix(TOKEN_MARK)?.to_owned();

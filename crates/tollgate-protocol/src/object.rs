@@ -14,7 +14,6 @@ use crate::{
 /// A member found, with its path in the caller's spelling.
 #[derive(Clone, Debug)]
 pub(crate) struct Field<'t, 'a> {
-    /// Path.
     pub(crate) path: String,
     /// Value, never `null`.
     pub(crate) value: &'t Tree<'a>,
@@ -55,7 +54,6 @@ impl<'t, 'a> Fields<'t, 'a> {
         (!matches!(value.kind, NodeKind::Null)).then(|| Field { path: format!("{}{key}", self.prefix), value })
     }
 
-    /// Marks members as read.
     pub(crate) fn ignore(&mut self, names: &[&str]) {
         for name in names {
             self.take(name);
@@ -78,20 +76,17 @@ impl<'t, 'a> Fields<'t, 'a> {
         unread.map(|((key, value), _)| (&**key, value))
     }
 
-    /// A string.
     pub(crate) fn text(&mut self, name: &str) -> Result<Option<Located<String>>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
         let value = field.value.str().ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a string"))?;
         Ok(Some(Located::new(value, field.path)))
     }
 
-    /// A required string.
     pub(crate) fn required_text(&mut self, name: &str) -> Result<String, Malformed> {
         let found = self.text(name)?.map(|given| given.value);
         found.ok_or_else(|| Malformed::missing(self.from, &format!("{}{name}", self.prefix)))
     }
 
-    /// A boolean.
     pub(crate) fn bool(&mut self, name: &str) -> Result<Option<Located<bool>>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
         let value = field.value.bool().ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a boolean"))?;
@@ -107,7 +102,6 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(Some(Located::new(value, field.path)))
     }
 
-    /// A whole number.
     pub(crate) fn integer(&mut self, name: &str) -> Result<Option<Located<i64>>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
         let quoted = field.value.str().filter(|_| self.from.spec().field_names == FieldNames::Proto3);
@@ -116,7 +110,6 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(Some(Located::new(value, field.path)))
     }
 
-    /// A whole number of at least `least`.
     pub(crate) fn at_least(&mut self, name: &str, least: i64) -> Result<Option<Located<u64>>, Malformed> {
         let Some(Located { value, path }) = self.integer(name)? else { return Ok(None) };
         let value = u64::try_from(value).ok().filter(|_| value >= least);
@@ -124,14 +117,12 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(Some(Located { value, path }))
     }
 
-    /// A list.
     pub(crate) fn list(&mut self, name: &str) -> Result<Option<(&'t [Tree<'a>], String)>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
         let items = field.value.list().ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "an array"))?;
         Ok(Some((items, field.path)))
     }
 
-    /// A list of strings.
     pub(crate) fn texts(&mut self, name: &str) -> Result<Option<Located<Vec<String>>>, Malformed> {
         let Some((items, path)) = self.list(name)? else { return Ok(None) };
         let mut value = Vec::with_capacity(items.len());
@@ -142,12 +133,10 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(Some(Located { value, path }))
     }
 
-    /// An object.
     pub(crate) fn object(&mut self, name: &str) -> Result<Option<Self>, Malformed> {
         self.take(name).map(|field| Self::new(field.value, &field.path, self.from)).transpose()
     }
 
-    /// The path of the object itself.
     pub(crate) fn path(&self) -> &str {
         self.prefix.trim_end_matches('.')
     }

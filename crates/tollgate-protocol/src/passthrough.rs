@@ -21,8 +21,6 @@ pub(crate) struct ChunkWriter<'a> {
 }
 
 impl<'a> ChunkWriter<'a> {
-    /// Starts the output for `chunk`.
-    #[must_use]
     pub(crate) fn new(chunk: &'a Bytes, out: &'a mut Vec<Bytes>) -> Self {
         Self { chunk, run: 0..0, out }
     }
@@ -42,7 +40,6 @@ impl<'a> ChunkWriter<'a> {
         }
     }
 
-    /// Appends other bytes.
     pub(crate) fn write(&mut self, bytes: Bytes) {
         self.close_run();
         self.out.push(bytes);
@@ -62,7 +59,6 @@ impl Drop for ChunkWriter<'_> {
 }
 
 /// Valid JSON on one line: line ends can only occur between tokens.
-#[must_use]
 pub(crate) fn one_line(json: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     if memchr::memchr2(b'\n', b'\r', json).is_none() {
         return json.into();
@@ -70,15 +66,12 @@ pub(crate) fn one_line(json: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
 }
 
-/// Form of the body of a streamed reply.
 #[derive(Debug, Default)]
 pub(crate) enum BodyKind {
     /// Only white space so far.
     #[default]
     Unknown,
-    /// An event stream.
     Events,
-    /// A JSON array.
     Array,
     /// A JSON object, buffered: an error with status 200, or the reply of an upstream that does not stream.
     Document(Vec<u8>),
@@ -114,7 +107,6 @@ impl BodyKind {
 }
 
 /// The error for a JSON document received in place of a stream.
-#[must_use]
 pub(crate) fn document_error(body: &[u8], decode: impl FnOnce(u16, &[u8]) -> UpstreamProblem) -> StreamError {
     let problem = decode(200, body);
     if problem.is_error_object {

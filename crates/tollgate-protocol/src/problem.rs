@@ -11,7 +11,6 @@ pub struct Problem {
     pub request_id: String,
     /// Chat completions members.
     pub openai: OpenAiErrorFields,
-    /// Gemini members.
     pub native: GeminiErrorFields,
     /// `Retry-After` and Gemini `RetryInfo`, in whole seconds, at least 1.
     pub retry_after: Option<u32>,
@@ -22,7 +21,6 @@ pub struct Problem {
 /// Members of the chat completions error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenAiErrorFields {
-    /// `error.type`.
     pub kind: String,
     /// `error.code`; `null` when `None`.
     pub code: Option<String>,
@@ -30,7 +28,6 @@ pub struct OpenAiErrorFields {
     pub param: Option<String>,
 }
 
-/// Members of the Gemini error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GeminiErrorFields {
     /// Canonical name, such as `INVALID_ARGUMENT`.
@@ -75,15 +72,11 @@ pub enum QuotaWindow {
 pub struct UpstreamProblem {
     /// HTTP status; for an error in a 200 the status the object names, else 500.
     pub status: u16,
-    /// The upstream's text.
     pub message: String,
     /// `error.type` (openai, anthropic) or canonical `status` (gemini).
     pub kind: Option<String>,
-    /// `error.code` as text.
     pub code: Option<String>,
-    /// `error.param`.
     pub param: Option<String>,
-    /// Whether the body was an error object.
     pub is_error_object: bool,
     /// A 4xx that did not come from a model server: an HTML page, a proxy's reply, a bare `Not Found`, a firewall's 403. It
     /// says nothing about the request or the account.
@@ -92,7 +85,6 @@ pub struct UpstreamProblem {
     pub details: Vec<String>,
     /// Delay in the body (`RetryInfo.retryDelay`), in seconds, rounded up.
     pub retry_after: Option<u32>,
-    /// Fields the upstream reports as unsupported.
     pub unsupported: Vec<String>,
     /// The account's quota or credit is exhausted (insufficient quota, spend limit, credit balance).
     pub quota_exhausted: bool,

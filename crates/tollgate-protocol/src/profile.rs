@@ -11,7 +11,6 @@ pub use f64ord::F64;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Thinking {
-    /// No thinking.
     None,
     /// Named levels (Gemini 3), lowest first.
     Level(Vec<String>),
@@ -27,7 +26,6 @@ pub enum Thinking {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CanDisableThinking {
-    /// Never.
     No,
     /// With the regular setting.
     Yes,
@@ -67,7 +65,6 @@ pub struct Profile {
     /// Supports presence and frequency penalties.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub penalties: Option<bool>,
-    /// Supports `top_k`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_k: Option<bool>,
     /// Supports log probabilities.
@@ -100,7 +97,6 @@ pub struct Profile {
     /// Output limit in tokens, sent where the protocol requires one and the caller gave none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_max_tokens: Option<u64>,
-    /// Maximum temperature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_max: Option<F64>,
     /// Fetches public URLs of media itself.

@@ -43,7 +43,6 @@ impl Protocol {
         self.spec().word
     }
 
-    /// The protocol with this word.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| protocol.as_str() == word)
@@ -53,13 +52,10 @@ impl Protocol {
 /// What differs between protocols outside of their codecs. Adding a protocol means a folder, a variant of [`Protocol`]
 /// and a row here.
 pub struct ProtocolSpec {
-    /// The protocol of this row.
     pub protocol: Protocol,
-    /// See [`Protocol::as_str`].
     pub word: &'static str,
     /// Base URL of the vendor's own API, without a trailing slash.
     pub default_base_url: &'static str,
-    /// Where an upstream expects the credential.
     pub credential: CredentialHeader,
     /// Headers every request to an upstream carries, names in lower case.
     pub fixed_headers: &'static [(&'static str, &'static str)],
@@ -69,7 +65,6 @@ pub struct ProtocolSpec {
     pub generate_method: Method,
     /// Body fields that limit the output, in tokens, as paths. The first is written where the caller used none.
     pub output_limit_fields: &'static [&'static str],
-    /// Whether the protocol has embeddings.
     pub embeddings: bool,
     /// What callers can request in this protocol; `None` for a protocol that is spoken to upstreams only.
     pub caller: Option<CallerSurface>,
@@ -85,7 +80,6 @@ pub struct ProtocolSpec {
     pub(crate) reply_codec: &'static dyn ReplyCodec,
     /// Reads a caller's request into the neutral form.
     pub(crate) decode_request: fn(&Target, &[u8]) -> Result<Request, Malformed>,
-    /// Writes a neutral request.
     pub(crate) encode_request: fn(&mut EncodeContext<'_>) -> (Method, Json),
     /// Whether upstreams count the tokens of a request.
     pub(crate) counts_tokens: bool,
@@ -116,7 +110,6 @@ pub struct CredentialHeader {
 /// Methods offered to callers of a protocol, as refusals (E15) and model lists name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerSurface {
-    /// Path that lists the models.
     pub model_list_path: &'static str,
     /// Paths or verbs that generate text or count its input.
     pub generation: &'static [&'static str],

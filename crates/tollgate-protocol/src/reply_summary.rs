@@ -27,7 +27,6 @@ pub struct Usage {
 
 impl Usage {
     /// Limits every part to its total, so that differences cannot become negative.
-    #[must_use]
     pub(crate) fn bounded(self) -> Self {
         let cached = self.cached.min(self.prompt_total);
         Self {
@@ -81,12 +80,9 @@ pub struct ReplySummary {
 /// The Gemini finish reason that sets [`ReplySummary::account_refused`].
 pub(crate) const ACCOUNT_LIMITED: &str = "PUP_LIMITED_DISABLED";
 
-/// A complete reply that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedReply {
-    /// The body for the caller.
     pub body: Bytes,
-    /// Its summary.
     pub summary: ReplySummary,
 }
 
@@ -107,7 +103,6 @@ pub enum StreamError {
     /// An event that the protocol does not allow, or larger than the limit.
     #[error("malformed event: {0}")]
     Malformed(&'static str),
-    /// The upstream sent an error event.
     #[error("error event (status {})", .0.status)]
     Problem(Box<UpstreamProblem>),
     /// The stream ended before the answer was complete.
@@ -192,19 +187,15 @@ impl CandidateProgress {
     }
 
     /// Like [`CandidateProgress::all_ended`] once the end marker was received: an empty finish reason counts.
-    #[must_use]
     pub(crate) fn all_ended_or_blank(&self) -> bool {
         self.begun != 0 && self.begun == self.ended | (self.blank & self.begun)
     }
 
-    /// Whether any began.
-    #[must_use]
     pub(crate) fn any(&self) -> bool {
         self.begun != 0
     }
 
     /// At least one began, and every one that began has ended.
-    #[must_use]
     pub(crate) fn all_ended(&self) -> bool {
         self.begun != 0 && self.begun == self.ended
     }

@@ -24,34 +24,24 @@ pub(crate) const MAX_NODES: u32 = 250_000;
 /// Type of the next value, by its first byte alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueKind {
-    /// `null`.
     Null,
-    /// `true` or `false`.
     Bool,
     /// A number, or an invalid value, which reading rejects.
     Number,
-    /// A string.
     Text,
-    /// An array.
     Array,
-    /// An object.
     Object,
 }
 
 /// A value that was read. Arrays and objects are validated but not returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
-    /// `null`.
     Null,
-    /// `true` or `false`.
     Bool(bool),
     /// A number as written.
     Number(&'a str),
-    /// A string.
     Text(JsonStr<'a>),
-    /// An array.
     Array,
-    /// An object.
     Object,
 }
 
@@ -77,7 +67,6 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Type of the next value.
     pub(crate) fn peek(&mut self) -> ValueKind {
         self.space();
         match self.byte() {
@@ -95,7 +84,6 @@ impl<'a> Scanner<'a> {
         self.at
     }
 
-    /// The text of a range this scanner returned.
     pub(crate) fn slice(&self, range: Range<usize>) -> &'a str {
         self.body.get(range).unwrap_or_default()
     }
@@ -164,7 +152,6 @@ impl<'a> Scanner<'a> {
         Ok(start..self.at)
     }
 
-    /// Reads one value of any type.
     pub(crate) fn value(&mut self) -> Result<(Value<'a>, Range<usize>), SyntaxError> {
         let kind = self.peek();
         let start = self.at;

@@ -302,7 +302,6 @@ fn field(line: &[u8], name: &[u8]) -> Option<usize> {
 }
 
 /// One event in canonical form: `data: `, the data, two line feeds. `data` must be one line.
-#[must_use]
 pub(crate) fn event(data: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(DATA.len() + data.len() + END.len());
     out.extend_from_slice(DATA);

@@ -12,9 +12,7 @@ pub type FieldPath = String;
 pub struct RequestSummary {
     /// The model named by the caller (in the body for chat completions, in the path for Gemini).
     pub model: String,
-    /// The operation.
     pub method: Method,
-    /// Whether the reply is to be streamed.
     pub stream: bool,
     /// Whether the caller asked for a usage chunk (`stream_options.include_usage`).
     pub include_usage: bool,
@@ -56,7 +54,6 @@ pub struct SplicePoints {
     pub model: Option<Range<usize>>,
     /// The value of the top-level `stream_options`, including braces or a `null`.
     pub stream_options: Option<Range<usize>>,
-    /// The value of `stream_options.include_usage`.
     pub include_usage: Option<Range<usize>>,
     /// The values of every output-limit field present (`max_tokens`, `max_completion_tokens`,
     /// `generationConfig.maxOutputTokens`), `null` included.
@@ -73,13 +70,11 @@ pub struct SplicePoints {
 pub struct Malformed {
     /// The row in docs/errors.md.
     pub kind: MalformedKind,
-    /// The message for the caller.
     pub message: String,
     /// The invalid fields in the order of the body, at most 20. Empty for `NotJson`.
     pub violations: Vec<FieldViolation>,
 }
 
-/// Kind of a malformed body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MalformedKind {
     /// E18: not JSON, not an object, nested too deep, trailing bytes, or a duplicate member.
@@ -92,7 +87,6 @@ pub enum MalformedKind {
     InvalidValue,
 }
 
-/// An invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldViolation {
     /// Path in the caller's spelling.

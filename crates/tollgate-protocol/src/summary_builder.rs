@@ -16,11 +16,8 @@ pub(crate) const MAX_TOOLS: usize = 1_024;
 /// Role of a turn, as far as the affinity hash distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnRole {
-    /// Instructions.
     System,
-    /// The user.
     User,
-    /// Any other role.
     Other,
 }
 
@@ -40,18 +37,13 @@ impl SeenMembers {
     }
 }
 
-/// Collects the summary of one request body.
 #[derive(Debug)]
 pub(crate) struct SummaryBuilder {
-    /// Validation errors.
     pub(crate) errors: ValidationErrors,
-    /// Optional fields present.
     pub(crate) fields: Vec<FieldPath>,
     /// Output limit requested, in tokens.
     pub(crate) max_output: Option<u64>,
-    /// Candidates requested.
     pub(crate) candidates: u32,
-    /// Splice points found.
     pub(crate) splices: SplicePoints,
     text_bytes: u64,
     turns: u32,
@@ -106,7 +98,6 @@ impl SummaryBuilder {
         result
     }
 
-    /// Records an optional field that is present.
     pub(crate) fn field(&mut self, path: &JsonPath<'_>) {
         self.fields.push(match path {
             JsonPath::Member(JsonPath::Root, name) => (*name).to_owned(),
@@ -345,7 +336,6 @@ pub(crate) fn candidates_of(value: &Value<'_>) -> u32 {
     requested.map_or(1, |requested| u32::try_from(requested).unwrap_or(u32::MAX)).max(1)
 }
 
-/// Whether a value is a finite JSON number.
 pub(crate) fn is_finite_number(value: &Value<'_>) -> bool {
     matches!(value, Value::Number(number) if is_finite(number))
 }

@@ -2,21 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// An operation on a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
     /// `POST /v1/chat/completions`, streaming or not.
     Chat,
-    /// `:generateContent`.
     Generate,
-    /// `:streamGenerateContent`.
     StreamGenerate,
-    /// `:countTokens`.
     CountTokens,
-    /// `:embedContent`.
     EmbedContent,
-    /// `:batchEmbedContents`.
     BatchEmbedContents,
     /// `POST /v1/embeddings`.
     Embeddings,
@@ -54,7 +48,6 @@ impl Method {
         }
     }
 
-    /// The method with this Gemini verb.
     #[must_use]
     pub fn from_gemini_verb(verb: &str) -> Option<Self> {
         match verb {
@@ -80,7 +73,6 @@ pub enum Framing {
 /// What the request line determines before the body is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The operation.
     pub method: Method,
     /// The model in a Gemini path, percent-decoded; `None` where the body names it.
     pub model: Option<String>,

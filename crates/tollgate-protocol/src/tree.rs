@@ -8,27 +8,21 @@ use crate::{
     scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind},
 };
 
-/// A value and its text.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree<'a> {
     /// The value as raw text of the document.
     pub(crate) text: &'a str,
-    /// Type and content.
     pub(crate) kind: NodeKind<'a>,
 }
 
-/// Type and content of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum NodeKind<'a> {
-    /// `null`.
     Null,
-    /// `true`, `false`.
     Bool(bool),
     /// A number; its digits are the node's text.
     Number,
     /// A string, unescaped.
     Text(Cow<'a, str>),
-    /// An array.
     List(Vec<Tree<'a>>),
     /// An object, members in order, repeated names included.
     Object(Vec<(Cow<'a, str>, Tree<'a>)>),
@@ -99,7 +93,6 @@ impl<'a> Tree<'a> {
         serde_json::from_str(self.text).unwrap_or(serde_json::Value::Null)
     }
 
-    /// See [`compact`].
     pub(crate) fn compact(&self) -> String {
         compact(self.text)
     }

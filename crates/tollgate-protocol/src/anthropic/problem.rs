@@ -21,7 +21,6 @@ struct Error<'a> {
     message: &'a str,
 }
 
-/// Encodes an error body.
 pub(super) fn encode(problem: &Problem) -> Bytes {
     let error = Error { kind: error_type(problem.status), message: &problem.message };
     let body = Body { kind: "error", error, request_id: &problem.request_id };
@@ -60,7 +59,6 @@ fn quota_window(message: &str) -> Option<QuotaWindow> {
     Some(QuotaWindow::Until(days * 86_400 + hour * 3_600 + minute * 60))
 }
 
-/// Decodes an error answer of an upstream.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
     let kind = found.text_field("type");

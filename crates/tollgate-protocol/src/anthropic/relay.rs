@@ -115,7 +115,6 @@ impl EventRelay {
     }
 }
 
-/// Encodes a named event.
 fn named(name: &str, json: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(json.len() + name.len() + 16);
     out.extend_from_slice(b"event: ");

@@ -8,7 +8,6 @@ use crate::{
     scan::{JsonStr, Scanner, SyntaxError, ValueKind},
 };
 
-/// Facts of one body or event.
 #[derive(Debug, Default)]
 pub(super) struct MessagesReplyScan {
     /// Facts for the usage record.
@@ -17,13 +16,11 @@ pub(super) struct MessagesReplyScan {
     pub counts: MessagesUsageCounts,
     /// Top-level `type`, at most 64 characters.
     pub kind: String,
-    /// `content` is an array.
     pub content_list: bool,
     /// `content` has an element that is not an object.
     pub unusable: bool,
     /// Byte ranges of `model` strings, at the top level and in `message`.
     pub models: Vec<Range<usize>>,
-    /// There is an `error` member that is an object or a string.
     pub error: bool,
     /// Top-level `input_tokens` of a token count.
     pub input_tokens: Option<u64>,

@@ -39,7 +39,6 @@ enum TextBlock {
     Thinking,
 }
 
-/// A call that is not encoded yet.
 #[derive(Debug)]
 struct PendingCall {
     call: u32,
@@ -68,7 +67,6 @@ impl MessagesStreamEncoder {
         }
     }
 
-    /// True for events of the encoded candidate.
     fn is_encoded(&mut self, candidate: u32) -> bool {
         *self.candidate.get_or_insert(candidate) == candidate
     }

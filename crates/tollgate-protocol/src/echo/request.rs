@@ -10,17 +10,12 @@ use crate::Method;
 pub(super) struct EchoRequest {
     /// Text of the last user turn.
     pub text: String,
-    /// Number of words in the prompt.
     pub prompt_words: u64,
-    /// Maximum number of words in the answer.
     pub max_words: Option<u64>,
-    /// A JSON format is requested.
     pub json: bool,
     /// A forced call: name, and true for a custom tool.
     pub call: Option<(String, bool)>,
-    /// The answer is streamed.
     pub stream: bool,
-    /// A usage chunk is requested.
     pub include_usage: bool,
 }
 
@@ -184,7 +179,6 @@ fn either<'a>(object: &'a Value, camel: &str, snake: &str) -> &'a Value {
     if value.is_null() { &object[snake] } else { value }
 }
 
-/// A whole number, given as a number or as a string.
 fn whole(value: &Value) -> Option<u64> {
     match value {
         Value::Number(number) => crate::scan::whole(&number.to_string()),

@@ -40,12 +40,10 @@ impl WordChunks {
         self.count
     }
 
-    /// The complete text.
     pub(super) fn whole(&self) -> &str {
         &self.text
     }
 
-    /// True when all chunks were returned.
     pub(super) fn is_empty(&self) -> bool {
         self.at == self.text.len()
     }

@@ -62,7 +62,6 @@ impl EchoEvents {
         }
     }
 
-    /// The answer as a complete body.
     pub(super) fn whole(&self) -> Bytes {
         let text = self.reply.words.whole();
         let body = match (&self.reply.call, self.gemini) {

@@ -60,7 +60,6 @@ fn generate(mut fields: Fields<'_, '_>, request: &mut Request) -> Result<(), Mal
     normalise(request)
 }
 
-/// Decodes the other members of the body.
 fn rest(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     request.params.google.cached_content = fields.text("cachedContent")?;
     if let Some((_, path)) = fields.list("safetySettings")? {

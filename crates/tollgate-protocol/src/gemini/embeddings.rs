@@ -12,13 +12,11 @@ use crate::{
 
 #[derive(Deserialize)]
 struct EmbedContentResponse<'a> {
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     embedding: Option<Embedding<'a>>,
-    #[serde(default, borrow)]
     embeddings: Option<Vec<Embedding<'a>>>,
-    #[serde(default, rename = "usageMetadata", alias = "usage_metadata")]
+    #[serde(rename = "usageMetadata", alias = "usage_metadata")]
     usage: Option<UsageMetadata>,
-    #[serde(default, borrow)]
     error: Option<&'a RawValue>,
 }
 
@@ -71,7 +69,6 @@ pub(super) fn encode(vectors: &Embeddings, context: &ReplyContext) -> Bytes {
     out.freeze()
 }
 
-/// Decodes the reply of `:countTokens`.
 pub(super) fn decode_count(body: &[u8]) -> Result<u64, InvalidReply> {
     #[derive(Deserialize)]
     struct Counted {
@@ -82,7 +79,6 @@ pub(super) fn decode_count(body: &[u8]) -> Result<u64, InvalidReply> {
     counted.total.given().ok_or(InvalidReply::Unreadable("not a token count"))
 }
 
-/// Encodes the reply of `:countTokens`.
 pub(super) fn encode_count(tokens: u64) -> Bytes {
     Bytes::from(format!("{{\"totalTokens\":{}}}", i32::try_from(tokens).unwrap_or(i32::MAX)))
 }

@@ -11,7 +11,6 @@ use super::{
 };
 use crate::neutral::{Candidate, PartKind, Reply, ReplyContext};
 
-/// Encodes the body of a complete reply.
 pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     out.put_u8(b'{');

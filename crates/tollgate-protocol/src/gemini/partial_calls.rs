@@ -17,7 +17,6 @@ const LIST_LIMIT: usize = 10_000;
 
 const BAD_PATH: StreamError = StreamError::Malformed("a path of an argument that leads nowhere");
 
-/// A complete call.
 #[derive(Debug)]
 pub(super) struct CompleteCall {
     pub id: String,

@@ -114,7 +114,6 @@ fn passed_on(detail: &str) -> Option<&RawValue> {
     serde_json::from_str(detail).ok()
 }
 
-/// Encodes an error body.
 pub(super) fn encode(problem: &Problem) -> Bytes {
     let named = problem.native.status;
     let status = if named.is_empty() { canonical(problem.status) } else { named };

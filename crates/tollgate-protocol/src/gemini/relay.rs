@@ -19,7 +19,6 @@ use crate::{
     sse::{self, SseEvent, SseParser},
 };
 
-/// A relay for one reply.
 pub(super) fn relay(framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
     Box::new(Relay::new(framing, edits))
 }

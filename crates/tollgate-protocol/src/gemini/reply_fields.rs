@@ -9,13 +9,11 @@ use crate::{
     neutral::{Citation, TokenLogprob},
 };
 
-/// The end of a candidate.
 #[derive(Debug)]
 pub(super) struct CandidateEnd<'a> {
     pub finish: FinishReason,
     /// A call was dropped because its arguments are not an object.
     pub malformed: bool,
-    /// Text of the model's refusal.
     pub refusal: Option<&'a str>,
     /// The upstream's explanation.
     pub message: Option<&'a str>,
@@ -149,7 +147,6 @@ pub(super) fn write_content(out: &mut BytesMut, parts: &[u8]) {
     out.put_slice(b"]}");
 }
 
-/// Writes `"promptFeedback":{…}`.
 pub(super) fn write_feedback(out: &mut BytesMut, reason: &str) {
     out.put_slice(b"\"promptFeedback\":{\"blockReason\":");
     write_string(out, reason);

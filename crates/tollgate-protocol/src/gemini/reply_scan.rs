@@ -16,7 +16,6 @@ pub(super) struct GeminiReplyScan {
     pub summary: ReplySummary,
     /// Counts merged from this text and the chunks before it.
     pub counts: GeminiUsageCounts,
-    /// Candidates that started and ended.
     pub progress: CandidateProgress,
     /// Number of candidates; `None` if there is no list.
     pub candidates: Option<usize>,

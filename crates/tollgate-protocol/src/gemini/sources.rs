@@ -78,7 +78,6 @@ impl GroundingSources {
         }
     }
 
-    /// Removes and returns the citations of a candidate.
     pub(super) fn take(&mut self, candidate: u32) -> Vec<Citation> {
         std::mem::take(&mut self.sources(candidate).found)
     }

@@ -21,11 +21,9 @@ const LOGPROB_LIMIT: usize = 4 * 1024;
 /// Maximum number of citations held for the last event of a candidate.
 const CITATION_LIMIT: usize = 1024;
 
-/// Encodes a stream for a Gemini caller.
 #[derive(Debug)]
 pub(super) struct GeminiStreamEncoder {
     context: ReplyContext,
-    /// The end of every event.
     identity: Vec<u8>,
     opened: bool,
     candidates: Vec<CandidateBuffer>,
@@ -33,7 +31,6 @@ pub(super) struct GeminiStreamEncoder {
     usage: Option<Usage>,
 }
 
-/// Buffered output of one candidate.
 #[derive(Debug)]
 struct CandidateBuffer {
     index: u32,

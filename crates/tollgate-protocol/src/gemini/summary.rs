@@ -11,7 +11,6 @@ use crate::{
     validation::JsonPath,
 };
 
-/// Required members found.
 #[derive(Debug, Default)]
 struct RequiredMembers {
     contents: bool,

@@ -81,7 +81,6 @@ impl AnswerPipeline {
         self.blocked || (!self.candidates.is_empty() && self.candidates.iter().all(|state| state.finished))
     }
 
-    /// True when [`Event::End`] was forwarded.
     pub(crate) fn ended(&self) -> bool {
         self.ended
     }

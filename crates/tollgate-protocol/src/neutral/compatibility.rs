@@ -51,7 +51,6 @@ impl<'a> CompatibilityReport<'a> {
         self.record(UnsupportedField { field: field.to_owned(), reason: reason.map(str::to_owned), droppable: false });
     }
 
-    /// Records a field that was dropped.
     pub(crate) fn drop_field(&mut self, field: &str) {
         self.dropped.insert(field.to_owned());
     }

@@ -17,6 +17,5 @@ pub struct EmbedRequest {
     pub title: Option<Located<String>>,
     /// The caller wants the vectors as base64 of little-endian floats.
     pub base64: bool,
-    /// End-user id (`user`).
     pub user: Option<Located<String>>,
 }

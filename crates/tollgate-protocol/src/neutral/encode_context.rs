@@ -16,17 +16,14 @@ use crate::{Malformed, Profile, Protocol};
 #[derive(Debug)]
 pub(crate) struct EncodeContext<'a> {
     pub(crate) request: &'a Request,
-    /// Effective profile of the upstream model.
     pub(crate) profile: &'a Profile,
     pub(crate) options: &'a TranslateOptions<'a>,
-    /// Upstream name of the model.
     pub(crate) model: &'a str,
     /// Fields refused, dropped or adjusted so far.
     pub(crate) report: CompatibilityReport<'a>,
     pub(crate) names: Names,
     /// Call ids for upstreams other than Gemini.
     pub(crate) ids: Ids,
-    /// Upstream protocol.
     pub(crate) to: Protocol,
 }
 

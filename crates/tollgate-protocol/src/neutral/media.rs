@@ -9,7 +9,6 @@ use crate::{FieldPath, RemoteMedia};
 /// Why media cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadMedia {
-    /// Not base64.
     Base64,
     /// Not a `data:`, `gs://`, `https://` or `http://` URL.
     Url,
@@ -38,7 +37,6 @@ pub(crate) fn classify_url(url: &str) -> Option<MediaSource> {
     Some(MediaSource::Remote(url.to_owned()))
 }
 
-/// Inline media from base64 and a MIME type.
 pub(crate) fn inline(mime: &str, base64: &str, path: FieldPath) -> Result<Media, BadMedia> {
     let data = standard_base64(base64).ok_or(BadMedia::Base64)?;
     Ok(Media { mime: mime_type(mime), source: MediaSource::Inline(data), name: None, detail: None, path })

@@ -41,7 +41,6 @@ impl Names {
         names
     }
 
-    /// Upstream name of a tool.
     pub(crate) fn get<'a>(&'a self, name: &'a str) -> &'a str {
         self.map.get(name).map_or(name, String::as_str)
     }
@@ -117,7 +116,6 @@ impl Ids {
         ids
     }
 
-    /// Upstream id for a caller's id.
     pub(crate) fn get<'a>(&'a self, id: &'a str) -> &'a str {
         self.map.get(id).map_or(id, String::as_str)
     }

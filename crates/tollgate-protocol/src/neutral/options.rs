@@ -38,7 +38,6 @@ pub type FetchedMedia = HashMap<String, Result<Arc<DownloadedMedia>, &'static st
 /// Treatment of remote media that the upstream does not fetch itself ([`pending_media`](crate::pending_media)).
 #[derive(Clone, Copy, Debug, Default)]
 pub enum RemoteMedia<'a> {
-    /// Refused by name.
     #[default]
     Refused,
     /// Downloaded when an attempt needs it. Until then an empty placeholder is encoded: the body shows whether everything

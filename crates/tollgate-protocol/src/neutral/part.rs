@@ -2,10 +2,8 @@
 
 use crate::{FieldPath, Protocol};
 
-/// One part of a turn or of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// Content.
     pub kind: PartKind,
     /// Opaque state that must be returned with the part.
     pub signature: Option<Signature>,
@@ -13,10 +11,8 @@ pub struct Part {
     pub path: FieldPath,
 }
 
-/// Content of a part.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PartKind {
-    /// Text.
     Text(String),
     /// Thinking text, or opaque data in `redacted`.
     Think {
@@ -31,20 +27,17 @@ pub enum PartKind {
     Call {
         /// Id; empty where the message had none.
         id: String,
-        /// Name of the tool.
         name: String,
         /// Arguments as JSON text (custom tools: plain text).
         args: String,
         /// True for a custom (free-text) tool.
         custom: bool,
     },
-    /// A tool result.
     Result {
         /// Id of the call; empty where the message had none.
         call_id: String,
         /// Name of the function; empty where the message had none.
         name: String,
-        /// Text content.
         content: String,
         /// True when `content` is compact JSON text of an object (Gemini `response` other than `{"output": "…"}`).
         json: bool,
@@ -57,21 +50,17 @@ pub enum PartKind {
     Code {
         /// Language name, lower case.
         language: String,
-        /// The code.
         text: String,
     },
     /// Result of executing code.
     CodeOutput {
         /// `OUTCOME_OK` and the like.
         outcome: String,
-        /// Output text.
         text: String,
     },
     /// Content that only its own protocol can represent.
     Opaque {
-        /// Protocol of the content.
         protocol: Protocol,
-        /// Raw JSON.
         raw: String,
     },
 }
@@ -83,7 +72,6 @@ pub struct Media {
     pub mime: String,
     /// The bytes or their location.
     pub source: MediaSource,
-    /// File name.
     pub name: Option<String>,
     /// Requested resolution, lower case: `low`, `medium`, `high`… `None` leaves it to the model.
     pub detail: Option<String>,
@@ -91,7 +79,6 @@ pub struct Media {
     pub path: FieldPath,
 }
 
-/// Source of media.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediaSource {
     /// Standard padded base64.
@@ -107,7 +94,6 @@ pub enum MediaSource {
 pub struct Signature {
     /// Protocol that issued the state.
     pub owner: Protocol,
-    /// Value as received.
     pub value: String,
 }
 

@@ -3,12 +3,10 @@
 use super::{Media, Part, Signature};
 use crate::{FinishReason, Framing, Usage};
 
-/// A complete answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
     /// Candidates, in order of index.
     pub candidates: Vec<Candidate>,
-    /// Set when the prompt was blocked.
     pub blocked: Option<BlockedPrompt>,
     /// Token usage, if the upstream reported it.
     pub usage: Option<Usage>,
@@ -23,21 +21,16 @@ pub struct Embeddings {
     pub prompt_tokens: Option<u64>,
 }
 
-/// A blocked prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockedPrompt {
     /// Gemini block reason, such as `SAFETY`.
     pub reason: String,
-    /// The upstream's message.
     pub message: Option<String>,
 }
 
-/// One candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Index in the answer.
     pub index: u32,
-    /// Content.
     pub parts: Vec<Part>,
     /// Finish reason; `None` where the upstream gave none.
     pub finish: Option<FinishReason>,
@@ -56,7 +49,6 @@ pub struct Candidate {
 /// A token with its log probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
-    /// Token text.
     pub token: String,
     /// Log probability.
     pub logprob: serde_json::Number,
@@ -71,16 +63,12 @@ pub struct Citation {
     pub start: usize,
     /// Offset after the last byte.
     pub end: usize,
-    /// URL of the source.
     pub url: String,
-    /// Title of the source.
     pub title: String,
 }
 
-/// One event of an answer, streamed or not.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Text.
     Text {
         /// Index of the candidate.
         candidate: u32,
@@ -92,7 +80,6 @@ pub enum Event {
     /// Thinking text. In a stream, an empty text with a signature closes the block of the preceding pieces; without preceding
     /// pieces it is a block of its own.
     Think {
-        /// Index of the candidate.
         candidate: u32,
         /// The text, possibly empty.
         text: String,
@@ -101,15 +88,12 @@ pub enum Event {
         /// The block's signature.
         signature: Option<Signature>,
     },
-    /// Start of a call.
     CallOpen {
-        /// Index of the candidate.
         candidate: u32,
         /// Number of the call, counted over the whole answer.
         call: u32,
         /// Id; empty where the upstream gave none.
         id: String,
-        /// Name of the tool.
         name: String,
         /// True for a custom (free-text) tool: the arguments are plain text.
         custom: bool,
@@ -118,66 +102,48 @@ pub enum Event {
     },
     /// A piece of a call's arguments.
     CallArgs {
-        /// Index of the candidate.
         candidate: u32,
         /// Number of the call, counted over the whole answer.
         call: u32,
-        /// The piece.
         fragment: String,
     },
-    /// End of a call.
     CallDone {
-        /// Index of the candidate.
         candidate: u32,
         /// Number of the call, counted over the whole answer.
         call: u32,
     },
-    /// Media.
     Media {
-        /// Index of the candidate.
         candidate: u32,
-        /// The media.
         media: Media,
     },
     /// Refusal text (chat completions).
     Refusal {
-        /// Index of the candidate.
         candidate: u32,
-        /// The text.
         text: String,
     },
     /// Log probabilities of text that follows.
     Logprobs {
-        /// Index of the candidate.
         candidate: u32,
-        /// The tokens.
         tokens: Vec<TokenLogprob>,
     },
     /// Citations of preceding text.
     Citations {
-        /// Index of the candidate.
         candidate: u32,
-        /// The citations.
         citations: Vec<Citation>,
     },
-    /// End of a candidate.
     Finish {
-        /// Index of the candidate.
         candidate: u32,
-        /// Finish reason.
         finish: FinishReason,
         /// The upstream's own finish reason.
         native: Option<String>,
         /// The upstream's explanation.
         message: Option<String>,
     },
-    /// The prompt was blocked.
     BlockedPrompt(BlockedPrompt),
     /// Cumulative token usage; a later event replaces an earlier one.
     Usage(Usage),
     /// Content of an unknown kind: counted, not forwarded.
     Unknown {
-        /// Index of the candidate.
         candidate: u32,
     },
     /// End of the answer: the stream's end marker, or the end of a complete body.
@@ -202,13 +168,10 @@ impl Event {
     }
 }
 
-/// Kind of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnswerKind {
-    /// Generated content.
     #[default]
     Generated,
-    /// Token count.
     Count,
     /// Embedding vectors.
     Embeddings {
@@ -230,13 +193,9 @@ pub struct ReplyContext {
     pub response_id: String,
     /// Unix time in seconds, for `created`.
     pub now: i64,
-    /// Name of the model in the request.
     pub model: String,
-    /// Expected kind of answer.
     pub kind: AnswerKind,
-    /// Framing of the caller's stream.
     pub framing: Framing,
-    /// The answer is streamed.
     pub stream: bool,
     /// The caller wants a usage chunk.
     pub include_usage: bool,
@@ -250,7 +209,6 @@ pub struct ReplyContext {
     pub id_signatures: bool,
     /// `false`: forward only the first call of a candidate.
     pub parallel: bool,
-    /// Names of custom tools.
     pub custom_tools: Vec<String>,
     /// Pairs of upstream tool name and caller's tool name.
     pub name_map: Vec<(String, String)>,

@@ -16,7 +16,6 @@ pub(crate) trait ReplyCodec: Send + Sync {
     /// Encodes a complete answer that came from the upstream protocol `from`.
     fn encode_reply(&self, reply: &Reply, from: Protocol, context: &ReplyContext) -> Bytes;
 
-    /// A decoder for one stream.
     fn stream_decoder(&self) -> Box<dyn StreamDecoder>;
 
     /// An encoder for one stream that comes from the upstream protocol `from`.

@@ -8,24 +8,18 @@ use crate::{FieldPath, Framing, Method, Protocol};
 /// A request in neutral form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Name of the model in the request.
     pub model: String,
-    /// Protocol of the caller.
     pub origin: Protocol,
-    /// Requested operation.
     pub operation: Operation,
     /// Leading system texts, in order.
     pub system: Vec<Part>,
     /// The conversation, normalised: no adjacent model turns, tool results directly after their calls, every call with an
     /// id, no empty turns.
     pub turns: Vec<Turn>,
-    /// Tools declared by the caller.
     pub tools: Vec<Tool>,
     /// Tools that the provider executes, and other kinds of tools that exist in one protocol only.
     pub server_tools: Vec<ServerTool>,
-    /// Tool choice.
     pub choice: Option<ToolChoice>,
-    /// Optional parameters.
     pub params: Params,
     /// Fields that no other protocol can express, found while decoding.
     pub refused: Vec<UnsupportedField>,
@@ -68,10 +62,8 @@ impl Request {
     }
 }
 
-/// Operation of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
-    /// Generate content.
     Generate,
     /// Count input tokens.
     Count,
@@ -90,36 +82,26 @@ pub struct UnsupportedField {
     pub droppable: bool,
 }
 
-/// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
-    /// Author of the turn.
     pub role: Role,
-    /// Content.
     pub parts: Vec<Part>,
-    /// Path of the turn in the caller's body.
     pub path: FieldPath,
 }
 
-/// Author of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// System text after the beginning of the conversation.
     System,
-    /// The user.
     User,
-    /// The model.
     Model,
     /// Results of the tool calls in the preceding model turn.
     ToolResults,
 }
 
-/// A tool declared by the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
-    /// Name of the function.
     pub name: String,
-    /// Description for the model.
     pub description: Option<String>,
     /// Parameter schema; `None` when there are no parameters.
     pub schema: Option<Schema>,
@@ -127,14 +109,12 @@ pub struct Tool {
     pub strict: Option<bool>,
     /// True for a custom (free-text) tool of OpenAI.
     pub custom: bool,
-    /// Path in the caller's body.
     pub path: FieldPath,
 }
 
 /// A tool that only its own protocol can represent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTool {
-    /// Protocol of the tool.
     pub owner: Protocol,
     /// The tool entry as compact JSON.
     pub raw: String,
@@ -145,29 +125,23 @@ pub struct ServerTool {
 /// A schema: JSON Schema, or Google's `OpenAPI` subset. Member order is preserved.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Schema {
-    /// JSON Schema.
     Json(serde_json::Value),
     /// Google's `Schema` message as the caller sent it (camelCase or `snake_case` names).
     Google(serde_json::Value),
 }
 
-/// Tool choice of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolChoice {
     /// Whether tools may or must be called.
     pub mode: ToolChoiceMode,
     /// Allowed tools; all where empty.
     pub names: Vec<String>,
-    /// Path in the caller's body.
     pub path: FieldPath,
 }
 
-/// Mode of a tool choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolChoiceMode {
-    /// The model chooses.
     Auto,
-    /// No tool is called.
     None,
     /// At least one tool is called.
     Any,
@@ -178,23 +152,18 @@ pub enum ToolChoiceMode {
 pub struct EncodedRequest {
     /// Upstream method; it determines the path.
     pub method: Method,
-    /// Whether the upstream will stream.
     pub stream: bool,
-    /// Encoded body.
     pub body: Bytes,
     /// Entries for `x-tollgate-dropped`, sorted: paths, or `path=value` for adjusted ones.
     pub dropped: Vec<String>,
     /// Pairs of upstream tool name and caller's tool name, where they differ.
     pub name_map: Vec<(String, String)>,
-    /// Caller's names of custom tools.
     pub custom_tools: Vec<String>,
     /// The caller wants a usage chunk.
     pub include_usage: bool,
-    /// The caller wants thoughts in the answer.
     pub include_thoughts: bool,
     /// See [`ReplyContext::carry_thinking`].
     pub carry_thinking: bool,
-    /// Expected kind of answer.
     pub kind: AnswerKind,
     /// `false`: forward only the first call of a candidate.
     pub parallel: bool,

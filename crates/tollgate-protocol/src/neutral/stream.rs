@@ -5,7 +5,6 @@ use bytes::BytesMut;
 use super::Event;
 use crate::StreamError;
 
-/// Decodes the stream of one upstream.
 pub trait StreamDecoder: Send {
     /// Decodes the data of one complete event and appends the neutral events. Events without meaning append nothing.
     ///

@@ -37,7 +37,6 @@ impl Run {
 }
 
 impl TextMap {
-    /// Appends text.
     pub(crate) fn push(&mut self, text: &str) {
         for character in text.chars() {
             if self.full {

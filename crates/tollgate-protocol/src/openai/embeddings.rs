@@ -13,11 +13,9 @@ use crate::{
 
 #[derive(Deserialize)]
 struct EmbeddingsResponse<'a> {
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     data: Option<Vec<Embedding<'a>>>,
-    #[serde(default)]
     usage: Option<Usage>,
-    #[serde(default, borrow)]
     error: Option<&'a RawValue>,
 }
 
@@ -54,7 +52,6 @@ pub(super) fn decode(body: &[u8]) -> Result<Embeddings, InvalidReply> {
     Ok(Embeddings { items, prompt_tokens: answer.usage.and_then(|usage| usage.prompt_tokens.given()) })
 }
 
-/// Encodes a reply.
 pub(super) fn encode(vectors: &Embeddings, context: &ReplyContext) -> Bytes {
     let base64 = matches!(context.kind, AnswerKind::Embeddings { base64: true, .. });
     let mut out = BytesMut::new();

@@ -12,7 +12,6 @@ use crate::{
     neutral::{Candidate, Part, PartKind, Reply, ReplyContext, Signature, TextMap},
 };
 
-/// Encodes the body of a complete reply.
 pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     out.put_slice(b"{\"id\":");

@@ -20,7 +20,6 @@ struct Error<'a> {
     code: Option<&'a str>,
 }
 
-/// Encodes an error body.
 pub(super) fn encode(problem: &Problem) -> Bytes {
     let fields = &problem.openai;
     let error =

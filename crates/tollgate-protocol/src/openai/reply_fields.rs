@@ -43,7 +43,6 @@ pub(super) fn blocked_native(blocked: &BlockedPrompt) -> String {
     format!("PROMPT_BLOCKED:{}", blocked.reason)
 }
 
-/// Writes the `usage` object.
 pub(super) fn write_usage(out: &mut BytesMut, usage: &Usage) {
     let text = format!(
         "{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":{{\"cached_tokens\":{}",
@@ -61,7 +60,6 @@ pub(super) fn write_usage(out: &mut BytesMut, usage: &Usage) {
     out.put_slice(format!("}},\"completion_tokens_details\":{{\"reasoning_tokens\":{}}}}}", usage.reasoning).as_bytes());
 }
 
-/// Writes the value of `logprobs`.
 pub(super) fn write_logprobs(out: &mut BytesMut, tokens: &[TokenLogprob]) {
     if tokens.is_empty() {
         out.put_slice(b"null");

@@ -14,9 +14,7 @@ use crate::{
 pub(super) struct ChatReplyScan {
     /// Facts for the usage record.
     pub summary: ReplySummary,
-    /// Candidates that started and ended.
     pub candidates: CandidateProgress,
-    /// The value of `choices`.
     pub choices: Choices,
     /// The usage, if it can be parsed.
     pub usage: Option<Usage>,
@@ -36,10 +34,8 @@ pub(super) struct ChatReplyScan {
     pub vectors: bool,
 }
 
-/// The value of `choices`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Choices {
-    /// Absent.
     #[default]
     Missing,
     /// `null`, with its range.
@@ -53,7 +49,6 @@ pub(super) enum Choices {
 }
 
 impl ChatReplyScan {
-    /// Scans a whole document.
     pub(super) fn read(text: &[u8]) -> Result<Self, SyntaxError> {
         let mut answer = Self::default();
         let mut scanner = Scanner::answer(text)?;

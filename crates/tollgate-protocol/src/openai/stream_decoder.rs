@@ -43,7 +43,6 @@ struct PendingCall {
     opened: bool,
 }
 
-/// A delta of one call.
 struct Fragment {
     index: Option<u64>,
     id: String,

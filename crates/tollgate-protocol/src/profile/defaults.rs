@@ -167,7 +167,6 @@ fn gemini_common() -> Profile {
 
 /// Defaults of a group of Claude models.
 struct ClaudeModels {
-    /// Prefixes of the names.
     names: &'static [&'static str],
     /// Supported efforts; `None` for models with a thinking budget.
     efforts: Option<&'static [&'static str]>,

@@ -4,7 +4,6 @@ use std::{borrow::Cow, ops::Range};
 
 use super::SyntaxError;
 
-/// A string of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JsonStr<'a> {
     raw: &'a str,

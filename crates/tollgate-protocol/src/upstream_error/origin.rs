@@ -5,10 +5,8 @@ use serde_json::Value;
 
 use super::UpstreamErrorBody;
 
-/// Form of an error body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorBodyForm {
-    /// An error object.
     ErrorObject,
     /// Text, alone or in a member, or an unreadable body.
     Words,

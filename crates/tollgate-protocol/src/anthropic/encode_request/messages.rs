@@ -26,7 +26,6 @@ fn text_block(text: &str) -> Json {
     Json::object([("type", Json::text("text")), ("text", Json::text(text))])
 }
 
-/// Encodes all messages.
 pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut messages: Vec<(&'static str, Vec<Json>)> = Vec::new();
     for turn in out.turns() {

@@ -19,7 +19,6 @@ const MIN_BUDGET_TOKENS: i64 = 1_024;
 /// Members to write for a thinking setting.
 #[derive(Debug, Default)]
 pub(super) struct ThinkingFields {
-    /// `thinking`.
     pub(super) thinking: Option<Json>,
     /// `output_config.effort`.
     pub(super) effort: Option<String>,

@@ -7,7 +7,6 @@ use crate::{
     object::Fields,
 };
 
-/// The request for one text.
 struct EmbedContent {
     text: String,
     task: Option<Located<String>>,
@@ -15,7 +14,6 @@ struct EmbedContent {
     dimensions: Option<Located<u32>>,
 }
 
-/// Decodes `:embedContent`.
 pub(super) fn one(mut fields: Fields<'_, '_>, model: String) -> Result<Request, Malformed> {
     let mut refused = Vec::new();
     let EmbedContent { text, task, title, dimensions } = read(&mut fields, &mut refused)?;

@@ -8,7 +8,6 @@ use crate::{
     tree::Tree,
 };
 
-/// Decodes `tools` and `toolConfig`.
 pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     if let Some((tools, path)) = fields.list("tools")? {
         for (index, item) in tools.iter().enumerate() {
@@ -54,7 +53,6 @@ fn declaration(item: &Tree<'_>, path: &str) -> Result<Tool, Malformed> {
     Ok(Tool { name, description, schema, strict: None, custom: false, path: path.to_owned() })
 }
 
-/// Decodes a `Schema` message.
 pub(super) fn google_schema(field: &Field<'_, '_>) -> Result<Schema, Malformed> {
     if field.value.members().is_none() {
         return Err(Malformed::wrong_type(FROM, &field.path, "an object"));

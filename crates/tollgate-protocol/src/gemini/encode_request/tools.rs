@@ -73,7 +73,6 @@ pub(super) fn fitting(out: &EncodeContext<'_>, schema: &Schema, plain: &'static 
     }
 }
 
-/// Encodes the tool choice.
 pub(super) fn tool_config(out: &mut EncodeContext<'_>) -> Option<Json> {
     let ToolChoice { mode, names, path } = out.request.choice.as_ref()?;
     if *mode == ToolChoiceMode::Any && out.profile.forced_tools == Some(false) {

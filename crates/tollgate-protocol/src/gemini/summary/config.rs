@@ -97,7 +97,6 @@ pub(super) fn open_object(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilde
     Ok(())
 }
 
-/// Reads an optional member of an embedding request.
 pub(super) fn embedding(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str) -> Result<(), SyntaxError> {
     let path = JsonPath::Member(&JsonPath::Root, word);
     match word {
