@@ -38,9 +38,6 @@ pub trait Codec: Send + Sync {
     fn protocol(&self) -> Protocol;
 
     /// Scans a caller's body once, without building a tree.
-    ///
-    /// # Errors
-    /// A malformed body, to be refused before any upstream call.
     fn summarise(&self, target: &Target, body: &[u8]) -> Result<RequestSummary, Malformed>;
 
     /// The body for an upstream of the same protocol; the same buffer if nothing changes.
@@ -50,9 +47,6 @@ pub trait Codec: Send + Sync {
     fn upstream_path(&self, method: Method, upstream_model: &str, framing: Framing) -> String;
 
     /// Checks a complete 2xx body and reads what usage records need.
-    ///
-    /// # Errors
-    /// A body that is not a reply.
     fn read_reply(&self, method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<CheckedReply, InvalidReply>;
 
     /// A relay for one streamed reply.

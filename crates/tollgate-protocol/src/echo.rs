@@ -56,7 +56,6 @@ struct EchoReply {
 }
 
 /// Answers a request. The body is expected to be validated; missing members count as empty.
-#[must_use]
 pub fn echo(call: &EchoCall<'_>, body: &[u8]) -> EchoAnswer {
     let is_supported = matches!(
         (call.protocol, call.method),

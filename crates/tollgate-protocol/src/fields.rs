@@ -13,7 +13,6 @@ use crate::{
 /// The body without the fields at these paths, spelled as in [`crate::RequestSummary::fields`]: `logit_bias`,
 /// `generationConfig.topK`. Duplicates are removed too. Returns the same buffer if no field is present or the body is not
 /// JSON.
-#[must_use]
 pub fn remove_fields(body: &Bytes, fields: &[FieldPath]) -> Bytes {
     if fields.is_empty() {
         return body.clone();

@@ -57,9 +57,6 @@ impl ArraySplitter {
     }
 
     /// Reads a chunk and calls `on` for every element that is now complete, without the comma.
-    ///
-    /// # Errors
-    /// Something that is not an array of objects, an element above the limit, or the first error of `on`.
     pub(crate) fn push<E: From<StreamError>>(
         &mut self,
         chunk: &Bytes,

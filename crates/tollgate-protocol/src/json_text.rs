@@ -62,6 +62,13 @@ pub(crate) fn write_json(out: &mut BytesMut, json: &str) {
     out.put_slice(&bytes[from..]);
 }
 
+/// Writes a comma before every element but the first.
+pub(crate) fn write_separator(out: &mut BytesMut, index: usize) {
+    if index > 0 {
+        out.put_u8(b',');
+    }
+}
+
 fn line_end(bytes: &[u8]) -> Option<(&'static [u8], usize)> {
     match bytes {
         [0xc2, 0x85, ..] => Some((b"\\u0085", 2)),

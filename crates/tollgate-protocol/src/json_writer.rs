@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::json_text::write_string;
+use crate::json_text::{write_separator, write_string};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Json {
@@ -56,9 +56,7 @@ impl Json {
             Self::List(items) => {
                 out.put_u8(b'[');
                 for (index, item) in items.iter().enumerate() {
-                    if index > 0 {
-                        out.put_u8(b',');
-                    }
+                    write_separator(out, index);
                     item.write(out);
                 }
                 out.put_u8(b']');
@@ -66,9 +64,7 @@ impl Json {
             Self::Object(members) => {
                 out.put_u8(b'{');
                 for (index, (name, value)) in members.iter().enumerate() {
-                    if index > 0 {
-                        out.put_u8(b',');
-                    }
+                    write_separator(out, index);
                     write_string(out, name);
                     out.put_u8(b':');
                     value.write(out);

@@ -53,7 +53,6 @@ pub use summary::{FieldPath, FieldViolation, Malformed, MalformedKind, RequestSu
 pub use target::{Framing, Method, Target};
 pub use translate::{decode_request, encode_request, pending_media, translate_problem, translate_reply, translating_relay};
 
-#[must_use]
 pub fn codec(protocol: Protocol) -> &'static dyn Codec {
     protocol.spec().codec
 }

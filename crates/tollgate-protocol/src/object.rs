@@ -31,9 +31,6 @@ pub(crate) struct Fields<'t, 'a> {
 
 impl<'t, 'a> Fields<'t, 'a> {
     /// The members of `object` at `path` (empty for the body itself).
-    ///
-    /// # Errors
-    /// When it is not an object.
     pub(crate) fn new(object: &'t Tree<'a>, path: &str, from: Protocol) -> Result<Self, Malformed> {
         let members = object.members().ok_or_else(|| Malformed::wrong_type(from, path, "an object"))?;
         let prefix = if path.is_empty() { String::new() } else { format!("{path}.") };
@@ -82,6 +79,11 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(Some(Located::new(value, field.path)))
     }
 
+    /// The text alone; empty if absent.
+    pub(crate) fn text_or_empty(&mut self, name: &str) -> Result<String, Malformed> {
+        Ok(self.text(name)?.map(|text| text.value).unwrap_or_default())
+    }
+
     pub(crate) fn required_text(&mut self, name: &str) -> Result<String, Malformed> {
         let found = self.text(name)?.map(|given| given.value);
         found.ok_or_else(|| Malformed::missing(self.from, &format!("{}{name}", self.prefix)))
@@ -91,6 +93,11 @@ impl<'t, 'a> Fields<'t, 'a> {
         let Some(field) = self.take(name) else { return Ok(None) };
         let value = field.value.bool().ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a boolean"))?;
         Ok(Some(Located::new(value, field.path)))
+    }
+
+    /// True if the member is present and `true`.
+    pub(crate) fn flag(&mut self, name: &str) -> Result<bool, Malformed> {
+        Ok(self.bool(name)?.is_some_and(|flag| flag.value))
     }
 
     /// A finite number.
@@ -117,10 +124,23 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(Some(Located { value, path }))
     }
 
+    /// Like [`Fields::at_least`], for a number of 32 bits.
+    pub(crate) fn count(&mut self, name: &str, least: i64) -> Result<Option<Located<u32>>, Malformed> {
+        let Some(Located { value, path }) = self.at_least(name, least)? else { return Ok(None) };
+        let value = u32::try_from(value).map_err(|_| Malformed::invalid(self.from, &path, "is too large"))?;
+        Ok(Some(Located { value, path }))
+    }
+
     pub(crate) fn list(&mut self, name: &str) -> Result<Option<(&'t [Tree<'a>], String)>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
         let items = field.value.list().ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "an array"))?;
         Ok(Some((items, field.path)))
+    }
+
+    /// The elements of a list with their paths; none if the list is absent.
+    pub(crate) fn elements(&mut self, name: &str) -> Result<Vec<(&'t Tree<'a>, String)>, Malformed> {
+        let Some((items, path)) = self.list(name)? else { return Ok(Vec::new()) };
+        Ok(items.iter().enumerate().map(|(index, item)| (item, format!("{path}[{index}]"))).collect())
     }
 
     pub(crate) fn texts(&mut self, name: &str) -> Result<Option<Located<Vec<String>>>, Malformed> {

@@ -79,9 +79,6 @@ pub(crate) enum BodyKind {
 
 impl BodyKind {
     /// Inspects the next bytes. Must be called with every chunk until the kind is known, and with every chunk of a document.
-    ///
-    /// # Errors
-    /// HTML, or a document too large for an error.
     pub(crate) fn inspect(&mut self, chunk: &[u8]) -> Result<(), StreamError> {
         match self {
             Self::Unknown => match chunk.trim_ascii_start().first() {

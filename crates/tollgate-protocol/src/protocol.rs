@@ -32,18 +32,15 @@ impl Protocol {
     pub const WORDS: [&'static str; 3] = [Self::OpenAi.as_str(), Self::Gemini.as_str(), Self::Anthropic.as_str()];
 
     /// The protocol's row in the table.
-    #[must_use]
     pub const fn spec(self) -> &'static ProtocolSpec {
         &TABLE[self as usize]
     }
 
     /// The word in catalogs, records, metrics and the `protocol` member of refusals.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         self.spec().word
     }
 
-    #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| protocol.as_str() == word)
     }

@@ -40,19 +40,16 @@ pub struct SseEvent<'a> {
 
 impl SseEvent<'_> {
     /// The whole event as a slice of the input, if its bytes are exactly one `data:` line and two line feeds.
-    #[must_use]
     pub fn as_sent(&self) -> Option<Bytes> {
         self.sent.clone().map(|range| self.buffer.slice(range))
     }
 
     /// Range of [`SseEvent::as_sent`] in `chunk`, if it is in that chunk.
-    #[must_use]
     pub fn range_in(&self, chunk: &Bytes) -> Option<Range<usize>> {
         if std::ptr::eq(self.buffer, chunk) { self.sent.clone() } else { None }
     }
 
     /// Whether there is a space between `data:` and the data.
-    #[must_use]
     pub fn has_space(&self) -> bool {
         self.lead == DATA.len()
     }
@@ -100,13 +97,11 @@ impl Default for SseParser {
 
 impl SseParser {
     /// A parser with the default limit of 16 MiB per event.
-    #[must_use]
     pub fn new() -> Self {
         Self::with_limit(EVENT_LIMIT)
     }
 
     /// A parser that rejects events above `limit` bytes.
-    #[must_use]
     pub fn with_limit(limit: usize) -> Self {
         Self { limit, carry: Vec::new(), carry_line: 0, building: Building::default(), skip_line_feed: false, first_line: true }
     }
@@ -154,9 +149,6 @@ impl SseParser {
     }
 
     /// Ends the stream; a last event without its blank line is emitted too.
-    ///
-    /// # Errors
-    /// The error of `on`.
     pub fn finish<E: From<StreamError>>(&mut self, mut on: impl FnMut(SseEvent<'_>) -> Result<(), E>) -> Result<(), E> {
         self.building.non_canonical = true;
         let carry = std::mem::take(&mut self.carry);

@@ -218,9 +218,6 @@ impl SummaryBuilder {
     }
 
     /// The summary.
-    ///
-    /// # Errors
-    /// The validation errors, if any.
     pub(crate) fn build(
         self,
         model: String,

@@ -14,9 +14,6 @@ pub use relay::translating_relay;
 pub use reply::{translate_problem, translate_reply};
 
 /// Decodes and normalises a caller's request. Where `target` has no model, the body names it.
-///
-/// # Errors
-/// A body that violates the protocol.
 pub fn decode_request(from: Protocol, target: &Target, body: &[u8]) -> Result<neutral::Request, TranslateError> {
     Ok((from.spec().decode_request)(target, body)?)
 }
@@ -67,7 +64,6 @@ const fn answer_kind(operation: &Operation) -> AnswerKind {
 
 /// URLs of the remote media that an upstream of protocol `to` needs inline. The gateway downloads them where the channel
 /// allows it and passes the result in [`TranslateOptions::media`]; missing ones are refused by name.
-#[must_use]
 pub fn pending_media<'a>(to: Protocol, request: &'a neutral::Request, profile: &Profile) -> Vec<&'a str> {
     let parts = request.turns.iter().flat_map(|turn| &turn.parts);
     let media = parts.flat_map(|part| match &part.kind {

@@ -29,10 +29,7 @@ pub(crate) enum NodeKind<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// Reads a document, nested at most [`crate::scan::MAX_DEPTH`] levels deep.
-    ///
-    /// # Errors
-    /// E18: not JSON, nested too deep, or a string with a lone surrogate.
+    /// E18 for invalid JSON, more than [`crate::scan::MAX_DEPTH`] levels, or a string with a lone surrogate.
     pub(crate) fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
         let document = || {
             let mut scanner = Scanner::answer(body)?;
@@ -41,6 +38,15 @@ impl<'a> Tree<'a> {
             Ok(tree)
         };
         document().map_err(|error: SyntaxError| error.malformed(body))
+    }
+
+    /// Like [`Tree::parse`], for a document that must be an object.
+    pub(crate) fn parse_object(body: &'a [u8]) -> Result<Self, Malformed> {
+        let tree = Self::parse(body)?;
+        if tree.members().is_none() {
+            return Err(Malformed::not_json("expected an object"));
+        }
+        Ok(tree)
     }
 
     /// A member by its exact name, the last one if repeated; `None` if absent or `null`.

@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     InvalidReply, embedding_values as text,
+    json_text::write_separator,
     lenient::{LenientCount, is_truthy},
     neutral::{AnswerKind, Embeddings, ReplyContext},
 };
@@ -54,7 +55,7 @@ pub(super) fn encode(vectors: &Embeddings, context: &ReplyContext) -> Bytes {
     let mut out = BytesMut::new();
     out.put_slice(if list { b"{\"embeddings\":[" } else { b"{\"embedding\":" });
     for (at, vector) in vectors.items.iter().take(if list { usize::MAX } else { 1 }).enumerate() {
-        super::reply_fields::comma(&mut out, at);
+        write_separator(&mut out, at);
         out.put_slice(b"{\"values\":");
         out.put_slice(vector.as_bytes());
         out.put_u8(b'}');

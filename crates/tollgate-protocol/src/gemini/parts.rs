@@ -13,7 +13,7 @@ use crate::{
 const WAITING_LIMIT: usize = 1024 * 1024;
 
 /// Parts of one candidate being written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct PartBuffer {
     include_thoughts: bool,
     carry_thinking: bool,
@@ -35,12 +35,7 @@ impl PartBuffer {
         Self {
             include_thoughts: context.include_thoughts,
             carry_thinking: context.include_thoughts || context.carry_thinking,
-            json: BytesMut::new(),
-            waiting: Vec::new(),
-            waiting_bytes: 0,
-            block_open: false,
-            placeholder_written: false,
-            malformed: false,
+            ..Self::default()
         }
     }
 

@@ -74,9 +74,6 @@ impl<'a> CompatibilityReport<'a> {
     }
 
     /// The entries for `x-tollgate-dropped`, sorted.
-    ///
-    /// # Errors
-    /// The malformed body, or all refused fields at once.
     pub(crate) fn finish(self) -> Result<Vec<String>, TranslateError> {
         if let Some(fault) = self.malformed {
             return Err(fault.into());

@@ -188,9 +188,6 @@ impl<'a> EncodeContext<'a> {
     }
 
     /// Completes `encoded` with the dropped fields and renamed tools.
-    ///
-    /// # Errors
-    /// All refused fields.
     pub(crate) fn finish(self, encoded: EncodedRequest) -> Result<EncodedRequest, TranslateError> {
         let dropped = self.report.finish()?;
         Ok(EncodedRequest { dropped, name_map: self.names.into_renamed(), ..encoded })

@@ -43,10 +43,7 @@ pub(crate) fn inline(mime: &str, base64: &str, path: FieldPath) -> Result<Media,
 }
 
 /// Remote media as inline media: the downloaded bytes with the type the server gave, or an empty placeholder while the
-/// download is deferred.
-///
-/// # Errors
-/// The reason, as it appears in parentheses in the error message.
+/// download is deferred. The error is shown in parentheses in the message to the caller.
 pub(crate) fn downloaded(media: &Media, remote: RemoteMedia<'_>) -> Result<Media, &'static str> {
     const SWITCHED_OFF: &str = "remote media is switched off";
     let MediaSource::Remote(url) = &media.source else { return Err(SWITCHED_OFF) };

@@ -73,7 +73,6 @@ pub struct ThinkingParams {
 }
 
 impl ThinkingParams {
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.effort.is_none() && self.budget.is_none() && self.level.is_none() && self.adaptive.is_none() && self.include.is_none()
     }

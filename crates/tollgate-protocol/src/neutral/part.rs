@@ -16,49 +16,39 @@ pub enum PartKind {
     Text(String),
     /// Thinking text, or opaque data in `redacted`.
     Think {
-        /// The text, possibly empty.
         text: String,
-        /// Opaque data instead of text.
         redacted: Option<String>,
     },
-    /// Image, audio, document, video.
     Media(Media),
-    /// A tool call. `args` is JSON text exactly as received, or compact JSON.
+    /// A tool call. `args` is JSON text exactly as received, or compact JSON; plain text for a custom (free-text) tool. The id is
+    /// empty where the message had none.
     Call {
-        /// Id; empty where the message had none.
         id: String,
         name: String,
-        /// Arguments as JSON text (custom tools: plain text).
         args: String,
-        /// True for a custom (free-text) tool.
         custom: bool,
     },
+    /// A tool result. Id and name are empty where the message had none. `json`: the content is the compact JSON text of an object
+    /// (Gemini `response` other than `{"output": "…"}`).
     Result {
-        /// Id of the call; empty where the message had none.
         call_id: String,
-        /// Name of the function; empty where the message had none.
         name: String,
         content: String,
-        /// True when `content` is compact JSON text of an object (Gemini `response` other than `{"output": "…"}`).
         json: bool,
-        /// Media in addition to the text.
         media: Vec<Media>,
-        /// The tool reported a failure.
         is_error: bool,
     },
-    /// Code written by the model for execution.
+    /// Code written by the model for execution; the language is in lower case.
     Code {
-        /// Language name, lower case.
         language: String,
         text: String,
     },
-    /// Result of executing code.
+    /// Result of executing code; the outcome is `OUTCOME_OK` or the like.
     CodeOutput {
-        /// `OUTCOME_OK` and the like.
         outcome: String,
         text: String,
     },
-    /// Content that only its own protocol can represent.
+    /// JSON that only its own protocol can represent.
     Opaque {
         protocol: Protocol,
         raw: String,

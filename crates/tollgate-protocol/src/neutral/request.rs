@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{AnswerKind, EmbedRequest, Params, Part, ReplyContext};
+use super::{AnswerKind, Located, Params, Part, ReplyContext};
 use crate::{FieldPath, Framing, Method, Protocol};
 
 /// A request in neutral form.
@@ -34,7 +34,6 @@ impl Request {
     }
 
     /// A request without content or parameters.
-    #[must_use]
     pub fn new(model: impl Into<String>, origin: Protocol, operation: Operation) -> Self {
         Self {
             model: model.into(),
@@ -56,6 +55,16 @@ impl Request {
         self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: true });
     }
 
+    /// Records parameters that no other protocol can express.
+    pub(crate) fn refuse_all(&mut self, fields: impl IntoIterator<Item = FieldPath>) {
+        fields.into_iter().for_each(|field| self.refuse(field));
+    }
+
+    /// Records a parameter that no other protocol can express, if it was given.
+    pub(crate) fn refuse_given<T>(&mut self, given: Option<Located<T>>) {
+        self.refuse_all(given.map(|given| given.path));
+    }
+
     /// Records a message or part that no other protocol can express.
     pub(crate) fn refuse_part(&mut self, field: impl Into<FieldPath>) {
         self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: false });
@@ -69,6 +78,24 @@ pub enum Operation {
     Count,
     /// Compute embeddings.
     Embed(Box<EmbedRequest>),
+}
+
+/// Texts to embed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmbedRequest {
+    /// The texts, at least one, in order.
+    pub inputs: Vec<String>,
+    /// The answer is a list (every form except Gemini's `:embedContent`).
+    pub list: bool,
+    /// Requested length of the vectors.
+    pub dimensions: Option<Located<u32>>,
+    /// Gemini `taskType`, upper case.
+    pub task: Option<Located<String>>,
+    /// Gemini `title`.
+    pub title: Option<Located<String>>,
+    /// The caller wants the vectors as base64 of little-endian floats.
+    pub base64: bool,
+    pub user: Option<Located<String>>,
 }
 
 /// A field that the upstream cannot express.
@@ -172,7 +199,6 @@ pub struct EncodedRequest {
 impl EncodedRequest {
     /// Context for translating the answer. `request_id` is given without `req_`, `now` in Unix seconds, `model` as the caller
     /// named it.
-    #[must_use]
     pub fn reply_context(&self, request_id: &str, now: i64, model: &str, framing: Framing) -> ReplyContext {
         ReplyContext {
             kind: self.kind,

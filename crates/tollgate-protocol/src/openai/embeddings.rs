@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     InvalidReply, embedding_values as text,
-    json_text::write_string,
+    json_text::{write_separator, write_string},
     lenient::{LenientCount, is_truthy},
     neutral::{AnswerKind, Embeddings, ReplyContext},
 };
@@ -57,7 +57,7 @@ pub(super) fn encode(vectors: &Embeddings, context: &ReplyContext) -> Bytes {
     let mut out = BytesMut::new();
     out.put_slice(b"{\"object\":\"list\",\"data\":[");
     for (at, vector) in vectors.items.iter().enumerate() {
-        super::reply_fields::comma(&mut out, at);
+        write_separator(&mut out, at);
         out.put_slice(format!("{{\"object\":\"embedding\",\"index\":{at},\"embedding\":").as_bytes());
         if base64 {
             write_string(&mut out, &text::base64(vector));

@@ -1,30 +1,15 @@
 //! Decodes and encodes error bodies.
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::{Problem, UpstreamProblem, upstream_error};
 
-#[derive(Serialize)]
-struct Body<'a> {
-    error: Error<'a>,
-}
-
-/// The error object: always these four members, in this order.
-#[derive(Serialize)]
-struct Error<'a> {
-    message: &'a str,
-    #[serde(rename = "type")]
-    kind: &'a str,
-    param: Option<&'a str>,
-    code: Option<&'a str>,
-}
-
+/// The error object always has these four members, in this order.
 pub(super) fn encode(problem: &Problem) -> Bytes {
     let fields = &problem.openai;
-    let error =
-        Error { message: &problem.message, kind: &fields.kind, param: fields.param.as_deref(), code: fields.code.as_deref() };
-    Bytes::from(serde_json::to_vec(&Body { error }).expect("strings always serialise"))
+    let error = json!({"message": problem.message, "type": fields.kind, "param": fields.param, "code": fields.code});
+    json!({ "error": error }).to_string().into()
 }
 
 /// Codes for an account without quota or credit.

@@ -13,7 +13,6 @@ use crate::{
 
 /// A relay that translates an upstream's stream to the caller's protocol. Upstreams always stream events, whichever framing
 /// the caller requested.
-#[must_use]
 pub fn translating_relay(upstream: Protocol, caller: Protocol, context: &ReplyContext) -> Box<dyn StreamRelay> {
     let decoder = upstream.spec().reply_codec.stream_decoder();
     let marks_end = decoder.marks_end();

@@ -48,7 +48,6 @@ pub fn translate_reply(
 
 /// Translates an upstream error that is a regular answer in the caller's protocol: OpenAI reports a blocked prompt as 400
 /// `content_filter`, Gemini as 200 with a block reason. `None` for every other error. The body is framed as `context` says.
-#[must_use]
 pub fn translate_problem(
     upstream: Protocol,
     caller: Protocol,

@@ -6,7 +6,7 @@ use crate::{
     neutral::{
         Media, Part, PartKind, Role, Turn, as_function,
         encode_context::{EncodeContext, UpstreamMedia},
-        signature::PLACEHOLDER,
+        signature::{self, PLACEHOLDER},
     },
     tree::Tree,
 };
@@ -62,13 +62,13 @@ pub(super) fn text_part(text: impl Into<String>) -> Json {
 
 /// Encodes the parts of a model turn. If the model requires signatures and no call has one, the first call gets the placeholder.
 fn model_parts(out: &mut EncodeContext<'_>, turn: &Turn) -> Vec<Json> {
-    let signed = turn.parts.iter().filter(|part| part.is_call()).any(|part| google_signature(part).is_some());
+    let signed = turn.parts.iter().filter(|part| part.is_call()).any(|part| signature::google(part.signature.as_ref()).is_some());
     let mut placeholder = out.profile.signature_required == Some(true) && !signed;
     let mut parts = Vec::with_capacity(turn.parts.len());
     for part in &turn.parts {
         let Some(json) = part_of(out, part) else { continue };
         let Json::Object(mut members) = json else { continue };
-        if let Some(signature) = google_signature(part) {
+        if let Some(signature) = signature::google(part.signature.as_ref()) {
             members.push(("thoughtSignature", Json::text(signature)));
         } else if placeholder && part.is_call() {
             members.push(("thoughtSignature", Json::text(PLACEHOLDER)));
@@ -77,10 +77,6 @@ fn model_parts(out: &mut EncodeContext<'_>, turn: &Turn) -> Vec<Json> {
         parts.push(Json::Object(members));
     }
     parts
-}
-
-fn google_signature(part: &Part) -> Option<&str> {
-    part.signature.as_ref().filter(|signature| signature.owner == Protocol::Gemini).map(|signature| signature.value.as_str())
 }
 
 /// Encodes any part except a function response.
