@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::{
-    CheckedReply, Framing, InvalidReply, Malformed, Method, Problem, Protocol, RequestSummary, StreamRelay, Target, UpstreamProblem,
+    CheckedReply, Framing, InvalidReply, Malformed, Method, Problem, RequestSummary, StreamRelay, Target, UpstreamProblem,
 };
 
 /// Changes to a request that is passed through; all other bytes go upstream unchanged.
@@ -35,8 +35,6 @@ pub struct ReplyEdits {
 
 /// One wire format between a caller and an upstream of the *same* protocol. Translation goes through [`crate::neutral`].
 pub trait Codec: Send + Sync {
-    fn protocol(&self) -> Protocol;
-
     /// Scans a caller's body once, without building a tree.
     fn summarise(&self, target: &Target, body: &[u8]) -> Result<RequestSummary, Malformed>;
 

@@ -1,7 +1,6 @@
 //! The built-in echo upstream: answers with the text of the last user turn, in the caller's own protocol, without a network.
 //!
-//! Answers have the form of an upstream's: complete bodies, or an event stream (OpenAI with `[DONE]`, Gemini as `alt=sse`), to
-//! be checked and relayed like those of any other upstream. Tokens are words. Events are generated lazily, in a bounded
+//! Answers are checked and relayed like those of any other upstream. Tokens are words. Events are generated lazily, in a bounded
 //! number of bounded chunks, so that a long text does not become many events in memory.
 
 mod request;

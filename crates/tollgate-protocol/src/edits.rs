@@ -17,7 +17,6 @@ impl<'a> Edits<'a> {
         Self { list: Vec::new(), front: 0 }
     }
 
-    /// Whether the text stays unchanged.
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -27,7 +26,12 @@ impl<'a> Edits<'a> {
         self.list.push((range, instead.into()));
     }
 
-    /// Inserts `text` before the byte at `at`.
+    /// Replaces every range, if there is something to replace it with.
+    pub(crate) fn replace_all(&mut self, ranges: impl IntoIterator<Item = Range<usize>>, instead: Option<&'a str>) {
+        let Some(instead) = instead else { return };
+        self.list.extend(ranges.into_iter().map(|range| (range, instead.as_bytes().into())));
+    }
+
     pub(crate) fn insert(&mut self, at: usize, text: impl Into<Cow<'a, [u8]>>) {
         self.replace(at..at, text);
     }

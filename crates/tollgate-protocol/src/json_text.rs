@@ -69,7 +69,8 @@ pub(crate) fn write_separator(out: &mut BytesMut, index: usize) {
     }
 }
 
-fn line_end(bytes: &[u8]) -> Option<(&'static [u8], usize)> {
+/// The escape of the line separator at the start of `bytes`, and the separator's length.
+pub(crate) fn line_end(bytes: &[u8]) -> Option<(&'static [u8], usize)> {
     match bytes {
         [0xc2, 0x85, ..] => Some((b"\\u0085", 2)),
         [0xe2, 0x80, 0xa8, ..] => Some((b"\\u2028", 3)),

@@ -47,7 +47,7 @@ pub use minimal_request::{minimal_body, minimal_request, probe_request};
 pub use neutral::{DownloadedMedia, FetchedMedia, RemoteMedia, TranslateError, TranslateOptions};
 pub use problem::{GeminiErrorFields, OpenAiErrorFields, Problem, QuotaViolation, QuotaWindow, UpstreamProblem};
 pub use profile::{CanDisableThinking, F64, Profile, Thinking, effective_profile};
-pub use protocol::{CallerSurface, CredentialHeader, ErrorStyle, Protocol, ProtocolSpec};
+pub use protocol::{CallerSurface, CredentialHeader, ErrorStyle, Protocol, spec::ProtocolSpec};
 pub use reply_summary::{CheckedReply, FinishReason, InvalidReply, ReplySummary, StreamError, StreamRelay, Usage};
 pub use summary::{FieldPath, FieldViolation, Malformed, MalformedKind, RequestSummary, SplicePoints};
 pub use target::{Framing, Method, Target};

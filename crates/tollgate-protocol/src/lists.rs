@@ -32,7 +32,6 @@ pub struct ListedModel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelPage<'a> {
     pub models: &'a [ListedModel],
-    /// Whether further pages follow.
     pub more: bool,
 }
 
@@ -87,7 +86,6 @@ fn last_of(token: &str) -> Option<String> {
 }
 
 impl ModelPage<'_> {
-    /// The token for the next page; `None` on the last one.
     pub fn next_token(&self) -> Option<String> {
         let last = self.models.last().filter(|_| self.more)?;
         Some(URL_SAFE_NO_PAD.encode(format!("{TOKEN_MARK}{}", last.name)))

@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 
 use crate::{Framing, Method, Protocol, Target, decode_request, neutral::Request};
 
-/// Output limit of a probe, in tokens.
 const PROBE_OUTPUT_TOKENS: u32 = 16;
 
 /// Values for fields without a sample of their own, in the order in which they are tried.

@@ -4,7 +4,6 @@
 //! types may change freely.
 
 mod answer_pipeline;
-pub(crate) mod as_function;
 pub(crate) mod compatibility;
 pub(crate) mod effort;
 pub(crate) mod encode_context;

@@ -57,7 +57,6 @@ impl<'t, 'a> Fields<'t, 'a> {
         }
     }
 
-    /// Paths of the members present among `names`.
     pub(crate) fn paths(&mut self, names: &[&str]) -> Vec<String> {
         names.iter().filter_map(|name| self.take(name)).map(|field| field.path).collect()
     }
@@ -107,6 +106,11 @@ impl<'t, 'a> Fields<'t, 'a> {
         let number = quoted.map_or_else(|| field.value.number(), |text| serde_json::from_str(text.trim()).ok());
         let value = number.ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a number"))?;
         Ok(Some(Located::new(value, field.path)))
+    }
+
+    /// A finite number other than 0.
+    pub(crate) fn nonzero(&mut self, name: &str) -> Result<Option<Located<Number>>, Malformed> {
+        Ok(self.number(name)?.filter(|number| number.value.as_f64() != Some(0.0)))
     }
 
     pub(crate) fn integer(&mut self, name: &str) -> Result<Option<Located<i64>>, Malformed> {

@@ -124,39 +124,4 @@ pub(crate) fn check_stream_end(tail: Result<(), StreamError>, all_ended: bool) -
 }
 
 #[cfg(test)]
-pub(crate) mod testing;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn line_ends_between_tokens_become_spaces() {
-        assert_eq!(*one_line(b"{\n\"a\":\r\n1}"), *b"{ \"a\":  1}");
-        assert!(matches!(one_line(b"{}"), std::borrow::Cow::Borrowed(_)));
-    }
-
-    #[test]
-    fn body_kind_is_detected_at_any_boundary() {
-        for (text, expected) in
-            [("\n\ndata: {}\n\n", "Events"), (" [{}", "Array"), (" \n{\"error\"", "Document"), (": x\n", "Events")]
-        {
-            for cut in 0..text.len() {
-                let mut opening = BodyKind::default();
-                opening.inspect(&text.as_bytes()[..cut]).unwrap();
-                opening.inspect(&text.as_bytes()[cut..]).unwrap();
-                assert!(format!("{opening:?}").starts_with(expected), "{text:?} cut at {cut}");
-            }
-        }
-        assert!(BodyKind::default().inspect(b" <html>").is_err());
-    }
-
-    #[test]
-    fn buffered_document_is_bounded() {
-        let mut opening = BodyKind::default();
-        opening.inspect(b"{").unwrap();
-        let piece = vec![b' '; 1024];
-        let taken = (0..1000).take_while(|_| opening.inspect(&piece).is_ok()).count();
-        assert_eq!(taken, 63);
-    }
-}
+pub(crate) mod tests;

@@ -5,7 +5,6 @@
 pub struct Problem {
     /// HTTP status; Gemini `error.code`.
     pub status: u16,
-    /// One or two sentences: the fact, then what to do.
     pub message: String,
     /// Our request id (`req_…`); Gemini `ErrorInfo.metadata.requestId`.
     pub request_id: String,
@@ -18,13 +17,10 @@ pub struct Problem {
     pub stop: bool,
 }
 
-/// Members of the chat completions error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenAiErrorFields {
     pub kind: String,
-    /// `error.code`; `null` when `None`.
     pub code: Option<String>,
-    /// `error.param`; `null` when `None`.
     pub param: Option<String>,
 }
 
@@ -46,16 +42,13 @@ pub struct GeminiErrorFields {
     pub upstream_details: Vec<String>,
 }
 
-/// One entry of `QuotaFailure`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaViolation {
     /// The limited entity, such as `key` or `group`.
     pub subject: String,
-    /// One sentence.
     pub description: String,
 }
 
-/// When an exhausted quota is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaWindow {
     /// At midnight in Pacific time, when Google's daily quotas reset.

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 pub use defaults::effective_profile;
 
-/// How a model's thinking is controlled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Thinking {
@@ -26,7 +25,6 @@ pub enum Thinking {
 #[serde(try_from = "FlagOrWord", into = "FlagOrWord")]
 pub enum CanDisableThinking {
     No,
-    /// With the regular setting.
     Yes,
     /// Only with Anthropic's type `between_tools`.
     BetweenTools,
@@ -90,38 +88,27 @@ macro_rules! profile {
 }
 
 profile! {
-    /// How thinking is controlled.
     thinking: Thinking,
-    /// Whether thinking can be switched off.
     can_disable_thinking: CanDisableThinking,
     /// Supports `thinking.display` (Anthropic).
     thinking_display: bool,
     /// The last turn may be a model turn.
     prefill: bool,
-    /// Supports forced tool choice (any or named tool).
     forced_tools: bool,
     /// Function calls must be returned with their signature.
     signature_required: bool,
-    /// Function calls carry ids.
     call_ids: bool,
     /// Supports temperature, `top_p` and `top_k`.
     sampling: bool,
-    /// Supports presence and frequency penalties.
     penalties: bool,
     top_k: bool,
-    /// Supports log probabilities.
     logprobs: bool,
-    /// Maximum number of candidates.
     n_max: u32,
-    /// Maximum number of stop sequences.
     stop_max: u32,
     /// Supports the JSON Schema members (`parametersJsonSchema`, `responseJsonSchema`).
     json_schema_fields: bool,
-    /// Supports tools and a JSON format together.
     tools_with_json: bool,
-    /// Supports media in function responses.
     media_in_results: bool,
-    /// Supports a media resolution per part.
     part_media_resolution: bool,
     /// Supports function calling mode `VALIDATED`.
     validated_mode: bool,

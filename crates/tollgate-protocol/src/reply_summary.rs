@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{Problem, UpstreamProblem};
+use crate::{
+    Problem, UpstreamProblem,
+    scan::{Scanner, SyntaxError},
+};
 
 /// Token counts of one answer. Totals include their parts: `prompt_total` includes cached and cache-write tokens,
 /// `completion_total` includes reasoning.
@@ -40,7 +43,6 @@ impl Usage {
     }
 }
 
-/// Why a candidate ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
@@ -54,7 +56,6 @@ pub enum FinishReason {
     Filter,
     /// The upstream failed to produce a usable reply.
     Fail,
-    /// Anything else.
     Other,
 }
 
@@ -77,6 +78,27 @@ pub struct ReplySummary {
     pub account_refused: bool,
 }
 
+impl ReplySummary {
+    /// Adds what another chunk of the same reply says.
+    pub(crate) fn add(&mut self, chunk: &Self) {
+        self.usage = chunk.usage.or(self.usage);
+        self.finish = chunk.finish.or(self.finish);
+        self.content |= chunk.content;
+        self.text_bytes += chunk.text_bytes;
+        self.media = self.media.saturating_add(chunk.media);
+        self.account_refused |= chunk.account_refused;
+    }
+
+    /// Counts a value as text if it is a string.
+    pub(crate) fn add_text(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
+        if let Some(text) = scanner.optional_string()? {
+            self.text_bytes += text.decoded_bytes();
+            self.content |= !text.raw().is_empty();
+        }
+        Ok(())
+    }
+}
+
 /// The Gemini finish reason that sets [`ReplySummary::account_refused`].
 pub(crate) const ACCOUNT_LIMITED: &str = "PUP_LIMITED_DISABLED";
 
@@ -97,7 +119,6 @@ pub enum InvalidReply {
     Problem(Box<UpstreamProblem>),
 }
 
-/// Why a stream cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// An event that the protocol does not allow, or larger than the limit.
@@ -136,7 +157,6 @@ pub trait StreamRelay: Send {
     /// [`StreamError::Truncated`] when the answer was not complete.
     fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamError>;
 
-    /// The summary so far.
     fn summary(&self) -> ReplySummary;
 
     /// Whether the reply is complete: every candidate finished, and the end marker was received where the protocol has one.
@@ -174,14 +194,12 @@ impl CandidateProgress {
         }
     }
 
-    /// Merges the progress of another chunk.
     pub(crate) fn join(&mut self, other: Self) {
         self.begun |= other.begun;
         self.ended |= other.ended;
         self.blank |= other.blank;
     }
 
-    /// Records an empty finish reason.
     pub(crate) fn record_blank_finish(&mut self, index: u64) {
         self.blank |= 1_u128 << index.min(127);
     }

@@ -45,7 +45,6 @@ pub(crate) enum Value<'a> {
     Object,
 }
 
-/// A cursor over one JSON document.
 #[derive(Debug)]
 pub(crate) struct Scanner<'a> {
     body: &'a str,
@@ -56,7 +55,6 @@ pub(crate) struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// A scanner before the first value.
     pub(crate) fn new(body: &'a [u8]) -> Result<Self, SyntaxError> {
         match std::str::from_utf8(body) {
             Ok(body) => Ok(Self { body, at: 0, depth: 0, nodes: 0, most_nodes: MAX_NODES }),
@@ -76,7 +74,6 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Offset of the next byte.
     pub(crate) const fn position(&self) -> usize {
         self.at
     }

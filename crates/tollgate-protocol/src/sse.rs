@@ -1,9 +1,8 @@
 //! Incremental parser for event streams (WHATWG HTML, "Server-sent events").
 //!
-//! [`SseParser`] takes chunks as they arrive and emits complete events, independent of chunk boundaries. An event inside one
-//! chunk is parsed in place: its data is a slice of the chunk, and if its bytes already have the canonical form
-//! ([`SseEvent::as_sent`]) it can be forwarded without a copy. Only an event that spans chunks is buffered. All three line ends,
-//! comments, a byte order mark, `data:` without a space and data over several lines are supported.
+//! [`SseParser`] emits complete events, independent of chunk boundaries. An event inside one chunk is parsed in place, and if its
+//! bytes already have the canonical form ([`SseEvent::as_sent`]) it can be forwarded without a copy. Only an event that spans
+//! chunks is buffered.
 
 use std::ops::Range;
 
@@ -23,14 +22,12 @@ pub(crate) const END: &[u8] = b"\n\n";
 const BOM: &[u8] = "\u{feff}".as_bytes();
 const TOO_LARGE: StreamError = StreamError::Malformed("an event larger than the limit");
 
-/// A complete event with data.
 #[derive(Debug)]
 pub struct SseEvent<'a> {
     /// Last `event:` line; empty if there is none.
     pub name: &'a [u8],
     /// The data; several `data:` lines are joined with line feeds. Never empty.
     pub data: &'a [u8],
-    /// The buffer that `sent` refers to.
     buffer: &'a Bytes,
     /// Range of the event in `buffer`, if it is exactly one `data:` line and two line feeds.
     sent: Option<Range<usize>>,
@@ -60,7 +57,6 @@ impl SseEvent<'_> {
 struct Building {
     /// A `data` or `event` line was read.
     begun: bool,
-    /// Number of `data` lines read.
     data_lines: usize,
     /// Value of the first `data` line.
     value: Range<usize>,
@@ -74,7 +70,6 @@ struct Building {
     non_canonical: bool,
 }
 
-/// Splits a stream into events.
 #[derive(Debug)]
 pub struct SseParser {
     limit: usize,
@@ -101,7 +96,6 @@ impl SseParser {
         Self::with_limit(EVENT_LIMIT)
     }
 
-    /// A parser that rejects events above `limit` bytes.
     pub fn with_limit(limit: usize) -> Self {
         Self { limit, carry: Vec::new(), carry_line: 0, building: Building::default(), skip_line_feed: false, first_line: true }
     }

@@ -30,7 +30,6 @@ pub struct RequestSummary {
     pub text_bytes: u64,
     /// Turns of the conversation, instructions included. Each costs a few tokens besides its text.
     pub turns: u32,
-    /// Number of images, inline or by URL.
     pub images: u32,
     /// Bytes of inline audio, decoded size.
     pub audio_bytes: u64,
@@ -41,7 +40,6 @@ pub struct RequestSummary {
     /// A stable hash of the prompt-cache key, or of the conversation's stable beginning (system text, tools,
     /// first turn). Equal for every turn of one conversation.
     pub affinity: Option<u64>,
-    /// Where bytes may be replaced or inserted.
     pub splices: SplicePoints,
 }
 
@@ -89,7 +87,6 @@ pub enum MalformedKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldViolation {
-    /// Path in the caller's spelling.
     pub field: FieldPath,
     /// One sentence (Gemini `BadRequest.fieldViolations[].description`).
     pub description: String,

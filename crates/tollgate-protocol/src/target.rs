@@ -46,18 +46,11 @@ impl Method {
     }
 
     pub fn from_gemini_verb(verb: &str) -> Option<Self> {
-        match verb {
-            "generateContent" => Some(Self::Generate),
-            "streamGenerateContent" => Some(Self::StreamGenerate),
-            "countTokens" => Some(Self::CountTokens),
-            "embedContent" => Some(Self::EmbedContent),
-            "batchEmbedContents" => Some(Self::BatchEmbedContents),
-            _ => None,
-        }
+        let native = [Self::Generate, Self::StreamGenerate, Self::CountTokens, Self::EmbedContent, Self::BatchEmbedContents];
+        native.into_iter().find(|method| method.gemini_verb() == Some(verb))
     }
 }
 
-/// How a streamed reply is divided into events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Framing {
     /// `text/event-stream`.

@@ -112,7 +112,6 @@ impl UpstreamErrorBody {
         needles.iter().any(|needle| text.contains(needle))
     }
 
-    /// Whether `type`, `code` or `status` is one of `words`.
     pub(crate) fn is(&self, words: &[&str]) -> bool {
         ["type", "code", "status"]
             .iter()

@@ -63,7 +63,6 @@ pub(super) struct Message<'a> {
     pub usage: Option<&'a RawValue>,
 }
 
-/// Delta of a block or of the message.
 #[derive(Deserialize)]
 pub(super) struct Delta<'a> {
     #[serde(rename = "type")]

@@ -5,10 +5,8 @@ use serde_json::Value;
 use super::words;
 use crate::Method;
 
-/// The parts of a request that affect the echo.
 #[derive(Debug, Default)]
 pub(super) struct EchoRequest {
-    /// Text of the last user turn.
     pub text: String,
     pub prompt_words: u64,
     pub max_words: Option<u64>,
@@ -19,7 +17,6 @@ pub(super) struct EchoRequest {
     pub include_usage: bool,
 }
 
-/// Reads a chat completions request.
 pub(super) fn openai(body: &Value) -> EchoRequest {
     let messages = list(&body["messages"]);
     let format = body["response_format"]["type"].as_str().unwrap_or_default();
@@ -154,7 +151,6 @@ fn openai_call(body: &Value) -> Option<(String, bool)> {
     }
 }
 
-/// The function that mode `ANY` forces.
 fn gemini_call(body: &Value) -> Option<(String, bool)> {
     let config = either(either(body, "toolConfig", "tool_config"), "functionCallingConfig", "function_calling_config");
     let any = config["mode"].as_str().is_some_and(|mode| mode.eq_ignore_ascii_case("any")) || config["mode"] == 2;

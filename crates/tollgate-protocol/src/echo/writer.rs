@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use super::{EchoCall, EchoReply};
 use crate::{FinishReason, Protocol, Usage, sse};
 
-/// Iterator over the events of a streamed answer.
 #[derive(Clone, Debug)]
 pub struct EchoEvents {
     reply: EchoReply,

@@ -4,8 +4,6 @@
 mod contents;
 mod embed;
 
-use serde_json::Number;
-
 use crate::{
     FieldViolation, Malformed, MalformedKind, Method, Protocol, Target,
     neutral::{
@@ -102,8 +100,8 @@ fn generation_config(mut config: Fields<'_, '_>, request: &mut Request) -> Resul
     params.n = config.count("candidateCount", 1)?.filter(|n| n.value > 1);
     params.stop = config.texts("stopSequences")?.filter(|stop| !stop.value.is_empty());
     params.seed = config.integer("seed")?;
-    params.presence = config.number("presencePenalty")?.filter(not_zero);
-    params.frequency = config.number("frequencyPenalty")?.filter(not_zero);
+    params.presence = config.nonzero("presencePenalty")?;
+    params.frequency = config.nonzero("frequencyPenalty")?;
     params.logprobs = config.bool("responseLogprobs")?.filter(|wanted| wanted.value);
     params.top_logprobs = config.count("logprobs", 0)?;
     media_resolution(&mut config, request)?;
@@ -121,10 +119,6 @@ fn generation_config(mut config: Fields<'_, '_>, request: &mut Request) -> Resul
     }
     request.refuse_all(config.rest());
     Ok(())
-}
-
-fn not_zero(number: &Located<Number>) -> bool {
-    number.value.as_f64() != Some(0.0)
 }
 
 fn media_resolution(config: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {

@@ -18,7 +18,6 @@ use crate::{
     },
 };
 
-/// State of the reply so far.
 #[derive(Debug, Default)]
 pub(super) struct DecodeState {
     calls: CallState,
@@ -32,7 +31,6 @@ struct CallState {
 }
 
 impl DecodeState {
-    /// Appends the citations of a candidate that is about to end.
     pub(super) fn close(&mut self, candidate: u32, out: &mut Vec<Event>) {
         let citations = self.sources.take(candidate);
         if !citations.is_empty() {

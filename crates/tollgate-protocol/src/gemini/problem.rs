@@ -50,7 +50,6 @@ fn passed_on(detail: &str) -> Option<Value> {
     (!matches!(kind, "ErrorInfo" | "RetryInfo" | "RequestInfo" | "DebugInfo")).then_some(value)
 }
 
-/// Google's name for an HTTP status (`google/rpc/code.proto`).
 const fn canonical(status: u16) -> &'static str {
     match status {
         401 => "UNAUTHENTICATED",
@@ -67,7 +66,6 @@ const fn canonical(status: u16) -> &'static str {
     }
 }
 
-/// Decodes an upstream's error.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
     let kind = found.text_field("status").filter(|word| word.parse::<u16>().is_err()).or_else(|| found.text_field("type"));

@@ -20,9 +20,7 @@ pub(super) struct GroundingSources {
 #[derive(Debug, Default)]
 struct CandidateSources {
     candidate: u32,
-    /// Length of the visible text so far, in bytes.
     bytes: usize,
-    /// Offset of each part in the concatenated text, in bytes.
     starts: Vec<usize>,
     last: Kind,
     found: Vec<Citation>,

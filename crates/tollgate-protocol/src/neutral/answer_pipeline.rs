@@ -16,7 +16,6 @@ pub(crate) const CALL_BYTES_LIMIT: usize = 16 * 1024 * 1024;
 /// Maximum size of the citations read or kept per candidate, in bytes.
 pub(crate) const CITATION_BYTES_LIMIT: usize = 1024 * 1024;
 
-/// State of one answer between decoder and encoder.
 #[derive(Debug)]
 pub(crate) struct AnswerPipeline {
     /// True for media that the caller's protocol can represent in an answer.
@@ -79,7 +78,6 @@ impl AnswerPipeline {
         self.ended
     }
 
-    /// Processes one event and appends the events to forward.
     pub(crate) fn push(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), StreamError> {
         if self.ended {
             return Ok(());

@@ -36,12 +36,10 @@ impl<'a> CompatibilityReport<'a> {
         report
     }
 
-    /// Refuses a parameter that the upstream does not support.
     pub(crate) fn refuse(&mut self, field: &str) {
         self.record(UnsupportedField { field: field.to_owned(), reason: None, droppable: true });
     }
 
-    /// Refuses a parameter, with a short reason.
     pub(crate) fn refuse_because(&mut self, field: &str, reason: impl Into<String>) {
         self.record(UnsupportedField { field: field.to_owned(), reason: Some(reason.into()), droppable: true });
     }

@@ -31,7 +31,6 @@ pub(crate) enum SettingSource<'a> {
 }
 
 impl SettingSource<'_> {
-    /// Path in the caller's spelling.
     pub(crate) const fn path(&self) -> &str {
         match self {
             Self::Effort(path) | Self::Level(path) | Self::Budget(path) => path,
@@ -77,12 +76,10 @@ pub(crate) fn shows_thoughts(request: &Request) -> bool {
     thinking.include.as_ref().map_or_else(implied, |include| include.value)
 }
 
-/// The budget equivalent to an effort, in tokens.
 pub(crate) fn budget_of(effort: &str) -> i64 {
     EFFORT_BUDGETS.iter().find(|(word, _)| *word == effort).map_or(0, |(_, budget)| *budget)
 }
 
-/// The effort equivalent to a budget.
 pub(crate) const fn effort_of(budget: i64) -> &'static str {
     match budget {
         0 => "none",

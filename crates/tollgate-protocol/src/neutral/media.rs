@@ -6,7 +6,6 @@ use percent_encoding::percent_decode_str;
 use super::{Media, MediaSource};
 use crate::{FieldPath, RemoteMedia};
 
-/// Why media cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadMedia {
     Base64,

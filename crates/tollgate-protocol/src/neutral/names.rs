@@ -10,7 +10,6 @@ use crate::Protocol;
 /// Maximum length of a call id for upstreams other than Gemini.
 const ID_LIMIT: usize = 64;
 
-/// Mapping of the caller's tool names to upstream tool names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     map: HashMap<String, String>,
@@ -52,15 +51,8 @@ impl Names {
 }
 
 fn tool_name(part: &Part) -> Option<&str> {
-    match &part.kind {
-        PartKind::Call { name, .. } | PartKind::Result { name, .. } => Some(name.as_str()).filter(|name| !name.is_empty()),
-        PartKind::Text(_)
-        | PartKind::Think { .. }
-        | PartKind::Media(_)
-        | PartKind::Code { .. }
-        | PartKind::CodeOutput { .. }
-        | PartKind::Opaque { .. } => None,
-    }
+    let (PartKind::Call { name, .. } | PartKind::Result { name, .. }) = &part.kind else { return None };
+    Some(name.as_str()).filter(|name| !name.is_empty())
 }
 
 /// The name with every character that the protocol does not allow replaced by `_`.

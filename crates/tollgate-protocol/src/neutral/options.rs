@@ -23,7 +23,6 @@ pub enum TranslateError {
     NoCounter,
 }
 
-/// Media downloaded from a remote URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DownloadedMedia {
     /// MIME type, parameters allowed.

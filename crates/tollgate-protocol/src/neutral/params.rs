@@ -8,7 +8,6 @@ use crate::FieldPath;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Located<T> {
     pub value: T,
-    /// Path in the caller's spelling.
     pub path: FieldPath,
 }
 
@@ -27,16 +26,13 @@ pub struct Params {
     pub max_tokens: Option<Located<u64>>,
     /// Number of candidates, at least 2 (1 is the default).
     pub n: Option<Located<u32>>,
-    /// Stop sequences, at least one.
     pub stop: Option<Located<Vec<String>>>,
     pub seed: Option<Located<i64>>,
     /// Presence penalty, not zero.
     pub presence: Option<Located<serde_json::Number>>,
-    /// Frequency penalty, not zero.
     pub frequency: Option<Located<serde_json::Number>>,
     /// Log probabilities requested; always `true`.
     pub logprobs: Option<Located<bool>>,
-    /// Number of alternatives per token.
     pub top_logprobs: Option<Located<u32>>,
     /// Output format; `None` for plain text.
     pub format: Option<Located<Format>>,
@@ -72,12 +68,6 @@ pub struct ThinkingParams {
     pub include: Option<Located<bool>>,
 }
 
-impl ThinkingParams {
-    pub const fn is_empty(&self) -> bool {
-        self.effort.is_none() && self.budget.is_none() && self.level.is_none() && self.adaptive.is_none() && self.include.is_none()
-    }
-}
-
 /// Parameters of Gemini without a counterpart in other protocols.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GoogleParams {
@@ -90,12 +80,5 @@ pub struct GoogleParams {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Format {
     Json,
-    /// JSON that matches a schema.
-    Schema {
-        /// JSON Schema or Google's subset.
-        schema: Schema,
-        name: Option<String>,
-        /// Whether the output must match the schema exactly.
-        strict: Option<bool>,
-    },
+    Schema { schema: Schema, name: Option<String>, strict: Option<bool> },
 }

@@ -88,7 +88,6 @@ pub struct Signature {
 }
 
 impl Part {
-    /// An unsigned text part at `path`.
     pub(crate) fn text(text: impl Into<String>, path: impl Into<FieldPath>) -> Self {
         Self::new(PartKind::Text(text.into()), path)
     }
@@ -101,7 +100,6 @@ impl Part {
         matches!(self.kind, PartKind::Call { .. })
     }
 
-    /// An unsigned part at `path`.
     pub(crate) fn new(kind: PartKind, path: impl Into<FieldPath>) -> Self {
         Self { kind, signature: None, path: path.into() }
     }

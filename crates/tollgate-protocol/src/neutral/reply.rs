@@ -53,11 +53,9 @@ pub struct Candidate {
 pub struct TokenLogprob {
     pub token: String,
     pub logprob: serde_json::Number,
-    /// Alternatives with their log probabilities.
     pub top: Vec<(String, serde_json::Number)>,
 }
 
-/// A source cited by the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Citation {
     /// Offset of the first byte.

@@ -30,7 +30,6 @@ pub(crate) trait ReplyCodec: Send + Sync {
         Err(InvalidReply::Unreadable("the protocol counts no tokens"))
     }
 
-    /// Encodes a count of input tokens.
     fn encode_count(&self, _tokens: u64) -> Bytes {
         Bytes::new()
     }
@@ -44,7 +43,6 @@ pub trait StreamDecoder: Send {
     fn marks_end(&self) -> bool;
 }
 
-/// Encodes the stream for one caller, in complete events.
 pub trait StreamEncoder: Send {
     /// Encodes one event. Events arrive in order: nothing of a candidate after its finish, and a single [`Event::End`] last.
     fn push(&mut self, event: Event, out: &mut BytesMut);

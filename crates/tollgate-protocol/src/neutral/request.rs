@@ -33,7 +33,6 @@ impl Request {
         self.origin == Protocol::Gemini
     }
 
-    /// A request without content or parameters.
     pub fn new(model: impl Into<String>, origin: Protocol, operation: Operation) -> Self {
         Self {
             model: model.into(),
@@ -74,20 +73,16 @@ impl Request {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
     Generate,
-    /// Count input tokens.
     Count,
-    /// Compute embeddings.
     Embed(Box<EmbedRequest>),
 }
 
-/// Texts to embed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmbedRequest {
     /// The texts, at least one, in order.
     pub inputs: Vec<String>,
     /// The answer is a list (every form except Gemini's `:embedContent`).
     pub list: bool,
-    /// Requested length of the vectors.
     pub dimensions: Option<Located<u32>>,
     /// Gemini `taskType`, upper case.
     pub task: Option<Located<String>>,
@@ -98,7 +93,6 @@ pub struct EmbedRequest {
     pub user: Option<Located<String>>,
 }
 
-/// A field that the upstream cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsupportedField {
     /// Path in the caller's spelling.
@@ -143,7 +137,6 @@ pub struct Tool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTool {
     pub owner: Protocol,
-    /// The tool entry as compact JSON.
     pub raw: String,
     /// Path in the caller's body, such as `tools[0].googleSearch`.
     pub path: FieldPath,
@@ -177,7 +170,6 @@ pub enum ToolChoiceMode {
 /// A request encoded for an upstream, with the facts that the translation of its answer needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EncodedRequest {
-    /// Upstream method; it determines the path.
     pub method: Method,
     pub stream: bool,
     pub body: Bytes,
@@ -186,7 +178,6 @@ pub struct EncodedRequest {
     /// Pairs of upstream tool name and caller's tool name, where they differ.
     pub name_map: Vec<(String, String)>,
     pub custom_tools: Vec<String>,
-    /// The caller wants a usage chunk.
     pub include_usage: bool,
     pub include_thoughts: bool,
     /// See [`ReplyContext::carry_thinking`].

@@ -20,7 +20,6 @@ pub(crate) fn decode(target: &Target, body: &[u8]) -> Result<Request, Malformed>
     if target.method == Method::Embeddings { embeddings(body) } else { chat(body) }
 }
 
-/// Decodes the body of `POST /v1/chat/completions`.
 fn chat(body: &[u8]) -> Result<Request, Malformed> {
     let tree = document(body)?;
     let mut fields = Fields::new(&tree, "", FROM)?;
@@ -39,7 +38,6 @@ fn chat(body: &[u8]) -> Result<Request, Malformed> {
     Ok(request)
 }
 
-/// Decodes the body of `POST /v1/embeddings`.
 fn embeddings(body: &[u8]) -> Result<Request, Malformed> {
     let tree = document(body)?;
     let mut fields = Fields::new(&tree, "", FROM)?;

@@ -13,7 +13,6 @@ use crate::{
 
 /// Name of an added limit where the upstream's profile names none.
 const LIMIT_FIELD: &str = "max_completion_tokens";
-/// Both names of the output limit.
 const LIMIT_FIELDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 
 /// Applies the edits; returns the same buffer if nothing changes.
@@ -59,7 +58,6 @@ fn force_usage(body: &Bytes, summary: &RequestSummary, changes: &mut Edits<'_>) 
     }
 }
 
-/// Writes or renames the output limit.
 fn limit_output(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>, changes: &mut Edits<'_>) {
     let given: Vec<_> = summary.splices.max_output.iter().filter(|range| text(body, range) != "null").collect();
     if let (Some(wanted), [only]) = (edits.output_limit_field, given.as_slice())

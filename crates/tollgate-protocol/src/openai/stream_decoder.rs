@@ -174,7 +174,6 @@ impl ChatStreamDecoder {
         Ok(self.calls.len() - 1)
     }
 
-    /// Ends a choice and completes its calls.
     fn end(
         &mut self,
         candidate: u32,
@@ -202,7 +201,6 @@ impl ChatStreamDecoder {
 }
 
 impl PendingCall {
-    /// Opens the call and emits the arguments received so far.
     fn release(&mut self, out: &mut Vec<Event>) {
         self.opened = true;
         let (candidate, call) = (self.candidate, self.number);

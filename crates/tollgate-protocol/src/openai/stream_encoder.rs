@@ -47,7 +47,6 @@ struct Choice {
     next_call: u32,
     open: Vec<OpenCall>,
     images: u32,
-    /// Log probabilities of the next text.
     logprobs: Vec<TokenLogprob>,
     /// Maps byte to character offsets of the text so far, for citations.
     map: TextMap,

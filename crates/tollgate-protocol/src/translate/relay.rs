@@ -36,19 +36,16 @@ pub fn translating_relay(upstream: Protocol, caller: Protocol, context: &ReplyCo
 }
 
 struct TranslatingRelay {
-    /// Whether the body is an event stream or a document.
     body_kind: BodyKind,
     parser: SseParser,
     translator: EventTranslator,
     caller: &'static dyn Codec,
     marks_end: bool,
-    /// Bytes were written for the caller.
     written: bool,
     /// The error that ended the stream; later calls return it again.
     error: Option<StreamError>,
 }
 
-/// Decoder, pipeline and encoder of one stream.
 struct EventTranslator {
     upstream: &'static dyn Codec,
     decoder: Box<dyn StreamDecoder>,

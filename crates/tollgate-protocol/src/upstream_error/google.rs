@@ -6,7 +6,6 @@ use serde_json::Value;
 use super::{UpstreamErrorBody, whole_seconds};
 use crate::QuotaWindow;
 
-/// Most details that are kept, and the longest one in bytes.
 const DETAILS: (usize, usize) = (20, 8192);
 /// Values of `ErrorInfo.reason` for a refused account, sent with a 400.
 const ACCOUNT_REFUSED_REASONS: &[&str] =

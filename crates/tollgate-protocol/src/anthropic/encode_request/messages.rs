@@ -6,8 +6,7 @@ use crate::{
     json_writer::{Json, JsonObject},
     neutral::{
         Media, Part, PartKind, Role, Turn,
-        as_function::arguments,
-        encode_context::{EncodeContext, UpstreamMedia, fenced},
+        encode_context::{EncodeContext, UpstreamMedia, arguments, fenced},
     },
     tree::Tree,
 };

@@ -25,7 +25,6 @@ const DATA: [&str; 9] = [
     "toolResponse",
 ];
 
-/// Decodes the system instruction: all its texts.
 pub(super) fn system(mut content: Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     let Some((parts, path)) = content.list("parts")? else { return Ok(()) };
     for (index, item) in parts.iter().enumerate() {

@@ -4,8 +4,8 @@ use crate::{
     Protocol,
     json_writer::{Json, JsonObject},
     neutral::{
-        Media, Part, PartKind, Role, Turn, as_function,
-        encode_context::{EncodeContext, UpstreamMedia},
+        Media, Part, PartKind, Role, Turn,
+        encode_context::{EncodeContext, UpstreamMedia, arguments},
         signature::{self, PLACEHOLDER},
     },
     tree::Tree,
@@ -99,7 +99,7 @@ fn part_of(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
                 call.put("id", Json::text(id));
             }
             call.put("name", Json::text(out.names.get(name)));
-            call.put("args", as_function::arguments(args, *custom));
+            call.put("args", arguments(args, *custom));
             Some(Json::object([("functionCall", call.json())]))
         }
         PartKind::Code { language, text } => {

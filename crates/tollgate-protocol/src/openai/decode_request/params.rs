@@ -1,6 +1,6 @@
 //! Decodes optional parameters. Values that request the default behaviour are dropped here, so that no encoder refuses them.
 
-use serde_json::{Number, Value};
+use serde_json::Value;
 
 use super::FROM;
 use crate::{
@@ -25,8 +25,8 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     params.n = fields.count("n", 1)?.filter(|n| n.value > 1);
     params.stop = stop(fields)?;
     params.seed = fields.integer("seed")?;
-    params.presence = fields.number("presence_penalty")?.filter(not_zero);
-    params.frequency = fields.number("frequency_penalty")?.filter(not_zero);
+    params.presence = fields.nonzero("presence_penalty")?;
+    params.frequency = fields.nonzero("frequency_penalty")?;
     params.logprobs = fields.bool("logprobs")?.filter(|wanted| wanted.value);
     params.top_logprobs = fields.count("top_logprobs", 0)?;
     params.parallel = fields.bool("parallel_tool_calls")?.filter(|parallel| !parallel.value);
@@ -42,10 +42,6 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     harmless(fields, request)?;
     request.dropped.extend(fields.paths(&DROPPED));
     Ok(())
-}
-
-fn not_zero(number: &Located<Number>) -> bool {
-    number.value.as_f64() != Some(0.0)
 }
 
 fn stop(fields: &mut Fields<'_, '_>) -> Result<Option<Located<Vec<String>>>, Malformed> {
