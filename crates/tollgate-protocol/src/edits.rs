@@ -48,8 +48,8 @@ impl<'a> Edits<'a> {
     /// `true` for those to remove.
     pub(crate) fn remove_items(&mut self, items: &[(Range<usize>, bool)]) {
         let mut kept_before = false;
-        for (index, (range, goes)) in items.iter().enumerate() {
-            if !goes {
+        for (index, (range, removed)) in items.iter().enumerate() {
+            if !removed {
                 kept_before = true;
             } else if kept_before {
                 self.remove(items[index - 1].0.end..range.end);
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn items_are_removed_with_one_comma_each() {
-        let at = |start: usize, goes: bool| (start..start + 1, goes);
+        let at = |start: usize, removed: bool| (start..start + 1, removed);
         assert_eq!(removed("[1, 2, 3]", &[at(1, true), at(4, false), at(7, false)]), "[2, 3]");
         assert_eq!(removed("[1, 2, 3]", &[at(1, false), at(4, true), at(7, false)]), "[1, 3]");
         assert_eq!(removed("[1, 2, 3]", &[at(1, false), at(4, true), at(7, true)]), "[1]");

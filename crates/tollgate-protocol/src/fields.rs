@@ -34,14 +34,14 @@ fn object(
     let mut members = Vec::new();
     let range = scanner.object(|scanner, name| {
         let path = format!("{prefix}{}", name.decode());
-        let goes = fields.contains(&path);
+        let removed = fields.contains(&path);
         let inner = format!("{path}.");
-        let value = if !goes && scanner.peek() == ValueKind::Object && fields.iter().any(|field| field.starts_with(&inner)) {
+        let value = if !removed && scanner.peek() == ValueKind::Object && fields.iter().any(|field| field.starts_with(&inner)) {
             object(scanner, changes, &inner, fields)?
         } else {
             scanner.skip()?
         };
-        members.push((name.content_range().start - 1..value.end, goes));
+        members.push((name.content_range().start - 1..value.end, removed));
         Ok(())
     })?;
     changes.remove_items(&members);

@@ -159,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_written_string_reads_back(text in any::<String>()) {
+        fn written_strings_parse_to_the_same_text(text in any::<String>()) {
             prop_assert_eq!(serde_json::from_str::<String>(&written(&text)).unwrap(), text);
         }
 

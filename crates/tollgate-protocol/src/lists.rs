@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_tokens_are_refused() {
+    fn tokens_of_other_origin_are_refused() {
         let all = models(3);
         let foreign = URL_SAFE_NO_PAD.encode("other:m00001");
         let empty = URL_SAFE_NO_PAD.encode("m1:");

@@ -48,9 +48,7 @@ impl Usage {
 pub enum FinishReason {
     /// Natural end.
     Stop,
-    /// Token limit.
     Length,
-    /// At least one tool call.
     Tool,
     /// Cut or blocked by a filter.
     Filter,

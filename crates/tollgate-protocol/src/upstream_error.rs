@@ -27,7 +27,7 @@ pub(crate) struct UpstreamErrorBody {
 /// Finds the error object in a body: `{"error":{…}}`, the same in an array, `{"error":"text"}`, the flat `{"object":"error",…}`
 /// and `{"type":"error",…}`, and the `{"detail":…}` and `{"message":…}` of web frameworks.
 pub(crate) fn find(body: &[u8]) -> UpstreamErrorBody {
-    let unread = |message| UpstreamErrorBody { object: Value::Null, message, is_error_object: false, form: ErrorBodyForm::Words };
+    let unread = |message| UpstreamErrorBody { object: Value::Null, message, is_error_object: false, form: ErrorBodyForm::Text };
     if body.len() > BODY_LIMIT {
         return unread(String::new());
     }
@@ -47,11 +47,11 @@ pub(crate) fn find(body: &[u8]) -> UpstreamErrorBody {
                 object: value,
                 message: shortened(&text),
                 is_error_object: true,
-                form: ErrorBodyForm::Words,
+                form: ErrorBodyForm::Text,
             };
         }
         Some(object @ Value::Object(_)) => (object, ErrorBodyForm::ErrorObject),
-        _ => (value, if flat { ErrorBodyForm::ErrorObject } else { ErrorBodyForm::Words }),
+        _ => (value, if flat { ErrorBodyForm::ErrorObject } else { ErrorBodyForm::Text }),
     };
     let message = ["message", "detail", "error_description", "msg"].iter().find_map(|name| message_in(object.get(*name)?));
     let named = ["type", "code", "status"].iter().any(|name| object.get(*name).is_some_and(|value| !value.is_null()));

@@ -129,7 +129,7 @@ fn format(out: &mut EncodeContext<'_>, config: &mut JsonObject) {
     }
     config.put("responseMimeType", Json::text("application/json"));
     if let Format::Schema { schema, .. } = value {
-        let (name, value) = fitting(out, schema, "responseSchema", "responseJsonSchema");
+        let (name, value) = schema_member(out, schema, "responseSchema", "responseJsonSchema");
         config.put(name, value);
     }
 }
@@ -199,9 +199,9 @@ fn tools(out: &mut EncodeContext<'_>) -> Vec<Json> {
     if !request.is_native() && !out.tool_choice_is_valid() {
         return tools;
     }
-    let offered = offered(out);
-    if !offered.is_empty() {
-        let declarations = offered.into_iter().map(|tool| declaration(out, tool)).collect();
+    let declared_tools = declared_tools(out);
+    if !declared_tools.is_empty() {
+        let declarations = declared_tools.into_iter().map(|tool| declaration(out, tool)).collect();
         tools.push(Json::object([("functionDeclarations", Json::List(declarations))]));
     }
     for tool in &request.server_tools {
@@ -222,7 +222,7 @@ fn tools(out: &mut EncodeContext<'_>) -> Vec<Json> {
 }
 
 /// The tools, reduced to the allowed ones if the model has no mode for that.
-fn offered<'a>(out: &EncodeContext<'a>) -> Vec<&'a Tool> {
+fn declared_tools<'a>(out: &EncodeContext<'a>) -> Vec<&'a Tool> {
     let request = out.request;
     let only = request.choice.as_ref().filter(|choice| {
         choice.mode == ToolChoiceMode::Auto && !choice.names.is_empty() && out.profile.validated_mode == Some(false)
@@ -236,14 +236,14 @@ fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
     function.put_some("description", tool.description.as_ref().map(Json::text));
     let schema = if tool.custom { Some(free_text()) } else { tool.schema.clone() };
     if let Some(schema) = schema.filter(|schema| out.request.is_native() || !schema::has_no_parameters(&schema::to_json(schema))) {
-        let (name, value) = fitting(out, &schema, "parameters", "parametersJsonSchema");
+        let (name, value) = schema_member(out, &schema, "parameters", "parametersJsonSchema");
         function.put(name, value);
     }
     function.json()
 }
 
 /// Encodes a schema in the member that fits it and the model: JSON Schema if the model accepts it, otherwise a `Schema` message.
-fn fitting(out: &EncodeContext<'_>, schema: &Schema, plain: &'static str, json: &'static str) -> (&'static str, Json) {
+fn schema_member(out: &EncodeContext<'_>, schema: &Schema, plain: &'static str, json: &'static str) -> (&'static str, Json) {
     match schema {
         Schema::Google(value) => (plain, Json::value(value)),
         Schema::Json(value) if out.request.is_native() => (json, Json::value(value)),

@@ -37,14 +37,14 @@ pub(super) fn encode(problem: &Problem) -> Bytes {
     if let Some((kind, name)) = &native.resource {
         add("ResourceInfo", json!({"resourceType": kind, "resourceName": name}));
     }
-    details.extend(native.upstream_details.iter().filter_map(|detail| passed_on(detail)));
+    details.extend(native.upstream_details.iter().filter_map(|detail| forwardable(detail)));
     let error = json!({"code": problem.status, "message": problem.message, "status": status, "details": details});
     json!({ "error": error }).to_string().into()
 }
 
 /// An upstream detail that may be forwarded beside ours. Reason and retry delay are replaced by ours; request id and debug info
 /// concern the upstream's account.
-fn passed_on(detail: &str) -> Option<Value> {
+fn forwardable(detail: &str) -> Option<Value> {
     let value: Value = serde_json::from_str(detail).ok()?;
     let kind = value.get("@type")?.as_str()?.strip_prefix(DETAIL_TYPE)?;
     (!matches!(kind, "ErrorInfo" | "RetryInfo" | "RequestInfo" | "DebugInfo")).then_some(value)
@@ -207,7 +207,7 @@ mod tests {
         assert!(
             decode(400, br#"{"error":{"code":400,"message":"User location is not supported for the API use."}}"#).account_refused
         );
-        assert!(!decode(403, body.as_bytes()).account_refused, "the status says it");
+        assert!(!decode(403, body.as_bytes()).account_refused, "the status already says so");
         assert!(!decode(400, br#"{"error":{"code":400,"message":"bad"}}"#).account_refused);
     }
 

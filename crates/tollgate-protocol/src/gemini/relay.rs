@@ -189,8 +189,8 @@ impl Chunks {
 /// Escapes U+2028, U+2029 and U+0085, which some SDKs treat as line ends. They occur only inside strings.
 fn escaped(json: &[u8]) -> Cow<'_, [u8]> {
     let next = |from: usize| {
-        let at = memchr::memchr2_iter(0xe2, 0xc2, &json[from..]).map(|at| from + at);
-        at.filter_map(|at| line_end(&json[at..]).map(|(escape, length)| (at, length, escape))).next()
+        let mut at = memchr::memchr2_iter(0xe2, 0xc2, &json[from..]).map(|at| from + at);
+        at.find_map(|at| line_end(&json[at..]).map(|(escape, length)| (at, length, escape)))
     };
     let Some(mut found) = next(0) else { return Cow::Borrowed(json) };
     let mut out = Vec::with_capacity(json.len() + 16);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_inside_a_200_counts_as_the_status_it_names() {
+    fn error_in_a_200_gets_the_status_it_names() {
         for (body, status) in [
             (r#"{"error":{"code":503,"message":"m","status":"UNAVAILABLE"}}"#, 503),
             (r#"[{"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED"}}]"#, 429),

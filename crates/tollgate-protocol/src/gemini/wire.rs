@@ -77,7 +77,6 @@ pub(super) struct FunctionCall<'a> {
     pub will_continue: Option<bool>,
 }
 
-/// A piece of streamed call arguments.
 #[derive(Deserialize)]
 pub(super) struct PartialArg {
     #[serde(rename = "jsonPath", alias = "json_path")]

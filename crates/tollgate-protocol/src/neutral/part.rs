@@ -82,7 +82,6 @@ pub enum MediaSource {
 /// Opaque state of a provider. It may only be sent back to the protocol it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// Protocol that issued the state.
     pub owner: Protocol,
     pub value: String,
 }

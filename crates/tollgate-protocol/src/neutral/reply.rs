@@ -40,7 +40,6 @@ pub struct Candidate {
     pub finish: Option<FinishReason>,
     /// The upstream's own finish reason.
     pub native: Option<String>,
-    /// The upstream's explanation.
     pub message: Option<String>,
     /// Refusal text (chat completions).
     pub refusal: Option<String>,
@@ -176,7 +175,6 @@ pub struct ReplyContext {
     pub kind: AnswerKind,
     pub framing: Framing,
     pub stream: bool,
-    /// The caller wants a usage chunk.
     pub include_usage: bool,
     /// Include thoughts in the answer. OpenAI callers always get them.
     pub include_thoughts: bool,

@@ -86,7 +86,6 @@ pub struct EmbedRequest {
     pub dimensions: Option<Located<u32>>,
     /// Gemini `taskType`, upper case.
     pub task: Option<Located<String>>,
-    /// Gemini `title`.
     pub title: Option<Located<String>>,
     /// The caller wants the vectors as base64 of little-endian floats.
     pub base64: bool,
@@ -126,7 +125,6 @@ pub struct Tool {
     pub description: Option<String>,
     /// Parameter schema; `None` when there are no parameters.
     pub schema: Option<Schema>,
-    /// `strict` of OpenAI tools.
     pub strict: Option<bool>,
     /// True for a custom (free-text) tool of OpenAI.
     pub custom: bool,

@@ -129,7 +129,7 @@ mod tests {
     fn refused_account_is_detected_with_any_status() {
         let body = br#"{"error":{"message":"m","type":"invalid_request_error","code":"invalid_api_key"}}"#;
         assert!(decode(400, body).account_refused);
-        assert!(!decode(401, body).account_refused, "the status says it");
+        assert!(!decode(401, body).account_refused, "the status already says so");
     }
 
     #[test]
@@ -163,7 +163,7 @@ mod tests {
             assert!(!problem.account_refused && !problem.quota_exhausted, "{text}");
         }
         let own = br#"{"error":{"message":"You don't have enough: insufficient credits for 'm'.","type":"x"}}"#;
-        assert!(decode(400, own).quota_exhausted, "an apostrophe is no quotation mark");
+        assert!(decode(400, own).quota_exhausted, "an apostrophe is not a quotation mark");
         let wrapped = br#"{"error":{"message":"upstream said \"Insufficient Balance\"","type":"x"}}"#;
         assert!(decode(429, wrapped).quota_exhausted, "a 429 does not quote the caller");
     }

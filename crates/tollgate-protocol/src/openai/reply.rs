@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_inside_a_200_counts_as_the_status_it_names() {
+    fn error_in_a_200_gets_the_status_it_names() {
         for (body, status) in [
             (r#"{"error":{"message":"m","type":"server_error","code":null}}"#, 500),
             (r#"{"error":{"message":"m","code":429}}"#, 429),

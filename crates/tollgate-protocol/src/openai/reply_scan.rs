@@ -63,7 +63,7 @@ impl ChatReplyScan {
             }
             "obfuscation" => self.padding.push(starts..scanner.skip()?.end),
             "model" if scanner.peek() == ValueKind::Text => self.models.push(scanner.skip()?),
-            "error" => self.error |= says_something(scanner)?,
+            "error" => self.error |= is_set(scanner)?,
             "object" => self.error |= scanner.optional_string()?.is_some_and(|object| object.decode() == "error"),
             "data" => self.vectors = scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0),
             _ => {}
@@ -210,7 +210,7 @@ fn audio(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), Sy
 }
 
 /// Whether an `error` member is set. Some servers always send one, with `null`, `false`, `""` or `{}`.
-fn says_something(scanner: &mut Scanner<'_>) -> Result<bool, SyntaxError> {
+fn is_set(scanner: &mut Scanner<'_>) -> Result<bool, SyntaxError> {
     Ok(match scanner.peek() {
         ValueKind::Object => {
             let mut members = false;

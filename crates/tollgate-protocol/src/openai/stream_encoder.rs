@@ -67,7 +67,7 @@ impl Choice {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct OpenCall {
     call: u32,
     index: u32,

@@ -160,7 +160,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
 const _: () = {
     let mut index = 0;
     while index < TABLE.len() {
-        assert!(TABLE[index].protocol as usize == index, "rows must stand in the order of the variants");
+        assert!(TABLE[index].protocol as usize == index, "rows are in the order of the variants");
         index += 1;
     }
 };

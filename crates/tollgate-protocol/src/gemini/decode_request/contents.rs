@@ -50,7 +50,7 @@ pub(super) fn read(contents: &[Tree<'_>], path: &str, request: &mut Request) -> 
         let path = format!("{path}[{index}]");
         let mut fields = Fields::new(content, &path, FROM)?;
         let role = role(&mut fields)?;
-        let (mut said, mut results) = (Vec::new(), Vec::new());
+        let (mut others, mut results) = (Vec::new(), Vec::new());
         for (item, path) in fields.elements("parts")? {
             let Some(part) = part(item, &path, request)? else { continue };
             if matches!(part.kind, PartKind::Result { .. }) {
@@ -58,17 +58,17 @@ pub(super) fn read(contents: &[Tree<'_>], path: &str, request: &mut Request) -> 
             } else if part.is_call() && role != Role::Model {
                 request.refuse_part(path);
             } else {
-                said.push(part);
+                others.push(part);
             }
         }
         if role == Role::System && request.turns.is_empty() && results.is_empty() {
-            for part in said {
+            for part in others {
                 push_system(part, request);
             }
             continue;
         }
-        if !said.is_empty() || results.is_empty() {
-            request.turns.push(Turn { role, parts: said, path: path.clone() });
+        if !others.is_empty() || results.is_empty() {
+            request.turns.push(Turn { role, parts: others, path: path.clone() });
         }
         if !results.is_empty() {
             request.turns.push(Turn { role: Role::ToolResults, parts: results, path });

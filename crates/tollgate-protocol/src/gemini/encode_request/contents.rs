@@ -147,7 +147,7 @@ fn results(out: &mut EncodeContext<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
         let mut inside = Vec::new();
         for item in media {
             match out.encodable_media(item) {
-                Some(UpstreamMedia::Bytes(mime, data)) if known(&mime) => {
+                Some(UpstreamMedia::Bytes(mime, data)) if is_supported(&mime) => {
                     let bytes = Json::object([("inlineData", inline(&mime, data))]);
                     if out.profile.media_in_results == Some(true) { inside.push(bytes) } else { following.push(bytes) }
                 }
@@ -167,7 +167,7 @@ fn results(out: &mut EncodeContext<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
 fn media_part(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
     let mut part = JsonObject::default();
     match out.encodable_media(media)? {
-        UpstreamMedia::Bytes(mime, data) if known(&mime) => part.put("inlineData", inline(&mime, data)),
+        UpstreamMedia::Bytes(mime, data) if is_supported(&mime) => part.put("inlineData", inline(&mime, data)),
         UpstreamMedia::Bytes(..) => {
             out.refuse_media(media);
             return None;
@@ -184,7 +184,7 @@ fn media_part(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
 }
 
 /// Whether Gemini accepts media of this type.
-fn known(mime: &str) -> bool {
+fn is_supported(mime: &str) -> bool {
     ["image/", "audio/", "video/", "text/"].iter().any(|kind| mime.starts_with(kind)) || mime == "application/pdf"
 }
 
