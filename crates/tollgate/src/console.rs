@@ -20,8 +20,8 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
-    AccountTestResult, ChannelTestError, ChannelTestEvent, Console, ConsoleParts, EffectiveSetting, ExplainRequest, GatewayHandle,
-    ListenerLimits, RequestMeta, serve as serve_console,
+    AccountTestResult, ChannelTestError, ChannelTestEvent, Console, EffectiveSetting, ExplainRequest, GatewayHandle, RequestMeta,
+    serve as serve_console,
 };
 use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, RequestId, Subject, Timestamp, Window};
 use tollgate_gateway::{
@@ -42,7 +42,6 @@ const MAX_CONCURRENT: usize = 256;
 /// Interval of checks for the first admin key.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A running console.
 pub(crate) struct ConsoleServer {
     /// Serves the paths that the gateway does not.
     pub(crate) fallback: Arc<dyn FallbackService>,
@@ -89,12 +88,8 @@ pub(crate) fn start(
         store: store.clone(),
         settings: config.effective(),
     };
-    let console = Console::new(ConsoleParts {
-        store: store.clone(),
-        gateway: Arc::new(process),
-        catalog_file: config.catalog_file.as_ref().map(|file| file.display().to_string()),
-        version: env!("CARGO_PKG_VERSION"),
-    });
+    let catalog_file = config.catalog_file.as_ref().map(|file| file.display().to_string());
+    let console = Console::new(store.clone(), Arc::new(process), catalog_file);
     if let Some((listener, address)) = own_listener {
         if tls.is_none() && !address.ip().is_loopback() {
             tracing::warn!(%address, "the console serves plain HTTP: admin keys are sent unencrypted; set console.tls_cert and console.tls_key");
@@ -219,7 +214,7 @@ async fn serve_own_address(
     match listener {
         Ok(listener) => {
             let next_id = Arc::new(move || rng.request_id(compose::now())) as Arc<dyn Fn() -> RequestId + Send + Sync>;
-            serve_console(console, listener, tls, ListenerLimits::default(), next_id, stop).await;
+            serve_console(console, listener, tls, next_id, stop).await;
         }
         Err(error) => tracing::error!(%address, %error, "the console cannot listen"),
     }
@@ -303,9 +298,6 @@ impl GatewayHandle for RunningGateway {
 }
 
 /// Explains a request: the object that `explain --json` prints.
-///
-/// # Errors
-/// The model name is invalid.
 pub(crate) fn explain_json(request: &ExplainRequest, input: &ExplainInput<'_>) -> Result<Value, String> {
     let ExplainRequest { key, model, protocol, fields, max_price, input_tokens, output_tokens } = request.clone();
     let input_tokens = input_tokens.unwrap_or(DEFAULT_INPUT_TOKENS);
