@@ -11,9 +11,6 @@ use tollgate_gateway::{
 
 /// Tests one account (by name or id) or all accounts of a channel. `on_pass` receives each account that passed, and whether
 /// cooldowns are enabled for the channel.
-///
-/// # Errors
-/// No such channel, account or model, or the channel is built in.
 pub(crate) async fn run(
     catalog: &Catalog,
     channel: &str,

@@ -28,7 +28,6 @@ pub(super) struct StoppedGateway {
     store: Store,
     config: Config,
     health: StoredHealth,
-    /// Counters, loaded on first use.
     counters: OnceCell<Arc<dyn Counters>>,
 }
 

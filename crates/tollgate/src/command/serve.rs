@@ -32,7 +32,6 @@ use crate::{
     first_start, health_share, ledger_watch, logging, output, retention, traffic_snapshot,
 };
 
-/// Serves until a signal.
 pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
     let mut flags = Vec::new();
     if let Some(listen) = &arguments.listen {
@@ -154,7 +153,6 @@ fn spawn_background(background: &TaskTracker, config: &Config, components: &Serv
     background.spawn(traffic_snapshot::run(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
 }
 
-/// The result of serving.
 fn exit_status(config: &Config, drained: Result<Drained, RunError>, left: UsageBacklog) -> Result<(), Failure> {
     match drained {
         _ if left.lost > 0 => Err(Failure::Machine(format!(
