@@ -41,7 +41,6 @@ pub(crate) async fn apply(
     batch.finish().await
 }
 
-/// An unused id.
 pub(crate) fn new_id(kind: RowKind, at: Timestamp, random: [u8; 10]) -> String {
     match kind {
         RowKind::Channel => ChannelId::from_parts(at, random).to_string(),
@@ -60,7 +59,6 @@ struct Batch<'a> {
     random: &'a RandomSource,
     actor: &'a Actor,
     now: Timestamp,
-    /// Before the batch.
     revision: Revision,
     changed: Vec<ChangedRow>,
     audit: Vec<AuditEvent>,
@@ -76,9 +74,7 @@ enum SecretInput<'a> {
     Keep(SecretRequirement),
     /// None: a row that is there loses what it has.
     NoSecret,
-    /// A credential, to be sealed for its row.
     Credential(&'a Secret),
-    /// A hashed key.
     Key(&'a KeySecret),
 }
 

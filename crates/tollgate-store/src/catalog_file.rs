@@ -20,7 +20,6 @@ pub use render::render;
 /// One problem of a catalog file, with its place; lines and columns begin at 1.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileError {
-    /// Line.
     pub line: usize,
     /// Column, in characters.
     pub column: usize,
@@ -60,14 +59,12 @@ impl CatalogFile {
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    /// The names of its keys, for [`crate::KeyScope::FileAnd`].
     #[must_use]
     pub fn key_names(&self) -> std::collections::HashSet<String> {
         self.keys.iter().map(|key| key.row.spec.name.clone()).collect()
     }
 }
 
-/// Where a row stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FilePosition {
     pub(crate) line: usize,
@@ -89,7 +86,6 @@ pub(crate) struct FileRow<T> {
     pub(crate) names_at: FilePosition,
 }
 
-/// A channel with its accounts.
 #[derive(Clone, Debug)]
 pub(crate) struct FileChannel {
     pub(crate) row: FileRow<ChannelSpec>,
@@ -119,9 +115,7 @@ pub(crate) struct Sources<'a> {
 
 /// Reads a catalog file. `env` gives the value of an environment variable, `read_file` the text of a file; both are
 /// asked only for secrets the file names with `env:` and `file:`.
-///
-/// # Errors
-/// Every problem of the file at once, in order of place.
+/// The error lists every problem of the file, in order of place.
 pub fn parse(
     text: &str,
     env: &dyn Fn(&str) -> Option<String>,

@@ -15,20 +15,15 @@ pub enum Change {
     Expect(Revision),
     /// Precondition: the row was not changed after this revision.
     ExpectRow {
-        /// Kind of row.
         kind: RowKind,
-        /// Id of the row, with its prefix.
         id: String,
-        /// Revision of the row's last known change.
         revision: Revision,
     },
     /// Precondition: no live row has this name.
     ExpectNew {
-        /// Kind of row.
         kind: RowKind,
         /// Channel name of an account or member name of a key (empty: the member `owner`); empty for other kinds.
         parent: String,
-        /// Name of the row.
         name: String,
     },
     /// Makes the batch idempotent for a day: a repetition is refused with [`crate::ChangeRefusal::Repeated`], which names the
@@ -43,121 +38,88 @@ pub enum Change {
     PutChannel(Box<ChannelSpec>),
     /// Switches a channel on or off by hand.
     SwitchChannel {
-        /// Channel name.
         channel: String,
-        /// On or off.
         to: Toggle,
     },
     /// Removes a channel and its accounts.
     RemoveChannel {
-        /// Channel name.
         channel: String,
     },
     /// Writes an account. `credential: None` keeps the stored one; a new account needs one.
     PutAccount {
-        /// Channel name.
         channel: String,
-        /// The account.
         account: AccountSpec,
-        /// The credential in clear text; it is sealed when stored.
         credential: Option<Secret>,
     },
     /// Switches an account on or off by hand.
     SwitchAccount {
-        /// Channel name.
         channel: String,
-        /// Account name.
         account: String,
-        /// On or off.
         to: Toggle,
     },
-    /// Removes an account.
     RemoveAccount {
-        /// Channel name.
         channel: String,
-        /// Account name.
         account: String,
     },
     /// Adds or replaces one model that a channel serves.
     PutModelMapping {
-        /// Channel name.
         channel: String,
-        /// The model.
         mapping: Box<ModelMapping>,
     },
     /// Removes one model from a channel.
     RemoveModelMapping {
-        /// Channel name.
         channel: String,
-        /// Public name.
         model: String,
     },
     /// Writes a model's prices and properties.
     PutModel(Box<ModelSpec>),
     /// Removes a model's prices and properties; it stays callable, without a price, while a channel serves it.
     RemoveModel {
-        /// Public name.
         model: String,
     },
-    /// Writes a group.
     PutGroup(Box<GroupSpec>),
     /// Removes a group; keys with only this group can no longer reach any model.
     RemoveGroup {
-        /// Group name.
         group: String,
     },
-    /// Writes a member.
     PutMember(Box<MemberSpec>),
     /// Suspends or reactivates a member.
     SetMemberStatus {
-        /// Member name.
         member: String,
-        /// New status.
         status: MemberStatus,
     },
     /// Removes a member and revokes the member's keys.
     RemoveMember {
-        /// Member name.
         member: String,
     },
     /// Writes a key. `secret: None` keeps the stored one; a new key needs one.
     PutKey {
-        /// The key.
         key: Box<KeySpec>,
-        /// The hashed secret.
         secret: Option<KeySecret>,
     },
     /// Disables or enables a key. `Revoked` is the same as [`Change::RevokeKey`].
     SetKeyStatus {
-        /// The key.
         key: KeyId,
-        /// New status.
         status: KeyStatus,
     },
     /// Replaces a key's budgets.
     SetKeyBudgets {
-        /// The key.
         key: KeyId,
-        /// New budgets.
         budgets: Vec<Budget>,
     },
     /// Revokes a key permanently.
     RevokeKey {
-        /// The key.
         key: KeyId,
     },
     /// Makes the database the owner of every row owned by a catalog file that is no longer served.
     ReleaseFile,
     /// Creates an admin key under a free name.
     MakeAdminKey {
-        /// The key.
         key: Box<AdminKeySpec>,
-        /// The hashed secret.
         secret: KeySecret,
     },
     /// Revokes an admin key permanently.
     RevokeAdminKey {
-        /// The key.
         key: AdminKeyId,
     },
 }
@@ -201,7 +163,6 @@ impl Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Toggle {
-    /// In use.
     On,
     /// Off until switched on again.
     Off,
@@ -224,9 +185,7 @@ pub enum ChangeOrigin {
     File,
     /// The command line, `apply` included.
     Cli,
-    /// The console.
     Console,
-    /// The admin API.
     Api,
     /// The gateway itself, at its first start.
     Gateway,
@@ -255,23 +214,15 @@ impl ChangeOrigin {
     }
 }
 
-/// A kind of row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RowKind {
-    /// Channel.
     Channel,
-    /// Account.
     Account,
-    /// Model.
     Model,
-    /// Group.
     Group,
-    /// Member.
     Member,
-    /// Service key.
     Key,
-    /// Admin key.
     #[serde(rename = "admin_key")]
     AdminKey,
 }
@@ -318,9 +269,7 @@ impl fmt::Display for RowKind {
 /// A changed row, which caches must drop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedRow {
-    /// Revision of the change.
     pub revision: Revision,
-    /// Kind of row.
     pub kind: RowKind,
     /// Id of the row, with its prefix (`key_…`).
     pub id: String,
@@ -329,7 +278,6 @@ pub struct ChangedRow {
 /// One event of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
-    /// Revision of the change.
     pub revision: Revision,
     /// Time of the change.
     pub at: Timestamp,

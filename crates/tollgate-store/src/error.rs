@@ -22,139 +22,58 @@ pub enum ErrorClass {
 pub enum StoreError {
     /// The address of the database is invalid.
     #[error("cannot read the database address '{url}': {detail}; use sqlite:<path>, postgres://… or memory:")]
-    BadUrl {
-        /// The address as given, without its password.
-        url: String,
-        /// Why it is invalid.
-        detail: String,
-    },
+    BadUrl { url: String, detail: String },
     /// The address of Redis is invalid.
     #[error("cannot read the Redis address '{url}': {detail}; use redis://… or rediss://…")]
-    BadRedisUrl {
-        /// The address as given, without its password.
-        url: String,
-        /// Why it is invalid.
-        detail: String,
-    },
+    BadRedisUrl { url: String, detail: String },
     /// The database does not answer, closed the connection, or accepts no writes for now.
     #[error("cannot reach the database at {database}: {detail}; check that it runs and that the address is right")]
-    Unreachable {
-        /// Address, without a password.
-        database: String,
-        /// The driver's message.
-        detail: String,
-    },
+    Unreachable { database: String, detail: String },
     /// A newer tollgate wrote this database.
     #[error(
         "the database at {database} was written by a newer tollgate (schema {found}, this one knows {known}); \
          start the newer version again, or restore the backup made before the upgrade"
     )]
-    Newer {
-        /// Address, without a password.
-        database: String,
-        /// Schema version of the database.
-        found: i64,
-        /// Newest schema version this program knows.
-        known: i64,
-    },
+    Newer { database: String, found: i64, known: i64 },
     /// The file is damaged or not a tollgate database; it is never overwritten.
     #[error("the database at {database} is damaged or is not a tollgate database: {detail}; nothing was written; restore a backup")]
-    Corrupt {
-        /// Path or address, without a password.
-        database: String,
-        /// What was found.
-        detail: String,
-    },
+    Corrupt { database: String, detail: String },
     /// Another process serves from this data folder.
     #[error("{location} is in use by another tollgate{}; stop it first, or give this one another folder", by_process(holder.as_ref()))]
-    InUse {
-        /// The data folder.
-        location: String,
-        /// Process id of the other process, if known.
-        holder: Option<u32>,
-    },
+    InUse { location: String, holder: Option<u32> },
     /// Another server runs on this PostgreSQL database.
     #[error(
         "another tollgate serves from the database at {database}; several nodes on one database share their counters in Redis: \
          set redis.url (REDIS_URL) on every one of them"
     )]
-    SecondNode {
-        /// Address, without a password.
-        database: String,
-    },
+    SecondNode { database: String },
     /// The target of a transfer cannot be used.
     #[error("cannot move the gateway to {database}: {detail}")]
-    TransferRefused {
-        /// Address of the target, without a password.
-        database: String,
-        /// Why it cannot be used.
-        detail: String,
-    },
+    TransferRefused { database: String, detail: String },
     /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}; check that it exists, its owner and its mode", .path.display())]
-    File {
-        /// The attempted operation, as a verb phrase.
-        action: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// The operating system's error.
-        source: io::Error,
-    },
+    File { action: &'static str, path: PathBuf, source: io::Error },
     /// There is no master key, and the database holds secrets sealed with one.
     #[error(
         "the master key is missing ({location}), and {database} holds secrets sealed with it; put the key back \
          (or set TOLLGATE_MASTER_KEY); without it credentials and keys have to be entered anew"
     )]
-    MasterKeyMissing {
-        /// Expected path of the key file.
-        location: String,
-        /// The database.
-        database: String,
-    },
+    MasterKeyMissing { location: String, database: String },
     /// The master key is not the one that sealed this database.
     #[error("the master key ({location}) is not the one that sealed {database}; nothing was written; put the right key back")]
-    MasterKeyWrong {
-        /// Where the key came from.
-        location: String,
-        /// The database.
-        database: String,
-    },
+    MasterKeyWrong { location: String, database: String },
     /// The master key file named by the settings cannot be read.
     #[error("cannot read the master key file {path}: {source}; check database.master_key (or TOLLGATE_MASTER_KEY_FILE)", path = path.display())]
-    MasterKeyUnreadable {
-        /// The path in the settings.
-        path: PathBuf,
-        /// The operating system's error.
-        source: io::Error,
-    },
+    MasterKeyUnreadable { path: PathBuf, source: io::Error },
     /// The master key cannot be parsed.
     #[error("the master key ({location}) is not readable: {detail}; a line is 'tgm1:' and 32 bytes in base64")]
-    MasterKeyMalformed {
-        /// Where the key came from.
-        location: String,
-        /// Why it cannot be parsed.
-        detail: String,
-    },
+    MasterKeyMalformed { location: String, detail: String },
     /// A sealed value was modified, or moved from another row.
     #[error("a sealed value cannot be opened ({table}.{column} of {row}); it was changed or moved; enter the secret anew")]
-    Sealed {
-        /// Table of the value.
-        table: &'static str,
-        /// Column of the value.
-        column: &'static str,
-        /// Id of the row.
-        row: String,
-    },
+    Sealed { table: &'static str, column: &'static str, row: String },
     /// A stored row cannot be parsed.
     #[error("a stored row cannot be read ({kind} {row}): {detail}; restore a backup, or remove the row")]
-    Row {
-        /// Kind of row.
-        kind: &'static str,
-        /// Id or name of the row.
-        row: String,
-        /// Why it cannot be parsed.
-        detail: String,
-    },
+    Row { kind: &'static str, row: String, detail: String },
     /// A change was refused; nothing of its batch was written.
     #[error("{0}")]
     Refused(ChangeRefused),
@@ -163,18 +82,10 @@ pub enum StoreError {
     Posting(#[from] PostingRefused),
     /// The database rejected a value: out of range, or against a constraint. Retrying cannot help.
     #[error("the database rejected the data: {detail}")]
-    InvalidData {
-        /// The driver's message.
-        detail: String,
-    },
+    InvalidData { detail: String },
     /// A query failed for another reason.
     #[error("the database failed while it was asked to {operation}: {source}")]
-    Query {
-        /// The attempted operation, as a verb phrase.
-        operation: &'static str,
-        /// The driver's error.
-        source: sqlx::Error,
-    },
+    Query { operation: &'static str, source: sqlx::Error },
 }
 
 fn by_process(pid: Option<&u32>) -> String {
@@ -224,7 +135,6 @@ impl StoreError {
 /// A refused change of a batch; nothing of the batch was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeRefused {
-    /// Kind of row.
     pub kind: RowKind,
     /// Name of the row, prefixed with its channel or member if it has one.
     pub name: String,
@@ -235,15 +145,12 @@ pub struct ChangeRefused {
 /// Why a change was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeRefusal {
-    /// No such row.
     NotFound,
     /// The row is owned by a served catalog file.
     OwnedByFile,
     /// The row refers to a row that does not exist.
     Unknown {
-        /// Kind of the missing row.
         kind: RowKind,
-        /// Name of the missing row.
         name: String,
     },
     /// A new account or key has no secret.
@@ -260,25 +167,19 @@ pub enum ChangeRefusal {
     Exists,
     /// The row was changed after the expected revision.
     RowStale {
-        /// Revision the change was made for.
         expected: Revision,
-        /// Revision of the row's last change.
         found: Revision,
     },
     /// The same batch was applied before under this idempotency key; it first wrote this row.
     Repeated {
-        /// Kind of row.
         kind: RowKind,
-        /// Id of the row.
         id: String,
     },
     /// Another batch was applied under this idempotency key.
     IdempotencyKeyReused,
     /// The catalog was changed after the expected revision.
     Stale {
-        /// Revision the change was made for.
         expected: Revision,
-        /// Current revision.
         found: Revision,
     },
 }
@@ -338,7 +239,6 @@ impl std::error::Error for ChangeRefused {}
 /// Why a posting was refused; the ledger is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostingRefused {
-    /// No such member.
     #[error("there is no member {0}")]
     NoMember(MemberId),
     /// The amount is not allowed for this kind of posting.

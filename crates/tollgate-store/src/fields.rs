@@ -42,7 +42,6 @@ pub trait Row: Sized + 'static {
     /// The same without the row's type.
     const OBJECT: &'static Object;
 
-    /// A row with the default of every field.
     fn blank() -> Self;
 
     /// What is wrong with fields in combination.
@@ -51,7 +50,6 @@ pub trait Row: Sized + 'static {
     }
 }
 
-/// One entry of a table.
 pub struct Field<R: 'static> {
     /// What it is.
     pub shape: FieldShape,
@@ -74,7 +72,6 @@ impl<R> Field<R> {
         self
     }
 
-    /// A whole number within bounds.
     const fn within(self, least: i64, most: i64) -> Self {
         self.kind(Kind::Integer { least, most })
     }
@@ -84,7 +81,6 @@ impl<R> Field<R> {
         self
     }
 
-    /// Set by admins only.
     const fn admin_only(mut self) -> Self {
         self.shape.admin_only = true;
         self

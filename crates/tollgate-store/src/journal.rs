@@ -52,16 +52,13 @@ pub use writer::JournalWriter;
 /// Buffered entries written per acquisition of a shard's writer lock.
 const PENDING_BATCH: usize = 64;
 
-/// What recovery found when the journal was opened.
 #[derive(Debug)]
 pub struct RecoveryReport {
     /// The records to book: complete ones, and those that recovery has just ended.
     pub records: UnbookedRecords,
-    /// Number of complete records.
     pub complete: usize,
     /// Requests the last process left unfinished; recovery ended them (`gateway_stopped`).
     pub stopped: Vec<RequestId>,
-    /// Torn tails that were truncated.
     pub truncated: Vec<TruncatedTail>,
 }
 
@@ -75,9 +72,6 @@ pub struct Journal {
 impl Journal {
     /// Recovers the segments of the last process, truncates torn tails, ends unfinished requests, and starts the flusher.
     /// The records of the [`RecoveryReport`] stay in the journal until [`Journal::mark_booked`] names them.
-    ///
-    /// # Errors
-    /// When the folder cannot be used, or a segment is damaged other than at its end.
     pub fn open(options: JournalOptions) -> Result<(Self, RecoveryReport), JournalError> {
         let JournalOptions { dir, node, segment_bytes, max_bytes, memory_bytes, sync } = options;
         fs::create_dir_all(&dir).map_err(|source| JournalError::file("create", &dir, source))?;
@@ -113,10 +107,6 @@ impl Journal {
         Ok((Self { state, flushers }, report))
     }
 
-    /// The writer of a core.
-    ///
-    /// # Errors
-    /// When the core already has one.
     pub fn writer(&self, core: u16) -> Result<JournalWriter, JournalError> {
         let shard = self.state.shard(core);
         if !shard.acquire_writer() {
@@ -135,9 +125,6 @@ impl Journal {
 
     /// The complete records that are not booked, from memory and from the segments that exist now. The usage writer
     /// catches up with them after a database outage.
-    ///
-    /// # Errors
-    /// When the folder cannot be read.
     pub fn backlog(&self) -> Result<UnbookedRecords, JournalError> {
         // Memory first: an entry written to disk in between is then already in the list.
         let mut pending = VecDeque::new();
@@ -167,9 +154,7 @@ impl Journal {
 
     /// Moves a record that the database refuses to a shard of its own, so that it does not keep the segment it is in alive.
     /// Ignores the size limit. The next start offers the record again.
-    ///
-    /// # Errors
-    /// When the record cannot be written; it stays where it is, and this process does not offer it again either.
+    /// Fails when it cannot be written; then it stays where it is, and this process does not offer it again either.
     pub fn quarantine(&self, record: &UsageRecord) -> Result<(), JournalError> {
         self.state.quarantined().insert(record.id);
         let shard = self.state.shard(QUARANTINE_SHARD);
@@ -245,7 +230,6 @@ impl Journal {
         shards.iter().filter(|shard| shard.core() != QUARANTINE_SHARD).filter_map(|shard| shard.oldest_unbooked()).min()
     }
 
-    /// Number of failed flushes to disk.
     #[must_use]
     pub fn flush_failures(&self) -> u64 {
         self.state.flush.failures()
@@ -274,9 +258,7 @@ impl Drop for Journal {
 
 /// Reads all entries of a journal's folder, booked or not; safe beside a running server. `usage export` adds them to the
 /// records of the database, and `verify` compares the two. Holds one segment in memory at a time.
-///
-/// # Errors
-/// When the folder cannot be read. A missing folder has no entries.
+/// A missing folder has no entries.
 pub fn read_journal(dir: &Path) -> Result<JournalEntries, JournalError> {
     JournalEntries::new(dir)
 }

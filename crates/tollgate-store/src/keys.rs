@@ -14,7 +14,6 @@ use zeroize::Zeroizing;
 
 use crate::RandomSource;
 
-/// Prefix of generated service keys.
 const KEY_PREFIX: &str = "sk-tg-";
 /// Prefix of admin keys, which are never valid for model requests.
 const ADMIN_KEY_PREFIX: &str = "tga-";
@@ -38,7 +37,6 @@ impl fmt::Debug for KeyHash {
 /// The stored part of a key's secret. Made by [`NewKey::secret`] or [`KeyHasher::import`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySecret {
-    /// Keyed hash of the secret.
     pub hash: KeyHash,
     /// First 10 characters; fewer of a short imported secret.
     pub prefix: String,
@@ -60,7 +58,6 @@ impl KeyHasher {
         Self(Hmac::new_from_slice(pepper).expect("HMAC accepts keys of any length"))
     }
 
-    /// Hashes a presented key.
     #[must_use]
     pub fn hash(&self, presented: &str) -> KeyHash {
         let mut mac = self.0.clone();
@@ -69,9 +66,6 @@ impl KeyHasher {
     }
 
     /// The stored part of a secret chosen by the operator.
-    ///
-    /// # Errors
-    /// When the secret is not acceptable as a key.
     pub fn import(&self, secret: &Secret) -> Result<KeySecret, InvalidSecret> {
         let text = secret.expose();
         check_import(text)?;
@@ -96,7 +90,6 @@ impl fmt::Debug for KeyHasher {
 /// Why a secret is not acceptable as a service key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSecret {
-    /// Too short or too long.
     #[error("a secret has 16 to 200 characters, this one has {0}")]
     Length(usize),
     /// Contains something other than visible ASCII characters.
@@ -105,7 +98,6 @@ pub enum InvalidSecret {
     /// Begins like a generated key, but its checksum is wrong.
     #[error("a secret that begins with 'sk-tg-' must be a whole key; its checksum does not fit")]
     Checksum,
-    /// Begins like an admin key.
     #[error("a secret that begins with 'tga-' is an admin key; it cannot be a service key")]
     Admin,
 }
@@ -115,13 +107,11 @@ pub enum InvalidSecret {
 pub struct NewKey(Zeroizing<String>);
 
 impl NewKey {
-    /// Generates a service key.
     #[must_use]
     pub fn draw(random: &RandomSource) -> Self {
         Self::draw_with(KEY_PREFIX, random)
     }
 
-    /// Generates an admin key.
     #[must_use]
     pub fn draw_admin(random: &RandomSource) -> Self {
         Self::draw_with(ADMIN_KEY_PREFIX, random)

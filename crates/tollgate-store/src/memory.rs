@@ -28,7 +28,6 @@ use crate::{
 
 pub(crate) use ids::RowIds;
 
-/// The backend.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     catalog: Mutex<State>,

@@ -22,19 +22,12 @@ const OWNER_CREATED: Revision = Revision(1);
 /// The storage of a gateway. Cheap to clone; a data folder stays locked until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// The catalog.
     pub catalog: Arc<dyn CatalogStore>,
-    /// Service keys.
     pub keys: Arc<dyn KeyStore>,
-    /// Rows and the audit log, page by page.
     pub listing: Arc<dyn ListingStore>,
-    /// Usage records.
     pub usage: Arc<dyn UsageStore>,
-    /// The ledger.
     pub ledger: Arc<dyn LedgerStore>,
-    /// Account health.
     pub health: Arc<dyn HealthStore>,
-    /// Hashes presented keys.
     pub hasher: KeyHasher,
     /// The catalog never contained anything but the member `owner`.
     pub first_start: bool,
@@ -44,7 +37,6 @@ pub struct Store {
     _lock: Option<Arc<DataFolderLock>>,
 }
 
-/// The implementation behind the traits.
 #[derive(Clone, Debug)]
 enum Backend {
     Memory,
@@ -54,9 +46,7 @@ enum Backend {
 
 /// Opens a store: creates the data folder, locks it for serving, creates or migrates the database, checks the master key. A new
 /// catalog gets the member `owner`.
-///
-/// # Errors
-/// See [`StoreError`]. A database that is damaged, newer, or sealed with another master key is not changed.
+/// A database that is damaged, newer, or sealed with another master key is refused and not changed.
 pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
     let place = options.url.shown();
     let address = match options.url.clone() {
@@ -105,9 +95,7 @@ pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
 
 /// Copies a snapshot of a gateway's SQLite file to PostgreSQL in one transaction and compares the row counts. Can be repeated while
 /// the gateway serves from the file; a repetition copies what was added since. `now` determines the partitions to create.
-///
-/// # Errors
-/// [`StoreError::TransferRefused`] when the target holds other data, [`StoreError::SecondNode`] when a server runs on it.
+/// Fails with [`StoreError::TransferRefused`] when the target holds other data, [`StoreError::SecondNode`] when a server runs on it.
 pub async fn transfer_to_postgres(
     from: &Path,
     to: &StoreUrl,
@@ -186,9 +174,7 @@ impl Store {
 
     /// Opens a database that was unreachable, keeps the server's lock on it, and returns its status. Call about once a second.
     /// SQLite and memory are always available.
-    ///
-    /// # Errors
-    /// When the database is reachable but must not be served from: another server holds its lock, or it is a different database.
+    /// Fails when the database is reachable but must not be served from: another server holds its lock, or it is a different database.
     pub async fn heartbeat(&self, now: Timestamp) -> Result<DatabaseStatus, StoreError> {
         match &self.backend {
             Backend::Memory | Backend::Sql(_) => Ok(DatabaseStatus::There),
@@ -198,9 +184,6 @@ impl Store {
 
     /// Writes `<data>/cache.sealed`, from which the next process serves if the database is unreachable at its start. Returns
     /// whether it was written; without a cache it never is.
-    ///
-    /// # Errors
-    /// When the database cannot be read or the file cannot be written.
     pub async fn write_cache(&self, now: Timestamp) -> Result<bool, StoreError> {
         match &self.backend {
             Backend::Memory | Backend::Sql(_) => Ok(false),
@@ -219,9 +202,6 @@ impl Store {
 
     /// Counters in memory, initialised with everything spent so far, and the ledger position they include: later postings have to
     /// be added to them. Call after the journal's records were appended. A reservation that is not renewed for `life` expires.
-    ///
-    /// # Errors
-    /// When spending cannot be read.
     pub async fn counters(&self, now: Timestamp, life: Duration) -> Result<(Arc<dyn Counters>, LedgerPosition), StoreError> {
         let spending = self.ledger.spending(now).await?;
         Ok((counters_in_memory(&spending, life), spending.ledger))

@@ -16,7 +16,6 @@ use crate::{
 /// draw the same accounts; new ones have ids that their names decide.
 #[derive(Debug)]
 pub struct Preview {
-    /// The catalog as it is.
     pub before: Catalog,
     /// The catalog as it would be. A row that stays has the same id in both.
     pub after: Catalog,
@@ -36,7 +35,6 @@ pub enum PreviewError {
     /// The file does not go with the catalog.
     #[error("the file does not go with the catalog")]
     File(Vec<FileError>),
-    /// A row would be refused.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -50,9 +48,6 @@ pub fn infer_apply_mode(current: &CatalogRows) -> ApplyMode {
 }
 
 /// The catalog as it would be after this file. Only keys that `current` holds are looked at.
-///
-/// # Errors
-/// Where serving or applying the file would be refused.
 pub async fn preview(
     current: &CatalogRows,
     file: &CatalogFile,
@@ -70,9 +65,6 @@ pub async fn preview(
 
 /// The catalog as it would be after these changes. Only keys that `current` holds are looked at; what the changes expect of
 /// revisions and repetitions is left to those who apply them.
-///
-/// # Errors
-/// Where applying them would be refused.
 pub async fn preview_changes(
     current: &CatalogRows,
     changes: &[Change],

@@ -6,7 +6,6 @@ use url::Url;
 
 use crate::{ChannelSpec, StoreError, credential, rows::CatalogRow, seal::Sealer};
 
-/// What stands for a password.
 const STARS: &str = "***";
 
 /// A proxy's address as it may be shown: `***` for its password. One without a password is shown as it is.
@@ -28,7 +27,6 @@ fn has_password(proxy: &str) -> bool {
 
 /// What a channel's spec says about the password of its proxy.
 pub(crate) enum ProxyPassword {
-    /// There is none.
     None,
     /// `***`: the one that is there.
     Kept,

@@ -2,7 +2,6 @@
 
 use std::{fmt, sync::Arc};
 
-/// A source of random bytes.
 #[derive(Clone)]
 pub struct RandomSource(Arc<FillFn>);
 
@@ -24,12 +23,10 @@ impl RandomSource {
         Self(Arc::new(fill))
     }
 
-    /// Fills a slice.
     pub fn fill(&self, bytes: &mut [u8]) {
         (self.0)(bytes);
     }
 
-    /// `N` random bytes.
     #[must_use]
     pub fn bytes<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];

@@ -22,7 +22,6 @@ use crate::{
 };
 
 const MAGIC: &[u8; 4] = b"TGC1";
-/// Limit of the file size in bytes.
 const MAX_BYTES: usize = 64 << 20;
 /// Upper limit of the bytes that sealing adds: version, nonce and tag.
 const OVERHEAD: usize = 64;
@@ -36,7 +35,6 @@ fn place(database: &str) -> SealContext<'_> {
     SealContext { table: "cache", column: "sealed", row: database }
 }
 
-/// The contents of the file.
 #[derive(Serialize, Deserialize)]
 pub(super) struct CacheContents {
     at: i64,
@@ -61,7 +59,6 @@ struct CachedRow {
     spec: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sealed: Option<String>,
-    /// Hash, prefix and suffix of a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<(String, String, String)>,
     created_at: i64,
@@ -152,7 +149,6 @@ impl CacheContents {
         self.vault.iter().map(|(name, sealed)| Some((name.clone(), hex::decode(sealed).ok()?))).collect()
     }
 
-    /// The keys, with their hashes.
     pub(super) fn keys(&self) -> Result<Vec<([u8; 32], CatalogRow)>, StoreError> {
         let read = |row: &CachedRow| {
             let row = row.clone().into_row()?;

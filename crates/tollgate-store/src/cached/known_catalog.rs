@@ -7,7 +7,6 @@ use crate::{RowKind, Spending, assemble::GroupIds, rows::CatalogRow};
 /// The last known state of the database, without keys.
 #[derive(Debug, Default)]
 pub(super) struct KnownCatalog {
-    /// The sealed data keys, by name.
     pub(super) vault: Vec<(String, Vec<u8>)>,
     pub(super) revision: Revision,
     /// Live rows and removed groups.

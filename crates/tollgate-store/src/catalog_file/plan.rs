@@ -45,27 +45,20 @@ impl CatalogPlan {
     }
 }
 
-/// One row of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PlanLine {
-    /// What kind of row.
     pub kind: RowKind,
     /// Its name, with its channel or member in front where it has one.
     pub name: String,
-    /// What happens to it.
     pub sign: PlanAction,
     /// Which fields change, or why.
     pub detail: String,
 }
 
-/// What happens to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PlanAction {
-    /// It is new.
     Add,
-    /// It changes.
     Change,
-    /// It goes.
     Remove,
     /// It passes from the database to the file.
     Take,
@@ -88,10 +81,6 @@ impl fmt::Display for PlanLine {
 }
 
 /// Compares a file with the current catalog.
-///
-/// # Errors
-/// What the catalog's state makes wrong with the file: unknown names, secrets that are missing, rows that a served
-/// file owns.
 pub fn plan(file: &CatalogFile, current: &CatalogRows, mode: ApplyMode) -> Result<CatalogPlan, Vec<FileError>> {
     let mut planner = Planner {
         file,

@@ -11,12 +11,10 @@ use crate::{
     fields::{AccountInput, KeyInput, Row, is_written, toml_string, toml_value, whole},
 };
 
-/// A field and its value as TOML.
 pub(super) type RenderedField = (&'static str, String);
 
 /// A row in the file's form.
 pub(super) trait FileForm {
-    /// Its name.
     fn name(&self) -> &str;
     /// Its fields but the name, in the order of the table.
     fn fields(&self) -> Vec<RenderedField>;

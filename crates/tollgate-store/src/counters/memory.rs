@@ -27,7 +27,6 @@ use crate::{Spending, StoreError};
 /// How often a shard of reservations is searched for expired ones.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The counters of a single node.
 #[derive(Debug)]
 pub(crate) struct MemoryCounters {
     meters: [Mutex<MeterShard>; SHARDS],
@@ -49,7 +48,6 @@ struct MeterShard {
 #[derive(Clone, Copy, Debug, Default)]
 struct TrackedMeter {
     meter: Meter,
-    /// True while the subject is in [`MeterShard::active`].
     is_active: bool,
 }
 
@@ -109,7 +107,6 @@ struct ReservationShard {
     swept: Option<Instant>,
 }
 
-/// An open reservation.
 #[derive(Debug)]
 struct MemoryReservation {
     limits: Vec<Limit>,
@@ -156,7 +153,6 @@ impl MemoryCounters {
         lock(&self.reservations[shard_of_request(id)])
     }
 
-    /// Monotonic microseconds.
     fn micros(&self, now: Instant) -> u64 {
         let epoch = self.epoch.get_or_init(|| now);
         u64::try_from(now.saturating_duration_since(*epoch).as_micros()).unwrap_or(u64::MAX)
@@ -303,7 +299,6 @@ impl ReservationShard {
 
 // === impl LockedMeters ===
 
-/// The locked shards of several subjects.
 struct LockedMeters<'a> {
     shards: Vec<(usize, MutexGuard<'a, MeterShard>)>,
 }

@@ -53,9 +53,6 @@ pub use worker::RedisWorker;
 
 /// Counters in Redis and their worker, which has to run as long as they are used. Waits up to 5 s for the first connection.
 /// `spending` comes from the database; Redis may know more.
-///
-/// # Errors
-/// When the address is invalid.
 pub async fn counters_in_redis(
     options: RedisOptions,
     spending: &Spending,
@@ -66,10 +63,6 @@ pub async fn counters_in_redis(
     Ok((Arc::new(RedisCounters(state)), worker))
 }
 
-/// Checks that a Redis server answers.
-///
-/// # Errors
-/// When it does not, or the address is invalid.
 pub async fn check_redis(address: &RedisAddress) -> Result<(), StoreError> {
     connection::check(address).await
 }

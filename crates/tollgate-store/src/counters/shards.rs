@@ -18,7 +18,6 @@ pub(super) fn shard_of(subject: Subject) -> usize {
     usize::from(uuid.as_bytes()[15]) % SHARDS
 }
 
-/// The shard of a request.
 pub(super) fn shard_of_request(id: RequestId) -> usize {
     usize::from(id.uuid().as_bytes()[15]) % SHARDS
 }

@@ -12,7 +12,6 @@ use crate::AccountSpec;
 /// An account as it is written: its row, and the credential that is stored sealed beside it.
 #[derive(Clone, Debug, Default)]
 pub struct AccountInput {
-    /// The row.
     pub spec: AccountSpec,
     /// The provider's key; `None` keeps the one that is there.
     pub credential: Option<Secret>,

@@ -10,21 +10,17 @@ use super::{
     value::{decimal_text, parse_network, parse_time},
 };
 
-/// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A member of an object.
     Member(String),
     /// An entry of a list, from 0.
     Item(usize),
 }
 
-/// A problem of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where it is; for a missing or an unknown member: where that would be.
     pub path: Vec<Step>,
-    /// What is wrong there.
     pub fault: Fault,
 }
 
@@ -33,15 +29,11 @@ pub struct Problem {
 pub enum Fault {
     /// No member has this name; what to write instead, as the end of the sentence: `; did you mean 'rpm'?`.
     Unknown(String),
-    /// It is required.
     Missing,
     /// It is fixed when the row is made.
     CreateOnly,
-    /// It cannot be set.
     ReadOnly,
-    /// It is of another type.
     Type {
-        /// What it must be.
         expected: String,
         /// What it is.
         found: &'static str,
@@ -51,7 +43,6 @@ pub enum Fault {
 }
 
 impl Problem {
-    /// A problem of a member.
     pub(crate) fn at(name: &str, fault: Fault) -> Self {
         Self { path: vec![Step::Member(name.to_owned())], fault }
     }
@@ -141,7 +132,6 @@ pub fn unknown_member(object: &Object, name: &str, mode: WriteMode) -> Problem {
     Problem::at(name, Fault::Unknown(instead(object, name, mode)))
 }
 
-/// What to write instead of an unknown member.
 fn instead(object: &Object, name: &str, mode: WriteMode) -> String {
     const PLURALS: [(&str, &str, &str); 2] =
         [("budgets", "budget", "{\"amount\": \"5\", \"window\": \"month\"}"), ("prices", "price", "{\"input\": \"0.30\"}")];
@@ -156,7 +146,6 @@ fn instead(object: &Object, name: &str, mode: WriteMode) -> String {
     hint(name, object.fields.iter().filter(|field| field.access.is_written(mode)).map(|field| field.name))
 }
 
-/// Checks the value of a field.
 pub fn check_field(field: &FieldShape, value: &Value, mode: WriteMode, path: &mut Vec<Step>, problems: &mut Vec<Problem>) {
     if value.is_null() && field.nullable {
         return;
@@ -239,7 +228,6 @@ fn check_text_map(most: usize, value: &Value, path: &mut Vec<Step>, problems: &m
     }
 }
 
-/// Checks a value without parts.
 fn check_plain(kind: &Kind, value: &Value) -> Result<(), Fault> {
     let text = || value.as_str().ok_or_else(|| wrong_type(kind, value));
     let fits = |good: bool| if good { Ok(()) } else { Err(Fault::Value(format!("expected {}", expected(kind)))) };

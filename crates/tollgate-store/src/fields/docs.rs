@@ -8,7 +8,6 @@ use tollgate_protocol::Profile;
 use super::{Access, AccountInput, FieldShape, KeyInput, Kind, Object, Row as _, toml_text};
 use crate::{ChannelSpec, GroupSpec, MemberSpec, ModelSpec};
 
-/// The objects that the page has tables of.
 const OBJECTS: [&Object; 12] = [
     ChannelSpec::OBJECT,
     AccountInput::OBJECT,
@@ -25,9 +24,7 @@ const OBJECTS: [&Object; 12] = [
 ];
 
 /// The page with its tables written anew, each between a line `<!-- fields of NAME: … -->` and `<!-- end -->`.
-///
-/// # Errors
-/// The object that has no place on the page.
+/// The error names the object that has no place on the page.
 pub fn renew_page(page: &str) -> Result<String, String> {
     let mut text = page.to_owned();
     for object in OBJECTS {

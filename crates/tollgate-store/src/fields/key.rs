@@ -15,7 +15,6 @@ use crate::{KeySpec, keys::check_import};
 /// A key as it is written: its row, and a secret to import.
 #[derive(Clone, Debug, Default)]
 pub struct KeyInput {
-    /// The row.
     pub spec: KeySpec,
     /// A known secret; `None` keeps the one that is there.
     pub secret: Option<Secret>,

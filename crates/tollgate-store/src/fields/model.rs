@@ -11,7 +11,6 @@ use super::{
 };
 use crate::ModelSpec;
 
-/// Names of parameters.
 const PARAMETERS: Kind = Kind::List { of: &Kind::Text { least: 1, most: 256 }, most: 1_000 };
 
 /// One of the two lists of parameters; null takes the rule away where this list is the one that is there.

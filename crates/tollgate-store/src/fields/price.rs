@@ -134,7 +134,6 @@ table!(
     example "cost_cap:1.00 or '{ cost_cap = \"1.00\" }'"
 );
 
-/// A bound of a ceiling.
 macro_rules! bound {
     ($name:literal, $bound:ident, $doc:literal) => {
         Field {
@@ -264,7 +263,6 @@ macro_rules! objects {
 pub(super) use objects;
 objects!(PriceTier, ScheduledPrice, Budget, Hedge, PriceLimit);
 
-/// Reads a value of a table.
 pub(super) fn read_object<R: super::Row>(value: &Value) -> Result<R, String> {
     let mut row = R::blank();
     let mut problems = Vec::new();

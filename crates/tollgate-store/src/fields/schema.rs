@@ -12,78 +12,56 @@ pub enum Kind {
     Id(&'static str),
     /// A text of so many characters.
     Text {
-        /// Fewest characters.
         least: usize,
-        /// Most characters.
         most: usize,
     },
     /// The name of a row: visible, without blanks at its ends, of at most so many bytes.
     Name {
-        /// Most bytes.
         most: usize,
     },
     /// RFC 3339 with its offset.
     Time,
     /// `true` or `false`.
     Flag,
-    /// A whole number within bounds.
     Integer {
-        /// Least.
         least: i64,
-        /// Most.
         most: i64,
     },
     /// 0, or a whole number within bounds.
     ZeroOr {
-        /// Least besides 0.
         least: i64,
-        /// Most.
         most: i64,
     },
     /// An amount or a price in USD with at most 9 decimals; bounds in nano-USD.
     Usd {
-        /// Least, in nano-USD.
         least: i64,
-        /// Most, in nano-USD.
         most: i64,
     },
     /// A factor with at most 6 decimals; the bound in millionths.
     Factor {
-        /// Most, in millionths.
         most: i64,
     },
-    /// Any number.
     Number,
     /// One of these words.
     Word(&'static [&'static str]),
     /// An IP address or a network such as `10.0.0.0/8`.
     Network,
-    /// A list.
     List {
-        /// What its entries are.
         of: &'static Kind,
-        /// Most entries.
         most: usize,
     },
     /// One object, or a list of them.
     OneOrMore {
-        /// What they are.
         of: &'static Object,
-        /// Fewest in a list.
         least: usize,
-        /// Most in a list.
         most: usize,
     },
-    /// Texts by name.
     TextMap {
-        /// Most entries.
         most: usize,
     },
-    /// An object.
     Object(&'static Object),
     /// A value that its rule reads, such as `"none"` or `{ level = ["low"] }`.
     Form {
-        /// What it may be, for people.
         expected: &'static str,
     },
     /// An object whose members are not described.
@@ -99,9 +77,7 @@ pub type Review = fn(&Map<String, Value>) -> Option<(&'static str, Fault)>;
 /// An object with a name of its own in the OpenAPI document.
 #[derive(Clone, Copy, Debug)]
 pub struct Object {
-    /// Its name.
     pub name: &'static str,
-    /// Its fields.
     pub fields: &'static [FieldShape],
     /// Whether answers leave out the fields it has not, instead of showing null.
     pub sparse: bool,
@@ -122,7 +98,6 @@ impl Object {
         Self { name, fields, sparse: false, blank: Map::new, review: None, short: None, example: "" }
     }
 
-    /// The field of a name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&'static FieldShape> {
         self.fields.iter().find(|field| field.name == name)
@@ -136,7 +111,6 @@ pub struct FieldShape {
     pub name: &'static str,
     /// What its value is.
     pub kind: Kind,
-    /// Where it occurs.
     pub access: Access,
     /// Whether it may be null: there is none.
     pub nullable: bool,
@@ -207,7 +181,6 @@ pub enum Access {
     ShownOnce,
 }
 
-/// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
     /// A new row: required fields must be there.

@@ -7,9 +7,7 @@ use super::{FieldShape, Kind, Object};
 /// Reads the text behind `FIELD=`. Lists have commas between their entries; tables take their short form (`5/month`),
 /// `name:value` pairs with commas between, inline TOML or JSON; `null` is nothing. A text that is of another type stays a string:
 /// the check of the value names what was expected.
-///
-/// # Errors
-/// What the field takes, with a right example.
+/// The error says what the field takes, with an example.
 pub fn parse_text(field: &FieldShape, text: &str) -> Result<Value, String> {
     if field.nullable && matches!(text, "null" | "none") {
         return Ok(Value::Null);
@@ -94,7 +92,6 @@ fn pairs(text: &str, value: impl Fn(&str, &str) -> Option<Value>) -> Option<Valu
     Some(Value::Object(members))
 }
 
-/// A right example, for messages.
 fn example(kind: &Kind) -> String {
     match kind {
         Kind::OneOrMore { of, .. } | Kind::Object(of) if !of.example.is_empty() => format!("such as {}", of.example),

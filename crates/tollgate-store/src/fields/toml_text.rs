@@ -4,7 +4,6 @@ use serde_json::{Map, Value};
 
 use super::{FieldShape, Kind, Object};
 
-/// A string.
 pub(crate) fn string(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }

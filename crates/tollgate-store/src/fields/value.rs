@@ -12,14 +12,11 @@ use tollgate_protocol::Protocol;
 
 use super::Kind;
 
-/// A type that a field may have.
 pub trait FieldValue: Sized {
     /// The widest kind of value it takes.
     const KIND: Kind;
-    /// Whether it may be null.
     const NULLABLE: bool = false;
 
-    /// Its JSON form.
     fn show(&self) -> Value;
 
     /// Reads its JSON form. The error is the end of a sentence.
@@ -46,7 +43,6 @@ pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
     })
 }
 
-/// A network, or a single address.
 pub(super) fn parse_network(text: &str) -> Result<IpNet, String> {
     let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     net.map(|net| net.trunc()).map_err(|_| {
@@ -301,7 +297,5 @@ pub(super) fn not_an_id(value: &Value) -> Result<(), String> {
     if is_id { Err("looks like an id, which would be taken for that row's".to_owned()) } else { Ok(()) }
 }
 
-/// Names of rows.
 pub(super) const NAME: Kind = Kind::Name { most: 100 };
-/// Names of models.
 pub(super) const MODEL_NAME: Kind = Kind::Name { most: 256 };

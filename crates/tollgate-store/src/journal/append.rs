@@ -5,7 +5,6 @@ use std::{
     io::{self, Write},
 };
 
-/// End of the file after a failed append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TailState {
     /// The file ends with a whole frame.
@@ -14,10 +13,8 @@ pub(super) enum TailState {
     Dirty,
 }
 
-/// A frame that was not written.
 #[derive(Debug)]
 pub(super) struct AppendError {
-    /// Error of the operating system.
     pub(super) error: io::Error,
     pub(super) tail: TailState,
 }

@@ -4,7 +4,6 @@ use tollgate_core::{AttemptStart, RequestId, StreamProgress, UsageRecord};
 
 use super::frame::{self, EntryKind, FrameTooLarge};
 
-/// A decoded entry.
 #[derive(Clone, Debug)]
 pub(super) enum DecodedEntry {
     Begin(Box<AttemptStart>),

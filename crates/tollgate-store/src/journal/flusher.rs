@@ -27,7 +27,6 @@ const INTERVAL: Duration = Duration::from_millis(5);
 pub(super) struct SegmentFile {
     pub(super) file: File,
     pub(super) path: PathBuf,
-    /// Queued for a flush.
     dirty: AtomicBool,
     /// Its folder entry is on disk.
     folder_synced: AtomicBool,
@@ -64,7 +63,6 @@ pub(super) enum FlushPriority {
     Urgent,
 }
 
-/// The segments to be flushed.
 #[derive(Debug)]
 pub(super) struct FlushQueue {
     state: Mutex<FlushState>,
@@ -95,7 +93,6 @@ impl FlushQueue {
         self.state.lock().expect("no code panics while holding this lock")
     }
 
-    /// Queues a segment that was written to.
     pub(super) fn mark_dirty(&self, file: &Arc<SegmentFile>, priority: FlushPriority) {
         let was_dirty = file.dirty.swap(true, Ordering::AcqRel);
         if was_dirty && priority == FlushPriority::Background {
@@ -113,12 +110,10 @@ impl FlushQueue {
         }
     }
 
-    /// Number of failed flushes.
     pub(super) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Starts the flusher threads.
     pub(super) fn start(queue: &Arc<Self>) -> io::Result<Vec<JoinHandle<()>>> {
         let start = |_| {
             let queue = Arc::clone(queue);
@@ -127,7 +122,6 @@ impl FlushQueue {
         (0..queue.threads).map(start).collect()
     }
 
-    /// Stops the threads after a last flush.
     pub(super) fn stop(&self) {
         self.state().stop = true;
         self.wake.notify_all();
@@ -193,7 +187,6 @@ impl FlushQueue {
 pub struct SyncWaiter(Option<(watch::Receiver<u64>, u64)>);
 
 impl SyncWaiter {
-    /// A waiter that is ready at once.
     pub(super) const fn ready() -> Self {
         Self(None)
     }

@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use super::error::JournalError;
 
-/// Version of the frames written by this program.
 pub(super) const FRAME_VERSION: u8 = 1;
 /// Maximum value of the length field.
 pub(super) const MAX_LENGTH: usize = 1 << 20;
@@ -14,14 +13,10 @@ const PREFIX_LENGTH: usize = 8;
 /// Bytes of version and kind.
 const TAG_LENGTH: usize = 2;
 
-/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum EntryKind {
-    /// An attempt begins.
     Begin,
-    /// An answer is still streaming.
     Progress,
-    /// A request ended.
     End,
 }
 
@@ -44,7 +39,6 @@ impl EntryKind {
     }
 }
 
-/// The payload exceeds [`MAX_LENGTH`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameTooLarge;
 
@@ -74,17 +68,16 @@ pub(super) fn encode(kind: EntryKind, payload: &impl Serialize, out: &mut Vec<u8
 /// The bytes at an offset of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParsedFrame<'a> {
-    /// A valid frame.
     Frame {
         kind: EntryKind,
         /// JSON.
         payload: &'a [u8],
-        /// Offset of the next frame.
         next: usize,
     },
     /// A valid frame of an unknown version or kind.
-    Newer { version: u8 },
-    /// The end of the bytes.
+    Newer {
+        version: u8,
+    },
     End,
     /// A truncated frame or one that does not match its checksum.
     Broken,

@@ -4,10 +4,8 @@ use std::path::PathBuf;
 
 use uuid::Uuid;
 
-/// Location, limits and durability of a journal.
 #[derive(Clone, Debug)]
 pub struct JournalOptions {
-    /// The journal's folder; created if missing.
     pub dir: PathBuf,
     /// Node id, written into the header of every segment.
     pub node: Uuid,

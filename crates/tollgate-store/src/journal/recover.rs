@@ -17,37 +17,30 @@ use super::{
     segment::{self, RawEntry, SegmentEnd, SegmentName, header, scan, sync_folder},
 };
 
-/// A torn tail that was truncated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TruncatedTail {
-    /// The segment.
     pub path: PathBuf,
     /// Bytes of the unfinished entry.
     pub bytes: u64,
 }
 
-/// Contents of the segments of a folder.
 #[derive(Debug, Default)]
 pub(super) struct RecoveredSegments {
     /// Each segment with the requests that have entries in it.
     pub(super) segments: BTreeMap<SegmentName, HashSet<RequestId>>,
     /// Valid bytes of all segments.
     pub(super) bytes: u64,
-    /// Requests that recovery ended.
     pub(super) stopped: Vec<RequestId>,
-    /// Number of complete records.
     pub(super) complete: usize,
     pub(super) truncated: Vec<TruncatedTail>,
 }
 
-/// A request without an end.
 #[derive(Default)]
 struct Unfinished {
     begins: Vec<AttemptStart>,
     progress: Option<StreamProgress>,
 }
 
-/// The requests seen so far.
 #[derive(Default)]
 struct Replay {
     ended: HashSet<RequestId>,
@@ -56,7 +49,6 @@ struct Replay {
     ids: HashMap<SegmentName, HashSet<RequestId>>,
 }
 
-/// Reads every segment, and ends unfinished requests.
 pub(super) fn recover(dir: &Path, node: Uuid) -> Result<RecoveredSegments, JournalError> {
     let mut recovered = RecoveredSegments::default();
     let mut replay = Replay::default();

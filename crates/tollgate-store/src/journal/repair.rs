@@ -19,14 +19,12 @@ use super::{
     segment::{self, HEADER_LENGTH, RawEntry, header, scan, sync_folder},
 };
 
-/// The repair of one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairReport {
     /// New path of the damaged segment.
     pub moved_to: PathBuf,
     /// Requests with valid entries; the entries stay in the journal.
     pub kept: Vec<RequestId>,
-    /// The damaged ranges.
     pub damaged: Vec<DamagedRange>,
     /// Requests named in the damaged ranges that have no valid entry anywhere in the journal.
     pub lost: Vec<RequestId>,
@@ -39,7 +37,6 @@ pub struct RepairReport {
 pub struct DamagedRange {
     /// Offset in the segment.
     pub offset: u64,
-    /// Length of the range.
     pub bytes: u64,
     /// The request ids that can still be read in it.
     pub ids: Vec<RequestId>,
@@ -47,10 +44,7 @@ pub struct DamagedRange {
 
 /// Moves the damaged segments of a journal to its `damaged/` folder and writes their valid entries to new segments in their
 /// place. Valid segments are not touched.
-///
-/// # Errors
-/// When a server has locked the data folder, when a file cannot be read, moved or written, or was written by a newer
-/// version.
+/// Refused while a server has locked the data folder.
 pub fn repair(dir: &Path) -> Result<Vec<RepairReport>, JournalError> {
     if dir.parent().is_some_and(DataFolderLock::is_taken) {
         return Err(JournalError::InUse(dir.to_owned()));

@@ -14,7 +14,6 @@ pub(super) struct SegmentWriter {
     pub(super) segment: Option<OpenSegment>,
     /// Buffer in which frames are encoded.
     pub(super) frame: Vec<u8>,
-    /// Entries that could not be written, oldest first.
     pub(super) pending: VecDeque<PendingFrame>,
 }
 
@@ -25,7 +24,6 @@ pub(super) struct OpenSegment {
     pub(super) bytes: u64,
 }
 
-/// An encoded entry that is not on disk.
 #[derive(Debug)]
 pub(super) struct PendingFrame {
     pub(super) id: RequestId,
@@ -34,7 +32,6 @@ pub(super) struct PendingFrame {
 }
 
 impl SegmentWriter {
-    /// The buffered ends, as frames.
     pub(super) fn pending_ends(&self) -> impl Iterator<Item = (RequestId, Arc<[u8]>)> {
         let ends = self.pending.iter().filter(|pending| pending.kind == EntryKind::End);
         ends.map(|pending| (pending.id, Arc::clone(&pending.frame)))

@@ -15,7 +15,6 @@ use tollgate_core::{IdHash, RequestId, Timestamp};
 
 use super::{segment::SegmentName, segment_writer::SegmentWriter};
 
-/// The requests and segments of one core.
 #[derive(Debug)]
 pub(super) struct JournalShard {
     core: u16,
@@ -39,7 +38,6 @@ struct ShardState {
     has_writer: bool,
 }
 
-/// The buffered entries of one request.
 #[derive(Clone, Copy, Debug, Default)]
 struct PendingEntries {
     count: u32,
@@ -117,7 +115,6 @@ impl JournalShard {
         booked
     }
 
-    /// Removes a segment that could not be created.
     pub(super) fn remove_segment(&self, seq: u32) {
         let mut state = self.state();
         state.segments.remove(&seq);
@@ -199,7 +196,6 @@ impl JournalShard {
         state.ids.contains_key(&id) || state.pending.get(&id).is_some_and(|pending| !pending.booked)
     }
 
-    /// Number of unbooked requests, those in memory included.
     pub(super) fn unbooked(&self) -> usize {
         let state = self.state();
         state.ids.len() + state.pending_unbooked().filter(|id| !state.ids.contains_key(id)).count()

@@ -27,7 +27,6 @@ pub(super) struct JournalState {
     pub(super) max_bytes: u64,
     pub(super) memory_bytes: u64,
     pub(super) sync: JournalSync,
-    /// Bytes on disk, over all segments.
     pub(super) bytes: AtomicU64,
     /// Bytes of entries buffered in memory, over all shards.
     pub(super) pending_bytes: AtomicU64,
@@ -55,7 +54,6 @@ impl JournalState {
         self.quarantined.lock().expect("no code panics while holding this lock")
     }
 
-    /// Removes the fully booked segments of a shard.
     pub(super) fn prune(&self, shard: &JournalShard) {
         let removed = shard.prune(&self.dir);
         self.bytes.fetch_sub(removed, Ordering::AcqRel);

@@ -33,9 +33,6 @@ impl JournalWriter {
     }
 
     /// Appends the begin of an attempt; call it before the first byte goes upstream.
-    ///
-    /// # Errors
-    /// When neither the disk nor the memory buffer takes the entry.
     pub fn begin(&self, begin: &AttemptStart) -> Result<(), JournalError> {
         let mut guard = self.lock();
         encode_begin(begin, guard.frame())?;
@@ -43,9 +40,6 @@ impl JournalWriter {
     }
 
     /// Appends how much of the answer has reached the caller.
-    ///
-    /// # Errors
-    /// When neither the disk nor the memory buffer takes the entry.
     pub fn progress(&self, progress: &StreamProgress) -> Result<(), JournalError> {
         let mut guard = self.lock();
         frame::encode(EntryKind::Progress, progress, guard.frame())?;
@@ -54,9 +48,6 @@ impl JournalWriter {
 
     /// Appends the end of a request; call it before the last bytes go to the caller. With [`JournalSync::Group`] the
     /// returned waiter completes with the flush that covers the entry, otherwise at once.
-    ///
-    /// # Errors
-    /// When neither the disk nor the memory buffer takes the entry.
     pub fn end(&self, record: &UsageRecord) -> Result<SyncWaiter, JournalError> {
         let mut guard = self.lock();
         encode_end(record, guard.frame())?;
@@ -77,7 +68,6 @@ impl JournalWriter {
         self.state.prune(&self.shard);
     }
 
-    /// Bytes that this writer has buffered in memory.
     #[must_use]
     pub fn pending_bytes(&self) -> u64 {
         self.lock().pending_bytes()

@@ -19,7 +19,6 @@ use super::{
     state::JournalState,
 };
 
-/// Where an entry was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteTarget {
     Disk,
@@ -34,16 +33,12 @@ pub(super) enum SizeLimit {
     Ignored,
 }
 
-/// Why a frame was not written to disk.
 #[derive(Debug)]
 enum WriteFailure {
-    /// The journal is at its size limit.
     SizeLimit,
-    /// Error of the operating system.
     Disk(io::Error),
 }
 
-/// The locked write state of a shard.
 #[derive(Debug)]
 pub(super) struct WriterGuard<'a> {
     state: &'a JournalState,
@@ -62,12 +57,10 @@ impl<'a> WriterGuard<'a> {
         &mut self.writer.frame
     }
 
-    /// The file being written.
     pub(super) fn segment(&self) -> Option<&Arc<SegmentFile>> {
         self.writer.segment.as_ref().map(|open| &open.file)
     }
 
-    /// Bytes buffered in memory.
     pub(super) fn pending_bytes(&self) -> u64 {
         self.writer.pending.iter().map(|pending| pending.frame.len() as u64).sum()
     }
@@ -94,7 +87,6 @@ impl<'a> WriterGuard<'a> {
         open.file.file.sync_data().map_err(|source| JournalError::file("flush", &open.file.path, source))
     }
 
-    /// Closes the segment.
     pub(super) fn close(&mut self) {
         self.writer.segment = None;
     }
@@ -194,7 +186,6 @@ impl<'a> WriterGuard<'a> {
         }
     }
 
-    /// Closes the segment and opens the next one.
     fn rotate(&mut self) -> io::Result<()> {
         self.writer.segment = None;
         let name = self.shard.open_next();

@@ -6,10 +6,8 @@ use tollgate_core::{MemberId, NanoUsd, RequestId, Subject, Timestamp, UsageRecor
 
 use crate::{LedgerEntry, LedgerKind, LedgerPosition, ledger::settled};
 
-/// Limit of the entries.
 const MAX_ENTRIES: usize = 100_000;
 
-/// Entries, balances, and spending by day.
 #[derive(Debug, Default)]
 pub(super) struct MemoryLedger {
     pub(super) entries: VecDeque<LedgerEntry>,
@@ -22,7 +20,6 @@ pub(super) struct MemoryLedger {
 }
 
 impl MemoryLedger {
-    /// Charges new records.
     pub(super) fn book(&mut self, new: &[&UsageRecord]) {
         for record in new {
             let sale = record.sale.unwrap_or_default();

@@ -14,7 +14,6 @@ use crate::{
     rows::{CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, owner_word},
 };
 
-/// The rows as seen by one open transaction.
 pub(super) struct SqlChangeTransaction<'a> {
     pub(super) connection: &'a mut AnyConnection,
     pub(super) database: &'a str,

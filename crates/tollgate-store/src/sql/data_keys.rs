@@ -11,7 +11,6 @@ use crate::{
     seal::{MasterKeys, SealContext, Sealer, SecretBytes, draw},
 };
 
-/// Plain text of the check value.
 const CHECK: &[u8] = b"tollgate";
 
 const fn context(row: &'static str) -> SealContext<'static> {
@@ -50,7 +49,6 @@ fn missing_master_key(data: &Path, database: &str) -> StoreError {
     StoreError::MasterKeyMissing { location, database: database.to_owned() }
 }
 
-/// Opens the rows of the table `vault`.
 pub(crate) fn open_rows(
     rows: &[(String, Vec<u8>)],
     keys: &MasterKeys,

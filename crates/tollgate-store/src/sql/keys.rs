@@ -46,7 +46,6 @@ impl SqlStore {
         Ok(ids)
     }
 
-    /// The key with this hash, and its row.
     pub(crate) async fn find_row(&self, hash: &KeyHash) -> Result<Option<(CatalogRow, Key)>, StoreError> {
         let failed = |error| self.failed(FIND, error);
         // A secret can be imported again after its key was revoked: prefer the live key.

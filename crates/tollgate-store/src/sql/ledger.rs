@@ -62,7 +62,6 @@ impl SqlStore {
         Ok(PostingReceipt { entry, repeated: false })
     }
 
-    /// Inserts an entry and updates the member's balance.
     async fn insert(&self, transaction: &mut Transaction<'static, Any>, entry: &LedgerEntry) -> Result<(), StoreError> {
         let failed = |error| self.failed(POST, error);
         const BALANCE: &str = "INSERT INTO balances (member_id, balance) VALUES ($1, $2) \
@@ -85,7 +84,6 @@ impl SqlStore {
         Ok(())
     }
 
-    /// Position of the ledger's last entry.
     pub(super) async fn ledger_position(&self, transaction: &mut Transaction<'static, Any>) -> Result<LedgerPosition, StoreError> {
         let failed = |error| self.failed(READ, error);
         let row = sqlx::query("SELECT value FROM counters WHERE name = 'ledger'").fetch_one(&mut **transaction).await;

@@ -16,7 +16,6 @@ use crate::{
 
 const LOG_TIME: &str = "keep the usage log's time";
 const PRUNE: &str = "remove old usage records";
-/// Records removed per transaction.
 const SLICE: i64 = 500;
 
 impl SqlStore {

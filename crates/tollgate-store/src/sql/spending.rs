@@ -64,7 +64,6 @@ pub(crate) enum SpendingScope {
     Without,
 }
 
-/// Subjects whose sums can be read by id.
 #[derive(Clone, Copy)]
 enum SpendingColumn {
     Key,
@@ -169,7 +168,6 @@ impl SqlStore {
         Ok(changed)
     }
 
-    /// The spending of groups, channels and the gateway.
     async fn shared_spending(
         &self,
         snapshot: &mut Transaction<'static, Any>,
@@ -181,7 +179,6 @@ impl SqlStore {
         self.spent_by(snapshot, spent!("usage_days", "'all'", "sale"), now, |_| Some(Subject::Gateway), spent).await
     }
 
-    /// The sums of a `spent!` query.
     async fn spent_by(
         &self,
         snapshot: &mut Transaction<'static, Any>,
@@ -199,7 +196,6 @@ impl SqlStore {
         Ok(())
     }
 
-    /// The sums of these keys or members.
     async fn spent_of(
         &self,
         snapshot: &mut Transaction<'static, Any>,
@@ -225,7 +221,6 @@ impl SqlStore {
         Ok(())
     }
 
-    /// The balances of these members.
     async fn balances_among(
         &self,
         snapshot: &mut Transaction<'static, Any>,

@@ -55,7 +55,6 @@ impl SqlStore {
         driver_error::failed(&self.database, operation, error)
     }
 
-    /// Seals and opens with the data key.
     pub(crate) fn sealer(&self) -> Sealer {
         self.sealer.clone()
     }
@@ -68,7 +67,6 @@ impl SqlStore {
         }
     }
 
-    /// Closes all connections.
     pub(crate) async fn close(&self) {
         self.change_signal.close();
         self.appender.close().await;

@@ -18,7 +18,6 @@ use crate::{
 };
 
 const SUMMARY: &str = "sum up the usage log";
-/// Maximum rows of a summary.
 const MAX_ROWS: i64 = 10_000;
 
 /// The table that a range of time is summed from.

@@ -33,7 +33,6 @@ const APPEND_ONLY: [&str; 5] = ["usage", "attempts", "ledger", "audit", "changes
 const CREATE_STATE: &str =
     "CREATE TABLE IF NOT EXISTS tollgate_moved (name TEXT PRIMARY KEY, last BIGINT NOT NULL, source TEXT NOT NULL)";
 
-/// Source and target of a transfer.
 #[derive(Clone, Debug)]
 pub(crate) struct DatabaseTransfer {
     pub(crate) from: PathBuf,
@@ -44,29 +43,21 @@ pub(crate) struct DatabaseTransfer {
     pub(crate) now: Timestamp,
 }
 
-/// Progress of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferProgress<'a> {
-    /// The table being copied.
     pub table: &'a str,
-    /// Rows of the table copied in this pass.
     pub done: u64,
-    /// Rows of the table to copy in this pass.
     pub of: u64,
 }
 
-/// A table after a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferredTable {
-    /// Name of the table.
     pub name: String,
-    /// Rows copied in this pass.
     pub copied: u64,
     /// Rows of the table, the same in both databases.
     pub rows: u64,
 }
 
-/// Runs one pass.
 pub(crate) async fn run(
     transfer: &DatabaseTransfer,
     progress: &mut (dyn FnMut(TransferProgress<'_>) + Send),

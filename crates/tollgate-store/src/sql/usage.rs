@@ -22,7 +22,6 @@ const PAGE: &str = "read the usage log";
 
 type Query<'q> = sqlx::query::Query<'q, Any, sqlx::any::AnyArguments>;
 
-/// A value to bind.
 #[derive(Debug)]
 enum BindValue {
     Text(String),
@@ -65,7 +64,6 @@ impl WhereClause {
         conditions
     }
 
-    /// Continues after a record.
     fn after(&mut self, cursor: UsageCursor, order: SortOrder) {
         self.add(if order == SortOrder::Newest { "(at, id) < (?," } else { "(at, id) > (?," }, BindValue::Number(cursor.at.0));
         self.values.push(BindValue::Text(cursor.id.to_string()));
@@ -91,7 +89,6 @@ fn outcome_condition(outcome: Option<Outcome>) -> &'static str {
 }
 
 impl SqlStore {
-    /// Adds the attempts to records.
     async fn with_attempts(&self, mut records: Vec<UsageRecord>) -> Result<Vec<UsageRecord>, StoreError> {
         let failed = |error| self.failed(PAGE, error);
         const HEAD: &str = "SELECT request_id, position, channel_id, channel_name, account_id, account_name, protocol, upstream_model, \

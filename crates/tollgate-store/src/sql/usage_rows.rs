@@ -21,7 +21,6 @@ fn json<T: DeserializeOwned>(text: &str) -> Result<T, sqlx::Error> {
     serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// Reads the columns of a row in order.
 struct Columns<'a> {
     row: &'a AnyRow,
     next: usize,
@@ -114,7 +113,6 @@ pub(super) fn record(row: &AnyRow) -> Result<UsageRecord, sqlx::Error> {
     })
 }
 
-/// An attempt and the id of its request.
 pub(super) fn attempt(row: &AnyRow) -> Result<(RequestId, AttemptRecord), sqlx::Error> {
     let mut columns = Columns { row, next: 0 };
     let c = &mut columns;

@@ -16,7 +16,6 @@ use crate::{
 
 const VERIFY: &str = "verify the usage log and the ledger";
 
-/// The rules with the queries for their violations.
 const QUERIES: &[(ConsistencyRule, &str)] = &[
     (
         ConsistencyRule::Balance,

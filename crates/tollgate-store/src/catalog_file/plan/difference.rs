@@ -22,7 +22,6 @@ pub(super) fn differences<T: FileForm>(old: &T, new: &T) -> Vec<String> {
     details
 }
 
-/// What differs in what a channel serves.
 pub(super) fn served_differences(old: &ChannelSpec, new: &ChannelSpec) -> Vec<String> {
     let find = |spec: &ChannelSpec, model: &str| spec.serves.iter().find(|serves| serves.model == model).cloned();
     let mut details = Vec::new();

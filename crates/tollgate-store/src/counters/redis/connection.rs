@@ -7,12 +7,10 @@ use tokio::time::timeout;
 
 use crate::StoreError;
 
-/// Longest wait for an answer.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
-/// Address of a Redis server.
 #[derive(Clone)]
 pub struct RedisAddress {
     /// `redis://…` or `rediss://…`, with user and password.
@@ -27,7 +25,6 @@ impl fmt::Debug for RedisAddress {
     }
 }
 
-/// Sends a PING.
 pub(super) async fn check(address: &RedisAddress) -> Result<(), StoreError> {
     let client = client(address)?;
     let unreachable = |detail: String| StoreError::Unreachable { database: redacted(&address.url), detail };
@@ -57,7 +54,6 @@ pub(super) fn client(address: &RedisAddress) -> Result<Client, StoreError> {
     client.map_err(|error| invalid(error.to_string()))
 }
 
-/// A URL without its password.
 pub(super) fn redacted(url: &str) -> String {
     crate::options::without_password(url)
 }
@@ -68,7 +64,6 @@ pub(super) async fn connect(client: &Client) -> RedisResult<MultiplexedConnectio
     client.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// Runs a plain command.
 pub(super) async fn query<T: FromRedisValue>(connection: &mut MultiplexedConnection, command: &mut redis::Cmd) -> RedisResult<T> {
     command.query_async(connection).await
 }

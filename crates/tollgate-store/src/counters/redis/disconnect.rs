@@ -3,7 +3,6 @@
 use super::script::ScriptError;
 use crate::StoreError;
 
-/// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Disconnect {
     #[error("{0}")]

@@ -12,7 +12,6 @@ use crate::StoreError;
 /// How long a rest without an end stays shared. Probes test such accounts at the same interval.
 const ENDLESS_REST_MS: i64 = 600_000;
 
-/// The health of accounts on all nodes.
 #[derive(Debug)]
 pub struct SharedHealth {
     client: Client,
@@ -27,9 +26,6 @@ pub struct SharedHealth {
 
 impl SharedHealth {
     /// `address` and `namespace` are those of the counters.
-    ///
-    /// # Errors
-    /// When the address is invalid.
     pub fn new(address: &RedisAddress, namespace: &str) -> Result<Self, StoreError> {
         Ok(Self {
             client: connection::client(address)?,
@@ -42,9 +38,6 @@ impl SharedHealth {
     }
 
     /// Sends which accounts cool or rest on this node, and returns the states of other nodes that were not returned before.
-    ///
-    /// # Errors
-    /// When Redis is unreachable.
     pub async fn exchange(
         &mut self,
         ours: &[(AccountId, AccountHealth)],

@@ -21,14 +21,12 @@ const IDLE: Duration = Duration::from_secs(2);
 /// A lease is returned when it exceeds `1 / LARGEST_PART` of the money left in all, because other nodes may need it.
 const LARGEST_PART: i64 = 4;
 
-/// The leases of one node on one subject.
 #[derive(Clone, Debug)]
 pub(super) struct LeasePool {
     /// Leased money that no request uses.
     money: i64,
     /// The limits on money it was granted under.
     rules: Vec<LimitRule>,
-    /// The day it was granted for.
     day: i64,
     requests: PrepaidAllowance,
     tokens: PrepaidAllowance,
@@ -42,7 +40,6 @@ pub(super) struct LeasePool {
     last_used: Instant,
     last_granted: Option<Instant>,
     batch: u32,
-    /// A request for more is in flight.
     is_requesting: bool,
 }
 
@@ -67,7 +64,6 @@ pub(super) struct LeaseRequest {
     pub(super) permits: u64,
 }
 
-/// The leases granted on one subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseGrant {
     pub(super) money: i64,
@@ -76,7 +72,6 @@ pub(super) struct LeaseGrant {
     pub(super) permits: u64,
 }
 
-/// The time of a grant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GrantTime {
     pub(super) now: Instant,
@@ -85,7 +80,6 @@ pub(super) struct GrantTime {
     pub(super) expires: Instant,
 }
 
-/// Unused leases that go back to Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseReturn {
     pub(super) money: i64,
@@ -198,7 +192,6 @@ impl LeasePool {
         (wanted, self.return_all())
     }
 
-    /// Ends a request that granted nothing.
     pub(super) const fn request_failed(&mut self) {
         self.is_requesting = false;
     }
@@ -277,7 +270,6 @@ impl LeasePool {
         (self.requests, self.tokens)
     }
 
-    /// The limits its money was granted under.
     pub(super) fn rules(&self) -> &[LimitRule] {
         &self.rules
     }
@@ -291,7 +283,6 @@ fn limits_of(reservation: &Reservation, subject: Subject) -> impl Iterator<Item 
     reservation.limits.iter().filter(move |limit| limit.subject == subject).map(|limit| limit.rule)
 }
 
-/// The limits on a subject's money.
 fn rules(reservation: &Reservation, subject: Subject) -> impl Iterator<Item = LimitRule> {
     reservation.limits.iter().filter(move |limit| limit.subject == subject && limit.bounds_money()).map(|limit| limit.rule)
 }

@@ -17,7 +17,6 @@ use super::{
     lease::{GrantTime, LeaseGrant, LeasePool, LeaseRequest, LeaseReturn},
 };
 
-/// The leases of one node.
 #[derive(Debug)]
 pub(super) struct Leases {
     shards: [Mutex<LeasePools>; SHARDS],
@@ -28,7 +27,6 @@ type LeasePools = HashMap<Subject, LeasePool>;
 /// Money and concurrency permits that were leased when the connection to Redis was lost. No other node can use them.
 pub(super) type RetainedLeases = HashMap<Subject, (i64, u64)>;
 
-/// A reservation that was taken from leases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeasedReservation {
     /// The minute its tokens were counted in, if they were.
@@ -77,7 +75,6 @@ impl Leases {
         requests
     }
 
-    /// Ends requests that granted nothing.
     pub(super) fn request_failed(&self, subjects: impl Iterator<Item = Subject>) {
         for subject in subjects {
             if let Some(pool) = self.shard(subject).get_mut(&subject) {
@@ -101,7 +98,6 @@ impl Leases {
         pool.settle(amount, spent)
     }
 
-    /// Adds to the money of prepared reservations.
     pub(super) fn add_prepared(&self, subject: Subject, amount: i64, now: Instant) {
         let mut shard = self.shard(subject);
         let pool = shard.entry(subject).or_insert_with(|| LeasePool::new(now));
@@ -120,7 +116,6 @@ impl Leases {
         }
     }
 
-    /// Returns all leases.
     pub(super) fn return_all(&self, deltas: &mut CounterDeltas) {
         for shard in &self.shards {
             for (subject, pool) in lock(shard).iter_mut() {
@@ -187,7 +182,6 @@ impl LeaseReturn {
     }
 }
 
-/// The locked shards of several subjects.
 struct LockedLeases<'a>(Vec<(usize, MutexGuard<'a, LeasePools>)>);
 
 impl<'a> LockedLeases<'a> {

@@ -8,10 +8,8 @@ use tollgate_core::Timestamp;
 use super::connection::RedisAddress;
 use crate::RandomSource;
 
-/// Options of counters in Redis.
 #[derive(Clone)]
 pub struct RedisOptions {
-    /// The server.
     pub address: RedisAddress,
     /// Separates gateways that share a Redis; the same on all nodes of one gateway.
     pub namespace: String,
@@ -21,9 +19,7 @@ pub struct RedisOptions {
     pub nodes: u64,
     /// Source of node names and data generations.
     pub random: RandomSource,
-    /// Wall-clock time.
     pub clock: fn() -> Timestamp,
-    /// Monotonic time.
     pub instant: fn() -> Instant,
 }
 

@@ -16,7 +16,6 @@ use super::{
 };
 use crate::Spending;
 
-/// The counters of one outage.
 #[derive(Debug)]
 pub(super) struct OutageShare {
     counters: MemoryCounters,
@@ -49,7 +48,6 @@ impl OutageShare {
         Ok((receipt, made))
     }
 
-    /// Settles a request with reservations in this share.
     pub(super) fn settle(&self, record: &UsageRecord, now: Instant) {
         let _ = self.counters.settle(record, now);
     }

@@ -29,10 +29,8 @@ pub(super) struct NodeRegistration {
     pub(super) generation: String,
 }
 
-/// Reply of the scripts that return meters.
 #[derive(Debug)]
 pub(super) struct ScriptReply {
-    /// False if a reservation exceeds a limit.
     pub(super) is_granted: bool,
     /// Time of Redis, in microseconds.
     pub(super) micros: u64,
@@ -50,7 +48,6 @@ pub(super) struct ReservationRequest {
     pub(super) leases: HashMap<Subject, (LeaseRequest, LeaseReturn)>,
 }
 
-/// Reply to a [`ReservationRequest`].
 #[derive(Debug)]
 pub(super) struct ReservationGrant {
     pub(super) reply: ScriptReply,
@@ -61,17 +58,14 @@ pub(super) struct ReservationGrant {
     pub(super) leases: Vec<(Subject, LeaseGrant)>,
 }
 
-/// Reply to a heartbeat.
 #[derive(Debug)]
 pub(super) struct HeartbeatReply {
-    /// False if the registration has expired.
     pub(super) is_registered: bool,
     pub(super) nodes: u64,
     /// Empty if Redis holds no data of this gateway.
     pub(super) generation: String,
 }
 
-/// A failed script.
 #[derive(Debug)]
 pub(super) enum ScriptError {
     Redis(RedisError),
@@ -110,7 +104,6 @@ impl Scripts {
         }
     }
 
-    /// A key of this gateway.
     pub(super) fn key(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
@@ -274,12 +267,9 @@ impl Scripts {
     }
 }
 
-/// Kind of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeartbeatKind {
-    /// Registers the node.
     New,
-    /// Extends the registration, unless it has expired.
     Keep,
 }
 

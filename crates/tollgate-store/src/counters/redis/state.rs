@@ -27,7 +27,6 @@ use super::{
 };
 use crate::Spending;
 
-/// Microseconds of a minute.
 pub(super) const MINUTE: u64 = 60_000_000;
 
 pub(super) struct RedisState {
@@ -47,7 +46,6 @@ pub(super) struct RedisState {
     /// Signals to the worker that the ledger in the database has changed.
     pub(super) ledger_changed: Notify,
     pub(super) nodes: AtomicU64,
-    /// Number of reservations sent to Redis.
     pub(super) remote_reservations: AtomicU64,
     /// True while deltas are in flight.
     pub(super) is_sending: AtomicBool,
@@ -96,7 +94,6 @@ impl Epoch {
         matches!(self.connection, ConnectionState::Down { .. })
     }
 
-    /// Number, connection and registration of an epoch that is up.
     pub(super) fn up(&self) -> Option<(u64, MultiplexedConnection, NodeRegistration)> {
         match &self.connection {
             ConnectionState::Up { connection, node } => Some((self.number, connection.clone(), node.clone())),
@@ -157,7 +154,6 @@ impl RedisState {
         lock(&self.lease_clock)
     }
 
-    /// Monotonic time.
     pub(super) fn now(&self) -> Instant {
         (self.options.instant)()
     }
@@ -180,7 +176,6 @@ impl RedisState {
         Arc::new(OutageShare::new(self.node_count(), self.options.reservation_ttl, self.leases.drain()))
     }
 
-    /// Ends an epoch because its connection failed.
     pub(super) fn connection_lost(&self, number: u64, why: &str) {
         let mut epoch = self.epoch_mut();
         if epoch.number != number || epoch.is_down() {
@@ -229,13 +224,11 @@ impl RedisState {
         }
     }
 
-    /// Releases reservations that used nothing.
     pub(super) fn release_unused(&self, released: &[OpenReservation], epoch: &Epoch) {
         self.update_pending(|deltas| self.release(released, &[], epoch, self.now(), deltas));
     }
 }
 
-/// Money and permits by subject.
 fn leased_totals<'a>(reservations: impl Iterator<Item = &'a OpenReservation>) -> HashMap<Subject, (i64, u64)> {
     let mut totals: HashMap<Subject, (i64, u64)> = HashMap::new();
     for (subject, money, permits) in reservations.flat_map(OpenReservation::leased_amounts) {

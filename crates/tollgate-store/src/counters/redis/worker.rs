@@ -29,7 +29,6 @@ use crate::{LedgerStore, RandomSource, Spending, StoreError};
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest time to join, restoring data from the database included.
 const JOIN_TIMEOUT: Duration = Duration::from_mins(1);
-/// Longest time a start waits to join.
 const FIRST_JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
@@ -49,9 +48,7 @@ pub struct RedisWorker {
     ledger: LedgerSync,
     /// Names this process in the message numbers, so that each message counts once.
     process: String,
-    /// Number of the last message.
     number: u64,
-    /// A message that was not answered.
     unanswered: Option<Vec<(Subject, CounterDelta)>>,
     node: String,
     generation: String,
@@ -203,7 +200,6 @@ impl RedisWorker {
 
     // === serving ===
 
-    /// Serves one epoch until its connection ends.
     async fn serve(&mut self, number: u64, mut connection: MultiplexedConnection, node: NodeRegistration) -> Disconnect {
         let state = Arc::clone(&self.state);
         let mut refresh = interval(REFRESH_INTERVAL);

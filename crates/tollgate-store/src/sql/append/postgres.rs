@@ -39,7 +39,6 @@ pub(super) struct PostgresTransaction {
     /// Where the connection is kept after the transaction.
     slot: OwnedMutexGuard<Option<PgConnection>>,
     database: String,
-    /// All records are expected to be new.
     all_new: bool,
 }
 

@@ -3,7 +3,6 @@
 
 use std::fmt::{Display, Write as _};
 
-/// A table that rows are inserted into.
 #[derive(Debug)]
 pub(super) struct TargetTable {
     pub(super) name: &'static str,
@@ -18,7 +17,6 @@ pub(super) struct Column {
     pub(super) kind: ColumnType,
 }
 
-/// Type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ColumnType {
     Number,
@@ -35,26 +33,25 @@ pub(super) const fn text(name: &'static str) -> Column {
     Column { name, kind: ColumnType::Text }
 }
 
-/// How a row whose key exists is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnConflict {
-    /// The existing row stays unchanged.
     Ignore,
-    /// The statement fails.
     Fail,
     /// The new numbers are added to the existing ones. The first `key` columns are the key.
-    Add { key: usize },
+    Add {
+        key: usize,
+    },
     /// The new values replace the existing ones. The first `key` columns are the key.
-    Replace { key: usize },
+    Replace {
+        key: usize,
+    },
 }
 
 impl TargetTable {
-    /// The column names, separated by commas.
     pub(super) fn names(&self) -> String {
         self.columns.iter().map(|column| column.name).collect::<Vec<_>>().join(", ")
     }
 
-    /// An `INSERT` of the rows that `source` yields.
     pub(super) fn insert(&self, source: &str) -> String {
         let mut sql = format!("INSERT INTO {} ({}) {source}", self.name, self.names());
         let (key, adds) = match self.on_conflict {
@@ -87,7 +84,6 @@ enum CellValue {
     Text { from: usize, to: usize },
 }
 
-/// A value as read back from a [`RowBatch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     Null,
@@ -95,7 +91,6 @@ pub(super) enum Value<'a> {
     Text(&'a str),
 }
 
-/// Rows of one table.
 #[derive(Debug)]
 pub(super) struct RowBatch {
     width: usize,
@@ -110,7 +105,6 @@ impl RowBatch {
         Self { width, cells: Vec::with_capacity(count * width), texts: String::with_capacity(count * width * 8) }
     }
 
-    /// Number of rows.
     pub(super) const fn len(&self) -> usize {
         self.cells.len() / self.width
     }
@@ -181,12 +175,10 @@ impl RowBatch {
         }
     }
 
-    /// The values of each row.
     pub(super) fn rows(&self) -> impl Iterator<Item = impl Iterator<Item = Value<'_>>> {
         self.cells.chunks_exact(self.width).map(|row| row.iter().map(|cell| self.value(*cell)))
     }
 
-    /// The values of one column.
     pub(super) fn column(&self, at: usize) -> impl Iterator<Item = Value<'_>> {
         self.cells.iter().skip(at).step_by(self.width).map(|cell| self.value(*cell))
     }

@@ -138,7 +138,6 @@ const fn sums_of_attempts(name: &'static str) -> TargetTable {
     TargetTable { name, columns: SUMS_OF_ATTEMPTS, on_conflict: OnConflict::Add { key: 3 } }
 }
 
-/// The serialised name of a method.
 const fn method_name(method: Method) -> &'static str {
     match method {
         Method::Chat => "chat",

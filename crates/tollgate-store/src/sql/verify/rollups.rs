@@ -18,7 +18,6 @@ pub(super) struct Rollup {
     table: &'static str,
     /// Width of a bucket in microseconds, and its name.
     width: (i64, &'static str),
-    /// The source rows.
     source: &'static str,
     /// The time of a source row, which determines its bucket.
     at: &'static str,
