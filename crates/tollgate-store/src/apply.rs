@@ -1,6 +1,5 @@
 //! Applying a batch of changes: the same rules for every backend, over [`ChangeTransaction`] inside one transaction.
 
-mod idempotency;
 mod keys;
 
 use serde::{Serialize, de::DeserializeOwned};

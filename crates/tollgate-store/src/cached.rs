@@ -6,7 +6,6 @@
 //! batch of records.
 
 mod cache;
-mod known_catalog;
 mod serving;
 
 use std::{
@@ -33,9 +32,7 @@ use crate::{
     seal::Sealer,
     sql::{self, SpendingScope, SqlStore},
 };
-
-use cache::CacheContents;
-use known_catalog::KnownCatalog;
+use cache::{CacheContents, KnownCatalog};
 
 /// Timeout of looking up a key that is cached.
 const CACHED_KEY_TIMEOUT: Duration = Duration::from_secs(1);

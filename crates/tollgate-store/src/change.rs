@@ -19,19 +19,18 @@ pub enum Change {
         id: String,
         revision: Revision,
     },
-    /// Precondition: no live row has this name.
+    /// Precondition: no live row has this name. `parent` is the channel of an account or the member of a key (empty: the member
+    /// `owner`), and empty for other kinds.
     ExpectNew {
         kind: RowKind,
-        /// Channel name of an account or member name of a key (empty: the member `owner`); empty for other kinds.
         parent: String,
         name: String,
     },
     /// Makes the batch idempotent for a day: a repetition is refused with [`crate::ChangeRefusal::Repeated`], which names the
-    /// row that the first batch wrote.
+    /// row that the first batch wrote. The sender qualifies the key; another fingerprint (the hash of the request) under the same
+    /// key is refused.
     Idempotent {
-        /// The idempotency key, qualified by the sender.
         key: String,
-        /// Hash of the request; a different one under the same key is refused.
         fingerprint: [u8; 32],
     },
     /// Writes a channel and the models it serves; its accounts stay.

@@ -17,19 +17,16 @@ pub enum ErrorClass {
     Unreachable,
 }
 
-/// A failure of the store. Messages say what failed, where, and what to do next.
+/// A failure of the store. Messages say what failed, where, and what to do next. No address in it has its password.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The address of the database is invalid.
     #[error("cannot read the database address '{url}': {detail}; use sqlite:<path>, postgres://… or memory:")]
     BadUrl { url: String, detail: String },
-    /// The address of Redis is invalid.
     #[error("cannot read the Redis address '{url}': {detail}; use redis://… or rediss://…")]
     BadRedisUrl { url: String, detail: String },
     /// The database does not answer, closed the connection, or accepts no writes for now.
     #[error("cannot reach the database at {database}: {detail}; check that it runs and that the address is right")]
     Unreachable { database: String, detail: String },
-    /// A newer tollgate wrote this database.
     #[error(
         "the database at {database} was written by a newer tollgate (schema {found}, this one knows {known}); \
          start the newer version again, or restore the backup made before the upgrade"
@@ -38,40 +35,30 @@ pub enum StoreError {
     /// The file is damaged or not a tollgate database; it is never overwritten.
     #[error("the database at {database} is damaged or is not a tollgate database: {detail}; nothing was written; restore a backup")]
     Corrupt { database: String, detail: String },
-    /// Another process serves from this data folder.
     #[error("{location} is in use by another tollgate{}; stop it first, or give this one another folder", by_process(holder.as_ref()))]
     InUse { location: String, holder: Option<u32> },
-    /// Another server runs on this PostgreSQL database.
     #[error(
         "another tollgate serves from the database at {database}; several nodes on one database share their counters in Redis: \
          set redis.url (REDIS_URL) on every one of them"
     )]
     SecondNode { database: String },
-    /// The target of a transfer cannot be used.
     #[error("cannot move the gateway to {database}: {detail}")]
     TransferRefused { database: String, detail: String },
-    /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}; check that it exists, its owner and its mode", .path.display())]
     File { action: &'static str, path: PathBuf, source: io::Error },
-    /// There is no master key, and the database holds secrets sealed with one.
     #[error(
         "the master key is missing ({location}), and {database} holds secrets sealed with it; put the key back \
          (or set TOLLGATE_MASTER_KEY); without it credentials and keys have to be entered anew"
     )]
     MasterKeyMissing { location: String, database: String },
-    /// The master key is not the one that sealed this database.
     #[error("the master key ({location}) is not the one that sealed {database}; nothing was written; put the right key back")]
     MasterKeyWrong { location: String, database: String },
-    /// The master key file named by the settings cannot be read.
     #[error("cannot read the master key file {path}: {source}; check database.master_key (or TOLLGATE_MASTER_KEY_FILE)", path = path.display())]
     MasterKeyUnreadable { path: PathBuf, source: io::Error },
-    /// The master key cannot be parsed.
     #[error("the master key ({location}) is not readable: {detail}; a line is 'tgm1:' and 32 bytes in base64")]
     MasterKeyMalformed { location: String, detail: String },
-    /// A sealed value was modified, or moved from another row.
     #[error("a sealed value cannot be opened ({table}.{column} of {row}); it was changed or moved; enter the secret anew")]
     Sealed { table: &'static str, column: &'static str, row: String },
-    /// A stored row cannot be parsed.
     #[error("a stored row cannot be read ({kind} {row}): {detail}; restore a backup, or remove the row")]
     Row { kind: &'static str, row: String, detail: String },
     /// A change was refused; nothing of its batch was written.
@@ -83,7 +70,6 @@ pub enum StoreError {
     /// The database rejected a value: out of range, or against a constraint. Retrying cannot help.
     #[error("the database rejected the data: {detail}")]
     InvalidData { detail: String },
-    /// A query failed for another reason.
     #[error("the database failed while it was asked to {operation}: {source}")]
     Query { operation: &'static str, source: sqlx::Error },
 }
@@ -241,16 +227,12 @@ impl std::error::Error for ChangeRefused {}
 pub enum PostingRefused {
     #[error("there is no member {0}")]
     NoMember(MemberId),
-    /// The amount is not allowed for this kind of posting.
     #[error("{0}")]
     Amount(&'static str),
-    /// The idempotency key belongs to another posting.
     #[error("the idempotency key '{0}' belongs to another posting; use a new one")]
     KeyTaken(String),
-    /// A text is empty or too long.
     #[error("{0}")]
     Text(&'static str),
-    /// The balance would pass one billion USD, above or below zero.
     #[error("the balance would pass 1,000,000,000 USD, which no posting may")]
     Overflow,
 }

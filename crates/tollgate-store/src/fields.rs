@@ -2,37 +2,31 @@
 //! converts between the field and its JSON form. The catalog file, the admin API with its OpenAPI document, `NAME FIELD=VALUE`
 //! on the command line and the tables of `docs/catalog.md` are made from these tables.
 
-mod account;
-mod admin_key;
 mod channel;
 mod check;
 mod docs;
-mod group;
-mod key;
 mod member;
-mod model;
-mod nearest;
+mod offer;
 mod price;
 mod profile;
 mod schema;
 mod text;
-mod toml_text;
 mod value;
 
 use serde_json::{Map, Value};
 
 use crate::FieldProblem;
 
-pub use account::AccountInput;
+pub use channel::AccountInput;
+pub(crate) use check::hint;
+pub use check::nearest;
 pub use check::{Fault, Problem, Step, article, check_field, check_object, unknown_member};
 pub use docs::renew_page;
-pub use key::KeyInput;
-pub(crate) use nearest::hint;
-pub use nearest::nearest;
+pub use member::KeyInput;
 pub use price::{BUDGET, FREE, price};
 pub use schema::{Access, FieldShape, Kind, Object, Review, Rule, WriteMode};
 pub use text::parse_text;
-pub(crate) use toml_text::{is_written, string as toml_string, value as toml_value};
+pub(crate) use text::{is_written, string as toml_string, value as toml_value};
 pub use value::{FieldValue, time_text};
 
 /// A kind of row, or a value made of fields, such as a price.

@@ -6,21 +6,15 @@
 //! them with [`Journal::mark_booked`]; a segment is removed once all its requests are booked. At start [`Journal::open`]
 //! ends every unfinished request (`gateway_stopped`) and returns the records that are not known to be booked.
 
-mod append;
-mod entry;
 mod error;
 mod flusher;
 mod frame;
 mod options;
 mod records;
 mod recover;
-mod repair;
 mod segment;
-mod segment_writer;
 mod shard;
-mod state;
 mod writer;
-mod writer_guard;
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
@@ -35,18 +29,17 @@ use std::{
 
 use tollgate_core::{RequestId, Timestamp, UsageRecord};
 
-use entry::encode_end;
 use flusher::FlushQueue;
-use shard::JournalShard;
-use state::{JournalState, OVERFLOW_SHARD, QUARANTINE_SHARD};
-use writer_guard::{SizeLimit, WriterGuard};
+use frame::encode_end;
+use shard::{JournalShard, JournalState, OVERFLOW_SHARD, QUARANTINE_SHARD};
+use writer::{SizeLimit, WriterGuard};
 
 pub use error::JournalError;
 pub use flusher::SyncWaiter;
 pub use options::{JournalOptions, JournalSync};
 pub use records::{JournalEntries, JournalEntry, UnbookedRecords};
 pub use recover::TruncatedTail;
-pub use repair::{DamagedRange, RepairReport, repair};
+pub use recover::{DamagedRange, RepairReport, repair};
 pub use writer::JournalWriter;
 
 /// Buffered entries written per acquisition of a shard's writer lock.

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::{MemberId, NanoUsd, Owner, Revision, SpendTotals, Timestamp, Window};
 use zeroize::Zeroizing;
 
-use super::known_catalog::KnownCatalog;
 use crate::{
     KeyHash, KeySecret, LedgerPosition, OpenOptions, RowKind, Spending, StoreError,
+    assemble::GroupIds,
     rows::{CatalogRow, RowSecret},
     seal::{MasterKeys, SealContext, Sealer},
     sql::{DataKeys, open_data_keys},
@@ -224,4 +224,25 @@ pub(super) fn write(path: &Path, database: &str, mut contents: CacheContents, op
         let _ = fs::remove_file(&draft);
         failed(error)
     })
+}
+
+/// The last known state of the database, without keys.
+#[derive(Debug, Default)]
+pub(super) struct KnownCatalog {
+    pub(super) vault: Vec<(String, Vec<u8>)>,
+    pub(super) revision: Revision,
+    /// Live rows and removed groups.
+    pub(super) rows: Vec<CatalogRow>,
+    pub(super) spending: Spending,
+    pub(super) spending_at: Timestamp,
+}
+
+impl KnownCatalog {
+    pub(super) fn live(&self) -> Vec<CatalogRow> {
+        self.rows.iter().filter(|row| row.removed_at.is_none()).cloned().collect()
+    }
+
+    pub(super) fn groups(&self) -> GroupIds {
+        GroupIds::of(self.rows.iter().filter(|row| row.kind == RowKind::Group))
+    }
 }

@@ -18,8 +18,7 @@ use tollgate_core::{
 };
 
 use super::{
-    charges::{alerting_budgets, charges_of, money_subjects},
-    shards::{SHARDS, lock, lock_order, shard_of, shard_of_request},
+    subjects::{SHARDS, alerting_budgets, charges_of, lock, lock_order, money_subjects, shard_of, shard_of_request},
     traits::{CounterSnapshot, Counters},
 };
 use crate::{Spending, StoreError};

@@ -15,13 +15,11 @@
 mod admission;
 mod connection;
 mod deltas;
-mod disconnect;
 mod health;
 mod lease;
 mod leases;
 mod ledger_sync;
 mod meter_cache;
-mod options;
 mod outage_share;
 mod reservations;
 mod script;
@@ -38,17 +36,16 @@ use tollgate_core::{
 };
 
 use super::{
-    shards::lock,
+    subjects::lock,
     traits::{CounterSnapshot, Counters, Spender},
 };
 use crate::{LedgerStore, Spending, StoreError};
-
 use reservations::OpenReservation;
 use state::RedisState;
 
 pub use connection::RedisAddress;
+pub use connection::RedisOptions;
 pub use health::SharedHealth;
-pub use options::RedisOptions;
 pub use worker::RedisWorker;
 
 /// Counters in Redis and their worker, which has to run as long as they are used. Waits up to 5 s for the first connection.

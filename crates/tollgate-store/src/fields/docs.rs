@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use tollgate_core::{Budget, Hedge, ModelMapping, PriceLimit, ScheduledPrice};
 use tollgate_protocol::Profile;
 
-use super::{Access, AccountInput, FieldShape, KeyInput, Kind, Object, Row as _, toml_text};
+use super::{Access, AccountInput, FieldShape, KeyInput, Kind, Object, Row as _, text};
 use crate::{ChannelSpec, GroupSpec, MemberSpec, ModelSpec};
 
 const OBJECTS: [&Object; 12] = [
@@ -46,7 +46,7 @@ fn field_table(object: &Object) -> String {
             _ if field.access.is_needed(super::WriteMode::File) => "required".to_owned(),
             (Some(text), _) => text.to_owned(),
             (None, None | Some(serde_json::Value::Null)) => String::new(),
-            (None, Some(value)) => match toml_text::value(&field.kind, value) {
+            (None, Some(value)) => match text::value(&field.kind, value) {
                 empty if empty == "\"\"" => String::new(),
                 shown => format!("`{shown}`"),
             },

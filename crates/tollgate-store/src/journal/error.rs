@@ -10,14 +10,12 @@ use crate::ErrorClass;
 /// A failure of the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}; check the disk, the owner and the mode", .path.display())]
     File { action: &'static str, path: PathBuf, source: io::Error },
     /// Both the segments and the memory buffer are at their limits, usually because the database has been unreachable
     /// for too long.
     #[error("the journal is full ({bytes} bytes) and so is its memory buffer; bring the database back")]
     Full { bytes: u64 },
-    /// An entry exceeds the maximum frame length.
     #[error("an entry is larger than 1 MiB")]
     FrameTooLarge,
     /// A frame in the middle of a segment does not match its checksum.
@@ -26,13 +24,10 @@ pub enum JournalError {
         .path.display()
     )]
     Damaged { path: PathBuf, offset: u64, detail: String },
-    /// A newer version of tollgate wrote the segment.
     #[error("{} was written by a newer tollgate (entry version {version}); start that version to book what it holds", .path.display())]
     Newer { path: PathBuf, version: u8 },
-    /// A running server writes to this journal.
     #[error("a tollgate writes the journal in {}; stop it first", .0.display())]
     InUse(PathBuf),
-    /// The shard of this core already has a writer.
     #[error("core {0} writes its journal already")]
     WriterExists(u16),
 }

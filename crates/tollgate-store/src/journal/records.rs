@@ -11,11 +11,10 @@ use std::{
 use tollgate_core::{RequestId, UsageRecord};
 
 use super::{
-    entry::DecodedEntry,
     error::JournalError,
-    frame::{self, EntryKind, ParsedFrame},
+    frame::{self, DecodedEntry, EntryKind, ParsedFrame},
     segment::{self, HEADER_LENGTH, SegmentName},
-    state::{JournalState, QUARANTINE_SHARD},
+    shard::{JournalState, QUARANTINE_SHARD},
 };
 
 /// Iterates over the complete, unbooked records: first those buffered in memory, which a kill would lose, then those on

@@ -11,7 +11,6 @@ use super::{
     change_transaction::SqlChangeTransaction,
     dialect::Dialect,
     rows::{audit_event, catalog_row, key_row, select_key, select_row},
-    statement,
     store::SqlStore,
 };
 use crate::{
@@ -54,7 +53,7 @@ impl SqlStore {
                 let names: Vec<&String> = names.iter().collect();
                 for names in names.chunks(NAMES_AT_ONCE) {
                     let select = select_key!("WHERE removed_at IS NULL AND owner <> 'file' AND name IN (");
-                    let sql = statement::list(self.dialect, select, names.len(), ")");
+                    let sql = self.dialect.list(select, names.len(), ")");
                     let query = names.iter().fold(sqlx::query(sql), |query, name| query.bind((*name).clone()));
                     let rows = query.fetch_all(&self.reader).await.map_err(failed)?;
                     keys.extend(rows.iter().map(key_row).collect::<Result<Vec<_>, _>>()?);

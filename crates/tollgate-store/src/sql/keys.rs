@@ -8,7 +8,6 @@ use tollgate_core::{GroupId, Key};
 
 use super::{
     rows::{catalog_row, key_row, select_key, select_row},
-    statement,
     store::SqlStore,
 };
 use crate::{
@@ -62,7 +61,7 @@ impl SqlStore {
         let failed = |error| self.failed(LIST, error);
         let mut found = Vec::with_capacity(ids.len());
         for ids in ids.chunks(IDS_AT_ONCE) {
-            let sql = statement::list(self.dialect, select_key!("WHERE id IN ("), ids.len(), ")");
+            let sql = self.dialect.list(select_key!("WHERE id IN ("), ids.len(), ")");
             let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.clone()));
             for row in query.fetch_all(&self.reader).await.map_err(failed)? {
                 let row = key_row(&row)?;

@@ -9,7 +9,7 @@ use futures_util::TryStreamExt as _;
 use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
 use tollgate_core::{ChannelId, GroupId, KeyId, MemberId, NanoUsd, SpendTotals, Subject, Timestamp};
 
-use super::{statement, store::SqlStore};
+use super::store::SqlStore;
 use crate::{
     LedgerPosition, Spending, SpendingChanges, StoreError,
     rollup::{DAY, bucket},
@@ -207,7 +207,7 @@ impl SqlStore {
         let failed = |error| self.failed(SPENDING, error);
         let (day, month) = periods(now);
         for ids in ids.chunks(SUBJECTS_AT_ONCE) {
-            let (of, list) = (column.name(), statement::list(self.dialect, "", ids.len(), "").0);
+            let (of, list) = (column.name(), self.dialect.list("", ids.len(), "").0);
             let sql = AssertSqlSafe(format!(
                 "SELECT {of}, CAST(SUM(CASE WHEN bucket >= {day} THEN sale ELSE 0 END) AS BIGINT), \
                  CAST(SUM(CASE WHEN bucket >= {month} THEN sale ELSE 0 END) AS BIGINT), CAST(SUM(sale) AS BIGINT) \
@@ -229,7 +229,7 @@ impl SqlStore {
         let failed = |error| self.failed(SPENDING, error);
         let mut balances = Vec::new();
         for ids in ids.chunks(SUBJECTS_AT_ONCE) {
-            let sql = statement::list(self.dialect, "SELECT member_id, balance FROM balances WHERE member_id IN (", ids.len(), ")");
+            let sql = self.dialect.list("SELECT member_id, balance FROM balances WHERE member_id IN (", ids.len(), ")");
             let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.clone()));
             for row in query.fetch_all(&mut **snapshot).await.map_err(failed)? {
                 let id: String = row.try_get(0).map_err(failed)?;

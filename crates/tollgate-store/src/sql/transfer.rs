@@ -16,11 +16,10 @@ use super::{
     address::{SqlAddress, sqlite_url},
     dialect::Dialect,
     driver_error::failed,
-    migrate, partitions,
+    migrate, retention,
     server_lock::lock_exclusively,
 };
 use crate::StoreError;
-
 use copy::{TransferColumn, TransferTable, columns, copy_rows, tables};
 
 const READ: &str = "read the database that is moved";
@@ -173,8 +172,8 @@ impl<'t> TransferPass<'t> {
         let first = first.map_or(now, |first| Timestamp(first).min(now)).month();
         // At most ten years: a wrong clock must not create thousands of partitions. Other months use the default partition.
         for month in first.max(now.month() - 120)..=last.map_or(now, |last| Timestamp(last).max(now)).month().min(now.month() + 2) {
-            let (name, first, next) = partitions::bounds(month);
-            let create = sqlx::query(partitions::CREATE_PARTITION).bind(name).bind(first).bind(next);
+            let (name, first, next) = retention::bounds(month);
+            let create = sqlx::query(retention::CREATE_PARTITION).bind(name).bind(first).bind(next);
             create.execute(&mut self.target).await.map_err(|error| failed(&self.transfer.shown, WRITE, error))?;
         }
         Ok(())

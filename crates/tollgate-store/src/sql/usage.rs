@@ -10,7 +10,6 @@ use sqlx::{Any, AssertSqlSafe, Row as _};
 use tollgate_core::{AttemptRecord, Outcome, RequestId, Timestamp, UsageRecord};
 
 use super::{
-    statement,
     store::SqlStore,
     usage_rows::{USAGE_COLUMNS, attempt, record},
 };
@@ -96,7 +95,7 @@ impl SqlStore {
              tokens_audio, tokens_source, cost, first_byte_us, duration_us, upstream_request_id, beside FROM attempts WHERE request_id IN (";
         let mut attempts: HashMap<RequestId, Vec<AttemptRecord>> = HashMap::new();
         for records in records.chunks(IDS_AT_ONCE) {
-            let sql = statement::list(self.dialect, HEAD, records.len(), ") ORDER BY request_id, position");
+            let sql = self.dialect.list(HEAD, records.len(), ") ORDER BY request_id, position");
             let query = records.iter().fold(sqlx::query(sql), |query, record| query.bind(record.id.to_string()));
             for row in query.fetch_all(&self.reader).await.map_err(failed)? {
                 let (id, attempt) = attempt(&row).map_err(failed)?;
@@ -168,7 +167,7 @@ impl UsageStore for SqlStore {
         let failed = |error| self.failed(PAGE, error);
         let mut known = HashSet::new();
         for ids in ids.chunks(IDS_AT_ONCE) {
-            let sql = statement::list(self.dialect, "SELECT id FROM usage WHERE id IN (", ids.len(), ")");
+            let sql = self.dialect.list("SELECT id FROM usage WHERE id IN (", ids.len(), ")");
             let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.to_string()));
             for row in query.fetch_all(&self.reader).await.map_err(failed)? {
                 let id: String = row.try_get(0).map_err(failed)?;

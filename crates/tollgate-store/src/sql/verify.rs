@@ -2,8 +2,7 @@
 //! position, the expected value, the found value. Roll-ups are compared column by column ([`rollups`]). Of records removed by
 //! retention, the ledger entries and sums are compared with each other ([`removed`]).
 
-mod removed;
-mod rollups;
+mod sums;
 
 use sqlx::{Any, Row as _, Transaction};
 use tollgate_core::Timestamp;
@@ -90,7 +89,7 @@ impl SqlStore {
         for (rule, sql) in QUERIES {
             self.verify_rule(&mut snapshot, *rule, sql, &mut report).await?;
         }
-        for rollup in rollups::ALL {
+        for rollup in sums::ROLLUPS {
             self.verify_rollup(&mut snapshot, rollup, &mut report).await?;
         }
         self.verify_removed(&mut snapshot, now, &mut report).await?;

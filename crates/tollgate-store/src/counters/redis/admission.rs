@@ -13,7 +13,7 @@ use tollgate_core::{
 };
 
 use super::{
-    super::charges::{binding_limits, binding_subjects, money_subjects},
+    super::subjects::{binding_limits, binding_subjects, money_subjects},
     deltas::CounterDeltas,
     lease::GrantTime,
     leases::RetainedLeases,

@@ -1,11 +1,12 @@
-//! Connections to Redis: address, TLS, timeouts and plain commands.
+//! Connections to Redis: options, TLS, timeouts and plain commands.
 
 use std::{fmt, time::Duration};
 
 use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisResult, TlsCertificates, aio::MultiplexedConnection};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
+use tollgate_core::Timestamp;
 
-use crate::StoreError;
+use crate::{RandomSource, StoreError};
 
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -66,4 +67,25 @@ pub(super) async fn connect(client: &Client) -> RedisResult<MultiplexedConnectio
 
 pub(super) async fn query<T: FromRedisValue>(connection: &mut MultiplexedConnection, command: &mut redis::Cmd) -> RedisResult<T> {
     command.query_async(connection).await
+}
+
+#[derive(Clone)]
+pub struct RedisOptions {
+    pub address: RedisAddress,
+    /// Separates gateways that share a Redis; the same on all nodes of one gateway.
+    pub namespace: String,
+    /// How long a reservation lives after its last renewal.
+    pub reservation_ttl: Duration,
+    /// Number of nodes to assume until Redis has been reached.
+    pub nodes: u64,
+    /// Source of node names and data generations.
+    pub random: RandomSource,
+    pub clock: fn() -> Timestamp,
+    pub instant: fn() -> Instant,
+}
+
+impl fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisOptions").field("namespace", &self.namespace).field("nodes", &self.nodes).finish_non_exhaustive()
+    }
 }

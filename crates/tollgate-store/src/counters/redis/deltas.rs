@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tollgate_core::{Budget, NanoUsd, Subject, Timestamp, UsageRecord, Window};
 
-use super::super::{charges::charges_of, traits::Spender};
+use super::super::{subjects::charges_of, traits::Spender};
 
 /// Limit of the requests that one [`BudgetWatch`] lists.
 const MAX_SPENDERS: usize = 64;

@@ -9,10 +9,7 @@ use tokio::time::Instant;
 use tollgate_core::{Meter, Reservation, Subject};
 
 use super::{
-    super::{
-        charges::binding_subjects,
-        shards::{SHARDS, lock, lock_order, shard_of},
-    },
+    super::subjects::{SHARDS, binding_subjects, lock, lock_order, shard_of},
     deltas::CounterDeltas,
     lease::{GrantTime, LeaseGrant, LeasePool, LeaseRequest, LeaseReturn},
 };

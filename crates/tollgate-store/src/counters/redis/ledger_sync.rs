@@ -9,8 +9,7 @@ use tollgate_core::{MemberId, NanoUsd, SpendTotals, Subject, Timestamp, Window};
 
 use super::{
     connection::{RESPONSE_TIMEOUT, query},
-    disconnect::Disconnect,
-    script::{NodeRegistration, SubjectSpending},
+    script::{Disconnect, NodeRegistration, SubjectSpending},
     state::RedisState,
 };
 use crate::{LedgerPosition, LedgerStore, Spending, SpendingChanges};

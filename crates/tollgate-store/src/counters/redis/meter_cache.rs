@@ -7,7 +7,7 @@ use std::{
 
 use tollgate_core::{MemberId, Meter, NanoUsd, Subject, Timestamp};
 
-use super::super::shards::{SHARDS, lock, shard_of};
+use super::super::subjects::{SHARDS, lock, shard_of};
 use crate::Spending;
 
 /// Limit of the subjects per shard: about 300,000 in all.

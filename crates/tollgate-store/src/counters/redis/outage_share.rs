@@ -11,7 +11,7 @@ use tollgate_core::{
 };
 
 use super::{
-    super::{memory::MemoryCounters, shards::lock, traits::Counters as _},
+    super::{memory::MemoryCounters, subjects::lock, traits::Counters as _},
     leases::RetainedLeases,
 };
 use crate::Spending;

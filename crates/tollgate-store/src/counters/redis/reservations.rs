@@ -11,8 +11,7 @@ use tollgate_core::{Limit, LimitRule, NanoUsd, RequestId, Reservation, Subject, 
 
 use super::{
     super::{
-        charges::{alerting_budgets, money_subjects},
-        shards::{SHARDS, lock, shard_of_request},
+        subjects::{SHARDS, alerting_budgets, lock, money_subjects, shard_of_request},
         traits::Spender,
     },
     deltas::{BudgetWatch, CounterDeltas},

@@ -6,11 +6,11 @@ use redis::{RedisError, RedisResult, Script, aio::MultiplexedConnection};
 use tollgate_core::{Limit, LimitRule, Meter, NanoUsd, Reservation, SlidingWindow, SpendTotals, Subject, Timestamp, Window};
 
 use super::{
-    super::charges::{binding_limits, binding_subjects},
+    super::subjects::{binding_limits, binding_subjects},
     deltas::{BudgetWatch, CounterDelta},
     lease::{LeaseGrant, LeaseRequest, LeaseReturn},
 };
-use crate::subject;
+use crate::{StoreError, subject};
 
 /// All scripts, with the key prefix of this gateway.
 #[derive(Debug)]
@@ -309,4 +309,27 @@ fn parse_meters(subjects: &[Subject], numbers: &[Vec<i64>], at: Timestamp) -> Ve
         Some((*subject, meter))
     };
     subjects.iter().zip(numbers).filter_map(parse).collect()
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Disconnect {
+    #[error("{0}")]
+    Redis(#[from] redis::RedisError),
+    #[error("it did not answer in time")]
+    Timeout,
+    #[error("the registration of this node has expired")]
+    RegistrationLost,
+    #[error("a request lost the connection")]
+    ConnectionLost,
+    #[error("it holds no data, and the database cannot provide it: {0}")]
+    NoData(StoreError),
+}
+
+impl From<ScriptError> for Disconnect {
+    fn from(error: ScriptError) -> Self {
+        match error {
+            ScriptError::Redis(error) => Self::Redis(error),
+            ScriptError::RegistrationLost => Self::RegistrationLost,
+        }
+    }
 }

@@ -16,11 +16,11 @@ use tokio_util::task::TaskTracker;
 use tollgate_core::{BudgetAlert, Meter, NanoUsd, Subject};
 
 use super::{
-    super::{shards::lock, traits::Spender},
+    super::{subjects::lock, traits::Spender},
+    connection::RedisOptions,
     deltas::CounterDeltas,
     leases::Leases,
     meter_cache::MeterCache,
-    options::RedisOptions,
     outage_share::OutageShare,
     reservations::{OpenReservation, ReservationTable},
     script::{NodeRegistration, Scripts},

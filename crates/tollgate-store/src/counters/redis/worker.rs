@@ -15,13 +15,12 @@ use tokio_util::sync::CancellationToken;
 use tollgate_core::{BudgetAlert, LimitRule, NanoUsd, Subject};
 
 use super::{
-    super::shards::lock,
+    super::subjects::lock,
     connection::{self, RESPONSE_TIMEOUT, query},
     deltas::CounterDelta,
-    disconnect::Disconnect,
     lease::LeasePool,
     ledger_sync::{LedgerSync, SUBJECTS_PER_MESSAGE},
-    script::{HeartbeatKind, NodeRegistration, ScriptReply},
+    script::{Disconnect, HeartbeatKind, NodeRegistration, ScriptReply},
     state::{ConnectionState, RedisState},
 };
 use crate::{LedgerStore, RandomSource, Spending, StoreError};
