@@ -2,7 +2,6 @@
 //! connections of their own, which are faster for large batches.
 
 mod address;
-mod admin_keys;
 mod append;
 mod catalog;
 mod change_signal;

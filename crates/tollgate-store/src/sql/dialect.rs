@@ -24,7 +24,7 @@ impl Dialect {
     }
 
     /// `head`, `count` placeholders separated by commas, and `tail`.
-    pub(super) fn list(self, head: &'static str, count: usize, tail: &'static str) -> AssertSqlSafe<String> {
+    pub(super) fn list(self, head: &str, count: usize, tail: &str) -> AssertSqlSafe<String> {
         let mut sql = head.to_owned();
         for number in 1..=count {
             sql.push_str(if number == 1 { "" } else { ", " });

@@ -1,9 +1,16 @@
 //! The opened database with everything its queries need.
 
-use sqlx::{Any, AnyPool, Transaction};
+use sqlx::{Any, AnyPool, Transaction, any::AnyRow};
 
-use super::{append::UsageAppender, change_signal::ChangeSignal, dialect::Dialect, driver_error, server_lock::ServerLock};
-use crate::{KeyHasher, RandomSource, StoreError, seal::Sealer};
+use super::{
+    append::UsageAppender,
+    change_signal::ChangeSignal,
+    dialect::Dialect,
+    driver_error,
+    rows::{AnyQuery, catalog_row},
+    server_lock::ServerLock,
+};
+use crate::{KeyHasher, RandomSource, StoreError, rows::CatalogRow, seal::Sealer};
 
 /// A database that implements the store's traits. Each module of this folder adds the queries of one trait or topic.
 #[derive(Debug)]
@@ -49,6 +56,24 @@ impl SqlStore {
                 Ok(transaction)
             }
         }
+    }
+
+    pub(super) async fn fetch(&self, operation: &'static str, query: AnyQuery<'_>) -> Result<Vec<AnyRow>, StoreError> {
+        query.fetch_all(&self.reader).await.map_err(|error| self.failed(operation, error))
+    }
+
+    pub(super) async fn fetch_as<T>(
+        &self,
+        operation: &'static str,
+        query: AnyQuery<'_>,
+        read: fn(&AnyRow) -> Result<T, sqlx::Error>,
+    ) -> Result<Vec<T>, StoreError> {
+        let rows = self.fetch(operation, query).await?;
+        rows.iter().map(read).collect::<Result<_, _>>().map_err(|error| self.failed(operation, error))
+    }
+
+    pub(super) async fn fetch_rows(&self, operation: &'static str, query: AnyQuery<'_>) -> Result<Vec<CatalogRow>, StoreError> {
+        self.fetch(operation, query).await?.iter().map(catalog_row).collect()
     }
 
     pub(super) fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {

@@ -12,6 +12,11 @@ pub(super) const USAGE_COLUMNS: &str = "id, at, key_id, key_name, member_id, gro
      tokens_thinking, tokens_image, tokens_audio, tokens_source, cost, sale, price_version, ttft_us, duration_us, address, \
      client_request_id, dropped, trace";
 
+/// Columns of attempts, in the order of [`attempt`].
+pub(super) const ATTEMPT_COLUMNS: &str = "request_id, position, channel_id, channel_name, account_id, account_name, protocol, upstream_model, at, status, \
+     result, error, tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, tokens_thinking, tokens_image, \
+     tokens_audio, tokens_source, cost, first_byte_us, duration_us, upstream_request_id, beside";
+
 /// Parses the serialised name of an enum value.
 pub(super) fn parse_word<T: DeserializeOwned>(word: String) -> Result<T, sqlx::Error> {
     serde_json::from_value(serde_json::Value::String(word)).map_err(|error| sqlx::Error::Decode(error.into()))

@@ -1,6 +1,6 @@
 //! Checks the consistency of usage records, ledger and sums in one snapshot. Each rule is a query for its violations: an id or a
-//! position, the expected value, the found value. Roll-ups are compared column by column ([`rollups`]). Of records removed by
-//! retention, the ledger entries and sums are compared with each other ([`removed`]).
+//! position, the expected value, the found value. Roll-ups are compared column by column ([`sums`]). Of records removed by
+//! retention, the ledger entries and sums are compared with each other.
 
 mod sums;
 

@@ -6,31 +6,9 @@ use std::fmt::{Display, Write as _};
 #[derive(Debug)]
 pub(super) struct TargetTable {
     pub(super) name: &'static str,
-    pub(super) columns: &'static [Column],
+    /// Separated by commas.
+    pub(super) columns: &'static str,
     pub(super) on_conflict: OnConflict,
-}
-
-/// A column and its type.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Column {
-    pub(super) name: &'static str,
-    pub(super) kind: ColumnType,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ColumnType {
-    Number,
-    Text,
-}
-
-/// A `BIGINT` column.
-pub(super) const fn number(name: &'static str) -> Column {
-    Column { name, kind: ColumnType::Number }
-}
-
-/// A `TEXT` column.
-pub(super) const fn text(name: &'static str) -> Column {
-    Column { name, kind: ColumnType::Text }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,26 +26,21 @@ pub(super) enum OnConflict {
 }
 
 impl TargetTable {
-    pub(super) fn names(&self) -> String {
-        self.columns.iter().map(|column| column.name).collect::<Vec<_>>().join(", ")
+    pub(super) fn columns(&self) -> impl Iterator<Item = &'static str> {
+        self.columns.split(", ")
     }
 
     pub(super) fn insert(&self, source: &str) -> String {
-        let mut sql = format!("INSERT INTO {} ({}) {source}", self.name, self.names());
+        let mut sql = format!("INSERT INTO {} ({}) {source}", self.name, self.columns);
         let (key, adds) = match self.on_conflict {
             OnConflict::Fail => return sql,
             OnConflict::Ignore => return sql + " ON CONFLICT DO NOTHING",
             OnConflict::Add { key } => (key, true),
             OnConflict::Replace { key } => (key, false),
         };
-        let (keys, values) = self.columns.split_at(key);
-        sql.push_str(" ON CONFLICT (");
-        for (at, column) in keys.iter().enumerate() {
-            sql.push_str(if at == 0 { "" } else { ", " });
-            sql.push_str(column.name);
-        }
-        sql.push_str(") DO UPDATE SET ");
-        for (at, Column { name, .. }) in values.iter().enumerate() {
+        let keys = self.columns().take(key).collect::<Vec<_>>().join(", ");
+        write!(sql, " ON CONFLICT ({keys}) DO UPDATE SET ").expect("writing to a String cannot fail");
+        for (at, name) in self.columns().skip(key).enumerate() {
             sql.push_str(if at == 0 { "" } else { ", " });
             let existing = if adds { format!("{}.{name} + ", self.name) } else { String::new() };
             write!(sql, "{name} = {existing}excluded.{name}").expect("writing to a String cannot fail");
@@ -101,7 +74,7 @@ pub(super) struct RowBatch {
 impl RowBatch {
     /// An empty batch with capacity for `count` rows.
     pub(super) fn with_capacity(table: &TargetTable, count: usize) -> Self {
-        let width = table.columns.len();
+        let width = table.columns().count();
         Self { width, cells: Vec::with_capacity(count * width), texts: String::with_capacity(count * width * 8) }
     }
 
@@ -188,11 +161,7 @@ impl RowBatch {
 mod tests {
     use super::*;
 
-    const SUMS: TargetTable = TargetTable {
-        name: "sums",
-        columns: &[number("bucket"), text("of"), number("n"), number("cost")],
-        on_conflict: OnConflict::Add { key: 2 },
-    };
+    const SUMS: TargetTable = TargetTable { name: "sums", columns: "bucket, of, n, cost", on_conflict: OnConflict::Add { key: 2 } };
 
     #[test]
     fn insert_handles_conflicts_as_the_table_says() {
