@@ -9,7 +9,6 @@
 mod error;
 mod flusher;
 mod frame;
-mod options;
 mod records;
 mod recover;
 mod segment;
@@ -19,7 +18,7 @@ mod writer;
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -28,6 +27,7 @@ use std::{
 };
 
 use tollgate_core::{RequestId, Timestamp, UsageRecord};
+use uuid::Uuid;
 
 use flusher::FlushQueue;
 use frame::encode_end;
@@ -35,8 +35,7 @@ use shard::{JournalShard, JournalState, OVERFLOW_SHARD, QUARANTINE_SHARD};
 use writer::{SizeLimit, WriterGuard};
 
 pub use error::JournalError;
-pub use flusher::SyncWaiter;
-pub use options::{JournalOptions, JournalSync};
+pub use flusher::{JournalSync, SyncWaiter};
 pub use records::{JournalEntries, JournalEntry, UnbookedRecords};
 pub use recover::TruncatedTail;
 pub use recover::{DamagedRange, RepairReport, repair};
@@ -44,6 +43,29 @@ pub use writer::JournalWriter;
 
 /// Buffered entries written per acquisition of a shard's writer lock.
 const PENDING_BATCH: usize = 64;
+
+#[derive(Clone, Debug)]
+pub struct JournalOptions {
+    pub dir: PathBuf,
+    /// Node id, written into the header of every segment.
+    pub node: Uuid,
+    /// Size in bytes at which a segment is closed and the next one opened.
+    pub segment_bytes: u64,
+    /// Limit in bytes of all segments together; beyond it entries are buffered in memory.
+    pub max_bytes: u64,
+    /// Limit in bytes of the entries buffered in memory.
+    pub memory_bytes: u64,
+    /// When entries are flushed to disk.
+    pub sync: JournalSync,
+}
+
+impl JournalOptions {
+    /// The default limits: segments of 64 MiB, 4 GiB in all, 64 MiB in memory, flushed in the background.
+    #[must_use]
+    pub const fn new(dir: PathBuf, node: Uuid) -> Self {
+        Self { dir, node, segment_bytes: 64 << 20, max_bytes: 4 << 30, memory_bytes: 64 << 20, sync: JournalSync::Background }
+    }
+}
 
 #[derive(Debug)]
 pub struct RecoveryReport {

@@ -2,8 +2,6 @@
 
 mod ids;
 mod ledger;
-mod ledger_store;
-mod listing;
 mod rows;
 mod usage;
 

@@ -66,29 +66,18 @@ pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
         (Err(unreachable), Some(max_age)) if unreachable.is_unreachable() => {
             let Some((cached, hasher)) = CachedStore::without(address, options, max_age)? else { return Err(unreachable) };
             tracing::warn!(database = %place, "the database is unreachable, serving from the cache: {unreachable}");
-            return Ok(Store::from_cached(Arc::new(cached), hasher, place, lock));
+            let cached = Arc::new(cached);
+            return Ok(Store::new(Arc::clone(&cached), Backend::Cached(cached), hasher, place, lock));
         }
         (opened, max_age) => (opened?, max_age),
     };
     let sql = Arc::new(opened);
     let hasher = sql.hasher.clone();
     let store = if max_age.is_some() {
-        let cached = CachedStore::around(sql, address, options).await?;
-        Store::from_cached(Arc::new(cached), hasher, place, lock)
+        let cached = Arc::new(CachedStore::around(sql, address, options).await?);
+        Store::new(Arc::clone(&cached), Backend::Cached(cached), hasher, place, lock)
     } else {
-        Store {
-            catalog: Arc::clone(&sql) as _,
-            keys: Arc::clone(&sql) as _,
-            listing: Arc::clone(&sql) as _,
-            usage: Arc::clone(&sql) as _,
-            ledger: Arc::clone(&sql) as _,
-            health: Arc::clone(&sql) as _,
-            hasher,
-            first_start: false,
-            place,
-            backend: Backend::Sql(sql),
-            _lock: lock,
-        }
+        Store::new(Arc::clone(&sql), Backend::Sql(sql), hasher, place, lock)
     };
     with_owner(store, now).await
 }
@@ -115,20 +104,7 @@ pub async fn transfer_to_postgres(
 async fn open_memory(random: RandomSource, place: String, now: Timestamp) -> Result<Store, StoreError> {
     let hasher = KeyHasher::new(&draw(&random));
     let memory = Arc::new(MemoryStore::new(Sealer::new(&draw(&random), random.clone()), hasher.clone(), random));
-    let store = Store {
-        catalog: Arc::clone(&memory) as _,
-        keys: Arc::clone(&memory) as _,
-        listing: Arc::clone(&memory) as _,
-        usage: Arc::clone(&memory) as _,
-        ledger: Arc::clone(&memory) as _,
-        health: memory,
-        hasher,
-        first_start: false,
-        place,
-        backend: Backend::Memory,
-        _lock: None,
-    };
-    with_owner(store, now).await
+    with_owner(Store::new(memory, Backend::Memory, hasher, place, None), now).await
 }
 
 /// Creates the member `owner`, which keys without a member belong to, in a catalog without any revision.
@@ -156,18 +132,21 @@ async fn with_owner(mut store: Store, now: Timestamp) -> Result<Store, StoreErro
 }
 
 impl Store {
-    fn from_cached(cached: Arc<CachedStore>, hasher: KeyHasher, place: String, lock: Option<Arc<DataFolderLock>>) -> Self {
+    fn new<S>(stores: Arc<S>, backend: Backend, hasher: KeyHasher, place: String, lock: Option<Arc<DataFolderLock>>) -> Self
+    where
+        S: CatalogStore + KeyStore + ListingStore + UsageStore + LedgerStore + HealthStore + 'static,
+    {
         Self {
-            catalog: Arc::clone(&cached) as _,
-            keys: Arc::clone(&cached) as _,
-            listing: Arc::clone(&cached) as _,
-            usage: Arc::clone(&cached) as _,
-            ledger: Arc::clone(&cached) as _,
-            health: Arc::clone(&cached) as _,
+            catalog: Arc::clone(&stores) as _,
+            keys: Arc::clone(&stores) as _,
+            listing: Arc::clone(&stores) as _,
+            usage: Arc::clone(&stores) as _,
+            ledger: Arc::clone(&stores) as _,
+            health: stores,
             hasher,
             first_start: false,
             place,
-            backend: Backend::Cached(cached),
+            backend,
             _lock: lock,
         }
     }

@@ -17,10 +17,21 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{options::JournalSync, segment::sync_folder};
+use super::segment::sync_folder;
 
 /// Longest time between a write and its flush in background mode.
 const INTERVAL: Duration = Duration::from_millis(5);
+
+/// When entries are flushed to disk. In both modes they survive the end of the process; flushing protects against
+/// power loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum JournalSync {
+    /// Every 5 ms in the background.
+    #[default]
+    Background,
+    /// Group commit: the end of an answer waits for the flush that covers it.
+    Group,
+}
 
 /// The file of a segment, shared by its writer and the flushers.
 #[derive(Debug)]

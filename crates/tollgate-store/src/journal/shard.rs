@@ -18,9 +18,8 @@ use tollgate_core::{IdHash, RequestId, Timestamp};
 use uuid::Uuid;
 
 use super::{
-    flusher::{FlushQueue, SegmentFile},
+    flusher::{FlushQueue, JournalSync, SegmentFile},
     frame::EntryKind,
-    options::JournalSync,
     segment::SegmentName,
 };
 

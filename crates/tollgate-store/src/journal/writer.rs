@@ -11,9 +11,8 @@ use tollgate_core::{AttemptStart, RequestId, StreamProgress, UsageRecord};
 
 use super::{
     error::JournalError,
-    flusher::{FlushPriority, SegmentFile, SyncWaiter},
+    flusher::{FlushPriority, JournalSync, SegmentFile, SyncWaiter},
     frame::{self, EntryKind, encode_begin, encode_end},
-    options::JournalSync,
     segment::{HEADER_LENGTH, header},
     shard::{JournalShard, JournalState, OpenSegment, PendingFrame, SegmentWriter},
 };

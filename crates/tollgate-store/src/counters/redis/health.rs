@@ -46,17 +46,9 @@ impl SharedHealth {
         let database = self.address.clone();
         let unreachable = |detail: String| StoreError::Unreachable { database, detail };
         let reply = timeout(RESPONSE_TIMEOUT, self.send(ours, now)).await;
-        let shared = match reply {
-            Ok(Ok(shared)) => shared,
-            Ok(Err(error)) => {
-                self.connection = None;
-                return Err(unreachable(error.to_string()));
-            }
-            Err(_) => {
-                self.connection = None;
-                return Err(unreachable("it did not answer in time".to_owned()));
-            }
-        };
+        let reply = reply.map_err(|_| "it did not answer in time".to_owned());
+        // A failed `send` has dropped the connection.
+        let shared = reply.and_then(|sent| sent.map_err(|error| error.to_string())).map_err(unreachable)?;
         let mut changed = Vec::new();
         for entry in shared.chunks_exact(2) {
             let (Some(account), Ok(health)) = (AccountId::parse(&entry[0]), serde_json::from_str::<AccountHealth>(&entry[1]))

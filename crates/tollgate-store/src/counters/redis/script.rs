@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use redis::{RedisError, RedisResult, Script, aio::MultiplexedConnection};
+use redis::{RedisResult, Script, aio::MultiplexedConnection};
 use tollgate_core::{Limit, LimitRule, Meter, NanoUsd, Reservation, SlidingWindow, SpendTotals, Subject, Timestamp, Window};
 
 use super::{
@@ -66,19 +66,6 @@ pub(super) struct HeartbeatReply {
     pub(super) generation: String,
 }
 
-#[derive(Debug)]
-pub(super) enum ScriptError {
-    Redis(RedisError),
-    /// The registration has expired, or the data has another generation.
-    RegistrationLost,
-}
-
-impl From<RedisError> for ScriptError {
-    fn from(error: RedisError) -> Self {
-        Self::Redis(error)
-    }
-}
-
 /// Spending of one subject according to the database, in nano-USD.
 pub(super) struct SubjectSpending {
     pub(super) subject: Subject,
@@ -118,7 +105,7 @@ impl Scripts {
         connection: &mut MultiplexedConnection,
         node: &NodeRegistration,
         request: &ReservationRequest,
-    ) -> Result<ReservationGrant, ScriptError> {
+    ) -> Result<ReservationGrant, Disconnect> {
         let ReservationRequest { reservation, attempts, leases } = request;
         let mut subjects = binding_subjects(reservation);
         for subject in attempts.iter().flat_map(binding_subjects) {
@@ -164,7 +151,7 @@ impl Scripts {
         type Reply = (i64, u64, u64, Vec<Vec<i64>>, i64, Vec<i64>, Vec<Vec<i64>>);
         let (status, micros, nodes, meters, amount, prepared, leases): Reply = invocation.invoke_async(connection).await?;
         if status < 0 {
-            return Err(ScriptError::RegistrationLost);
+            return Err(Disconnect::RegistrationLost);
         }
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
         let leases = subjects.iter().zip(leases).filter_map(|(subject, granted)| {
@@ -187,7 +174,7 @@ impl Scripts {
         number: u64,
         deltas: &[(Subject, CounterDelta)],
         now: Timestamp,
-    ) -> Result<ScriptReply, ScriptError> {
+    ) -> Result<ScriptReply, Disconnect> {
         let mut invocation = self.settle.prepare_invoke();
         invocation.key(self.key("nodes")).key(self.key("generation")).key(self.key(&format!("number:{process}")));
         for (subject, _) in deltas {
@@ -215,7 +202,7 @@ impl Scripts {
         type Reply = (i64, u64, u64, Vec<Vec<i64>>, Vec<i64>);
         let (status, micros, nodes, meters, crossed): Reply = invocation.invoke_async(connection).await?;
         if status < 0 {
-            return Err(ScriptError::RegistrationLost);
+            return Err(Disconnect::RegistrationLost);
         }
         let subjects: Vec<Subject> = deltas.iter().map(|(subject, _)| *subject).collect();
         let index = |number: i64| usize::try_from(number - 1).unwrap_or(usize::MAX);
@@ -323,13 +310,4 @@ pub(super) enum Disconnect {
     ConnectionLost,
     #[error("it holds no data, and the database cannot provide it: {0}")]
     NoData(StoreError),
-}
-
-impl From<ScriptError> for Disconnect {
-    fn from(error: ScriptError) -> Self {
-        match error {
-            ScriptError::Redis(error) => Self::Redis(error),
-            ScriptError::RegistrationLost => Self::RegistrationLost,
-        }
-    }
 }
