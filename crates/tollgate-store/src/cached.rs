@@ -87,7 +87,7 @@ impl CachedStore {
         let vault = sql.sealed_keys().await?;
         let (revision, rows) = sql.all_rows().await?;
         let known = KnownCatalog { vault, revision, rows, ..KnownCatalog::default() };
-        let standby = Self::new(address, sql.sealer(), known, options);
+        let standby = Self::new(address, sql.sealer.clone(), known, options);
         // Load the keys cached by the last process, so that an outage right after a start finds them.
         if let Ok(Some((contents, _))) = cache::read(&standby.path, &standby.place, &standby.options) {
             standby.cache_keys(contents.keys()?);
@@ -139,7 +139,7 @@ impl CachedStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sql(&self) -> Result<Arc<SqlStore>, StoreError> {
+    pub(crate) fn sql(&self) -> Result<Arc<SqlStore>, StoreError> {
         self.sql.load_full().ok_or_else(|| self.unreachable("it was away at the start"))
     }
 
@@ -314,11 +314,6 @@ impl CachedStore {
         if let Some(sql) = self.sql.load_full() {
             sql.close().await;
         }
-    }
-
-    /// The database, for operations that bypass the cache.
-    pub(crate) fn database(&self) -> Result<Arc<SqlStore>, StoreError> {
-        self.sql()
     }
 
     /// The last known spending and its time.

@@ -45,7 +45,6 @@ pub struct CatalogFile {
 
 impl CatalogFile {
     /// How many rows of each kind it names, kinds it does not name left out.
-    #[must_use]
     pub fn counts(&self) -> Vec<(RowKind, usize)> {
         let accounts = self.channels.iter().map(|channel| channel.accounts.len()).sum();
         let all = [
@@ -59,7 +58,6 @@ impl CatalogFile {
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    #[must_use]
     pub fn key_names(&self) -> std::collections::HashSet<String> {
         self.keys.iter().map(|key| key.row.spec.name.clone()).collect()
     }
@@ -107,7 +105,7 @@ pub(crate) struct FileKey {
     pub(crate) secret: Option<Secret>,
 }
 
-/// Where secrets come from that a file only names.
+/// Sources of the secrets that a file refers to.
 pub(crate) struct Sources<'a> {
     pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
     pub(crate) read_file: &'a dyn Fn(&Path) -> io::Result<String>,
@@ -127,7 +125,7 @@ pub fn parse(
         problems.add(fault.span().map_or(0, |span| span.start), fault.message().to_owned());
     }
     if !faults.is_empty() {
-        // What could be recovered of a broken text would only give problems that are not there.
+        // Checking the recovered part of a broken text would report problems that do not exist.
         return Err(problems.sorted());
     }
     let file = read_root(&TableReader::new(root.get_ref(), root.span(), "the catalog", &problems), &Sources { env, read_file });
@@ -169,7 +167,7 @@ fn read_root(root: &TableReader<'_>, sources: &Sources<'_>) -> CatalogFile {
     file
 }
 
-/// Names that were seen, to find those given twice.
+/// The names seen so far, to find duplicates.
 #[derive(Default)]
 struct UniqueNames(HashMap<(&'static str, String), FilePosition>);
 

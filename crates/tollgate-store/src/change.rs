@@ -14,118 +14,62 @@ pub enum Change {
     /// Precondition: the catalog has this revision.
     Expect(Revision),
     /// Precondition: the row was not changed after this revision.
-    ExpectRow {
-        kind: RowKind,
-        id: String,
-        revision: Revision,
-    },
+    ExpectRow { kind: RowKind, id: String, revision: Revision },
     /// Precondition: no live row has this name. `parent` is the channel of an account or the member of a key (empty: the member
     /// `owner`), and empty for other kinds.
-    ExpectNew {
-        kind: RowKind,
-        parent: String,
-        name: String,
-    },
+    ExpectNew { kind: RowKind, parent: String, name: String },
     /// Makes the batch idempotent for a day: a repetition is refused with [`crate::ChangeRefusal::Repeated`], which names the
     /// row that the first batch wrote. The sender qualifies the key; another fingerprint (the hash of the request) under the same
     /// key is refused.
-    Idempotent {
-        key: String,
-        fingerprint: [u8; 32],
-    },
+    Idempotent { key: String, fingerprint: [u8; 32] },
     /// Writes a channel and the models it serves; its accounts stay.
     PutChannel(Box<ChannelSpec>),
     /// Switches a channel on or off by hand.
-    SwitchChannel {
-        channel: String,
-        to: Toggle,
-    },
+    SwitchChannel { channel: String, to: Toggle },
     /// Removes a channel and its accounts.
-    RemoveChannel {
-        channel: String,
-    },
+    RemoveChannel { channel: String },
     /// Writes an account. `credential: None` keeps the stored one; a new account needs one.
-    PutAccount {
-        channel: String,
-        account: AccountSpec,
-        credential: Option<Secret>,
-    },
+    PutAccount { channel: String, account: AccountSpec, credential: Option<Secret> },
     /// Switches an account on or off by hand.
-    SwitchAccount {
-        channel: String,
-        account: String,
-        to: Toggle,
-    },
-    RemoveAccount {
-        channel: String,
-        account: String,
-    },
+    SwitchAccount { channel: String, account: String, to: Toggle },
+    /// Removes an account.
+    RemoveAccount { channel: String, account: String },
     /// Adds or replaces one model that a channel serves.
-    PutModelMapping {
-        channel: String,
-        mapping: Box<ModelMapping>,
-    },
+    PutModelMapping { channel: String, mapping: Box<ModelMapping> },
     /// Removes one model from a channel.
-    RemoveModelMapping {
-        channel: String,
-        model: String,
-    },
+    RemoveModelMapping { channel: String, model: String },
     /// Writes a model's prices and properties.
     PutModel(Box<ModelSpec>),
     /// Removes a model's prices and properties; it stays callable, without a price, while a channel serves it.
-    RemoveModel {
-        model: String,
-    },
+    RemoveModel { model: String },
+    /// Writes a group.
     PutGroup(Box<GroupSpec>),
     /// Removes a group; keys with only this group can no longer reach any model.
-    RemoveGroup {
-        group: String,
-    },
+    RemoveGroup { group: String },
+    /// Writes a member.
     PutMember(Box<MemberSpec>),
     /// Suspends or reactivates a member.
-    SetMemberStatus {
-        member: String,
-        status: MemberStatus,
-    },
+    SetMemberStatus { member: String, status: MemberStatus },
     /// Removes a member and revokes the member's keys.
-    RemoveMember {
-        member: String,
-    },
+    RemoveMember { member: String },
     /// Writes a key. `secret: None` keeps the stored one; a new key needs one.
-    PutKey {
-        key: Box<KeySpec>,
-        secret: Option<KeySecret>,
-    },
+    PutKey { key: Box<KeySpec>, secret: Option<KeySecret> },
     /// Disables or enables a key. `Revoked` is the same as [`Change::RevokeKey`].
-    SetKeyStatus {
-        key: KeyId,
-        status: KeyStatus,
-    },
+    SetKeyStatus { key: KeyId, status: KeyStatus },
     /// Replaces a key's budgets.
-    SetKeyBudgets {
-        key: KeyId,
-        budgets: Vec<Budget>,
-    },
+    SetKeyBudgets { key: KeyId, budgets: Vec<Budget> },
     /// Revokes a key permanently.
-    RevokeKey {
-        key: KeyId,
-    },
+    RevokeKey { key: KeyId },
     /// Makes the database the owner of every row owned by a catalog file that is no longer served.
     ReleaseFile,
     /// Creates an admin key under a free name.
-    MakeAdminKey {
-        key: Box<AdminKeySpec>,
-        secret: KeySecret,
-    },
+    MakeAdminKey { key: Box<AdminKeySpec>, secret: KeySecret },
     /// Revokes an admin key permanently.
-    RevokeAdminKey {
-        key: AdminKeyId,
-    },
+    RevokeAdminKey { key: AdminKeyId },
 }
 
 impl Change {
     /// The smallest scope of an admin key that may make this change.
-    #[must_use]
     pub const fn needs(&self) -> AdminScope {
         match self {
             Self::Expect(_)
@@ -192,7 +136,6 @@ pub enum ChangeOrigin {
 
 impl ChangeOrigin {
     /// Owner of rows written through this interface.
-    #[must_use]
     pub const fn owner(self) -> Owner {
         match self {
             Self::File => Owner::File,
@@ -201,7 +144,6 @@ impl ChangeOrigin {
     }
 
     /// The name in the audit log.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -231,7 +173,6 @@ impl RowKind {
     pub const ALL: [Self; 7] = [Self::Channel, Self::Account, Self::Model, Self::Group, Self::Member, Self::Key, Self::AdminKey];
 
     /// The name in plans and in the database.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Channel => "channel",
@@ -245,7 +186,6 @@ impl RowKind {
     }
 
     /// Parses the name of [`RowKind::as_str`].
-    #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }

@@ -18,7 +18,6 @@ pub use redis::{RedisAddress, RedisOptions, RedisWorker, SharedHealth, check_red
 pub use traits::{CounterSnapshot, Counters, Spender};
 
 /// Counters of a single node, starting with `spending`. A reservation expires `reservation_ttl` after its last renewal.
-#[must_use]
 pub fn counters_in_memory(spending: &Spending, reservation_ttl: Duration) -> Arc<dyn Counters> {
     Arc::new(memory::MemoryCounters::new(spending, reservation_ttl))
 }

@@ -33,7 +33,6 @@ impl DataFolderLock {
     }
 
     /// Whether a server holds the lock of a data folder now.
-    #[must_use]
     pub fn is_taken(data: &Path) -> bool {
         File::open(data.join("lock")).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }

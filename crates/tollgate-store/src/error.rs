@@ -80,7 +80,6 @@ fn by_process(pid: Option<&u32>) -> String {
 
 impl StoreError {
     /// Who can resolve the failure.
-    #[must_use]
     pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Unreachable { .. } => ErrorClass::Unreachable,
@@ -106,13 +105,11 @@ impl StoreError {
     }
 
     /// Whether the database is temporarily unreachable, so that a retry may succeed.
-    #[must_use]
     pub const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
 
     /// Whether the database rejected a value. A batch may succeed without the record that holds it.
-    #[must_use]
     pub const fn is_invalid_data(&self) -> bool {
         matches!(self, Self::InvalidData { .. })
     }
@@ -131,14 +128,12 @@ pub struct ChangeRefused {
 /// Why a change was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeRefusal {
+    /// No such row.
     NotFound,
     /// The row is owned by a served catalog file.
     OwnedByFile,
     /// The row refers to a row that does not exist.
-    Unknown {
-        kind: RowKind,
-        name: String,
-    },
+    Unknown { kind: RowKind, name: String },
     /// A new account or key has no secret.
     NeedsSecret,
     /// The secret already belongs to another key.
@@ -152,22 +147,13 @@ pub enum ChangeRefusal {
     /// A row of this name exists.
     Exists,
     /// The row was changed after the expected revision.
-    RowStale {
-        expected: Revision,
-        found: Revision,
-    },
+    RowStale { expected: Revision, found: Revision },
     /// The same batch was applied before under this idempotency key; it first wrote this row.
-    Repeated {
-        kind: RowKind,
-        id: String,
-    },
+    Repeated { kind: RowKind, id: String },
     /// Another batch was applied under this idempotency key.
     IdempotencyKeyReused,
     /// The catalog was changed after the expected revision.
-    Stale {
-        expected: Revision,
-        found: Revision,
-    },
+    Stale { expected: Revision, found: Revision },
 }
 
 /// An invalid field of a row.

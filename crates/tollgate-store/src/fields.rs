@@ -171,8 +171,7 @@ pub(crate) fn sparse<R: Row>(row: &R) -> Value {
     Value::Object(members)
 }
 
-/// Writes members into a row, in the order of its table; the others stay. Members that `problems` names are passed over, and
-/// what a member itself is refused for is added.
+/// Writes members into a row, in the order of its table. Skips members named in `problems`, and adds the problems of the values.
 pub fn assign<R: Row>(row: &mut R, members: &Map<String, Value>, problems: &mut Vec<Problem>) {
     for field in R::FIELDS {
         let name = field.shape.name;

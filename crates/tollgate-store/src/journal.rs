@@ -61,7 +61,6 @@ pub struct JournalOptions {
 
 impl JournalOptions {
     /// The default limits: segments of 64 MiB, 4 GiB in all, 64 MiB in memory, flushed in the background.
-    #[must_use]
     pub const fn new(dir: PathBuf, node: Uuid) -> Self {
         Self { dir, node, segment_bytes: 64 << 20, max_bytes: 4 << 30, memory_bytes: 64 << 20, sync: JournalSync::Background }
     }
@@ -203,49 +202,41 @@ impl Journal {
     }
 
     /// Bytes on disk.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.state.bytes.load(Ordering::Acquire)
     }
 
     /// Bytes of entries buffered in memory because they could not be written.
-    #[must_use]
     pub fn pending_bytes(&self) -> u64 {
         self.state.pending_bytes.load(Ordering::Acquire)
     }
 
     /// Unbooked requests with entries buffered in memory; a kill would lose them.
-    #[must_use]
     pub fn pending_requests(&self) -> usize {
         self.state.all_shards().iter().map(|shard| shard.pending_requests()).sum()
     }
 
     /// True if a request is in the journal, ended or not, and is neither booked nor quarantined.
-    #[must_use]
     pub fn is_unbooked(&self, id: RequestId) -> bool {
         self.state.is_unbooked(id)
     }
 
     /// Number of records that the database refused since the start.
-    #[must_use]
     pub fn quarantined(&self) -> usize {
         self.state.quarantined().len()
     }
 
     /// Number of requests whose end is not booked, including unfinished and quarantined ones.
-    #[must_use]
     pub fn unbooked(&self) -> usize {
         self.state.all_shards().iter().map(|shard| shard.unbooked()).sum()
     }
 
     /// Arrival of the oldest unbooked request, quarantined ones excluded. Linear in their number; meant for metrics.
-    #[must_use]
     pub fn oldest_unbooked(&self) -> Option<Timestamp> {
         let shards = self.state.all_shards();
         shards.iter().filter(|shard| shard.core() != QUARANTINE_SHARD).filter_map(|shard| shard.oldest_unbooked()).min()
     }
 
-    #[must_use]
     pub fn flush_failures(&self) -> u64 {
         self.state.flush.failures()
     }

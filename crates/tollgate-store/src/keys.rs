@@ -53,12 +53,10 @@ impl KeyHasher {
     ///
     /// # Panics
     /// Never: HMAC accepts keys of any length.
-    #[must_use]
     pub fn new(pepper: &[u8; 32]) -> Self {
         Self(Hmac::new_from_slice(pepper).expect("HMAC accepts keys of any length"))
     }
 
-    #[must_use]
     pub fn hash(&self, presented: &str) -> KeyHash {
         let mut mac = self.0.clone();
         mac.update(presented.as_bytes());
@@ -75,7 +73,6 @@ impl KeyHasher {
     }
 
     /// Whether a secret has this hash, compared in constant time.
-    #[must_use]
     pub fn matches(&self, secret: &Secret, stored: &KeyHash) -> bool {
         self.hash(secret.expose()).0.ct_eq(&stored.0).into()
     }
@@ -107,12 +104,10 @@ pub enum InvalidSecret {
 pub struct NewKey(Zeroizing<String>);
 
 impl NewKey {
-    #[must_use]
     pub fn draw(random: &RandomSource) -> Self {
         Self::draw_with(KEY_PREFIX, random)
     }
 
-    #[must_use]
     pub fn draw_admin(random: &RandomSource) -> Self {
         Self::draw_with(ADMIN_KEY_PREFIX, random)
     }
@@ -129,7 +124,6 @@ impl NewKey {
     }
 
     /// The stored part of the key.
-    #[must_use]
     pub fn secret(&self, hasher: &KeyHasher) -> KeySecret {
         let text = self.0.as_str();
         let (first, last) = (&text[..SHOWN_FIRST], &text[text.len() - SHOWN_LAST..]);
@@ -137,7 +131,6 @@ impl NewKey {
     }
 
     /// The key in clear text, for the one answer that returns it.
-    #[must_use]
     pub fn expose_once(self) -> String {
         self.0.as_str().to_owned()
     }
@@ -145,13 +138,11 @@ impl NewKey {
 
 /// Whether a text can be a service key: a generated key with a valid checksum, or 16 to 200 visible ASCII characters, which may
 /// have been imported.
-#[must_use]
 pub fn looks_like_key(presented: &str) -> bool {
     check_import(presented).is_ok()
 }
 
 /// Whether a text has the format of an admin key, checksum included.
-#[must_use]
 pub fn looks_like_admin_key(presented: &str) -> bool {
     presented.starts_with(ADMIN_KEY_PREFIX) && has_checksum(presented, ADMIN_KEY_PREFIX)
 }

@@ -87,7 +87,6 @@ pub enum LedgerKind {
 }
 
 impl LedgerKind {
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::TopUp => "top_up",
@@ -96,7 +95,6 @@ impl LedgerKind {
         }
     }
 
-    #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         [Self::TopUp, Self::Settle, Self::Adjust].into_iter().find(|kind| kind.as_str() == word)
     }

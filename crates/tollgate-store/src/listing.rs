@@ -42,7 +42,6 @@ pub struct RowFilter {
 }
 
 impl RowFilter {
-    #[must_use]
     pub const fn of(kind: RowKind, limit: u32) -> Self {
         Self { kind, parent: None, name: None, removed: false, after: None, limit }
     }
@@ -90,7 +89,6 @@ pub struct StoredRow {
 
 impl StoredRow {
     /// A row that does not exist yet: its id is all zeros, its revision 0.
-    #[must_use]
     pub fn draft(kind: RowKind, prefix: &str, name: &str, now: Timestamp) -> Self {
         Self {
             id: format!("{prefix}{}", "0".repeat(26)),

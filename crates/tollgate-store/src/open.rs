@@ -171,10 +171,9 @@ impl Store {
     }
 
     /// The time of the cached spending, if it comes from the last process because the database was never reached.
-    #[must_use]
     pub fn spending_known_at(&self) -> Option<Timestamp> {
         match &self.backend {
-            Backend::Cached(cached) if cached.database().is_err() => Some(cached.known_spending().1),
+            Backend::Cached(cached) if cached.sql().is_err() => Some(cached.known_spending().1),
             Backend::Memory | Backend::Sql(_) | Backend::Cached(_) => None,
         }
     }
@@ -188,7 +187,6 @@ impl Store {
 
     /// A name that distinguishes this gateway from others on a shared service such as Redis. Derived from the pepper, so all its
     /// nodes have the same one.
-    #[must_use]
     pub fn namespace(&self) -> String {
         hex::encode(&self.hasher.hash("namespace").0[..8])
     }

@@ -68,7 +68,6 @@ impl StoreUrl {
     }
 
     /// The address without a password, for messages.
-    #[must_use]
     pub fn shown(&self) -> String {
         match self {
             Self::Sqlite(path) => format!("sqlite:{}", path.display()),

@@ -12,13 +12,11 @@ impl RandomSource {
     ///
     /// # Panics
     /// [`fill`](Self::fill) and [`bytes`](Self::bytes) panic if the system has no randomness.
-    #[must_use]
     pub fn system() -> Self {
         Self(Arc::new(|bytes| getrandom::fill(bytes).expect("the operating system provides random bytes")))
     }
 
     /// A source from a function, for tests.
-    #[must_use]
     pub fn from_fn(fill: impl Fn(&mut [u8]) + Send + Sync + 'static) -> Self {
         Self(Arc::new(fill))
     }
@@ -27,7 +25,6 @@ impl RandomSource {
         (self.0)(bytes);
     }
 
-    #[must_use]
     pub fn bytes<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
         self.fill(&mut bytes);

@@ -1,5 +1,5 @@
-//! Rows as the catalog states them: what the file, the console and the CLI write, what the database keeps as JSON,
-//! and what a plan compares. Rows name each other by name; ids are given by the store.
+//! Rows as the file, the console and the CLI write them, as the database stores them (JSON), and as plans compare them. Rows refer
+//! to each other by name. The tables in [`crate::fields`] describe the fields.
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -62,8 +62,7 @@ impl Default for ChannelSpec {
     }
 }
 
-/// What a provider's channels speak and where, unless a row says otherwise.
-#[must_use]
+/// The default protocol and base URL of a provider's channels.
 pub const fn provider_defaults(provider: Provider) -> (Protocol, &'static str) {
     let protocol = match provider {
         Provider::OpenAi => Protocol::OpenAi,
@@ -168,7 +167,7 @@ pub struct AdminKeySpec {
     pub expires_at: Option<Timestamp>,
 }
 
-/// What an admin key may do; the greater one may do all the lesser may.
+/// Permissions of an admin key, in ascending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AdminScope {
@@ -179,7 +178,6 @@ pub enum AdminScope {
 }
 
 impl AdminScope {
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Operator => "operator",

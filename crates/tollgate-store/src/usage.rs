@@ -19,7 +19,6 @@ pub struct UsageFilter {
 }
 
 impl UsageFilter {
-    #[must_use]
     pub const fn page_size(&self) -> u32 {
         match self.limit {
             0 => 50,

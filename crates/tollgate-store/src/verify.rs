@@ -21,7 +21,6 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    #[must_use]
     pub const fn agrees(&self) -> bool {
         self.differences.is_empty()
     }
@@ -76,24 +75,6 @@ pub enum ConsistencyRule {
 }
 
 impl ConsistencyRule {
-    /// Every rule, in the order in which they are checked.
-    pub const ALL: [Self; 13] = [
-        Self::Balance,
-        Self::Running,
-        Self::Settled,
-        Self::Settles,
-        Self::EntryKind,
-        Self::Places,
-        Self::Cost,
-        Self::Attempts,
-        Self::Rollup,
-        Self::AttemptRollup,
-        Self::Removed,
-        Self::RemovedDays,
-        Self::Journal,
-    ];
-
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Balance => "balance",

@@ -54,7 +54,7 @@ impl Batch<'_> {
         self.put(RowKind::Key, &member.id, &spec.name, &spec, given).await
     }
 
-    /// The member `owner`, or else the first admin there was.
+    /// The member `owner`, or else the oldest admin.
     async fn first_admin(&mut self) -> Result<String, StoreError> {
         let mut first: Option<CatalogRow> = None;
         for row in self.rows.list(RowKind::Member, None).await? {
@@ -86,7 +86,7 @@ impl Batch<'_> {
         Ok(row)
     }
 
-    /// Ends a key; a revoked one stays as it is.
+    /// Does nothing if the key is revoked already.
     pub(super) async fn revoke(&mut self, mut row: CatalogRow) -> Result<(), StoreError> {
         if row.removed_at.is_some() {
             return Ok(());
@@ -113,7 +113,7 @@ impl Batch<'_> {
         };
         let parent = match above {
             None => String::new(),
-            // A parent that is not there is for the change itself to say.
+            // The change itself reports a missing parent.
             Some((kind, parent)) => match self.rows.by_name(kind, "", parent).await? {
                 Some(row) => row.id,
                 None => return Ok(()),
@@ -144,7 +144,7 @@ impl Batch<'_> {
         self.put(RowKind::AdminKey, "", &spec.name, spec, SecretInput::Key(secret)).await
     }
 
-    /// Ends an admin key; one that is revoked stays as it is.
+    /// Does nothing if the key is revoked already.
     pub(super) async fn revoke_admin_key(&mut self, key: AdminKeyId) -> Result<(), StoreError> {
         let shown = key.to_string();
         match self.rows.by_id(RowKind::AdminKey, &shown).await? {

@@ -18,7 +18,7 @@ use rows::differences;
 pub enum ApplyMode {
     /// The file is served: its rows become its own, and rows it owned but no longer names are removed.
     Served,
-    /// Once: rows become or stay the database's.
+    /// The file is applied once; the database owns its rows.
     Apply {
         /// Rows of the database that the file does not name are removed; admins stay.
         prune: bool,
@@ -36,7 +36,6 @@ pub struct CatalogPlan {
 
 impl CatalogPlan {
     /// Whether the catalog is as the file says already.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
@@ -102,20 +101,19 @@ struct Planner<'a> {
     file: &'a CatalogFile,
     current: &'a CatalogRows,
     mode: ApplyMode,
-    /// Keys that end: their names and secrets may be taken up by others.
+    /// Revocations of keys come first: later changes may reuse their names and secrets.
     first: Vec<Change>,
     puts: Vec<Change>,
-    /// Rows that go once nothing written names them.
+    /// Removals, after all references to the rows are gone.
     last: Vec<Change>,
     lines: Vec<PlanLine>,
     errors: Vec<FileError>,
 }
 
-/// A row that is written by name alone.
 trait NamedRow: FileForm + Clone + PartialEq {
     fn put(self) -> Change;
 
-    /// Whether pruning passes it over.
+    /// Whether pruning keeps it.
     fn stays(&self) -> bool {
         false
     }
@@ -151,7 +149,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether a row that the file does not name goes.
+    /// Whether a row that the file does not name is removed.
     const fn removes(&self, owner: Owner) -> bool {
         match (self.mode, owner) {
             (ApplyMode::Served, Owner::File) | (ApplyMode::Apply { prune: true }, Owner::Database) => true,
@@ -163,7 +161,7 @@ impl Planner<'_> {
         self.lines.push(PlanLine { kind, name: name.to_owned(), sign, detail: detail.into() });
     }
 
-    /// A one-shot file leaves rows of a served one alone; naming them as they are asks for nothing.
+    /// A file that is applied once must not change rows owned by a served file; listing them unchanged is allowed.
     fn may_write(&mut self, kind: RowKind, name: &str, owner: Owner, details: &[String], place: FilePosition) -> bool {
         let may = self.owner() == Owner::File || owner == Owner::Database;
         if !may && !details.is_empty() {
@@ -172,7 +170,7 @@ impl Planner<'_> {
         may
     }
 
-    /// Says what becomes of a row that is there. `false` when nothing does.
+    /// Adds the line of an existing row; false if the row does not change.
     fn compare(&mut self, kind: RowKind, name: &str, owner: Owner, mut details: Vec<String>) -> bool {
         let taken = owner != self.owner();
         if taken {

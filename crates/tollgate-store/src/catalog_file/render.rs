@@ -21,7 +21,6 @@ pub(super) trait FileForm {
 }
 
 /// The current catalog as a catalog file. Applying it changes nothing.
-#[must_use]
 pub fn render(current: &CatalogRows) -> String {
     let mut out = "# The catalog as it is. Secrets are not in it: an account or key that is there keeps its own.\n".to_owned();
     for channel in &current.channels {

@@ -270,15 +270,11 @@ impl Counters for MemoryCounters {
     }
 }
 
-// === impl MemoryReservation ===
-
 impl MemoryReservation {
     fn subjects(&self) -> impl Iterator<Item = Subject> {
         self.limits.iter().map(|limit| limit.subject)
     }
 }
-
-// === impl ReservationShard ===
 
 impl ReservationShard {
     /// Removes the expired reservations, at most once per [`SWEEP_INTERVAL`].
@@ -295,8 +291,6 @@ impl ReservationShard {
         expired
     }
 }
-
-// === impl LockedMeters ===
 
 struct LockedMeters<'a> {
     shards: Vec<(usize, MutexGuard<'a, MeterShard>)>,

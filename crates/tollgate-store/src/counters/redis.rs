@@ -40,11 +40,11 @@ use super::{
     traits::{CounterSnapshot, Counters, Spender},
 };
 use crate::{LedgerStore, Spending, StoreError};
-use reservations::OpenReservation;
+use reservations::ReservationSource;
 use state::RedisState;
 
-pub use connection::RedisAddress;
 pub use connection::RedisOptions;
+pub use connection::{RedisAddress, check as check_redis};
 pub use health::SharedHealth;
 pub use worker::RedisWorker;
 
@@ -58,10 +58,6 @@ pub async fn counters_in_redis(
     let state = Arc::new(RedisState::new(options, spending));
     let worker = RedisWorker::start(Arc::clone(&state), ledger, spending.clone()).await?;
     Ok((Arc::new(RedisCounters(state)), worker))
-}
-
-pub async fn check_redis(address: &RedisAddress) -> Result<(), StoreError> {
-    connection::check(address).await
 }
 
 #[derive(Debug)]
@@ -96,7 +92,7 @@ impl Counters for RedisCounters {
         let released = state.reservations.remove(record.id);
         let tokens = record.tokens.prompt().saturating_add(record.tokens.completion());
         if let Some(share) = epoch.outage_share()
-            && released.iter().any(OpenReservation::is_from_outage_share)
+            && released.iter().any(|open| open.source == ReservationSource::OutageShare)
         {
             share.settle(record, now);
         }

@@ -29,15 +29,14 @@ pub struct Problem {
 pub enum Fault {
     /// No member has this name; what to write instead, as the end of the sentence: `; did you mean 'rpm'?`.
     Unknown(String),
+    /// It is required.
     Missing,
     /// It is fixed when the row is made.
     CreateOnly,
+    /// It cannot be set.
     ReadOnly,
-    Type {
-        expected: String,
-        /// What it is.
-        found: &'static str,
-    },
+    /// It is of another type.
+    Type { expected: String, found: &'static str },
     /// It is of the right type and cannot be, as the end of a sentence.
     Value(String),
 }
@@ -53,7 +52,6 @@ impl Problem {
     }
 
     /// The path as text, such as `serves[1].cost.input`.
-    #[must_use]
     pub fn path_text(&self) -> String {
         path_text(&self.path)
     }
@@ -127,7 +125,6 @@ fn add(problems: &mut Vec<Problem>, path: &[Step], fault: Fault) {
 }
 
 /// The problem of a name that no member of the object has.
-#[must_use]
 pub fn unknown_member(object: &Object, name: &str, mode: WriteMode) -> Problem {
     Problem::at(name, Fault::Unknown(instead(object, name, mode)))
 }
@@ -160,7 +157,7 @@ pub fn check_field(field: &FieldShape, value: &Value, mode: WriteMode, path: &mu
 }
 
 fn check(kind: &Kind, value: &Value, mode: WriteMode, path: &mut Vec<Step>, problems: &mut Vec<Problem>) {
-    // What stands below a row is written whole.
+    // Nested values are replaced as a whole.
     let mode = if mode == WriteMode::Update { WriteMode::Create } else { mode };
     match (kind, value) {
         (Kind::List { of, most }, Value::Array(items)) => check_items(of, 0..=*most, items, mode, path, problems),
@@ -324,7 +321,6 @@ fn expected(kind: &Kind) -> String {
 }
 
 /// What a value is, with its article.
-#[must_use]
 pub fn article(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -338,7 +334,6 @@ pub fn article(value: &Value) -> &'static str {
 }
 
 /// The known name nearest to a wrong one, if it is near enough for a typing error.
-#[must_use]
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     let allowed = (wrong.chars().count() / 3).clamp(1, 3);

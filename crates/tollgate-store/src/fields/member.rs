@@ -5,7 +5,7 @@ use serde_json::Value;
 use tollgate_core::{Billing, Budget, Glob, KeyStatus, MemberStatus, PriceLimit, Role, Secret, Timestamp};
 
 use super::{
-    Access, Field, FieldShape, FieldValue, Kind, field,
+    Access, Field, FieldShape, Kind, field,
     price::budgets_differ,
     table,
     value::{NAME, not_an_id},
@@ -89,22 +89,6 @@ table!(
 
 fn not_revoked(value: &Value) -> Result<(), String> {
     if value == "revoked" { Err("a key is revoked by a change of its own, for good".to_owned()) } else { Ok(()) }
-}
-
-impl FieldValue for AdminScope {
-    const KIND: Kind = Kind::Word(&["operator", "admin"]);
-
-    fn show(&self) -> Value {
-        self.as_str().into()
-    }
-
-    fn read(value: &Value) -> Result<Self, String> {
-        match value.as_str() {
-            Some("operator") => Ok(Self::Operator),
-            Some("admin") => Ok(Self::Admin),
-            Some(_) | None => Err("expected operator or admin".to_owned()),
-        }
-    }
 }
 
 table!(

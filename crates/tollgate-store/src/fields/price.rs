@@ -332,7 +332,6 @@ pub const BUDGET: FieldShape = FieldShape {
 };
 
 /// A field that holds a price, or a list of prices over time.
-#[must_use]
 pub const fn price(name: &'static str, doc: &'static str) -> FieldShape {
     FieldShape { rule: Some(times_rise), ..FieldShape::new(name, <PriceSchedule as FieldValue>::KIND, doc).or_null() }
 }

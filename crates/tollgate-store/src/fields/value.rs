@@ -11,6 +11,7 @@ use tollgate_core::{
 use tollgate_protocol::Protocol;
 
 use super::Kind;
+use crate::AdminScope;
 
 pub trait FieldValue: Sized {
     /// The widest kind of value it takes.
@@ -52,7 +53,6 @@ pub(super) fn parse_network(text: &str) -> Result<IpNet, String> {
 }
 
 /// RFC 3339 in UTC, to the microsecond.
-#[must_use]
 pub fn time_text(at: Timestamp) -> String {
     jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |time| time.to_string())
 }
@@ -275,6 +275,7 @@ words! {
     KeyStatus { "active" => Active, "disabled" => Disabled, "revoked" => Revoked }
     Window { "day" => Day, "month" => Month, "total" => Total }
     BudgetAction { "block" => Block, "alert" => Alert }
+    AdminScope { "operator" => Operator, "admin" => Admin }
     PriceLimitOn { "sale" => Sale, "cost" => Cost }
 }
 

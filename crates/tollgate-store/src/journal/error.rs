@@ -42,7 +42,6 @@ impl JournalError {
     }
 
     /// The class of the error; it decides the exit code of the process.
-    #[must_use]
     pub const fn class(&self) -> ErrorClass {
         ErrorClass::Data
     }

@@ -69,7 +69,6 @@ impl JournalWriter {
         self.state.prune(&self.shard);
     }
 
-    #[must_use]
     pub fn pending_bytes(&self) -> u64 {
         self.lock().pending_bytes()
     }

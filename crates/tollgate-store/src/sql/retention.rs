@@ -8,7 +8,7 @@
 //! On PostgreSQL the usage table has a partition per UTC month of arrival, created ahead of time. A record of a month without one
 //! goes to the default partition and moves when the month's partition is created.
 
-use sqlx::{AnyConnection, Row as _};
+use sqlx::Row as _;
 use tollgate_core::Timestamp;
 
 use super::{dialect::Dialect, store::SqlStore};
@@ -92,20 +92,15 @@ impl SqlStore {
             return Ok(0);
         }
         let mut transaction = self.begin(CREATE).await?;
+        let failed = |error| self.failed(CREATE, error);
         let mut created = 0;
         for month in now.month()..=now.month() + MONTHS_AHEAD {
-            created += self.create_partition(&mut transaction, month).await?;
+            let (name, first, next) = bounds(month);
+            let query = sqlx::query(CREATE_PARTITION).bind(name).bind(first).bind(next);
+            let row = query.fetch_one(&mut *transaction).await.map_err(failed)?;
+            created += row.try_get::<i64, _>(0).map_err(failed)?;
         }
         self.commit(CREATE, transaction).await?;
-        Ok(created)
-    }
-
-    async fn create_partition(&self, connection: &mut AnyConnection, month: i64) -> Result<u64, StoreError> {
-        let failed = |error| self.failed(CREATE, error);
-        let (name, first, next) = bounds(month);
-        let query = sqlx::query(CREATE_PARTITION).bind(name).bind(first).bind(next);
-        let row = query.fetch_one(connection).await.map_err(failed)?;
-        let created: i64 = row.try_get(0).map_err(failed)?;
         Ok(u64::try_from(created).unwrap_or(0))
     }
 }

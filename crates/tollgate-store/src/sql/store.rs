@@ -20,7 +20,7 @@ pub(crate) struct SqlStore {
     pub(super) database: String,
     pub(super) writer: AnyPool,
     pub(super) reader: AnyPool,
-    pub(super) sealer: Sealer,
+    pub(crate) sealer: Sealer,
     pub(crate) hasher: KeyHasher,
     pub(super) random: RandomSource,
     /// Held by servers on PostgreSQL.
@@ -78,10 +78,6 @@ impl SqlStore {
 
     pub(super) fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
         driver_error::failed(&self.database, operation, error)
-    }
-
-    pub(crate) fn sealer(&self) -> Sealer {
-        self.sealer.clone()
     }
 
     /// Checks the server's lock, and acquires it again if its connection is broken.

@@ -26,7 +26,7 @@ impl fmt::Debug for RedisAddress {
     }
 }
 
-pub(super) async fn check(address: &RedisAddress) -> Result<(), StoreError> {
+pub async fn check(address: &RedisAddress) -> Result<(), StoreError> {
     let client = client(address)?;
     let unreachable = |detail: String| StoreError::Unreachable { database: redacted(&address.url), detail };
     let ping = async {

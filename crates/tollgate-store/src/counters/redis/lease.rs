@@ -24,14 +24,14 @@ const LARGEST_PART: i64 = 4;
 #[derive(Clone, Debug)]
 pub(super) struct LeasePool {
     /// Leased money that no request uses.
-    money: i64,
+    pub(super) money: i64,
     /// The limits on money it was granted under.
-    rules: Vec<LimitRule>,
+    pub(super) rules: Vec<LimitRule>,
     day: i64,
-    requests: PrepaidAllowance,
-    tokens: PrepaidAllowance,
+    pub(super) requests: PrepaidAllowance,
+    pub(super) tokens: PrepaidAllowance,
     /// Leased concurrency permits that no request uses.
-    permits: u64,
+    pub(super) permits: u64,
     /// The concurrency limit they were granted under.
     permit_limit: u64,
     /// Money of prepared reservations. Not leased; tracked here so that it can be subtracted from what Redis reports as
@@ -255,25 +255,6 @@ impl LeasePool {
             && !self.is_requesting
     }
 
-    /// Leased money that no request uses.
-    pub(super) const fn money(&self) -> i64 {
-        self.money
-    }
-
-    /// Leased concurrency permits that no request uses.
-    pub(super) const fn permits(&self) -> u64 {
-        self.permits
-    }
-
-    /// Requests and tokens that are counted in Redis and not used.
-    pub(super) const fn prepaid(&self) -> (PrepaidAllowance, PrepaidAllowance) {
-        (self.requests, self.tokens)
-    }
-
-    pub(super) fn rules(&self) -> &[LimitRule] {
-        &self.rules
-    }
-
     fn is_granted_for(&self, reservation: &Reservation, subject: Subject) -> bool {
         self.day == reservation.at.day() && self.rules.iter().copied().eq(rules(reservation, subject))
     }
@@ -286,8 +267,6 @@ fn limits_of(reservation: &Reservation, subject: Subject) -> impl Iterator<Item 
 fn rules(reservation: &Reservation, subject: Subject) -> impl Iterator<Item = LimitRule> {
     reservation.limits.iter().filter(move |limit| limit.subject == subject && limit.bounds_money()).map(|limit| limit.rule)
 }
-
-// === impl PrepaidAllowance ===
 
 impl PrepaidAllowance {
     fn usable(&self, limit: u64, now: Instant) -> u64 {

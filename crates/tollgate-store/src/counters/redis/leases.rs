@@ -126,8 +126,8 @@ impl Leases {
         let mut retained = RetainedLeases::new();
         for shard in &self.shards {
             let pools = std::mem::take(&mut *lock(shard));
-            let used = pools.into_iter().filter(|(_, pool)| pool.money() > 0 || pool.permits() > 0);
-            retained.extend(used.map(|(subject, pool)| (subject, (pool.money(), pool.permits()))));
+            let used = pools.into_iter().filter(|(_, pool)| pool.money > 0 || pool.permits > 0);
+            retained.extend(used.map(|(subject, pool)| (subject, (pool.money, pool.permits))));
         }
         retained
     }
@@ -136,17 +136,16 @@ impl Leases {
     pub(super) fn exclude_unused(&self, subject: Subject, mut meter: Meter, micros: u64) -> Meter {
         let shard = self.shard(subject);
         let Some(pool) = shard.get(&subject) else { return meter };
-        meter.reserved = meter.reserved.saturating_sub(pool.money()).saturating_sub(pool.prepared).max(0);
-        meter.running = meter.running.saturating_sub(pool.permits());
-        let (requests, tokens) = pool.prepaid();
-        meter.requests.adjust(requests.minute, requests.left, 0, micros);
-        meter.tokens.adjust(tokens.minute, tokens.left, 0, micros);
+        meter.reserved = meter.reserved.saturating_sub(pool.money).saturating_sub(pool.prepared).max(0);
+        meter.running = meter.running.saturating_sub(pool.permits);
+        meter.requests.adjust(pool.requests.minute, pool.requests.left, 0, micros);
+        meter.tokens.adjust(pool.tokens.minute, pool.tokens.left, 0, micros);
         meter
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| lock(shard).values().all(|pool| pool.money() == 0))
+        self.shards.iter().all(|shard| lock(shard).values().all(|pool| pool.money == 0))
     }
 
     /// At most `limit` subjects with leased money.
@@ -154,7 +153,7 @@ impl Leases {
         let mut subjects = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
-            subjects.extend(shard.iter().filter(|(_, pool)| pool.money() > 0).map(|(subject, _)| *subject));
+            subjects.extend(shard.iter().filter(|(_, pool)| pool.money > 0).map(|(subject, _)| *subject));
             if subjects.len() >= limit {
                 subjects.truncate(limit);
                 break;
@@ -163,8 +162,6 @@ impl Leases {
         subjects
     }
 }
-
-// === impl LeaseReturn ===
 
 impl LeaseReturn {
     pub(super) fn add_to(self, deltas: &mut CounterDeltas, subject: Subject) {

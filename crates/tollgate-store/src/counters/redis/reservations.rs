@@ -25,7 +25,7 @@ pub(super) struct OpenReservation {
     /// The minute its tokens were counted in; `None` if they were not.
     minute: Option<u64>,
     expires: Instant,
-    source: ReservationSource,
+    pub(super) source: ReservationSource,
     /// Prepared for an attempt that has not begun.
     pub(super) is_prepared: bool,
 }
@@ -67,15 +67,6 @@ impl OpenReservation {
     /// A reservation in Redis for a later attempt.
     pub(super) fn prepared(reservation: &Reservation, expires: Instant) -> Self {
         Self { is_prepared: true, ..Self::new(reservation, ReservationSource::Redis, None, expires) }
-    }
-
-    pub(super) fn is_from_outage_share(&self) -> bool {
-        self.source == ReservationSource::OutageShare
-    }
-
-    /// True if it was taken from the leases of this epoch.
-    pub(super) fn is_leased_in(&self, epoch: u64) -> bool {
-        self.source == ReservationSource::Lease(epoch)
     }
 
     /// The money and concurrency permits it takes: subject, money, permits.

@@ -22,7 +22,7 @@ use super::{
     leases::Leases,
     meter_cache::MeterCache,
     outage_share::OutageShare,
-    reservations::{OpenReservation, ReservationTable},
+    reservations::{OpenReservation, ReservationSource, ReservationTable},
     script::{NodeRegistration, Scripts},
 };
 use crate::Spending;
@@ -76,17 +76,12 @@ pub(super) struct Epoch {
 }
 
 pub(super) enum ConnectionState {
-    Up {
-        connection: MultiplexedConnection,
-        node: NodeRegistration,
-    },
+    /// Redis has all reservations of this node.
+    Up { connection: MultiplexedConnection, node: NodeRegistration },
     /// Connected, but Redis does not have all reservations of this node yet.
-    Joining {
-        share: Arc<OutageShare>,
-    },
-    Down {
-        share: Arc<OutageShare>,
-    },
+    Joining { share: Arc<OutageShare> },
+    /// Redis is unreachable.
+    Down { share: Arc<OutageShare> },
 }
 
 impl Epoch {
@@ -206,12 +201,13 @@ impl RedisState {
     ) {
         // When Redis is reached again it receives all reservations that are open by then.
         let is_down = epoch.is_down();
-        let from_leases = leased_totals(released.iter().filter(|open| !is_down && open.is_leased_in(epoch.number)));
+        let from_leases =
+            leased_totals(released.iter().filter(|open| !is_down && open.source == ReservationSource::Lease(epoch.number)));
         for open in released {
             if open.is_prepared {
                 open.leased_amounts().for_each(|(subject, money, _)| self.leases.add_prepared(subject, -money, now));
             }
-            if !is_down && !open.is_leased_in(epoch.number) {
+            if !is_down && open.source != ReservationSource::Lease(epoch.number) {
                 open.subtract_from(deltas);
             }
         }

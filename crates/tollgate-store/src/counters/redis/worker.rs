@@ -253,7 +253,7 @@ impl RedisWorker {
     ) -> Result<ScriptReply, Disconnect> {
         let now = (self.state.options.clock)();
         let settled = self.state.scripts.settle(connection, node, &self.process, self.number, batch, now);
-        Ok(timeout(RESPONSE_TIMEOUT, settled).await.map_err(|_| Disconnect::Timeout)??)
+        timeout(RESPONSE_TIMEOUT, settled).await.map_err(|_| Disconnect::Timeout)?
     }
 
     fn next_batch(&self) -> Vec<(Subject, CounterDelta)> {
@@ -325,7 +325,7 @@ impl RedisWorker {
         let _epoch = self.state.epoch();
         let left = |subject: Subject, pool: &LeasePool| {
             let meter = self.state.meters.get(subject);
-            let left = pool.rules().iter().filter_map(|rule| match rule {
+            let left = pool.rules.iter().filter_map(|rule| match rule {
                 LimitRule::Budget(budget) => Some(budget.amount.0 - meter.spent.within(budget.window, at).0 - meter.reserved),
                 LimitRule::Balance => Some(meter.balance - meter.reserved),
                 LimitRule::Requests(_) | LimitRule::Tokens(_) | LimitRule::Concurrency(_) => None,

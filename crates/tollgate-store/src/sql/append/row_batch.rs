@@ -13,16 +13,14 @@ pub(super) struct TargetTable {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnConflict {
+    /// The existing row stays.
     Ignore,
+    /// The statement fails.
     Fail,
     /// The new numbers are added to the existing ones. The first `key` columns are the key.
-    Add {
-        key: usize,
-    },
+    Add { key: usize },
     /// The new values replace the existing ones. The first `key` columns are the key.
-    Replace {
-        key: usize,
-    },
+    Replace { key: usize },
 }
 
 impl TargetTable {
