@@ -26,7 +26,7 @@ pub use member::KeyInput;
 pub use price::{BUDGET, FREE, price};
 pub use schema::{Access, FieldShape, Kind, Object, Review, Rule, WriteMode};
 pub use text::parse_text;
-pub(crate) use text::{is_written, string as toml_string, value as toml_value};
+pub(crate) use text::{is_written, toml_string, toml_value};
 pub use value::{FieldValue, time_text};
 
 /// A kind of row, or a value made of fields, such as a price.

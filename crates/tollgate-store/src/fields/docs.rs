@@ -46,7 +46,7 @@ fn field_table(object: &Object) -> String {
             _ if field.access.is_needed(super::WriteMode::File) => "required".to_owned(),
             (Some(text), _) => text.to_owned(),
             (None, None | Some(serde_json::Value::Null)) => String::new(),
-            (None, Some(value)) => match text::value(&field.kind, value) {
+            (None, Some(value)) => match text::toml_value(&field.kind, value) {
                 empty if empty == "\"\"" => String::new(),
                 shown => format!("`{shown}`"),
             },

@@ -91,16 +91,16 @@ fn example(kind: &Kind) -> String {
     }
 }
 
-pub(crate) fn string(text: &str) -> String {
+pub(crate) fn toml_string(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
 /// A value of a field. Null has no TOML form.
-pub(crate) fn value(kind: &Kind, value: &Value) -> String {
+pub(crate) fn toml_value(kind: &Kind, value: &Value) -> String {
     match (kind, value) {
         (Kind::Object(object) | Kind::OneOrMore { of: object, .. }, Value::Object(members)) => table(object, members),
-        (Kind::OneOrMore { of, .. }, Value::Array(items)) => list(items, |item| self::value(&Kind::Object(of), item)),
-        (Kind::List { of, .. }, Value::Array(items)) => list(items, |item| self::value(of, item)),
+        (Kind::OneOrMore { of, .. }, Value::Array(items)) => list(items, |item| toml_value(&Kind::Object(of), item)),
+        (Kind::List { of, .. }, Value::Array(items)) => list(items, |item| toml_value(of, item)),
         (_, value) => plain(value),
     }
 }
@@ -109,7 +109,8 @@ fn table(object: &Object, members: &Map<String, Value>) -> String {
     let blank = (object.blank)();
     let written = |field: &FieldShape| Some((field.name, field.kind, members.get(field.name)?));
     let kept = object.fields.iter().filter(|field| is_written(field, members.get(field.name), blank.get(field.name)));
-    let pairs: Vec<String> = kept.filter_map(written).map(|(name, kind, it)| format!("{name} = {}", value(&kind, it))).collect();
+    let pairs: Vec<String> =
+        kept.filter_map(written).map(|(name, kind, it)| format!("{name} = {}", toml_value(&kind, it))).collect();
     braced(&pairs)
 }
 
@@ -127,7 +128,7 @@ fn plain(value: &Value) -> String {
         Value::Null => "\"\"".to_owned(),
         Value::Bool(flag) => flag.to_string(),
         Value::Number(number) => number.to_string(),
-        Value::String(text) => string(text),
+        Value::String(text) => toml_string(text),
         Value::Array(items) => list(items, plain),
         Value::Object(members) => {
             let pairs: Vec<String> = members.iter().map(|(name, value)| format!("{} = {}", key(name), plain(value))).collect();
@@ -143,5 +144,5 @@ fn braced(pairs: &[String]) -> String {
 /// A key, quoted where it needs it.
 fn key(name: &str) -> String {
     let bare = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-    if bare { name.to_owned() } else { string(name) }
+    if bare { name.to_owned() } else { toml_string(name) }
 }
