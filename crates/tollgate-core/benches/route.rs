@@ -73,7 +73,8 @@ impl FullTranslation {
 impl CandidateView for FullTranslation {
     fn untranslatable_fields(&self, channel: &Channel, mapping: &ModelMapping) -> Vec<FieldPath> {
         let request = decode_request(Protocol::OpenAi, &self.target, self.body.as_bytes()).expect("a sound request");
-        let encoded = encode_request(channel.protocol, &request, &mapping.upstream, &mapping.profile, &TranslateOptions::default());
+        let encoded =
+            encode_request(channel.spec.protocol, &request, &mapping.upstream, &mapping.profile, &TranslateOptions::default());
         black_box(&encoded);
         Vec::new()
     }
@@ -84,7 +85,7 @@ fn measure_mixed(c: &mut Criterion) {
     let translation = FullTranslation::new();
     for (name, other_priority) in [("mixed, the caller's protocol first", 1), ("mixed, another protocol first", -1)] {
         let (own, mut other) = (channel(0, vec![account(0)]), channel(1, vec![account(1)]));
-        (other.protocol, other.priority) = (Protocol::Gemini, other_priority);
+        (other.spec.protocol, other.spec.priority) = (Protocol::Gemini, other_priority);
         let (catalog, summary, health) = (catalog(vec![own, other]), summary(None), HealthMap::default());
         let caller = Caller::of(&catalog, key());
         let offer = resolve(&catalog, &caller, &summary, Protocol::OpenAi, NOW).expect("the model is offered");

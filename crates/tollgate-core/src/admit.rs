@@ -202,17 +202,17 @@ pub fn reservation_for_attempt(
     summary: &RequestSummary,
     offer: &Offer,
 ) -> Option<Reservation> {
-    if planned.channel.budgets.is_empty() || summary.method == Method::CountTokens {
+    if planned.channel.spec.budgets.is_empty() || summary.method == Method::CountTokens {
         return None;
     }
     let PlannedAttempt { channel, account, cost, .. } = planned;
-    Some(channel_reservation(id, at, channel, cost.as_ref(), account.cost_multiplier, summary, offer))
+    Some(channel_reservation(id, at, channel, cost.as_ref(), account.spec.cost_multiplier, summary, offer))
 }
 
 /// Highest estimated cost of an attempt: its input and all the output it may produce. `None` when the cost price is unknown.
 pub fn max_attempt_cost(planned: &PlannedAttempt, summary: &RequestSummary, offer: &Offer) -> Option<NanoUsd> {
     let PlannedAttempt { account, cost, .. } = planned;
-    cost.as_ref().map(|cost| worst_case_of_attempt(Some(cost), account.cost_multiplier, summary, offer).amount())
+    cost.as_ref().map(|cost| worst_case_of_attempt(Some(cost), account.spec.cost_multiplier, summary, offer).amount())
 }
 
 /// Reservations the attempts of a request may need, so that they can be made together with the request's own: one per channel
@@ -228,12 +228,13 @@ pub fn attempt_reservations(input: &AdmitInput<'_>, catalog: &Catalog) -> Vec<Re
     for mapping in &offer.candidates {
         let Some(channel) = catalog.channel_at(mapping.channel) else { continue };
         if first_per_channel.len() >= MAX_ATTEMPT_RESERVATIONS
-            || !channel.budgets.iter().any(|budget| budget.action == BudgetAction::Block)
+            || !channel.spec.budgets.iter().any(|budget| budget.action == BudgetAction::Block)
         {
             continue;
         }
-        let accounts = channel.accounts.iter().filter(|account| account.on).count();
-        let Some(highest_multiplier) = channel.accounts.iter().filter(|it| it.on).map(|it| it.cost_multiplier).max() else {
+        let accounts = channel.accounts.iter().filter(|account| account.spec.on).count();
+        let Some(highest_multiplier) = channel.accounts.iter().filter(|it| it.spec.on).map(|it| it.spec.cost_multiplier).max()
+        else {
             continue;
         };
         let cost = cost_of(channel, mapping.mapping as usize, at);
@@ -258,7 +259,7 @@ fn channel_reservation(
     offer: &Offer,
 ) -> Reservation {
     let subject = Subject::Channel(channel.id);
-    let limits = channel.budgets.iter().map(|budget| Limit { subject, rule: LimitRule::Budget(*budget) }).collect();
+    let limits = channel.spec.budgets.iter().map(|budget| Limit { subject, rule: LimitRule::Budget(*budget) }).collect();
     let worst_case = worst_case_of_attempt(cost, multiplier, summary, offer);
     Reservation { id, at, limits, tokens: 0, amount: worst_case.amount(), output: None, worst_case }
 }

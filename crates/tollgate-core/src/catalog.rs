@@ -15,7 +15,7 @@ use std::{collections::HashMap, sync::Arc};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-pub use channel::{Account, Channel, ModelMapping, Provider, Timeouts, TranslationSwitches};
+pub use channel::{Account, AccountSpec, Channel, ChannelSpec, ModelMapping, Provider, Timeouts, TranslationSwitches};
 pub use channel_index::AccountLimits;
 pub use identity::{Billing, Key, KeyStatus, Member, MemberStatus, Role};
 pub use routing::{Hedge, Routing};
@@ -45,7 +45,7 @@ pub struct Catalog {
 pub struct MappingRef {
     /// Position in [`Catalog::channels`].
     pub channel: u32,
-    /// Position in [`Channel::mappings`].
+    /// Position in [`ChannelSpec::serves`].
     pub mapping: u32,
 }
 
@@ -59,25 +59,27 @@ pub enum Owner {
     Database,
 }
 
-/// Prices and facts of a public model.
+/// A public model: prices and facts.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    pub name: String,
     /// Where the row is managed; `None` for the default row of a served model without one.
     pub owner: Option<Owner>,
+    pub spec: ModelSpec,
+}
+
+/// What an operator sets on a public model. The store's table `fields::offer` describes each field.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModelSpec {
+    pub name: String,
     /// Sale price before the group's multiplier; `None`: unpriced.
     pub price: Option<PriceSchedule>,
-    /// Context length in tokens.
     pub context: Option<u64>,
-    /// Most output tokens.
     pub max_output: Option<u64>,
-    /// Which parameters it accepts, by chat field name or native path.
     pub parameters: ParameterRule,
-    /// What happens to a parameter it does not accept.
     pub on_unsupported: OnUnsupported,
     /// Omitted from model lists and the model square; still usable by name.
     pub hidden: bool,
-    /// One-line description.
     pub description: Option<String>,
     /// `true`: for embedding methods only; `false`: for generation and token counting.
     pub embeddings: bool,

@@ -30,9 +30,10 @@ pub use admit::{
     reservation_for_attempt,
 };
 pub use catalog::{
-    Account, AccountLimits, Billing, Budget, BudgetAction, Catalog, Channel, Glob, Group, Hedge, Key, KeyStatus, Limits,
-    MappingRef, Member, MemberStatus, Model, ModelMapping, OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode,
-    PriceLimitOn, Provider, Role, Routing, StreamBreak, Timeouts, TranslationPolicy, TranslationSwitches, Visibility, Window,
+    Account, AccountLimits, AccountSpec, Billing, Budget, BudgetAction, Catalog, Channel, ChannelSpec, Glob, Group, Hedge, Key,
+    KeyStatus, Limits, MappingRef, Member, MemberStatus, Model, ModelMapping, ModelSpec, OnUnsupported, Owner, ParameterRule,
+    PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, StreamBreak, Timeouts, TranslationPolicy,
+    TranslationSwitches, Visibility, Window,
 };
 pub use health::{
     AccountHealth, Availability, CoolingReason, CredentialFingerprint, HealthSnapshot, HealthState, HealthStatus, LatencySample,

@@ -98,13 +98,18 @@ impl Offer {
     /// True when an output limit may be written into a request.
     pub(crate) fn takes_output_limit(&self, from: Protocol) -> bool {
         let field = from.spec().output_limit_fields[0];
-        parameters::refused(&self.model.parameters, from, &[field.to_owned()]).is_empty()
+        parameters::refused(&self.model.spec.parameters, from, &[field.to_owned()]).is_empty()
     }
 }
 
 /// All models a caller may list, sorted by name.
 pub fn visible_models(catalog: &Catalog, caller: &Caller) -> Vec<VisibleModel> {
-    catalog.mappings_by_model.keys().filter_map(|name| visible_model(catalog, caller, name)).filter(|it| !it.model.hidden).collect()
+    catalog
+        .mappings_by_model
+        .keys()
+        .filter_map(|name| visible_model(catalog, caller, name))
+        .filter(|it| !it.model.spec.hidden)
+        .collect()
 }
 
 /// One model, including hidden ones, which are usable by name.
@@ -135,12 +140,12 @@ pub fn resolve(
     if ModelPurpose::of_method(summary.method) != purpose {
         return Err(NotOffered::Method { supports: supports(purpose, &protocols(catalog, &group, name, purpose)) });
     }
-    let fields = parameters::refused(&model.parameters, from, &summary.fields);
-    let drop_fields = match model.on_unsupported {
+    let fields = parameters::refused(&model.spec.parameters, from, &summary.fields);
+    let drop_fields = match model.spec.on_unsupported {
         OnUnsupported::Refuse if !fields.is_empty() => return Err(NotOffered::Unsupported { fields }),
         OnUnsupported::Refuse | OnUnsupported::Drop => fields,
     };
-    let sale = model.price.as_ref().and_then(|schedule| schedule.at(now)).cloned();
+    let sale = model.spec.price.as_ref().and_then(|schedule| schedule.at(now)).cloned();
     let candidates = catalog.mappings_for(group.id, name).collect();
     Ok(Offer { model, group, sale, candidates, drop_fields, revision: catalog.revision })
 }
@@ -171,11 +176,11 @@ impl ModelPurpose {
 
     /// The purpose of a model's row. Echo cannot embed, so a model served only by echo is for generation.
     fn of(catalog: &Catalog, group: &Group, model: &Model) -> Self {
-        let embeds = model.embeddings
+        let embeds = model.spec.embeddings
             && catalog
-                .mappings_for(group.id, &model.name)
+                .mappings_for(group.id, &model.spec.name)
                 .filter_map(|it| catalog.channel_at(it.channel))
-                .any(|channel| channel.provider != Provider::Echo);
+                .any(|channel| channel.spec.provider != Provider::Echo);
         if embeds { Self::Embedding } else { Self::Generation }
     }
 }
@@ -210,7 +215,7 @@ impl Channel {
     pub(crate) fn serves_purpose(&self, purpose: ModelPurpose) -> bool {
         match purpose {
             ModelPurpose::Generation => true,
-            ModelPurpose::Embedding => self.provider != Provider::Echo && self.protocol.spec().embeddings,
+            ModelPurpose::Embedding => self.spec.provider != Provider::Echo && self.spec.protocol.spec().embeddings,
         }
     }
 }

@@ -201,8 +201,8 @@ fn priced_out(catalog: &Catalog, key: &Arc<Key>, model: &str, now: Timestamp) ->
         }
     };
     let by_price = excluded.iter().filter(|it| it.why.cause() == Some(NoRouteCause::PriceLimit)).map(|it| PricedOutAccount {
-        channel: it.channel.name.clone(),
-        account: it.account().map(|account| account.name.clone()),
+        channel: it.channel.spec.name.clone(),
+        account: it.account().map(|account| account.spec.name.clone()),
         code: it.why.code(),
         detail: it.why.detail(),
     });
@@ -281,7 +281,7 @@ mod tests {
 
     fn priced(name: &str, cost: &str) -> Channel {
         let mut row = channel(name, &["m"]);
-        row.mappings[0].cost = Some(always(price(cost, cost)));
+        row.spec.serves[0].cost = Some(always(price(cost, cost)));
         row
     }
 
@@ -354,7 +354,7 @@ mod tests {
         let mut group = group("default", &["cheap", "dear"]);
         change(&mut group);
         let mut cheap = priced("cheap", "1");
-        cheap.mappings[0].cost = Some(always(price("1", "9")));
+        cheap.spec.serves[0].cost = Some(always(price("1", "9")));
         catalog(vec![cheap, priced("dear", "4")], vec![group], vec![model("m")])
     }
 
@@ -380,7 +380,7 @@ mod tests {
         let before = over(|group| group.price_limit = Some(limit));
         let after = over(|group| {
             group.price_limit = Some(limit);
-            group.channels.retain(|id| before.channels[id].name == "dear");
+            group.channels.retain(|id| before.channels[id].spec.name == "dear");
         });
         let effects = price_effects(&before, &after, &[], NOW);
         assert_eq!(effects.len(), 1);
@@ -399,7 +399,7 @@ mod tests {
         let names: Vec<String> = (0..500).map(|n| format!("m{n}")).collect();
         let served: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut row = channel("one", &served);
-        row.mappings.iter_mut().for_each(|serves| serves.cost = Some(always(price("4", "4"))));
+        row.spec.serves.iter_mut().for_each(|serves| serves.cost = Some(always(price("4", "4"))));
         let models = served.iter().map(|name| model(name)).collect();
         let catalog = catalog(vec![row], vec![group("default", &["one"])], models);
         let keys: Vec<_> = (0..200_i64).map(|n| limited(ceiling(5_000_000_000 + n, PriceLimitOn::Cost))).collect();

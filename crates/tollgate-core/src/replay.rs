@@ -209,10 +209,10 @@ fn choose(catalog: &Catalog, key: &Arc<Key>, summary: &RequestSummary, record: &
         Ok(plan) => {
             let first = &plan.first;
             ReplayTarget::Account {
-                channel: first.channel.name.clone(),
-                account: first.account.name.clone(),
+                channel: first.channel.spec.name.clone(),
+                account: first.account.spec.name.clone(),
                 sale: price(record, offer.sale.as_ref(), offer.group.sale_multiplier),
-                cost: price(record, first.cost.as_ref(), first.account.cost_multiplier),
+                cost: price(record, first.cost.as_ref(), first.account.spec.cost_multiplier),
             }
         }
         Err(no_route) => {

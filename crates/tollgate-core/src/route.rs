@@ -52,7 +52,7 @@ pub struct RouteInput<'c, 'a> {
 
 impl fmt::Debug for RouteInput<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RouteInput").field("model", &self.offer.model.name).field("from", &self.from).finish_non_exhaustive()
+        f.debug_struct("RouteInput").field("model", &self.offer.model.spec.name).field("from", &self.from).finish_non_exhaustive()
     }
 }
 
@@ -158,12 +158,12 @@ impl PlannedAttempt {
     /// # Panics
     /// Never, for an attempt created by [`route`].
     pub fn mapping(&self) -> &ModelMapping {
-        &self.channel.mappings[self.mapping_index]
+        &self.channel.spec.serves[self.mapping_index]
     }
 
     /// Its entry in the usage record's trace.
     pub fn trace(&self) -> TraceEntry {
-        let (channel, account) = (self.channel.name.clone(), Some(self.account.name.clone()));
+        let (channel, account) = (self.channel.spec.name.clone(), Some(self.account.spec.name.clone()));
         TraceEntry { channel, account, code: "planned".to_owned(), detail: None }
     }
 }
@@ -269,7 +269,7 @@ impl RouteInput<'_, '_> {
             account: account.clone(),
             mapping_index,
             cost: cost_of(channel, mapping_index, self.now).map(Cow::into_owned),
-            protocol: if channel.provider == Provider::Echo { self.from } else { channel.protocol },
+            protocol: if channel.spec.provider == Provider::Echo { self.from } else { channel.spec.protocol },
             last_resort,
         })
     }
@@ -281,7 +281,7 @@ impl RouteInput<'_, '_> {
             let channel = self.catalog.channel_at(mapping_ref.channel)?;
             let account = channel.accounts.get(it.account as usize)?;
             let price = cost_of(channel, mapping_ref.mapping as usize, self.now)?;
-            EffectivePrice::of(&price, estimate_input(self.summary), account.cost_multiplier).sum()
+            EffectivePrice::of(&price, estimate_input(self.summary), account.spec.cost_multiplier).sum()
         };
         cost().unwrap_or(i128::MAX)
     }

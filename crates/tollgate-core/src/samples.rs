@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tollgate_protocol::{Method, Profile, Protocol, RequestSummary};
 
 use crate::{
-    Account, AccountId, Catalog, Channel, ChannelId, Glob, Group, GroupId, Key, KeyId, Limits, Member, MemberId, Model,
-    ModelMapping, Multiplier, Owner, Price, PriceSchedule, Provider, Revision, Routing, ScheduledPrice, StreamBreak, Timeouts,
-    Timestamp, TranslationPolicy, TranslationSwitches, Visibility, price_effect::plain_key, replay::plain_summary,
+    Account, AccountId, AccountSpec, Catalog, Channel, ChannelId, ChannelSpec, Glob, Group, GroupId, Key, KeyId, Limits, Member,
+    MemberId, Model, ModelMapping, ModelSpec, Multiplier, Owner, Price, PriceSchedule, Provider, Revision, Routing, ScheduledPrice,
+    StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Visibility, price_effect::plain_key,
+    replay::plain_summary,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
@@ -52,43 +53,23 @@ pub(crate) fn mapping(model: &str) -> ModelMapping {
 /// An account named `<channel>/<n>`.
 pub(crate) fn account(channel: &str, n: usize) -> Account {
     let name = format!("{channel}/{n}");
-    Account {
-        id: account_id(&name),
-        name,
-        credential: None,
-        on: true,
-        concurrency: 0,
-        rpm: 0,
-        tpm: 0,
-        cost_multiplier: Multiplier::ONE,
-    }
+    Account { id: account_id(&name), spec: AccountSpec { name, ..AccountSpec::default() }, credential: None }
 }
 
 /// A chat channel with one account, serving these models.
 pub(crate) fn channel(name: &str, models: &[&str]) -> Channel {
     Channel {
         id: channel_id(name),
-        name: name.to_owned(),
         owner: Owner::File,
-        provider: Provider::Compatible,
-        protocol: Protocol::OpenAi,
-        base_url: "http://127.0.0.1:1/v1".to_owned(),
-        on: true,
-        cooling: true,
-        learn_unsupported: true,
-        translation: TranslationSwitches::default(),
-        private_network: true,
-        priority: 0,
-        weight: 1,
-        timeouts: Timeouts::default(),
-        retry_uncertain: true,
-        probe_interval_s: 0,
-        headers: Vec::new(),
+        spec: ChannelSpec {
+            name: name.to_owned(),
+            base_url: "http://127.0.0.1:1/v1".to_owned(),
+            private_network: true,
+            serves: models.iter().map(|model| mapping(model)).collect(),
+            ..ChannelSpec::default()
+        },
         proxy: None,
-        ca_file: None,
-        budgets: Vec::new(),
         accounts: vec![Arc::new(account(name, 0))],
-        mappings: models.iter().map(|model| mapping(model)).collect(),
     }
 }
 
@@ -132,7 +113,8 @@ pub(crate) fn key(groups: &[&str]) -> Key {
 
 /// A model row with a sale price of 1 and 2 USD.
 pub(crate) fn model(name: &str) -> Model {
-    Model { name: name.to_owned(), owner: Some(Owner::File), price: Some(always(price("1", "2"))), ..Model::default() }
+    let price = Some(always(price("1", "2")));
+    Model { owner: Some(Owner::File), spec: ModelSpec { name: name.to_owned(), price, ..ModelSpec::default() } }
 }
 
 pub(crate) fn catalog(channels: Vec<Channel>, groups: Vec<Group>, models: Vec<Model>) -> Catalog {

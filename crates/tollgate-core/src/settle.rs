@@ -180,7 +180,7 @@ fn billing_input(facts: &RequestFacts) -> BillingInput {
 
 /// Echo reports a word count, not a provider's usage.
 fn usage_source(attempt: &AttemptFacts) -> TokenSource {
-    if attempt.planned.channel.provider == Provider::Echo { TokenSource::Counted } else { TokenSource::Provider }
+    if attempt.planned.channel.spec.provider == Provider::Echo { TokenSource::Counted } else { TokenSource::Provider }
 }
 
 fn priced_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> (AttemptRecord, PricedAmount) {
@@ -189,12 +189,12 @@ fn priced_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> 
     let usage =
         plausible(attempt.reply_summary.and_then(|reply_summary| reply_summary.usage)).map(|usage| (usage, usage_source(attempt)));
     let tokens = attempt_tokens(method, attempt.result, input, produced, usage);
-    let cost = PricedAmount::cost(attempt.result, method, &tokens, planned.cost.as_ref(), planned.account.cost_multiplier);
+    let cost = PricedAmount::cost(attempt.result, method, &tokens, planned.cost.as_ref(), planned.account.spec.cost_multiplier);
     let record = AttemptRecord {
         channel: planned.channel.id,
-        channel_name: planned.channel.name.clone(),
+        channel_name: planned.channel.spec.name.clone(),
         account: planned.account.id,
-        account_name: planned.account.name.clone(),
+        account_name: planned.account.spec.name.clone(),
         protocol: planned.protocol,
         upstream_model: planned.mapping().upstream.clone(),
         at: attempt.at,

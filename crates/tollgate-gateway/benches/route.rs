@@ -7,8 +7,8 @@ use std::{hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tollgate_core::{
-    Account, AttemptHistory, Availability, Caller, CandidateView as _, Catalog, HealthView as _, LatencySample, Observation,
-    RouteInput, resolve, route,
+    Account, AccountSpec, AttemptHistory, Availability, Caller, CandidateView as _, Catalog, HealthView as _, LatencySample,
+    Observation, RouteInput, resolve, route,
 };
 use tollgate_gateway::{
     clock::{Clock, SystemClock},
@@ -95,7 +95,10 @@ impl Gateway {
 
 /// An account limited to one concurrent request, 1,000 requests and 1,000,000 tokens per minute.
 fn bounded(n: usize) -> Arc<Account> {
-    Arc::new(Account { concurrency: 1, rpm: 1_000, tpm: 1_000_000, ..Account::clone(&account(n)) })
+    Arc::new(Account {
+        spec: AccountSpec { concurrency: 1, rpm: 1_000, tpm: 1_000_000, ..Account::clone(&account(n)).spec },
+        ..Account::clone(&account(n))
+    })
 }
 
 fn benches(c: &mut Criterion) {

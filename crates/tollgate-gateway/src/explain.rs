@@ -231,16 +231,16 @@ impl<'a> ExplainContext<'a> {
 
     fn candidate(&self, at: usize, planned: &PlannedAttempt) -> Candidate {
         let share = self.input.health.status(planned.account.id, self.input.now).share;
-        let failing = (planned.channel.cooling && share < 1_000)
+        let failing = (planned.channel.spec.cooling && share < 1_000)
             .then(|| format!("recent failures: {}.{} % of its weight", share / 10, share % 10));
         let bounds = self.bounds_of(&planned.channel, Some(&planned.account));
         let sizes = bounds.iter().filter(|bound| bound.is_about_size()).map(CapacityBound::to_string);
         let details: Vec<String> = failing.into_iter().chain(sizes).collect();
         Candidate {
-            channel: planned.channel.name.clone(),
-            account: planned.account.name.clone(),
-            priority: planned.channel.priority,
-            weight: planned.channel.weight,
+            channel: planned.channel.spec.name.clone(),
+            account: planned.account.spec.name.clone(),
+            priority: planned.channel.spec.priority,
+            weight: planned.channel.spec.weight,
             code: if at < tollgate_core::MAX_ATTEMPTS { "planned" } else { "spare" },
             detail: (!details.is_empty()).then(|| details.join("; ")),
             bounds,
@@ -251,8 +251,8 @@ impl<'a> ExplainContext<'a> {
         let bounds = self.bounds_against(it);
         let details: Vec<String> = bounds.iter().map(CapacityBound::to_string).chain(it.why.detail()).collect();
         ExcludedAccount {
-            channel: it.channel.name.clone(),
-            account: it.account().map(|account| account.name.clone()),
+            channel: it.channel.spec.name.clone(),
+            account: it.account().map(|account| account.spec.name.clone()),
             code: it.why.code(),
             detail: (!details.is_empty()).then(|| details.join("; ")),
             remedy: capacity::remedy(&bounds).unwrap_or_else(|| it.why.remedy()),
@@ -266,10 +266,10 @@ fn learned(offer: &Offer, input: &ExplainInput<'_>) -> Vec<RefusedField> {
     let mut fields = Vec::new();
     for served in &offer.candidates {
         let Some(channel) = input.catalog.channel_at(served.channel) else { continue };
-        let Some(serves) = channel.mappings.get(served.mapping as usize) else { continue };
+        let Some(serves) = channel.spec.serves.get(served.mapping as usize) else { continue };
         let learned = input.state.learned(channel.id, &serves.upstream).into_iter().flat_map(|learned| learned.learned(input.now));
         fields.extend(learned.map(|(field, until)| RefusedField {
-            channel: channel.name.clone(),
+            channel: channel.spec.name.clone(),
             upstream_model: serves.upstream.clone(),
             field: field.to_owned(),
             until,

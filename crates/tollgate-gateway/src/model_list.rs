@@ -61,12 +61,12 @@ async fn render(shared: &Shared, head: &Head, request: &ListRequest) -> Result<B
 fn listed(visible: &VisibleModel) -> ListedModel {
     let model = &visible.model;
     ListedModel {
-        name: model.name.clone(),
+        name: model.spec.name.clone(),
         created: 0,
         owned_by: OWNER.to_owned(),
-        description: model.description.clone(),
-        context: model.context,
-        max_output: model.max_output,
+        description: model.spec.description.clone(),
+        context: model.spec.context,
+        max_output: model.spec.max_output,
         methods: visible.methods.clone(),
     }
 }

@@ -20,9 +20,9 @@ use http::HeaderMap;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{
-    Account, AccountId, AttemptRecord, AttemptResult, Billing, Catalog, Channel, ChannelId, Glob, Key, KeyId, KeyStatus, Limits,
-    Member, MemberId, MemberStatus, ModelMapping, Multiplier, NanoUsd, Outcome, Owner, Provider, RequestId, Revision, Role, Secret,
-    Timeouts, Timestamp, TokenSource, Tokens, TranslationSwitches, UsageRecord,
+    Account, AccountId, AccountSpec, AttemptRecord, AttemptResult, Billing, Catalog, Channel, ChannelId, ChannelSpec, Glob, Key,
+    KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, ModelMapping, Multiplier, NanoUsd, Outcome, Owner, Provider,
+    RequestId, Revision, Role, Secret, Timeouts, Timestamp, TokenSource, Tokens, TranslationSwitches, UsageRecord,
 };
 use tollgate_protocol::{Method, Profile, Protocol};
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
@@ -145,32 +145,17 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
 pub(crate) fn channel(base_url: &str) -> Channel {
     Channel {
         id: ChannelId::from_parts(Timestamp(1), [1; 10]),
-        name: "one".to_owned(),
         owner: Owner::Database,
-        provider: Provider::Compatible,
-        protocol: Protocol::OpenAi,
-        base_url: base_url.to_owned(),
-        on: true,
-        cooling: true,
-        learn_unsupported: false,
-        translation: TranslationSwitches::default(),
-        private_network: true,
-        priority: 0,
-        weight: 1,
-        timeouts: Timeouts::default(),
-        retry_uncertain: true,
-        probe_interval_s: 0,
-        headers: Vec::new(),
+        spec: ChannelSpec {
+            name: "one".to_owned(),
+            base_url: base_url.to_owned(),
+            learn_unsupported: false,
+            private_network: true,
+            serves: vec![ModelMapping { model: "m".to_owned(), upstream: "up-m".to_owned(), ..ModelMapping::default() }],
+            ..ChannelSpec::default()
+        },
         proxy: None,
-        ca_file: None,
-        budgets: Vec::new(),
         accounts: vec![Arc::new(account(1))],
-        mappings: vec![ModelMapping {
-            model: "m".to_owned(),
-            upstream: "up-m".to_owned(),
-            cost: None,
-            profile: Profile::default(),
-        }],
     }
 }
 
@@ -178,13 +163,8 @@ pub(crate) fn channel(base_url: &str) -> Channel {
 pub(crate) fn account(number: u8) -> Account {
     Account {
         id: AccountId::from_parts(Timestamp(1), [number; 10]),
-        name: format!("account-{number}"),
+        spec: AccountSpec { name: format!("account-{number}"), ..AccountSpec::default() },
         credential: Some(Secret::new("sk-upstream-secret".to_owned())),
-        on: true,
-        concurrency: 0,
-        rpm: 0,
-        tpm: 0,
-        cost_multiplier: Multiplier::ONE,
     }
 }
 

@@ -5,13 +5,13 @@ mod keys;
 use serde::{Serialize, de::DeserializeOwned};
 use subtle::ConstantTimeEq as _;
 use tollgate_core::{
-    AccountId, AdminKeyId, ChannelId, GroupId, KeyId, KeyStatus, MemberId, MemberStatus, ModelId, Owner, Provider, Revision, Role,
-    Secret, Timestamp,
+    AccountId, AccountSpec, AdminKeyId, ChannelId, ChannelSpec, GroupId, KeyId, KeyStatus, MemberId, MemberStatus, ModelId, Owner,
+    Provider, Revision, Role, Secret, Timestamp,
 };
 
 use crate::{
-    AccountSpec, Actor, AuditEvent, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, ChannelSpec, FieldProblem,
-    GroupSpec, KeySecret, MemberSpec, RandomSource, RowKind, StoreError, Toggle, credential,
+    Actor, AuditEvent, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, FieldProblem, GroupSpec, KeySecret,
+    MemberSpec, RandomSource, RowKind, StoreError, Toggle, credential,
     fields::{AccountInput, check_row},
     proxy::ProxyPassword,
     rows::{CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, spec_text},

@@ -3,12 +3,13 @@
 use std::{collections::HashMap, sync::Arc};
 
 use tollgate_core::{
-    Account, AccountId, Catalog, Channel, ChannelId, Group, GroupId, Key, KeyId, Member, MemberId, Model, Revision, Secret,
+    Account, AccountId, AccountSpec, Catalog, Channel, ChannelId, ChannelSpec, Group, GroupId, Key, KeyId, Member, MemberId, Model,
+    ModelSpec, Revision, Secret,
 };
 use uuid::Uuid;
 
 use crate::{
-    AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, RowKind, StoreError, credential, proxy,
+    GroupSpec, KeySpec, MemberSpec, RowKind, StoreError, credential, proxy,
     rows::{CatalogRow, RowSecret},
     seal::Sealer,
 };
@@ -45,45 +46,12 @@ pub(crate) fn catalog(revision: Revision, rows: &[CatalogRow], sealer: &Sealer) 
 fn channel(row: &CatalogRow, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Result<Channel, StoreError> {
     let spec: ChannelSpec = row.read()?;
     let proxy = proxy::whole(row, &spec, sealer)?.or_else(|| spec.proxy.clone().map(Secret::new));
-    accounts.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(Channel {
-        id: id!(ChannelId, row, &row.id)?,
-        name: spec.name,
-        owner: row.owner,
-        provider: spec.provider,
-        protocol: spec.protocol,
-        base_url: spec.base_url,
-        on: spec.on,
-        cooling: spec.cooling,
-        learn_unsupported: spec.learn_unsupported,
-        translation: spec.translation,
-        private_network: spec.private_network,
-        priority: spec.priority,
-        weight: spec.weight,
-        timeouts: spec.timeouts,
-        retry_uncertain: spec.retry_uncertain,
-        probe_interval_s: spec.probe_interval_s,
-        headers: spec.headers,
-        proxy,
-        ca_file: spec.ca_file,
-        budgets: spec.budgets,
-        accounts,
-        mappings: spec.serves,
-    })
+    accounts.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
+    Ok(Channel { id: id!(ChannelId, row, &row.id)?, owner: row.owner, spec, proxy, accounts })
 }
 
 fn account(row: &CatalogRow, sealer: &Sealer) -> Result<Account, StoreError> {
-    let spec: AccountSpec = row.read()?;
-    Ok(Account {
-        id: id!(AccountId, row, &row.id)?,
-        name: spec.name,
-        credential: credential::open(row, sealer)?,
-        on: spec.on,
-        concurrency: spec.concurrency,
-        rpm: spec.rpm,
-        tpm: spec.tpm,
-        cost_multiplier: spec.cost_multiplier,
-    })
+    Ok(Account { id: id!(AccountId, row, &row.id)?, spec: row.read()?, credential: credential::open(row, sealer)? })
 }
 
 fn group(row: &CatalogRow, channels: &HashMap<&str, ChannelId>) -> Result<Group, StoreError> {
@@ -109,19 +77,7 @@ fn group(row: &CatalogRow, channels: &HashMap<&str, ChannelId>) -> Result<Group,
 }
 
 fn model(row: &CatalogRow) -> Result<Model, StoreError> {
-    let spec: ModelSpec = row.read()?;
-    Ok(Model {
-        name: spec.name,
-        owner: Some(row.owner),
-        price: spec.price,
-        context: spec.context,
-        max_output: spec.max_output,
-        parameters: spec.parameters,
-        on_unsupported: spec.on_unsupported,
-        hidden: spec.hidden,
-        description: spec.description,
-        embeddings: spec.embeddings,
-    })
+    Ok(Model { owner: Some(row.owner), spec: row.read()? })
 }
 
 /// Ids of groups by name, removed ones included: a key that names a removed group reaches nothing through it, which

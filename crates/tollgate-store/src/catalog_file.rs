@@ -8,10 +8,10 @@ mod rows;
 
 use std::{collections::HashMap, fmt, io, path::Path};
 
-use tollgate_core::Secret;
+use tollgate_core::{AccountSpec, ChannelSpec, ModelSpec, Secret};
 use toml::de::DeTable;
 
-use crate::{AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, RowKind};
+use crate::{GroupSpec, KeySpec, MemberSpec, RowKind};
 use reader::{FileProblems, TableReader};
 
 pub use plan::{ApplyMode, CatalogPlan, PlanAction, PlanLine, plan};

@@ -2,11 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tollgate_core::{KeyId, Owner, Revision, Secret};
+use tollgate_core::{AccountSpec, ChannelSpec, KeyId, ModelSpec, Owner, Revision, Secret};
 
 use crate::{
-    AccountSpec, ChannelSpec, GroupSpec, KeyHasher, KeySecret, KeySpec, MemberSpec, ModelSpec, RowKind, StoreError, credential,
-    proxy,
+    GroupSpec, KeyHasher, KeySecret, KeySpec, MemberSpec, RowKind, StoreError, credential, proxy,
     rows::{CatalogRow, RowSecret},
     seal::Sealer,
 };

@@ -4,9 +4,12 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tollgate_core::{AdminKeyId, Budget, KeyId, KeyStatus, MemberStatus, ModelMapping, Owner, Revision, Secret, Timestamp};
+use tollgate_core::{
+    AccountSpec, AdminKeyId, Budget, ChannelSpec, KeyId, KeyStatus, MemberStatus, ModelMapping, ModelSpec, Owner, Revision, Secret,
+    Timestamp,
+};
 
-use crate::{AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, keys::KeySecret};
+use crate::{AdminKeySpec, AdminScope, GroupSpec, KeySpec, MemberSpec, keys::KeySecret};
 
 /// One mutation. `Put…` replaces the row of that name or creates it. Removal is soft: names stay resolvable in usage records.
 #[derive(Clone, Debug)]

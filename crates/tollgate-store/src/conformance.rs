@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sqlx::{Connection as _, Executor as _};
 use tempfile::TempDir;
-use tollgate_core::{Budget, BudgetAction, ModelMapping, NanoUsd, Provider, Revision, Secret, Window};
+use tollgate_core::{AccountSpec, Budget, BudgetAction, ChannelSpec, ModelMapping, NanoUsd, Provider, Revision, Secret, Window};
 
 use crate::{
-    AccessMode, AccountSpec, Actor, Change, ChangeOrigin, ChangeRefusal, ChannelSpec, ErrorClass, GroupSpec, KeySpec,
-    MasterKeySource, OpenOptions, RandomSource, Store, StoreError, StoreUrl, open, samples::NOON,
+    AccessMode, Actor, Change, ChangeOrigin, ChangeRefusal, ErrorClass, GroupSpec, KeySpec, MasterKeySource, OpenOptions,
+    RandomSource, Store, StoreError, StoreUrl, open, samples::NOON,
 };
 
 /// Options that use `dir` as the data folder.

@@ -67,7 +67,8 @@ pub use preview::{Preview, PreviewError, infer_apply_mode, preview, preview_chan
 pub use proxy::redacted_proxy;
 pub use random::RandomSource;
 pub use seal::MasterKeySource;
-pub use spec::{AccountSpec, AdminKeySpec, AdminScope, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, provider_defaults};
+pub use spec::{AdminKeySpec, AdminScope, GroupSpec, KeySpec, MemberSpec, provider_defaults};
+
 pub use sql::transfer::{TransferProgress, TransferredTable};
 pub use usage::{Page, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter};
 pub use verify::{ConsistencyRule, Mismatch, VerifyReport};

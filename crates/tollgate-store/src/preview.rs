@@ -205,8 +205,8 @@ mod tests {
             let revision = store.catalog.revision().await.unwrap();
             let changed = NOW_THERE.replace("one.example", "two.example");
             let preview = previewed(&store, &changed).await.unwrap();
-            assert_eq!(preview.after.channels[0].base_url, "https://two.example/v1");
-            assert_eq!(preview.before.channels[0].base_url, "https://one.example/v1");
+            assert_eq!(preview.after.channels[0].spec.base_url, "https://two.example/v1");
+            assert_eq!(preview.before.channels[0].spec.base_url, "https://one.example/v1");
             assert_eq!(preview.before.channels[0].id, preview.after.channels[0].id);
             assert_eq!(preview.before.channels[0].accounts[0].id, preview.after.channels[0].accounts[0].id);
             assert!(preview.keys_before.keys().eq(preview.keys.keys()));
@@ -236,7 +236,8 @@ mod tests {
         let more = NOW_THERE.replace("[[group]]", "[[channel]]\nname = \"new\"\nprovider = \"compatible\"\nbase_url = \"https://n.example/v1\"\n  [[channel.account]]\n  name = \"n\"\n  credential = \"s\"\n[[group]]");
         let (one, other) = (previewed(&store, &more).await.unwrap(), previewed(&store, &more).await.unwrap());
         let ids = |catalog: &Catalog| -> Vec<_> {
-            let mut ids: Vec<_> = catalog.channels.values().map(|row| (row.name.clone(), row.id, row.accounts[0].id)).collect();
+            let mut ids: Vec<_> =
+                catalog.channels.values().map(|row| (row.spec.name.clone(), row.id, row.accounts[0].id)).collect();
             ids.sort();
             ids
         };

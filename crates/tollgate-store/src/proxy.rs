@@ -1,10 +1,10 @@
 //! The password in the address of a channel's proxy. It is stored like a credential: the row holds the address with `***` in its
 //! place, and the whole address is sealed beside it.
 
-use tollgate_core::Secret;
+use tollgate_core::{ChannelSpec, Secret};
 use url::Url;
 
-use crate::{ChannelSpec, StoreError, credential, rows::CatalogRow, seal::Sealer};
+use crate::{StoreError, credential, rows::CatalogRow, seal::Sealer};
 
 const STARS: &str = "***";
 

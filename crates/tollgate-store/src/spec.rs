@@ -1,66 +1,13 @@
 //! Rows as the file, the console and the CLI write them, as the database stores them (JSON), and as plans compare them. Rows refer
-//! to each other by name. The tables in [`crate::fields`] describe the fields.
+//! to each other by name. Those of channels, accounts and models are core's. The tables in [`crate::fields`] describe the fields.
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
-    Billing, Budget, Glob, Hedge, KeyStatus, Limits, MemberStatus, ModelMapping, Multiplier, OnUnsupported, ParameterRule,
-    PriceLimit, PriceSchedule, Provider, Role, Routing, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches,
-    Visibility,
+    Billing, Budget, Glob, Hedge, KeyStatus, Limits, MemberStatus, Multiplier, PriceLimit, Provider, Role, Routing, StreamBreak,
+    Timestamp, TranslationPolicy, Visibility,
 };
 use tollgate_protocol::Protocol;
-
-/// A channel without its accounts. A field that a later version adds needs a default.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ChannelSpec {
-    pub name: String,
-    pub provider: Provider,
-    pub protocol: Protocol,
-    /// Base URL with the version, no trailing slash; empty for echo.
-    pub base_url: String,
-    pub on: bool,
-    pub cooling: bool,
-    pub learn_unsupported: bool,
-    pub translation: TranslationSwitches,
-    pub private_network: bool,
-    pub priority: i32,
-    pub weight: u32,
-    pub timeouts: Timeouts,
-    pub retry_uncertain: bool,
-    pub probe_interval_s: u32,
-    pub headers: Vec<(String, String)>,
-    pub proxy: Option<String>,
-    pub ca_file: Option<String>,
-    pub budgets: Vec<Budget>,
-    pub serves: Vec<ModelMapping>,
-}
-
-impl Default for ChannelSpec {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            provider: Provider::Compatible,
-            protocol: Protocol::OpenAi,
-            base_url: String::new(),
-            on: true,
-            cooling: true,
-            learn_unsupported: true,
-            translation: TranslationSwitches::default(),
-            private_network: false,
-            priority: 0,
-            weight: 1,
-            timeouts: Timeouts::default(),
-            retry_uncertain: true,
-            probe_interval_s: 0,
-            headers: Vec::new(),
-            proxy: None,
-            ca_file: None,
-            budgets: Vec::new(),
-            serves: Vec::new(),
-        }
-    }
-}
 
 /// The default protocol and base URL of a provider's channels.
 pub const fn provider_defaults(provider: Provider) -> (Protocol, &'static str) {
@@ -71,39 +18,6 @@ pub const fn provider_defaults(provider: Provider) -> (Protocol, &'static str) {
         Provider::Compatible | Provider::Echo => return (Protocol::OpenAi, ""),
     };
     (protocol, protocol.spec().default_base_url)
-}
-
-/// An account without its credential.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct AccountSpec {
-    pub name: String,
-    pub on: bool,
-    pub concurrency: u32,
-    pub rpm: u32,
-    pub tpm: u64,
-    pub cost_multiplier: Multiplier,
-}
-
-impl Default for AccountSpec {
-    fn default() -> Self {
-        Self { name: String::new(), on: true, concurrency: 0, rpm: 0, tpm: 0, cost_multiplier: Multiplier::ONE }
-    }
-}
-
-/// Prices and facts of a public model.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ModelSpec {
-    pub name: String,
-    pub price: Option<PriceSchedule>,
-    pub context: Option<u64>,
-    pub max_output: Option<u64>,
-    pub parameters: ParameterRule,
-    pub on_unsupported: OnUnsupported,
-    pub hidden: bool,
-    pub description: Option<String>,
-    pub embeddings: bool,
 }
 
 /// A group; names its channels.

@@ -17,17 +17,17 @@ pub(crate) async fn run(
     on_pass: &mut (dyn FnMut(AccountId, bool) + Send),
 ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
     let ChannelTest { channel, account, model } = test;
-    let found = catalog.channels.values().find(|known| known.name == channel || known.id.to_string() == channel);
+    let found = catalog.channels.values().find(|known| known.spec.name == channel || known.id.to_string() == channel);
     let channel = found.ok_or_else(|| ChannelTestError::NotFound("channel", channel.to_owned()))?;
     let is_selected = |name: &str, id: AccountId| account.is_none_or(|account| name == account || id.to_string() == account);
-    let accounts: Vec<_> = channel.accounts.iter().filter(|known| is_selected(&known.name, known.id)).collect();
+    let accounts: Vec<_> = channel.accounts.iter().filter(|known| is_selected(&known.spec.name, known.id)).collect();
     if accounts.is_empty() {
         return Err(ChannelTestError::NotFound("account", account.unwrap_or("(any)").to_owned()));
     }
-    if channel.provider == Provider::Echo {
+    if channel.spec.provider == Provider::Echo {
         return Err(ChannelTestError::BuiltIn);
     }
-    let serves = channel.mappings.iter().find(|serves| model.is_none_or(|model| serves.model == model));
+    let serves = channel.spec.serves.iter().find(|serves| model.is_none_or(|model| serves.model == model));
     let serves = serves.ok_or_else(|| ChannelTestError::NotFound("served model", model.unwrap_or("(any)").to_owned()))?;
     let (trust, clock) = (Arc::new(Trust::default()), Arc::new(SystemClock) as Arc<dyn Clock>);
     let mut tested = Vec::with_capacity(accounts.len());
@@ -36,15 +36,15 @@ pub(crate) async fn run(
         let mut on_step = |step: ProbeStep, took: Duration| {
             let (name, detail) = describe(&step);
             let step = TestStep { step: name, took_ms: took.as_secs_f64() * 1_000.0, detail };
-            on_event(ChannelTestEvent::Step { account: &account.name, model: &serves.model, step: &step });
+            on_event(ChannelTestEvent::Step { account: &account.spec.name, model: &serves.model, step: &step });
             steps.push(step);
         };
         let result = probe(channel, account, serves, Arc::clone(&trust), &clock, &mut on_step).await;
         if result.is_ok() {
-            on_pass(account.id, channel.cooling);
+            on_pass(account.id, channel.spec.cooling);
         }
         let error = result.err().map(|fault| fault.to_string());
-        let result = AccountTestResult { account: account.name.clone(), model: serves.model.clone(), steps, error };
+        let result = AccountTestResult { account: account.spec.name.clone(), model: serves.model.clone(), steps, error };
         on_event(ChannelTestEvent::End(&result));
         tested.push(result);
     }

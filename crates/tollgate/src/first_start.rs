@@ -2,12 +2,11 @@
 //! member `owner`. They are ordinary rows and are not created again once deleted.
 
 use tollgate_core::{
-    Glob, KeyStatus, Limits, ModelMapping, Multiplier, Price, PriceSchedule, Provider, ScheduledPrice, Visibility,
+    AccountSpec, ChannelSpec, Glob, KeyStatus, Limits, ModelMapping, ModelSpec, Multiplier, Price, PriceSchedule, Provider,
+    ScheduledPrice, Visibility,
 };
 use tollgate_protocol::{Profile, Protocol};
-use tollgate_store::{
-    AccountSpec, Actor, Change, ChangeOrigin, ChannelSpec, GroupSpec, KeySpec, ModelSpec, NewKey, RandomSource, Store,
-};
+use tollgate_store::{Actor, Change, ChangeOrigin, GroupSpec, KeySpec, NewKey, RandomSource, Store};
 
 use crate::{compose, failure::Failure};
 

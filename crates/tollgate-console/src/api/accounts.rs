@@ -1,8 +1,9 @@
 //! Accounts under a channel. Responses never contain the credential.
 
 use serde_json::Value;
+use tollgate_core::AccountSpec;
 use tollgate_store::{
-    AccountSpec, AdminScope, Change, RowKind, StoredRow,
+    AdminScope, Change, RowKind, StoredRow,
     fields::{AccountInput, Kind, Object, Row as _, WriteMode, whole},
 };
 

@@ -2,9 +2,9 @@
 //! of the row.
 
 use serde_json::{Value, json};
-use tollgate_core::{Budget, ChannelId, GroupId, KeyId, MemberId, Subject};
+use tollgate_core::{Budget, ChannelId, ChannelSpec, GroupId, KeyId, MemberId, Subject};
 use tollgate_store::{
-    AdminScope, Change, ChannelSpec, GroupSpec, KeySpec, MemberSpec, RowKind, StoredRow,
+    AdminScope, Change, GroupSpec, KeySpec, MemberSpec, RowKind, StoredRow,
     fields::{Access, BUDGET, FieldValue as _, Kind, Object, WriteMode, whole},
 };
 

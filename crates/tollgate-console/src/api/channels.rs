@@ -2,9 +2,9 @@
 
 use std::{collections::HashSet, net::IpAddr};
 
-use tollgate_core::Provider;
+use tollgate_core::{ChannelSpec, Provider};
 use tollgate_store::{
-    Change, ChannelSpec, RowFilter, RowKind, StoredRow,
+    Change, RowFilter, RowKind, StoredRow,
     fields::{AccountInput, FieldValue as _, Kind, Object, Row as _},
     provider_defaults,
 };

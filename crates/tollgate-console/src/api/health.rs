@@ -11,9 +11,9 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
-use tollgate_core::{AccountHealth, AccountId, Availability, HealthState, Timestamp};
+use tollgate_core::{AccountHealth, AccountId, AccountSpec, Availability, HealthState, Timestamp};
 use tollgate_store::{
-    AccountSpec, AdminScope, RowKind, StoredRow,
+    AdminScope, RowKind, StoredRow,
     fields::{Access, Kind, Object},
 };
 

@@ -1,8 +1,9 @@
 //! Groups, models and members: named rows without further rules. A model exists when a channel serves it, with or without a
 //! row; the money of members is in the ledger.
 
+use tollgate_core::ModelSpec;
 use tollgate_store::{
-    Change, GroupSpec, MemberSpec, ModelSpec, RowKind,
+    Change, GroupSpec, MemberSpec, RowKind,
     fields::{FieldShape, Kind, Object},
 };
 

@@ -1,8 +1,9 @@
 //! Sale price of each model next to the cost of each channel that serves it; also lists models without a price.
 
 use serde_json::{Value, json};
+use tollgate_core::ModelSpec;
 use tollgate_store::{
-    AdminScope, Change, ModelSpec, RowKind,
+    AdminScope, Change, RowKind,
     fields::{Access, FieldValue as _, Kind, Object, WriteMode, price},
 };
 
@@ -64,12 +65,14 @@ async fn all(context: &RequestContext) -> Result<Vec<(String, Value)>, ApiError>
     names.sort_unstable();
     names.dedup();
     let shown = names.into_iter().map(|name| {
-        let price = catalog.models.get(name).and_then(|model| model.price.clone());
+        let price = catalog.models.get(name).and_then(|model| model.spec.price.clone());
         let served: Vec<Value> = catalog
             .channels
             .values()
-            .flat_map(|channel| channel.mappings.iter().filter(|serves| serves.model == *name).map(move |serves| (channel, serves)))
-            .map(|(channel, serves)| json!({"channel": channel.name, "upstream": serves.upstream, "cost": serves.cost.show()}))
+            .flat_map(|channel| {
+                channel.spec.serves.iter().filter(|serves| serves.model == *name).map(move |serves| (channel, serves))
+            })
+            .map(|(channel, serves)| json!({"channel": channel.spec.name, "upstream": serves.upstream, "cost": serves.cost.show()}))
             .collect();
         (name.clone(), json!({"model": name, "price": price.show(), "served_by": served}))
     });

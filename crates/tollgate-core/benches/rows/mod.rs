@@ -3,9 +3,9 @@
 use std::{collections::HashSet, sync::Arc};
 
 use tollgate_core::{
-    Account, AccountId, Billing, Catalog, Channel, ChannelId, Group, GroupId, Key, KeyId, KeyStatus, Limits, Member, MemberId,
-    MemberStatus, ModelMapping, Multiplier, Owner, Provider, Revision, Role, Routing, StreamBreak, Timeouts, Timestamp,
-    TranslationPolicy, TranslationSwitches, Visibility,
+    Account, AccountId, AccountSpec, Billing, Catalog, Channel, ChannelId, ChannelSpec, Group, GroupId, Key, KeyId, KeyStatus,
+    Limits, Member, MemberId, MemberStatus, ModelMapping, Multiplier, Owner, Provider, Revision, Role, Routing, StreamBreak,
+    Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Visibility,
 };
 use tollgate_protocol::{Method, Profile, Protocol, RequestSummary, SplicePoints};
 
@@ -21,40 +21,25 @@ pub(crate) fn random(n: usize) -> [u8; 10] {
 pub(crate) fn account(n: usize) -> Arc<Account> {
     Arc::new(Account {
         id: AccountId::from_parts(NOW, random(n)),
-        name: format!("a{n}"),
+        spec: AccountSpec { name: format!("a{n}"), ..AccountSpec::default() },
         credential: None,
-        on: true,
-        concurrency: 0,
-        rpm: 0,
-        tpm: 0,
-        cost_multiplier: Multiplier::ONE,
     })
 }
 
 pub(crate) fn channel(n: usize, accounts: Vec<Arc<Account>>) -> Channel {
     Channel {
         id: ChannelId::from_parts(NOW, random(n)),
-        name: format!("c{n:04}"),
         owner: Owner::Database,
-        provider: Provider::OpenAi,
-        protocol: Protocol::OpenAi,
-        base_url: "https://upstream.invalid/v1".to_owned(),
-        on: true,
-        cooling: true,
-        learn_unsupported: true,
-        translation: TranslationSwitches::default(),
-        private_network: false,
-        priority: 0,
-        weight: 1 + u32::try_from(n % 3).unwrap_or(0),
-        timeouts: Timeouts::default(),
-        retry_uncertain: true,
-        probe_interval_s: 0,
-        headers: Vec::new(),
+        spec: ChannelSpec {
+            name: format!("c{n:04}"),
+            provider: Provider::OpenAi,
+            base_url: "https://upstream.invalid/v1".to_owned(),
+            weight: 1 + u32::try_from(n % 3).unwrap_or(0),
+            serves: vec![ModelMapping { model: "m".to_owned(), upstream: "m".to_owned(), ..ModelMapping::default() }],
+            ..ChannelSpec::default()
+        },
         proxy: None,
-        ca_file: None,
-        budgets: Vec::new(),
         accounts,
-        mappings: vec![ModelMapping { model: "m".to_owned(), upstream: "m".to_owned(), cost: None, profile: Profile::default() }],
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Model, Multiplier, Price, PriceTier, Revision, TokenSource, Tokens, amount,
+    Model, ModelSpec, Multiplier, Price, PriceTier, Revision, TokenSource, Tokens, amount,
     samples::{NOW, account, always, channel, group, key, mapping, model, price, summary},
 };
 
@@ -34,7 +34,7 @@ impl Case {
         let mut case = Self {
             key: key(&["g"]),
             group: group("g", &["c"]),
-            model: Model { max_output: Some(1_000), ..model("m") },
+            model: Model { spec: ModelSpec { max_output: Some(1_000), ..model("m").spec }, ..model("m") },
             summary: summary("m", Method::Chat),
             gateway: Vec::new(),
         };
@@ -44,7 +44,7 @@ impl Case {
 
     fn offer(&self) -> Offer {
         let group = Arc::new(self.group.clone());
-        let sale = self.model.price.as_ref().and_then(|schedule| schedule.at(NOW)).cloned();
+        let sale = self.model.spec.price.as_ref().and_then(|schedule| schedule.at(NOW)).cloned();
         let (candidates, drop_fields) = (Vec::new(), Vec::new());
         Offer { model: Arc::new(self.model.clone()), group, sale, candidates, drop_fields, revision: Revision(7) }
     }
@@ -116,9 +116,9 @@ fn changed_offer_reserves_only_the_excess() {
     let beyond = |change: fn(&mut Case)| reserved(change).exceeding(&earlier);
     let rules = |reservation: Option<Reservation>| reservation.unwrap().limits.iter().map(|limit| limit.rule).collect::<Vec<_>>();
     assert!(beyond(|_| {}).is_none());
-    assert!(beyond(|it| it.model.price = Some(always(price("0.5", "1")))).is_none(), "cheaper");
+    assert!(beyond(|it| it.model.spec.price = Some(always(price("0.5", "1")))).is_none(), "cheaper");
     assert!(beyond(|it| it.key.limits.rpm = 5).is_none(), "already counted");
-    let costlier = beyond(|it| it.model.price = Some(always(price("2", "4"))));
+    let costlier = beyond(|it| it.model.spec.price = Some(always(price("2", "4"))));
     assert!(costlier.as_ref().unwrap().amount > earlier.amount);
     assert_eq!(rules(costlier), [LimitRule::Budget(block("1")[0])], "money only");
     assert_eq!(rules(beyond(|it| it.group.limits.rpm = 9)), [LimitRule::Requests(9)]);
@@ -180,7 +180,7 @@ fn most_expensive_kind_and_tier_are_reserved() {
         let case = Case::new(|it| {
             it.key.budgets = block("1");
             it.summary.max_output = Some(10);
-            it.model.price = Some(always(price));
+            it.model.spec.price = Some(always(price));
             change(&mut it.summary);
         });
         case.reservation().unwrap().amount.0
@@ -211,7 +211,7 @@ fn free_or_unpriced_model_reserves_no_money_and_no_output_limit() {
     for price in [None, Some(always(Price::free()))] {
         let reservation = Case::new(|it| {
             it.key.budgets = block("1");
-            it.model.price = price;
+            it.model.spec.price = price;
         });
         let reservation = reservation.reservation().unwrap();
         assert_eq!((reservation.amount, reservation.output), (NanoUsd::ZERO, None));
@@ -222,7 +222,7 @@ fn free_or_unpriced_model_reserves_no_money_and_no_output_limit() {
 fn model_without_output_limit_parameter_gets_none() {
     let reservation = Case::new(|it| {
         it.key.budgets = block("1");
-        it.model.parameters = crate::ParameterRule::Except(vec!["max_tokens".to_owned(), "max_completion_tokens".to_owned()]);
+        it.model.spec.parameters = crate::ParameterRule::Except(vec!["max_tokens".to_owned(), "max_completion_tokens".to_owned()]);
     });
     let reservation = reservation.reservation().unwrap();
     assert_eq!((reservation.output, reservation.lowered_to(NanoUsd(1_000_000)).map(|_| ())), (None, None));
@@ -260,9 +260,9 @@ fn lowered_limit_applies_per_candidate_answer() {
 #[test]
 fn attempt_reserves_cost_on_channel_budgets() {
     let mut channel = channel("c", &["m"]);
-    channel.budgets = block("1");
+    channel.spec.budgets = block("1");
     let mut account = account("c", 0);
-    account.cost_multiplier = Multiplier(2_000_000);
+    account.spec.cost_multiplier = Multiplier(2_000_000);
     let mut planned = PlannedAttempt {
         channel: Arc::new(channel.clone()),
         account: Arc::new(account),
@@ -282,8 +282,8 @@ fn attempt_reserves_cost_on_channel_budgets() {
     );
     planned.cost = None;
     assert_eq!(reservation(&planned).unwrap().amount, NanoUsd::ZERO);
-    channel.budgets.clear();
-    channel.mappings = vec![mapping("m")];
+    channel.spec.budgets.clear();
+    channel.spec.serves = vec![mapping("m")];
     planned.channel = Arc::new(channel);
     assert!(reservation(&planned).is_none());
 }
@@ -292,10 +292,10 @@ fn attempt_reserves_cost_on_channel_budgets() {
 fn attempt_reservations_cover_each_channel_then_further_accounts() {
     let priced = |name: &str, budgets: Vec<Budget>| {
         let mut channel = channel(name, &["m"]);
-        channel.mappings[0].cost = Some(always(price("0.5", "1")));
+        channel.spec.serves[0].cost = Some(always(price("0.5", "1")));
         let mut expensive = account(name, 1);
-        expensive.cost_multiplier = Multiplier(3_000_000);
-        (channel.budgets, channel.accounts) = (budgets, vec![Arc::new(account(name, 0)), Arc::new(expensive)]);
+        expensive.spec.cost_multiplier = Multiplier(3_000_000);
+        (channel.spec.budgets, channel.accounts) = (budgets, vec![Arc::new(account(name, 0)), Arc::new(expensive)]);
         channel
     };
     let alerts = vec![budget("1", Window::Month, BudgetAction::Alert)];
@@ -355,7 +355,7 @@ proptest! {
         let case = Case::new(|it| {
             it.key.budgets = block("1");
             it.group.sale_multiplier = Multiplier(multiplier);
-            it.model.price = Some(always(list.clone()));
+            it.model.spec.price = Some(always(list.clone()));
             (it.summary.text_bytes, it.summary.images, it.summary.candidates) = (text_bytes, images, candidates);
         });
         let reservation = case.reservation().unwrap();

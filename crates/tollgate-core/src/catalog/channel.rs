@@ -28,45 +28,67 @@ pub enum Provider {
 #[derive(Clone, Debug)]
 pub struct Channel {
     pub id: ChannelId,
-    /// Name; unique.
-    pub name: String,
     /// Where the row is managed.
     pub owner: Owner,
+    pub spec: ChannelSpec,
+    /// `http://` (CONNECT) or `socks5://`, with its password.
+    pub proxy: Option<Secret>,
+    /// In order of name.
+    pub accounts: Vec<Arc<Account>>,
+}
+
+/// What an operator sets on a channel, as it is stored. The store's table `fields::channel` describes each field. A field that a
+/// later version adds needs a default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChannelSpec {
+    pub name: String,
     pub provider: Provider,
-    /// Wire format. Unused for [`Provider::Echo`], which speaks the caller's protocol.
     pub protocol: Protocol,
-    /// Base URL with the version, no trailing slash. Empty for echo.
+    /// Base URL with the version, no trailing slash; empty for echo.
     pub base_url: String,
-    /// `false`: disabled by an operator.
     pub on: bool,
-    /// `false`: failures never cool down its accounts.
     pub cooling: bool,
-    /// `false`: unsupported fields are not learned from refusals.
     pub learn_unsupported: bool,
-    /// What translation to this channel may do.
     pub translation: TranslationSwitches,
-    /// True to allow loopback and private addresses.
     pub private_network: bool,
-    /// Lower values are tried first.
     pub priority: i32,
-    /// Share of traffic within its priority.
     pub weight: u32,
     pub timeouts: Timeouts,
-    /// True to retry when a request was sent but not answered.
     pub retry_uncertain: bool,
-    /// Seconds between probes of each account; 0: only resting accounts are probed.
     pub probe_interval_s: u32,
-    /// Headers added to every upstream request.
     pub headers: Vec<(String, String)>,
-    /// `http://` (CONNECT) or `socks5://`.
-    pub proxy: Option<Secret>,
-    /// PEM file with additional root certificates.
+    /// Address of the proxy, its password replaced by `***`; [`Channel::proxy`] has the whole one.
+    pub proxy: Option<String>,
     pub ca_file: Option<String>,
-    /// Budgets on the cost price.
     pub budgets: Vec<Budget>,
-    pub accounts: Vec<Arc<Account>>,
-    /// The models it serves, and under which upstream names.
-    pub mappings: Vec<ModelMapping>,
+    pub serves: Vec<ModelMapping>,
+}
+
+impl Default for ChannelSpec {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            provider: Provider::Compatible,
+            protocol: Protocol::OpenAi,
+            base_url: String::new(),
+            on: true,
+            cooling: true,
+            learn_unsupported: true,
+            translation: TranslationSwitches::default(),
+            private_network: false,
+            priority: 0,
+            weight: 1,
+            timeouts: Timeouts::default(),
+            retry_uncertain: true,
+            probe_interval_s: 0,
+            headers: Vec::new(),
+            proxy: None,
+            ca_file: None,
+            budgets: Vec::new(),
+            serves: Vec::new(),
+        }
+    }
 }
 
 /// What translation to a channel may do; everything is off by default.
@@ -104,20 +126,27 @@ impl Default for Timeouts {
 #[derive(Clone, Debug)]
 pub struct Account {
     pub id: AccountId,
-    /// Name; unique within its channel.
-    pub name: String,
+    pub spec: AccountSpec,
     /// The credential; `None` for echo.
     pub credential: Option<Secret>,
-    /// `false`: disabled by an operator.
+}
+
+/// What an operator sets on an account, without its credential. Its name is unique within the channel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AccountSpec {
+    pub name: String,
     pub on: bool,
-    /// Concurrent requests; 0: unlimited.
     pub concurrency: u32,
-    /// Requests per minute; 0: unlimited.
     pub rpm: u32,
-    /// Tokens per minute; 0: unlimited.
     pub tpm: u64,
-    /// Multiplier on the channel's cost prices.
     pub cost_multiplier: Multiplier,
+}
+
+impl Default for AccountSpec {
+    fn default() -> Self {
+        Self { name: String::new(), on: true, concurrency: 0, rpm: 0, tpm: 0, cost_multiplier: Multiplier::ONE }
+    }
 }
 
 /// A model as a channel serves it: public name, upstream name, cost price.

@@ -59,7 +59,7 @@ impl AccountLimits {
 
 impl Account {
     pub const fn limits(&self) -> AccountLimits {
-        AccountLimits { concurrency: self.concurrency, rpm: self.rpm, tpm: self.tpm }
+        AccountLimits { concurrency: self.spec.concurrency, rpm: self.spec.rpm, tpm: self.spec.tpm }
     }
 }
 
@@ -83,20 +83,20 @@ impl ChannelIndex {
         for channel in channels.values() {
             // A catalog with 2^32 accounts cannot be held in memory.
             let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-            let on = channel.accounts.iter().filter(|account| account.on).count();
+            let on = channel.accounts.iter().filter(|account| account.spec.on).count();
             all.channels.push(ChannelEntry {
-                weight: (u64::from(channel.weight.min(MAX_WEIGHT)) << 20) / (on.max(1) as u64),
-                priority: channel.priority,
+                weight: (u64::from(channel.spec.weight.min(MAX_WEIGHT)) << 20) / (on.max(1) as u64),
+                priority: channel.spec.priority,
                 first: narrow(all.accounts.len()),
                 count: narrow(channel.accounts.len()),
-                protocol: (channel.provider != Provider::Echo).then_some(channel.protocol),
-                cooling: channel.cooling,
-                unconditional: channel.on && !channel.accounts.is_empty() && channel.budgets.is_empty(),
+                protocol: (channel.spec.provider != Provider::Echo).then_some(channel.spec.protocol),
+                cooling: channel.spec.cooling,
+                unconditional: channel.spec.on && !channel.accounts.is_empty() && channel.spec.budgets.is_empty(),
                 embeds: channel.serves_purpose(crate::offer::ModelPurpose::Embedding),
             });
             all.accounts.extend(channel.accounts.iter().map(|account| AccountEntry {
                 id: account.id,
-                on: account.on,
+                on: account.spec.on,
                 limits: account.limits(),
             }));
         }

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use tollgate_protocol::Protocol;
 
 use super::{Catalog, Channel, Group, MappingRef, Model, Provider, channel_index::ChannelIndex};
-use crate::{Account, AccountId, ChannelId, GroupId, Revision};
+use crate::{Account, AccountId, ChannelId, GroupId, ModelSpec, Revision};
 
 impl Catalog {
     /// Builds a snapshot of these rows, sorted by name, with its indexes. Channel ids of a group that match no row are ignored;
@@ -15,12 +15,12 @@ impl Catalog {
         let mut channels = channels;
         let mut groups = groups;
         let mut models = models;
-        channels.sort_by(|a, b| a.name.cmp(&b.name));
+        channels.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
         groups.sort_by(|a, b| a.name.cmp(&b.name));
-        models.sort_by(|a, b| a.name.cmp(&b.name));
+        models.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
         let channels: IndexMap<ChannelId, Arc<Channel>> = channels.into_iter().map(|row| (row.id, Arc::new(row))).collect();
         let groups: IndexMap<GroupId, Arc<Group>> = groups.into_iter().map(|row| (row.id, Arc::new(row))).collect();
-        let models = models.into_iter().map(|row| (row.name.clone(), Arc::new(row))).collect();
+        let models = models.into_iter().map(|row| (row.spec.name.clone(), Arc::new(row))).collect();
         let mappings_by_model = index_mappings(&channels);
         let reach = groups.values().map(|group| (group.id, reach(group, &channels))).collect();
         let channel_index = ChannelIndex::of(&channels);
@@ -28,7 +28,7 @@ impl Catalog {
     }
 
     pub fn channel_by_name(&self, name: &str) -> Option<&Arc<Channel>> {
-        by_name(&self.channels, name, |channel| &channel.name)
+        by_name(&self.channels, name, |channel| &channel.spec.name)
     }
 
     pub fn group_by_name(&self, name: &str) -> Option<&Arc<Group>> {
@@ -53,7 +53,9 @@ impl Catalog {
     /// serves it.
     pub fn model(&self, name: &str) -> Option<Arc<Model>> {
         self.mappings_by_model.get(name)?;
-        Some(self.models.get(name).cloned().unwrap_or_else(|| Arc::new(Model { name: name.to_owned(), ..Model::default() })))
+        Some(self.models.get(name).cloned().unwrap_or_else(|| {
+            Arc::new(Model { spec: ModelSpec { name: name.to_owned(), ..ModelSpec::default() }, ..Model::default() })
+        }))
     }
 
     /// The channels through which a group gets a model, regardless of its model patterns.
@@ -67,7 +69,7 @@ impl Catalog {
 impl Channel {
     /// True when it accepts requests of this protocol untranslated. Echo speaks every protocol.
     pub(crate) fn speaks(&self, protocol: Protocol) -> bool {
-        self.provider == Provider::Echo || self.protocol == protocol
+        self.spec.provider == Provider::Echo || self.spec.protocol == protocol
     }
 }
 
@@ -81,7 +83,7 @@ fn index_mappings(channels: &IndexMap<ChannelId, Arc<Channel>>) -> IndexMap<Stri
     let mut index: IndexMap<String, Vec<MappingRef>> = IndexMap::new();
     for (channel, row) in (0u32..).zip(channels.values()) {
         let mut seen: HashSet<&str> = HashSet::new();
-        for (position, mapping) in (0u32..).zip(&row.mappings) {
+        for (position, mapping) in (0u32..).zip(&row.spec.serves) {
             if seen.insert(&mapping.model) {
                 index.entry(mapping.model.clone()).or_default().push(MappingRef { channel, mapping: position });
             }

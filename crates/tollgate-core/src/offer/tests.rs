@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Glob, Member, ParameterRule, PriceSchedule, ScheduledPrice, Visibility,
+    ChannelSpec, Glob, Member, ModelSpec, ParameterRule, PriceSchedule, ScheduledPrice, Visibility,
     samples::{NOW, always, catalog, channel, group, group_id, key, member, model, price, summary},
 };
 
@@ -77,7 +77,8 @@ fn first_offering_group_serves_with_its_own_channels() {
     );
     let offer = request(&catalog, key(&["none", "first", "second"]), "m").unwrap();
     assert_eq!(offer.group.name, "first");
-    let channels: Vec<&str> = offer.candidates.iter().map(|it| catalog.channel_at(it.channel).unwrap().name.as_str()).collect();
+    let channels: Vec<&str> =
+        offer.candidates.iter().map(|it| catalog.channel_at(it.channel).unwrap().spec.name.as_str()).collect();
     assert_eq!(channels, ["two"]);
 }
 
@@ -85,7 +86,7 @@ fn first_offering_group_serves_with_its_own_channels() {
 fn model_exists_when_a_channel_serves_it() {
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![model("ghost")]);
     let offer = request(&catalog, key(&[]), "m").unwrap();
-    assert_eq!((offer.model.name.as_str(), offer.sale), ("m", None));
+    assert_eq!((offer.model.spec.name.as_str(), offer.sale), ("m", None));
     assert_eq!(request(&catalog, key(&[]), "ghost").unwrap_err(), NotOffered::Unknown);
     assert_eq!(request(&catalog, key(&[]), "M").unwrap_err(), NotOffered::Unknown, "names are case-sensitive");
 }
@@ -115,7 +116,7 @@ fn sale_price_is_the_latest_in_effect() {
         ScheduledPrice { valid_from: Some(NOW), price: price("2", "2") },
         ScheduledPrice { valid_from: Some(NOW.plus_ms(1)), price: price("3", "3") },
     ]);
-    let row = Model { price: Some(schedule), ..model("m") };
+    let row = Model { spec: ModelSpec { price: Some(schedule), ..model("m").spec }, ..model("m") };
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![row]);
     let offer = request(&catalog, key(&[]), "m").unwrap();
     assert_eq!(offer.sale, Some(price("2", "2")));
@@ -125,7 +126,7 @@ fn sale_price_is_the_latest_in_effect() {
 #[test]
 fn future_price_is_not_in_effect() {
     let schedule = PriceSchedule(vec![ScheduledPrice { valid_from: Some(NOW.plus_ms(1)), price: price("3", "3") }]);
-    let row = Model { price: Some(schedule), ..model("m") };
+    let row = Model { spec: ModelSpec { price: Some(schedule), ..model("m").spec }, ..model("m") };
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![row]);
     assert_eq!(request(&catalog, key(&[]), "m").unwrap().sale, None);
 }
@@ -133,11 +134,21 @@ fn future_price_is_not_in_effect() {
 // === Methods ===
 
 fn method_catalog() -> Catalog {
-    let gemini = Channel { provider: Provider::Gemini, protocol: Protocol::Gemini, ..channel("g", &["chat", "vectors", "both"]) };
-    let echo = Channel { provider: Provider::Echo, ..channel("e", &["echo", "odd"]) };
+    let gemini = Channel {
+        spec: ChannelSpec {
+            provider: Provider::Gemini,
+            protocol: Protocol::Gemini,
+            ..channel("g", &["chat", "vectors", "both"]).spec
+        },
+        ..channel("g", &["chat", "vectors", "both"])
+    };
+    let echo = Channel {
+        spec: ChannelSpec { provider: Provider::Echo, ..channel("e", &["echo", "odd"]).spec },
+        ..channel("e", &["echo", "odd"])
+    };
     let openai = channel("o", &["both", "chat-only"]);
-    let vectors = Model { embeddings: true, ..model("vectors") };
-    let odd = Model { embeddings: true, ..model("odd") };
+    let vectors = Model { spec: ModelSpec { embeddings: true, ..model("vectors").spec }, ..model("vectors") };
+    let odd = Model { spec: ModelSpec { embeddings: true, ..model("odd").spec }, ..model("odd") };
     catalog(vec![gemini, echo, openai], vec![group("default", &["g", "e", "o"])], vec![vectors, odd])
 }
 
@@ -180,7 +191,7 @@ fn echo_never_embeds() {
 // === Parameters ===
 
 fn with_rule(rule: ParameterRule, on_unsupported: OnUnsupported, fields: &[&str]) -> Result<Offer, NotOffered> {
-    let row = Model { parameters: rule, on_unsupported, ..model("m") };
+    let row = Model { spec: ModelSpec { parameters: rule, on_unsupported, ..model("m").spec }, ..model("m") };
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![row]);
     let summary = RequestSummary { fields: fields.iter().map(|&field| field.to_owned()).collect(), ..summary("m", Method::Chat) };
     resolve(&catalog, &caller(&catalog, key(&[])), &summary, Protocol::OpenAi, NOW)
@@ -221,11 +232,14 @@ fn lists_are_sorted_without_hidden_models_and_name_protocols() {
         catalog.revision,
         catalog.channels.values().map(|it| Channel::clone(it)).collect(),
         catalog.groups.values().map(|it| Group::clone(it)).collect(),
-        vec![Model { hidden: true, ..model("chat") }, Model { embeddings: true, ..model("vectors") }],
+        vec![
+            Model { spec: ModelSpec { hidden: true, ..model("chat").spec }, ..model("chat") },
+            Model { spec: ModelSpec { embeddings: true, ..model("vectors").spec }, ..model("vectors") },
+        ],
     );
     let caller = caller(&hidden, key(&[]));
     let list = visible_models(&hidden, &caller);
-    let names: Vec<&str> = list.iter().map(|it| it.model.name.as_str()).collect();
+    let names: Vec<&str> = list.iter().map(|it| it.model.spec.name.as_str()).collect();
     assert_eq!(names, ["both", "chat-only", "echo", "odd", "vectors"]);
     assert_eq!(list[0].protocols, [Protocol::OpenAi, Protocol::Gemini]);
     assert_eq!(list[1].protocols, [Protocol::OpenAi]);
@@ -238,7 +252,10 @@ fn lists_are_sorted_without_hidden_models_and_name_protocols() {
 
 #[test]
 fn model_served_only_by_anthropic_has_no_caller_protocol() {
-    let anthropic = Channel { protocol: Protocol::Anthropic, ..channel("a", &["claude"]) };
+    let anthropic = Channel {
+        spec: ChannelSpec { protocol: Protocol::Anthropic, ..channel("a", &["claude"]).spec },
+        ..channel("a", &["claude"])
+    };
     let catalog = catalog(vec![anthropic], vec![group("default", &["a"])], vec![]);
     let listed = visible_model(&catalog, &caller(&catalog, key(&[])), "claude").unwrap();
     assert!(listed.protocols.is_empty());
@@ -268,7 +285,7 @@ proptest! {
                 ..group(&format!("g{i}"), &channels.iter().map(String::as_str).collect::<Vec<_>>())
             }
         }).collect();
-        let models = (0..5).map(|i| Model { hidden: hidden[i], embeddings: embeds[i], price: Some(always(price("1", "1"))), ..model(&name(i)) });
+        let models = (0..5).map(|i| Model { spec: ModelSpec { hidden: hidden[i], embeddings: embeds[i], price: Some(always(price("1", "1"))),  ..model(&name(i)).spec }, ..model(&name(i)) });
         let catalog = catalog(channels, groups, models.collect());
         let named: Vec<String> = named.iter().map(|g| format!("g{g}")).collect();
         let caller = caller(&catalog, key(&named.iter().map(String::as_str).collect::<Vec<_>>()));
@@ -277,7 +294,7 @@ proptest! {
             let name = name(i);
             let method = if embeds[i] { Method::Embeddings } else { Method::Chat };
             let offer = resolve(&catalog, &caller, &summary(&name, method), Protocol::OpenAi, NOW);
-            let listed = list.iter().find(|it| it.model.name == name);
+            let listed = list.iter().find(|it| it.model.spec.name == name);
             match (&offer, listed) {
                 (Ok(offer), Some(listed)) => prop_assert_eq!(offer.group.id, listed.group.id),
                 (Ok(_), None) => prop_assert!(hidden[i]),

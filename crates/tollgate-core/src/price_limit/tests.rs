@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    Group, Key, Member, Model, PriceTier, Window,
+    Group, Key, Member, Model, ModelSpec, PriceTier, Window,
     samples::{NOW, catalog, channel, group, key, member, model, price, summary},
 };
 use tollgate_protocol::{Method, Protocol};
@@ -21,7 +21,7 @@ fn usd(text: &str) -> i64 {
 /// A caller with this key limit, and the offer of a model with this price and group limit.
 fn setting(sale: Option<Price>, group_limit: Option<PriceLimit>, key_limit: Option<PriceLimit>) -> (Caller, Offer) {
     let group = Group { price_limit: group_limit, sale_multiplier: Multiplier(2_000_000), ..group("default", &["c"]) };
-    let row = Model { price: sale.map(crate::samples::always), ..model("m") };
+    let row = Model { spec: ModelSpec { price: sale.map(crate::samples::always), ..model("m").spec }, ..model("m") };
     let catalog = catalog(vec![channel("c", &["m"])], vec![group], vec![row]);
     let caller = Caller::of(&catalog, Arc::new(Key { price_limit: key_limit, ..key(&[]) }));
     let offer = crate::resolve(&catalog, &caller, &summary("m", Method::Chat), Protocol::OpenAi, NOW).unwrap();

@@ -68,12 +68,12 @@ fn refused(n: u8, reason: &str) -> UsageRecord {
 
 fn priced(name: &str, cost: &str) -> Channel {
     let mut row = channel(name, &["m"]);
-    row.mappings[0].cost = Some(always(price(cost, cost)));
+    row.spec.serves[0].cost = Some(always(price(cost, cost)));
     row
 }
 
 fn over(channels: Vec<Channel>, change: impl FnOnce(&mut Group)) -> Catalog {
-    let names: Vec<&str> = channels.iter().map(|it| it.name.as_str()).collect();
+    let names: Vec<&str> = channels.iter().map(|it| it.spec.name.as_str()).collect();
     let mut group = group("default", &names);
     change(&mut group);
     catalog(channels, vec![group], vec![model("m")])

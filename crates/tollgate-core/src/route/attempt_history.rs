@@ -30,7 +30,7 @@ struct SkippedChannel {
 
 impl SkippedChannel {
     fn applies_to(&self, account: &Account) -> bool {
-        self.min_cost_multiplier.is_none_or(|min| account.cost_multiplier >= min)
+        self.min_cost_multiplier.is_none_or(|min| account.spec.cost_multiplier >= min)
     }
 }
 
@@ -50,7 +50,7 @@ impl AttemptHistory {
     /// accounts with the same or a higher cost multiplier are skipped. Returns `false` when too many were skipped.
     #[must_use]
     pub fn skip_channel(&mut self, attempt: &PlannedAttempt, why: Exclusion) -> bool {
-        let min_cost_multiplier = matches!(why, Exclusion::Budget { .. }).then_some(attempt.account.cost_multiplier);
+        let min_cost_multiplier = matches!(why, Exclusion::Budget { .. }).then_some(attempt.account.spec.cost_multiplier);
         self.skipped.push(SkippedChannel { channel: attempt.channel.id, min_cost_multiplier, why });
         self.skipped.len() < MAX_SKIPPED_CHANNELS
     }
@@ -79,7 +79,7 @@ impl AttemptHistory {
     pub(super) fn exclusion(&self, channel: &Channel) -> Option<Exclusion> {
         let mut skipped = self.skipped.iter().filter(|it| it.channel == channel.id);
         let whole =
-            skipped.find(|it| channel.accounts.iter().filter(|account| account.on).all(|account| it.applies_to(account)))?;
+            skipped.find(|it| channel.accounts.iter().filter(|account| account.spec.on).all(|account| it.applies_to(account)))?;
         Some(whole.why.clone())
     }
 
@@ -90,7 +90,7 @@ impl AttemptHistory {
     }
 
     pub(super) fn is_unreachable(&self, channel: &Channel) -> bool {
-        self.unreachable.iter().any(|it| it.base_url == channel.base_url && it.proxy == channel.proxy)
+        self.unreachable.iter().any(|it| it.spec.base_url == channel.spec.base_url && it.proxy == channel.proxy)
     }
 
     /// True when a cooling account was already tried as a last resort.

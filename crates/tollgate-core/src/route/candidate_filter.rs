@@ -163,7 +163,8 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
     fn translation_exclusion(&self, candidate: u32) -> Option<ExcludedCandidate<'c>> {
         let mapping_ref = self.input.offer.candidates.get(candidate as usize)?;
         let channel = self.input.catalog.channel_at(mapping_ref.channel)?;
-        let fields = self.input.candidate_view.untranslatable_fields(channel, channel.mappings.get(mapping_ref.mapping as usize)?);
+        let fields =
+            self.input.candidate_view.untranslatable_fields(channel, channel.spec.serves.get(mapping_ref.mapping as usize)?);
         (!fields.is_empty()).then_some(ExcludedCandidate {
             channel,
             account: None,
@@ -219,7 +220,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
 
     /// Sort key, lower first. Channels this request could not connect to come after all others.
     fn priority(&self, channel: &Channel) -> i64 {
-        i64::from(channel.priority) + if self.input.history.is_unreachable(channel) { UNREACHABLE_OFFSET } else { 0 }
+        i64::from(channel.spec.priority) + if self.input.history.is_unreachable(channel) { UNREACHABLE_OFFSET } else { 0 }
     }
 
     #[inline]
@@ -235,17 +236,19 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
     /// The most permanent reason that excludes a channel with all its accounts.
     fn channel_exclusion(&self, channel: &Channel, mapping_index: usize) -> Option<Exclusion> {
         let input = self.input;
-        let Some(mapping) = channel.mappings.get(mapping_index) else { return Some(Exclusion::NoMapping) };
+        let Some(mapping) = channel.spec.serves.get(mapping_index) else { return Some(Exclusion::NoMapping) };
         if !channel.serves_purpose(ModelPurpose::of_method(input.summary.method)) {
             return Some(Exclusion::NoMapping);
         }
         if !input.translates && !channel.speaks(input.from) {
-            return Some(Exclusion::OtherProtocol(channel.protocol));
+            return Some(Exclusion::OtherProtocol(channel.spec.protocol));
         }
         if channel.accounts.is_empty() {
             return Some(Exclusion::NoAccount);
         }
-        if !channel.on || input.latest_catalog.is_some_and(|newer| newer.channels.get(&channel.id).is_none_or(|row| !row.on)) {
+        if !channel.spec.on
+            || input.latest_catalog.is_some_and(|newer| newer.channels.get(&channel.id).is_none_or(|row| !row.spec.on))
+        {
             return Some(Exclusion::Disabled);
         }
         if let Some(why) = input.history.exclusion(channel) {
@@ -258,7 +261,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         if let Some(why) = &self.sale {
             return Some(why.clone());
         }
-        if !channel.budgets.is_empty()
+        if !channel.spec.budgets.is_empty()
             && let ChannelBudget::Spent { until } = input.candidate_view.channel_budget(channel)
         {
             return Some(Exclusion::Budget { until });
@@ -282,7 +285,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         if self.cost_applies
             && let Some(account) = channel.accounts.get(at as usize)
         {
-            let cost = cost.map(|price| EffectivePrice::of(price, self.prompt_tokens, account.cost_multiplier));
+            let cost = cost.map(|price| EffectivePrice::of(price, self.prompt_tokens, account.spec.cost_multiplier));
             if let Some(why) = self.prices.cost_exclusion(cost) {
                 return Err(why);
             }
@@ -312,11 +315,11 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
 fn is_on(newer: &Catalog, channel: &Channel, at: u32, account: AccountId) -> bool {
     let Some(row) = newer.channels.get(&channel.id) else { return false };
     let same = |it: &&Arc<Account>| it.id == account;
-    row.accounts.get(at as usize).filter(same).or_else(|| row.accounts.iter().find(same)).is_some_and(|it| it.on)
+    row.accounts.get(at as usize).filter(same).or_else(|| row.accounts.iter().find(same)).is_some_and(|it| it.spec.on)
 }
 
 /// Cost price of a mapping at a time; `None`: unknown. Echo is free.
 pub fn cost_of(channel: &Channel, mapping_index: usize, now: Timestamp) -> Option<Cow<'_, Price>> {
-    let stated = channel.mappings.get(mapping_index)?.cost.as_ref().and_then(|schedule| schedule.at(now)).map(Cow::Borrowed);
-    stated.or_else(|| (channel.provider == Provider::Echo).then(|| Cow::Owned(Price::free())))
+    let stated = channel.spec.serves.get(mapping_index)?.cost.as_ref().and_then(|schedule| schedule.at(now)).map(Cow::Borrowed);
+    stated.or_else(|| (channel.spec.provider == Provider::Echo).then(|| Cow::Owned(Price::free())))
 }

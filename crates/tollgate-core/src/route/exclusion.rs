@@ -175,8 +175,8 @@ impl NoRoute<'_> {
 /// Appends a trace entry per exclusion, up to [`MAX_TRACE_ENTRIES`], then one with the number omitted.
 pub(super) fn trace(excluded: &[ExcludedCandidate<'_>], entries: &mut Vec<TraceEntry>) {
     entries.extend(excluded.iter().take(MAX_TRACE_ENTRIES).map(|it| TraceEntry {
-        channel: it.channel.name.clone(),
-        account: it.account().map(|account| account.name.clone()),
+        channel: it.channel.spec.name.clone(),
+        account: it.account().map(|account| account.spec.name.clone()),
         code: it.why.code().to_owned(),
         detail: it.why.detail(),
     }));

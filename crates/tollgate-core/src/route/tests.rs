@@ -12,8 +12,8 @@ use tollgate_protocol::Method;
 
 use super::*;
 use crate::{
-    AccountHealth, Budget, BudgetAction, Group, HealthState, Key, Model, NanoUsd, NotOffered, PriceLimitMode, PriceLimitOn,
-    RestingReason, Routing, Window,
+    AccountHealth, AccountSpec, Budget, BudgetAction, ChannelSpec, Group, HealthState, Key, Model, NanoUsd, NotOffered,
+    PriceLimitMode, PriceLimitOn, RestingReason, Routing, Window,
     samples::{NOW, account, always, catalog, channel, group, key, model, price, summary},
 };
 use crate::{CoolingReason, Multiplier, samples::account_id};
@@ -57,7 +57,7 @@ impl CandidateView for Case {
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
-        self.budgets.get(&channel.name).copied().unwrap_or(ChannelBudget::Left)
+        self.budgets.get(&channel.spec.name).copied().unwrap_or(ChannelBudget::Left)
     }
 
     fn has_unsupported_fields(&self) -> bool {
@@ -66,25 +66,25 @@ impl CandidateView for Case {
 
     fn unsupported_fields(&self, channel: &Channel, mapping: &ModelMapping) -> Vec<FieldPath> {
         assert_eq!(mapping.model, "m");
-        self.learned.get(&channel.name).cloned().unwrap_or_default()
+        self.learned.get(&channel.spec.name).cloned().unwrap_or_default()
     }
 
     fn untranslatable_fields(&self, channel: &Channel, mapping: &ModelMapping) -> Vec<FieldPath> {
         assert!(mapping.model == "m" && !channel.speaks(self.from), "called for other protocols only");
         self.translation_checks.set(self.translation_checks.get() + 1);
-        self.untranslatable.get(&channel.name).cloned().unwrap_or_default()
+        self.untranslatable.get(&channel.spec.name).cloned().unwrap_or_default()
     }
 }
 
 /// A channel of another protocol than the test's callers.
 fn foreign(name: &str) -> Channel {
-    Channel { protocol: Protocol::Gemini, ..channel(name, &["m"]) }
+    Channel { spec: ChannelSpec { protocol: Protocol::Gemini, ..channel(name, &["m"]).spec }, ..channel(name, &["m"]) }
 }
 
 impl Case {
     /// Model `m` on these channels, requested by chat.
     fn over(channels: Vec<Channel>) -> Self {
-        let names: Vec<String> = channels.iter().map(|it| it.name.clone()).collect();
+        let names: Vec<String> = channels.iter().map(|it| it.spec.name.clone()).collect();
         Self {
             channels,
             group: group("default", &names.iter().map(String::as_str).collect::<Vec<_>>()),
@@ -154,7 +154,7 @@ impl Case {
 
     /// Names of the planned accounts, in order.
     fn planned(&self) -> Vec<String> {
-        self.run().map(|plan| plan.attempts().map(|it| it.account.name.clone()).collect()).unwrap_or_default()
+        self.run().map(|plan| plan.attempts().map(|it| it.account.spec.name.clone()).collect()).unwrap_or_default()
     }
 
     fn fails(&self) -> NoRoute<'static> {
@@ -170,12 +170,16 @@ impl Case {
 }
 
 fn with_accounts(row: Channel, count: usize) -> Channel {
-    let accounts = (0..count).map(|n| Arc::new(account(&row.name, n))).collect();
+    let accounts = (0..count).map(|n| Arc::new(account(&row.spec.name, n))).collect();
     Channel { accounts, ..row }
 }
 
 fn bounded(row: Channel) -> Channel {
-    let accounts = row.accounts.iter().map(|it| Arc::new(Account { concurrency: 1, ..Account::clone(it) })).collect();
+    let accounts = row
+        .accounts
+        .iter()
+        .map(|it| Arc::new(Account { spec: AccountSpec { concurrency: 1, ..it.spec.clone() }, ..Account::clone(it) }))
+        .collect();
     Channel { accounts, ..row }
 }
 

@@ -72,10 +72,10 @@ pub fn estimate_output(summary: &RequestSummary, model: &Model) -> u64 {
     if !summary.method.generates() {
         return 0;
     }
-    let model_limit = model.max_output.unwrap_or(u64::MAX);
+    let model_limit = model.spec.max_output.unwrap_or(u64::MAX);
     // Anthropic generates nothing for a limit of 0, other upstreams treat it as unlimited; assume the worse.
     let requested = summary.max_output.filter(|requested| *requested > 0);
-    let each = requested.map_or_else(|| model.max_output.unwrap_or(DEFAULT_OUTPUT), |requested| requested.min(model_limit));
+    let each = requested.map_or_else(|| model.spec.max_output.unwrap_or(DEFAULT_OUTPUT), |requested| requested.min(model_limit));
     each.saturating_mul(u64::from(summary.candidates.max(1)))
 }
 

@@ -6,7 +6,7 @@ use tollgate_protocol::Usage;
 
 use super::*;
 use crate::{
-    Account, Channel, ModelMapping, StreamBreak,
+    Account, AccountSpec, Channel, ChannelSpec, ModelMapping, StreamBreak,
     samples::{NOW, account, channel, group, key, price},
 };
 
@@ -132,7 +132,10 @@ fn cached_and_thinking_tokens_are_charged_at_their_own_price() {
 #[test]
 fn group_multiplier_applies_to_sale_and_account_multiplier_to_cost() {
     let mut answered = attempt(AttemptResult::Answered, Some(reply_summary(0, Some(usage(100, 0)))));
-    answered.planned.account = Arc::new(Account { cost_multiplier: Multiplier(3_000_000), ..account("c", 0) });
+    answered.planned.account = Arc::new(Account {
+        spec: AccountSpec { cost_multiplier: Multiplier(3_000_000), ..account("c", 0).spec },
+        ..account("c", 0)
+    });
     let mut facts = facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]);
     facts.group = Some(Arc::new(Group { sale_multiplier: Multiplier(1_500_000), ..group("default", &["c"]) }));
     let record = settle(facts);
@@ -149,7 +152,8 @@ fn unpriced_model_has_tokens_but_no_sale() {
 #[test]
 fn echo_usage_is_marked_as_counted() {
     let mut answered = attempt(AttemptResult::Answered, Some(reply_summary(9, Some(usage(5, 5)))));
-    answered.planned.channel = Arc::new(Channel { provider: Provider::Echo, ..channel("c", &["m"]) });
+    answered.planned.channel =
+        Arc::new(Channel { spec: ChannelSpec { provider: Provider::Echo, ..channel("c", &["m"]).spec }, ..channel("c", &["m"]) });
     let record = settle(facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]));
     assert_eq!((record.tokens.source, record.attempts[0].tokens.source), (Counted, Counted));
 }
@@ -359,10 +363,9 @@ fn implausible_usage_is_ignored() {
 #[test]
 fn record_names_key_group_channel_and_account() {
     let mut answered = attempt(AttemptResult::Answered, Some(reply_summary(9, None)));
-    answered.planned.channel = Arc::new(Channel {
-        mappings: vec![ModelMapping { upstream: "m-2026".to_owned(), ..crate::samples::mapping("m") }],
-        ..channel("c", &[])
-    });
+    let mut served = channel("c", &[]);
+    served.spec.serves = vec![ModelMapping { upstream: "m-2026".to_owned(), ..crate::samples::mapping("m") }];
+    answered.planned.channel = Arc::new(served);
     let record = settle(facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]));
     assert_eq!((record.key_name.as_str(), record.group_name.as_deref()), ("ci", Some("default")));
     assert_eq!((record.protocol_out, record.price_version, record.dropped.len()), (Some(Protocol::OpenAi), Revision(7), 1));

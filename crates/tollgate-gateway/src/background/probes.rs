@@ -90,8 +90,10 @@ impl Probes {
         let catalog = self.shared.catalog.load();
         let mut due = Vec::new();
         let mut watched = HashMap::new();
-        for channel in catalog.channels.values().filter(|row| row.on && row.cooling && row.provider != Provider::Echo) {
-            for account in channel.accounts.iter().filter(|row| row.on) {
+        for channel in
+            catalog.channels.values().filter(|row| row.spec.on && row.spec.cooling && row.spec.provider != Provider::Echo)
+        {
+            for account in channel.accounts.iter().filter(|row| row.spec.on) {
                 let Some((every, first)) = self.interval(channel, account) else { continue };
                 // A shortened interval takes effect at once.
                 let at = next.get(&account.id).map_or(now + first, |at| (*at).min(now + every));
@@ -109,7 +111,7 @@ impl Probes {
 
     /// The interval between probes of an account and the time until the first one; `None` when it is not probed.
     fn interval(&self, channel: &Channel, account: &Account) -> Option<(Duration, Duration)> {
-        let active = Duration::from_secs(u64::from(channel.probe_interval_s));
+        let active = Duration::from_secs(u64::from(channel.spec.probe_interval_s));
         if let HealthState::Resting { why: RestingReason::Refused, since, .. } = self.registry.of(account.id).state {
             let every = if active.is_zero() { RESTING_INTERVAL } else { active.min(RESTING_INTERVAL) };
             let rested = u64::try_from(self.shared.clock.now().ms_since(since)).unwrap_or(0);
@@ -135,7 +137,7 @@ impl Probes {
                         continue;
                     };
                     if *passed >= since {
-                        self.registry.observe(account.id, &Observation::TestPassed, channel.cooling, now);
+                        self.registry.observe(account.id, &Observation::TestPassed, channel.spec.cooling, now);
                     }
                 }
             }
@@ -161,21 +163,21 @@ async fn probe(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Ac
         request_id: RequestId::from_uuid(uuid::Uuid::nil()),
         channel: Arc::clone(channel),
         account: Arc::clone(account),
-        protocol: channel.protocol,
+        protocol: channel.spec.protocol,
         method: Method::Chat,
         upstream_model: String::new(),
         stream: None,
-        path: channel.protocol.spec().model_list_path.to_owned(),
+        path: channel.spec.protocol.spec().model_list_path.to_owned(),
         body: Bytes::new(),
         sent: SentMark::default(),
     };
-    let within = Duration::from_millis(channel.timeouts.connect_ms) + ANSWER_TIMEOUT;
+    let within = Duration::from_millis(channel.spec.timeouts.connect_ms) + ANSWER_TIMEOUT;
     match timeout(within, upstream.call(call)).await {
         Err(_) => ProbeOutcome::Failure(Observation::Timeout),
         Ok(Err(UpstreamError::NotSent(_))) => ProbeOutcome::Failure(Observation::ConnectFailure),
         Ok(Err(UpstreamError::Lost | UpstreamError::Unreadable(_))) => ProbeOutcome::Failure(Observation::ServerError),
         Ok(Ok(answer)) => {
-            let (status, protocol) = (answer.status, channel.protocol);
+            let (status, protocol) = (answer.status, channel.spec.protocol);
             let body = timeout(ANSWER_TIMEOUT, read_body(answer)).await.unwrap_or_default();
             judge(protocol, status, &body, now)
         }
@@ -250,10 +252,10 @@ fn record(
         ProbeOutcome::Failure(_) => "failed",
         ProbeOutcome::Nothing => "unclear",
     };
-    shared.metrics.probed(&channel.name, word);
-    tracing::debug!(probe = true, channel.name = channel.name, account.id = %account.id, result = word, "account probed");
+    shared.metrics.probed(&channel.spec.name, word);
+    tracing::debug!(probe = true, channel.name = channel.spec.name, account.id = %account.id, result = word, "account probed");
     if let Some(observation) = observation_of(&registry.of(account.id).state, outcome) {
-        registry.observe_sent(account, &observation, channel.cooling, sent, shared.clock.now());
+        registry.observe_sent(account, &observation, channel.spec.cooling, sent, shared.clock.now());
     }
 }
 

@@ -131,7 +131,7 @@ impl ExplainContext<'_> {
     /// The channel's blocking budgets, compared with the cost on this account, or on the most expensive one.
     fn budgets_of(&self, channel: &Channel, account: Option<&Arc<Account>>) -> Vec<CapacityBound> {
         let needs = self.cost_on(channel, account);
-        let blocking = channel.budgets.iter().filter(|budget| budget.action == BudgetAction::Block);
+        let blocking = channel.spec.budgets.iter().filter(|budget| budget.action == BudgetAction::Block);
         let bounds = blocking.map(|budget| {
             let spent = self.input.state.spent(channel.id, budget.window);
             let bound = budget_word(budget.window);
@@ -142,7 +142,7 @@ impl ExplainContext<'_> {
 
     /// The maximum cost of an attempt in nano-USD; `None` when the price is unknown.
     fn cost_on(&self, channel: &Channel, account: Option<&Arc<Account>>) -> Option<i64> {
-        let dearest = || channel.accounts.iter().filter(|it| it.on).max_by_key(|it| it.cost_multiplier);
+        let dearest = || channel.accounts.iter().filter(|it| it.spec.on).max_by_key(|it| it.spec.cost_multiplier);
         let account = account.or_else(dearest)?;
         let (_, row) = self.input.catalog.channels.get_key_value(&channel.id)?;
         let serves = self.offer.candidates.iter().find_map(|served| {
@@ -156,7 +156,7 @@ impl ExplainContext<'_> {
             account: account.clone(),
             mapping_index: serves,
             cost,
-            protocol: channel.protocol,
+            protocol: channel.spec.protocol,
             last_resort: false,
         };
         self.reservation(&planned).map(|reservation| reservation.amount.0)

@@ -61,7 +61,7 @@ impl CandidateView for ExplainView<'_> {
     }
 
     fn unsupported_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
-        if !channel.learn_unsupported {
+        if !channel.spec.learn_unsupported {
             return Vec::new();
         }
         let (input, summary) = (self.context.input, self.context.summary);

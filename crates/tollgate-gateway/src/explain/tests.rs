@@ -1,9 +1,9 @@
 //! Planned and excluded accounts, with code, detail and remedy.
 
 use tollgate_core::{
-    Account, AccountId, Availability, Budget, BudgetAction, Channel, CoolingReason, HealthStatus, KeyStatus, Limits, MemberStatus,
-    Multiplier, NanoUsd, Owner, Price, PriceSchedule, Revision, Routing, ScheduledPrice, StreamBreak, TranslationPolicy,
-    UnsupportedFields, Visibility, Window,
+    Account, AccountId, AccountSpec, Availability, Budget, BudgetAction, Channel, CoolingReason, HealthStatus, KeyStatus, Limits,
+    MemberStatus, Multiplier, NanoUsd, Owner, Price, PriceSchedule, Revision, Routing, ScheduledPrice, StreamBreak,
+    TranslationPolicy, UnsupportedFields, Visibility, Window,
 };
 
 mod limits;
@@ -32,9 +32,11 @@ impl HealthView for FirstCools {
 /// Five accounts of one channel that serves `m` as `up-m`.
 fn catalog() -> Catalog {
     let mut row = channel("http://127.0.0.1:1/v1");
-    row.learn_unsupported = true;
-    row.budgets = vec![Budget { amount: NanoUsd(1_000_000_000), window: Window::Day, action: BudgetAction::Block }];
-    row.accounts = (1..=5).map(|number| Arc::new(Account { concurrency: 1, rpm: 2, ..account(number) })).collect();
+    row.spec.learn_unsupported = true;
+    row.spec.budgets = vec![Budget { amount: NanoUsd(1_000_000_000), window: Window::Day, action: BudgetAction::Block }];
+    row.accounts = (1..=5)
+        .map(|number| Arc::new(Account { spec: AccountSpec { concurrency: 1, rpm: 2, ..account(number).spec }, ..account(number) }))
+        .collect();
     let group = tollgate_core::Group {
         id: key().groups.first().copied().unwrap_or_else(|| tollgate_core::GroupId::from_parts(NOW, [1; 10])),
         name: "default".to_owned(),
@@ -105,7 +107,7 @@ fn runtime_state_is_considered() {
     let names = ["logit_bias".to_owned()];
     (0..3).for_each(|_| fields.record_refusal(&names, Protocol::OpenAi, &names, NOW));
     let row = channel("http://127.0.0.1:1/v1");
-    let learned = vec![LearnedFields { channel: row.id, upstream_model: row.mappings[0].upstream.clone(), fields }];
+    let learned = vec![LearnedFields { channel: row.id, upstream_model: row.spec.serves[0].upstream.clone(), fields }];
     let known = RuntimeState { at: NOW, learned, accounts, ..RuntimeState::default() };
     let explained = explain_model("m", &[], &known);
     let codes: Vec<_> = explained.excluded.iter().map(|it| it.code).collect();
@@ -139,7 +141,7 @@ fn priced() -> Catalog {
     let catalog = catalog();
     let mut row = Channel::clone(&catalog.channels[0]);
     let price = Price { output: Some(10_000_000_000), ..Price::free() };
-    row.mappings[0].cost = Some(PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]));
+    row.spec.serves[0].cost = Some(PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]));
     let group = tollgate_core::Group::clone(&catalog.groups[0]);
     Catalog::from_parts(Revision(3), vec![row], vec![group], Vec::new())
 }
@@ -170,7 +172,7 @@ fn remaining_budget_is_compared_with_the_request_size() {
 #[test]
 fn remaining_token_rate_is_compared_with_the_request_size() {
     let mut row = Channel::clone(&catalog().channels[0]);
-    row.accounts = vec![Arc::new(Account { tpm: 10_000, ..account(2) })];
+    row.accounts = vec![Arc::new(Account { spec: AccountSpec { tpm: 10_000, ..account(2).spec }, ..account(2) })];
     let group = tollgate_core::Group::clone(&catalog().groups[0]);
     let catalog = Catalog::from_parts(Revision(3), vec![row], vec![group], Vec::new());
     let mut in_use = AccountUsage::default();
@@ -195,9 +197,9 @@ fn both_protocols() -> Catalog {
     native.accounts.truncate(2);
     native.accounts.remove(0);
     let mut chat = native.clone();
-    (native.name, native.protocol) = ("native".to_owned(), Protocol::Gemini);
+    (native.spec.name, native.spec.protocol) = ("native".to_owned(), Protocol::Gemini);
     chat.id = tollgate_core::ChannelId::from_parts(NOW, [9; 10]);
-    (chat.name, chat.accounts) = ("chat".to_owned(), vec![Arc::new(account(3))]);
+    (chat.spec.name, chat.accounts) = ("chat".to_owned(), vec![Arc::new(account(3))]);
     let mut group = tollgate_core::Group::clone(&catalog().groups[0]);
     group.channels = vec![native.id, chat.id];
     Catalog::from_parts(Revision(3), vec![native, chat], vec![group], Vec::new())
@@ -223,7 +225,7 @@ fn untranslatable_fields_exclude_channels_in_both_directions() {
 #[test]
 fn field_no_channel_can_express_is_refused_unless_the_group_drops_it() {
     let mut row = Channel::clone(&catalog().channels[0]);
-    row.protocol = Protocol::Gemini;
+    row.spec.protocol = Protocol::Gemini;
     let mut group = tollgate_core::Group::clone(&catalog().groups[0]);
     let of = |group: &tollgate_core::Group| {
         let catalog = Catalog::from_parts(Revision(3), vec![row.clone()], vec![group.clone()], Vec::new());

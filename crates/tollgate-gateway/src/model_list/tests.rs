@@ -2,8 +2,8 @@
 
 use http_body_util::BodyExt as _;
 use tollgate_core::{
-    Catalog, Channel, Glob, Group, GroupId, Limits, Model, ModelMapping, Multiplier, Owner, Provider, Revision, Routing, Secret,
-    StreamBreak, Timestamp, TranslationPolicy, Visibility,
+    Catalog, Channel, ChannelSpec, Glob, Group, GroupId, Limits, Model, ModelMapping, ModelSpec, Multiplier, Owner, Provider,
+    Revision, Routing, Secret, StreamBreak, Timestamp, TranslationPolicy, Visibility,
 };
 
 use super::*;
@@ -20,12 +20,14 @@ fn catalog() -> Catalog {
         cost: None,
         profile: tollgate_protocol::Profile::default(),
     };
-    let open = Channel { provider: Provider::Echo, mappings: ["gamma", "alpha", "beta"].map(serves).to_vec(), ..channel("") };
+    let open = channel("");
+    let serves_all = ["gamma", "alpha", "beta"].map(serves).to_vec();
+    let open = Channel { spec: ChannelSpec { provider: Provider::Echo, serves: serves_all, ..open.spec.clone() }, ..open };
+    let closed = channel("http://127.0.0.1:9");
     let closed = Channel {
         id: tollgate_core::ChannelId::from_parts(Timestamp(2), [2; 10]),
-        name: "closed".to_owned(),
-        mappings: vec![serves("secret")],
-        ..channel("http://127.0.0.1:9")
+        spec: ChannelSpec { name: "closed".to_owned(), serves: vec![serves("secret")], ..closed.spec.clone() },
+        ..closed
     };
     let group = Group {
         id: GroupId::from_parts(Timestamp(1), [1; 10]),
@@ -45,7 +47,8 @@ fn catalog() -> Catalog {
         limits: Limits::default(),
         budgets: Vec::new(),
     };
-    let row = Model { name: "alpha".to_owned(), context: Some(8_192), ..Model::default() };
+    let row =
+        Model { spec: ModelSpec { name: "alpha".to_owned(), context: Some(8_192), ..ModelSpec::default() }, ..Model::default() };
     Catalog::from_parts(Revision(1), vec![open, closed], vec![group], vec![row])
 }
 

@@ -115,7 +115,7 @@ impl Attempt<'_> {
     /// Waits for the head of the answer. The client enforces the connect timeout; the first-byte timeout counts from when the
     /// request was sent.
     async fn head(&self, call: UpstreamCall) -> Result<UpstreamAnswer, Failure> {
-        let timeouts = self.planned.channel.timeouts;
+        let timeouts = self.planned.channel.spec.timeouts;
         let first_byte = Duration::from_millis(timeouts.first_byte_ms);
         let sent = call.sent.clone();
         let began = self.clock.instant();
@@ -143,7 +143,7 @@ impl Attempt<'_> {
 
     /// The next bytes of a body; `None` at its end.
     async fn next(&self, body: &mut UpstreamBody) -> Result<Option<Bytes>, Failure> {
-        let idle_ms = self.planned.channel.timeouts.idle_ms;
+        let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
         let idle_limit = self.clock.instant() + Duration::from_millis(idle_ms);
         loop {
             match timeout_at(idle_limit.min(self.deadline), body.frame()).await {
@@ -194,9 +194,9 @@ impl Attempt<'_> {
         let mut relay = conversion.relay(framing);
         let mut first = Vec::new();
         let mut received = 0;
-        let idle_ms = self.planned.channel.timeouts.idle_ms;
+        let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
         // Comments and empty events count as activity but not as content, so content has a limit of its own.
-        let content_ms = self.planned.channel.timeouts.first_byte_ms.max(idle_ms);
+        let content_ms = self.planned.channel.spec.timeouts.first_byte_ms.max(idle_ms);
         let content_by = self.clock.instant() + Duration::from_millis(content_ms);
         loop {
             let piece = match timeout_at(content_by, self.next(&mut body)).await {

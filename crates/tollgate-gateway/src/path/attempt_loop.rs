@@ -98,7 +98,7 @@ fn may_retry(context: &RouteContext<'_>, last: &LastAttempt, guard: &UsageGuard)
         NextStep::Stop => false,
         NextStep::FreeAttempt => true,
         NextStep::Attempt => shared.retries.has_capacity(now),
-        NextStep::UncertainAttempt => last.planned.channel.retry_uncertain && shared.retries.has_capacity(now),
+        NextStep::UncertainAttempt => last.planned.channel.spec.retry_uncertain && shared.retries.has_capacity(now),
     };
     allowed && guard.sent_attempts() < MAX_ATTEMPTS && guard.attempts() < MAX_TRIES && now < context.deadline()
 }

@@ -38,7 +38,7 @@ pub(super) fn is_final(context: &RouteContext<'_>, failure: &Failure, planned: &
 }
 
 fn verdict_of(context: &RouteContext<'_>, failure: &Failure, planned: &PlannedAttempt) -> Verdict {
-    verdict(failure, planned.channel.timeouts.first_byte_ms, context.worker.shared.clock.now())
+    verdict(failure, planned.channel.spec.timeouts.first_byte_ms, context.worker.shared.clock.now())
 }
 
 /// Records the fields that the upstream calls unsupported.
@@ -65,7 +65,7 @@ fn warn(head: &Head, planned: &PlannedAttempt, failure: &Failure, id: &'static s
         error.id = id,
         upstream.status = status,
         channel.id = %planned.channel.id,
-        channel.name = planned.channel.name,
+        channel.name = planned.channel.spec.name,
         account.id = %planned.account.id,
         class,
         "an attempt failed"

@@ -22,8 +22,8 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use tempfile::TempDir;
 use tollgate_core::{
-    Budget, Catalog, Channel, Glob, Group, GroupId, Key, Limits, Model, Multiplier, Owner, Price, PriceSchedule, Revision, Routing,
-    ScheduledPrice, Secret, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
+    Budget, Catalog, Channel, Glob, Group, GroupId, Key, Limits, Model, ModelSpec, Multiplier, Owner, Price, PriceSchedule,
+    Revision, Routing, ScheduledPrice, Secret, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
 };
 use tollgate_protocol::{Framing, Method};
 use tollgate_store::{Journal, JournalOptions};
@@ -122,11 +122,14 @@ impl Rig {
     ) -> Self {
         let mut channel = channel("http://127.0.0.1:1/v1");
         channel.accounts = (1..=accounts).map(|number| Arc::new(account(number))).collect();
-        channel.mappings[0].cost = Some(price(500_000_000, 1_000_000_000));
+        channel.spec.serves[0].cost = Some(price(500_000_000, 1_000_000_000));
         change(&mut channel);
         let group = group(&channel);
         key.groups = vec![group.id];
-        let model = Model { name: "m".to_owned(), price: Some(price(1_000_000_000, 2_000_000_000)), ..Model::default() };
+        let model = Model {
+            spec: ModelSpec { name: "m".to_owned(), price: Some(price(1_000_000_000, 2_000_000_000)), ..ModelSpec::default() },
+            ..Model::default()
+        };
         let catalog = Catalog::from_parts(Revision(7), vec![channel], vec![group], vec![model]);
         let dir = TempDir::new().unwrap();
         let (journal, recovery) = Journal::open(journal(dir.path())).unwrap();
@@ -169,7 +172,7 @@ impl Rig {
         self.change(|channels, groups, _| {
             let mut second = channels[0].clone();
             second.id = tollgate_core::ChannelId::from_parts(Timestamp(2), [2; 10]);
-            second.name = "two".to_owned();
+            second.spec.name = "two".to_owned();
             second.accounts = vec![Arc::new(account(99))];
             change(&mut second);
             groups[0].channels.push(second.id);

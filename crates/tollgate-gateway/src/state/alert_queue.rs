@@ -64,7 +64,9 @@ pub(crate) fn alert_body(request: RequestId, key_name: &str, alert: &BudgetAlert
         Subject::Key(id) => ("key", Some(id.to_string()), Some(key_name.to_owned())),
         Subject::Member(id) => ("member", Some(id.to_string()), None),
         Subject::Group(id) => ("group", Some(id.to_string()), catalog.groups.get(&id).map(|group| group.name.clone())),
-        Subject::Channel(id) => ("channel", Some(id.to_string()), catalog.channels.get(&id).map(|channel| channel.name.clone())),
+        Subject::Channel(id) => {
+            ("channel", Some(id.to_string()), catalog.channels.get(&id).map(|channel| channel.spec.name.clone()))
+        }
         Subject::Gateway => ("gateway", None, None),
     };
     json!({

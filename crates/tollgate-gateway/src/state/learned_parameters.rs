@@ -25,7 +25,7 @@ pub(crate) struct LearnedParameters {
 impl LearnedParameters {
     /// Records that an upstream refused a request with `fields` and named `names` as unsupported.
     pub(crate) fn refused(&self, planned: &PlannedAttempt, names: &[String], from: Protocol, fields: &[FieldPath], now: Timestamp) {
-        if names.is_empty() || !planned.channel.learn_unsupported {
+        if names.is_empty() || !planned.channel.spec.learn_unsupported {
             return;
         }
         let upstream = &planned.mapping().upstream;
@@ -62,7 +62,7 @@ impl LearnedParameters {
         fields: &[FieldPath],
         now: Timestamp,
     ) -> Vec<FieldPath> {
-        if self.is_empty() || !channel.learn_unsupported {
+        if self.is_empty() || !channel.spec.learn_unsupported {
             return Vec::new();
         }
         let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);

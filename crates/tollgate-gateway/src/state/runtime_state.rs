@@ -163,7 +163,7 @@ impl RuntimeState {
 pub fn budgets(catalog: &Catalog) -> impl Iterator<Item = (ChannelId, Window)> {
     catalog.channels.values().flat_map(|channel| {
         let mut windows: Vec<Window> = Vec::new();
-        for budget in &channel.budgets {
+        for budget in &channel.spec.budgets {
             if !windows.contains(&budget.window) {
                 windows.push(budget.window);
             }
@@ -175,7 +175,7 @@ pub fn budgets(catalog: &Catalog) -> impl Iterator<Item = (ChannelId, Window)> {
 /// Whether a blocking budget of the channel is exhausted at `at`.
 pub(crate) fn budget_of(channel: &Channel, at: Timestamp, spent: impl Fn(&Budget) -> NanoUsd) -> ChannelBudget {
     let is_spent = |budget: &&Budget| budget.action == BudgetAction::Block && spent(budget) >= budget.amount;
-    match channel.budgets.iter().find(is_spent) {
+    match channel.spec.budgets.iter().find(is_spent) {
         Some(budget) => ChannelBudget::Spent { until: budget.window.ends(at) },
         None => ChannelBudget::Left,
     }

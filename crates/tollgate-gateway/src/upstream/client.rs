@@ -129,7 +129,7 @@ impl Upstream for Client {
         let host = self.host(&call.channel).map_err(UpstreamError::NotSent)?;
         let mut wanted = Freshness::Reused;
         loop {
-            let deadline = self.clock.instant() + Duration::from_millis(call.channel.timeouts.connect_ms);
+            let deadline = self.clock.instant() + Duration::from_millis(call.channel.spec.timeouts.connect_ms);
             let mut lease = match timeout_at(deadline, host.lease(wanted, &self.trust, &self.tasks)).await {
                 Ok(lease) => lease.map_err(UpstreamError::NotSent)?,
                 Err(_) => return Err(UpstreamError::NotSent(ConnectFault::TimedOut)),
@@ -158,7 +158,7 @@ impl Upstream for Client {
 fn may_resend(fate: DeliveryState, channel: &Channel) -> bool {
     match fate {
         DeliveryState::Untouched => true,
-        DeliveryState::Unanswered => channel.retry_uncertain,
+        DeliveryState::Unanswered => channel.spec.retry_uncertain,
         DeliveryState::Lost => false,
     }
 }

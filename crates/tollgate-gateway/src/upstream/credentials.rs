@@ -21,7 +21,7 @@ const CONNECTION_HEADERS: [HeaderName; 8] =
 /// All header fields of a request except `host` and `content-length`. The channel's headers override the others, except
 /// those of the connection.
 pub(crate) fn headers_for(call: &UpstreamCall) -> Result<HeaderMap, ConnectFault> {
-    let mut headers = HeaderMap::with_capacity(8 + call.channel.headers.len());
+    let mut headers = HeaderMap::with_capacity(8 + call.channel.spec.headers.len());
     headers.insert(CONTENT_TYPE, JSON);
     headers.insert(ACCEPT, if call.stream == Some(Framing::Sse) { EVENT_STREAM } else { JSON });
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -36,7 +36,7 @@ pub(crate) fn headers_for(call: &UpstreamCall) -> Result<HeaderMap, ConnectFault
     for (name, value) in spec.fixed_headers {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
-    for (name, value) in &call.channel.headers {
+    for (name, value) in &call.channel.spec.headers {
         let name = HeaderName::try_from(name.as_str()).map_err(|_| ConnectFault::BadHeader)?;
         if !CONNECTION_HEADERS.contains(&name) {
             headers.insert(name, HeaderValue::from_str(value).map_err(|_| ConnectFault::BadHeader)?);
@@ -91,9 +91,10 @@ mod tests {
     fn channel_headers_override_all_but_connection_headers() {
         let mut call = call("http://127.0.0.1:1/v1");
         let mut row = (*call.channel).clone();
-        row.headers = [("Anthropic-Version", "2026-10-21"), ("Host", "evil"), ("Transfer-Encoding", "chunked"), ("X-Org", "a")]
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .to_vec();
+        row.spec.headers =
+            [("Anthropic-Version", "2026-10-21"), ("Host", "evil"), ("Transfer-Encoding", "chunked"), ("X-Org", "a")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .to_vec();
         call.channel = row.into();
         call.protocol = Protocol::Anthropic;
         let headers = headers_for(&call).unwrap();

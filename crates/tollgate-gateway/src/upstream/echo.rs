@@ -34,7 +34,7 @@ impl UpstreamDispatch {
 #[async_trait]
 impl Upstream for UpstreamDispatch {
     async fn call(&self, call: UpstreamCall) -> Result<UpstreamAnswer, UpstreamError> {
-        if call.channel.provider == Provider::Echo {
+        if call.channel.spec.provider == Provider::Echo {
             call.sent.set(self.clock.instant());
             return Ok(answer(&call, self.clock.now().seconds()));
         }
@@ -90,7 +90,7 @@ mod tests {
     async fn ask(method: Method, stream: Option<Framing>, body: &'static str) -> String {
         let mut call = call("");
         let mut row = (*call.channel).clone();
-        row.provider = Provider::Echo;
+        row.spec.provider = Provider::Echo;
         call.channel = row.into();
         call.protocol = if method == Method::Chat { Protocol::OpenAi } else { Protocol::Gemini };
         call.method = method;

@@ -15,9 +15,9 @@ use tokio_util::{
     task::TaskTracker,
 };
 use tollgate_core::{
-    Account, AccountHealth, AccountId, Billing, Catalog, Channel, ChannelId, Glob, Group, GroupId, Key, KeyId, KeyStatus, Limits,
-    Member, MemberId, MemberStatus, ModelMapping, Multiplier, Owner, Provider, RequestId, Revision, Role, Routing, StreamBreak,
-    Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, UsageRecord, Visibility,
+    Account, AccountHealth, AccountId, AccountSpec, Billing, Catalog, Channel, ChannelId, ChannelSpec, Glob, Group, GroupId, Key,
+    KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, ModelMapping, Multiplier, Owner, Provider, RequestId, Revision, Role,
+    Routing, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, UsageRecord, Visibility,
 };
 use tollgate_gateway::{
     background::usage_writer::UsageWriter,
@@ -201,42 +201,22 @@ impl Gate {
 fn channel() -> Channel {
     let account = Account {
         id: AccountId::from_parts(Timestamp(1), [1; 10]),
-        name: "echo".to_owned(),
+        spec: AccountSpec { name: "echo".to_owned(), ..AccountSpec::default() },
         credential: None,
-        on: true,
-        concurrency: 0,
-        rpm: 0,
-        tpm: 0,
-        cost_multiplier: Multiplier::ONE,
     };
     Channel {
         id: ChannelId::from_parts(Timestamp(1), [1; 10]),
-        name: "echo".to_owned(),
         owner: Owner::Database,
-        provider: Provider::Echo,
-        protocol: Protocol::OpenAi,
-        base_url: String::new(),
-        on: true,
-        cooling: false,
-        learn_unsupported: false,
-        translation: TranslationSwitches::default(),
-        private_network: false,
-        priority: 0,
-        weight: 1,
-        timeouts: Timeouts::default(),
-        retry_uncertain: true,
-        probe_interval_s: 0,
-        headers: Vec::new(),
+        spec: ChannelSpec {
+            name: "echo".to_owned(),
+            provider: Provider::Echo,
+            cooling: false,
+            learn_unsupported: false,
+            serves: vec![ModelMapping { model: "echo".to_owned(), upstream: "echo".to_owned(), ..ModelMapping::default() }],
+            ..ChannelSpec::default()
+        },
         proxy: None,
-        ca_file: None,
-        budgets: Vec::new(),
         accounts: vec![Arc::new(account)],
-        mappings: vec![ModelMapping {
-            model: "echo".to_owned(),
-            upstream: "echo".to_owned(),
-            cost: None,
-            profile: Profile::default(),
-        }],
     }
 }
 

@@ -7,10 +7,10 @@ use std::{
     fmt,
 };
 
-use tollgate_core::{Owner, Role};
+use tollgate_core::{ModelSpec, Owner, Role};
 
 use super::{CatalogFile, FileError, FilePosition, FileRow, render::FileForm};
-use crate::{CatalogRows, Change, GroupSpec, MemberSpec, ModelSpec, OwnedRow, RowKind, fields::hint};
+use crate::{CatalogRows, Change, GroupSpec, MemberSpec, OwnedRow, RowKind, fields::hint};
 use rows::differences;
 
 /// How a file is applied.

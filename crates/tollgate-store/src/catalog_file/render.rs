@@ -4,10 +4,10 @@
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
-use tollgate_core::ModelMapping;
+use tollgate_core::{AccountSpec, ChannelSpec, ModelMapping, ModelSpec};
 
 use crate::{
-    AccountSpec, CatalogRows, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec,
+    CatalogRows, GroupSpec, KeySpec, MemberSpec,
     fields::{AccountInput, KeyInput, Row, is_written, toml_string, toml_value, whole},
 };
 

@@ -1,10 +1,10 @@
 //! The rows of a catalog file, table by table.
 
-use tollgate_core::{ModelMapping, Provider};
+use tollgate_core::{ChannelSpec, ModelMapping, Provider};
 
 use super::{FileAccount, FileChannel, FileKey, FileRow, Sources, UniqueNames, reader::TableReader};
 use crate::{
-    ChannelSpec, RowKind,
+    RowKind,
     fields::{AccountInput, FieldValue as _, KeyInput, Row},
     provider_defaults,
 };

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tollgate_core::{MemberStatus, ModelMapping, Owner, PriceLimit, PriceLimitMode, PriceLimitOn, Revision, Role};
+use tollgate_core::{
+    AccountSpec, MemberStatus, ModelMapping, ModelSpec, Owner, PriceLimit, PriceLimitMode, PriceLimitOn, Revision, Role,
+};
 
 use super::{actor, apply, channel, put_account, put_channel, put_group, put_key, refusal};
-use crate::{
-    AccountSpec, Change, ChangeOrigin, ChangeRefusal, KeyScope, MemberSpec, ModelSpec, RowKind, Store, Toggle, samples::NOON,
-};
+use crate::{Change, ChangeOrigin, ChangeRefusal, KeyScope, MemberSpec, RowKind, Store, Toggle, samples::NOON};
 
 pub(super) async fn catalog_loads_as_written(store: &Store) {
     let model = ModelSpec { name: "fast".to_owned(), max_output: Some(4_096), ..ModelSpec::default() };
@@ -24,18 +24,18 @@ pub(super) async fn catalog_loads_as_written(store: &Store) {
     let catalog = store.catalog.load().await.unwrap();
     assert_eq!(catalog.revision, revision);
     let main = catalog.channel_by_name("main").unwrap();
-    assert_eq!((main.owner, main.budgets.len(), main.mappings.len()), (Owner::Database, 1, 2));
+    assert_eq!((main.owner, main.spec.budgets.len(), main.spec.serves.len()), (Owner::Database, 1, 2));
     let account = &main.accounts[0];
-    assert_eq!((account.name.as_str(), account.on, account.concurrency), ("team-a", false, 4));
+    assert_eq!((account.spec.name.as_str(), account.spec.on, account.spec.concurrency), ("team-a", false, 4));
     assert_eq!(account.credential.as_ref().unwrap().expose(), "sk-upstream-secret");
     assert_eq!(catalog.group_by_name("default").unwrap().channels, [main.id]);
-    assert_eq!(catalog.models["fast"].max_output, Some(4_096));
+    assert_eq!(catalog.models["fast"].spec.max_output, Some(4_096));
 
     let unserve = Change::RemoveModelMapping { channel: "main".to_owned(), model: "slow".to_owned() };
     apply(store, &[unserve, Change::SwitchChannel { channel: "main".to_owned(), to: Toggle::Off }]).await.unwrap();
     let catalog = store.catalog.load().await.unwrap();
     let main = catalog.channel_by_name("main").unwrap();
-    assert_eq!((main.on, main.mappings.len(), main.accounts.len()), (false, 1, 1));
+    assert_eq!((main.spec.on, main.spec.serves.len(), main.accounts.len()), (false, 1, 1));
 }
 
 pub(super) async fn batch_is_atomic(store: &Store) {
@@ -45,7 +45,7 @@ pub(super) async fn batch_is_atomic(store: &Store) {
     assert_eq!(refusal(refused.unwrap_err()), missing);
     let refused = apply(store, &[put_channel("main"), put_account("main", "new", None)]).await;
     assert_eq!(refusal(refused.unwrap_err()), ChangeRefusal::NeedsSecret);
-    let bad = Change::PutChannel(Box::new(crate::ChannelSpec { weight: 0, ..channel("other") }));
+    let bad = Change::PutChannel(Box::new(tollgate_core::ChannelSpec { weight: 0, ..channel("other") }));
     assert!(matches!(refusal(apply(store, &[put_channel("main"), bad]).await.unwrap_err()), ChangeRefusal::Invalid(_)));
     assert_eq!(store.catalog.revision().await.unwrap(), before);
     assert!(store.catalog.load().await.unwrap().channels.is_empty());
@@ -128,7 +128,7 @@ pub(super) async fn audit_log_has_every_change_without_secrets(store: &Store) {
 
 pub(super) async fn proxy_password_is_sealed_like_a_credential(store: &Store) {
     let put = |proxy: Option<&str>| {
-        Change::PutChannel(Box::new(crate::ChannelSpec { proxy: proxy.map(str::to_owned), ..channel("main") }))
+        Change::PutChannel(Box::new(tollgate_core::ChannelSpec { proxy: proxy.map(str::to_owned), ..channel("main") }))
     };
     let (plain, shown) = ("http://me:proxy-secret@127.0.0.1:3128", "http://me:***@127.0.0.1:3128");
     let first = apply(store, &[put(Some(plain))]).await.unwrap();
@@ -137,7 +137,7 @@ pub(super) async fn proxy_password_is_sealed_like_a_credential(store: &Store) {
     let current = store.catalog.live_rows(&KeyScope::All).await.unwrap();
     assert_eq!(current.channels[0].spec.proxy.as_deref(), Some(shown));
     let listed = store.listing.page(&crate::RowFilter::of(RowKind::Channel, 10)).await.unwrap();
-    assert_eq!(listed[0].read::<crate::ChannelSpec>().unwrap().proxy.as_deref(), Some(shown));
+    assert_eq!(listed[0].read::<tollgate_core::ChannelSpec>().unwrap().proxy.as_deref(), Some(shown));
     for same in [plain, shown] {
         assert_eq!(apply(store, &[put(Some(same))]).await.unwrap(), first, "{same} changes nothing");
     }

@@ -1,11 +1,10 @@
 //! The contract of [`crate::ListingStore`], of preconditions and of idempotent batches.
 
-use tollgate_core::{AdminKeyId, Revision, Timestamp};
+use tollgate_core::{AdminKeyId, ChannelSpec, Revision, Timestamp};
 
 use super::{apply, put_account, put_channel, put_group, put_key, refusal};
 use crate::{
-    AdminKeySpec, AdminScope, AuditFilter, Change, ChangeRefusal, ChannelSpec, NewKey, RandomSource, RowFilter, RowKind, Store,
-    samples::NOON,
+    AdminKeySpec, AdminScope, AuditFilter, Change, ChangeRefusal, NewKey, RandomSource, RowFilter, RowKind, Store, samples::NOON,
 };
 
 pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store) {

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tollgate_core::{
     AdmitInput, Billing, Budget, BudgetAction, Caller, FundsStatus, Glob, Group, GroupId, Key, KeyId, KeyStatus, LimitExceeded,
-    Limits, Member, MemberId, MemberStatus, Model, Multiplier, NanoUsd, Offer, Owner, Price, RateExceeded, Reservation, Revision,
-    Role, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility, Window, reservation_for,
+    Limits, Member, MemberId, MemberStatus, Model, ModelSpec, Multiplier, NanoUsd, Offer, Owner, Price, RateExceeded, Reservation,
+    Revision, Role, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility, Window, reservation_for,
 };
 use tollgate_protocol::{Method, Protocol, RequestSummary, SplicePoints};
 
@@ -57,7 +57,7 @@ impl TestCaller {
         let group = Arc::new(self.group.clone());
         let caller = Caller { key: Arc::new(self.key.clone()), groups: vec![Arc::clone(&group)] };
         let offer = Offer {
-            model: Arc::new(Model { name: "m".to_owned(), ..Model::default() }),
+            model: Arc::new(Model { spec: ModelSpec { name: "m".to_owned(), ..ModelSpec::default() }, ..Model::default() }),
             group,
             sale: Some(price),
             candidates: Vec::new(),

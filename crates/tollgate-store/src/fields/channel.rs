@@ -1,7 +1,7 @@
 //! The fields of a channel, of a model as a channel serves it, and of an account.
 
 use serde_json::Value;
-use tollgate_core::{Budget, ModelMapping, Multiplier, PriceSchedule, Provider, Secret};
+use tollgate_core::{AccountSpec, Budget, ChannelSpec, ModelMapping, Multiplier, PriceSchedule, Provider, Secret};
 use tollgate_protocol::{Profile, Protocol};
 use url::Url;
 
@@ -11,7 +11,7 @@ use super::{
     table,
     value::{MODEL_NAME, NAME, ON_OFF, not_an_id, read_on, show_on},
 };
-use crate::{AccountSpec, ChannelSpec, FieldProblem, redacted_proxy};
+use crate::{FieldProblem, redacted_proxy};
 
 /// Longest wait: a day.
 const DAY_MS: i64 = 86_400_000;

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use tollgate_core::{Budget, Hedge, ModelMapping, PriceLimit, ScheduledPrice};
+use tollgate_core::{Budget, ChannelSpec, Hedge, ModelMapping, ModelSpec, PriceLimit, ScheduledPrice};
 use tollgate_protocol::Profile;
 
 use super::{Access, AccountInput, FieldShape, KeyInput, Kind, Object, Row as _, text};
-use crate::{ChannelSpec, GroupSpec, MemberSpec, ModelSpec};
+use crate::{GroupSpec, MemberSpec};
 
 const OBJECTS: [&Object; 12] = [
     ChannelSpec::OBJECT,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use tollgate_core::{
-    Budget, Glob, Hedge, Multiplier, OnUnsupported, ParameterRule, PriceLimit, PriceSchedule, Routing, StreamBreak,
+    Budget, Glob, Hedge, ModelSpec, Multiplier, OnUnsupported, ParameterRule, PriceLimit, PriceSchedule, Routing, StreamBreak,
     TranslationPolicy, Visibility,
 };
 
@@ -12,7 +12,7 @@ use super::{
     table,
     value::{MODEL_NAME, NAME, not_an_id},
 };
-use crate::{GroupSpec, ModelSpec};
+use crate::GroupSpec;
 
 table!(
     GroupSpec,

@@ -1,11 +1,11 @@
 //! Tables against the types they describe.
 
 use serde_json::{Value, json};
-use tollgate_core::{ModelMapping, Price, PriceTier, ScheduledPrice};
+use tollgate_core::{ChannelSpec, ModelMapping, ModelSpec, Price, PriceTier, ScheduledPrice};
 use tollgate_protocol::Profile;
 
 use super::*;
-use crate::{ChannelSpec, GroupSpec, MemberSpec, ModelSpec};
+use crate::{GroupSpec, MemberSpec};
 
 fn problems<R: Row>(members: &Value) -> Vec<String> {
     let (mut row, mut problems) = (R::blank(), Vec::new());

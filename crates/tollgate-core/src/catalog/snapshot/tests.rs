@@ -1,6 +1,7 @@
 //! Snapshots are sorted and indexed, and tolerate dangling references.
 
 use super::*;
+use crate::ChannelSpec;
 use crate::samples::{account_id, catalog, channel, channel_id, group, group_id, model};
 
 fn sample() -> Catalog {
@@ -14,7 +15,7 @@ fn sample() -> Catalog {
 #[test]
 fn rows_are_sorted_and_found_by_name() {
     let catalog = sample();
-    let names: Vec<&str> = catalog.channels.values().map(|it| it.name.as_str()).collect();
+    let names: Vec<&str> = catalog.channels.values().map(|it| it.spec.name.as_str()).collect();
     assert_eq!(names, ["alpha", "mid", "zeta"]);
     assert_eq!(catalog.channel_by_name("mid").unwrap().id, channel_id("mid"));
     assert_eq!(catalog.group_by_name("two").unwrap().id, group_id("two"));
@@ -25,7 +26,7 @@ fn rows_are_sorted_and_found_by_name() {
 fn index_lists_each_serving_channel_once() {
     let catalog = sample();
     let served = |name: &str| {
-        let named = |it: &MappingRef| (catalog.channel_at(it.channel).unwrap().name.clone(), it.mapping);
+        let named = |it: &MappingRef| (catalog.channel_at(it.channel).unwrap().spec.name.clone(), it.mapping);
         catalog.mappings_by_model[name].iter().map(named).collect::<Vec<_>>()
     };
     assert_eq!(served("m"), [("alpha".to_owned(), 0), ("mid".to_owned(), 1), ("zeta".to_owned(), 0)]);
@@ -37,7 +38,7 @@ fn index_lists_each_serving_channel_once() {
 fn group_reaches_only_its_own_existing_channels() {
     let catalog = sample();
     let reached = |group: &str| {
-        catalog.mappings_for(group_id(group), "m").map(|it| catalog.channel_at(it.channel).unwrap().name.clone()).collect()
+        catalog.mappings_for(group_id(group), "m").map(|it| catalog.channel_at(it.channel).unwrap().spec.name.clone()).collect()
     };
     let (one, two): (Vec<String>, Vec<String>) = (reached("one"), reached("two"));
     assert_eq!(
@@ -61,7 +62,7 @@ fn bit_set_spans_several_words() {
 fn served_model_gets_a_default_row_and_unserved_row_is_no_model() {
     let catalog = sample();
     assert!(catalog.model("n").unwrap().owner.is_none());
-    assert!(catalog.model("m").unwrap().price.is_some());
+    assert!(catalog.model("m").unwrap().spec.price.is_some());
     assert!(catalog.model("ghost").is_none());
 }
 
@@ -69,13 +70,14 @@ fn served_model_gets_a_default_row_and_unserved_row_is_no_model() {
 fn accounts_are_found_with_their_channel() {
     let catalog = sample();
     let (channel, account) = catalog.account(account_id("mid/0")).unwrap();
-    assert_eq!((channel.name.as_str(), account.name.as_str()), ("mid", "mid/0"));
+    assert_eq!((channel.spec.name.as_str(), account.spec.name.as_str()), ("mid", "mid/0"));
     assert!(catalog.account(account_id("unknown")).is_none());
 }
 
 #[test]
 fn last_row_by_name_wins_among_duplicate_ids() {
-    let twin = Channel { name: "twin".to_owned(), ..channel("alpha", &["m"]) };
+    let twin =
+        Channel { spec: ChannelSpec { name: "twin".to_owned(), ..channel("alpha", &["m"]).spec }, ..channel("alpha", &["m"]) };
     let catalog = catalog(vec![twin, channel("alpha", &["m"]), channel("beta", &["m"])], vec![], vec![]);
     assert_eq!(catalog.channels.len(), 2);
     assert_eq!(catalog.channel_by_name("twin").unwrap().id, channel_id("alpha"));
@@ -84,7 +86,7 @@ fn last_row_by_name_wins_among_duplicate_ids() {
 
 #[test]
 fn echo_speaks_every_protocol() {
-    let echo = Channel { provider: Provider::Echo, ..channel("e", &[]) };
+    let echo = Channel { spec: ChannelSpec { provider: Provider::Echo, ..channel("e", &[]).spec }, ..channel("e", &[]) };
     assert!(echo.speaks(Protocol::Gemini) && echo.speaks(Protocol::OpenAi));
     assert!(!channel("c", &[]).speaks(Protocol::Gemini));
 }

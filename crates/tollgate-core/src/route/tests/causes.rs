@@ -1,6 +1,9 @@
 //! One test per kind of exclusion, then combinations.
 
 use super::*;
+use crate::AccountSpec;
+use crate::ChannelSpec;
+use crate::ModelSpec;
 
 /// Checks the exclusion of the only candidate: code, cause, and whether waiting helps.
 fn check(case: &Case, code: &str, cause: NoRouteCause, retryable: bool) {
@@ -18,9 +21,10 @@ fn channel_without_accounts_is_none_configured() {
 
 #[test]
 fn channel_that_cannot_serve_the_method_has_no_mapping() {
-    let anthropic = Channel { protocol: Protocol::Anthropic, ..channel("c", &["m"]) };
+    let anthropic =
+        Channel { spec: ChannelSpec { protocol: Protocol::Anthropic, ..channel("c", &["m"]).spec }, ..channel("c", &["m"]) };
     let case = Case {
-        model: Model { embeddings: true, ..model("m") },
+        model: Model { spec: ModelSpec { embeddings: true, ..model("m").spec }, ..model("m") },
         summary: summary("m", Method::Embeddings),
         translates: true,
         ..Case::over(vec![anthropic])
@@ -30,12 +34,12 @@ fn channel_that_cannot_serve_the_method_has_no_mapping() {
 
 #[test]
 fn switched_off_rows_are_disabled() {
-    let off = Channel { on: false, ..channel("c", &["m"]) };
+    let off = Channel { spec: ChannelSpec { on: false, ..channel("c", &["m"]).spec }, ..channel("c", &["m"]) };
     let case = Case::over(vec![off]);
     check(&case, "disabled", NoRouteCause::Disabled, false);
     assert_eq!(case.fails().excluded[0].account, None, "the whole channel");
     let mut row = channel("c", &["m"]);
-    row.accounts = vec![Arc::new(Account { on: false, ..account("c", 0) })];
+    row.accounts = vec![Arc::new(Account { spec: AccountSpec { on: false, ..account("c", 0).spec }, ..account("c", 0) })];
     let case = Case::over(vec![row]);
     check(&case, "disabled", NoRouteCause::Disabled, false);
     assert_eq!(case.fails().excluded[0].account, Some(0));
@@ -75,7 +79,10 @@ fn refused_credentials_are_disabled() {
 #[test]
 fn exhausted_channel_budget_is_upstream_quota() {
     let budget = Budget { amount: NanoUsd(1), window: Window::Day, action: BudgetAction::Block };
-    let mut case = Case::over(vec![Channel { budgets: vec![budget], ..channel("c", &["m"]) }]);
+    let mut case = Case::over(vec![Channel {
+        spec: ChannelSpec { budgets: vec![budget], ..channel("c", &["m"]).spec },
+        ..channel("c", &["m"])
+    }]);
     assert!(case.run().is_ok());
     case.budgets.insert("c".to_owned(), ChannelBudget::Spent { until: Some(NOW.plus_ms(5)) });
     check(&case, "budget", NoRouteCause::UpstreamQuota, true);
@@ -108,7 +115,7 @@ fn sale_above_the_limit_is_price_limit_with_figures() {
 #[test]
 fn cost_above_the_limit_gives_no_figures() {
     let mut row = channel("c", &["m"]);
-    row.mappings[0].cost = Some(always(price("2", "2")));
+    row.spec.serves[0].cost = Some(always(price("2", "2")));
     let limit = Some(ceiling(1_000_000_000, PriceLimitOn::Cost));
     let case = Case { key: Key { price_limit: limit, ..key(&[]) }, ..Case::over(vec![row]) };
     check(&case, "price_above_limit", NoRouteCause::PriceLimit, false);
@@ -119,8 +126,9 @@ fn cost_above_the_limit_gives_no_figures() {
 #[test]
 fn cost_limit_applies_each_accounts_multiplier() {
     let mut row = with_accounts(channel("c", &["m"]), 2);
-    row.mappings[0].cost = Some(always(price("2", "2")));
-    row.accounts[1] = Arc::new(Account { cost_multiplier: Multiplier(500_000), ..account("c", 1) });
+    row.spec.serves[0].cost = Some(always(price("2", "2")));
+    row.accounts[1] =
+        Arc::new(Account { spec: AccountSpec { cost_multiplier: Multiplier(500_000), ..account("c", 1).spec }, ..account("c", 1) });
     let limit = Some(ceiling(1_000_000_000, PriceLimitOn::Cost));
     let case = Case { group: Group { price_limit: limit, ..group("default", &["c"]) }, ..Case::over(vec![row]) };
     assert_eq!(case.planned(), ["c/1"]);
@@ -135,7 +143,8 @@ fn missing_required_price_is_unpriced() {
 
 #[test]
 fn unpriced_model_is_served_unless_money_is_bounded() {
-    let unpriced = || Case { model: Model { price: None, ..model("m") }, ..Case::accounts(1) };
+    let unpriced =
+        || Case { model: Model { spec: ModelSpec { price: None, ..model("m").spec }, ..model("m") }, ..Case::accounts(1) };
     assert!(unpriced().run().is_ok());
     let budget = Budget { amount: NanoUsd(1), window: Window::Total, action: BudgetAction::Block };
     let case = Case { key: Key { budgets: vec![budget], ..key(&[]) }, ..unpriced() };
@@ -148,7 +157,7 @@ fn unpriced_model_is_served_unless_money_is_bounded() {
 #[test]
 fn insufficient_margin_is_price_limit() {
     let mut row = channel("c", &["m"]);
-    row.mappings[0].cost = Some(always(price("0.95", "1")));
+    row.spec.serves[0].cost = Some(always(price("0.95", "1")));
     let limit = PriceLimit { mode: PriceLimitMode::MinMargin(100_000), on: PriceLimitOn::Sale };
     let case = Case { group: Group { price_limit: Some(limit), ..group("default", &["c"]) }, ..Case::over(vec![row]) };
     check(&case, "margin", NoRouteCause::PriceLimit, false);
@@ -200,7 +209,8 @@ fn other_protocol_is_excluded_unless_translation_is_enabled() {
 
 #[test]
 fn other_protocol_does_not_count_beside_other_reasons() {
-    let gemini = Channel { protocol: Protocol::Gemini, accounts: vec![], ..channel("g", &["m"]) };
+    let mut gemini = Channel { accounts: vec![], ..channel("g", &["m"]) };
+    gemini.spec.protocol = Protocol::Gemini;
     let case =
         Case { from: Protocol::Gemini, summary: summary("m", Method::Generate), ..Case::over(vec![gemini, channel("o", &["m"])]) };
     assert_eq!(case.fails().other_protocol_methods(), None);

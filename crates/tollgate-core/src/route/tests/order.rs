@@ -1,5 +1,6 @@
 //! Priorities, weights, affinity, the last resort, and invariants of every plan.
 
+use crate::ChannelSpec;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -22,7 +23,7 @@ pub(super) fn firsts(case: &mut Case, affinity: bool) -> BTreeMap<String, u32> {
     for key in 0..4_000u64 {
         case.summary.affinity = affinity.then(|| key.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let plan = case.run_with(&mut random).unwrap();
-        *counts.entry(plan.first.account.name.clone()).or_insert(0) += 1;
+        *counts.entry(plan.first.account.spec.name.clone()).or_insert(0) += 1;
     }
     counts
 }
@@ -45,14 +46,14 @@ fn plan_has_at_most_three_distinct_accounts() {
 
 #[test]
 fn lower_priority_numbers_come_first() {
-    let tier = |name, priority| Channel { priority, ..channel(name, &["m"]) };
+    let tier = |name, priority| Channel { spec: ChannelSpec { priority, ..channel(name, &["m"]).spec }, ..channel(name, &["m"]) };
     let case = Case::over(vec![tier("a", 5), tier("b", -1), tier("c", 0), tier("d", 9)]);
     assert_eq!(case.planned(), ["b/0", "c/0", "a/0"]);
 }
 
 #[test]
 fn weights_apply_to_random_choice_and_affinity_alike() {
-    let weighted = |name, weight| Channel { weight, ..channel(name, &["m"]) };
+    let weighted = |name, weight| Channel { spec: ChannelSpec { weight, ..channel(name, &["m"]).spec }, ..channel(name, &["m"]) };
     for affinity in [false, true] {
         let counts = firsts(&mut Case::over(vec![weighted("a", 3), weighted("b", 1)]), affinity);
         assert!(near(counts.get("a/0"), 75) && near(counts.get("b/0"), 25), "{counts:?}");
@@ -78,8 +79,8 @@ fn failing_accounts_get_less_traffic_but_some() {
 #[test]
 fn zero_weight_comes_last_cheapest_first() {
     let row = |name, weight, cost| {
-        let mut row = Channel { weight, ..channel(name, &["m"]) };
-        row.mappings[0].cost = Some(always(price(cost, cost)));
+        let mut row = Channel { spec: ChannelSpec { weight, ..channel(name, &["m"]).spec }, ..channel(name, &["m"]) };
+        row.spec.serves[0].cost = Some(always(price(cost, cost)));
         row
     };
     let case = Case::over(vec![row("dear", 0, "5"), row("cheap", 0, "1"), row("main", 1, "9")]);
@@ -93,7 +94,7 @@ fn conversation_stays_on_its_account() {
     let first = case.run_with(&mut random(1)).unwrap();
     for seed in 2..20 {
         let again = case.run_with(&mut random(seed)).unwrap();
-        let names = |plan: &Plan<'_>| plan.attempts().map(|it| it.account.name.clone()).collect::<Vec<_>>();
+        let names = |plan: &Plan<'_>| plan.attempts().map(|it| it.account.spec.name.clone()).collect::<Vec<_>>();
         assert_eq!(names(&again), names(&first));
     }
 }
@@ -122,7 +123,7 @@ fn affinity_order_is_stable_across_versions() {
         let mut digits = String::new();
         for key in 0..16 {
             case.summary.affinity = Some(key);
-            digits.push_str(&case.run().unwrap().first.account.name.replace(|it: char| !it.is_ascii_digit(), ""));
+            digits.push_str(&case.run().unwrap().first.account.spec.name.replace(|it: char| !it.is_ascii_digit(), ""));
         }
         digits
     };
@@ -130,7 +131,9 @@ fn affinity_order_is_stable_across_versions() {
     assert_eq!(firsts(&mut Case::accounts(8)), "7041130757025510");
     let weighted = (1..5).map(|n| {
         let name = format!("c{n}");
-        Channel { weight: n, accounts: vec![Arc::new(account("w", n as usize))], ..channel(&name, &["m"]) }
+        let mut row = Channel { accounts: vec![Arc::new(account("w", n as usize))], ..channel(&name, &["m"]) };
+        row.spec.weight = n;
+        row
     });
     assert_eq!(firsts(&mut Case::over(weighted.collect())), "4342331334143343");
 }
@@ -164,7 +167,7 @@ fn last_resort_must_pass_all_other_checks() {
     let mut case = Case::accounts(1).cooling("c/0", CoolingReason::ServerError, 5_000);
     case.request_limit = Some(ceiling(1, PriceLimitOn::Sale));
     assert_eq!(case.fails().cause(), NoRouteCause::PriceLimit);
-    let off = Channel { on: false, ..channel("c", &["m"]) };
+    let off = Channel { spec: ChannelSpec { on: false, ..channel("c", &["m"]).spec }, ..channel("c", &["m"]) };
     assert_eq!(Case::over(vec![off]).cooling("c/0", CoolingReason::ServerError, 5_000).fails().cause(), NoRouteCause::Disabled);
 }
 
@@ -177,13 +180,13 @@ fn account_after_cooling_is_usable_as_the_probe() {
 #[test]
 fn channel_without_cooling_ignores_health() {
     let mut case = Case::accounts(1).cooling("c/0", CoolingReason::RateLimited, 5_000);
-    case.channels[0].cooling = false;
+    case.channels[0].spec.cooling = false;
     assert_eq!(case.planned(), ["c/0"]);
 }
 
 #[test]
 fn echo_answers_in_the_callers_protocol_and_costs_nothing() {
-    let echo = Channel { provider: Provider::Echo, ..channel("e", &["m"]) };
+    let echo = Channel { spec: ChannelSpec { provider: Provider::Echo, ..channel("e", &["m"]).spec }, ..channel("e", &["m"]) };
     let case = Case { from: Protocol::Gemini, summary: summary("m", Method::Generate), ..Case::over(vec![echo]) };
     let plan = case.run().unwrap();
     assert_eq!((plan.first.protocol, plan.first.cost.clone()), (Protocol::Gemini, Some(Price::free())));
@@ -192,7 +195,7 @@ fn echo_answers_in_the_callers_protocol_and_costs_nothing() {
 #[test]
 fn attempt_has_the_current_cost_and_upstream_name() {
     let mut row = channel("c", &["other", "m"]);
-    row.mappings[1].cost = Some(always(price("0.5", "1")));
+    row.spec.serves[1].cost = Some(always(price("0.5", "1")));
     let plan = Case::over(vec![row]).run().unwrap();
     assert_eq!(plan.first.cost, Some(price("0.5", "1")));
     assert_eq!((plan.first.mapping_index, plan.first.mapping().upstream.as_str()), (1, "m-up"));
@@ -226,7 +229,8 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let channels = rows.iter().enumerate().map(|(i, (priority, weight, accounts))| {
-            let row = Channel { priority: *priority, weight: *weight, ..channel(&format!("c{i}"), &["m"]) };
+            let mut row = channel(&format!("c{i}"), &["m"]);
+            (row.spec.priority, row.spec.weight) = (*priority, *weight);
             bounded(with_accounts(row, accounts.len()))
         });
         let mut case = Case::over(channels.collect());
@@ -250,7 +254,7 @@ proptest! {
                     prop_assert!(it.account().is_none_or(|account| !planned.contains(&account.id)));
                 }
                 prop_assert_eq!(plan.excluded.len(), all - if free == 0 { 1 } else { free });
-                let priorities: Vec<i32> = plan.attempts().map(|it| it.channel.priority).collect();
+                let priorities: Vec<i32> = plan.attempts().map(|it| it.channel.spec.priority).collect();
                 prop_assert!(priorities.is_sorted());
             }
             Err(no_route) => {

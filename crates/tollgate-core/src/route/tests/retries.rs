@@ -1,12 +1,14 @@
 //! Routing after failed attempts: tried, skipped, unreachable and disabled candidates, and the last resort.
 
 use super::*;
+use crate::AccountSpec;
+use crate::ChannelSpec;
 
 /// Plans and records the first attempt, and returns its account.
 fn try_first(case: &mut Case) -> String {
     let plan = case.run().unwrap();
     case.history.record_attempt(&plan.first);
-    plan.first.account.name.clone()
+    plan.first.account.spec.name.clone()
 }
 
 #[test]
@@ -35,7 +37,7 @@ fn retry_avoids_accounts_that_became_busy() {
         case = case.load(name, AccountLoad::AtConcurrency);
     }
     let plan = case.run().unwrap();
-    assert!(!planned.contains(&plan.first.account.name), "an account that the first plan did not contain");
+    assert!(!planned.contains(&plan.first.account.spec.name), "an account that the first plan did not contain");
     let codes: Vec<_> = plan.trace().into_iter().map(|it| it.code).collect();
     assert_eq!(codes, ["planned", "planned", "concurrency", "concurrency"], "the record says why they are skipped");
 }
@@ -52,7 +54,10 @@ fn conversation_retries_on_its_next_account() {
 
 #[test]
 fn skipped_channel_is_excluded_with_its_reason() {
-    let mut case = Case::over(vec![with_accounts(channel("a", &["m"]), 3), Channel { priority: 1, ..channel("b", &["m"]) }]);
+    let mut case = Case::over(vec![
+        with_accounts(channel("a", &["m"]), 3),
+        Channel { spec: ChannelSpec { priority: 1, ..channel("b", &["m"]).spec }, ..channel("b", &["m"]) },
+    ]);
     let until = Some(NOW.plus_ms(9_000));
     assert!(case.history.clone().skip_channel(&case.run().unwrap().first, Exclusion::Budget { until }));
     let first = case.run().unwrap().first;
@@ -68,14 +73,17 @@ fn skipped_channel_is_excluded_with_its_reason() {
 fn insufficient_budget_still_allows_cheaper_accounts() {
     let mut row = with_accounts(channel("a", &["m"]), 3);
     for (at, millionths) in [(0, 3_000_000), (1, 1_000_000), (2, 2_000_000)] {
-        row.accounts[at] = Arc::new(Account { cost_multiplier: Multiplier(millionths), ..account("a", at) });
+        row.accounts[at] = Arc::new(Account {
+            spec: AccountSpec { cost_multiplier: Multiplier(millionths), ..account("a", at).spec },
+            ..account("a", at)
+        });
     }
     let mut case = Case::over(vec![row]);
     let all = case.run().unwrap();
-    let middle = all.attempts().find(|it| it.account.cost_multiplier == Multiplier(2_000_000)).unwrap().clone();
+    let middle = all.attempts().find(|it| it.account.spec.cost_multiplier == Multiplier(2_000_000)).unwrap().clone();
     assert!(case.history.skip_channel(&middle, Exclusion::Budget { until: None }));
     let plan = case.run().unwrap();
-    let left: Vec<_> = plan.attempts().map(|it| it.account.cost_multiplier).collect();
+    let left: Vec<_> = plan.attempts().map(|it| it.account.spec.cost_multiplier).collect();
     assert_eq!(left, [Multiplier::ONE]);
     assert!(case.history.skip_channel(&plan.first.clone(), Exclusion::Budget { until: None }));
     let no = case.fails();
@@ -91,18 +99,21 @@ fn skipping_is_bounded() {
 
 #[test]
 fn unreachable_address_comes_after_all_others() {
-    let at = |name: &str, url: &str| Channel { base_url: url.to_owned(), ..with_accounts(channel(name, &["m"]), 3) };
+    let at = |name: &str, url: &str| Channel {
+        spec: ChannelSpec { base_url: url.to_owned(), ..with_accounts(channel(name, &["m"]), 3).spec },
+        ..with_accounts(channel(name, &["m"]), 3)
+    };
     let mut case = Case::over(vec![
         at("dead", "http://a"),
-        Channel { priority: 9, ..at("other", "http://b") },
-        Channel { weight: 0, ..at("twin", "http://a") },
+        Channel { spec: ChannelSpec { priority: 9, ..at("other", "http://b").spec }, ..at("other", "http://b") },
+        Channel { spec: ChannelSpec { weight: 0, ..at("twin", "http://a").spec }, ..at("twin", "http://a") },
     ]);
     let first = case.run().unwrap().first;
-    assert_eq!(first.channel.name, "dead");
+    assert_eq!(first.channel.spec.name, "dead");
     case.history.record_attempt(&first);
     case.history.record_unreachable(&first);
     assert!(case.planned().iter().all(|name| name.starts_with("other/")), "{:?}", case.planned());
-    case.channels[1].on = false;
+    case.channels[1].spec.on = false;
     let left = case.planned();
     assert!(left.len() == 2 && left[0].starts_with("dead/"), "{left:?}");
 }
@@ -117,10 +128,10 @@ fn rows_disabled_in_the_latest_catalog_are_excluded() {
     };
     case.newer = Some(newer(&|row| {
         row.accounts.remove(0);
-        row.accounts[0] = Arc::new(Account { on: false, ..account("c", 1) });
+        row.accounts[0] = Arc::new(Account { spec: AccountSpec { on: false, ..account("c", 1).spec }, ..account("c", 1) });
     }));
     assert_eq!(case.planned(), ["c/2"], "one was removed, one switched off");
-    case.newer = Some(newer(&|row| row.on = false));
+    case.newer = Some(newer(&|row| row.spec.on = false));
     assert_eq!(case.why(), Exclusion::Disabled);
     case.newer = Some(catalog(Vec::new(), Vec::new(), Vec::new()));
     assert_eq!(case.why(), Exclusion::Disabled);

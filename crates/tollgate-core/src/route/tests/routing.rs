@@ -1,5 +1,7 @@
 //! Routing modes of a group: cheapest and fastest.
 
+use crate::AccountSpec;
+use crate::ChannelSpec;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -11,7 +13,7 @@ use super::{
 
 fn priced(name: &str, cost: &str) -> Channel {
     let mut row = channel(name, &["m"]);
-    row.mappings[0].cost = Some(always(price(cost, cost)));
+    row.spec.serves[0].cost = Some(always(price(cost, cost)));
     row
 }
 
@@ -39,15 +41,18 @@ fn cheapest_orders_by_cost_with_unknown_costs_last() {
 #[test]
 fn cheapest_applies_multipliers_within_priorities() {
     let mut dear = priced("a", "1");
-    dear.accounts = vec![Arc::new(Account { cost_multiplier: Multiplier(3_000_000), ..account("a", 0) })];
-    let later = Channel { priority: 1, ..priced("c", "0.1") };
+    dear.accounts = vec![Arc::new(Account {
+        spec: AccountSpec { cost_multiplier: Multiplier(3_000_000), ..account("a", 0).spec },
+        ..account("a", 0)
+    })];
+    let later = Channel { spec: ChannelSpec { priority: 1, ..priced("c", "0.1").spec }, ..priced("c", "0.1") };
     let case = routed(Routing::Cheapest, Case::over(vec![dear, priced("b", "2"), later]));
     assert_eq!(case.planned(), ["b/0", "a/0", "c/0"]);
 }
 
 #[test]
 fn equally_cheap_accounts_share_by_weight() {
-    let weighted = |name, weight| Channel { weight, ..priced(name, "1") };
+    let weighted = |name, weight| Channel { spec: ChannelSpec { weight, ..priced(name, "1").spec }, ..priced(name, "1") };
     for affinity in [false, true] {
         let case = Case::over(vec![weighted("a", 3), weighted("b", 1), priced("c", "2")]);
         let counts = firsts(&mut routed(Routing::Cheapest, case), affinity);
@@ -86,7 +91,7 @@ fn unmeasured_account_goes_first() {
 #[test]
 fn latency_applies_without_cooling_but_only_to_fastest() {
     let mut case = first_token_ms(first_token_ms(Case::accounts(2), "c/0", 900), "c/1", 200);
-    case.channels[0].cooling = false;
+    case.channels[0].spec.cooling = false;
     assert!(near(firsts(&mut case, false).get("c/1"), 50), "weighted routing ignores latency");
     let mut case = routed(Routing::Fastest, case);
     assert_eq!(firsts(&mut case, false).get("c/1"), Some(&4_000));
@@ -122,7 +127,9 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let channels = rows.iter().enumerate().map(|(i, (priority, weight, cost, _))| {
-            Channel { priority: *priority, weight: *weight, ..priced(&format!("c{i}"), &cost.to_string()) }
+            let mut row = priced(&format!("c{i}"), &cost.to_string());
+            (row.spec.priority, row.spec.weight) = (*priority, *weight);
+            row
         });
         let mut case = routed(routing, Case::over(channels.collect()));
         case.summary.affinity = affinity;
@@ -130,19 +137,19 @@ proptest! {
             case = first_token_ms(case, &format!("c{i}/0"), row.3);
         }
         let plan = case.run_with(&mut random(seed)).unwrap();
-        let names: Vec<&str> = plan.attempts().map(|it| it.account.name.as_str()).collect();
+        let names: Vec<&str> = plan.attempts().map(|it| it.account.spec.name.as_str()).collect();
         let mut unique = names.clone();
         unique.sort_unstable();
         unique.dedup();
         prop_assert_eq!(unique.len(), rows.len().min(MAX_ATTEMPTS));
         prop_assert_eq!(names.len(), unique.len());
-        prop_assert!(plan.attempts().map(|it| it.channel.priority).is_sorted());
+        prop_assert!(plan.attempts().map(|it| it.channel.spec.priority).is_sorted());
         if routing == Routing::Cheapest {
-            let order = |it: &PlannedAttempt| (it.channel.priority, it.channel.weight == 0, it.cost.clone().and_then(|cost| cost.input));
+            let order = |it: &PlannedAttempt| (it.channel.spec.priority, it.channel.spec.weight == 0, it.cost.clone().and_then(|cost| cost.input));
             prop_assert!(plan.attempts().map(order).is_sorted());
         }
         let again = case.run_with(&mut random(seed)).unwrap();
-        let again: Vec<&str> = again.attempts().map(|it| it.account.name.as_str()).collect();
+        let again: Vec<&str> = again.attempts().map(|it| it.account.spec.name.as_str()).collect();
         prop_assert_eq!(names, again);
     }
 }

@@ -8,7 +8,7 @@ fn case(channels: Vec<Channel>) -> Case {
 }
 
 fn at(mut channel: Channel, priority: i32) -> Channel {
-    channel.priority = priority;
+    channel.spec.priority = priority;
     channel
 }
 
@@ -40,8 +40,8 @@ fn plan_starting_with_another_protocol_checks_and_skips_its_channels() {
     assert_eq!((case.planned(), case.translation_checks.get()), (vec!["a/0".to_owned(), "c/0".to_owned(), "d/0".to_owned()], 3));
     make_untranslatable(&mut case, "a");
     let plan = case.run().unwrap();
-    assert_eq!(plan.first.channel.name, "c");
-    let codes: Vec<_> = plan.excluded.iter().map(|it| (it.channel.name.as_str(), it.why.code())).collect();
+    assert_eq!(plan.first.channel.spec.name, "c");
+    let codes: Vec<_> = plan.excluded.iter().map(|it| (it.channel.spec.name.as_str(), it.why.code())).collect();
     assert_eq!(codes, [("a", "cannot_translate"), ("b", "cannot_translate")]);
 }
 
@@ -55,7 +55,7 @@ fn untranslatable_channel_excludes_all_its_accounts() {
 #[test]
 fn untranslatable_takes_precedence_over_busy_and_cooling() {
     let mut bounded = foreign("a");
-    Arc::make_mut(&mut bounded.accounts[0]).concurrency = 1;
+    Arc::make_mut(&mut bounded.accounts[0]).spec.concurrency = 1;
     let mut case = case(vec![bounded]).load("a/0", AccountLoad::AtConcurrency);
     assert_eq!(case.fails().busy_accounts().len(), 1, "worth waiting for");
     make_untranslatable(&mut case, "a");
@@ -78,7 +78,7 @@ fn untranslatable_channels_do_not_change_other_shares() {
         u32::try_from(seed >> 32).unwrap()
     };
     for _ in 0..2_000 {
-        *firsts.entry(case.run_with(&mut random).unwrap().first.channel.name.clone()).or_default() += 1;
+        *firsts.entry(case.run_with(&mut random).unwrap().first.channel.spec.name.clone()).or_default() += 1;
     }
     let (b, c) = (firsts["b"], firsts["c"]);
     assert!(firsts.len() == 2 && b.abs_diff(c) < 200, "{firsts:?}");

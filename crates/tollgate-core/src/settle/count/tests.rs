@@ -5,7 +5,7 @@ use tollgate_protocol::Method;
 
 use super::*;
 use crate::{
-    PriceTier,
+    ModelSpec, PriceTier,
     samples::{price, summary},
 };
 
@@ -116,7 +116,7 @@ fn input_estimate_uses_the_upper_bounds() {
 
 #[test]
 fn output_estimate_is_the_requested_limit_capped_by_the_models() {
-    let bounded = Model { max_output: Some(1_000), ..Model::default() };
+    let bounded = Model { spec: ModelSpec { max_output: Some(1_000), ..ModelSpec::default() }, ..Model::default() };
     let requested = |max_output, candidates| RequestSummary { max_output, candidates, ..summary("m", Method::Chat) };
     assert_eq!(estimate_output(&requested(Some(50), 1), &bounded), 50);
     assert_eq!(estimate_output(&requested(Some(5_000), 1), &bounded), 1_000);

@@ -104,14 +104,14 @@ async fn rest_from_before_the_start_counts_from_its_beginning() {
 #[tokio::test(start_paused = true)]
 async fn channels_with_a_probe_interval_are_probed_continuously() {
     let script = (0..9).fold(Script::new(), |script, _| lists(script));
-    let rig = Rig::start(script, 3, |channel| channel.probe_interval_s = 30);
+    let rig = Rig::start(script, 3, |channel| channel.spec.probe_interval_s = 30);
     pass(95).await;
     assert_eq!(rig.script.seen().len(), 9, "three accounts, three times");
 }
 
 #[tokio::test(start_paused = true)]
 async fn dead_account_cools_and_recovers_with_a_list() {
-    let rig = Rig::start(lists(Script::new().not_sent()), 1, |channel| channel.probe_interval_s = 10);
+    let rig = Rig::start(lists(Script::new().not_sent()), 1, |channel| channel.spec.probe_interval_s = 10);
     pass(11).await;
     assert!(matches!(rig.state(1), HealthState::Cooling { why: CoolingReason::ConnectFailure, .. }));
     pass(10).await;
@@ -120,9 +120,9 @@ async fn dead_account_cools_and_recovers_with_a_list() {
 
 #[tokio::test(start_paused = true)]
 async fn disabled_accounts_and_channels_without_cooling_are_not_probed() {
-    for change in [(|channel: &mut Channel| channel.on = false) as fn(&mut Channel), |channel| channel.cooling = false] {
+    for change in [(|channel: &mut Channel| channel.spec.on = false) as fn(&mut Channel), |channel| channel.spec.cooling = false] {
         let rig = Rig::start(Script::new(), 1, |channel| {
-            channel.probe_interval_s = 10;
+            channel.spec.probe_interval_s = 10;
             change(channel);
         });
         pass(100).await;
@@ -132,7 +132,7 @@ async fn disabled_accounts_and_channels_without_cooling_are_not_probed() {
 
 #[tokio::test(start_paused = true)]
 async fn at_most_sixteen_probes_run_at_once() {
-    let rig = Rig::start(Script::new(), 40, |channel| channel.probe_interval_s = 10);
+    let rig = Rig::start(Script::new(), 40, |channel| channel.spec.probe_interval_s = 10);
     pass(15).await;
     assert_eq!((rig.script.seen().len(), rig.script.open()), (16, 16));
     pass(30).await;

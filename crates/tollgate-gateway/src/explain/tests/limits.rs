@@ -1,6 +1,6 @@
 //! Limits of the caller: what is left, what the request needs, and which limit refuses.
 
-use tollgate_core::{Billing, Meter, Model, SpendTotals, Subject};
+use tollgate_core::{Billing, Meter, Model, ModelSpec, SpendTotals, Subject};
 
 use super::*;
 use crate::state::runtime_state::SubjectUsage;
@@ -43,7 +43,10 @@ impl Case {
         let groups = rows.groups.values().map(|group| tollgate_core::Group::clone(group)).collect();
         let price = Price { input: Some(1_000_000_000), output: Some(2_000_000_000), ..Price::default() };
         let schedule = PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]);
-        let model = Model { name: "m".to_owned(), price: Some(schedule), max_output: Some(1_000), ..Model::default() };
+        let model = Model {
+            spec: ModelSpec { name: "m".to_owned(), price: Some(schedule), max_output: Some(1_000), ..ModelSpec::default() },
+            ..Model::default()
+        };
         let catalog = Catalog::from_parts(Revision(3), channels, groups, vec![model]);
         let mut key = self.key.clone();
         key.groups = vec![catalog.groups[0].id];

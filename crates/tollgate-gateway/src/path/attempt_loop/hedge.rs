@@ -34,7 +34,7 @@ impl HedgePlan {
         let group: &Group = &context.offer.group;
         let policy = group.hedge.filter(|_| context.summary.stream)?;
         let shared = &context.worker.shared;
-        let after = shared.traffic.latency.p95(&context.offer.model.name, shared.clock.instant())?;
+        let after = shared.traffic.latency.p95(&context.offer.model.spec.name, shared.clock.instant())?;
         Some(Self { after, group: group.id, policy })
     }
 
@@ -128,12 +128,12 @@ async fn start_second<'a>(
     history: &mut AttemptHistory,
     guard: &mut UsageGuard,
 ) -> Option<StartedAttempt<'a>> {
-    if !first.channel.retry_uncertain {
+    if !first.channel.spec.retry_uncertain {
         return None;
     }
     loop {
         let selection = select_hedge(context, history)?;
-        if !selection.planned.channel.retry_uncertain {
+        if !selection.planned.channel.spec.retry_uncertain {
             return None;
         }
         let reservation = hedge.reserve_cost(context, first, &selection.planned)?;

@@ -1,6 +1,6 @@
 //! Accounts with limits: which requests wait, fail over or are refused, and that every ending releases its permit.
 
-use tollgate_core::{Account, AccountId, AttemptResult, Observation, Outcome};
+use tollgate_core::{Account, AccountId, AccountSpec, AttemptResult, Observation, Outcome};
 
 use super::*;
 
@@ -8,7 +8,10 @@ use super::*;
 fn bounded(script: Script, accounts: u8, concurrency: u32, rpm: u32, tpm: u64) -> Rig {
     Rig::with(script, accounts, |channel| {
         for account in &mut channel.accounts {
-            *account = Arc::new(Account { concurrency, rpm, tpm, ..Account::clone(account) });
+            *account = Arc::new(Account {
+                spec: AccountSpec { concurrency, rpm, tpm, ..account.spec.clone() },
+                ..Account::clone(account)
+            });
         }
     })
 }

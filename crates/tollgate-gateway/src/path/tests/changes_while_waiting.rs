@@ -1,6 +1,6 @@
 //! Changes while a request waits or an attempt runs: an account that becomes usable is used, also one of a newer catalog.
 
-use tollgate_core::{Account, AccountId, AttemptResult, Budget, BudgetAction, NanoUsd, Observation, Window};
+use tollgate_core::{Account, AccountId, AccountSpec, AttemptResult, Budget, BudgetAction, NanoUsd, Observation, Window};
 
 use super::*;
 
@@ -21,7 +21,7 @@ impl Rig {
     fn occupied() -> Self {
         let script = Script::new().answers(200, JSON_HEAD, late_reply(5)).replies(REPLY).replies(REPLY);
         Self::with(script, 1, |channel| {
-            channel.accounts[0] = Arc::new(Account { concurrency: 1, ..account(1) });
+            channel.accounts[0] = Arc::new(Account { spec: AccountSpec { concurrency: 1, ..account(1).spec }, ..account(1) });
         })
     }
 
@@ -80,11 +80,11 @@ async fn waiting_request_uses_an_account_that_recovers() {
 #[tokio::test(start_paused = true)]
 async fn waiting_request_uses_an_enabled_channel_at_the_new_catalogs_prices() {
     let mut rig = Rig::occupied();
-    rig.add_channel(|channel| channel.on = false);
+    rig.add_channel(|channel| channel.spec.on = false);
     let switch_on = |rig: &Rig| {
         rig.replace(|channels, _, models| {
-            channels[1].on = true;
-            models[0].price = Some(price(3_000_000_000, 4_000_000_000));
+            channels[1].spec.on = true;
+            models[0].spec.price = Some(price(3_000_000_000, 4_000_000_000));
         });
     };
     let (got, waited) = rig.ask_during(switch_on).await;
@@ -99,7 +99,9 @@ async fn waiting_request_uses_an_enabled_channel_at_the_new_catalogs_prices() {
 async fn waiting_request_is_served_when_the_concurrency_limit_is_raised() {
     let mut rig = Rig::occupied();
     let raise = |rig: &Rig| {
-        rig.replace(|channels, _, _| channels[0].accounts[0] = Arc::new(Account { concurrency: 2, ..account(1) }));
+        rig.replace(|channels, _, _| {
+            channels[0].accounts[0] = Arc::new(Account { spec: AccountSpec { concurrency: 2, ..account(1).spec }, ..account(1) })
+        });
     };
     let (got, waited) = rig.ask_during(raise).await;
     assert_eq!((got.status, waited), (200, HALF));
@@ -110,8 +112,8 @@ async fn waiting_request_is_served_when_the_concurrency_limit_is_raised() {
 #[tokio::test(start_paused = true)]
 async fn request_selects_again_before_it_is_refused() {
     let mut rig = Rig::occupied();
-    rig.add_channel(|channel| channel.on = false);
-    let without_notification = |rig: &Rig| rig.change(|channels, _, _| channels[1].on = true);
+    rig.add_channel(|channel| channel.spec.on = false);
+    let without_notification = |rig: &Rig| rig.change(|channels, _, _| channels[1].spec.on = true);
     let (got, waited) = rig.ask_during(without_notification).await;
     assert_eq!((got.status, waited), (200, SECOND * 2), "no notification was sent");
     assert_eq!(rig.records().len(), 2);
@@ -121,7 +123,7 @@ async fn request_selects_again_before_it_is_refused() {
 async fn unrelated_changes_keep_positions_in_the_wait_queue() {
     let script = Script::new().answers(200, JSON_HEAD, late_reply(1)).replies(REPLY).replies(REPLY);
     let mut rig = Rig::with(script, 1, |channel| {
-        channel.accounts[0] = Arc::new(Account { concurrency: 1, ..account(1) });
+        channel.accounts[0] = Arc::new(Account { spec: AccountSpec { concurrency: 1, ..account(1).spec }, ..account(1) });
     });
     let says = |what: &str| CHAT.replace("hello there", what);
     let changes = async {
@@ -143,12 +145,12 @@ async fn unrelated_changes_keep_positions_in_the_wait_queue() {
 async fn retry_uses_the_channel_enabled_during_the_first_attempt() {
     let failing = Script::new().answers(500, &[], vec![Piece::Wait(SECOND), "{}".into()]).replies(REPLY);
     let mut rig = Rig::new(failing, 1);
-    rig.add_channel(|channel| channel.on = false);
+    rig.add_channel(|channel| channel.spec.on = false);
     let swap = async {
         tokio::time::sleep(HALF).await;
         rig.replace(|channels, _, models| {
-            (channels[0].on, channels[1].on) = (false, true);
-            models[0].price = Some(price(3_000_000_000, 4_000_000_000));
+            (channels[0].spec.on, channels[1].spec.on) = (false, true);
+            models[0].spec.price = Some(price(3_000_000_000, 4_000_000_000));
         });
     };
     let (got, ()) = tokio::join!(rig.ask(CHAT), swap);
@@ -168,12 +170,14 @@ async fn readmission_applies_budgets_and_leaks_no_reservation() {
             key.budgets = vec![Budget { amount: NanoUsd(2_000_000_000), window: Window::Total, action: BudgetAction::Block }];
             key.limits.concurrency = 2;
         });
-        rig.replace(|channels, _, _| channels[0].accounts[0] = Arc::new(Account { concurrency: 1, ..account(1) }));
-        rig.add_channel(|channel| channel.on = false);
+        rig.replace(|channels, _, _| {
+            channels[0].accounts[0] = Arc::new(Account { spec: AccountSpec { concurrency: 1, ..account(1).spec }, ..account(1) })
+        });
+        rig.add_channel(|channel| channel.spec.on = false);
         let change = |rig: &Rig| {
             rig.replace(|channels, _, models| {
-                channels[1].on = true;
-                models[0].price = Some(price(1_000_000_000 * times, 2_000_000_000 * times));
+                channels[1].spec.on = true;
+                models[0].spec.price = Some(price(1_000_000_000 * times, 2_000_000_000 * times));
             });
         };
         let (got, _) = rig.ask_during(change).await;
@@ -186,7 +190,7 @@ async fn readmission_applies_budgets_and_leaks_no_reservation() {
 async fn request_keeps_its_catalog_if_the_newer_one_lacks_the_model() {
     let script = Script::new().answers(200, JSON_HEAD, late_reply(1)).replies(REPLY);
     let mut rig = Rig::with(script, 1, |channel| {
-        channel.accounts[0] = Arc::new(Account { concurrency: 1, ..account(1) });
+        channel.accounts[0] = Arc::new(Account { spec: AccountSpec { concurrency: 1, ..account(1).spec }, ..account(1) });
     });
     let (got, waited) = rig.ask_during(|rig| rig.replace(|_, groups, _| groups[0].channels.clear())).await;
     assert_eq!((got.status, waited), (200, SECOND));

@@ -152,7 +152,7 @@ async fn changes_during_an_attempt_apply_to_the_next_one() {
         |rig| {
             let mut catalog = Catalog::clone(&rig.core.shared.catalog.load());
             for channel in catalog.channels.values_mut() {
-                Arc::make_mut(channel).on = false;
+                Arc::make_mut(channel).spec.on = false;
             }
             rig.core.shared.catalog.store(Arc::new(catalog));
         },
@@ -213,7 +213,7 @@ async fn uncertain_attempt_is_not_repeated_without_retry_uncertain() {
         (|it| it.streams(vec![role(), Piece::Break]), 502),
     ];
     for (at, (fault, status)) in uncertain.into_iter().enumerate() {
-        let mut rig = Rig::with(fault(Script::new()).replies(REPLY), 2, |channel| channel.retry_uncertain = false);
+        let mut rig = Rig::with(fault(Script::new()).replies(REPLY), 2, |channel| channel.spec.retry_uncertain = false);
         assert_eq!((at, rig.ask(CHAT).await.status), (at, status));
         assert_eq!(rig.record().attempts.len(), 1);
     }
@@ -226,7 +226,7 @@ async fn uncertain_attempt_is_not_repeated_without_retry_uncertain() {
         |it| it.answers(302, &[("location", "http://127.0.0.1:1/")], Vec::new()),
     ];
     for (at, fault) in certain.into_iter().enumerate() {
-        let mut rig = Rig::with(fault(Script::new()).replies(REPLY), 2, |channel| channel.retry_uncertain = false);
+        let mut rig = Rig::with(fault(Script::new()).replies(REPLY), 2, |channel| channel.spec.retry_uncertain = false);
         assert_eq!((at, rig.ask(CHAT).await.status), (at, 200));
         assert_eq!(rig.record().attempts.len(), 2);
     }
@@ -235,10 +235,10 @@ async fn uncertain_attempt_is_not_repeated_without_retry_uncertain() {
 #[tokio::test(start_paused = true)]
 async fn another_address_is_tried_before_an_unreachable_one() {
     for cooling in [true, false] {
-        let mut rig = Rig::with(Script::new().not_sent().replies(REPLY), 5, |channel| channel.cooling = cooling);
+        let mut rig = Rig::with(Script::new().not_sent().replies(REPLY), 5, |channel| channel.spec.cooling = cooling);
         rig.add_channel(|channel| {
-            channel.base_url = "http://127.0.0.2:1/v1".to_owned();
-            channel.priority = 1;
+            channel.spec.base_url = "http://127.0.0.2:1/v1".to_owned();
+            channel.spec.priority = 1;
         });
         let got = rig.ask(CHAT).await;
         assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some("1")));
@@ -266,7 +266,7 @@ async fn unsent_attempts_do_not_count_as_attempts() {
 
 #[tokio::test(start_paused = true)]
 async fn unsent_attempts_are_limited_to_eight_and_use_no_retry_budget() {
-    let mut rig = Rig::with(not_sent(Script::new(), 13 * 8), 12, |channel| channel.cooling = false);
+    let mut rig = Rig::with(not_sent(Script::new(), 13 * 8), 12, |channel| channel.spec.cooling = false);
     for _ in 0..13 {
         let got = rig.ask(CHAT).await;
         assert_eq!((got.status, got.code().as_str()), (502, "upstream_unreachable"));
@@ -294,7 +294,7 @@ async fn retry_after_is_that_of_the_account_that_recovers_first() {
 #[tokio::test(start_paused = true)]
 async fn price_limit_beside_disabled_channels_is_not_retryable() {
     let mut rig = Rig::new(Script::new(), 1);
-    rig.add_channel(|channel| channel.on = false);
+    rig.add_channel(|channel| channel.spec.on = false);
     let mut incoming = rig.incoming(CHAT);
     incoming.head.headers.insert("x-tollgate-max-price", "input=0.5".parse().unwrap());
     let got = read(serve(&rig.core, incoming).await).await;
@@ -306,7 +306,7 @@ async fn price_limit_beside_disabled_channels_is_not_retryable() {
 
 #[tokio::test(start_paused = true)]
 async fn silent_upstream_times_out_at_the_first_byte_limit() {
-    let mut rig = Rig::with(Script::new(), 1, |channel| channel.timeouts.first_byte_ms = 7_000);
+    let mut rig = Rig::with(Script::new(), 1, |channel| channel.spec.timeouts.first_byte_ms = 7_000);
     let began = tokio::time::Instant::now();
     let got = rig.ask(CHAT).await;
     assert_eq!((got.status, got.code().as_str()), (504, "upstream_timeout"));
@@ -317,7 +317,7 @@ async fn silent_upstream_times_out_at_the_first_byte_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn request_ends_after_ten_minutes() {
-    let mut rig = Rig::with(Script::new(), 3, |channel| channel.timeouts.first_byte_ms = 250_000);
+    let mut rig = Rig::with(Script::new(), 3, |channel| channel.spec.timeouts.first_byte_ms = 250_000);
     let began = tokio::time::Instant::now();
     assert_eq!(rig.ask(CHAT).await.status, 504);
     assert_eq!(began.elapsed().as_secs(), 600);
@@ -368,7 +368,7 @@ async fn rate_limited_account_cools_for_its_retry_after_and_is_then_probed() {
 #[tokio::test(start_paused = true)]
 async fn total_outage_adds_at_most_a_fifth_of_attempts() {
     let script = (0..1_000).fold(Script::new(), |script, _| script.refuses(500, &[]));
-    let mut rig = Rig::with(script, 5, |channel| channel.cooling = false);
+    let mut rig = Rig::with(script, 5, |channel| channel.spec.cooling = false);
     for _ in 0..200 {
         assert_eq!(rig.ask(CHAT).await.status, 502);
     }

@@ -31,7 +31,7 @@ async fn comments_are_accepted_until_the_longer_of_first_byte_and_idle_limit() {
     for (minutes, idle_ms) in [(1, 90_000), (4, 300_000)] {
         let mut pieces = dripping(minutes);
         pieces.extend([chunk("late"), tail()]);
-        let mut rig = Rig::with(Script::new().streams(pieces), 1, |channel| channel.timeouts.idle_ms = idle_ms);
+        let mut rig = Rig::with(Script::new().streams(pieces), 1, |channel| channel.spec.timeouts.idle_ms = idle_ms);
         let got = rig.ask(STREAM).await;
         assert!(got.status == 200 && got.body.contains("late"), "{}", got.body);
         rig.record();
@@ -53,8 +53,8 @@ async fn answer_that_reports_an_exhausted_account_is_delivered_and_rests_the_acc
         let script =
             if streams { script.streams(vec![format!("data: {LIMITED}\n\n").as_str().into()]) } else { script.replies(LIMITED) };
         let mut rig = Rig::with(script, 1, |channel| {
-            channel.protocol = tollgate_protocol::Protocol::Gemini;
-            channel.provider = tollgate_core::Provider::Gemini;
+            channel.spec.protocol = tollgate_protocol::Protocol::Gemini;
+            channel.spec.provider = tollgate_core::Provider::Gemini;
         });
         let incoming = if method == Method::Chat { rig.incoming(body) } else { rig.native(method, body) };
         let got = read(serve(&rig.core, incoming).await).await;

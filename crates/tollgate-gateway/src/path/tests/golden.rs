@@ -140,9 +140,9 @@ fn rig(script: Script, upstream: Protocol, case: &Value) -> Rig {
     let mut profiles: std::collections::HashMap<String, Profile> = serde_json::from_str(&fixture("profiles.json")).unwrap();
     let profile = profiles.remove(word).expect("a profile of the cases");
     Rig::with(script, 1, |channel| {
-        (channel.protocol, channel.provider) = (upstream, provider);
-        word.clone_into(&mut channel.mappings[0].upstream);
-        channel.mappings[0].profile = profile;
+        (channel.spec.protocol, channel.spec.provider) = (upstream, provider);
+        word.clone_into(&mut channel.spec.serves[0].upstream);
+        channel.spec.serves[0].profile = profile;
     })
 }
 

@@ -89,7 +89,7 @@ async fn no_hedge_when_it_is_not_needed_or_not_allowed() {
     let rig = hedging(Script::new().streams(late(SECOND)), 2);
     let catalog = rig.core.shared.catalog.load_full();
     let mut channel = Channel::clone(&catalog.channels[0]);
-    channel.mappings[0].cost = None;
+    channel.spec.serves[0].cost = None;
     let (groups, models) = (catalog.groups.values(), catalog.models.values());
     let (groups, models) = (groups.map(|it| Group::clone(it)).collect(), models.map(|it| Model::clone(it)).collect());
     rig.core.shared.catalog.store(Arc::new(Catalog::from_parts(catalog.revision, vec![channel], groups, models)));
@@ -103,11 +103,11 @@ async fn no_hedge_without_retry_uncertain() {
         let catalog = rig.core.shared.catalog.load_full();
         let mut channels = vec![Channel::clone(&catalog.channels[0]), Channel::clone(&catalog.channels[0])];
         channels[1].id = tollgate_core::ChannelId::from_parts(Timestamp(1), [2; 10]);
-        channels[1].name = "two".to_owned();
-        channels[1].priority = 1;
+        channels[1].spec.name = "two".to_owned();
+        channels[1].spec.priority = 1;
         channels[1].accounts = vec![Arc::new(account(2))];
         for (channel, no_resend) in channels.iter_mut().zip(no_resend) {
-            channel.retry_uncertain = !no_resend;
+            channel.spec.retry_uncertain = !no_resend;
         }
         let mut group = Group::clone(&catalog.groups[0]);
         group.channels.push(channels[1].id);
@@ -157,10 +157,10 @@ async fn largest_cost_of_a_second_attempt_is_reserved_so_concurrent_ones_keep_th
 async fn reservation_covers_the_more_expensive_attempt() {
     let mut rig = hedging_for(Script::new().streams(late(SECOND)), 1, NanoUsd(150_000));
     rig.add_channel(|channel| {
-        channel.priority = 1;
-        channel.mappings[0].cost = Some(price(1_000_000, 1_000_000));
+        channel.spec.priority = 1;
+        channel.spec.serves[0].cost = Some(price(1_000_000, 1_000_000));
     });
-    rig.change(|channels, _, _| channels[0].mappings[0].cost = Some(price(500_000_000, 2_000_000_000)));
+    rig.change(|channels, _, _| channels[0].spec.serves[0].cost = Some(price(500_000_000, 2_000_000_000)));
     assert_eq!(rig.ask(BOUNDED).await.header("x-tollgate-attempts"), Some("1"), "the first one is the dear one");
     rig.record();
 }

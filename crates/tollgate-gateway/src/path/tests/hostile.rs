@@ -17,13 +17,13 @@ const GENERATE: &str = r#"{"contents":[{"role":"user","parts":[{"text":"hello th
 
 fn rig(script: Script, upstream: Protocol) -> Rig {
     Rig::with(script, 1, |channel| {
-        channel.protocol = upstream;
-        channel.provider = match upstream {
+        channel.spec.protocol = upstream;
+        channel.spec.provider = match upstream {
             Protocol::OpenAi => Provider::OpenAi,
             Protocol::Gemini => Provider::Gemini,
             Protocol::Anthropic => Provider::Anthropic,
         };
-        channel.cooling = false;
+        channel.spec.cooling = false;
     })
 }
 

@@ -12,7 +12,7 @@ fn refusing(script: Script) -> Script {
 #[tokio::test(start_paused = true)]
 async fn field_refused_three_times_in_a_row_is_refused_for_ten_minutes() {
     let script = refusing(refusing(refusing(Script::new()))).replies(REPLY).replies(REPLY);
-    let mut rig = Rig::with(script, 1, |channel| channel.learn_unsupported = true);
+    let mut rig = Rig::with(script, 1, |channel| channel.spec.learn_unsupported = true);
     for _ in 0..3 {
         assert_eq!(rig.ask(BIASED).await.status, 400);
     }
@@ -33,7 +33,7 @@ async fn field_refused_three_times_in_a_row_is_refused_for_ten_minutes() {
 async fn accepted_request_with_the_field_resets_the_refusal_count() {
     let script = refusing(refusing(refusing(Script::new()))).replies(REPLY);
     let script = refusing(refusing(script)).replies(REPLY);
-    let rig = Rig::with(script, 1, |channel| channel.learn_unsupported = true);
+    let rig = Rig::with(script, 1, |channel| channel.spec.learn_unsupported = true);
     let mut statuses = Vec::new();
     for body in [BIASED, BIASED, CHAT, BIASED, BIASED, BIASED, BIASED] {
         // The third refusal answers a request without the field, which says nothing about it.
@@ -46,7 +46,7 @@ async fn accepted_request_with_the_field_resets_the_refusal_count() {
 #[tokio::test(start_paused = true)]
 async fn channel_with_learning_disabled_does_not_learn() {
     let script = (0..4).fold(Script::new(), |script, _| refusing(script));
-    let rig = Rig::with(script, 1, |channel| channel.learn_unsupported = false);
+    let rig = Rig::with(script, 1, |channel| channel.spec.learn_unsupported = false);
     for _ in 0..4 {
         assert_eq!(rig.ask(BIASED).await.status, 400);
     }

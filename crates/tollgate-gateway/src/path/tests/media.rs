@@ -17,9 +17,9 @@ async fn pictures() -> RawUpstream {
 }
 
 fn gemini(channel: &mut Channel) {
-    channel.protocol = Protocol::Gemini;
-    channel.provider = Provider::Gemini;
-    channel.translation.fetch_media = true;
+    channel.spec.protocol = Protocol::Gemini;
+    channel.spec.provider = Provider::Gemini;
+    channel.spec.translation.fetch_media = true;
 }
 
 /// A chat request with these addresses as pictures.
@@ -50,7 +50,7 @@ async fn media_is_not_fetched_if_disabled_or_not_needed() {
     let body = showing(std::slice::from_ref(&server.url));
     let mut rig = Rig::with(Script::new(), 1, |channel| {
         gemini(channel);
-        channel.translation.fetch_media = false;
+        channel.spec.translation.fetch_media = false;
     });
     let got = rig.ask(&body).await;
     assert_eq!((got.status, got.code().as_str()), (400, "unsupported_parameter"));
@@ -58,7 +58,7 @@ async fn media_is_not_fetched_if_disabled_or_not_needed() {
     rig.record();
     let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, |channel| {
         gemini(channel);
-        channel.mappings[0].profile.fetches_urls = Some(true);
+        channel.spec.serves[0].profile.fetches_urls = Some(true);
     });
     assert_eq!(rig.ask(&body).await.status, 200);
     assert!(rig.script.seen()[0].body.contains("fileUri"));
@@ -71,7 +71,7 @@ async fn private_address_is_refused_and_not_connected_to() {
     let server = pictures().await;
     let mut rig = Rig::with(Script::new(), 1, |channel| {
         gemini(channel);
-        channel.private_network = false;
+        channel.spec.private_network = false;
     });
     let metadata = "http://169.254.169.254/latest/meta-data/iam".to_owned();
     let got = rig.ask(&showing(&[server.url.clone(), metadata])).await;
@@ -86,10 +86,10 @@ async fn private_address_is_refused_and_not_connected_to() {
 #[tokio::test]
 async fn channel_whose_media_cannot_be_fetched_is_skipped() {
     let gone = RawUpstream::answering("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
-    let mut rig = Rig::with(Script::new().replies(REPLY), 1, |channel| channel.priority = 1);
+    let mut rig = Rig::with(Script::new().replies(REPLY), 1, |channel| channel.spec.priority = 1);
     rig.add_channel(|channel| {
         gemini(channel);
-        channel.priority = 0;
+        channel.spec.priority = 0;
     });
     assert_eq!(rig.ask(&showing(std::slice::from_ref(&gone.url))).await.status, 200);
     let record = rig.record();
@@ -104,7 +104,7 @@ async fn media_is_fetched_only_for_the_attempt_that_needs_it() {
         let mut rig = Rig::with(script, 1, |_| {});
         rig.add_channel(|channel| {
             gemini(channel);
-            channel.priority = 1;
+            channel.spec.priority = 1;
         });
         let status = rig.ask(&showing(std::slice::from_ref(&server.url))).await.status;
         (status, server.accepted(), rig.record().protocol_out)
@@ -121,7 +121,7 @@ async fn media_is_fetched_for_a_hedge_while_the_first_attempt_runs() {
         Rig::with(Script::new().streams(late).streams(vec![format!("data: {GEMINI_REPLY}\n\n").as_str().into()]), 1, |_| {});
     rig.add_channel(|channel| {
         gemini(channel);
-        channel.priority = 1;
+        channel.spec.priority = 1;
     });
     rig.change_group(|group| group.hedge = Some(tollgate_core::Hedge { cost_cap: tollgate_core::NanoUsd(1_000_000_000) }));
     for _ in 0..100 {
@@ -149,7 +149,7 @@ async fn too_many_addresses_are_refused_before_any_is_fetched() {
 async fn file_the_upstream_does_not_support_is_refused() {
     let video = RawUpstream::answering("HTTP/1.1 200 OK\r\ncontent-length: 16\r\n\r\n\0\0\0\x20ftypisom....").await;
     let mut rig = Rig::new(Script::new(), 1);
-    rig.change(|channels, _, _| channels[0].translation.fetch_media = true);
+    rig.change(|channels, _, _| channels[0].spec.translation.fetch_media = true);
     let body = format!(r#"{{"contents":[{{"parts":[{{"fileData":{{"fileUri":"{}","mimeType":"audio/wav"}}}}]}}]}}"#, video.url);
     let got = read(serve(&rig.core, rig.native(Method::Generate, &body)).await).await;
     assert_eq!((got.status, video.accepted()), (400, 1), "{}", got.body);

@@ -99,7 +99,7 @@ async fn limits_of_member_and_group_apply() {
 #[tokio::test(start_paused = true)]
 async fn key_with_a_budget_gets_an_output_limit_that_is_reported() {
     let mut rig = Rig::keyed(replying(1), |key| key.budgets = block(1_000_000_000));
-    rig.change_model(|model| model.max_output = Some(4_096));
+    rig.change_model(|model| model.spec.max_output = Some(4_096));
     let got = rig.ask(CHAT).await;
     assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some("max_completion_tokens=4096")));
     let sent: serde_json::Value = serde_json::from_str(&rig.script.seen()[0].body).unwrap();
@@ -122,8 +122,8 @@ async fn native_request_gets_the_limit_in_native_fields() {
     let reply = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":1,"totalTokenCount":4}}"#;
     let mut rig = Rig::keyed(Script::new().replies(reply), |key| key.budgets = block(1_000_000_000));
     rig.change(|channels, _, models| {
-        channels[0].protocol = Protocol::Gemini;
-        models[0].max_output = Some(512);
+        channels[0].spec.protocol = Protocol::Gemini;
+        models[0].spec.max_output = Some(512);
     });
     let got = read(serve(&rig.core, rig.native(Method::Generate, NATIVE)).await).await;
     assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some("generationConfig.maxOutputTokens=512")));
@@ -134,7 +134,7 @@ async fn native_request_gets_the_limit_in_native_fields() {
 #[tokio::test(start_paused = true)]
 async fn translated_request_gets_the_output_limit() {
     let mut rig = Rig::keyed(replying(1), |key| key.budgets = block(1_000_000_000));
-    rig.change_model(|model| model.max_output = Some(512));
+    rig.change_model(|model| model.spec.max_output = Some(512));
     let got = read(serve(&rig.core, rig.native(Method::Generate, NATIVE)).await).await;
     assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some("generationConfig.maxOutputTokens=512")), "{}", got.body);
     let sent: serde_json::Value = serde_json::from_str(&rig.script.seen()[0].body).unwrap();
@@ -206,7 +206,7 @@ async fn refusal_names_the_exhausted_budget() {
 #[tokio::test(start_paused = true)]
 async fn model_without_a_price_is_refused_under_a_budget() {
     let mut rig = Rig::keyed(Script::new(), |key| key.budgets = block(1_000_000_000));
-    rig.change_model(|model| model.price = None);
+    rig.change_model(|model| model.spec.price = None);
     let got = rig.ask(CHAT).await;
     assert_eq!((got.status, got.header("x-tollgate-cause")), (503, Some("price_limit")));
     assert_eq!(rig.record().reason.as_deref(), Some("E41"));
@@ -216,7 +216,7 @@ async fn model_without_a_price_is_refused_under_a_budget() {
 async fn counting_tokens_needs_no_money() {
     let reply = r#"{"totalTokens":7}"#;
     let mut rig = Rig::keyed(Script::new().replies(reply), |key| key.budgets = block(0));
-    rig.change(|channels, _, _| channels[0].protocol = Protocol::Gemini);
+    rig.change(|channels, _, _| channels[0].spec.protocol = Protocol::Gemini);
     let got = read(serve(&rig.core, rig.native(Method::CountTokens, NATIVE)).await).await;
     assert_eq!((got.status, got.body.as_str()), (200, reply));
     rig.record();
@@ -227,10 +227,10 @@ async fn counting_tokens_needs_no_money() {
 #[tokio::test(start_paused = true)]
 async fn channel_with_a_spent_budget_is_excluded() {
     let cost = 14 * 500 + 16_384 * 1_000;
-    let mut rig = Rig::with(replying(2), 1, |channel| channel.budgets = block(cost));
+    let mut rig = Rig::with(replying(2), 1, |channel| channel.spec.budgets = block(cost));
     rig.add_channel(|channel| {
-        channel.priority = 1;
-        channel.budgets.clear();
+        channel.spec.priority = 1;
+        channel.spec.budgets.clear();
     });
     assert_eq!(rig.ask(CHAT).await.status, 200);
     let mut spent = rig.usage_writer.waiting().remove(0);
@@ -251,7 +251,7 @@ async fn channel_with_a_spent_budget_is_excluded() {
 
 #[tokio::test(start_paused = true)]
 async fn insufficient_budget_of_the_only_channel_is_e40() {
-    let mut rig = Rig::with(Script::new(), 1, |channel| channel.budgets = block(1_000));
+    let mut rig = Rig::with(Script::new(), 1, |channel| channel.spec.budgets = block(1_000));
     let refused = rig.ask(CHAT).await;
     assert_eq!((refused.status, refused.header("x-tollgate-cause")), (503, Some("upstream_quota")));
     assert_eq!((rig.script.seen().len(), rig.record().attempts.len()), (0, 0));
@@ -259,8 +259,8 @@ async fn insufficient_budget_of_the_only_channel_is_e40() {
 
 #[tokio::test(start_paused = true)]
 async fn cause_covers_all_candidates_if_a_budget_skips_a_channel() {
-    let mut rig = Rig::with(Script::new(), 3, |channel| channel.budgets = block(1_000));
-    rig.add_channel(|channel| channel.budgets.clear());
+    let mut rig = Rig::with(Script::new(), 3, |channel| channel.spec.budgets = block(1_000));
+    rig.add_channel(|channel| channel.spec.budgets.clear());
     let until = Some(rig.clock.now().plus_ms(20_000));
     rig.registry.observe(account(99).id, &Observation::RateLimited { until }, true, rig.clock.now());
     let refused = rig.ask(CHAT).await;

@@ -141,7 +141,7 @@ async fn thousand_requests_leave_a_thousand_records() {
         3 => script.streams(vec![role(), chunk("hi"), tail()]),
         _ => script.streams(vec![role(), chunk("hi"), Piece::Break]),
     });
-    let mut rig = Rig::with(script, 1, |channel| channel.cooling = false);
+    let mut rig = Rig::with(script, 1, |channel| channel.spec.cooling = false);
     for i in 0..1_000 {
         rig.ask(if i % 5 < 3 { CHAT } else { STREAM }).await;
     }
@@ -155,8 +155,8 @@ async fn thousand_requests_leave_a_thousand_records() {
 async fn fields_the_model_drops_are_removed_and_reported() {
     let mut rig = Rig::new(Script::new().replies(REPLY), 1);
     rig.change_model(|model| {
-        model.parameters = tollgate_core::ParameterRule::Except(vec!["logit_bias".to_owned()]);
-        model.on_unsupported = tollgate_core::OnUnsupported::Drop;
+        model.spec.parameters = tollgate_core::ParameterRule::Except(vec!["logit_bias".to_owned()]);
+        model.spec.on_unsupported = tollgate_core::OnUnsupported::Drop;
     });
     let got = rig.ask(&CHAT.replace("\"m\",", "\"m\",\"logit_bias\":{\"1\":2},\"seed\":9007199254740993,")).await;
     assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some("logit_bias")));

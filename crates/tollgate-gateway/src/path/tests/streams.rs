@@ -98,7 +98,7 @@ async fn silence_is_bridged_by_keep_alives_until_the_idle_limit() {
 #[tokio::test(start_paused = true)]
 async fn idle_limit_below_the_keep_alive_interval_applies() {
     let script = Script::new().streams(vec![role(), chunk("hello"), Piece::Stall]);
-    let mut rig = Rig::with(script, 1, |channel| channel.timeouts.idle_ms = 3_000);
+    let mut rig = Rig::with(script, 1, |channel| channel.spec.timeouts.idle_ms = 3_000);
     let began = tokio::time::Instant::now();
     assert!(rig.ask(STREAM).await.body.contains("sent nothing for 3 s"));
     assert_eq!(began.elapsed().as_secs(), 3);
@@ -161,7 +161,7 @@ async fn answer_without_its_terminator_is_complete() {
 #[tokio::test(start_paused = true)]
 async fn short_idle_limit_applies_after_a_finish_reason() {
     let script = Script::new().streams(vec![role(), chunk("hello"), FINISH.into(), USAGE.into(), Piece::Stall]);
-    let mut rig = Rig::with(script, 1, |channel| channel.timeouts.idle_ms = 1_000);
+    let mut rig = Rig::with(script, 1, |channel| channel.spec.timeouts.idle_ms = 1_000);
     let began = tokio::time::Instant::now();
     let got = rig.ask(STREAM).await;
     assert!(!got.aborted && got.body.ends_with("[DONE]\n\n"), "{}", got.body);
@@ -189,7 +189,7 @@ async fn comments_and_empty_deltas_after_a_finish_reason_count_as_silence() {
         ];
         for (ending, idle_ms, ends_ms) in endings {
             let pieces = [vec![role(), chunk("hello")], ending, drip(nothing, 3_000)].concat();
-            let mut rig = Rig::with(Script::new().streams(pieces), 1, |channel| channel.timeouts.idle_ms = idle_ms);
+            let mut rig = Rig::with(Script::new().streams(pieces), 1, |channel| channel.spec.timeouts.idle_ms = idle_ms);
             let began = tokio::time::Instant::now();
             let got = rig.ask(STREAM).await;
             let took = u64::try_from(began.elapsed().as_millis()).unwrap();
@@ -204,13 +204,13 @@ async fn comments_and_empty_deltas_after_a_finish_reason_count_as_silence() {
 async fn comments_and_empty_deltas_before_a_finish_reason_last_for_the_total_limit() {
     for nothing in NOTHING {
         let thinks = [vec![role(), chunk("hello")], drip(nothing, 1_000), vec![chunk("and"), tail()]].concat();
-        let mut rig = Rig::with(Script::new().streams(thinks), 1, |channel| channel.timeouts.idle_ms = 1_500);
+        let mut rig = Rig::with(Script::new().streams(thinks), 1, |channel| channel.spec.timeouts.idle_ms = 1_500);
         let got = rig.ask(STREAM).await;
         assert!(!got.aborted && got.body.contains("and") && got.body.ends_with("data: [DONE]\n\n"), "{nothing}: {}", got.body);
         rig.record();
 
         let holds = [vec![role(), chunk("hello")], drip(nothing, 3_000)].concat();
-        let mut rig = Rig::with(Script::new().streams(holds), 1, |channel| channel.timeouts.idle_ms = 1_500);
+        let mut rig = Rig::with(Script::new().streams(holds), 1, |channel| channel.spec.timeouts.idle_ms = 1_500);
         let began = tokio::time::Instant::now();
         let got = rig.ask(STREAM).await;
         assert!(got.aborted && got.body.contains("upstream_timeout"), "{}", got.body);

@@ -9,9 +9,9 @@ const GEMINI_REPLY: &str = r#"{"candidates":[{"content":{"role":"model","parts":
 const GENERATE: &str = r#"{"contents":[{"role":"user","parts":[{"text":"hello there"}]}]}"#;
 
 fn gemini(channel: &mut Channel) {
-    channel.protocol = Protocol::Gemini;
-    channel.provider = Provider::Gemini;
-    channel.base_url = "http://127.0.0.1:1/v1beta".to_owned();
+    channel.spec.protocol = Protocol::Gemini;
+    channel.spec.provider = Provider::Gemini;
+    channel.spec.base_url = "http://127.0.0.1:1/v1beta".to_owned();
 }
 
 fn events(pieces: &[&str]) -> Vec<Piece> {
@@ -87,10 +87,10 @@ async fn field_no_upstream_can_express_is_refused_before_anything_is_sent() {
 #[tokio::test(start_paused = true)]
 async fn channel_that_cannot_express_a_field_is_skipped() {
     let body = CHAT.replace("\"m\",", "\"m\",\"logit_bias\":{\"1\":2},");
-    let mut rig = Rig::with(Script::new().replies(REPLY), 1, |channel| channel.priority = 1);
+    let mut rig = Rig::with(Script::new().replies(REPLY), 1, |channel| channel.spec.priority = 1);
     rig.add_channel(|channel| {
         gemini(channel);
-        channel.priority = 0;
+        channel.spec.priority = 0;
     });
     assert_eq!(rig.ask(&body).await.status, 200);
     let record = rig.record();
@@ -100,10 +100,10 @@ async fn channel_that_cannot_express_a_field_is_skipped() {
 
 #[tokio::test(start_paused = true)]
 async fn fail_over_crosses_protocols() {
-    let mut rig = Rig::with(Script::new().refuses(500, &[]).replies(GEMINI_REPLY), 1, |channel| channel.priority = 0);
+    let mut rig = Rig::with(Script::new().refuses(500, &[]).replies(GEMINI_REPLY), 1, |channel| channel.spec.priority = 0);
     rig.add_channel(|channel| {
         gemini(channel);
-        channel.priority = 1;
+        channel.spec.priority = 1;
     });
     let got = rig.ask(CHAT).await;
     assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some("2")));
@@ -124,7 +124,7 @@ async fn google_signatures_are_removed_for_other_chat_upstreams() {
     };
     let body = sent(|_| {}).await;
     assert!(!body.contains("QUJD") && !body.contains("REVG") && body.contains(r#""id":"c1","#), "{body}");
-    let body = sent(|channel| channel.base_url = "https://generativelanguage.googleapis.com/v1beta/openai".to_owned()).await;
+    let body = sent(|channel| channel.spec.base_url = "https://generativelanguage.googleapis.com/v1beta/openai".to_owned()).await;
     assert!(body.contains(r#""thought_signature":"QUJD""#) && body.contains("REVG"), "{body}");
 }
 
@@ -138,7 +138,7 @@ async fn lenient_group_drops_and_reports_fields_a_strict_one_refuses() {
     assert_eq!(rig.record().dropped, ["logit_bias"]);
 
     let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, gemini);
-    rig.change_model(|model| model.on_unsupported = OnUnsupported::Drop);
+    rig.change_model(|model| model.spec.on_unsupported = OnUnsupported::Drop);
     let got = rig.ask(&body).await;
     assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some("logit_bias")), "{}", got.body);
     rig.record();
@@ -153,7 +153,7 @@ async fn model_that_drops_unsupported_fields_drops_nested_ones() {
         (chat(grammar), "tools[0].custom.format"),
     ] {
         let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, gemini);
-        rig.change_model(|model| model.on_unsupported = OnUnsupported::Drop);
+        rig.change_model(|model| model.spec.on_unsupported = OnUnsupported::Drop);
         let got = rig.ask(&body).await;
         assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some(dropped)), "{}", got.body);
         rig.record();
@@ -161,7 +161,7 @@ async fn model_that_drops_unsupported_fields_drops_nested_ones() {
     let native = r#"{"contents":[{"parts":[{"text":"hi"}]}],"tools":[{"googleSearch":{}}],
         "generationConfig":{"thinkingConfig":{"bar":1}}}"#;
     let mut rig = Rig::new(Script::new().replies(REPLY), 1);
-    rig.change_model(|model| model.on_unsupported = OnUnsupported::Drop);
+    rig.change_model(|model| model.spec.on_unsupported = OnUnsupported::Drop);
     let got = read(serve(&rig.core, rig.native(Method::Generate, native)).await).await;
     let dropped = "generationConfig.thinkingConfig.bar,tools[0].googleSearch";
     assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some(dropped)), "{}", got.body);
@@ -212,8 +212,8 @@ const ANTHROPIC_REPLY: &str = r#"{"id":"a","type":"message","role":"assistant","
 const SIGNED_CALL: &str = r#"{"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"id":"c1","name":"f","args":{}},"thoughtSignature":"QUJD"}]},"finishReason":"STOP","index":0}]}"#;
 
 fn anthropic(channel: &mut Channel) {
-    channel.protocol = Protocol::Anthropic;
-    channel.provider = Provider::Anthropic;
+    channel.spec.protocol = Protocol::Anthropic;
+    channel.spec.provider = Provider::Anthropic;
 }
 
 /// The body that was sent upstream last.
@@ -226,7 +226,7 @@ async fn later_system_messages_are_hoisted_if_the_channel_asks() {
     for (hoist, beginning) in [(false, None), (true, Some("rhyme"))] {
         let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, |channel| {
             gemini(channel);
-            channel.translation.hoist = hoist;
+            channel.spec.translation.hoist = hoist;
         });
         assert_eq!(rig.ask(TALK).await.status, 200);
         assert_eq!(sent(&rig)["systemInstruction"]["parts"][0]["text"].as_str(), beginning);
@@ -244,7 +244,7 @@ async fn server_tools_need_the_channels_permission() {
     rig.record();
     let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, |channel| {
         gemini(channel);
-        channel.translation.server_tools = true;
+        channel.spec.translation.server_tools = true;
     });
     assert_eq!(rig.ask(&body).await.status, 200);
     assert_eq!(sent(&rig)["tools"], serde_json::json!([{"googleSearch": {}}]));
@@ -256,7 +256,7 @@ async fn user_is_passed_if_the_channel_allows_it() {
     for (pass_user, named, dropped) in [(false, None, Some("user")), (true, Some("u-1"), None)] {
         let mut rig = Rig::with(Script::new().replies(ANTHROPIC_REPLY), 1, |channel| {
             anthropic(channel);
-            channel.translation.pass_user = pass_user;
+            channel.spec.translation.pass_user = pass_user;
         });
         let got = rig.ask(TALK).await;
         assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, dropped), "{}", got.body);
@@ -302,10 +302,10 @@ async fn attempt_that_cannot_express_the_request_is_skipped() {
     let spoken: Vec<_> = record.attempts.iter().map(|attempt| attempt.protocol).collect();
     assert_eq!(spoken, [Protocol::OpenAi, Protocol::OpenAi]);
 
-    let mut rig = Rig::with(Script::new().refuses(500, &[]), 1, |channel| channel.priority = 0);
+    let mut rig = Rig::with(Script::new().refuses(500, &[]), 1, |channel| channel.spec.priority = 0);
     rig.add_channel(|channel| {
         gemini(channel);
-        channel.priority = 1;
+        channel.spec.priority = 1;
     });
     let got = rig.ask(&body).await;
     assert_eq!((got.status, got.header("x-tollgate-attempts")), (502, Some("1")), "{}", got.body);
@@ -316,10 +316,10 @@ async fn attempt_that_cannot_express_the_request_is_skipped() {
 async fn body_only_other_protocols_cannot_read_passes_to_the_callers_protocol() {
     // A tool result that answers no call is found by reading the request whole.
     let orphan = r#"{"model":"m","messages":[{"role":"user","content":"a"},{"role":"tool","tool_call_id":"x","content":"r"}]}"#;
-    let mut rig = Rig::with(Script::new().replies(REPLY), 1, |channel| channel.priority = 0);
+    let mut rig = Rig::with(Script::new().replies(REPLY), 1, |channel| channel.spec.priority = 0);
     rig.add_channel(|channel| {
         gemini(channel);
-        channel.priority = 1;
+        channel.spec.priority = 1;
     });
     assert_eq!(rig.ask(orphan).await.status, 200);
     rig.record();
@@ -347,8 +347,8 @@ async fn dropped_fields_are_reported_with_a_local_token_count() {
     let body = r#"{"contents":[{"role":"user","parts":[{"text":"hello there"}]}],"labels":{"a":"b"}}"#;
     let mut rig = Rig::new(Script::new(), 1);
     rig.change_model(|model| {
-        model.parameters = tollgate_core::ParameterRule::Except(vec!["labels".to_owned()]);
-        model.on_unsupported = OnUnsupported::Drop;
+        model.spec.parameters = tollgate_core::ParameterRule::Except(vec!["labels".to_owned()]);
+        model.spec.on_unsupported = OnUnsupported::Drop;
     });
     let got = read(serve(&rig.core, rig.native(Method::CountTokens, body)).await).await;
     assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some("labels")), "{}", got.body);
@@ -361,7 +361,7 @@ async fn channel_profile_overrides_the_known_profile() {
     let ask = async |change: fn(&mut Channel)| {
         let mut rig = Rig::with(Script::new().replies(ANTHROPIC_REPLY), 1, |channel| {
             anthropic(channel);
-            channel.mappings[0].upstream = "claude-sonnet-5-5".to_owned();
+            channel.spec.serves[0].upstream = "claude-sonnet-5-5".to_owned();
             change(channel);
         });
         let got = rig.ask(&body).await;
@@ -370,13 +370,13 @@ async fn channel_profile_overrides_the_known_profile() {
     };
     assert_eq!(ask(|_| {}).await.0, 400, "the known model takes no sampling");
     let (status, sent) = ask(|channel| {
-        channel.mappings[0].profile.sampling = Some(true);
-        channel.mappings[0].profile.default_max_tokens = Some(77);
+        channel.spec.serves[0].profile.sampling = Some(true);
+        channel.spec.serves[0].profile.default_max_tokens = Some(77);
     })
     .await;
     let sent: serde_json::Value = serde_json::from_str(&sent).unwrap();
     assert_eq!((status, &sent["temperature"], &sent["max_tokens"]), (200, &0.5.into(), &77.into()));
-    assert_eq!(ask(|channel| channel.mappings[0].upstream = "claude-3-opus".to_owned()).await.0, 200, "an older one takes it");
+    assert_eq!(ask(|channel| channel.spec.serves[0].upstream = "claude-3-opus".to_owned()).await.0, 200, "an older one takes it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -185,7 +185,7 @@ impl<'a> RequestBodies<'a> {
             force_usage: hide_usage,
             max_output: self.output_limit.as_ref().map(|limit| limit.tokens),
             output_limit_field: mapping.profile.max_tokens_field.as_deref(),
-            keep_google_signatures: mapping.profile.signature_required == Some(true) || is_googles(&planned.channel.base_url),
+            keep_google_signatures: mapping.profile.signature_required == Some(true) || is_googles(&planned.channel.spec.base_url),
         };
         let reply_edits = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage };
         UpstreamRequest {
@@ -250,8 +250,8 @@ impl<'a> RequestBodies<'a> {
         };
         let profile = profile_of(channel, mapping);
         let fetched = self.media.of(AddressPolicy::of(channel));
-        let fetch_media = channel.translation.fetch_media;
-        let wanted = if fetch_media { pending_media(channel.protocol, request, &profile) } else { Vec::new() };
+        let fetch_media = channel.spec.translation.fetch_media;
+        let wanted = if fetch_media { pending_media(channel.spec.protocol, request, &profile) } else { Vec::new() };
         let unfetched = !wanted.iter().all(|address| fetched.contains_key(*address));
         let media = if !fetch_media {
             RemoteMedia::Refused
@@ -261,7 +261,7 @@ impl<'a> RequestBodies<'a> {
             RemoteMedia::Fetched(&fetched)
         };
         let options = options_of(channel, self.lenient, media);
-        (encode_request(channel.protocol, request, &mapping.upstream, &profile, &options), unfetched)
+        (encode_request(channel.spec.protocol, request, &mapping.upstream, &profile, &options), unfetched)
     }
 
     /// The decoded request. Decoded once.
@@ -282,7 +282,7 @@ impl<'a> RequestBodies<'a> {
 /// Fields of a request that a channel of another protocol cannot express. Remote media counts as available.
 pub(crate) fn inexpressible(channel: &Channel, mapping: &ModelMapping, request: &Request, lenient: bool) -> Vec<FieldPath> {
     let options = options_of(channel, lenient, RemoteMedia::Deferred);
-    match encode_request(channel.protocol, request, &mapping.upstream, &profile_of(channel, mapping), &options) {
+    match encode_request(channel.spec.protocol, request, &mapping.upstream, &profile_of(channel, mapping), &options) {
         Err(TranslateError::Unsupported { fields, .. }) => fields,
         Ok(_) | Err(_) => Vec::new(),
     }
@@ -290,16 +290,16 @@ pub(crate) fn inexpressible(channel: &Channel, mapping: &ModelMapping, request: 
 
 /// Whether the group or the model asks to drop parameters that cannot be translated.
 pub(crate) fn is_lenient(offer: &Offer) -> bool {
-    offer.group.translation == TranslationPolicy::Lenient || offer.model.on_unsupported == OnUnsupported::Drop
+    offer.group.translation == TranslationPolicy::Lenient || offer.model.spec.on_unsupported == OnUnsupported::Drop
 }
 
 fn options_of<'a>(channel: &Channel, lenient: bool, media: RemoteMedia<'a>) -> TranslateOptions<'a> {
-    let TranslationSwitches { hoist, server_tools, pass_user, .. } = channel.translation;
+    let TranslationSwitches { hoist, server_tools, pass_user, .. } = channel.spec.translation;
     TranslateOptions { lenient, hoist, server_tools, pass_user, media }
 }
 
 fn profile_of(channel: &Channel, mapping: &ModelMapping) -> Profile {
-    effective_profile(provider_word(channel.provider), channel.protocol, &mapping.upstream, &mapping.profile)
+    effective_profile(provider_word(channel.spec.provider), channel.spec.protocol, &mapping.upstream, &mapping.profile)
 }
 
 impl ResponseConversion {

@@ -214,7 +214,7 @@ impl UsageGuard {
 
     fn open_attempt(&self, planned: &PlannedAttempt, permit: Permit) -> Box<OpenAttempt> {
         let clock = &self.recorder.shared.clock;
-        if planned.channel.provider != Provider::Echo {
+        if planned.channel.spec.provider != Provider::Echo {
             self.recorder.health.begin(planned.account.id, clock.now());
         }
         Box::new(OpenAttempt::begin(planned, permit, clock))
@@ -277,7 +277,7 @@ impl UsageGuard {
         let (mut facts, mut permit) = attempt.close(result, error);
         facts.hedged = hedged;
         if let Some(pieces) = facts.reply_summary.map(|summary| summary.unknown).filter(|pieces| *pieces > 0) {
-            self.recorder.shared.metrics.unknown_content(&facts.planned.channel.name, pieces);
+            self.recorder.shared.metrics.unknown_content(&facts.planned.channel.spec.name, pieces);
         }
         // The answer still counts, but an account that reports its limit in it takes no further request.
         let limited = facts.reply_summary.is_some_and(|summary| summary.account_refused);
@@ -285,10 +285,10 @@ impl UsageGuard {
             if limited && matches!(observed, Observation::Success { .. }) { Observation::Refused } else { observed }
         });
         if let Some(observation) = observation
-            && facts.planned.channel.provider != Provider::Echo
+            && facts.planned.channel.spec.provider != Provider::Echo
         {
             let (planned, now) = (&facts.planned, self.recorder.shared.clock.now());
-            self.recorder.health.observe_sent(&planned.account, &observation, planned.channel.cooling, facts.at, now);
+            self.recorder.health.observe_sent(&planned.account, &observation, planned.channel.spec.cooling, facts.at, now);
         }
         let all = self.facts.as_deref_mut()?;
         let cost = if result == AttemptResult::NotSent {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tokio::{task::JoinHandle, time::timeout};
-use tollgate_core::{KeyId, Timestamp};
+use tollgate_core::{AccountSpec, KeyId, Timestamp};
 
 use super::*;
 use crate::testing::{self, PausedClock};
@@ -29,7 +29,7 @@ fn limiters() -> Arc<AccountLimiters> {
 
 /// The account `number` with bounds.
 fn account(number: u8, concurrency: u32, rpm: u32, tpm: u64) -> Arc<Account> {
-    Arc::new(Account { concurrency, rpm, tpm, ..testing::account(number) })
+    Arc::new(Account { spec: AccountSpec { concurrency, rpm, tpm, ..testing::account(number).spec }, ..testing::account(number) })
 }
 
 fn key(number: u8) -> KeyId {

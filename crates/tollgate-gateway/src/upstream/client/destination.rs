@@ -35,11 +35,11 @@ pub(crate) struct UpstreamTarget {
 
 impl UpstreamTarget {
     pub(crate) fn of(channel: &Channel) -> Result<Self, ConnectFault> {
-        let url = Url::parse(&channel.base_url).map_err(|_| ConnectFault::BadUrl)?;
+        let url = Url::parse(&channel.spec.base_url).map_err(|_| ConnectFault::BadUrl)?;
         let proxy = channel.proxy.as_ref().map(|proxy| Url::parse(proxy.expose())).transpose().map_err(|_| ConnectFault::Proxy)?;
         let base_path = url.path().trim_end_matches('/').to_owned();
         let destination = Self::of_url(&url, AddressPolicy::of(channel))?;
-        Ok(Self { base_path, query: url.query().map(str::to_owned), ca_file: channel.ca_file.clone(), proxy, ..destination })
+        Ok(Self { base_path, query: url.query().map(str::to_owned), ca_file: channel.spec.ca_file.clone(), proxy, ..destination })
     }
 
     /// The destination of a URL without a proxy; path and query are ignored.
@@ -109,7 +109,7 @@ mod tests {
 
     fn of(base: &str) -> Result<UpstreamTarget, ConnectFault> {
         let mut row = channel(base);
-        row.private_network = false;
+        row.spec.private_network = false;
         UpstreamTarget::of(&row)
     }
 
@@ -144,9 +144,9 @@ mod tests {
     fn weight_is_not_part_of_the_destination() {
         let mut row = channel("http://127.0.0.1:1/v1");
         let before = UpstreamTarget::of(&row).unwrap();
-        row.weight = 9;
+        row.spec.weight = 9;
         assert_eq!(UpstreamTarget::of(&row).unwrap(), before);
-        row.private_network = false;
+        row.spec.private_network = false;
         assert_ne!(UpstreamTarget::of(&row).unwrap(), before);
     }
 }

@@ -15,7 +15,7 @@ pub(crate) enum AddressPolicy {
 
 impl AddressPolicy {
     pub(crate) const fn of(channel: &Channel) -> Self {
-        if channel.private_network { Self::Anywhere } else { Self::Public }
+        if channel.spec.private_network { Self::Anywhere } else { Self::Public }
     }
 
     pub(crate) fn allows(self, address: IpAddr) -> bool {

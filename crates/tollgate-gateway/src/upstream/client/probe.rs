@@ -74,13 +74,13 @@ pub async fn probe(
     clock: &Arc<dyn Clock>,
     seen: &mut (dyn FnMut(ProbeStep, Duration) + Send),
 ) -> Result<(), ProbeFault> {
-    let connect_limit = Duration::from_millis(channel.timeouts.connect_ms);
+    let connect_limit = Duration::from_millis(channel.spec.timeouts.connect_ms);
     let connecting = connect(channel, &trust, &**clock, seen);
     match timeout(connect_limit, connecting).await {
         Ok(connected) => connected.map_err(ProbeFault::Connect)?,
         Err(_) => return Err(ProbeFault::Connect(ConnectFault::TimedOut)),
     }
-    let limit = channel.timeouts.first_byte_ms;
+    let limit = channel.spec.timeouts.first_byte_ms;
     match timeout(Duration::from_millis(limit), send_request(channel, account, serves, trust, clock, seen)).await {
         Ok(result) => result,
         Err(_) => Err(ProbeFault::TimedOut(limit)),
@@ -131,14 +131,14 @@ async fn send_request(
 ) -> Result<(), ProbeFault> {
     let since = |begin| clock.instant().duration_since(begin);
     let limit_field = serves.profile.max_tokens_field.as_deref();
-    let (method, body) = probe_request(channel.protocol, &serves.upstream, limit_field);
-    let codec = codec(channel.protocol);
+    let (method, body) = probe_request(channel.spec.protocol, &serves.upstream, limit_field);
+    let codec = codec(channel.spec.protocol);
     let call = UpstreamCall {
         // There is no caller's request.
         request_id: RequestId::from_uuid(uuid::Uuid::nil()),
         channel: Arc::clone(channel),
         account: Arc::clone(account),
-        protocol: channel.protocol,
+        protocol: channel.spec.protocol,
         method,
         upstream_model: serves.upstream.clone(),
         stream: None,

@@ -193,7 +193,7 @@ mod tests {
     #[tokio::test]
     async fn private_address_is_denied_through_a_proxy_too() {
         let mut row = channel("http://169.254.169.254/v1");
-        row.private_network = false;
+        row.spec.private_network = false;
         let url = Url::parse("http://127.0.0.1:1").unwrap();
         let destination = UpstreamTarget::of(&row).unwrap();
         assert_eq!(tunnel(&url, &destination).await.err(), Some(ConnectFault::Denied));

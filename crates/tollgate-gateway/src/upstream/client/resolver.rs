@@ -166,10 +166,10 @@ mod tests {
     #[tokio::test]
     async fn name_resolving_to_loopback_is_denied() {
         let mut row = channel("http://localhost:9/v1");
-        row.private_network = false;
+        row.spec.private_network = false;
         let destination = UpstreamTarget::of(&row).unwrap();
         assert_eq!(resolve(&destination).await, Err(ConnectFault::Denied));
-        row.private_network = true;
+        row.spec.private_network = true;
         let destination = UpstreamTarget::of(&row).unwrap();
         assert!(resolve(&destination).await.unwrap().iter().all(|a| a.ip().is_loopback() && a.port() == 9));
     }

@@ -175,7 +175,7 @@ async fn loopback_is_denied_without_the_flag() {
         let port = upstream.url.trim_end_matches("/v1").rsplit_once(':').unwrap().1;
         let mut call = call(&format!("http://{host}:{port}/v1"));
         let mut row = (*call.channel).clone();
-        row.private_network = false;
+        row.spec.private_network = false;
         call.channel = row.into();
         assert_eq!(ask(&client(), &call).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::Denied), "{host}");
     }
@@ -188,11 +188,11 @@ async fn removing_private_network_drops_the_connections() {
     let (client, mut call) = (client(), call(&upstream.url));
     read(ask(&client, &call).await.unwrap().body).await.unwrap();
     let mut row = (*call.channel).clone();
-    row.weight = 7;
+    row.spec.weight = 7;
     call.channel = Arc::new(row.clone());
     read(ask(&client, &call).await.unwrap().body).await.unwrap();
     assert_eq!(upstream.accepted(), 1, "a new weight does not change the destination");
-    row.private_network = false;
+    row.spec.private_network = false;
     call.channel = row.into();
     assert_eq!(ask(&client, &call).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::Denied));
 }

@@ -3,15 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use subtle::ConstantTimeEq as _;
-use tollgate_core::{MemberStatus, Owner, Provider, Role, Secret};
+use tollgate_core::{ChannelSpec, MemberStatus, Owner, Provider, Role, Secret};
 
 use super::{
     super::{FileAccount, FileChannel, FileKey, FilePosition, render::FileForm},
     ApplyMode, PlanAction, Planner,
 };
-use crate::{
-    AccountRow, Change, ChannelRow, ChannelSpec, KeyHash, KeySpec, MemberSpec, RowKind, apply::OWNER, proxy::ProxyPassword,
-};
+use crate::{AccountRow, Change, ChannelRow, KeyHash, KeySpec, MemberSpec, RowKind, apply::OWNER, proxy::ProxyPassword};
 
 impl Planner<'_> {
     pub(super) fn channels(&mut self) {

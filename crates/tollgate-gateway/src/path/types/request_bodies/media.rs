@@ -61,7 +61,7 @@ impl RequestBodies<'_> {
     async fn fetch(&self, fetcher: &MediaFetcher, planned: &PlannedAttempt, reach: AddressPolicy) -> FetchedMedia {
         let (channel, serves) = (&planned.channel, planned.mapping());
         let Ok(request) = self.decoded() else { return HashMap::new() };
-        let wanted = pending_media(channel.protocol, request, &profile_of(channel, serves));
+        let wanted = pending_media(channel.spec.protocol, request, &profile_of(channel, serves));
         let fetched: Vec<bool> = {
             let media = self.media.of(reach);
             wanted.iter().map(|address| media.contains_key(*address)).collect()

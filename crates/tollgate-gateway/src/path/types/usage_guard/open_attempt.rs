@@ -150,14 +150,14 @@ pub(super) fn start_entry(facts: &RequestFacts, attempt: &OpenAttempt, concurren
             .collect(),
         attempt: StartedAttempt {
             channel: planned.channel.id,
-            channel_name: planned.channel.name.clone(),
+            channel_name: planned.channel.spec.name.clone(),
             account: planned.account.id,
-            account_name: planned.account.name.clone(),
+            account_name: planned.account.spec.name.clone(),
             protocol: planned.protocol,
             upstream_model: planned.mapping().upstream.clone(),
             at: attempt.at,
             cost: planned.cost.clone(),
-            cost_multiplier: planned.account.cost_multiplier,
+            cost_multiplier: planned.account.spec.cost_multiplier,
         },
     })
 }

@@ -36,7 +36,7 @@ where
 
 fn firm(mut call: UpstreamCall) -> UpstreamCall {
     let mut row = (*call.channel).clone();
-    row.retry_uncertain = false;
+    row.spec.retry_uncertain = false;
     call.channel = row.into();
     call
 }
@@ -107,7 +107,7 @@ async fn request_on_a_dead_connection_is_retried_if_the_channel_allows() {
         let (upstream, requests) = tiring(1, close).await;
         let firm = firm(call.clone());
         let mut row = (*firm.channel).clone();
-        row.base_url.clone_from(&upstream.url);
+        row.spec.base_url.clone_from(&upstream.url);
         let firm = UpstreamCall { channel: row.into(), ..firm };
         whole(&client, &firm).await;
         assert_eq!(ask(&client, &firm).await.unwrap_err(), UpstreamError::Lost, "unknown whether it was processed");

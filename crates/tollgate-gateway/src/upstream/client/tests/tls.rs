@@ -57,7 +57,7 @@ async fn tls_upstream(certificate: &str, alpn: &[&[u8]]) -> (String, mpsc::Recei
 fn trusting_call(url: &str) -> UpstreamCall {
     let mut call = call(url);
     let mut row = (*call.channel).clone();
-    row.ca_file = Some(format!("{FIXTURES}/ca.pem"));
+    row.spec.ca_file = Some(format!("{FIXTURES}/ca.pem"));
     call.channel = row.into();
     call
 }
@@ -99,7 +99,7 @@ async fn wrong_name_expired_unknown_root_and_bad_ca_file_are_refused() {
     assert_eq!(ask(&client(), &call(&url)).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::Tls));
     let mut call = trusting_call(&url);
     let mut row = (*call.channel).clone();
-    row.ca_file = Some(format!("{FIXTURES}/server.key"));
+    row.spec.ca_file = Some(format!("{FIXTURES}/server.key"));
     call.channel = row.into();
     assert_eq!(ask(&client(), &call).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::CaFile));
 }
@@ -288,7 +288,7 @@ async fn silent_close_of_an_idle_http2_connection_is_retried() {
         });
         let (client, mut call) = (client(), trusting_call(&url));
         let mut row = (*call.channel).clone();
-        row.retry_uncertain = !firm;
+        row.spec.retry_uncertain = !firm;
         call.channel = row.into();
         read(ask(&client, &call).await.unwrap().body).await.unwrap();
         match ask(&client, &call).await {
