@@ -20,6 +20,9 @@ use crate::{
     state::{metrics::Metrics, retry_budget::RetryBudget, traffic::Traffic},
 };
 
+/// Target of the log events of requests (docs/logging.md); independent of where the code is.
+pub(crate) const REQUEST_TARGET: &str = "tollgate::request";
+
 /// State of the process.
 #[derive(Debug)]
 pub struct Shared {
@@ -64,6 +67,7 @@ impl Shared {
         self.metrics.refused(id);
         let duration_ms = self.clock.instant().saturating_duration_since(head.started).as_millis();
         tracing::info!(
+            target: REQUEST_TARGET,
             request.id = %head.request_id,
             http.status = status,
             error.id = id,

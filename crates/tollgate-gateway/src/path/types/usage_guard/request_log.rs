@@ -1,11 +1,14 @@
-//! The log event of a request. The module's path is the event's target (docs/logging.md).
+//! The log event of a request.
 
 use tollgate_core::UsageRecord;
+
+use crate::state::shared::REQUEST_TARGET;
 
 pub(super) fn log(record: &UsageRecord) {
     let tokens = &record.tokens;
     let last = record.attempts.last();
     tracing::info!(
+        target: REQUEST_TARGET,
         request.id = %record.id,
         http.status = record.status,
         error.id = record.reason.as_deref().filter(|reason| reason.starts_with('E')),
