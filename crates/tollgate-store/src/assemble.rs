@@ -19,7 +19,7 @@ const DEFAULT_GROUP: &str = "default";
 /// Reads an id in its shown form.
 macro_rules! id {
     ($kind:ty, $row:expr, $text:expr) => {
-        <$kind>::parse($text).ok_or_else(|| $row.broken("its id is not one"))
+        <$kind>::parse($text).ok_or_else(|| $row.broken("its id is malformed"))
     };
 }
 
