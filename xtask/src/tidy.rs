@@ -19,7 +19,7 @@ use crate::shell;
 /// Gives one line per violation, beginning with the place.
 type Rule = fn(&SourceTree) -> Vec<String>;
 
-const RULES: [Rule; 14] = [
+const RULES: [Rule; 16] = [
     layout::sizes,
     layout::module_docs,
     layout::module_files,
@@ -28,12 +28,14 @@ const RULES: [Rule; 14] = [
     dependencies::layers,
     dependencies::unused,
     stages::no_stage_uses_another,
+    stages::types_use_no_stage,
     stages::numbers_agree,
     words::retired_terms,
     words::unfinished,
     type_names::duplicates,
     docs::errors_documented,
     docs::metrics_documented,
+    docs::doc_comments_begin_with_text,
 ];
 
 /// Checks every rule and reports all violations at once.

@@ -82,7 +82,7 @@ pub fn route_fields(id: &str) -> Vec<(&'static str, &'static str)> {
 /// by commas; nested values take a short form (`budget=5/month`), inline TOML or JSON. The error is a sentence that names the
 /// invalid argument.
 pub fn parse_field_args(id: &str, args: &[String]) -> Result<Map<String, Value>, String> {
-    let (object, mode) = request_object(id).ok_or_else(|| format!("nothing can be set by {id}."))?;
+    let (object, mode) = request_object(id).ok_or_else(|| format!("{id} takes no fields."))?;
     let mut body = Map::new();
     for arg in args {
         let Some((name, text)) = arg.split_once('=') else {
@@ -92,7 +92,7 @@ pub fn parse_field_args(id: &str, args: &[String]) -> Result<Map<String, Value>,
         let field = object.field(name).filter(|field| field.access.is_written(WriteMode::Create));
         let field = field.ok_or_else(|| check::refusal(&unknown_member(object, name, mode)).message().to_owned())?;
         if body.insert(name.to_owned(), parse_text(field, text)?).is_some() {
-            return Err(format!("'{name}' stands twice."));
+            return Err(format!("'{name}' occurs twice."));
         }
     }
     Ok(body)

@@ -71,18 +71,18 @@ impl ApiError {
 
     /// 401: the same for every kind of wrong credential.
     pub(crate) fn wrong_key() -> Self {
-        let message = "The admin key is not valid. Admin keys begin with 'tga-'; make one with `tollgate admin-key create`.";
+        let message = "The admin key is not valid. Admin keys begin with 'tga-'; create one with `tollgate admin-key create`.";
         Self::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
     }
 
     /// 403: the key's scope is too narrow.
     pub(crate) fn forbidden(what: &str) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "admin_only", format!("{what} needs an admin key of the scope 'admin'."))
+        Self::new(StatusCode::FORBIDDEN, "admin_only", format!("{what} requires an admin key with scope 'admin'."))
     }
 
     /// 404: no such path.
     pub(crate) fn no_path() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "unknown_url", "Unknown path. All paths stand in /admin/openapi.json.")
+        Self::new(StatusCode::NOT_FOUND, "unknown_url", "Unknown path. All paths are listed in /admin/openapi.json.")
     }
 
     /// 404: no object of this kind and name.
@@ -135,7 +135,7 @@ impl ApiError {
 
     /// 500; the cause is in the log.
     pub(crate) fn internal() -> Self {
-        let message = "Internal error. The log has more under the request id of this answer.";
+        let message = "Internal error. The log has details under this request id.";
         Self { kind: "server_error", ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message) }
     }
 

@@ -68,7 +68,7 @@ impl<'de> Visitor<'de> for UniqueKeyVisitor {
         let mut object = Map::new();
         while let Some((name, UniqueKeyValue(value))) = members.next_entry::<String, UniqueKeyValue>()? {
             if object.contains_key(&name) {
-                return Err(A::Error::custom(format!("the member '{name}' stands twice")));
+                return Err(A::Error::custom(format!("the member '{name}' occurs twice")));
             }
             object.insert(name, value);
         }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn duplicate_keys_and_invalid_json_are_rejected() {
-        assert!(parse(br#"{"scope":"operator","scope":"admin"}"#).unwrap_err().contains("'scope' stands twice"));
+        assert!(parse(br#"{"scope":"operator","scope":"admin"}"#).unwrap_err().contains("'scope' occurs twice"));
         for bad in ["", "{", "{\"a\":NaN}", "{} x", "{\"a\":1,}", "\u{0}", &"[".repeat(5_000)] {
             assert!(parse(bad.as_bytes()).is_err(), "{bad}");
         }

@@ -137,7 +137,7 @@ pub struct Group {
     pub budgets: Vec<Budget>,
 }
 
-/// Who may see and use a group.
+/// Visibility of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Visibility {

@@ -19,7 +19,7 @@ use crate::{
 /// Accounts that one subject can no longer use for one model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriceEffect {
-    /// Whose requests are affected.
+    /// Subject whose requests are affected.
     pub subject: PriceSubject,
     pub model: String,
     pub accounts: Vec<PricedOutAccount>,
@@ -27,7 +27,7 @@ pub struct PriceEffect {
     pub nothing_left: bool,
 }
 
-/// Whose requests are affected.
+/// Subject whose requests are affected.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PriceSubject {
     /// Any key of the group, by name.

@@ -7,10 +7,10 @@ use crate::{
 
 /// Error for an invalid `x-tollgate-max-price` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected 'input=<USD>,output=<USD>' per million tokens, either may be missing")]
+#[error("expected 'input:<USD>,output:<USD>' per million tokens; either may be absent")]
 pub struct InvalidMaxPrice;
 
-/// Parses `x-tollgate-max-price`: `input=1.5,output=6`, bounds on the sale price in USD per million tokens.
+/// Parses `x-tollgate-max-price`: `input:1.5,output:6`, or the same with `=`. Bounds on the sale price in USD per million tokens.
 pub fn parse_max_price(text: &str) -> Result<PriceLimit, InvalidMaxPrice> {
     let (max_input, max_output) = ceilings(text)?;
     Ok(PriceLimit { mode: PriceLimitMode::Ceiling { max_input, max_output }, on: PriceLimitOn::Sale })
@@ -36,7 +36,7 @@ pub fn parse_max_prices<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<
 fn ceilings(text: &str) -> Result<(Option<i64>, Option<i64>), InvalidMaxPrice> {
     let (mut max_input, mut max_output) = (None, None);
     for item in text.split(',') {
-        let (kind, price) = item.split_once('=').ok_or(InvalidMaxPrice)?;
+        let (kind, price) = item.split_once([':', '=']).ok_or(InvalidMaxPrice)?;
         let bound = match kind.trim() {
             "input" => &mut max_input,
             "output" => &mut max_output,

@@ -142,7 +142,7 @@ pub struct Plan<'c> {
 pub struct PlannedAttempt {
     pub channel: Arc<Channel>,
     pub account: Arc<Account>,
-    /// Index in [`Channel::mappings`].
+    /// Index in [`ChannelSpec::serves`](crate::ChannelSpec::serves).
     pub mapping_index: usize,
     /// Cost price in effect, before the account's multiplier; `None`: unknown.
     pub cost: Option<Price>,

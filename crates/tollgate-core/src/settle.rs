@@ -22,7 +22,7 @@ use crate::{
 
 /// Length limit of recorded model names, in characters.
 const MODEL_CHARS: usize = 256;
-/// Reason of a record whose amount exceeds the bound.
+/// Reason of a record whose amount exceeds 10,000 USD.
 const OVERFLOW: &str = "overflow";
 
 /// Everything known about a request when it ends.

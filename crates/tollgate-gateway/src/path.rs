@@ -23,6 +23,7 @@ use http::Response;
 use tollgate_core::Caller;
 use tollgate_protocol::Target;
 
+pub use self::types::worker::Worker;
 use self::{
     admit::admit,
     authenticate::authenticate,
@@ -39,31 +40,11 @@ use self::{
     },
 };
 use crate::{
-    clock::CoreRng,
     refusal::Refusal,
     request::{Head, Incoming, RequestBody},
     response::AnswerBody,
     server::ModelPath,
-    state::{shared::Shared, usage_recorder::UsageRecorder},
-    upstream::call::Upstream,
 };
-
-/// Serves the model requests of one core.
-#[derive(Debug)]
-pub struct Worker {
-    pub shared: Arc<Shared>,
-    /// Journal and usage queue of this core.
-    pub recorder: Arc<UsageRecorder>,
-    pub upstream: Arc<dyn Upstream>,
-    pub rng: CoreRng,
-}
-
-impl Worker {
-    pub fn new(recorder: UsageRecorder, upstream: Arc<dyn Upstream>) -> Result<Self, getrandom::Error> {
-        let shared = Arc::clone(&recorder.shared);
-        Ok(Self { shared, recorder: Arc::new(recorder), upstream, rng: CoreRng::from_os()? })
-    }
-}
 
 impl ModelPath for Worker {
     fn serve(&self, incoming: Incoming) -> impl Future<Output = Response<AnswerBody>> + Send {

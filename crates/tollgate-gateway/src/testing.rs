@@ -214,7 +214,7 @@ impl Clock for PausedClock {
 pub(crate) struct MemoryKeys {
     pub(crate) rows: Mutex<HashMap<[u8; 32], Key>>,
     pub(crate) asked: AtomicUsize,
-    pub(crate) away: AtomicBool,
+    pub(crate) unreachable: AtomicBool,
     pub(crate) slow: AtomicBool,
 }
 
@@ -225,7 +225,7 @@ impl KeyStore for MemoryKeys {
         if self.slow.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
-        if self.away.load(Ordering::SeqCst) {
+        if self.unreachable.load(Ordering::SeqCst) {
             return Err(StoreError::Unreachable { database: "test".to_owned(), detail: "gone".to_owned() });
         }
         Ok(self.rows.lock().unwrap().get(&hash.0).cloned())

@@ -11,7 +11,7 @@ CREATE TABLE counters (
 INSERT INTO counters (name, value) VALUES ('revision', 0), ('ledger', 0), ('pruned_until', 0);
 
 -- The data key, sealed with the master key; a check value and the pepper, sealed with the data key.
-CREATE TABLE vault (
+CREATE TABLE data_keys (
     name TEXT PRIMARY KEY,
     sealed BYTEA NOT NULL
 );

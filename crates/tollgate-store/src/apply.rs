@@ -87,7 +87,7 @@ fn refused(kind: RowKind, name: &str, reason: ChangeRefusal) -> StoreError {
     StoreError::Refused(ChangeRefused { kind, name: name.to_owned(), reason })
 }
 
-/// Whether a credential can stand in a header as it is.
+/// Whether a credential is a valid header value.
 fn can_be_sent(credential: &str) -> bool {
     !credential.is_empty() && credential.trim() == credential && credential.bytes().all(|byte| (b' '..=b'~').contains(&byte))
 }
@@ -166,7 +166,7 @@ impl Batch<'_> {
                 let there = self.rows.by_name(RowKind::Channel, "", &spec.name).await?;
                 let old = there.as_ref().map(CatalogRow::read::<ChannelSpec>).transpose()?.and_then(|old| old.proxy);
                 if old != spec.proxy {
-                    let message = "'***' stands for the password that is there, and of this address there is none; write it";
+                    let message = "'***' stands for the stored password, and none is stored for this address; send the password";
                     let problem = FieldProblem { field: "proxy", message: message.to_owned() };
                     return Err(refused(RowKind::Channel, &spec.name, ChangeRefusal::Invalid(vec![problem])));
                 }
@@ -181,8 +181,7 @@ impl Batch<'_> {
         let shown = format!("{channel}/{}", spec.name);
         let mut problems = check_row(&AccountInput { spec: spec.clone(), credential: None });
         if credential.is_some_and(|secret| !can_be_sent(secret.expose())) {
-            let message =
-                "must be ASCII without control characters or blanks at its ends, as headers are; look for a pasted dash or quote";
+            let message = "must be ASCII without control characters or surrounding spaces; check for a pasted dash or quote";
             problems.push(FieldProblem { field: "credential", message: message.to_owned() });
         }
         checked(RowKind::Account, &shown, problems)?;

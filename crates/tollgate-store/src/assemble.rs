@@ -3,8 +3,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use tollgate_core::{
-    Account, AccountId, AccountSpec, Catalog, Channel, ChannelId, ChannelSpec, Group, GroupId, Key, KeyId, Member, MemberId, Model,
-    ModelSpec, Revision, Secret,
+    Account, AccountId, Catalog, Channel, ChannelId, ChannelSpec, Group, GroupId, Key, KeyId, Member, MemberId, Model, Revision,
+    Secret,
 };
 use uuid::Uuid;
 
@@ -20,7 +20,7 @@ const DEFAULT_GROUP: &str = "default";
 /// Reads an id in its shown form.
 macro_rules! id {
     ($kind:ty, $row:expr, $text:expr) => {
-        <$kind>::parse($text).ok_or_else(|| $row.broken("its id is not one"))
+        <$kind>::parse($text).ok_or_else(|| $row.broken("its id is malformed"))
     };
 }
 

@@ -84,9 +84,9 @@ impl fmt::Debug for CachedStore {
 
 impl CachedStore {
     pub(crate) async fn around(sql: Arc<SqlStore>, address: sql::SqlAddress, options: OpenOptions) -> Result<Self, StoreError> {
-        let vault = sql.sealed_keys().await?;
+        let data_keys = sql.sealed_keys().await?;
         let (revision, rows) = sql.all_rows().await?;
-        let known = KnownCatalog { vault, revision, rows, ..KnownCatalog::default() };
+        let known = KnownCatalog { data_keys, revision, rows, ..KnownCatalog::default() };
         let standby = Self::new(address, sql.sealer.clone(), known, options);
         // Load the keys cached by the last process, so that an outage right after a start finds them.
         if let Ok(Some((contents, _))) = cache::read(&standby.path, &standby.place, &standby.options) {
@@ -140,7 +140,7 @@ impl CachedStore {
     }
 
     pub(crate) fn sql(&self) -> Result<Arc<SqlStore>, StoreError> {
-        self.sql.load_full().ok_or_else(|| self.unreachable("it was away at the start"))
+        self.sql.load_full().ok_or_else(|| self.unreachable("it was unreachable at startup"))
     }
 
     fn unreachable(&self, detail: &str) -> StoreError {
@@ -171,8 +171,8 @@ impl CachedStore {
 
     fn store_rows(&self, revision: Revision, rows: Vec<CatalogRow>) {
         let old = self.known.load();
-        let (vault, spending) = (old.vault.clone(), old.spending.clone());
-        self.known.store(Arc::new(KnownCatalog { vault, revision, rows, spending, spending_at: old.spending_at }));
+        let (data_keys, spending) = (old.data_keys.clone(), old.spending.clone());
+        self.known.store(Arc::new(KnownCatalog { data_keys, revision, rows, spending, spending_at: old.spending_at }));
     }
 
     /// Reads all cached keys again, so that revoked keys are cached as revoked.
@@ -237,14 +237,14 @@ impl CachedStore {
     /// Writes the cache file; called every 30 s. False if the database was not opened.
     pub(crate) async fn write_cache(&self, now: Timestamp) -> Result<bool, StoreError> {
         let Some(sql) = self.sql.load_full() else { return Ok(false) };
-        let vault = self.within(QUERY_TIMEOUT, sql.sealed_keys()).await?;
+        let data_keys = self.within(QUERY_TIMEOUT, sql.sealed_keys()).await?;
         let old = self.known.load_full();
         let spending = self.within(BATCH_TIMEOUT, self.spending_of_cached(&sql, &old, now)).await?;
-        let known = KnownCatalog { vault, revision: old.revision, rows: old.rows.clone(), spending, spending_at: now };
+        let known = KnownCatalog { data_keys, revision: old.revision, rows: old.rows.clone(), spending, spending_at: now };
         let contents = CacheContents::of(&known, self.keys.iter().map(|(hash, row)| (*hash, row)), now);
         // Keep a newer catalog that was read in the meantime; the next write includes it.
         self.known.rcu(|latest| KnownCatalog {
-            vault: known.vault.clone(),
+            data_keys: known.data_keys.clone(),
             revision: latest.revision,
             rows: latest.rows.clone(),
             spending: known.spending.clone(),

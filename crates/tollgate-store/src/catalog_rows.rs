@@ -113,7 +113,7 @@ impl CatalogRows {
         let mut keys = Vec::new();
         for row in of(rows, RowKind::Key) {
             let RowSecret::Key(secret) = &row.secret else { return Err(row.broken("it has no secret")) };
-            let id = KeyId::parse(&row.id).ok_or_else(|| row.broken("its id is not one"))?;
+            let id = KeyId::parse(&row.id).ok_or_else(|| row.broken("its id is malformed"))?;
             keys.push(KeyRow { id, owner: row.owner, spec: row.read()?, secret: secret.clone() });
         }
         keys.sort_by(|a, b| (&a.spec.member, &a.spec.name).cmp(&(&b.spec.member, &b.spec.name)));

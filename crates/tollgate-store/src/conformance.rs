@@ -16,7 +16,7 @@ use tollgate_core::{AccountSpec, Budget, BudgetAction, ChannelSpec, ModelMapping
 
 use crate::{
     AccessMode, Actor, Change, ChangeOrigin, ChangeRefusal, ErrorClass, GroupSpec, KeySpec, MasterKeySource, OpenOptions,
-    RandomSource, Store, StoreError, StoreUrl, open, samples::NOON,
+    RandomSource, Store, StoreError, StoreUrl, open, samples::MIDNIGHT,
 };
 
 /// Options that use `dir` as the data folder.
@@ -27,7 +27,7 @@ pub(crate) fn options(url: StoreUrl, dir: &TempDir) -> OpenOptions {
         master: MasterKeySource::DataFolder,
         access: AccessMode::Command,
         random: RandomSource::system(),
-        now: NOON,
+        now: MIDNIGHT,
         without_database: None,
     }
 }
@@ -74,7 +74,7 @@ pub(crate) fn put_key(store: &Store, name: &str, groups: &[&str], secret: Option
 
 /// Applies changes from the command line.
 pub(crate) async fn apply(store: &Store, changes: &[Change]) -> Result<Revision, StoreError> {
-    store.catalog.apply(changes, &actor(ChangeOrigin::Cli), NOON).await
+    store.catalog.apply(changes, &actor(ChangeOrigin::Cli), MIDNIGHT).await
 }
 
 /// The reason of a refused change.

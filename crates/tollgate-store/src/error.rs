@@ -171,7 +171,7 @@ impl fmt::Display for ChangeRefused {
         match reason {
             ChangeRefusal::Stale { expected, found } => write!(
                 f,
-                "the catalog was changed meanwhile (revision {}, this change was made for {}); read it again and repeat",
+                "the catalog was changed concurrently (now revision {}, expected {}); read it again and retry",
                 found.0, expected.0
             ),
             ChangeRefusal::NotFound => write!(f, "there is no {kind} '{name}'"),
@@ -180,7 +180,7 @@ impl fmt::Display for ChangeRefused {
                 write!(f, "{kind} '{name}' names {other} '{missing}', which does not exist")
             }
             ChangeRefusal::NeedsSecret => write!(f, "{kind} '{name}' is new and needs its secret"),
-            ChangeRefusal::SecretTaken => write!(f, "the secret of {kind} '{name}' belongs to another key already"),
+            ChangeRefusal::SecretTaken => write!(f, "the secret of {kind} '{name}' already belongs to another key"),
             ChangeRefusal::Invalid(problems) => {
                 write!(f, "{kind} '{name}':")?;
                 for (i, problem) in problems.iter().enumerate() {
@@ -188,17 +188,17 @@ impl fmt::Display for ChangeRefused {
                 }
                 Ok(())
             }
-            ChangeRefusal::Revoked => write!(f, "{kind} '{name}' is revoked, which is for good; make a new one"),
+            ChangeRefusal::Revoked => write!(f, "{kind} '{name}' is revoked permanently; create a new key"),
             ChangeRefusal::Exists => {
                 write!(f, "there is {} {kind} '{name}' already; change that one, or take another name", kind.article())
             }
             ChangeRefusal::RowStale { expected, found } => write!(
                 f,
-                "{kind} '{name}' was changed meanwhile (revision {}, this change was made for {}); read it again and repeat",
+                "{kind} '{name}' was changed concurrently (now revision {}, expected {}); read it again and retry",
                 found.0, expected.0
             ),
             ChangeRefusal::Repeated { kind: made, id } => {
-                write!(f, "this was done before under the same idempotency key; it made {made} {id}")
+                write!(f, "this idempotency key was already used; it created {made} {id}")
             }
             ChangeRefusal::IdempotencyKeyReused => f.write_str("the idempotency key belongs to another request; use a new one"),
             ChangeRefusal::LastAdmin => write!(f, "{kind} '{name}' is the last admin; make another one first"),
@@ -219,6 +219,6 @@ pub enum PostingRefused {
     KeyTaken(String),
     #[error("{0}")]
     Text(&'static str),
-    #[error("the balance would pass 1,000,000,000 USD, which no posting may")]
+    #[error("the balance would exceed the limit of 1,000,000,000 USD")]
     Overflow,
 }

@@ -91,7 +91,7 @@ impl<R> Field<R> {
         self
     }
 
-    /// What stands for the default in the documentation, where the value does not say it.
+    /// Text shown instead of the default in the docs.
     const fn default_text(mut self, text: &'static str) -> Self {
         self.shape.default_text = Some(text);
         self
@@ -140,7 +140,7 @@ macro_rules! table {
     };
 }
 
-/// An entry whose value stands in one field of the row: `field!("name", path.to.field: Type, "What it is.")`.
+/// An entry whose value is stored in one field of the row: `field!("name", path.to.field: Type, "What it is.")`.
 macro_rules! field {
     ($name:literal, $($path:ident).+ : $type:ty, $doc:literal) => {
         $crate::fields::Field {
@@ -164,7 +164,7 @@ pub fn whole<R: Row>(row: &R) -> Map<String, Value> {
     shown.map(|field| (field.shape.name.to_owned(), (field.get)(row))).collect()
 }
 
-/// The fields of a value that are there: nested values leave out what they do not have.
+/// Only the members that are not null.
 pub(crate) fn sparse<R: Row>(row: &R) -> Value {
     let mut members = whole(row);
     members.retain(|_, value| !value.is_null());

@@ -167,7 +167,7 @@ impl Posting {
     pub(crate) fn check(&self) -> Result<(), PostingRefused> {
         match self.kind {
             PostingKind::TopUp if self.amount <= NanoUsd::ZERO => {
-                return Err(PostingRefused::Amount("a top-up is more than 0; to take money away, adjust"));
+                return Err(PostingRefused::Amount("a top-up must be above 0; use adjust to reduce a balance"));
             }
             PostingKind::Adjust if self.amount == NanoUsd::ZERO => {
                 return Err(PostingRefused::Amount("an adjustment of 0 changes nothing"));

@@ -145,7 +145,7 @@ pub struct AdminKey {
 impl AdminKey {
     pub(crate) fn of(row: &CatalogRow) -> Result<Self, StoreError> {
         let spec: AdminKeySpec = row.read()?;
-        let id = AdminKeyId::parse(&row.id).ok_or_else(|| row.broken("its id is not one"))?;
+        let id = AdminKeyId::parse(&row.id).ok_or_else(|| row.broken("its id is malformed"))?;
         Ok(Self { id, name: spec.name, scope: spec.scope, expires_at: spec.expires_at })
     }
 

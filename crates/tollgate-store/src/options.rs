@@ -55,7 +55,7 @@ impl StoreUrl {
         if let Some(path) = text.strip_prefix("sqlite:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             return match path {
-                "" | ":memory:" => Err(bad("it names no file")),
+                "" | ":memory:" => Err(bad("it has no file name")),
                 path if path.contains('?') => Err(bad("an SQLite address has no parameters")),
                 path => Ok(Self::Sqlite(PathBuf::from(path))),
             };
@@ -64,7 +64,7 @@ impl StoreUrl {
             Url::parse(text).map_err(|error| bad(&error.to_string()))?;
             return Ok(Self::Postgres(text.to_owned()));
         }
-        Err(bad("its form is not known"))
+        Err(bad("unknown address format"))
     }
 
     /// The address without a password, for messages.

@@ -29,7 +29,7 @@ pub struct Preview {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PreviewError {
-    #[error("the file does not go with the catalog")]
+    #[error("the file conflicts with the catalog")]
     File(Vec<FileError>),
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -8,7 +8,7 @@ use tollgate_core::{
 use tollgate_protocol::{Method, Protocol};
 
 /// 2026-11-21T00:00:00Z.
-pub(crate) const NOON: Timestamp = Timestamp(1_795_219_200_000_000);
+pub(crate) const MIDNIGHT: Timestamp = Timestamp(1_795_219_200_000_000);
 
 fn ten(n: u64) -> [u8; 10] {
     let mut bytes = [0; 10];
@@ -17,7 +17,7 @@ fn ten(n: u64) -> [u8; 10] {
 }
 
 pub(crate) fn at(n: u64) -> Timestamp {
-    NOON.plus_ms(i64::try_from(n).unwrap())
+    MIDNIGHT.plus_ms(i64::try_from(n).unwrap())
 }
 
 pub(crate) fn request_id(n: u64) -> RequestId {
@@ -28,10 +28,10 @@ pub(crate) fn record(n: u64) -> UsageRecord {
     UsageRecord {
         id: request_id(n),
         at: at(n),
-        key: KeyId::from_parts(NOON, ten(n % 3)),
+        key: KeyId::from_parts(MIDNIGHT, ten(n % 3)),
         key_name: format!("key {}", n % 3),
-        member: MemberId::from_parts(NOON, ten(n % 2)),
-        group: Some(GroupId::from_parts(NOON, ten(0))),
+        member: MemberId::from_parts(MIDNIGHT, ten(n % 2)),
+        group: Some(GroupId::from_parts(MIDNIGHT, ten(0))),
         group_name: Some("default".to_owned()),
         protocol_in: Protocol::OpenAi,
         protocol_out: Some(Protocol::Gemini),
@@ -58,9 +58,9 @@ pub(crate) fn record(n: u64) -> UsageRecord {
 
 fn attempt(n: u64, position: u64) -> AttemptRecord {
     AttemptRecord {
-        channel: ChannelId::from_parts(NOON, ten(1)),
+        channel: ChannelId::from_parts(MIDNIGHT, ten(1)),
         channel_name: "main".to_owned(),
-        account: AccountId::from_parts(NOON, ten(position)),
+        account: AccountId::from_parts(MIDNIGHT, ten(position)),
         account_name: format!("account {position}"),
         protocol: Protocol::Gemini,
         upstream_model: "upstream-model".to_owned(),
@@ -85,7 +85,7 @@ pub(crate) fn begin(n: u64) -> AttemptStart {
         key: record.key,
         key_name: record.key_name,
         member: record.member,
-        group: GroupId::from_parts(NOON, ten(0)),
+        group: GroupId::from_parts(MIDNIGHT, ten(0)),
         group_name: "default".to_owned(),
         protocol_in: Protocol::OpenAi,
         method: Method::Chat,
@@ -101,9 +101,9 @@ pub(crate) fn begin(n: u64) -> AttemptStart {
         input: InputCount { tokens: 100, source: TokenSource::Counted },
         earlier: Vec::new(),
         attempt: StartedAttempt {
-            channel: ChannelId::from_parts(NOON, ten(1)),
+            channel: ChannelId::from_parts(MIDNIGHT, ten(1)),
             channel_name: "main".to_owned(),
-            account: AccountId::from_parts(NOON, ten(1)),
+            account: AccountId::from_parts(MIDNIGHT, ten(1)),
             account_name: "account 1".to_owned(),
             protocol: Protocol::Gemini,
             upstream_model: "upstream-model".to_owned(),

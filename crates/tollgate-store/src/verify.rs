@@ -56,7 +56,7 @@ pub enum ConsistencyRule {
     /// Exactly the entries with a request are of the kind `settle`.
     EntryKind,
     /// The ledger's positions are numbered without gaps up to the last one taken.
-    Places,
+    Positions,
     /// A record's cost is the sum of its attempts' costs.
     Cost,
     /// Attempts are numbered without gaps and have a record.
@@ -82,7 +82,7 @@ impl ConsistencyRule {
             Self::Settled => "settled",
             Self::Settles => "settles",
             Self::EntryKind => "kind",
-            Self::Places => "places",
+            Self::Positions => "positions",
             Self::Cost => "cost",
             Self::Attempts => "attempts",
             Self::Rollup => "rollup",
@@ -99,23 +99,23 @@ impl fmt::Display for Mismatch {
         let Self { rule, what, expected, found } = self;
         let (usd, is) = (NanoUsd(*expected).to_usd_string(), NanoUsd(*found).to_usd_string());
         match rule {
-            ConsistencyRule::Balance => write!(f, "member {what}: the ledger sums up to {usd} USD, the balance is {is} USD"),
+            ConsistencyRule::Balance => write!(f, "member {what}: ledger sum {usd} USD, balance {is} USD"),
             ConsistencyRule::Running => write!(f, "ledger entry {what}: the balance after it should be {usd} USD and is {is} USD"),
             ConsistencyRule::Settled => write!(f, "record {what}: the ledger should have {usd} USD of its member and has {is} USD"),
             ConsistencyRule::Settles => write!(f, "ledger entry {what} settles {is} USD for a request that has no record"),
             ConsistencyRule::EntryKind => {
                 write!(f, "ledger entry {what} of {is} USD: entries of requests settle them, and no others do")
             }
-            ConsistencyRule::Places => write!(f, "the ledger has given {expected} places and holds {found} entries"),
+            ConsistencyRule::Positions => write!(f, "ledger positions: {expected} assigned, {found} entries"),
             ConsistencyRule::Cost => write!(f, "record {what}: its attempts cost {usd} USD, the record says {is} USD"),
             ConsistencyRule::Attempts => write!(f, "request {what}: {expected} attempts are expected and {found} are there"),
-            ConsistencyRule::Rollup => write!(f, "roll-up {what}: the records come to {expected}, the roll-up says {found}"),
+            ConsistencyRule::Rollup => write!(f, "roll-up {what}: records sum to {expected}, roll-up has {found}"),
             ConsistencyRule::AttemptRollup => {
-                write!(f, "roll-up {what}: the attempts come to {expected}, the roll-up says {found}")
+                write!(f, "roll-up {what}: attempts sum to {expected}, roll-up has {found}")
             }
             ConsistencyRule::Removed => write!(
                 f,
-                "records before {} are said to have been removed for their age; it can have been those before {} at most, whole days",
+                "records before {} are marked as removed, but at most those before {} can be",
                 Timestamp(*found),
                 Timestamp(*expected)
             ),

@@ -243,12 +243,12 @@ fn url(common: &Common) -> Option<String> {
 fn key(common: &Common) -> Result<tollgate_core::Secret, Failure> {
     let given = common.admin_key.as_ref().map(|key| key.expose().to_owned()).or_else(|| config::variable("TOLLGATE_ADMIN_KEY"));
     let Some(text) = given.filter(|text| !text.is_empty()) else {
-        return Err(Failure::written(
+        return Err(Failure::invalid(
             "no admin key was given: set TOLLGATE_ADMIN_KEY (or --admin-key env:NAME or file:PATH); `tollgate admin-key create` \
              on the gateway's machine creates one",
         ));
     };
-    let key = config::reference(&text).map_err(|fault| Failure::written(format!("--admin-key: {fault}")))?;
+    let key = config::reference(&text).map_err(|fault| Failure::invalid(format!("--admin-key: {fault}")))?;
     Ok(tollgate_core::Secret::new(key))
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn read(path: &Path) -> Result<CatalogFile, Failure> {
 pub(crate) fn read_with_text(path: &Path) -> Result<(CatalogFile, String), Failure> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::written(format!("cannot read the catalog file {shown}: {error}; check the path")))?;
+        .map_err(|error| Failure::invalid(format!("cannot read the catalog file {shown}: {error}; check the path")))?;
     let file = catalog_file::parse(&text, &config::variable, &|file| std::fs::read_to_string(file));
     Ok((file.map_err(|faults| file_faults(path, &faults))?, text))
 }
@@ -48,7 +48,7 @@ pub(crate) fn row_counts(file: &CatalogFile) -> String {
 }
 
 fn file_faults(path: &Path, faults: &[FileError]) -> Failure {
-    Failure::Written(
+    Failure::Invalid(
         faults.iter().map(|fault| format!("{}:{}:{}: {}", path.display(), fault.line, fault.column, fault.message)).collect(),
     )
 }

@@ -49,7 +49,7 @@ pub(crate) async fn serve_file_at_start(store: &Store, path: &Path) -> Result<us
     for _ in 1..TRIES {
         match serve_file(store, path).await {
             Err(Failure::Machine(why)) => {
-                tracing::info!(catalog.file = %path.display(), "applying the catalog file is retried: {why}");
+                tracing::info!(catalog.file = %path.display(), "retrying to apply the catalog file: {why}");
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
             served => return served,
@@ -77,12 +77,12 @@ pub(crate) async fn watch_file(store: Store, path: PathBuf, stop: CancellationTo
         match serve_file(&store, &path).await {
             Ok(lines) => tracing::info!(catalog.file = %path.display(), changes = lines, "catalog file read"),
             Err(Failure::Unreachable(why) | Failure::Machine(why)) => {
-                tracing::warn!(catalog.file = %path.display(), "applying the catalog file is retried: {why}");
+                tracing::warn!(catalog.file = %path.display(), "retrying to apply the catalog file: {why}");
                 seen = None;
                 tokio::time::sleep(RETRY_AFTER).await;
             }
             Err(failure) => {
-                tracing::error!(catalog.file = %path.display(), "catalog file refused, the old catalog serves on: {failure}");
+                tracing::error!(catalog.file = %path.display(), "catalog file refused, the previous catalog stays in force: {failure}");
             }
         }
     }

@@ -206,7 +206,7 @@ pub(crate) struct Explain {
     /// Field the request contains, such as `logit_bias`; may be repeated
     #[arg(long = "field", value_name = "FIELD")]
     pub(crate) fields: Vec<String>,
-    /// Value of the header `x-tollgate-max-price`, such as `input=1.5,output=6`
+    /// Value of the header `x-tollgate-max-price`, such as `input:1.5,output:6`
     #[arg(long, value_name = "PRICES")]
     pub(crate) max_price: Option<String>,
     /// Estimated input in tokens [default: 1000]

@@ -33,7 +33,7 @@ pub(crate) fn settings(common: &Common, flags: &[(&'static str, String)]) -> Res
     if let Some(data) = &common.data {
         flags.push(("server.data", data.display().to_string()));
     }
-    config::load(&ConfigOverrides { file: common.config.clone(), flags }).map_err(Failure::Written)
+    config::load(&ConfigOverrides { file: common.config.clone(), flags }).map_err(Failure::Invalid)
 }
 
 pub(crate) fn now() -> Timestamp {
@@ -122,7 +122,7 @@ pub(crate) fn redis_address(config: &Config) -> Result<Option<RedisAddress>, Fai
     let Some(url) = config.redis_url.clone() else { return Ok(None) };
     let ca = match config.text("redis.ca") {
         "" => None,
-        path => Some(std::fs::read(path).map_err(|error| Failure::written(format!("redis.ca: {path} cannot be read: {error}")))?),
+        path => Some(std::fs::read(path).map_err(|error| Failure::invalid(format!("redis.ca: {path} cannot be read: {error}")))?),
     };
     Ok(Some(RedisAddress { url, ca }))
 }
@@ -153,7 +153,7 @@ fn master_key(config: &Config) -> Result<MasterKeySource, Failure> {
             Some(path) => Ok(MasterKeySource::File(path.into())),
             None => config::reference(text)
                 .map(|text| MasterKeySource::Text(Secret::new(text)))
-                .map_err(|fault| Failure::written(format!("database.master_key: {fault}"))),
+                .map_err(|fault| Failure::invalid(format!("database.master_key: {fault}"))),
         },
     }
 }
@@ -174,7 +174,7 @@ pub(crate) fn journal(config: &Config) -> Result<(Journal, RecoveryReport), Fail
 
 pub(crate) fn journal_failure(error: &JournalError) -> Failure {
     match error.class() {
-        ErrorClass::Operator => Failure::written(error.to_string()),
+        ErrorClass::Operator => Failure::invalid(error.to_string()),
         ErrorClass::Unreachable => Failure::Unreachable(error.to_string()),
         ErrorClass::Data => Failure::Machine(error.to_string()),
     }
@@ -190,7 +190,7 @@ pub(crate) fn alerts(config: &Config, store: &Store) -> Result<(AlertQueue, Opti
     let Some(url) = &config.webhook else { return Ok((AlertQueue::default(), None)) };
     let secret = match config.text("alerts.secret") {
         "" => None,
-        text => Some(Secret::new(config::reference(text).map_err(|fault| Failure::written(format!("alerts.secret: {fault}")))?)),
+        text => Some(Secret::new(config::reference(text).map_err(|fault| Failure::invalid(format!("alerts.secret: {fault}")))?)),
     };
     let webhook = Webhook { url: url.clone(), secret, private_network: config.flag("alerts.private_network") };
     let (queue, alerts) = Alerts::to(webhook, Arc::clone(&store.listing));

@@ -69,7 +69,7 @@ pub(crate) fn start(
         None => None,
         Some((certificate, key)) => {
             let files = TlsFiles { certificate: certificate.clone(), key: key.clone() };
-            Some(tls_acceptor(&files).map_err(|error| Failure::written(format!("the console's TLS: {error}")))?)
+            Some(tls_acceptor(&files).map_err(|error| Failure::invalid(format!("the console's TLS: {error}")))?)
         }
     };
     let rng = Arc::new(

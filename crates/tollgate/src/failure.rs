@@ -12,7 +12,7 @@ pub(crate) enum Failure {
     /// 2: invalid command line.
     Usage(String),
     /// 3: invalid settings, catalog or request; every fault found.
-    Written(Vec<String>),
+    Invalid(Vec<String>),
     /// 4: the database or gateway is unreachable.
     Unreachable(String),
 }
@@ -23,14 +23,14 @@ impl Failure {
         match self {
             Self::Machine(_) => 1,
             Self::Usage(_) => 2,
-            Self::Written(_) => 3,
+            Self::Invalid(_) => 3,
             Self::Unreachable(_) => 4,
         }
     }
 
-    /// [`Self::Written`] with one fault.
-    pub(crate) fn written(text: impl Into<String>) -> Self {
-        Self::Written(vec![text.into()])
+    /// [`Self::Invalid`] with one fault.
+    pub(crate) fn invalid(text: impl Into<String>) -> Self {
+        Self::Invalid(vec![text.into()])
     }
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Machine(text) | Self::Usage(text) | Self::Unreachable(text) => f.write_str(text),
-            Self::Written(faults) => f.write_str(&faults.join("\n")),
+            Self::Invalid(faults) => f.write_str(&faults.join("\n")),
         }
     }
 }
@@ -47,7 +47,7 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         match error.class() {
             ErrorClass::Data => Self::Machine(error.to_string()),
-            ErrorClass::Operator => Self::written(error.to_string()),
+            ErrorClass::Operator => Self::invalid(error.to_string()),
             ErrorClass::Unreachable => Self::Unreachable(error.to_string()),
         }
     }

@@ -1,4 +1,4 @@
-//! Rules about documentation that lists what the code defines: error ids and metrics.
+//! Rules about documentation: lists of what the code defines (error ids and metrics), and the form of doc comments.
 
 use super::source_tree::SourceTree;
 
@@ -32,6 +32,24 @@ pub(crate) fn metrics_documented(tree: &SourceTree) -> Vec<String> {
     missing.map(|name| format!("docs/operating.md does not explain the metric tollgate_{name}")).collect()
 }
 
+/// No doc comment begins with an empty line.
+pub(crate) fn doc_comments_begin_with_text(tree: &SourceTree) -> Vec<String> {
+    tree.rust_files()
+        .flat_map(|file| {
+            empty_first_lines(&file.text)
+                .map(move |line| format!("{}:{line}: the doc comment begins with an empty line", file.path))
+        })
+        .collect()
+}
+
+/// Numbers of the lines that are an empty doc line without a doc line before it.
+fn empty_first_lines(text: &str) -> impl Iterator<Item = usize> {
+    let before = std::iter::once("").chain(text.lines());
+    let pairs = before.zip(text.lines()).map(|(before, line)| (before.trim(), line.trim())).enumerate();
+    let first = pairs.filter(|(_, (before, line))| ["///", "//!"].contains(line) && !before.starts_with(line));
+    first.map(|(index, _)| index + 1)
+}
+
 /// The first argument of each call of `call`, where it is a string literal.
 fn first_literals<'a>(text: &'a str, call: &str) -> Vec<&'a str> {
     let arguments = text.split(call).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
@@ -57,6 +75,14 @@ mod tests {
             SourceTree::of(&[("crates/tollgate-gateway/src/refusal.rs", source), ("docs/errors.md", "| E1 | key missing |")]);
         assert_eq!(errors_documented(&tree), ["docs/errors.md does not explain E40"]);
         assert_eq!(errors_documented(&SourceTree::of(&[])).len(), 1);
+    }
+
+    #[test]
+    fn doc_comment_that_begins_empty_is_found() {
+        let text = "//! A module.\n//!\n//! More.\n\nstruct A;\n    ///\n    /// Text.\n    fn a() {}\n";
+        let tree = SourceTree::of(&[("a.rs", text), ("b.rs", "//!\n//! Text.\n/// A.\n///\n/// B.\n"), ("a.md", "///\n")]);
+        let violation = "the doc comment begins with an empty line";
+        assert_eq!(doc_comments_begin_with_text(&tree), [format!("a.rs:6: {violation}"), format!("b.rs:1: {violation}")]);
     }
 
     #[test]

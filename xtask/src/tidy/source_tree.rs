@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use anyhow::{Context, Result};
 
 /// Files of these types are read.
-const EXTENSIONS: [&str; 6] = ["rs", "md", "toml", "py", "mjs", "sh"];
+const EXTENSIONS: [&str; 9] = ["rs", "md", "toml", "py", "mjs", "sh", "sql", "lua", "yaml"];
 /// Folders without sources of ours: build output, version control, installed packages, golden files.
 const SKIPPED_FOLDERS: [&str; 4] = ["target", ".git", "node_modules", "fixtures"];
 

@@ -35,6 +35,26 @@ pub(crate) fn no_stage_uses_another(tree: &SourceTree) -> Vec<String> {
     violations
 }
 
+/// What stages share names nothing of `path` but `path/types`, so that the shared types depend on no stage.
+pub(crate) fn types_use_no_stage(tree: &SourceTree) -> Vec<String> {
+    let mut violations = Vec::new();
+    for file in tree.rust_files().filter(|file| !file.is_test()) {
+        let Some(inside) = file.path.strip_prefix(FOLDER).filter(|inside| *inside == "types.rs" || inside.starts_with("types/"))
+        else {
+            continue;
+        };
+        // `super` as often as the file is deep leads to `path`.
+        let to_path = "super::".repeat(inside.split('/').count());
+        let mut others = named_in_path(file, &to_path);
+        others.retain(|name| name != "types");
+        others.dedup();
+        violations.extend(others.iter().map(|name| {
+            format!("{}: path/types uses `path::{name}`: move what it needs into path/types, or pass it in", file.path)
+        }));
+    }
+    violations
+}
+
 /// The stages number from 1 without gaps, each says how many there are, and the numbered list in `ARCHITECTURE.md` has the
 /// same modules in the same order.
 pub(crate) fn numbers_agree(tree: &SourceTree) -> Vec<String> {
@@ -85,22 +105,28 @@ fn stages(tree: &SourceTree) -> Vec<Stage<'_>> {
 
 /// True when a stage's file names another stage's module in a path or an import.
 fn uses_stage(file: &SourceFile, own: &str, other: &str) -> bool {
-    let code: String = without_tests(&code(&file.text)).split_whitespace().collect::<Vec<_>>().join(" ");
     // In the stage's own file `super` is `path`; in a folder below, `super` is the stage and `super::super` is `path`.
-    let roots =
-        if file.path == format!("{FOLDER}{own}.rs") { ["crate::path::", "super::"] } else { ["crate::path::", "super::super::"] };
-    roots.iter().any(|root| {
-        code.match_indices(root).any(|(at, _)| {
-            let inside_longer_path = *root != "crate::path::" && code[..at].ends_with("::");
-            !inside_longer_path && first_segments(&code[at + root.len()..]).iter().any(|segment| segment == other)
-        })
-    }) || code.match_indices("crate::{").any(|(at, _)| {
-        let group = &code[at + "crate::".len()..];
-        members(group)
-            .iter()
-            .filter_map(|member| member.strip_prefix("path::"))
-            .any(|rest| first_segments(rest).iter().any(|segment| segment == other))
-    })
+    let to_path = if file.path == format!("{FOLDER}{own}.rs") { "super::" } else { "super::super::" };
+    named_in_path(file, to_path).iter().any(|name| name == other)
+}
+
+/// The names directly in `path` that a file uses, by `crate::path` or by `to_path`, a chain of `super::`.
+fn named_in_path(file: &SourceFile, to_path: &str) -> Vec<String> {
+    let code: String = without_tests(&code(&file.text)).split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut names = Vec::new();
+    for root in ["crate::path::", to_path] {
+        for (at, _) in code.match_indices(root) {
+            let is_inside_longer_path = root == to_path && code[..at].ends_with("::");
+            if !is_inside_longer_path {
+                names.extend(first_segments(&code[at + root.len()..]));
+            }
+        }
+    }
+    for (at, _) in code.match_indices("crate::{") {
+        let group = members(&code[at + "crate::".len()..]);
+        names.extend(group.iter().filter_map(|member| member.strip_prefix("path::")).flat_map(first_segments));
+    }
+    names
 }
 
 /// The first segments of what follows a path's root: one name, or those of a group `{a, b::c}`.
@@ -196,6 +222,28 @@ mod tests {
         let below =
             path(&[("receive.rs", FIRST), ("admit.rs", "//! Stage 2 of 2.\n"), ("admit/a.rs", "use super::super::receive::X;\n")]);
         assert_eq!(no_stage_uses_another(&below).len(), 1);
+    }
+
+    #[test]
+    fn shared_types_that_name_other_modules_of_the_path_are_found() {
+        for (file, import) in [
+            ("types/a.rs", "use crate::{path::Worker, refusal::Refusal};"),
+            ("types/a.rs", "use super::super::Worker;"),
+            ("types/a/b.rs", "use super::super::super::{Worker, types::a};"),
+            ("types.rs", "use crate::path::Worker;"),
+        ] {
+            let expected = format!("{FOLDER}{file}: path/types uses `path::Worker`");
+            let found = types_use_no_stage(&path(&[(file, import)]));
+            assert!(found.len() == 1 && found[0].starts_with(&expected), "{import}: {found:?}");
+        }
+        for (file, import) in [
+            ("types/a.rs", "use super::worker::Worker;\nuse crate::path::types::b::B;"),
+            ("types/a/b.rs", "use super::super::worker::Worker;"),
+            ("types/a.rs", "#[cfg(test)]\nmod tests { use crate::path::Worker; }"),
+            ("admit.rs", "use super::Worker;"),
+        ] {
+            assert_eq!(types_use_no_stage(&path(&[(file, import)])), Vec::<String>::new(), "{import}");
+        }
     }
 
     #[test]

@@ -47,12 +47,12 @@ mod tests {
     #[test]
     fn types_of_one_name_are_found() {
         let tree = SourceTree::of(&[
-            ("crates/a/src/b.rs", "pub struct Answer<T>(T);\npub(crate) enum Kind {}\nstruct Private;\n"),
-            ("crates/a/src/c.rs", "pub(super) trait Answer {}\n// pub struct Kind;\npub(crate) struct Private;\n"),
+            ("crates/a/src/b.rs", "pub struct Reply<T>(T);\npub(crate) enum Kind {}\nstruct Private;\n"),
+            ("crates/a/src/c.rs", "pub(super) trait Reply {}\n// pub struct Kind;\npub(crate) struct Private;\n"),
             ("crates/a/src/c/tests.rs", "pub(crate) struct Kind;\n"),
             ("crates/a/src/d.rs", "#[cfg(test)]\nmod tests {\n    pub struct Kind;\n}\n"),
-            ("crates/other/src/lib.rs", "pub struct Kind;\nimpl Codec for A {\n    type Answer = B;\n}\n"),
+            ("crates/other/src/lib.rs", "pub struct Kind;\nimpl Codec for A {\n    type Reply = B;\n}\n"),
         ]);
-        assert_eq!(duplicates(&tree), ["crates/a: `Answer` names 2 types: crates/a/src/b.rs:1, crates/a/src/c.rs:1"]);
+        assert_eq!(duplicates(&tree), ["crates/a: `Reply` names 2 types: crates/a/src/b.rs:1, crates/a/src/c.rs:1"]);
     }
 }

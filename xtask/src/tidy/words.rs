@@ -8,6 +8,7 @@ use super::{
 /// Names that no type may have, with the term to use.
 const TYPES: &[(&str, &str)] = &[
     ("AccountRoom", "AccountLimiter"),
+    ("Answer", "a name that says whose answer"),
     ("Asked", "RouteContext"),
     ("AtRest", "StoppedGateway"),
     ("Beat", "ConnectionTimers"),
@@ -27,6 +28,7 @@ const TYPES: &[(&str, &str)] = &[
     ("KeyDoor", "Authenticator"),
     ("Lane", "ChannelIndex or Shard"),
     ("Lessons", "LearnedParameters"),
+    ("Line", "a type named for what the line holds"),
     ("News", "ChangeSignal"),
     ("Nowhere", "NotFound"),
     ("Outline", "RequestSummary"),
@@ -35,18 +37,24 @@ const TYPES: &[(&str, &str)] = &[
     ("Past", "AttemptHistory"),
     ("Patience", "WaitBudget"),
     ("Pen", "SegmentWriter"),
+    ("Place", "Position, or a type named for what is found there"),
     ("Road", "AttemptContext"),
     ("Room", "a type named for what it counts"),
     ("Say", "Output"),
     ("Seat", "AccountEntry"),
+    ("Seen", "ReceivedCall"),
     ("Sieve", "CandidateFilter"),
+    ("Slot", "a type named for what fills it"),
     ("Specimen", "MinimalRequest"),
     ("Survey", "SummaryBuilder"),
     ("Terms", "Admission"),
+    ("There", "Existing"),
     ("Ticket", "UsageGuard"),
     ("Till", "UsageWriter"),
     ("Unwelcome", "AuthError"),
+    ("Usable", "a type named for what is usable"),
     ("Visit", "FallbackRequest"),
+    ("Watched", "a type named for what is watched"),
 ];
 
 /// Words and phrases that stand nowhere, with what to say instead. `_` in a name counts as a space.
@@ -56,7 +64,9 @@ const WORDS: &[(&str, &str)] = &[
     ("complaints", "upstream errors"),
     ("desk", "usage recorder"),
     ("error reference", "docs/errors.md, or the fact itself"),
+    ("from afar", "over the API"),
     ("gave back", "released or settled"),
+    ("gave it back", "released or settled"),
     ("give back", "release or settle"),
     ("given back", "released or settled"),
     ("gives back", "releases or settles"),
@@ -77,9 +87,11 @@ const WORDS: &[(&str, &str)] = &[
     ("set aside", "reserve"),
     ("sets aside", "reserves"),
     ("setting aside", "reserving"),
+    ("shelf", "cache or store"),
     ("sieve", "filter"),
     ("somebody", "a caller, an operator, another process: name it"),
     ("specimen", "minimal request"),
+    ("stands twice", "occurs twice"),
     ("stranger", "unauthenticated caller"),
     ("strangers", "unauthenticated callers"),
     ("the door", "authentication"),
@@ -87,7 +99,9 @@ const WORDS: &[(&str, &str)] = &[
     ("tickets", "usage guards"),
     ("till", "until, or usage writer"),
     ("unwelcome", "refused or unauthenticated"),
+    ("vault", "data keys"),
     ("whoever", "the caller, the account, …: name it"),
+    ("whom", "which account, key, …: name it"),
     ("whomever", "the caller, the account, …: name it"),
     ("wire reference", "the vendor's page by name, or the fact itself"),
 ];
@@ -95,13 +109,12 @@ const WORDS: &[(&str, &str)] = &[
 /// Names on the wire that keep such a word: the metric `tollgate_till_records_total`.
 const KEPT: &str = "till records";
 
-/// Files that hold these words for a reason: this list, and the record of past changes.
-const EXEMPT: [&str; 2] = ["xtask/src/tidy/words.rs", "CHANGELOG.md"];
+/// The file that holds these words for a reason: this list.
+const EXEMPT: &str = "xtask/src/tidy/words.rs";
 
-/// Terms that the glossary replaced, in code, comments and documentation.
+/// Terms that the glossary replaced, in every file of the tree: code, comments, settings and documentation.
 pub(crate) fn retired_terms(tree: &SourceTree) -> Vec<String> {
-    let checked = tree.files.iter().filter(|file| !EXEMPT.contains(&file.path.as_str()));
-    let checked = checked.filter(|file| file.has_extension("rs") || file.has_extension("md"));
+    let checked = tree.files.iter().filter(|file| file.path != EXEMPT);
     checked.flat_map(|file| types_in(file).into_iter().chain(words_in(file))).collect()
 }
 
@@ -211,7 +224,7 @@ mod tests {
     fn ordinary_words_and_longer_names_pass() {
         for text in [
             "// Elsewhere, in terms of the past.\n",
-            "enum Place { Here, Outside }\nstruct TermsOfUse;\n",
+            "enum Site { Here, Outside }\nstruct TermsOfUse;\n",
             "fn history() -> bool { this.until(tillage) }\n",
             "/// Hand the value to the room's owner at rest; a set, aside from that.\n",
         ] {
@@ -226,8 +239,9 @@ mod tests {
         assert_eq!(found("a.md", "Whoever opens his file till then, at the door.\n").len(), 4);
         assert_eq!(found("a.md", "`tollgate_till_records_total`\n"), Vec::<String>::new());
         assert_eq!(found("a.rs", "f(\"nobody, nobody\")\n").len(), 2);
-        assert_eq!(found("CHANGELOG.md", "The till.\n"), Vec::<String>::new());
-        assert_eq!(found("a.py", "till = 1\n"), Vec::<String>::new());
+        for path in ["CHANGELOG.md", "a.py", "a.sql", "a.lua", "a.toml", "a.yaml", "a.mjs"] {
+            assert_eq!(found(path, "the till\n").len(), 1, "{path}");
+        }
     }
 
     #[test]

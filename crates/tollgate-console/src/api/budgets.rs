@@ -43,7 +43,7 @@ pub(super) static ROUTES: &[Route] = &[
             "Budgets of one kind of subject. A page looks at so many rows; those without a budget give no items.",
             handler!(list),
         )
-        .query(&[LIMIT, AFTER, needed("subject", SUBJECTS, "Whose budgets.")])
+        .query(&[LIMIT, AFTER, needed("subject", SUBJECTS, "Kind of subject.")])
         .returns(ResponseSchema::Page(&BUDGET_STATE)),
     RESOURCE
         .route(

@@ -177,7 +177,7 @@ async fn apply_file(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if let Some(expected) = context.if_match()?
         && expected != preview.revision
     {
-        return Err(ApiError::conflict("revision_conflict", "The catalog was changed meanwhile; preview the file again."));
+        return Err(ApiError::conflict("revision_conflict", "The catalog was changed concurrently; preview the file again."));
     }
     if !preview.plan.is_empty() {
         context.apply(&preview.plan.changes).await?;

@@ -131,7 +131,7 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
 async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let written = |row: &StoredRow| {
         if row.removed_at.is_some() {
-            return Err(ApiError::conflict("key_revoked", "The key is revoked, which is for good; make a new one."));
+            return Err(ApiError::conflict("key_revoked", "The key is revoked permanently; create a new key."));
         }
         changed(&context, row.read()?)
     };

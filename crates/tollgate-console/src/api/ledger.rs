@@ -24,7 +24,7 @@ const KINDS: Kind = Kind::Word(&["top_up", "settle", "adjust"]);
 static ENTRY: Object = Object::of(
     "LedgerEntry",
     &[
-        read("place", COUNT, "Position in the ledger."),
+        read("position", COUNT, "Position in the ledger."),
         read("at", Kind::Time, "Time of the entry."),
         read("member", Kind::Id("mbr_"), "Member id."),
         read("member_name", TEXT, "Member name."),
@@ -95,7 +95,7 @@ pub(super) static ROUTES: &[Route] = &[
 fn show(entry: &LedgerEntry, name: &str) -> Value {
     let LedgerEntry { position, member, at, kind, amount, balance, request, idempotency_key, note, actor } = entry;
     json!({
-        "place": position.0, "at": time_value(*at), "member": member, "member_name": name, "kind": kind.as_str(),
+        "position": position.0, "at": time_value(*at), "member": member, "member_name": name, "kind": kind.as_str(),
         "amount": amount.to_usd_string(), "balance": balance.to_usd_string(), "request": request, "idempotency_key": idempotency_key, "note": note, "actor": actor,
     })
 }

@@ -102,7 +102,7 @@ async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {
         Ok(_) => {}
         Err(problem) if problem.status == http::StatusCode::NOT_FOUND && !rows::is_id(RowKind::Model, &name) => {
             if context.if_match()?.is_some() {
-                let message = format!("Model '{name}' has no row that could have this revision; leave If-Match away to make one.");
+                let message = format!("Model '{name}' has no row that could have this revision; omit If-Match to create one.");
                 return Err(ApiError::conflict("revision_conflict", message));
             }
             let mut spec = ModelSpec { name: name.clone(), ..ModelSpec::default() };

@@ -162,6 +162,7 @@ fn header_accepts_either_bound_in_any_order() {
     let ceiling = |input: Option<&str>, output: Option<&str>| Ok(ceiling_of(input, output, PriceLimitOn::Sale));
     assert_eq!(parse_max_price("input=1.5,output=6"), ceiling(Some("1.5"), Some("6")));
     assert_eq!(parse_max_price(" output = 6 , input = 1.5 "), ceiling(Some("1.5"), Some("6")));
+    assert_eq!(parse_max_price("input:1.5, output:6"), ceiling(Some("1.5"), Some("6")), "as a catalog spells prices");
     assert_eq!(parse_max_price("input=0"), ceiling(Some("0"), None));
     for bad in
         ["", "input", "input=", "input=x", "input=-1", "cost=1", "input=1,input=2", "input=1,", "input=1;output=2", "input=1e3"]

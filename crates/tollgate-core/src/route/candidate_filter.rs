@@ -113,8 +113,8 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         }
         let mut last: Option<(u32, bool)> = None;
         for it in std::mem::take(&mut self.excluded) {
-            let whole_and_off = it.account.is_none() && it.why == Exclusion::Disabled;
-            if it.channel.speaks(self.input.from) || whole_and_off || !it.why.yields_to_translation() {
+            let channel_disabled = it.account.is_none() && it.why == Exclusion::Disabled;
+            if it.channel.speaks(self.input.from) || channel_disabled || !it.why.yields_to_translation() {
                 self.excluded.push(it);
                 continue;
             }

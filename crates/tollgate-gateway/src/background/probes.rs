@@ -89,7 +89,7 @@ impl Probes {
         let now = self.shared.clock.instant();
         let catalog = self.shared.catalog.load();
         let mut due = Vec::new();
-        let mut watched = HashMap::new();
+        let mut scheduled = HashMap::new();
         for channel in
             catalog.channels.values().filter(|row| row.spec.on && row.spec.cooling && row.spec.provider != Provider::Echo)
         {
@@ -99,13 +99,13 @@ impl Probes {
                 let at = next.get(&account.id).map_or(now + first, |at| (*at).min(now + every));
                 if at <= now && due.len() < most {
                     due.push((Arc::clone(channel), Arc::clone(account)));
-                    watched.insert(account.id, now + every);
+                    scheduled.insert(account.id, now + every);
                 } else {
-                    watched.insert(account.id, at);
+                    scheduled.insert(account.id, at);
                 }
             }
         }
-        *next = watched;
+        *next = scheduled;
         due
     }
 

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use tollgate_core::{
     Account, BudgetAction, Channel, ExcludedCandidate, Exclusion, FundsStatus, Limit, LimitRule, NanoUsd, PlannedAttempt,
     RequestId, Reservation, Window, cost_of, reservation_for_attempt,
@@ -10,16 +10,43 @@ use tollgate_core::{
 
 use super::ExplainContext;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// A limit with what is left of it and what the request needs. Money is in nano-USD here, and a decimal string in USD in JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapacityBound {
     /// `concurrency`, `rpm`, `tpm` of the account, or `budget_day`, `budget_month`, `budget_total` of the channel.
     pub bound: &'static str,
-    /// The limit; money in nano-USD.
+    /// The limit.
     pub limit: i64,
     /// What is left of it; may be negative.
     pub left: i64,
     /// What the request needs of it; absent when its cost is unknown.
     pub needs: Option<i64>,
+}
+
+impl Serialize for CapacityBound {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let figure = |value: i64| Figure::new(self.is_money(), value);
+        let mut members = to.serialize_struct("CapacityBound", 4)?;
+        members.serialize_field("bound", self.bound)?;
+        members.serialize_field("limit", &figure(self.limit))?;
+        members.serialize_field("left", &figure(self.left))?;
+        members.serialize_field("needs", &self.needs.map(figure))?;
+        members.end()
+    }
+}
+
+/// A figure in JSON: money as a decimal string in USD, a count as a number.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Figure {
+    Usd(String),
+    Count(i64),
+}
+
+impl Figure {
+    pub(super) fn new(is_money: bool, value: i64) -> Self {
+        if is_money { Self::Usd(NanoUsd(value).to_usd_string()) } else { Self::Count(value) }
+    }
 }
 
 impl CapacityBound {

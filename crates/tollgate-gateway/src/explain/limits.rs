@@ -1,16 +1,19 @@
 //! Checks an explained request against the caller's limits.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use tollgate_core::{
     AdmitInput, BudgetAction, FundsStatus, Limit, LimitExceeded, LimitRule, NanoUsd, RateExceeded, RateKind, RequestId,
     Reservation, Subject, Window, reservation_for,
 };
 
-use super::{CounterSource, ExplainContext, ExplainedRefusal, capacity::budget_word};
+use super::{
+    CounterSource, ExplainContext, ExplainedRefusal,
+    capacity::{Figure, budget_word},
+};
 use crate::refusal::Refusal;
 
-/// A limit of the key, its member, its group or the whole gateway.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// A limit of the key, its member, its group or the whole gateway. Money is in nano-USD here, and a decimal string in USD in JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallerLimit {
     /// `key`, `member`, `group` or `gateway`.
     pub of: &'static str,
@@ -18,12 +21,28 @@ pub struct CallerLimit {
     pub name: Option<String>,
     /// `rpm`, `tpm`, `concurrency`, `budget_day`, `budget_month`, `budget_total` or `balance`.
     pub limit: &'static str,
-    /// The limit; money in nano-USD. Absent for a balance.
+    /// The limit; absent for a balance.
     pub amount: Option<i64>,
     /// What is left of it; may be negative.
     pub left: i64,
     pub needs: i64,
     pub counted_by: CounterSource,
+}
+
+impl Serialize for CallerLimit {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let is_money = self.limit == "balance" || self.limit.starts_with("budget_");
+        let figure = |value: i64| Figure::new(is_money, value);
+        let mut members = to.serialize_struct("CallerLimit", 7)?;
+        members.serialize_field("of", self.of)?;
+        members.serialize_field("name", &self.name)?;
+        members.serialize_field("limit", self.limit)?;
+        members.serialize_field("amount", &self.amount.map(figure))?;
+        members.serialize_field("left", &figure(self.left))?;
+        members.serialize_field("needs", &figure(self.needs))?;
+        members.serialize_field("counted_by", &self.counted_by)?;
+        members.end()
+    }
 }
 
 #[derive(Clone, Debug, Default)]

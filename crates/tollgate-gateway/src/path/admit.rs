@@ -5,13 +5,11 @@
 
 use tollgate_core::{AdmitInput, attempt_reservations, output_limit_field, reservation_for};
 
-use super::{
-    Worker,
-    types::{
-        offered::{Admission, OfferedRequest, OutputLimit},
-        reserve::reserve,
-        usage_guard::UsageGuard,
-    },
+use super::types::{
+    offered::{Admission, OfferedRequest, OutputLimit},
+    reserve::reserve,
+    usage_guard::UsageGuard,
+    worker::Worker,
 };
 use crate::{refusal::Refusal, request::Head};
 

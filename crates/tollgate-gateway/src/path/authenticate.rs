@@ -5,7 +5,7 @@
 use tollgate_core::{Caller, Catalog};
 use tollgate_protocol::Target;
 
-use super::{Worker, types::usage_guard::UsageGuard};
+use super::types::{usage_guard::UsageGuard, worker::Worker};
 use crate::{refusal::Refusal, request::Head};
 
 /// Authenticates the caller. From here on the request leaves a usage record, also when a known key is refused.

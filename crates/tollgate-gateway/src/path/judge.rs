@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_none_is_e58() {
+    fn invalid_answers_are_e58() {
         for (failure, next) in [
             (Failure::NoAnswer(UpstreamError::Unreadable("garbage")), NextStep::UncertainAttempt),
             (Failure::BadAnswer("HTML"), NextStep::UncertainAttempt),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_upstreams_wait_is_handed_on() {
+    fn upstream_retry_after_is_passed_on() {
         let until = Some(NOW.plus_ms(7_500));
         let busy = problem(UpstreamProblem { status: 429, ..UpstreamProblem::default() }, until);
         assert_eq!(
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_model_server_wrote_is_the_addresss_fault_and_not_the_requests() {
+    fn intermediary_errors_blame_the_address() {
         let page = |status| problem(UpstreamProblem { status, from_intermediary: true, ..UpstreamProblem::default() }, None);
         let (bad, refused) = (Some(Observation::BadAnswer), AttemptResult::Refused);
         for code in [400, 403, 404, 405, 409, 410, 415, 421, 422, 426] {

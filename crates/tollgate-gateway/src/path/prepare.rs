@@ -9,15 +9,13 @@ use tollgate_core::{
     reservation_for_attempt,
 };
 
-use super::{
-    Worker,
-    types::{
-        attempt::StartedAttempt,
-        context::{RouteContext, Selection},
-        request_bodies::BodyFor,
-        reserve::reserve,
-        usage_guard::UsageGuard,
-    },
+use super::types::{
+    attempt::StartedAttempt,
+    context::{RouteContext, Selection},
+    request_bodies::BodyFor,
+    reserve::reserve,
+    usage_guard::UsageGuard,
+    worker::Worker,
 };
 use crate::refusal::Refusal;
 
@@ -40,6 +38,7 @@ pub(super) enum RetryCharge {
     Charged,
 }
 
+/// Reserves the attempt's cost, writes its body and journals its beginning.
 ///
 /// # Errors
 /// E63 when the counters do not answer, or when the journal cannot be written and must be.

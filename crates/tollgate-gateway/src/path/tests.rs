@@ -31,10 +31,10 @@ use tollgate_store::{Journal, JournalOptions};
 use super::*;
 use crate::{
     background::usage_writer::UsageWriter,
-    clock::Clock,
+    clock::{Clock, CoreRng},
     request::RequestBody,
     settings::Settings,
-    state::health_registry::HealthRegistry,
+    state::{health_registry::HealthRegistry, usage_recorder::UsageRecorder},
     testing::{
         PausedClock, SECRET, account, channel, head, key,
         memory_store::MemoryStore,
@@ -210,8 +210,8 @@ impl Rig {
         journalled.sort();
         queued.sort();
         assert_eq!(journalled, queued, "journal and queue hold the same records, each once");
-        assert_eq!(self.journal.unbooked(), records.len(), "nothing is begun without an end");
-        assert_eq!(self.core.shared.counters.open_reservations(), 0, "every request holds room in its group, and gave it back");
+        assert_eq!(self.journal.unbooked(), records.len(), "every begin has an end");
+        assert_eq!(self.core.shared.counters.open_reservations(), 0, "all reservations are released");
         records
     }
 

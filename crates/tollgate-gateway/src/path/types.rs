@@ -9,3 +9,4 @@ pub(crate) mod request_bodies;
 pub(crate) mod reserve;
 pub(crate) mod trace;
 pub(crate) mod usage_guard;
+pub(crate) mod worker;

@@ -20,6 +20,9 @@ use crate::{
     state::{metrics::Metrics, retry_budget::RetryBudget, traffic::Traffic},
 };
 
+/// Target of the log events of requests (docs/logging.md); independent of where the code is.
+pub(crate) const REQUEST_TARGET: &str = "tollgate::request";
+
 /// State of the process.
 #[derive(Debug)]
 pub struct Shared {
@@ -64,14 +67,17 @@ impl Shared {
         self.metrics.refused(id);
         let duration_ms = self.clock.instant().saturating_duration_since(head.started).as_millis();
         tracing::info!(
-            request.id = %head.request_id,
-            http.status = status,
-            error.id = id,
-            outcome = Outcome::Refused.as_str(),
-            reason = id,
-            protocol.in = head.from.as_str(),
-            client.request_id = head.client_request_id.as_deref(),
-            duration_ms = u64::try_from(duration_ms).unwrap_or(u64::MAX),
+            target: REQUEST_TARGET,
+            {
+                request.id = %head.request_id,
+                http.status = status,
+                error.id = id,
+                outcome = Outcome::Refused.as_str(),
+                reason = id,
+                protocol.in = head.from.as_str(),
+                client.request_id = head.client_request_id.as_deref(),
+                duration_ms = u64::try_from(duration_ms).unwrap_or(u64::MAX)
+            },
             "request"
         );
     }

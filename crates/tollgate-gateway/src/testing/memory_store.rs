@@ -19,7 +19,7 @@ pub(crate) struct MemoryStore {
     records: Mutex<Vec<UsageRecord>>,
     health: Mutex<Vec<AccountId>>,
     passed: Mutex<Vec<(AccountId, Timestamp)>>,
-    away: AtomicBool,
+    unreachable: AtomicBool,
     /// Records that `append` rejects.
     rejected: Mutex<HashSet<RequestId>>,
     appends: AtomicUsize,
@@ -35,7 +35,7 @@ impl MemoryStore {
             records,
             health,
             passed,
-            away: AtomicBool::new(false),
+            unreachable: AtomicBool::new(false),
             rejected: Mutex::default(),
             appends: AtomicUsize::new(0),
             append_ms: AtomicUsize::new(0),
@@ -43,8 +43,8 @@ impl MemoryStore {
     }
 
     /// Makes the store unreachable or reachable.
-    pub(crate) fn set_away(&self, away: bool) {
-        self.away.store(away, Ordering::SeqCst);
+    pub(crate) fn set_unreachable(&self, unreachable: bool) {
+        self.unreachable.store(unreachable, Ordering::SeqCst);
     }
 
     /// Sets the duration of each append.
@@ -80,7 +80,7 @@ impl MemoryStore {
     }
 
     fn check_reachable(&self) -> Result<(), StoreError> {
-        if self.away.load(Ordering::SeqCst) {
+        if self.unreachable.load(Ordering::SeqCst) {
             return Err(StoreError::Unreachable { database: "test".to_owned(), detail: "gone".to_owned() });
         }
         Ok(())

@@ -56,7 +56,7 @@ impl From<&str> for Piece {
 
 /// A received call.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedCall {
     pub account: AccountId,
     pub path: String,
     pub body: String,
@@ -67,8 +67,8 @@ pub(crate) struct Seen {
 /// A script and the calls received so far. After its end every call stays silent.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
-    turns: Mutex<VecDeque<ScriptedResponse>>,
-    seen: Mutex<Vec<Seen>>,
+    responses: Mutex<VecDeque<ScriptedResponse>>,
+    seen: Mutex<Vec<ReceivedCall>>,
     journal: Mutex<Option<Arc<Journal>>>,
     open: Arc<AtomicUsize>,
 }
@@ -78,8 +78,8 @@ impl Script {
         Self::default()
     }
 
-    fn then(self, turn: ScriptedResponse) -> Self {
-        self.turns.lock().unwrap().push_back(turn);
+    fn then(self, response: ScriptedResponse) -> Self {
+        self.responses.lock().unwrap().push_back(response);
         self
     }
 
@@ -122,7 +122,7 @@ impl Script {
     }
 
     /// The calls so far.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<ReceivedCall> {
         self.seen.lock().unwrap().clone()
     }
 
@@ -137,14 +137,14 @@ impl Upstream for Script {
     async fn call(&self, call: UpstreamCall) -> Result<UpstreamAnswer, UpstreamError> {
         let begun = self.journal.lock().unwrap().as_ref().map_or(0, |journal| journal.unbooked());
         let body = String::from_utf8_lossy(&call.body).into_owned();
-        self.seen.lock().unwrap().push(Seen { account: call.account.id, path: call.path.clone(), body, begun });
+        self.seen.lock().unwrap().push(ReceivedCall { account: call.account.id, path: call.path.clone(), body, begun });
         let open = Open::new(&self.open);
-        let turn = self.turns.lock().unwrap().pop_front().unwrap_or(ScriptedResponse::Silent);
-        if let ScriptedResponse::NotSent(fault) = turn {
+        let response = self.responses.lock().unwrap().pop_front().unwrap_or(ScriptedResponse::Silent);
+        if let ScriptedResponse::NotSent(fault) = response {
             return Err(UpstreamError::NotSent(fault));
         }
         call.sent.set(tokio::time::Instant::now());
-        match turn {
+        match response {
             ScriptedResponse::NotSent(_) | ScriptedResponse::Lost => Err(UpstreamError::Lost),
             ScriptedResponse::Silent => std::future::pending().await,
             ScriptedResponse::Answer { status, headers, pieces } => {

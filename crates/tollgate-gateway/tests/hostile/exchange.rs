@@ -27,7 +27,7 @@ pub(crate) struct Outcome {
     pub(crate) bytes: Vec<u8>,
     pub(crate) closed: bool,
     /// Final HTTP/1.1 answers: status, head, body.
-    pub(crate) answers: Vec<Answer>,
+    pub(crate) answers: Vec<ReceivedResponse>,
     /// Seconds from the last byte sent to the end.
     pub(crate) seconds: f64,
     /// The service key, which must not appear in the response.
@@ -37,7 +37,7 @@ pub(crate) struct Outcome {
 
 /// One HTTP/1.1 answer.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ReceivedResponse {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
@@ -110,7 +110,7 @@ fn is_complete(input: &Input, received: &[u8]) -> bool {
 }
 
 /// The final responses in `bytes`, and the number of remaining bytes.
-fn answers(mut bytes: &[u8], closed: bool, method: &str) -> (Vec<Answer>, usize) {
+fn answers(mut bytes: &[u8], closed: bool, method: &str) -> (Vec<ReceivedResponse>, usize) {
     let mut answers = Vec::new();
     while let Some((answer, length)) = answer(bytes, closed, method) {
         bytes = &bytes[length..];
@@ -121,7 +121,7 @@ fn answers(mut bytes: &[u8], closed: bool, method: &str) -> (Vec<Answer>, usize)
     (answers, bytes.len())
 }
 
-fn answer(bytes: &[u8], closed: bool, method: &str) -> Option<(Answer, usize)> {
+fn answer(bytes: &[u8], closed: bool, method: &str) -> Option<(ReceivedResponse, usize)> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
     let status = head.strip_prefix("http/1.")?.get(2..5)?.parse().ok()?;
@@ -139,7 +139,7 @@ fn answer(bytes: &[u8], closed: bool, method: &str) -> Option<(Answer, usize)> {
         let length = length.min(rest.len());
         (rest[..length].to_vec(), length)
     };
-    Some((Answer { status, head, body }, end + 4 + length))
+    Some((ReceivedResponse { status, head, body }, end + 4 + length))
 }
 
 fn chunks(bytes: &[u8], closed: bool) -> Option<(Vec<u8>, usize)> {

@@ -176,12 +176,12 @@ impl Gate {
         canary.set_nonblocking(true).unwrap();
         let names = Names { host: address.to_string(), key: SECRET, canary: canary.local_addr().unwrap().to_string() };
         let gate = Self { address, names, tracker, canary, _stop: stop.drop_guard(), _dir: dir };
-        assert!(gate.is_well().await, "the gateway starts");
+        assert!(gate.is_healthy().await, "the gateway starts");
         gate
     }
 
     /// Whether `/healthz` answers on a new connection.
-    pub(crate) async fn is_well(&self) -> bool {
+    pub(crate) async fn is_healthy(&self) -> bool {
         let asked = async {
             let mut socket = TcpStream::connect(self.address).await?;
             socket.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await?;

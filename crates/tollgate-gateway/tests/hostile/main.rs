@@ -3,7 +3,7 @@
 //! `corpus.jsonl` holds one input a line. Its `req` is a list of segments sent in order on one connection: `t` text
 //! (one character one byte), `b` base64, `r` repeated text, `seq` repeated and counted, `gz` gzip of a long run,
 //! `wait` and `shut`, and raw HTTP/2 frames. Its `expect` says which statuses are acceptable, how many answers there
-//! may be, and what may not stand in them. Inputs that must be served are in it on purpose: a gateway that refuses
+//! may be, and what must not appear in them. Inputs that must be served are in it on purpose: a gateway that refuses
 //! everything does not pass.
 
 #![expect(clippy::unwrap_used, reason = "a test program: clippy sees only functions marked as tests")]
@@ -32,7 +32,7 @@ async fn class(name: &str) {
             async move {
                 let outcome = exchange::exchange(&input, &gate).await;
                 let mut faults = judge::judge(&input, &outcome);
-                if !gate.is_well().await {
+                if !gate.is_healthy().await {
                     faults.push("the gateway was not healthy afterwards".to_owned());
                 }
                 faults.into_iter().map(|fault| format!("{}: {fault}", input.id)).collect::<Vec<_>>()

@@ -39,7 +39,7 @@ fn place(database: &str) -> SealContext<'_> {
 pub(super) struct CacheContents {
     at: i64,
     revision: i64,
-    vault: Vec<(String, String)>,
+    data_keys: Vec<(String, String)>,
     rows: Vec<CachedRow>,
     keys: Vec<CachedRow>,
     spending_at: i64,
@@ -120,7 +120,7 @@ impl CacheContents {
         Self {
             at: now.0,
             revision: known.revision.0,
-            vault: known.vault.iter().map(|(name, sealed)| (name.clone(), hex::encode(sealed))).collect(),
+            data_keys: known.data_keys.iter().map(|(name, sealed)| (name.clone(), hex::encode(sealed))).collect(),
             rows: known.rows.iter().map(CachedRow::of).collect(),
             keys: keys.map(|(_, row)| CachedRow::of(&row)).collect(),
             spending_at: known.spending_at.0,
@@ -145,8 +145,8 @@ impl CacheContents {
         Timestamp(self.at)
     }
 
-    fn vault(&self) -> Option<Vec<(String, Vec<u8>)>> {
-        self.vault.iter().map(|(name, sealed)| Some((name.clone(), hex::decode(sealed).ok()?))).collect()
+    fn data_keys(&self) -> Option<Vec<(String, Vec<u8>)>> {
+        self.data_keys.iter().map(|(name, sealed)| Some((name.clone(), hex::decode(sealed).ok()?))).collect()
     }
 
     pub(super) fn keys(&self) -> Result<Vec<([u8; 32], CatalogRow)>, StoreError> {
@@ -159,7 +159,7 @@ impl CacheContents {
     }
 
     pub(super) fn into_known(self) -> Result<KnownCatalog, StoreError> {
-        let vault = self.vault().ok_or_else(unreadable)?;
+        let data_keys = self.data_keys().ok_or_else(unreadable)?;
         let rows = self.rows.into_iter().map(CachedRow::into_row).collect::<Option<_>>().ok_or_else(unreadable)?;
         let at = Timestamp(self.spending_at);
         let loaded = |day, month, total| SpendTotals::loaded(at, NanoUsd(day), NanoUsd(month), NanoUsd(total));
@@ -167,12 +167,12 @@ impl CacheContents {
             self.spent.iter().filter_map(|(of, day, month, total)| Some((subject::parse(of)?, loaded(*day, *month, *total))));
         let balances = self.balances.iter().filter_map(|(member, balance)| Some((MemberId::parse(member)?, NanoUsd(*balance))));
         let spending = Spending { spent: spent.collect(), balances: balances.collect(), ledger: LedgerPosition(self.ledger) };
-        Ok(KnownCatalog { vault, revision: Revision(self.revision), rows, spending, spending_at: at })
+        Ok(KnownCatalog { data_keys, revision: Revision(self.revision), rows, spending, spending_at: at })
     }
 }
 
 fn unreadable() -> StoreError {
-    StoreError::Row { kind: "cache", row: "cache.sealed".to_owned(), detail: "it cannot be understood".to_owned() }
+    StoreError::Row { kind: "cache", row: "cache.sealed".to_owned(), detail: "it cannot be parsed".to_owned() }
 }
 
 /// Reads the file; `None` if there is none that this master key opens for this database.
@@ -189,13 +189,13 @@ pub(super) fn read(path: &Path, database: &str, options: &OpenOptions) -> Result
     };
     let Some(sealed) = bytes.strip_prefix(MAGIC) else { return useless("it is another kind of file") };
     let opened = keys.opening().find_map(|key| Sealer::new(key, options.random.clone()).open(place(database), sealed).ok());
-    let Some(text) = opened else { return useless("the master key does not open it, or it is of another database") };
+    let Some(text) = opened else { return useless("wrong master key or another database's file") };
     let contents: CacheContents = match serde_json::from_slice(&text) {
         Ok(contents) => contents,
         Err(error) => return useless(&error.to_string()),
     };
-    let Some(vault) = contents.vault() else { return useless("its vault cannot be read") };
-    match open_data_keys(&vault, &keys, database, &options.random) {
+    let Some(data_keys) = contents.data_keys() else { return useless("its data keys cannot be read") };
+    match open_data_keys(&data_keys, &keys, database, &options.random) {
         Ok(opened) => Ok(Some((contents, opened))),
         Err(error) => useless(&error.to_string()),
     }
@@ -229,7 +229,7 @@ pub(super) fn write(path: &Path, database: &str, mut contents: CacheContents, op
 /// The last known state of the database, without keys.
 #[derive(Debug, Default)]
 pub(super) struct KnownCatalog {
-    pub(super) vault: Vec<(String, Vec<u8>)>,
+    pub(super) data_keys: Vec<(String, Vec<u8>)>,
     pub(super) revision: Revision,
     /// Live rows and removed groups.
     pub(super) rows: Vec<CatalogRow>,

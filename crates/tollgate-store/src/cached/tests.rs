@@ -7,7 +7,7 @@ use crate::{
     CatalogStore, KeyHash, KeyStore as _, StoreUrl,
     conformance::{actor, options, put_account, put_channel, put_group, put_key},
     rows::RowSecret,
-    samples::NOON,
+    samples::MIDNIGHT,
     sql::SqlAddress,
 };
 
@@ -24,7 +24,7 @@ async fn around(dir: &TempDir) -> (CachedStore, OpenOptions) {
         put_key(&store, "ci", &["default"], Some("tk-imported-0123456789")),
         put_key(&store, "other", &["default"], Some("tk-another-0123456789")),
     ];
-    store.catalog.apply(&batch, &actor(crate::ChangeOrigin::Cli), NOON).await.unwrap();
+    store.catalog.apply(&batch, &actor(crate::ChangeOrigin::Cli), MIDNIGHT).await.unwrap();
     store.close().await;
     let address = SqlAddress::Sqlite(file);
     let sql = Arc::new(sql::open(address.clone(), &options).await.unwrap());
@@ -49,10 +49,10 @@ async fn catalog_and_cached_keys_serve_without_the_database() {
     let (seen, unseen) = (hash(&standby, "tk-imported-0123456789"), hash(&standby, "tk-another-0123456789"));
     let catalog = standby.load().await.unwrap();
     let key = standby.find(&seen).await.unwrap().unwrap();
-    assert!(standby.write_cache(NOON).await.unwrap());
+    assert!(standby.write_cache(MIDNIGHT).await.unwrap());
     standby.close().await;
 
-    let away = without(&options, NOON.plus_ms(3_599_000)).unwrap();
+    let away = without(&options, MIDNIGHT.plus_ms(3_599_000)).unwrap();
     let known = away.load().await.unwrap();
     assert_eq!((known.revision, known.channels.len()), (catalog.revision, 1));
     let credential = known.channel_by_name("main").unwrap().accounts[0].credential.as_ref().unwrap().expose().to_owned();
@@ -60,10 +60,10 @@ async fn catalog_and_cached_keys_serve_without_the_database() {
     assert_eq!(format!("{:?}", away.find(&seen).await.unwrap()), format!("{:?}", Some(key)));
     assert!(away.find(&unseen).await.unwrap_err().is_unreachable(), "an uncached key is unreachable, not unknown");
     assert!(away.revision().await.unwrap_err().is_unreachable());
-    assert!(without(&options, NOON.plus_ms(3_601_000)).is_none(), "too old");
+    assert!(without(&options, MIDNIGHT.plus_ms(3_601_000)).is_none(), "too old");
 
     // Once the database is reachable, the same store serves from it.
-    assert_eq!(away.heartbeat(NOON).await.unwrap(), DatabaseStatus::There);
+    assert_eq!(away.heartbeat(MIDNIGHT).await.unwrap(), DatabaseStatus::There);
     assert!(away.find(&unseen).await.unwrap().is_some());
     assert_eq!(away.revision().await.unwrap(), catalog.revision);
     away.close().await;
@@ -76,11 +76,11 @@ async fn revoked_key_is_cached_as_revoked() {
     let seen = hash(&standby, "tk-imported-0123456789");
     let key = standby.find(&seen).await.unwrap().unwrap();
     let known = CatalogStore::revision(&standby).await.unwrap();
-    standby.apply(&[crate::Change::RevokeKey { key: key.id }], &actor(crate::ChangeOrigin::Cli), NOON).await.unwrap();
+    standby.apply(&[crate::Change::RevokeKey { key: key.id }], &actor(crate::ChangeOrigin::Cli), MIDNIGHT).await.unwrap();
     standby.changed_since(known).await.unwrap();
-    standby.write_cache(NOON).await.unwrap();
+    standby.write_cache(MIDNIGHT).await.unwrap();
     standby.close().await;
-    let away = without(&options, NOON).unwrap();
+    let away = without(&options, MIDNIGHT).unwrap();
     assert_eq!(away.find(&seen).await.unwrap().unwrap().status, tollgate_core::KeyStatus::Revoked);
 }
 
@@ -88,7 +88,7 @@ async fn revoked_key_is_cached_as_revoked() {
 async fn modified_file_or_file_of_another_database_is_ignored() {
     let dir = TempDir::new().unwrap();
     let (standby, options) = around(&dir).await;
-    standby.write_cache(NOON).await.unwrap();
+    standby.write_cache(MIDNIGHT).await.unwrap();
     standby.close().await;
     let path = dir.path().join("cache.sealed");
     let bytes = std::fs::read(&path).unwrap();
@@ -99,12 +99,12 @@ async fn modified_file_or_file_of_another_database_is_ignored() {
         let mut touched = bytes.clone();
         touched[at] ^= 1;
         std::fs::write(&path, touched).unwrap();
-        assert!(without(&options, NOON).is_none(), "byte {at}");
+        assert!(without(&options, MIDNIGHT).is_none(), "byte {at}");
     }
     std::fs::write(&path, &bytes).unwrap();
     let other = OpenOptions { url: StoreUrl::Sqlite(dir.path().join("other.db")), ..options.clone() };
-    assert!(without(&other, NOON).is_none());
-    assert!(without(&options, NOON).is_some());
+    assert!(without(&other, MIDNIGHT).is_none());
+    assert!(without(&options, MIDNIGHT).is_some());
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn keys_are_dropped_when_the_file_would_be_too_large() {
         }
         (hash, Arc::new(row))
     });
-    let mut contents = CacheContents::of(&standby.known.load(), many, NOON);
+    let mut contents = CacheContents::of(&standby.known.load(), many, MIDNIGHT);
     assert!(contents.json_within(512 << 10).len() <= 512 << 10);
     assert_eq!(contents.keys().unwrap().len(), 250);
     standby.close().await;

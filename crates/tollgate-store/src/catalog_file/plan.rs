@@ -1,4 +1,4 @@
-//! What a catalog file would change: as changes to apply, and as lines for people.
+//! A plan: the changes a catalog file would make, and the same as lines for display.
 
 mod rows;
 
@@ -25,17 +25,17 @@ pub enum ApplyMode {
     },
 }
 
-/// What a file would change. Nothing when it is empty.
+/// The changes a catalog file would make.
 #[derive(Clone, Debug)]
 pub struct CatalogPlan {
     /// The changes, for one batch; they begin with the revision they were made for.
     pub changes: Vec<Change>,
-    /// The same for people, in order of kind and name.
+    /// Lines for display, in order of kind and name.
     pub lines: Vec<PlanLine>,
 }
 
 impl CatalogPlan {
-    /// Whether the catalog is as the file says already.
+    /// The catalog already matches the file.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
@@ -44,7 +44,7 @@ impl CatalogPlan {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PlanLine {
     pub kind: RowKind,
-    /// Its name, with its channel or member in front where it has one.
+    /// Its name, prefixed with its channel or member if it has one.
     pub name: String,
     pub sign: PlanAction,
     /// Which fields change, or why.
@@ -56,7 +56,7 @@ pub enum PlanAction {
     Add,
     Change,
     Remove,
-    /// It passes from the database to the file.
+    /// Ownership moves from the database to the file.
     Take,
 }
 
@@ -242,15 +242,15 @@ impl Planner<'_> {
             self.names((RowKind::Group, &row.spec.name), row.names_at, RowKind::Channel, &row.spec.channels, &channels);
         }
         for row in &file.members {
-            let who = (RowKind::Member, row.spec.name.as_str());
-            self.names(who, row.names_at, RowKind::Group, &row.spec.groups, &groups);
-            self.names(who, row.place, RowKind::Group, row.spec.default_group.as_slice(), &groups);
+            let referrer = (RowKind::Member, row.spec.name.as_str());
+            self.names(referrer, row.names_at, RowKind::Group, &row.spec.groups, &groups);
+            self.names(referrer, row.place, RowKind::Group, row.spec.default_group.as_slice(), &groups);
         }
         for key in &file.keys {
-            let who = (RowKind::Key, key.row.spec.name.as_str());
-            self.names(who, key.row.names_at, RowKind::Group, &key.row.spec.groups, &groups);
+            let referrer = (RowKind::Key, key.row.spec.name.as_str());
+            self.names(referrer, key.row.names_at, RowKind::Group, &key.row.spec.groups, &groups);
             if !key.row.spec.member.is_empty() {
-                self.names(who, key.row.place, RowKind::Member, std::slice::from_ref(&key.row.spec.member), &members);
+                self.names(referrer, key.row.place, RowKind::Member, std::slice::from_ref(&key.row.spec.member), &members);
             }
         }
     }
@@ -272,11 +272,11 @@ impl Planner<'_> {
         file.chain(current.into_iter().filter(|name| !gone.contains(name))).map(str::to_owned).collect()
     }
 
-    fn names(&mut self, who: (RowKind, &str), place: FilePosition, kind: RowKind, names: &[String], known: &HashSet<String>) {
+    fn names(&mut self, referrer: (RowKind, &str), place: FilePosition, kind: RowKind, names: &[String], known: &HashSet<String>) {
         for name in names.iter().filter(|name| !known.contains(*name)) {
             let hint = hint(name, known.iter().map(String::as_str));
-            let (who, called) = who;
-            self.errors.push(place.error(format!("{who} '{called}' names {kind} '{name}', which does not exist{hint}")));
+            let (referrer_kind, referrer_name) = referrer;
+            self.errors.push(place.error(format!("{referrer_kind} '{referrer_name}' refers to unknown {kind} '{name}'{hint}")));
         }
     }
 }

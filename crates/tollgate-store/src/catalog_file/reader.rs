@@ -1,5 +1,5 @@
-//! Reading TOML tables as rows. Values are checked by the tables of [`crate::fields`]; every problem gets its place, instead of
-//! stopping at the first.
+//! Reading TOML tables as rows. Values are checked by the tables of [`crate::fields`]; every problem is reported with its
+//! position, instead of stopping at the first.
 
 use std::{cell::RefCell, ops::Range, path::Path};
 
@@ -18,7 +18,7 @@ use crate::{
 
 pub(super) struct FileProblems<'t> {
     text: &'t str,
-    /// Offsets of the lines: every row needs its place, and files have tens of thousands.
+    /// Offsets of the lines: every row needs its position, and files have tens of thousands.
     lines: Vec<usize>,
     found: RefCell<Vec<FileError>>,
 }
@@ -74,7 +74,7 @@ impl<'a> TableReader<'a> {
         self.problems.place(self.span.start)
     }
 
-    /// Where a field stands; where the table begins when it is absent.
+    /// Position of a field; of the table when it is absent.
     pub(super) fn place_of(&self, field: &str) -> FilePosition {
         self.problems.place(self.fields.get(field).map_or(self.span.start, |value| value.span().start))
     }
@@ -115,11 +115,11 @@ impl<'a> TableReader<'a> {
         tables
     }
 
-    /// Reads the table into a row that has its defaults. Tables named in `apart` are read by themselves.
-    pub(super) fn read<R: Row>(&self, mut row: R, apart: &[&str], sources: &Sources<'_>) -> ReadRow<R> {
+    /// Reads the table into a row that has its defaults. Tables named in `nested` are read by themselves.
+    pub(super) fn read<R: Row>(&self, mut row: R, nested: &[&str], sources: &Sources<'_>) -> ReadRow<R> {
         let mut members = Map::new();
         let mut problems = Vec::new();
-        for (name, value) in self.fields.iter().filter(|(name, _)| !apart.contains(&name.get_ref().as_ref())) {
+        for (name, value) in self.fields.iter().filter(|(name, _)| !nested.contains(&name.get_ref().as_ref())) {
             let name = name.get_ref().as_ref();
             let mut value = json(value.get_ref());
             if R::OBJECT.field(name).is_some_and(|field| field.secret)
@@ -147,12 +147,12 @@ impl<'a> TableReader<'a> {
             if let Some(Step::Member(name)) = problem.path.first() {
                 bad.push(name.clone());
             }
-            self.report(&problem, apart);
+            self.report(&problem, nested);
         }
         ReadRow { row, bad }
     }
 
-    /// Reports what is wrong with a row as a whole, at the fields at fault; fields with a problem already are passed over.
+    /// Reports what is wrong with a row as a whole, at the fields at fault; fields already reported are skipped.
     pub(super) fn review<R: Row>(&self, read: &ReadRow<R>) {
         for FieldProblem { field, message } in read.row.problems() {
             if !read.bad.iter().any(|bad| bad == field) {
@@ -161,7 +161,7 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    fn report(&self, problem: &Problem, apart: &[&str]) {
+    fn report(&self, problem: &Problem, nested: &[&str]) {
         let members: Vec<&str> =
             problem.path.iter().filter_map(|step| if let Step::Member(name) = step { Some(name.as_str()) } else { None }).collect();
         let field = members.last().copied().unwrap_or_default();
@@ -170,7 +170,7 @@ impl<'a> TableReader<'a> {
         let (at, message) = match &problem.fault {
             Fault::Unknown(instead) => {
                 let instead = if instead.is_empty() && members.len() == 1 {
-                    nearest(field, apart.iter().copied()).map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
+                    nearest(field, nested.iter().copied()).map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
                 } else {
                     instead.clone()
                 };

@@ -22,7 +22,7 @@ pub(super) trait FileForm {
 
 /// The current catalog as a catalog file. Applying it changes nothing.
 pub fn render(current: &CatalogRows) -> String {
-    let mut out = "# The catalog as it is. Secrets are not in it: an account or key that is there keeps its own.\n".to_owned();
+    let mut out = "# The current catalog, without secrets. Existing accounts and keys keep theirs when it is applied.\n".to_owned();
     for channel in &current.channels {
         row(&mut out, "[[channel]]", "", "name", &channel.spec);
         for account in &channel.accounts {

@@ -13,7 +13,7 @@ use crate::{
     Change, ChangeOrigin, KeyScope, Store, StoreUrl,
     conformance::{actor, options, sqlite},
     open,
-    samples::NOON,
+    samples::MIDNIGHT,
 };
 
 const ACCEPTANCE: &str = include_str!("../../fixtures/catalog/acceptance.toml");
@@ -59,7 +59,7 @@ use crate::CatalogRows;
 async fn carry_out(store: &Store, text: &str, mode: ApplyMode) -> Vec<String> {
     let plan = plan(&good(text), &current(store).await, mode).unwrap_or_else(|errors| panic!("{errors:#?}"));
     let door = if mode == ApplyMode::Served { ChangeOrigin::File } else { ChangeOrigin::Cli };
-    store.catalog.apply(&plan.changes, &actor(door), NOON).await.unwrap();
+    store.catalog.apply(&plan.changes, &actor(door), MIDNIGHT).await.unwrap();
     plan.lines.iter().map(ToString::to_string).collect()
 }
 
@@ -142,7 +142,7 @@ ip_allow = ["10.0.0.0/33"]
     assert_eq!(
         errors(text),
         [
-            "line 4, column 12: provider in [[channel]]: 'opnai' is none of openai, gemini, anthropic, compatible, echo; did you mean 'openai'?",
+            "line 4, column 12: provider in [[channel]]: 'opnai' is not one of openai, gemini, anthropic, compatible, echo; did you mean 'openai'?",
             "line 5, column 1: [[channel]] has no field 'base_ulr'; did you mean 'base_url'?",
             "line 6, column 10: weight in [[channel]]: expected a whole number, found a string",
             "line 9, column 16: credential in [[channel.account]]: the environment variable NOT_SET is not set",
@@ -150,7 +150,7 @@ ip_allow = ["10.0.0.0/33"]
             "line 12, column 29: cost has no field 'ouput'; did you mean 'output'?",
             "line 13, column 23: n_max in profile: expected a whole number, found a string",
             "line 15, column 1: [[group]] needs a name",
-            "line 16, column 14: visibility in [[group]]: 'open' is none of public, private",
+            "line 16, column 14: visibility in [[group]]: 'open' is not one of public, private",
             "line 17, column 15: price_limit in [[group]]: a ceiling needs max_input, max_output or both",
             "line 21, column 14: expires_at in [[key]]: 'tomorrow' is not a time like 2027-01-01T00:00:00Z, with its offset",
             "line 22, column 12: ip_allow in [[key]]: '10.0.0.0/33' is neither an address nor a network like 10.0.0.0/8",
@@ -441,7 +441,7 @@ async fn a_served_file_owns_its_rows_and_leaves_others_alone() {
         refused(&store, "[[group]]\nname = \"default\"\n", APPLY).await,
         ["line 1, column 1: group 'default' is owned by the served catalog file; change it there"]
     );
-    assert_eq!(carry_out(&store, ACCEPTANCE, APPLY).await, Vec::<String>::new(), "to say what is so changes nothing");
+    assert_eq!(carry_out(&store, ACCEPTANCE, APPLY).await, Vec::<String>::new(), "applying the current state changes nothing");
     let more = "[[channel.account]]\nname = \"another\"\ncredential = \"secret-of-another\"\n[[channel.serves]]";
     let errors = refused(&store, &ACCEPTANCE.replacen("[[channel.serves]]", more, 1), APPLY).await;
     assert_eq!(errors.len(), 1, "{errors:?}");
@@ -469,10 +469,10 @@ async fn unknown_names_and_secrets_are_refused_by_line() {
         refused(&store, text, APPLY).await,
         [
             "line 4, column 1: account 'main/a' is new and needs its credential",
-            "line 8, column 12: group 'g' names channel 'mian', which does not exist; did you mean 'main'?",
+            "line 8, column 12: group 'g' refers to unknown channel 'mian'; did you mean 'main'?",
             "line 9, column 1: key 'ada/k' is new and needs its secret; `tollgate key create` makes one without",
-            "line 9, column 1: key 'k' names member 'ada', which does not exist",
-            "line 11, column 10: key 'k' names group 'h', which does not exist; did you mean 'g'?",
+            "line 9, column 1: key 'k' refers to unknown member 'ada'",
+            "line 11, column 10: key 'k' refers to unknown group 'h'; did you mean 'g'?",
         ]
     );
     let twice = "[[key]]\nname = \"a\"\nsecret = \"env:GATEWAY_KEY\"\n[[key]]\nname = \"b\"\nsecret = \"env:GATEWAY_KEY\"\n";
@@ -490,9 +490,9 @@ async fn a_plan_for_a_catalog_that_changed_meanwhile_is_refused() {
         .apply(
             &[Change::PutGroup(Box::new(crate::GroupSpec { name: "g".to_owned(), ..Default::default() }))],
             &actor(ChangeOrigin::Cli),
-            NOON,
+            MIDNIGHT,
         )
         .await
         .unwrap();
-    assert!(store.catalog.apply(&old.changes, &actor(ChangeOrigin::Cli), NOON).await.is_err());
+    assert!(store.catalog.apply(&old.changes, &actor(ChangeOrigin::Cli), MIDNIGHT).await.is_err());
 }

@@ -7,7 +7,7 @@ use tollgate_core::{
 };
 
 use super::{actor, apply, channel, put_account, put_channel, put_group, put_key, refusal};
-use crate::{Change, ChangeOrigin, ChangeRefusal, KeyScope, MemberSpec, RowKind, Store, Toggle, samples::NOON};
+use crate::{Change, ChangeOrigin, ChangeRefusal, KeyScope, MemberSpec, RowKind, Store, Toggle, samples::MIDNIGHT};
 
 pub(super) async fn catalog_loads_as_written(store: &Store) {
     let model = ModelSpec { name: "fast".to_owned(), max_output: Some(4_096), ..ModelSpec::default() };
@@ -83,7 +83,7 @@ pub(super) async fn removing_a_channel_removes_its_accounts_and_frees_its_name(s
 
 pub(super) async fn file_owned_rows_are_changed_by_the_file_only(store: &Store) {
     apply(store, &[put_channel("main"), put_account("main", "a", Some("secret-1"))]).await.unwrap();
-    store.catalog.apply(&[put_channel("main")], &actor(ChangeOrigin::File), NOON).await.unwrap();
+    store.catalog.apply(&[put_channel("main")], &actor(ChangeOrigin::File), MIDNIGHT).await.unwrap();
     assert_eq!(store.catalog.load().await.unwrap().channel_by_name("main").unwrap().owner, Owner::File);
     let account = AccountSpec { name: "a".to_owned(), ..AccountSpec::default() };
     let changes = [
@@ -121,7 +121,9 @@ pub(super) async fn audit_log_has_every_change_without_secrets(store: &Store) {
         events.iter().map(|event| (event.revision, event.action.as_str(), event.kind, event.name.as_str())).collect();
     assert_eq!(shown[0], (second, "put", RowKind::Account, "a"));
     assert_eq!(shown[2..4], [(first, "put", RowKind::Account, "a"), (first, "put", RowKind::Channel, "main")]);
-    assert!(events.iter().all(|event| event.at == NOON && !event.detail.contains("very-secret") && !event.detail.contains("sk-")));
+    assert!(
+        events.iter().all(|event| event.at == MIDNIGHT && !event.detail.contains("very-secret") && !event.detail.contains("sk-"))
+    );
     assert!(events[0].detail.contains("secret replaced"));
     assert_eq!(store.catalog.audit(Some(first), 1).await.unwrap()[0].actor, "first start");
 }

@@ -3,7 +3,7 @@
 use tollgate_core::{Budget, BudgetAction, Key, KeyStatus, NanoUsd, Owner, Secret, Window};
 
 use super::{apply, put_group, put_key, refusal};
-use crate::{Change, ChangeRefusal, KeySpec, MemberSpec, NewKey, RandomSource, RowKind, Store, samples::NOON};
+use crate::{Change, ChangeRefusal, KeySpec, MemberSpec, NewKey, RandomSource, RowKind, Store, samples::MIDNIGHT};
 
 async fn find(store: &Store, secret: &str) -> Option<Key> {
     store.keys.find(&store.hasher.hash(secret)).await.unwrap()
@@ -22,7 +22,7 @@ pub(super) async fn key_is_found_by_hash_with_its_member(store: &Store) {
         name: "ci".to_owned(),
         member: "ada".to_owned(),
         groups: vec!["second".to_owned(), "default".to_owned()],
-        expires_at: Some(NOON.plus_ms(1_000)),
+        expires_at: Some(MIDNIGHT.plus_ms(1_000)),
         ip_allow: vec!["10.0.0.0/8".parse().unwrap()],
         ..KeySpec::default()
     };
@@ -36,7 +36,7 @@ pub(super) async fn key_is_found_by_hash_with_its_member(store: &Store) {
     let id = |name: &str| catalog.group_by_name(name).unwrap().id;
     assert_eq!((key.name.as_str(), key.status, key.owner), ("ci", KeyStatus::Active, Owner::Database));
     assert_eq!(key.groups, [id("second"), id("default")]);
-    assert_eq!((key.expires_at, key.ip_allow.len(), key.created_at), (Some(NOON.plus_ms(1_000)), 1, NOON));
+    assert_eq!((key.expires_at, key.ip_allow.len(), key.created_at), (Some(MIDNIGHT.plus_ms(1_000)), 1, MIDNIGHT));
     assert_eq!((key.member.name.as_str(), key.member.granted.as_slice()), ("ada", [id("second")].as_slice()));
     assert_eq!(key.member.default_group, Some(id("default")), "the group named `default`");
     assert!(text.starts_with(&key.prefix) && text.ends_with(&key.suffix));

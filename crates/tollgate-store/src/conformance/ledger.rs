@@ -8,7 +8,7 @@ use tollgate_core::{KeyId, MemberId, NanoUsd, SpendTotals, Subject, Timestamp, U
 use crate::{
     Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, Posting, PostingKind, PostingRefused, Spending, Store,
     StoreError,
-    samples::{NOON, at, record},
+    samples::{MIDNIGHT, at, record},
 };
 
 /// The member of every new database.
@@ -48,7 +48,7 @@ async fn balance(store: &Store, member: MemberId) -> NanoUsd {
 }
 
 async fn agrees(store: &Store) {
-    let verified = store.ledger.verify(NOON).await.unwrap();
+    let verified = store.ledger.verify(MIDNIGHT).await.unwrap();
     assert!(verified.agrees(), "{:#?}", verified.differences);
 }
 
@@ -83,26 +83,26 @@ pub(super) async fn duplicate_record_in_a_batch_is_settled_once(store: &Store) {
 
 pub(super) async fn posting_is_idempotent_by_its_key(store: &Store) {
     let owner = owner(store).await;
-    let first = store.ledger.post(&top_up(owner, 5_000, Some("invoice 7")), NOON).await.unwrap();
+    let first = store.ledger.post(&top_up(owner, 5_000, Some("invoice 7")), MIDNIGHT).await.unwrap();
     assert!(!first.repeated);
-    assert_eq!((first.entry.balance, first.entry.amount, first.entry.at), (NanoUsd(5_000), NanoUsd(5_000), NOON));
+    assert_eq!((first.entry.balance, first.entry.amount, first.entry.at), (NanoUsd(5_000), NanoUsd(5_000), MIDNIGHT));
     let again = store.ledger.post(&top_up(owner, 5_000, Some("invoice 7")), at(9)).await.unwrap();
     assert!(again.repeated);
     assert_eq!(again.entry, first.entry);
-    let other = store.ledger.post(&top_up(owner, 6_000, Some("invoice 7")), NOON).await;
+    let other = store.ledger.post(&top_up(owner, 6_000, Some("invoice 7")), MIDNIGHT).await;
     assert!(matches!(other, Err(StoreError::Posting(PostingRefused::KeyTaken(_)))), "{other:?}");
     for expected in [10_000, 15_000] {
-        let posted = store.ledger.post(&top_up(owner, 5_000, None), NOON).await.unwrap();
+        let posted = store.ledger.post(&top_up(owner, 5_000, None), MIDNIGHT).await.unwrap();
         assert_eq!(posted.entry.balance, NanoUsd(expected), "without a key every posting counts");
     }
     let adjust = Posting { kind: PostingKind::Adjust, amount: NanoUsd(-20_000), ..top_up(owner, 0, Some("fix")) };
-    assert_eq!(store.ledger.post(&adjust, NOON).await.unwrap().entry.balance, NanoUsd(-5_000));
+    assert_eq!(store.ledger.post(&adjust, MIDNIGHT).await.unwrap().entry.balance, NanoUsd(-5_000));
     agrees(store).await;
 }
 
 pub(super) async fn invalid_postings_are_refused(store: &Store) {
     let owner = owner(store).await;
-    let unknown = MemberId::from_parts(NOON, [9; 10]);
+    let unknown = MemberId::from_parts(MIDNIGHT, [9; 10]);
     let refused = [
         top_up(unknown, 5, None),
         top_up(owner, 0, None),
@@ -113,21 +113,21 @@ pub(super) async fn invalid_postings_are_refused(store: &Store) {
         Posting { kind: PostingKind::Adjust, ..top_up(owner, 0, None) },
     ];
     for posting in refused {
-        let answer = store.ledger.post(&posting, NOON).await;
+        let answer = store.ledger.post(&posting, MIDNIGHT).await;
         assert!(matches!(answer, Err(StoreError::Posting(_))), "{posting:?}: {answer:?}");
     }
     // One billion USD.
     const MAX: i64 = 1_000_000_000_000_000_000;
     let adjust = |amount| Posting { kind: PostingKind::Adjust, ..top_up(owner, amount, None) };
     let out_of_bounds = async |posting: Posting| {
-        let answer = store.ledger.post(&posting, NOON).await;
+        let answer = store.ledger.post(&posting, MIDNIGHT).await;
         assert!(matches!(answer, Err(StoreError::Posting(PostingRefused::Overflow))), "{posting:?}: {answer:?}");
     };
     out_of_bounds(top_up(owner, i64::MAX, None)).await;
     out_of_bounds(adjust(i64::MIN)).await;
-    store.ledger.post(&top_up(owner, MAX, None), NOON).await.unwrap();
+    store.ledger.post(&top_up(owner, MAX, None), MIDNIGHT).await.unwrap();
     out_of_bounds(top_up(owner, 1, None)).await;
-    store.ledger.post(&adjust(-2 * MAX), NOON).await.unwrap();
+    store.ledger.post(&adjust(-2 * MAX), MIDNIGHT).await.unwrap();
     out_of_bounds(adjust(-1)).await;
     assert_eq!(entries(store, &LedgerFilter::default()).await.len(), 2);
 }
@@ -135,7 +135,7 @@ pub(super) async fn invalid_postings_are_refused(store: &Store) {
 pub(super) async fn entries_are_ordered_and_filtered(store: &Store) {
     let owner = owner(store).await;
     store.usage.append(&sold(owner, 0..20)).await.unwrap();
-    store.ledger.post(&top_up(owner, 5_000, None), NOON).await.unwrap();
+    store.ledger.post(&top_up(owner, 5_000, None), MIDNIGHT).await.unwrap();
     store.usage.append(&[consistent(100)]).await.unwrap();
     let all = entries(store, &LedgerFilter { limit: 1_000, ..LedgerFilter::default() }).await;
     assert!(all.is_sorted_by(|a, b| a.position > b.position));
@@ -168,7 +168,7 @@ pub(super) async fn postings_are_found_after_a_position(store: &Store) {
     let (none, start) = store.ledger.posted_since(LedgerPosition::default()).await.unwrap();
     assert_eq!((none, start), (Vec::new(), LedgerPosition(0)));
     store.usage.append(&sold(owner, 0..10)).await.unwrap();
-    let first = store.ledger.post(&top_up(owner, 5_000, None), NOON).await.unwrap().entry;
+    let first = store.ledger.post(&top_up(owner, 5_000, None), MIDNIGHT).await.unwrap().entry;
     store.usage.append(&sold(owner, 10..15)).await.unwrap();
     let (posted, position) = store.ledger.posted_since(start).await.unwrap();
     assert_eq!(posted, std::slice::from_ref(&first));
@@ -177,23 +177,23 @@ pub(super) async fn postings_are_found_after_a_position(store: &Store) {
 }
 
 pub(super) async fn spending_is_summed_by_subject_and_period(store: &Store) {
-    let (day, month) = (Timestamp::of_day(NOON.day()), Timestamp::of_month(NOON.month()));
+    let (day, month) = (Timestamp::of_day(MIDNIGHT.day()), Timestamp::of_month(MIDNIGHT.month()));
     let dated = |number: u64, at: Timestamp| UsageRecord { at, sale: Some(NanoUsd(1_000)), ..consistent(number) };
     let records = [
         dated(0, day),
-        dated(3, NOON),
+        dated(3, MIDNIGHT),
         dated(6, Timestamp(day.0 - 1)),
         dated(9, month),
         dated(12, Timestamp(month.0 - 1)),
         // Refused before a group was chosen.
-        UsageRecord { group: None, group_name: None, sale: Some(NanoUsd(0)), ..dated(15, NOON) },
+        UsageRecord { group: None, group_name: None, sale: Some(NanoUsd(0)), ..dated(15, MIDNIGHT) },
     ];
     store.usage.append(&records).await.unwrap();
-    let spending = store.ledger.spending(NOON).await.unwrap();
+    let spending = store.ledger.spending(MIDNIGHT).await.unwrap();
     let spent = |subject: Subject| {
         let found: Vec<&SpendTotals> = spending.spent.iter().filter(|(of, _)| *of == subject).map(|(_, spent)| spent).collect();
         assert!(found.len() <= 1, "{subject} occurs once");
-        found.first().map_or([0; 3], |spent| [Window::Day, Window::Month, Window::Total].map(|it| spent.within(it, NOON).0))
+        found.first().map_or([0; 3], |spent| [Window::Day, Window::Month, Window::Total].map(|it| spent.within(it, MIDNIGHT).0))
     };
     let key: KeyId = records[0].key;
     assert_eq!(spent(Subject::Key(key)), [2_000, 4_000, 5_000]);
@@ -207,7 +207,7 @@ pub(super) async fn spending_is_summed_by_subject_and_period(store: &Store) {
 }
 
 pub(super) async fn hedge_costs_of_today_are_summed_by_group(store: &Store) {
-    let yesterday = Timestamp(Timestamp::of_day(NOON.day()).0 - 1);
+    let yesterday = Timestamp(Timestamp::of_day(MIDNIGHT.day()).0 - 1);
     let hedged = |number: u64, at: Timestamp| {
         let mut record = UsageRecord { at, ..consistent(number) };
         for attempt in &mut record.attempts {
@@ -216,14 +216,14 @@ pub(super) async fn hedge_costs_of_today_are_summed_by_group(store: &Store) {
         record.attempts[0].hedged = true;
         record
     };
-    let mut unknown = hedged(2, NOON);
+    let mut unknown = hedged(2, MIDNIGHT);
     unknown.attempts[0].cost = None;
     unknown.cost = None;
-    let without_group = UsageRecord { group: None, group_name: None, ..hedged(3, NOON) };
-    let records = [hedged(0, NOON), hedged(1, Timestamp::of_day(NOON.day())), unknown, without_group, hedged(4, yesterday)];
+    let without_group = UsageRecord { group: None, group_name: None, ..hedged(3, MIDNIGHT) };
+    let records = [hedged(0, MIDNIGHT), hedged(1, Timestamp::of_day(MIDNIGHT.day())), unknown, without_group, hedged(4, yesterday)];
     store.usage.append(&records).await.unwrap();
     let cost = records[0].attempts[0].cost.unwrap().0;
-    assert_eq!(store.ledger.hedge_costs(NOON).await.unwrap(), [(records[0].group.unwrap(), NanoUsd(2 * cost))]);
+    assert_eq!(store.ledger.hedge_costs(MIDNIGHT).await.unwrap(), [(records[0].group.unwrap(), NanoUsd(2 * cost))]);
     assert_eq!(store.usage.find(records[0].id).await.unwrap().unwrap().attempts, records[0].attempts);
 }
 
@@ -232,7 +232,7 @@ pub(super) async fn spending_changes_lead_to_current_spending(store: &Store) {
     let known = async |spending: &Spending| {
         let mut spent: HashMap<Subject, SpendTotals> = spending.spent.iter().copied().collect();
         let mut balances: HashMap<MemberId, NanoUsd> = spending.balances.iter().copied().collect();
-        let changed = store.ledger.spending_since(spending.ledger, NOON).await.unwrap();
+        let changed = store.ledger.spending_since(spending.ledger, MIDNIGHT).await.unwrap();
         assert_eq!(changed.until, changed.ledger, "so few entries are one page");
         spent.extend(changed.spent.iter().copied());
         balances.extend(changed.balances.iter().copied());
@@ -242,18 +242,18 @@ pub(super) async fn spending_changes_lead_to_current_spending(store: &Store) {
         (spent, balances, changed)
     };
     store.usage.append(&sold(owner, 0..40)).await.unwrap();
-    let before = store.ledger.spending(NOON).await.unwrap();
+    let before = store.ledger.spending(MIDNIGHT).await.unwrap();
     let (_, _, nothing) = known(&before).await;
     assert_eq!((nothing.added.len(), nothing.until), (0, before.ledger));
     let mut late = sold(owner, 40..60);
-    late[0].at = Timestamp(Timestamp::of_month(NOON.month()).0 - 1);
+    late[0].at = Timestamp(Timestamp::of_month(MIDNIGHT.month()).0 - 1);
     store.usage.append(&late).await.unwrap();
-    store.ledger.post(&top_up(owner, 70_000, None), NOON).await.unwrap();
+    store.ledger.post(&top_up(owner, 70_000, None), MIDNIGHT).await.unwrap();
     let (spent, balances, changed) = known(&before).await;
-    let now = store.ledger.spending(NOON).await.unwrap();
+    let now = store.ledger.spending(MIDNIGHT).await.unwrap();
     for (of, is) in &now.spent {
         for window in [Window::Day, Window::Month, Window::Total] {
-            assert_eq!(spent[of].within(window, NOON), is.within(window, NOON), "{of} {window:?}");
+            assert_eq!(spent[of].within(window, MIDNIGHT), is.within(window, MIDNIGHT), "{of} {window:?}");
         }
     }
     assert_eq!(balances, now.balances.iter().copied().collect());
@@ -269,7 +269,7 @@ pub(super) async fn ledger_is_consistent_after_concurrent_writes(store: &Store) 
     });
     let postings = (0..12i64).map(|turn| async move {
         let key = format!("posting {}", turn / 2);
-        store.ledger.post(&top_up(owner, 10_000 + turn / 2, Some(&key)), NOON).await.unwrap();
+        store.ledger.post(&top_up(owner, 10_000 + turn / 2, Some(&key)), MIDNIGHT).await.unwrap();
     });
     tokio::join!(join_all(bookings), join_all(postings));
     let records = sold(owner, 0..255);

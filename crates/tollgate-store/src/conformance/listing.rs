@@ -4,7 +4,8 @@ use tollgate_core::{AdminKeyId, ChannelSpec, Revision, Timestamp};
 
 use super::{apply, put_account, put_channel, put_group, put_key, refusal};
 use crate::{
-    AdminKeySpec, AdminScope, AuditFilter, Change, ChangeRefusal, NewKey, RandomSource, RowFilter, RowKind, Store, samples::NOON,
+    AdminKeySpec, AdminScope, AuditFilter, Change, ChangeRefusal, NewKey, RandomSource, RowFilter, RowKind, Store,
+    samples::MIDNIGHT,
 };
 
 pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store) {
@@ -35,7 +36,7 @@ pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store)
     let named = RowFilter { name: Some("a".to_owned()), ..RowFilter::of(RowKind::Channel, 10) };
     assert!(store.listing.page(&named).await.unwrap().is_empty());
     let removed = store.listing.page(&RowFilter { removed: true, ..named }).await.unwrap();
-    assert!(removed.len() == 1 && removed[0].removed_at == Some(NOON), "{removed:?}");
+    assert!(removed.len() == 1 && removed[0].removed_at == Some(MIDNIGHT), "{removed:?}");
 
     apply(store, &[put_group("g", &["b"]), put_key(store, "k", &["g"], Some("a-secret-of-some-length"))]).await.unwrap();
     let keys = store.listing.page(&RowFilter::of(RowKind::Key, 10)).await.unwrap();
@@ -78,7 +79,7 @@ pub(super) async fn idempotent_batch_is_applied_once(store: &Store) {
     );
     assert_eq!(store.catalog.revision().await.unwrap(), revision);
     apply(store, &[idempotent("other", 1), put_channel("b")]).await.unwrap();
-    let later = Timestamp(NOON.0 + 86_400_000_000);
+    let later = Timestamp(MIDNIGHT.0 + 86_400_000_000);
     let actor = super::actor(crate::ChangeOrigin::Api);
     store.catalog.apply(&[idempotent("third", 1), put_channel("c")], &actor, later).await.unwrap();
     store
@@ -96,12 +97,12 @@ pub(super) async fn admin_key_is_found_by_hash_until_revoked_or_expired(store: &
         (Change::MakeAdminKey { key, secret: secret.clone() }, secret.hash)
     };
     let (ops, ops_hash) = make("ops", AdminScope::Operator, None);
-    let (brief, brief_hash) = make("brief", AdminScope::Admin, Some(NOON.plus_ms(10)));
+    let (brief, brief_hash) = make("brief", AdminScope::Admin, Some(MIDNIGHT.plus_ms(10)));
     apply(store, &[ops, brief]).await.unwrap();
-    let found = store.listing.admin_key(&ops_hash, NOON).await.unwrap().unwrap();
+    let found = store.listing.admin_key(&ops_hash, MIDNIGHT).await.unwrap().unwrap();
     assert_eq!((found.name.as_str(), found.scope), ("ops", AdminScope::Operator));
-    assert!(store.listing.admin_key(&brief_hash, NOON).await.unwrap().is_some());
-    assert_eq!(store.listing.admin_key(&brief_hash, NOON.plus_ms(10)).await.unwrap(), None, "the key has expired");
+    assert!(store.listing.admin_key(&brief_hash, MIDNIGHT).await.unwrap().is_some());
+    assert_eq!(store.listing.admin_key(&brief_hash, MIDNIGHT.plus_ms(10)).await.unwrap(), None, "the key has expired");
     assert_eq!(store.keys.find(&ops_hash).await.unwrap().map(|key| key.name), None, "it is no service key");
     assert!(store.keys.list().await.unwrap().is_empty());
     let (twice, _) = make("ops", AdminScope::Admin, None);
@@ -110,12 +111,12 @@ pub(super) async fn admin_key_is_found_by_hash_until_revoked_or_expired(store: &
     let listed = store.listing.page(&RowFilter::of(RowKind::AdminKey, 10)).await.unwrap();
     assert_eq!(listed.len(), 2);
     apply(store, &[Change::RevokeAdminKey { key: found.id }]).await.unwrap();
-    assert_eq!(store.listing.admin_key(&ops_hash, NOON).await.unwrap(), None);
+    assert_eq!(store.listing.admin_key(&ops_hash, MIDNIGHT).await.unwrap(), None);
     apply(store, &[Change::RevokeAdminKey { key: found.id }]).await.expect("it stays revoked");
-    let unknown = AdminKeyId::from_parts(NOON, [9; 10]);
+    let unknown = AdminKeyId::from_parts(MIDNIGHT, [9; 10]);
     assert_eq!(refusal(apply(store, &[Change::RevokeAdminKey { key: unknown }]).await.unwrap_err()), ChangeRefusal::NotFound);
     let row = store.listing.row(RowKind::AdminKey, &found.id.to_string()).await.unwrap().unwrap();
-    assert_eq!(row.removed_at, Some(NOON));
+    assert_eq!(row.removed_at, Some(MIDNIGHT));
     let audit = store.catalog.audit(None, 10).await.unwrap();
     assert!(audit.iter().any(|event| event.kind == RowKind::AdminKey && event.action == "revoke" && event.name == "ops"));
     apply(store, &[make("ops", AdminScope::Admin, None).0]).await.expect("the name is free again");

@@ -4,7 +4,7 @@ use tollgate_core::{NanoUsd, Outcome, Timestamp, UsageRecord};
 
 use crate::{
     SortOrder, Store, SummaryBy, UsageCursor, UsageFilter,
-    samples::{NOON, at, record, request_id},
+    samples::{MIDNIGHT, at, record, request_id},
 };
 
 async fn append(store: &Store, numbers: impl IntoIterator<Item = u64>) -> u64 {
@@ -198,7 +198,7 @@ pub(super) async fn pruned_records_do_not_come_back(store: &Store) {
             0 => break,
             some => removed += some,
         }
-        assert!(store.ledger.verify(NOON.plus_ms(30 * 86_400_000)).await.unwrap().agrees());
+        assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000)).await.unwrap().agrees());
     }
     assert!(old > 0);
     assert_eq!(removed, old);
@@ -212,17 +212,17 @@ pub(super) async fn pruned_records_do_not_come_back(store: &Store) {
     assert_eq!(store.usage.append(&late).await.unwrap(), 0);
     while store.usage.prune(in_time_of_day).await.unwrap() > 0 {}
     assert_eq!(store.usage.append(&late).await.unwrap(), 0);
-    assert!(store.ledger.verify(NOON.plus_ms(30 * 86_400_000)).await.unwrap().agrees());
+    assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000)).await.unwrap().agrees());
 }
 
 pub(super) async fn log_time_is_set_only_from_the_expected_value(store: &Store) {
-    let later = NOON.plus_ms(5);
+    let later = MIDNIGHT.plus_ms(5);
     assert_eq!(store.usage.log_time().await.unwrap(), None);
-    assert!(!store.usage.set_log_time(Some(NOON), later).await.unwrap());
-    assert!(store.usage.set_log_time(None, NOON).await.unwrap());
+    assert!(!store.usage.set_log_time(Some(MIDNIGHT), later).await.unwrap());
+    assert!(store.usage.set_log_time(None, MIDNIGHT).await.unwrap());
     assert!(!store.usage.set_log_time(None, later).await.unwrap());
     assert!(!store.usage.set_log_time(Some(later), later).await.unwrap());
-    assert_eq!(store.usage.log_time().await.unwrap(), Some(NOON));
-    assert!(store.usage.set_log_time(Some(NOON), later).await.unwrap());
+    assert_eq!(store.usage.log_time().await.unwrap(), Some(MIDNIGHT));
+    assert!(store.usage.set_log_time(Some(MIDNIGHT), later).await.unwrap());
     assert_eq!(store.usage.log_time().await.unwrap(), Some(later));
 }

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Balance, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, Posting, PostingReceipt, RandomSource, Spending,
     SpendingChanges, StoreError, VerifyReport,
-    samples::{NOON, record},
+    samples::{MIDNIGHT, record},
 };
 
 /// A database that has nothing but spending.
@@ -84,7 +84,7 @@ impl CounterFixture {
     async fn expect_spent(&self, subject: Subject, window: Window, expected: i64) {
         let begin = Instant::now();
         loop {
-            let spent = self.counters.spent(subject, window, NOON);
+            let spent = self.counters.spent(subject, window, MIDNIGHT);
             if spent == NanoUsd(expected) {
                 return;
             }
@@ -119,7 +119,7 @@ pub(super) fn options(url: &str, namespace: &str) -> RedisOptions {
         reservation_ttl: RESERVATION_TTL,
         nodes: 3,
         random: RandomSource::system(),
-        clock: || NOON,
+        clock: || MIDNIGHT,
         instant: now,
     }
 }
@@ -208,7 +208,7 @@ async fn clock_steps_renew_no_budget(fixture: &CounterFixture) {
     fixture.reserve(&caller.reservation(1, 990), now).await.unwrap();
     fixture.counters.settle(&caller.usage(1, 990), now);
     fixture.expect_spent(subject, Window::Day, 990).await;
-    let ahead = Timestamp(NOON.0 + 40 * 86_400_000_000);
+    let ahead = Timestamp(MIDNIGHT.0 + 40 * 86_400_000_000);
     fixture.reserve(&caller.reservation_at(ahead, 2, 700), now).await.unwrap();
     fixture.counters.settle(&UsageRecord { at: ahead, ..caller.usage(2, 700) }, now);
     fixture.expect_spent(subject, Window::Total, 1_690).await;
@@ -329,7 +329,7 @@ async fn active_subjects_exclude_those_that_only_spent(fixture: &CounterFixture)
     let active: Vec<_> = fixture.counters.active_subjects(10, now).meters.iter().map(|(of, _)| *of).collect();
     assert_eq!(active, [key]);
     let snapshot = fixture.counters.snapshot(&[member], now);
-    assert_eq!((snapshot.meters[0].1.reserved, snapshot.meters[0].1.spent.within(Window::Month, NOON)), (0, NanoUsd(100)));
+    assert_eq!((snapshot.meters[0].1.reserved, snapshot.meters[0].1.spent.within(Window::Month, MIDNIGHT)), (0, NanoUsd(100)));
     fixture.reserve(&caller.reservation(2, 10), now).await.unwrap();
     assert_eq!(fixture.counters.active_subjects(10, now).meters.len(), 2, "a new reservation makes the member active again");
 }
@@ -342,7 +342,7 @@ async fn spending_before_the_start_counts(fixture: &CounterFixture) {
     early.key.budgets = budget(1_000, BudgetAction::Block);
     assert_eq!(exceeded_funds(fixture.reserve(&early.reservation(1, 201), now()).await).left, NanoUsd(200));
     fixture.reserve(&early.reservation(1, 200), now()).await.unwrap();
-    assert_eq!(fixture.counters.spent(subject, Window::Day, NOON), NanoUsd(300));
+    assert_eq!(fixture.counters.spent(subject, Window::Day, MIDNIGHT), NanoUsd(300));
 }
 
 async fn request_that_ends_before_its_reservation_is_granted_reserves_nothing(fixture: &CounterFixture) {
@@ -393,7 +393,7 @@ fn before() -> tollgate_core::KeyId {
 }
 
 fn spent_before() -> Spending {
-    let loaded = SpendTotals::loaded(NOON, NanoUsd(100), NanoUsd(800), NanoUsd(5_000));
+    let loaded = SpendTotals::loaded(MIDNIGHT, NanoUsd(100), NanoUsd(800), NanoUsd(5_000));
     Spending { spent: vec![(Subject::Key(before()), loaded)], ..Spending::default() }
 }
 

@@ -10,7 +10,7 @@ use tollgate_core::{
 };
 use tollgate_protocol::{Method, Protocol, RequestSummary, SplicePoints};
 
-use crate::samples::{NOON, record};
+use crate::samples::{MIDNIGHT, record};
 
 pub(super) const RESERVATION_TTL: Duration = Duration::from_mins(11);
 
@@ -65,13 +65,21 @@ impl TestCaller {
             revision: Revision(1),
         };
         let id = record(number).id;
-        reservation_for(&AdmitInput { id, at: NOON, caller: &caller, offer: &offer, summary, from: Protocol::OpenAi, gateway: &[] })
+        reservation_for(&AdmitInput {
+            id,
+            at: MIDNIGHT,
+            caller: &caller,
+            offer: &offer,
+            summary,
+            from: Protocol::OpenAi,
+            gateway: &[],
+        })
     }
 
     /// The record of a request that used this many output tokens.
     pub(super) fn usage(&self, number: u64, output: u64) -> UsageRecord {
         let mut record = record(number);
-        record.at = NOON;
+        record.at = MIDNIGHT;
         (record.key, record.member, record.group) = (self.key.id, self.key.member.id, Some(self.group.id));
         record.sale = Some(NanoUsd(i64::try_from(output).unwrap()));
         record.tokens = tollgate_core::Tokens { output, ..tollgate_core::Tokens::default() };
@@ -82,7 +90,7 @@ impl TestCaller {
 
 fn key() -> Key {
     Key {
-        id: KeyId::from_parts(NOON, [1; 10]),
+        id: KeyId::from_parts(MIDNIGHT, [1; 10]),
         name: "ci".to_owned(),
         owner: Owner::File,
         prefix: "sk-tg-abcd".to_owned(),
@@ -96,9 +104,9 @@ fn key() -> Key {
         budgets: Vec::new(),
         price_limit: None,
         signatures_in_ids: None,
-        created_at: NOON,
+        created_at: MIDNIGHT,
         member: Member {
-            id: MemberId::from_parts(NOON, [2; 10]),
+            id: MemberId::from_parts(MIDNIGHT, [2; 10]),
             name: "ada".to_owned(),
             role: Role::Member,
             status: MemberStatus::Active,
@@ -113,7 +121,7 @@ fn key() -> Key {
 
 fn group() -> Group {
     Group {
-        id: GroupId::from_parts(NOON, [3; 10]),
+        id: GroupId::from_parts(MIDNIGHT, [3; 10]),
         name: "default".to_owned(),
         owner: Owner::File,
         visibility: Visibility::Public,

@@ -23,7 +23,7 @@ table!(
     &[
         field!("name", name: String, "Unique.").kind(NAME).access(Access::Fixed).rule(not_an_id),
         field!("provider", provider: Provider, "Sets the defaults of `protocol` and `base_url` of a new channel."),
-        field!("protocol", protocol: Protocol, "What the upstream speaks.").default_text("by provider"),
+        field!("protocol", protocol: Protocol, "Wire format of the upstream.").default_text("by provider"),
         Field {
             set: |channel: &mut Self, value| {
                 value.as_str().unwrap_or_default().trim_end_matches('/').clone_into(&mut channel.base_url);
@@ -32,69 +32,73 @@ table!(
             ..field!(
                 "base_url",
                 base_url: String,
-                "With the version: `https://api.openai.com/v1`. Only admins change it once accounts have credentials."
+                "Base URL including the API version, such as `https://api.openai.com/v1`. Once an account has a credential, only \
+                 admins may change it."
             )
             .default_text("by provider")
         },
         Field {
-            shape: FieldShape::new("status", ON_OFF, "`off`: switched off by hand."),
+            shape: FieldShape::new("status", ON_OFF, "`off`: disabled by an operator."),
             get: |channel: &Self| show_on(channel.on),
             set: |channel: &mut Self, value| {
                 channel.on = read_on(value)?;
                 Ok(())
             },
         },
-        field!("priority", priority: i32, "Lower is tried first."),
-        field!("weight", weight: u32, "Share among channels of one priority.").within(1, 1_000_000),
-        field!("private_network", private_network: bool, "May reach loopback and private addresses.").admin_only(),
+        field!("priority", priority: i32, "Lower values are tried first."),
+        field!("weight", weight: u32, "Share of traffic among channels of equal priority.").within(1, 1_000_000),
+        field!("private_network", private_network: bool, "Allows loopback and private addresses.").admin_only(),
         field!("cooling", cooling: bool, "`false`: failures never cool its accounts down."),
-        field!("learn_unsupported", learn_unsupported: bool, "`false`: parameters the upstream refused are not remembered."),
+        field!("learn_unsupported", learn_unsupported: bool, "`false`: does not learn which parameters the upstream rejects."),
         field!(
             "hoist",
             translation.hoist: bool,
-            "Where requests are translated: system texts from the middle of a conversation go to its beginning; off, they stay, \
-             which keeps prompt caches."
+            "Translated requests: moves system messages from the middle of a conversation to its start. Off: they stay in place, \
+             which keeps prompt caches valid."
         ),
         field!(
             "server_tools",
             translation.server_tools: bool,
-            "Where requests are translated: callers may ask for tools that the provider runs and charges apart \
-             (`web_search_options`); off, they are refused."
+            "Translated requests: allows tools that the provider runs and bills separately (`web_search_options`). Off: such \
+             requests are refused."
         ),
         field!(
             "pass_user",
             translation.pass_user: bool,
-            "Where requests are translated: a chat caller's `user` reaches an Anthropic upstream as `metadata.user_id`; off, it is \
-             dropped."
+            "Translated requests: sends a chat caller's `user` to Anthropic as `metadata.user_id`. Off: it is dropped."
         ),
         field!(
             "fetch_media",
             translation.fetch_media: bool,
-            "Where requests are translated: the gateway fetches addresses of media that the upstream does not read itself, within \
-             bounds (docs/translation.md); off, they are refused."
+            "Translated requests: downloads media URLs that the upstream cannot read itself (limits: docs/translation.md). Off: such \
+             requests are refused."
         ),
         field!(
             "retry_uncertain",
             retry_uncertain: bool,
-            "Another attempt after a request was sent and no usable answer came (docs/routing.md)."
+            "Retries a request that was sent but got no usable answer (docs/routing.md)."
         ),
-        field!("probe_interval_s", probe_interval_s: u32, "Probes each account this often by listing models; 0: only accounts that rest.")
-            .kind(Kind::ZeroOr { least: 10, most: 86_400 }),
-        field!("connect_timeout_ms", timeouts.connect_ms: u64, "TCP and TLS.").within(1, DAY_MS),
+        field!(
+            "probe_interval_s",
+            probe_interval_s: u32,
+            "Interval of probes of every account, in seconds; 0: probes only resting accounts."
+        )
+        .kind(Kind::ZeroOr { least: 10, most: 86_400 }),
+        field!("connect_timeout_ms", timeouts.connect_ms: u64, "Time limit for TCP and TLS connection setup.").within(1, DAY_MS),
         field!(
             "first_byte_timeout_ms",
             timeouts.first_byte_ms: u64,
-            "Until the answer begins; then as long again, or `idle_timeout_ms` if that is longer, until a stream's first content, \
-             whatever comments arrive meanwhile."
+            "Time limit until the answer begins. A stream's first content may take the same time again, or `idle_timeout_ms` if that \
+             is longer; comments do not extend it."
         )
         .within(1, DAY_MS),
         field!(
             "idle_timeout_ms",
             timeouts.idle_ms: u64,
-            "Between two pieces of a stream; after its finish, comments and empty deltas do not count as pieces."
+            "Longest pause between two chunks of a stream. After the finish reason, comments and empty deltas do not count."
         )
         .within(1, DAY_MS),
-        field!("headers", headers: Vec<(String, String)>, "Added to every request upstream.").rule(check_headers),
+        field!("headers", headers: Vec<(String, String)>, "Headers added to every upstream request.").rule(check_headers),
         Field {
             get: |channel: &Self| channel.proxy.as_deref().map_or(Value::Null, |proxy| redacted_proxy(proxy).into()),
             set: |channel: &mut Self, value| {
@@ -107,14 +111,13 @@ table!(
             ..field!(
                 "proxy",
                 proxy: Option<String>,
-                "`http://…` (CONNECT) or `socks5://…`. A password in it is sealed like a credential and shown as `***`; written so, \
-                 it keeps the one that is there."
+                "`http://…` (CONNECT) or `socks5://…`. A password is stored sealed and shown as `***`; sending `***` keeps it."
             )
             .admin_only()
             .rule(|value| check_url(value.as_str().unwrap_or_default(), &["http", "socks5"]))
         },
-        field!("ca_file", ca_file: Option<String>, "PEM file with further roots, on the gateway's machine.").admin_only(),
-        field!("budget", budgets: Vec<Budget>, "Budget on cost, or a list of them.").rule(budgets_differ),
+        field!("ca_file", ca_file: Option<String>, "PEM file with additional root certificates, on the gateway's machine.").admin_only(),
+        field!("budget", budgets: Vec<Budget>, "One budget or a list, counted by cost.").rule(budgets_differ),
         field!("serves", serves: Vec<ModelMapping>, "The models it serves.").rule(mappings_differ),
     ],
     problems |channel: &ChannelSpec| {
@@ -132,8 +135,8 @@ table!(
     "ServedModel",
     ModelMapping::default(),
     &[
-        field!("model", model: String, "What callers say.").kind(MODEL_NAME).access(Access::Fixed),
-        field!("upstream", upstream: String, "What the provider says.").kind(MODEL_NAME).default_text("as `model`"),
+        field!("model", model: String, "Model name used by callers.").kind(MODEL_NAME).access(Access::Fixed),
+        field!("upstream", upstream: String, "Model name used by the provider.").kind(MODEL_NAME).default_text("as `model`"),
         field!("cost", cost: Option<PriceSchedule>, "What the provider charges: a price, or a list of prices over time.")
             .default_text("not known")
             .rule(times_rise),
@@ -179,20 +182,20 @@ fn mappings_differ(value: &Value) -> Result<(), String> {
 
 fn check_url(text: &str, schemes: &[&str]) -> Result<(), String> {
     if text.is_empty() {
-        return Err("is needed for this provider".to_owned());
+        return Err("is required for this provider".to_owned());
     }
     let url = Url::parse(text).map_err(|error| format!("is not an address: {error}"))?;
     if !schemes.contains(&url.scheme()) {
         return Err(format!("must begin with {}://", schemes.join(":// or ")));
     }
     if url.host_str().is_none_or(str::is_empty) {
-        return Err("names no host".to_owned());
+        return Err("has no host".to_owned());
     }
     if url.port() == Some(0) {
-        return Err("names the port 0, where nothing listens".to_owned());
+        return Err("must not use port 0".to_owned());
     }
     if schemes.contains(&"https") && (!url.username().is_empty() || url.password().is_some()) {
-        return Err("must not hold a user name or password; the credential belongs to an account".to_owned());
+        return Err("must not contain a user name or password; the credential belongs to an account".to_owned());
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err("must not have a query or fragment".to_owned());
@@ -200,7 +203,7 @@ fn check_url(text: &str, schemes: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// Headers of the connection and of the credential; a channel cannot set them.
+/// Headers that the gateway sets itself; a channel cannot override them.
 const OWN_HEADERS: [&str; 12] = [
     "authorization",
     "connection",
@@ -221,7 +224,7 @@ fn check_headers(value: &Value) -> Result<(), String> {
         value.as_object().into_iter().flatten().map(|(name, value)| (name, value.as_str().unwrap_or_default())).collect();
     for (i, (name, value)) in headers.iter().enumerate() {
         if headers[..i].iter().any(|(before, _)| before.eq_ignore_ascii_case(name)) {
-            return Err(format!("'{name}' stands twice"));
+            return Err(format!("'{name}' occurs twice"));
         }
         check_header(name, value)?;
     }
@@ -237,16 +240,16 @@ fn check_header(name: &str, value: &str) -> Result<(), String> {
         return Err(format!("'{name}' is set by the gateway itself"));
     }
     if !value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)) {
-        return Err(format!("the value of '{name}' holds characters that a header cannot"));
+        return Err(format!("the value of '{name}' contains characters that a header cannot"));
     }
     Ok(())
 }
 
-/// An account as it is written: its row, and the credential that is stored sealed beside it.
+/// An account in a request or file: the row and its credential.
 #[derive(Clone, Debug, Default)]
 pub struct AccountInput {
     pub spec: AccountSpec,
-    /// The provider's key; `None` keeps the one that is there.
+    /// The provider's key. `None` keeps the stored one.
     pub credential: Option<Secret>,
 }
 
@@ -267,7 +270,7 @@ table!(
             set: |account: &mut Self, value| {
                 let credential = value.as_str().unwrap_or_default();
                 if credential.chars().any(char::is_control) {
-                    return Err("the secret holds control characters".to_owned());
+                    return Err("the secret contains control characters".to_owned());
                 }
                 account.credential = Some(Secret::new(credential.to_owned()));
                 Ok(())
@@ -275,16 +278,16 @@ table!(
         }
         .secret(),
         Field {
-            shape: FieldShape::new("status", ON_OFF, "`off`: switched off by hand."),
+            shape: FieldShape::new("status", ON_OFF, "`off`: disabled by an operator."),
             get: |account: &Self| show_on(account.spec.on),
             set: |account: &mut Self, value| {
                 account.spec.on = read_on(value)?;
                 Ok(())
             },
         },
-        field!("rpm", spec.rpm: u32, "Requests a minute; 0: no bound."),
-        field!("tpm", spec.tpm: u64, "Tokens a minute; 0: no bound."),
-        field!("concurrency", spec.concurrency: u32, "Requests at once; 0: no bound."),
+        field!("rpm", spec.rpm: u32, "Requests per minute; 0: unlimited."),
+        field!("tpm", spec.tpm: u64, "Tokens per minute; 0: unlimited."),
+        field!("concurrency", spec.concurrency: u32, "Concurrent requests; 0: unlimited."),
         field!("cost_multiplier", spec.cost_multiplier: Multiplier, "Factor on the channel's cost prices."),
     ]
 );

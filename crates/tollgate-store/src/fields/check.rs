@@ -31,13 +31,13 @@ pub enum Fault {
     Unknown(String),
     /// It is required.
     Missing,
-    /// It is fixed when the row is made.
+    /// It is set at creation only.
     CreateOnly,
     /// It cannot be set.
     ReadOnly,
     /// It is of another type.
     Type { expected: String, found: &'static str },
-    /// It is of the right type and cannot be, as the end of a sentence.
+    /// Right type, invalid value; worded as the end of a sentence.
     Value(String),
 }
 
@@ -247,7 +247,7 @@ fn check_plain(kind: &Kind, value: &Value) -> Result<(), Fault> {
                 return Ok(());
             }
             let shown: String = text.chars().filter(|c| !c.is_control()).take(100).collect();
-            Err(Fault::Value(format!("'{shown}' is none of {}{}", words.join(", "), hint(text, words.iter().copied()))))
+            Err(Fault::Value(format!("'{shown}' is not one of {}{}", words.join(", "), hint(text, words.iter().copied()))))
         }
         Kind::Form { .. } | Kind::List { .. } | Kind::OneOrMore { .. } | Kind::Object(_) | Kind::TextMap { .. } => Ok(()),
     }
@@ -266,13 +266,13 @@ fn check_name(name: &str, most: usize) -> Result<(), String> {
         return Err(format!("is longer than {most} bytes"));
     }
     if name.chars().any(char::is_control) {
-        return Err("holds control characters".to_owned());
+        return Err("contains control characters".to_owned());
     }
     if name.trim() != name {
-        return Err("begins or ends with a blank".to_owned());
+        return Err("begins or ends with white space".to_owned());
     }
     if name.chars().any(is_invisible) {
-        return Err("holds invisible characters".to_owned());
+        return Err("contains invisible characters".to_owned());
     }
     Ok(())
 }

@@ -108,7 +108,7 @@ fn kind(kind: &Kind) -> String {
     }
 }
 
-/// A text that may stand in a cell.
+/// Escapes text for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

@@ -18,25 +18,25 @@ table!(
     MemberSpec::default(),
     &[
         field!("name", name: String, "Unique.").kind(NAME).access(Access::Fixed).rule(not_an_id),
-        field!("role", role: Role, "What the member may do in the console."),
-        field!("status", status: MemberStatus, "Whether the member's keys work."),
-        field!("groups", groups: Vec<String>, "Private groups granted.").kind(Kind::List { of: &NAME, most: 1_000 }),
-        field!("default_group", default_group: Option<String>, "Used by keys that name no group.")
+        field!("role", role: Role, "`admin`: gets keys that name no member if there is no member `owner`. The last admin cannot be removed."),
+        field!("status", status: MemberStatus, "`suspended`: the member's keys are refused."),
+        field!("groups", groups: Vec<String>, "Private groups the member may use.").kind(Kind::List { of: &NAME, most: 1_000 }),
+        field!("default_group", default_group: Option<String>, "Group of keys that list no groups.")
             .kind(NAME)
             .default_text("the group `default`"),
-        field!("billing", billing: Billing, "`prepaid`: the balance bounds what is spent."),
-        field!("rpm", limits.rpm: u32, "Requests a minute; 0: no bound."),
-        field!("tpm", limits.tpm: u64, "Tokens a minute; 0: no bound."),
-        field!("concurrency", limits.concurrency: u32, "Requests at once; 0: no bound."),
-        field!("budget", budgets: Vec<Budget>, "Budget on sales, or a list of them.").rule(budgets_differ),
+        field!("billing", billing: Billing, "`prepaid`: requests are refused once the balance is spent."),
+        field!("rpm", limits.rpm: u32, "Requests per minute; 0: unlimited."),
+        field!("tpm", limits.tpm: u64, "Tokens per minute; 0: unlimited."),
+        field!("concurrency", limits.concurrency: u32, "Concurrent requests; 0: unlimited."),
+        field!("budget", budgets: Vec<Budget>, "One budget or a list, counted by sales.").rule(budgets_differ),
     ]
 );
 
-/// A key as it is written: its row, and a secret to import.
+/// A key in a request or file: the row and a secret to import.
 #[derive(Clone, Debug, Default)]
 pub struct KeyInput {
     pub spec: KeySpec,
-    /// A known secret; `None` keeps the one that is there.
+    /// A known secret. `None` keeps the stored one.
     pub secret: Option<Secret>,
 }
 
@@ -50,7 +50,7 @@ table!(
             .kind(NAME)
             .access(Access::CreateOnly)
             .default_text("`owner`, else the first admin"),
-        field!("status", spec.status: KeyStatus, "`disabled`: refused until it is active again. `revoked`, by DELETE, is for good.")
+        field!("status", spec.status: KeyStatus, "`disabled`: refused until set to active. `revoked`: permanent; set with DELETE.")
             .rule(not_revoked),
         Field {
             shape: FieldShape::new(
@@ -68,27 +68,31 @@ table!(
             },
         }
         .secret(),
-        field!("groups", spec.groups: Vec<String>, "Groups in order: the first that offers the model serves it; empty: the member's default group.")
-            .kind(Kind::List { of: &NAME, most: 100 }),
-        field!("models", spec.models: Vec<Glob>, "Names or globs of models it may use."),
+        field!(
+            "groups",
+            spec.groups: Vec<String>,
+            "Groups in order; the first one that offers the model serves the request. Empty: the member's default group."
+        )
+        .kind(Kind::List { of: &NAME, most: 100 }),
+        field!("models", spec.models: Vec<Glob>, "Names or globs of the models the key may use."),
         field!("ip_allow", spec.ip_allow: Vec<IpNet>, "Addresses and networks it may be used from; empty: any."),
-        field!("expires_at", spec.expires_at: Option<Timestamp>, "When it ends.").default_text("never"),
-        field!("rpm", spec.limits.rpm: u32, "Requests a minute; 0: no bound."),
-        field!("tpm", spec.limits.tpm: u64, "Tokens a minute; 0: no bound."),
-        field!("concurrency", spec.limits.concurrency: u32, "Requests at once; 0: no bound."),
-        field!("budget", spec.budgets: Vec<Budget>, "Budget on sales, or a list of them.").rule(budgets_differ),
-        field!("price_limit", spec.price_limit: Option<PriceLimit>, "Which channels are accepted by price."),
+        field!("expires_at", spec.expires_at: Option<Timestamp>, "Expiry time.").default_text("never"),
+        field!("rpm", spec.limits.rpm: u32, "Requests per minute; 0: unlimited."),
+        field!("tpm", spec.limits.tpm: u64, "Tokens per minute; 0: unlimited."),
+        field!("concurrency", spec.limits.concurrency: u32, "Concurrent requests; 0: unlimited."),
+        field!("budget", spec.budgets: Vec<Budget>, "One budget or a list, counted by sales.").rule(budgets_differ),
+        field!("price_limit", spec.price_limit: Option<PriceLimit>, "Excludes channels by price."),
         field!(
             "signatures_in_ids",
             spec.signatures_in_ids: Option<bool>,
-            "Whether thought signatures travel behind the ids of tool calls."
+            "Whether tool call ids carry thought signatures."
         )
         .default_text("as its group"),
     ]
 );
 
 fn not_revoked(value: &Value) -> Result<(), String> {
-    if value == "revoked" { Err("a key is revoked by a change of its own, for good".to_owned()) } else { Ok(()) }
+    if value == "revoked" { Err("revoke a key with DELETE; it is permanent".to_owned()) } else { Ok(()) }
 }
 
 table!(
@@ -100,8 +104,12 @@ table!(
             .kind(NAME)
             .access(Access::Fixed)
             .rule(not_an_id),
-        field!("scope", scope: AdminScope, "What it may do: all but members, admin keys, ledger and settings, or everything.")
-            .access(Access::Fixed),
-        field!("expires_at", expires_at: Option<Timestamp>, "When it ends.").access(Access::CreateOnly).default_text("never"),
+        field!(
+            "scope",
+            scope: AdminScope,
+            "`operator`: everything except members, admin keys, ledger and settings; `admin`: everything."
+        )
+        .access(Access::Fixed),
+        field!("expires_at", expires_at: Option<Timestamp>, "Expiry time.").access(Access::CreateOnly).default_text("never"),
     ]
 );

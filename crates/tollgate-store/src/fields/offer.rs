@@ -20,14 +20,14 @@ table!(
     GroupSpec { models: vec![Glob("*".to_owned())], ..GroupSpec::default() },
     &[
         field!("name", name: String, "Unique.").kind(NAME).access(Access::Fixed).rule(not_an_id),
-        field!("visibility", visibility: Visibility, "`private`: for members it was granted to."),
+        field!("visibility", visibility: Visibility, "`private`: only for members who were granted it."),
         field!("channels", channels: Vec<String>, "Names of the channels it may use.").kind(Kind::List { of: &NAME, most: 1_000 }),
-        field!("models", models: Vec<Glob>, "Names or globs out of what the channels serve."),
+        field!("models", models: Vec<Glob>, "Names or globs of the models offered, among those its channels serve."),
         field!("sale_multiplier", sale_multiplier: Multiplier, "Factor on sale prices."),
         field!(
             "translation",
             translation: TranslationPolicy,
-            "`lenient`: parameters another protocol cannot express are dropped and named; else the request is refused."
+            "`lenient`: drops parameters the upstream protocol cannot express and reports them; `strict`: refuses the request."
         ),
         field!(
             "signatures_in_ids",
@@ -36,26 +36,26 @@ table!(
              not know; `false`: only in `extra_content` (docs/translation.md)."
         )
         .default_text("`true`"),
-        field!("stream_break", stream_break: StreamBreak, "What a broken answer costs (docs/money.md)."),
-        field!("price_limit", price_limit: Option<PriceLimit>, "Which channels are accepted by price."),
-        field!("routing", routing: Routing, "What orders usable accounts of one priority."),
+        field!("stream_break", stream_break: StreamBreak, "What an interrupted answer costs (docs/money.md)."),
+        field!("price_limit", price_limit: Option<PriceLimit>, "Excludes channels by price."),
+        field!("routing", routing: Routing, "How accounts of equal priority are ordered."),
         field!(
             "hedge",
             hedge: Option<Hedge>,
-            "A second attempt beside the first where the first token of a stream is late (docs/operating.md)."
+            "Starts a second attempt when the first token of a stream is late (docs/operating.md)."
         )
         .default_text("off"),
-        field!("trace", trace: bool, "`true`: callers may ask how their accounts were chosen (`x-tollgate-trace: 1`)."),
-        field!("rpm", limits.rpm: u32, "Requests a minute; 0: no bound."),
-        field!("tpm", limits.tpm: u64, "Tokens a minute; 0: no bound."),
-        field!("concurrency", limits.concurrency: u32, "Requests at once; 0: no bound."),
-        field!("budget", budgets: Vec<Budget>, "Budget on sales, or a list of them.").rule(budgets_differ),
+        field!("trace", trace: bool, "`true`: callers may request a routing trace (`x-tollgate-trace: 1`)."),
+        field!("rpm", limits.rpm: u32, "Requests per minute; 0: unlimited."),
+        field!("tpm", limits.tpm: u64, "Tokens per minute; 0: unlimited."),
+        field!("concurrency", limits.concurrency: u32, "Concurrent requests; 0: unlimited."),
+        field!("budget", budgets: Vec<Budget>, "One budget or a list, counted by sales.").rule(budgets_differ),
     ]
 );
 
 const PARAMETERS: Kind = Kind::List { of: &Kind::Text { least: 1, most: 256 }, most: 1_000 };
 
-/// One of the two lists of parameters; null takes the rule away where this list is the one that is there.
+/// One of the two parameter lists; null removes the rule if it is of this kind.
 macro_rules! parameters {
     ($name:literal, $rule:ident, $doc:literal) => {
         Field {
@@ -81,7 +81,7 @@ table!(
     "Model",
     ModelSpec::default(),
     &[
-        field!("name", name: String, "What callers say, as in `serves`.").kind(MODEL_NAME).access(Access::Fixed).rule(not_an_id),
+        field!("name", name: String, "Model name used by callers, as in `serves`.").kind(MODEL_NAME).access(Access::Fixed).rule(not_an_id),
         field!(
             "price",
             price: Option<PriceSchedule>,
@@ -90,29 +90,29 @@ table!(
         .default_text("not priced")
         .rule(times_rise),
         field!("context", context: Option<u64>, "Context length in tokens.").within(1, i64::MAX),
-        field!("max_output", max_output: Option<u64>, "Most output tokens.").within(1, i64::MAX),
+        field!("max_output", max_output: Option<u64>, "Maximum number of output tokens.").within(1, i64::MAX),
         parameters!(
             "supported_parameters",
             Only,
-            "Only these optional parameters are taken; chat names, or native paths such as `generationConfig.topK`."
+            "Only these optional parameters are accepted; chat names, or native paths such as `generationConfig.topK`."
         )
-        .default_text("all are taken"),
-        parameters!("unsupported_parameters", Except, "All optional parameters but these are taken.").default_text("all are taken"),
+        .default_text("all are accepted"),
+        parameters!("unsupported_parameters", Except, "All optional parameters but these are accepted.").default_text("all are accepted"),
         field!(
             "on_unsupported",
             on_unsupported: OnUnsupported,
-            "What happens with a parameter that is not taken: the request is refused, or it is dropped and named in \
+            "What happens to a parameter that is not accepted: the request is refused, or the parameter is dropped and reported in \
              `x-tollgate-dropped`."
         ),
         Field {
-            shape: FieldShape::new("visible", Kind::Flag, "`false`: left out of lists; callers that know the name can use it."),
+            shape: FieldShape::new("visible", Kind::Flag, "`false`: hidden from model lists, still usable by name."),
             get: |model: &Self| (!model.hidden).into(),
             set: |model: &mut Self, value| {
                 model.hidden = !bool::read(value)?;
                 Ok(())
             },
         },
-        field!("description", description: Option<String>, "One line about it."),
+        field!("description", description: Option<String>, "One-line description."),
         field!("embeddings", embeddings: bool, "Offered for embeddings instead of generation."),
     ],
     review one_list

@@ -11,7 +11,7 @@ use super::{
     value::{parse_time, read_usd, show_usd},
 };
 
-/// Highest price per million tokens, nano-USD: 100,000 USD, a hundred times what any provider asks.
+/// Highest price per million tokens, nano-USD: 100,000 USD.
 const MOST_PER_MILLION: i64 = 100_000_000_000_000;
 /// A free price: zero for every kind of token.
 pub const FREE: Price = Price {
@@ -52,7 +52,7 @@ macro_rules! figures {
             figure!("thinking", price.thinking, MOST_PER_MILLION, "Per million thinking tokens; else as `output`."),
             figure!("image", price.image, MOST_PER_MILLION, "Per million image tokens; else as `input`."),
             figure!("audio", price.audio, MOST_PER_MILLION, "Per million audio tokens; else as `input`."),
-            figure!("per_request", price.per_request, NanoUsd::MAX_PER_REQUEST.0, "For each request, whatever its tokens."),
+            figure!("per_request", price.per_request, NanoUsd::MAX_PER_REQUEST.0, "Per request, independent of tokens."),
             $($last,)*
         ]
     };
@@ -62,7 +62,7 @@ table!(
     PriceTier,
     "PriceTier",
     PriceTier { above: 0, price: Price::default() },
-    figures!([field!("above", above: u64, "Applies to prompts of more tokens than this.").access(Access::Required)], [])
+    figures!([field!("above", above: u64, "Applies to prompts with more tokens than this.").access(Access::Required)], [])
 );
 
 table!(
@@ -71,7 +71,7 @@ table!(
     ScheduledPrice { valid_from: None, price: Price::default() },
     figures!(
         [
-            field!("valid_from", valid_from: Option<Timestamp>, "From when on; always, where it is left out."),
+            field!("valid_from", valid_from: Option<Timestamp>, "Start of validity; absent: always valid."),
             Field {
                 shape: FieldShape::new("free", Kind::Flag, "`true`: a price of 0, without figures.").or_null(),
                 get: |row: &Self| if row.price == FREE { Value::Bool(true) } else { Value::Null },
@@ -117,8 +117,8 @@ table!(
     Budget { amount: NanoUsd::ZERO, window: Window::Total, action: BudgetAction::Block },
     &[
         field!("amount", amount: NanoUsd, "How much may be spent, in USD.").access(Access::Required),
-        field!("window", window: Window, "UTC days and months, or for ever (`total`).").access(Access::Required),
-        field!("action", action: BudgetAction, "What happens when it is spent: requests are refused, or an alert is sent."),
+        field!("window", window: Window, "UTC day, UTC month, or `total` (never resets).").access(Access::Required),
+        field!("action", action: BudgetAction, "When the budget is spent: `block` refuses requests, `alert` sends an alert."),
     ],
     example "5/month, 0.50/day:alert or '{ amount = \"5\", window = \"month\" }'",
     short short_budget
@@ -128,7 +128,7 @@ table!(
     Hedge,
     "Hedge",
     Hedge { cost_cap: NanoUsd::ZERO },
-    &[field!("cost_cap", cost_cap: NanoUsd, "What second attempts may cost in a UTC day, in USD.")
+    &[field!("cost_cap", cost_cap: NanoUsd, "Maximum cost of losing attempts per UTC day, in USD.")
         .kind(Kind::Usd { least: 1, most: i64::MAX })
         .access(Access::Required)],
     example "cost_cap:1.00 or '{ cost_cap = \"1.00\" }'"
@@ -161,7 +161,7 @@ table!(
             shape: FieldShape::new(
                 "mode",
                 Kind::Word(&["priced_only", "ceiling", "min_margin"]),
-                "The rule: there is a price, it is at or below bounds, or the margin is at or above one.",
+                "`priced_only`: a price must exist. `ceiling`: at most the given prices. `min_margin`: at least this margin.",
             )
             .with(Access::Required),
             get: |limit: &Self| match limit.mode {
@@ -200,13 +200,13 @@ table!(
                 Ok(())
             },
         },
-        field!("on", on: PriceLimitOn, "Which price it looks at."),
+        field!("on", on: PriceLimitOn, "Price that is compared."),
     ],
     example "mode:ceiling,max_input:1.5,max_output:6, mode:min_margin,min_margin:0.2 or mode:priced_only",
     review review_price_limit
 );
 
-/// A bound that the mode ignores would be mistaken for one that holds.
+/// A bound that the mode ignores is refused, because it would look effective.
 fn review_price_limit(limit: &Map<String, Value>) -> Option<(&'static str, Fault)> {
     const BOUNDS: [(&str, &str); 3] = [("max_input", "ceiling"), ("max_output", "ceiling"), ("min_margin", "min_margin")];
     let mode = limit.get("mode").and_then(Value::as_str).unwrap_or_default();
@@ -348,7 +348,7 @@ fn tiers_rise(value: &Value) -> Result<(), String> {
     if entries(value).windows(2).all(|pair| above(&pair[0]) < above(&pair[1])) {
         Ok(())
     } else {
-        Err("the bounds of tiers must rise".to_owned())
+        Err("tiers must be in ascending order of 'above'".to_owned())
     }
 }
 
@@ -358,7 +358,7 @@ pub(super) fn times_rise(value: &Value) -> Result<(), String> {
     if entries(value).windows(2).all(|pair| from(&pair[0]) < from(&pair[1])) {
         Ok(())
     } else {
-        Err("valid_from must rise from entry to entry, and only the first may leave it out".to_owned())
+        Err("valid_from must increase; only the first entry may omit it".to_owned())
     }
 }
 

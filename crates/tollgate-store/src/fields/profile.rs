@@ -40,7 +40,7 @@ table!(
             shape: FieldShape::new(
                 "thinking",
                 Kind::Form { expected: "\"none\", { level = [\"low\", \"high\"] }, { budget = [1024, 32000] }, { effort = [\"low\"] } or { adaptive = [\"low\"] }" },
-                "How thinking is steered: not at all; by Gemini's levels, lowest first; by a token budget between two bounds; by \
+                "How thinking is controlled: not at all; by Gemini's levels, lowest first; by a token budget between two bounds; by \
                  `reasoning_effort`; by the model itself under an effort (newer Claude).",
             )
             .or_null(),
@@ -70,38 +70,38 @@ table!(
             },
         }
         .rule(|value| read_can_disable(value).map(drop)),
-        field!("thinking_display", thinking_display: Option<bool>, "Knows `display` of thinking (Anthropic)."),
-        field!("prefill", prefill: Option<bool>, "The last turn may be the model's."),
-        field!("forced_tools", forced_tools: Option<bool>, "Takes `tool_choice` any, required or named."),
+        field!("thinking_display", thinking_display: Option<bool>, "Supports `display` of thinking (Anthropic)."),
+        field!("prefill", prefill: Option<bool>, "The conversation may end with an assistant turn."),
+        field!("forced_tools", forced_tools: Option<bool>, "Accepts `tool_choice` any, required or named."),
         field!(
             "signature_required",
             signature_required: Option<bool>,
-            "Function calls must come back signed (Gemini 3); on a chat channel: a Gemini model stands behind it, leave its \
-             signatures in histories."
+            "Function calls must be returned with their signatures (Gemini 3). On a chat channel: the model is Gemini; signatures \
+             stay in histories."
         ),
         field!("call_ids", call_ids: Option<bool>, "Function calls carry ids."),
-        field!("sampling", sampling: Option<bool>, "Takes `temperature`, `top_p` and `top_k`."),
-        field!("top_k", top_k: Option<bool>, "Takes `top_k`."),
+        field!("sampling", sampling: Option<bool>, "Accepts `temperature`, `top_p` and `top_k`."),
+        field!("top_k", top_k: Option<bool>, "Accepts `top_k`."),
         field!("temperature_max", temperature_max: Option<F64>, "Highest temperature."),
-        field!("penalties", penalties: Option<bool>, "Takes presence and frequency penalties."),
+        field!("penalties", penalties: Option<bool>, "Accepts presence and frequency penalties."),
         field!("logprobs", logprobs: Option<bool>, "Gives log probabilities."),
-        field!("n_max", n_max: Option<u32>, "Most answers to one request."),
-        field!("stop_max", stop_max: Option<u32>, "Most stop sequences; 0: none."),
+        field!("n_max", n_max: Option<u32>, "Maximum number of choices."),
+        field!("stop_max", stop_max: Option<u32>, "Maximum number of stop sequences; 0: none allowed."),
         field!(
             "json_schema_fields",
             json_schema_fields: Option<bool>,
-            "Takes JSON Schema as it is (`parametersJsonSchema`); else Google's subset is written."
+            "Accepts JSON Schema as it is (`parametersJsonSchema`); else Google's subset is written."
         ),
-        field!("tools_with_json", tools_with_json: Option<bool>, "Takes tools and a JSON format in one request."),
-        field!("media_in_results", media_in_results: Option<bool>, "Takes media inside results of functions."),
-        field!("part_media_resolution", part_media_resolution: Option<bool>, "Takes a resolution for each part."),
-        field!("validated_mode", validated_mode: Option<bool>, "Knows the function calling mode `VALIDATED`."),
+        field!("tools_with_json", tools_with_json: Option<bool>, "Accepts tools and a JSON format in one request."),
+        field!("media_in_results", media_in_results: Option<bool>, "Accepts media inside results of functions."),
+        field!("part_media_resolution", part_media_resolution: Option<bool>, "Accepts a resolution for each part."),
+        field!("validated_mode", validated_mode: Option<bool>, "Supports the function calling mode `VALIDATED`."),
         field!("fetches_urls", fetches_urls: Option<bool>, "Fetches public addresses itself."),
         field!("max_tokens_field", max_tokens_field: Option<String>, "The field the output limit goes to: `max_tokens` or `max_completion_tokens`."),
         field!(
             "default_max_tokens",
             default_max_tokens: Option<u64>,
-            "Sent where the protocol insists on a limit and the caller gave none."
+            "Sent when the protocol requires an output limit and the caller set none."
         ),
         field!("system_role", system_role: Option<String>, "The role of system texts: `system` or `developer`."),
     ]

@@ -12,7 +12,7 @@ pub enum Kind {
     Id(&'static str),
     /// A text of so many characters.
     Text { least: usize, most: usize },
-    /// The name of a row: visible, without blanks at its ends, of at most so many bytes.
+    /// The name of a row: visible, without white space at its ends, of at most so many bytes.
     Name { most: usize },
     /// RFC 3339 with its offset.
     Time,
@@ -57,7 +57,7 @@ pub type Review = fn(&Map<String, Value>) -> Option<(&'static str, Fault)>;
 pub struct Object {
     pub name: &'static str,
     pub fields: &'static [FieldShape],
-    /// Whether answers leave out the fields it has not, instead of showing null.
+    /// Whether answers omit absent fields instead of showing null.
     pub sparse: bool,
     /// The defaults of its fields; a catalog file leaves them out.
     pub blank: fn() -> Map<String, Value>,
@@ -65,7 +65,7 @@ pub struct Object {
     pub review: Option<Review>,
     /// Its short form on a command line, such as `5/month`; `None` for a text that is not one.
     pub short: Option<fn(&str) -> Option<Value>>,
-    /// Right examples for a command line.
+    /// Valid examples for a command line.
     pub example: &'static str,
 }
 
@@ -96,7 +96,7 @@ pub struct FieldShape {
     pub secret: bool,
     /// A rule beyond its kind.
     pub rule: Option<Rule>,
-    /// What stands for its default in the documentation.
+    /// Text shown instead of the default in the docs.
     pub default_text: Option<&'static str>,
     /// One sentence about it.
     pub doc: &'static str,
@@ -136,9 +136,9 @@ impl FieldShape {
 /// Where a field occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// In requests, where it may be left out, and in answers.
+    /// Optional in requests, present in answers.
     ReadWrite,
-    /// As `ReadWrite`, but a new row needs it.
+    /// As `ReadWrite`, but required for a new row.
     Required,
     /// As `Required`, and it stays as it is afterwards.
     Fixed,
@@ -158,9 +158,9 @@ pub enum Access {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
-    /// A new row: required fields must be there.
+    /// A new row: required fields must be present.
     Create,
-    /// Some fields of a row that is there.
+    /// Some fields of an existing row.
     Update,
     /// A row of a catalog file.
     File,
@@ -177,7 +177,7 @@ impl Access {
         }
     }
 
-    /// Whether it must be written.
+    /// Whether it is required.
     pub const fn is_needed(self, mode: WriteMode) -> bool {
         matches!((self, mode), (Self::Fixed | Self::Required, WriteMode::Create | WriteMode::File))
     }

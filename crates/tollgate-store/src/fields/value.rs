@@ -254,7 +254,7 @@ macro_rules! words {
             fn read(value: &Value) -> Result<Self, String> {
                 match text(value)? {
                     $($word => Ok(Self::$variant),)+
-                    other => Err(format!("'{other}' is none of its words")),
+                    other => Err(format!("'{other}' is not one of its words")),
                 }
             }
         })+

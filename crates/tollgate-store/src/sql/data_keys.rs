@@ -1,4 +1,4 @@
-//! The data key and the pepper of a database. They are created with the database, stored sealed in the table `vault`, and
+//! The data key and the pepper of a database. They are created with the database, stored sealed in the table `data_keys`, and
 //! checked at every start.
 
 use sqlx::{AnyConnection, Connection as _, Row as _};
@@ -12,7 +12,7 @@ use crate::{
 const CHECK: &[u8] = b"tollgate";
 
 const fn context(row: &'static str) -> SealContext<'static> {
-    SealContext { table: "vault", column: "sealed", row }
+    SealContext { table: "data_keys", column: "sealed", row }
 }
 
 /// What the master key gives access to: the data key and the pepper, ready for use.
@@ -29,7 +29,7 @@ pub(super) async fn open(
     database: &str,
     options: &OpenOptions,
 ) -> Result<Option<DataKeys>, StoreError> {
-    if !has_table(connection, dialect, database, "vault").await? {
+    if !has_table(connection, dialect, database, "data_keys").await? {
         return Ok(None);
     }
     let rows = read_all(connection, database).await?;
@@ -50,7 +50,7 @@ pub(crate) fn open_rows(
     random: &RandomSource,
 ) -> Result<DataKeys, StoreError> {
     let wrong_key = || StoreError::MasterKeyWrong { location: keys.place.clone(), database: database.to_owned() };
-    let missing = |row: &str| StoreError::Row { kind: "vault", row: row.to_owned(), detail: "it is missing".to_owned() };
+    let missing = |row: &str| StoreError::Row { kind: "data_keys", row: row.to_owned(), detail: "it is missing".to_owned() };
     let row = |wanted: &str| {
         let found = rows.iter().find(|(name, _)| name == wanted);
         found.map(|(_, sealed)| sealed.as_slice()).ok_or_else(|| missing(wanted))
@@ -69,12 +69,12 @@ pub(crate) fn open_rows(
 
 async fn read_all(connection: &mut AnyConnection, database: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
     let query = |error| failed(database, "read the sealed keys", error);
-    let rows = sqlx::query("SELECT name, sealed FROM vault ORDER BY name").fetch_all(connection).await.map_err(query)?;
+    let rows = sqlx::query("SELECT name, sealed FROM data_keys ORDER BY name").fetch_all(connection).await.map_err(query)?;
     rows.iter().map(|row| Ok((row.try_get(0).map_err(query)?, row.try_get(1).map_err(query)?))).collect()
 }
 
 impl SqlStore {
-    /// The rows of the table `vault`: names and sealed values.
+    /// The rows of the table `data_keys`: names and sealed values.
     pub(crate) async fn sealed_keys(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
         let mut connection = self.reader.acquire().await.map_err(|error| self.failed("read the sealed keys", error))?;
         read_all(&mut connection, &self.database).await
@@ -98,7 +98,7 @@ pub(super) async fn create(connection: &mut AnyConnection, database: &str, optio
     let query = |error| failed(database, "write the sealed keys of a new database", error);
     let mut transaction = connection.begin().await.map_err(query)?;
     for (name, sealed) in values {
-        let insert = sqlx::query("INSERT INTO vault (name, sealed) VALUES ($1, $2)").bind(name.to_owned()).bind(sealed);
+        let insert = sqlx::query("INSERT INTO data_keys (name, sealed) VALUES ($1, $2)").bind(name.to_owned()).bind(sealed);
         insert.execute(&mut *transaction).await.map_err(query)?;
     }
     transaction.commit().await.map_err(query)?;

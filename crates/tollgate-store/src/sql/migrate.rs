@@ -171,7 +171,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::samples::NOON;
+    use crate::samples::MIDNIGHT;
 
     const LATER: &str = "ALTER TABLE usage ADD COLUMN later BIGINT;";
     const BROKEN: &str = "ALTER TABLE usage ADD COLUMN half BIGINT; ALTER TABLE nowhere ADD COLUMN x BIGINT;";
@@ -203,11 +203,11 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let database = dir.path().join("x.db").display().to_string();
         let mut connection = open(&database).await;
-        run(&mut connection, Dialect::Sqlite, &database, NOON, ALL).await.unwrap();
-        run(&mut connection, Dialect::Sqlite, &database, NOON, ALL).await.unwrap();
+        run(&mut connection, Dialect::Sqlite, &database, MIDNIGHT, ALL).await.unwrap();
+        run(&mut connection, Dialect::Sqlite, &database, MIDNIGHT, ALL).await.unwrap();
         assert_eq!(backups(&dir).len(), 0, "nothing changed");
         let steps = [ALL, &[next(LATER)]].concat();
-        run(&mut connection, Dialect::Sqlite, &database, NOON, &steps).await.unwrap();
+        run(&mut connection, Dialect::Sqlite, &database, MIDNIGHT, &steps).await.unwrap();
         assert_eq!(applied(&mut connection, &database).await.unwrap(), [known(), vec![newest() + 1]].concat());
         let copies = backups(&dir);
         assert!(copies.len() == 1 && copies[0].ends_with(format!("x.db.v{}-2026-11-21.backup", newest())), "{copies:?}");
@@ -224,12 +224,12 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let database = dir.path().join("x.db").display().to_string();
         let mut connection = open(&database).await;
-        run(&mut connection, Dialect::Sqlite, &database, NOON, ALL).await.unwrap();
+        run(&mut connection, Dialect::Sqlite, &database, MIDNIGHT, ALL).await.unwrap();
         let steps = [ALL, &[next(BROKEN)]].concat();
-        run(&mut connection, Dialect::Sqlite, &database, NOON, &steps).await.unwrap_err();
+        run(&mut connection, Dialect::Sqlite, &database, MIDNIGHT, &steps).await.unwrap_err();
         assert_eq!(applied(&mut connection, &database).await.unwrap(), known());
         let steps = [ALL, &[next(LATER)]].concat();
-        run(&mut connection, Dialect::Sqlite, &database, NOON, &steps).await.unwrap();
+        run(&mut connection, Dialect::Sqlite, &database, MIDNIGHT, &steps).await.unwrap();
         assert_eq!(backups(&dir).len(), 2, "a backup is never overwritten");
     }
 
@@ -238,10 +238,10 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let database = dir.path().join("x.db").display().to_string();
         let mut connection = open(&database).await;
-        run(&mut connection, Dialect::Sqlite, &database, NOON, ALL).await.unwrap();
+        run(&mut connection, Dialect::Sqlite, &database, MIDNIGHT, ALL).await.unwrap();
         let mut edited = ALL.to_vec();
         edited[0].sqlite = "SELECT 1;";
-        let refused = run(&mut connection, Dialect::Sqlite, &database, NOON, &edited).await.unwrap_err();
+        let refused = run(&mut connection, Dialect::Sqlite, &database, MIDNIGHT, &edited).await.unwrap_err();
         assert!(matches!(refused, StoreError::Corrupt { .. }), "{refused}");
     }
 }

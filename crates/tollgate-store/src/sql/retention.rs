@@ -108,12 +108,12 @@ impl SqlStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::NOON;
+    use crate::samples::MIDNIGHT;
 
     #[test]
     fn month_ends_where_the_next_one_begins() {
-        let (name, first, next) = bounds(NOON.month() + 1);
+        let (name, first, next) = bounds(MIDNIGHT.month() + 1);
         assert_eq!((name.as_str(), Timestamp(first).to_string().as_str()), ("2026_12", "2026-12-01T00:00:00Z"));
-        assert_eq!(bounds(NOON.month() + 2), ("2027_01".to_owned(), next, Timestamp::of_month(NOON.month() + 3).0));
+        assert_eq!(bounds(MIDNIGHT.month() + 2), ("2027_01".to_owned(), next, Timestamp::of_month(MIDNIGHT.month() + 3).0));
     }
 }

@@ -102,7 +102,7 @@ impl<'t> TransferPass<'t> {
         sqlx::raw_sql(setup).execute(&mut target).await.map_err(writing)?;
         sqlx::raw_sql(CREATE_STATE).execute(&mut target).await.map_err(writing)?;
         let row =
-            sqlx::query("SELECT hex(sealed) FROM vault WHERE name = 'check'").fetch_one(&mut source).await.map_err(reading)?;
+            sqlx::query("SELECT hex(sealed) FROM data_keys WHERE name = 'check'").fetch_one(&mut source).await.map_err(reading)?;
         let fingerprint = row.try_get(0).map_err(reading)?;
         Ok(Self { transfer, source, target, fingerprint })
     }
@@ -138,7 +138,7 @@ impl<'t> TransferPass<'t> {
         let state =
             sqlx::query("SELECT name, last, source FROM tollgate_moved").fetch_all(&mut self.target).await.map_err(writing)?;
         if state.is_empty() {
-            let rows = self.target_number("SELECT COUNT(*) FROM vault").await?;
+            let rows = self.target_number("SELECT COUNT(*) FROM data_keys").await?;
             return if rows == 0 { Ok(()) } else { Err(refused("it belongs to another gateway already")) };
         }
         for row in &state {

@@ -45,7 +45,7 @@ const QUERIES: &[(ConsistencyRule, &str)] = &[
          WHERE (kind = 'settle') <> (request_id IS NOT NULL) ORDER BY seq",
     ),
     (
-        ConsistencyRule::Places,
+        ConsistencyRule::Positions,
         "SELECT 'ledger', value, there FROM counters, (SELECT CAST(COUNT(*) AS BIGINT) AS there, \
            CAST(COALESCE(MAX(seq), 0) AS BIGINT) AS last FROM ledger) AS entries \
          WHERE name = 'ledger' AND (value <> there OR value <> last)",
@@ -125,7 +125,7 @@ mod tests {
     use crate::{
         conformance::{options, sqlite},
         open,
-        samples::{NOON, record},
+        samples::{MIDNIGHT, record},
         verify::ConsistencyRule,
     };
 
@@ -146,7 +146,7 @@ mod tests {
         let tampering = tampering.replace("FIRST", &records[0].id.to_string()).replace("SECOND", &records[1].id.to_string());
         sqlx::raw_sql(AssertSqlSafe(tampering)).execute(&mut connection).await.unwrap();
         connection.close().await.unwrap();
-        let verified = store.ledger.verify(NOON).await.unwrap();
+        let verified = store.ledger.verify(MIDNIGHT).await.unwrap();
         assert_eq!((verified.records, verified.members), (verified.records, 2));
         verified.differences.into_iter().map(|it| (it.rule, it.expected, it.found)).collect()
     }
@@ -169,7 +169,7 @@ mod tests {
             [(ConsistencyRule::Settled, -2_000, 0), (ConsistencyRule::EntryKind, 0, -2_000)]
         );
         let newest = "DELETE FROM ledger WHERE seq = (SELECT MAX(seq) FROM ledger)";
-        assert!(broken_by(newest).await.iter().any(|found| matches!(found, (ConsistencyRule::Places, 5, 4))));
+        assert!(broken_by(newest).await.iter().any(|found| matches!(found, (ConsistencyRule::Positions, 5, 4))));
         assert_eq!(
             broken_by("UPDATE usage SET sale = 2500 WHERE id = 'FIRST'").await,
             [

@@ -1,4 +1,4 @@
-//! Messages.
+//! Scripted Anthropic Messages API.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Native content generation.
+//! Scripted Gemini API (`generateContent`).
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Chat completions.
+//! Scripted OpenAI chat completions API.
 
 use serde_json::{Value, json};
 

@@ -56,9 +56,9 @@ impl AdminRefusal {
             _ => message,
         };
         match self.status.as_u16() {
-            400 | 401 | 403 | 413 | 415 => Failure::written(text),
+            400 | 401 | 403 | 413 | 415 => Failure::invalid(text),
             // The request can never succeed: the row is owned by a file, or the idempotency key belongs to another posting.
-            409 if matches!(self.code.as_str(), "owned_by_file" | "idempotency_key_reused") => Failure::written(text),
+            409 if matches!(self.code.as_str(), "owned_by_file" | "idempotency_key_reused") => Failure::invalid(text),
             408 | 429 | 502..=504 => Failure::Unreachable(format!("{text}; try again in a moment")),
             _ => Failure::Machine(text),
         }
@@ -92,7 +92,7 @@ pub(super) async fn read(response: Response<Body>, server: &str) -> AdminError {
     if let Some(InternalFailure { fault, message }) = response.extensions().get::<InternalFailure>().cloned() {
         return AdminError::Failed(match fault {
             ErrorClass::Data => Failure::Machine(message),
-            ErrorClass::Operator => Failure::written(message),
+            ErrorClass::Operator => Failure::invalid(message),
             ErrorClass::Unreachable => Failure::Unreachable(message),
         });
     }

@@ -63,7 +63,7 @@ impl RemoteAdmin {
         // Accept the URL that `serve` prints.
         let prefix = url.path().trim_end_matches('/').trim_end_matches("/admin/v1").to_owned();
         if HeaderValue::from_str(key.expose()).is_err() {
-            return Err(Failure::written("the admin key contains invalid characters; check TOLLGATE_ADMIN_KEY (or --admin-key)"));
+            return Err(Failure::invalid("the admin key contains invalid characters; check TOLLGATE_ADMIN_KEY (or --admin-key)"));
         }
         let remote = Self {
             name: format!("{}://{authority}{prefix}", url.scheme()),

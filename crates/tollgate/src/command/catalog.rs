@@ -74,7 +74,7 @@ fn apply_failure(error: AdminError, path: &Path) -> Failure {
     match error {
         AdminError::Refused(AdminRefusal { faults, .. }) if !faults.is_empty() => {
             let show = |(line, column, message): &(u64, u64, String)| format!("{}:{line}:{column}: {message}", path.display());
-            Failure::Written(faults.iter().map(show).collect())
+            Failure::Invalid(faults.iter().map(show).collect())
         }
         error @ (AdminError::Refused(_) | AdminError::Failed(_)) => error.into(),
     }

@@ -21,7 +21,7 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
     let file = arguments.catalog.clone().or_else(|| config.catalog_file.clone());
     let catalog = file.as_deref().map(catalog_file::read).transpose()?;
     if let Some(master) = &config.master_key {
-        config::reference(master).map_err(|fault| Failure::written(format!("database.master_key: {fault}")))?;
+        config::reference(master).map_err(|fault| Failure::invalid(format!("database.master_key: {fault}")))?;
     }
     let effective = config.effective();
     if common.json {

@@ -3,7 +3,6 @@
 //! folder.
 
 use serde_json::Value;
-use tollgate_core::NanoUsd;
 
 use crate::{
     admin::{self, ApiPath},
@@ -105,10 +104,10 @@ fn print_limits(explanation: &Value) {
 
 fn limit_row(limit: &Value) -> Vec<String> {
     let text = |member: &str| limit[member].as_str().unwrap_or_default();
-    let is_money = text("limit").starts_with('b');
-    let number = |member: &str| {
-        let number = limit[member].as_i64()?;
-        Some(if is_money { format!("{} USD", NanoUsd(number).to_usd_string()) } else { number.to_string() })
+    // Money is a string, a count a number.
+    let number = |member: &str| match &limit[member] {
+        Value::String(usd) => Some(format!("{usd} USD")),
+        value => value.as_i64().map(|count| count.to_string()),
     };
     let shown = |member: &str| number(member).unwrap_or_else(|| "–".to_owned());
     let owner = if text("name").is_empty() { text("of").to_owned() } else { format!("{} {}", text("of"), text("name")) };

@@ -58,14 +58,14 @@ fn posting_failure(error: AdminError, key: &str, has_own_key: bool) -> Failure {
 async fn list(common: &Common, admin: &Admin, target: &ApiPath) -> Result<(), Failure> {
     let (entries, _) = admin.page(target).await?;
     if common.json {
-        let next = entries.last().map(|entry| entry["place"].clone());
+        let next = entries.last().map(|entry| entry["position"].clone());
         output::json(&json!({"items": entries.iter().map(entry_json).collect::<Vec<_>>(), "next": next}));
         return Ok(());
     }
     let row = |entry: &Value| {
         let text = |member: &str| entry[member].as_str().unwrap_or_default().to_owned();
         vec![
-            entry["place"].to_string(),
+            entry["position"].to_string(),
             text("at"),
             name_of(entry, "member_name"),
             text("kind"),
@@ -74,7 +74,7 @@ async fn list(common: &Common, admin: &Admin, target: &ApiPath) -> Result<(), Fa
             entry["request"].as_str().map_or_else(|| text("note"), str::to_owned),
         ]
     };
-    let headings = ["place", "at", "member", "kind", "amount USD", "balance USD", "request or note"];
+    let headings = ["position", "at", "member", "kind", "amount USD", "balance USD", "request or note"];
     output::table(&headings, &entries.iter().map(row).collect::<Vec<_>>());
     Ok(())
 }

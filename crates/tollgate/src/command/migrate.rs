@@ -26,7 +26,7 @@ pub(crate) fn run(common: &Common, subcommand: &Migrate) -> Result<(), Failure> 
             return Err(Failure::Machine(format!("there is no database at {}; check --data", path.display())));
         }
         StoreUrl::Postgres(_) | StoreUrl::Memory => {
-            return Err(Failure::written("database.url: this gateway's database is not SQLite; there is nothing to move"));
+            return Err(Failure::invalid("database.url: this gateway's database is not SQLite; there is nothing to move"));
         }
     };
     let to = match StoreUrl::parse(url)? {

@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) fn run(common: &Common) -> Result<(), Failure> {
     let config = compose::settings(common, &[])?;
     if !config.text("server.tls_cert").is_empty() {
-        return Err(Failure::written("`tollgate ready` uses plain HTTP; with server.tls_cert, query https://…/readyz instead"));
+        return Err(Failure::invalid("`tollgate ready` uses plain HTTP; with server.tls_cert, query https://…/readyz instead"));
     }
     let address = local_address(config.listen);
     let status =

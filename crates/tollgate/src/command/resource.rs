@@ -142,7 +142,7 @@ impl Rows<'_> {
         let word = self.resource.word;
         let mut body = request_body(&format!("make_{word}"), members)?;
         if body.insert("name".to_owned(), name.into()).is_some() {
-            return Err(Failure::Usage("the name stands before the members; leave name= away".to_owned()));
+            return Err(Failure::Usage("give the name as an argument, not as name=".to_owned()));
         }
         let (target, body) = (ApiPath::of(path), Value::Object(body));
         if let Some(row) = self.save(AdminRequest::of(Method::POST, &target, &body), saving).await? {
@@ -157,7 +157,7 @@ impl Rows<'_> {
         let body = request_body(&route, members)?;
         if body.is_empty() {
             let known: Vec<&str> = tollgate_console::route_fields(&route).into_iter().map(|(name, _)| name).collect();
-            return Err(Failure::Usage(format!("say what to change, such as rpm=60; there are {}", known.join(", "))));
+            return Err(Failure::Usage(format!("nothing to change: give fields such as rpm=60 ({})", known.join(", "))));
         }
         let (target, body) = (ApiPath::of(path), Value::Object(body));
         if let Some(row) = self.save(AdminRequest::of(Method::PATCH, &target, &body), saving).await? {
@@ -213,7 +213,7 @@ fn request_body(route: &str, members: &FieldArgs) -> Result<Map<String, Value>, 
     let mut body = tollgate_console::parse_field_args(route, &members.words)
         .map_err(|fault| Failure::Usage(format!("{}; `--json` on `show` has all members", fault.trim_end_matches('.'))))?;
     if let Some(Value::String(credential)) = body.get_mut("credential") {
-        *credential = config::reference(credential).map_err(|fault| Failure::written(format!("credential: {fault}")))?;
+        *credential = config::reference(credential).map_err(|fault| Failure::invalid(format!("credential: {fault}")))?;
     }
     Ok(body)
 }

@@ -31,7 +31,7 @@ pub(crate) fn inline_secrets(text: &str) -> Result<String, Failure> {
                 .map_err(|error| format!("cannot read {path}: {error}")),
             None => config::reference(&reference),
         };
-        let secret = secret.map_err(Failure::written)?;
+        let secret = secret.map_err(Failure::invalid)?;
         text.replace_range(span, &toml::Value::String(secret).to_string());
     }
     Ok(text)

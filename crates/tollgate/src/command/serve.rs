@@ -105,7 +105,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     let left = writing.await.unwrap_or_else(|_| UsageBacklog { waiting: journal.unbooked(), lost: journal.finish(&[]) });
     let open = shared.counters.open_reservations();
     if open > 0 {
-        tracing::error!(holds = open, "reservations were not released by their requests");
+        tracing::error!(reservations = open, "reservations were not released by their requests");
     }
     console.stop().await;
     stop_background.cancel();
@@ -156,7 +156,7 @@ fn spawn_background(background: &TaskTracker, config: &Config, components: &Serv
 fn exit_status(config: &Config, drained: Result<Drained, RunError>, left: UsageBacklog) -> Result<(), Failure> {
     match drained {
         _ if left.lost > 0 => Err(Failure::Machine(format!(
-            "{} requests are lost: neither the database nor the journal in {} took their records; make room on its disk",
+            "{} requests are lost: neither the database nor the journal in {} took their records; free space on its disk",
             left.lost,
             compose::journal_folder(&config.data).display()
         ))),
@@ -275,7 +275,7 @@ fn end_on_signal(stop: CancellationToken) -> impl Future<Output = ()> {
             _ = interrupt.recv() => {}
             () = stop.cancelled() => return,
         }
-        tracing::info!("stopping: running answers go on, new requests are refused");
+        tracing::info!("stopping: running responses continue, new requests are refused");
         stop.cancel();
     }
 }
@@ -326,7 +326,7 @@ fn cannot_listen(error: &ListenError) -> Failure {
 
 fn cannot_run(error: &RunError) -> Failure {
     match error {
-        RunError::Tls(_) => Failure::written(error.to_string()),
+        RunError::Tls(_) => Failure::invalid(error.to_string()),
         RunError::Core { .. } | RunError::Ended(_) => Failure::Machine(error.to_string()),
     }
 }

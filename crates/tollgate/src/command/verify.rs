@@ -121,15 +121,15 @@ impl JournalScan {
 /// Message about records removed by retention. The setting may have changed since.
 fn removed(before: Timestamp, days: u64) -> String {
     if days == 0 {
-        return format!("records before {before} were removed for their age; usage.retention_days = 0 as it is now removes none");
+        return format!("records before {before} were removed by retention; the current usage.retention_days = 0 removes none");
     }
     let due = retention::cutoff(compose::now(), days);
     let note = if before > due {
-        format!("; usage.retention_days = {days} as it is now removes those before {due}")
+        format!("; the current usage.retention_days = {days} removes those before {due}")
     } else {
         String::new()
     };
-    format!("records before {before} were removed for their age{note}")
+    format!("records before {before} were removed by retention{note}")
 }
 
 fn print(verified: &VerifyReport, journal: &JournalScan, days: u64) {

@@ -101,7 +101,7 @@ async fn outage_delays_records_without_loss_or_duplicates() {
     let mut rig = Rig::new();
     rig.shared.condition.set_without_catalog(false);
     let _running = rig.start();
-    rig.store.set_away(true);
+    rig.store.set_unreachable(true);
     let mut ids = Vec::new();
     for _ in 0..60 {
         ids.extend((0..20).map(|_| rig.end()));
@@ -110,7 +110,7 @@ async fn outage_delays_records_without_loss_or_duplicates() {
     assert_eq!(rig.store.ids().len(), 0);
     assert!(rig.store.appends() < 20, "{} tries in a minute", rig.store.appends());
     assert_eq!(rig.journal.unbooked(), 1_200);
-    rig.store.set_away(false);
+    rig.store.set_unreachable(false);
     sleep(Duration::from_secs(15)).await;
     assert_eq!(rig.store.ids(), ids);
     assert_eq!(rig.journal.unbooked(), 0);
@@ -121,11 +121,11 @@ async fn readiness_is_degraded_while_the_database_is_unreachable() {
     let mut rig = Rig::new();
     rig.shared.condition.listening();
     let _running = rig.start();
-    rig.store.set_away(true);
+    rig.store.set_unreachable(true);
     rig.end();
     sleep(Duration::from_secs(1)).await;
     assert_eq!(rig.shared.condition.readiness(), Readiness::Degraded);
-    rig.store.set_away(false);
+    rig.store.set_unreachable(false);
     sleep(Duration::from_secs(5)).await;
     assert_eq!(rig.shared.condition.readiness(), Readiness::Ready);
 }
@@ -133,10 +133,10 @@ async fn readiness_is_degraded_while_the_database_is_unreachable() {
 #[tokio::test(start_paused = true)]
 async fn records_beyond_the_queue_are_read_back_from_the_journal() {
     let mut rig = Rig::new();
-    rig.store.set_away(true);
+    rig.store.set_unreachable(true);
     let ids: Vec<_> = (0..QUEUE_CAPACITY + 700).map(|_| rig.end()).collect();
     assert!(rig.queue.reserve().is_none());
-    rig.store.set_away(false);
+    rig.store.set_unreachable(false);
     let _running = rig.start();
     sleep(Duration::from_secs(30)).await;
     assert_eq!(rig.store.ids(), ids);
@@ -147,11 +147,11 @@ async fn records_beyond_the_queue_are_read_back_from_the_journal() {
 #[tokio::test(start_paused = true)]
 async fn spilled_records_are_written_while_new_ones_arrive() {
     let mut rig = Rig::new();
-    rig.store.set_away(true);
+    rig.store.set_unreachable(true);
     let _running = rig.start();
     sleep(Duration::from_secs(1)).await;
     let away: Vec<_> = (0..QUEUE_CAPACITY + 3 * BATCH_SIZE).map(|_| rig.end()).collect();
-    rig.store.set_away(false);
+    rig.store.set_unreachable(false);
     rig.store.set_append_ms(50);
     for _ in 0..400 {
         let _ = (0..100).map(|_| rig.end()).count();
@@ -167,7 +167,7 @@ async fn spilled_records_are_written_while_new_ones_arrive() {
 async fn records_pending_in_the_journals_memory_are_written_and_reported() {
     let mut rig = Rig::with(|options| options.max_bytes = 100_000);
     rig.shared.condition.listening();
-    rig.store.set_away(true);
+    rig.store.set_unreachable(true);
     let _running = rig.start();
     sleep(Duration::from_secs(1)).await;
     let ids: Vec<_> = (0..QUEUE_CAPACITY + 700).map(|_| rig.end()).collect();
@@ -176,7 +176,7 @@ async fn records_pending_in_the_journals_memory_are_written_and_reported() {
     assert!(held > QUEUE_CAPACITY, "{held} of {} did not fit on disk", ids.len());
     let metrics = rig.shared.metrics.render();
     assert!(metrics.contains(&format!("tollgate_journal_held {held}\n")), "{metrics}");
-    rig.store.set_away(false);
+    rig.store.set_unreachable(false);
     sleep(Duration::from_secs(30)).await;
     assert_eq!(rig.store.ids(), ids);
     assert_eq!((rig.journal.unbooked(), rig.journal.pending_requests()), (0, 0));
@@ -228,7 +228,7 @@ async fn rejected_record_does_not_block_a_start() {
 #[tokio::test(start_paused = true)]
 async fn shutdown_without_database_and_disk_reports_lost_records() {
     let mut rig = Rig::with(|options| options.max_bytes = 0);
-    rig.store.set_away(true);
+    rig.store.set_unreachable(true);
     let _ = (0..3).map(|_| rig.end()).count();
     let mut nowhere = usage_record("m");
     nowhere.id = RequestId::from_uuid(uuid::Uuid::from_u128(77));
@@ -259,7 +259,7 @@ async fn shutdown_writes_remaining_records_and_times_out_without_a_database() {
     assert_eq!(rig.store.ids(), ids);
 
     let mut rig = Rig::new();
-    rig.store.set_away(true);
+    rig.store.set_unreachable(true);
     let running = rig.start();
     let _ = (0..3).map(|_| rig.end()).count();
     rig.stop.cancel();
@@ -282,10 +282,10 @@ async fn health_is_saved_at_most_once_a_second_and_again_after_a_failure() {
     sleep(Duration::from_secs(2)).await;
     let saved = rig.store.saved_health().len();
     assert!((2..=4).contains(&saved), "{saved} times in 2.5 s");
-    rig.store.set_away(true);
+    rig.store.set_unreachable(true);
     rig.registry.observe(account, &Observation::ServerError, true, rig.shared.clock.now());
     sleep(Duration::from_secs(3)).await;
-    rig.store.set_away(false);
+    rig.store.set_unreachable(false);
     sleep(Duration::from_secs(2)).await;
     assert_eq!(rig.store.saved_health().len(), saved + 1);
 }

@@ -101,6 +101,10 @@ fn each_limit_shows_what_is_left_and_what_the_request_needs() {
         ]
     );
     assert_eq!(explained.limits[0].name.as_deref(), Some("first"));
+    let json = serde_json::to_value(&explained.limits).unwrap();
+    let figures = |of: usize| (json[of]["amount"].clone(), json[of]["left"].clone());
+    assert_eq!(figures(0), ("1.00".into(), "0.50".into()), "money is a decimal string in USD");
+    assert_eq!(figures(2), (5.into(), 2.into()), "a count is a number");
     assert_eq!((explained.refusal, explained.output_limit), (None, Some(1_000)));
 }
 

@@ -1,4 +1,4 @@
-//! Bodies are held to type, encoding, size and pace.
+//! Checks of content type, encoding, size and read timeout.
 
 use std::io::Write as _;
 

@@ -146,7 +146,7 @@ async fn largest_cost_of_a_second_attempt_is_reserved_so_concurrent_ones_keep_th
     let (one, other) = tokio::join!(rig.ask(BOUNDED), rig.ask(BOUNDED));
     let mut attempts = [one.header("x-tollgate-attempts"), other.header("x-tollgate-attempts")];
     attempts.sort_unstable();
-    assert_eq!(attempts, [Some("1"), Some("2")], "there is room for one");
+    assert_eq!(attempts, [Some("1"), Some("2")], "the cap allows one");
     let spent: i64 = rig.records().iter().map(|record| beside(record).0).sum();
     assert!(spent > 0);
     assert_spent(&rig, NanoUsd(spent));

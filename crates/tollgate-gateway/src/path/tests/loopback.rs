@@ -119,7 +119,7 @@ fn chunked(text: &str) -> String {
 
 const STREAM_HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 
-/// An upstream that answers like this, says when the request is there and when its connection is closed.
+/// An upstream that gives this answer, and signals when the request has arrived and when its connection is closed.
 async fn reporting(answer: String) -> (RawUpstream, mpsc::Receiver<&'static str>) {
     let (sender, seen) = mpsc::channel(4);
     let upstream = RawUpstream::start(move |mut socket, _| {

@@ -144,7 +144,7 @@ async fn translated_request_gets_the_output_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn remaining_budget_lowers_the_output_limit_then_gives_e33_then_e32() {
-    // The input is held at 14 tokens: 11 bytes are 6 tokens, and 8 for the turn.
+    // The input is reserved as 14 tokens: 11 bytes are 6 tokens, and 8 for the turn.
     let afford = |output: i64| 14 * 1_000 + output * 2_000;
     let mut rig = Rig::keyed(replying(2), |key| key.budgets = block(afford(300)));
     assert_eq!(rig.ask(CHAT).await.header("x-tollgate-dropped"), Some("max_completion_tokens=300"));

@@ -11,8 +11,9 @@ use super::{
     offered::{Admission, OfferedRequest},
     request_bodies::RequestBodies,
     usage_guard::JournalFailurePolicy,
+    worker::Worker,
 };
-use crate::{condition::InFlightRequest, path::Worker, refusal::Refusal, request::Head, state::account_limiter::Permit};
+use crate::{condition::InFlightRequest, refusal::Refusal, request::Head, state::account_limiter::Permit};
 
 /// Longest wait for a busy account.
 const MAX_WAIT: Duration = Duration::from_secs(2);

@@ -2,8 +2,8 @@
 
 use tollgate_core::{LimitExceeded, Reservation, ReservationReceipt};
 
-use super::usage_guard::UsageGuard;
-use crate::{path::Worker, refusal::Refusal};
+use super::{usage_guard::UsageGuard, worker::Worker};
+use crate::refusal::Refusal;
 
 /// Reserves on the counters; the inner error says which limit was exceeded. `ahead` are reservations that later attempts of the
 /// same request may need.

@@ -295,33 +295,33 @@ fn limits() -> Vec<RefusalRow> {
 fn upstreams() -> Vec<RefusalRow> {
     let none: Face = (UNAVAILABLE, Some("no_available_accounts"), None);
     let server = |code| (SERVER, Some(code), None);
-    let away = |reason| ("UNAVAILABLE", reason);
+    let unavailable = |reason| ("UNAVAILABLE", reason);
     let late: (Face, _) = (server("upstream_timeout"), ("DEADLINE_EXCEEDED", "UPSTREAM_TIMEOUT"));
     let rejected = Rejection {
         protocol: Protocol::Anthropic,
         problem: UpstreamProblem { status: 422, message: "temperature: too hot".to_owned(), ..UpstreamProblem::default() },
     };
     vec![
-        row("E40", no_route(NoRouteCause::Cooldown, false), 503, none, away("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: model 'm' has no usable upstream account at the moment. Do not retry without limit; check availability in the model square and the usage log.").retry(12),
-        row("E41", no_route(NoRouteCause::PriceLimit, true), 503, none, away("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: every channel offering model 'm' is above the channel price limit of this key (limit 1.50, cheapest 2.00 USD per 1M input tokens). Raise the limit or retry later; see the model square.").retry(60).stop(),
-        row("E50", upstream(UpstreamFailure::Unreachable), 502, server("upstream_unreachable"), away("UPSTREAM_UNREACHABLE"), "The upstream provider could not be reached.").retry(5),
+        row("E40", no_route(NoRouteCause::Cooldown, false), 503, none, unavailable("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: model 'm' has no usable upstream account at the moment. Do not retry without limit; check availability in the model square and the usage log.").retry(12),
+        row("E41", no_route(NoRouteCause::PriceLimit, true), 503, none, unavailable("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: every channel offering model 'm' is above the channel price limit of this key (limit 1.50, cheapest 2.00 USD per 1M input tokens). Raise the limit or retry later; see the model square.").retry(60).stop(),
+        row("E50", upstream(UpstreamFailure::Unreachable), 502, server("upstream_unreachable"), unavailable("UPSTREAM_UNREACHABLE"), "The upstream provider could not be reached.").retry(5),
         row("E51", upstream(UpstreamFailure::TimedOut { limit_ms: 120_000 }), 504, late.0, late.1, "The upstream provider did not answer within 120 s."),
         row("E51", upstream(UpstreamFailure::TimedOut { limit_ms: 1_500 }), 504, late.0, late.1, "The upstream provider did not answer within 1500 ms."),
         row("E52", upstream(UpstreamFailure::Rejected(Box::new(rejected))), 422, (INVALID, Some("upstream_rejected"), None), ("INVALID_ARGUMENT", "UPSTREAM_REJECTED"), "temperature: too hot"),
-        row("E53", upstream(UpstreamFailure::AccountRefused), 502, server("upstream_account_error"), away("UPSTREAM_ACCOUNT_ERROR"), "The upstream provider refused the gateway's account. The operator has been informed.").retry(10),
+        row("E53", upstream(UpstreamFailure::AccountRefused), 502, server("upstream_account_error"), unavailable("UPSTREAM_ACCOUNT_ERROR"), "The upstream provider refused the gateway's account. The operator has been informed.").retry(10),
         row("E54", upstream(UpstreamFailure::RateLimited { retry_after: None }), 429, ("rate_limit_error", Some("upstream_rate_limited"), None), ("RESOURCE_EXHAUSTED", "UPSTREAM_RATE_LIMITED"), "The upstream provider's rate limit is reached for the model 'm'. Try again in 5 s.").retry(5),
-        row("E55", upstream(UpstreamFailure::Failed { status: 500 }), 502, server("upstream_error"), away("UPSTREAM_ERROR"), "The upstream provider failed with status 500.").retry(2),
-        row("E56", upstream(UpstreamFailure::Overloaded { retry_after: Some(20) }), 503, (UNAVAILABLE, Some("upstream_overloaded"), None), away("UPSTREAM_OVERLOADED"), "The upstream provider is overloaded.").retry(20),
+        row("E55", upstream(UpstreamFailure::Failed { status: 500 }), 502, server("upstream_error"), unavailable("UPSTREAM_ERROR"), "The upstream provider failed with status 500.").retry(2),
+        row("E56", upstream(UpstreamFailure::Overloaded { retry_after: Some(20) }), 503, (UNAVAILABLE, Some("upstream_overloaded"), None), unavailable("UPSTREAM_OVERLOADED"), "The upstream provider is overloaded.").retry(20),
         row("E57", upstream(UpstreamFailure::GatewayTimedOut { limit_ms: 120_000 }), 504, late.0, late.1, "The upstream provider did not answer within 120 s."),
-        row("E58", upstream(UpstreamFailure::BadResponse), 502, server("upstream_bad_response"), away("UPSTREAM_BAD_RESPONSE"), "The upstream provider returned a response that could not be read."),
-        row("E59", upstream(UpstreamFailure::StreamInterrupted), 502, server("upstream_stream_interrupted"), away("UPSTREAM_STREAM_INTERRUPTED"), "The upstream provider's stream ended before the answer was complete."),
+        row("E58", upstream(UpstreamFailure::BadResponse), 502, server("upstream_bad_response"), unavailable("UPSTREAM_BAD_RESPONSE"), "The upstream provider returned a response that could not be read."),
+        row("E59", upstream(UpstreamFailure::StreamInterrupted), 502, server("upstream_stream_interrupted"), unavailable("UPSTREAM_STREAM_INTERRUPTED"), "The upstream provider's stream ended before the answer was complete."),
         row("E60", upstream(UpstreamFailure::StreamIdle { limit_ms: 90_000 }), 504, late.0, late.1, "The upstream provider sent nothing for 90 s; the answer is incomplete."),
     ]
 }
 
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn gateway() -> Vec<RefusalRow> {
-    let away = |reason| ("UNAVAILABLE", reason);
+    let unavailable = |reason| ("UNAVAILABLE", reason);
     let large: Face = (INVALID, Some("header_too_large"), None);
     vec![
         row(
@@ -329,7 +329,7 @@ fn gateway() -> Vec<RefusalRow> {
             Refusal::ShuttingDown,
             503,
             (UNAVAILABLE, Some("shutting_down"), None),
-            away("SHUTTING_DOWN"),
+            unavailable("SHUTTING_DOWN"),
             "The gateway is restarting.",
         )
         .retry(2),
@@ -346,7 +346,7 @@ fn gateway() -> Vec<RefusalRow> {
             Refusal::Overloaded,
             503,
             (UNAVAILABLE, Some("server_overloaded"), None),
-            away("SERVER_OVERLOADED"),
+            unavailable("SERVER_OVERLOADED"),
             "The gateway is overloaded.",
         )
         .retry(3),
@@ -396,7 +396,7 @@ fn gateway() -> Vec<RefusalRow> {
             Refusal::KeyCheckUnavailable,
             503,
             (UNAVAILABLE, Some("key_check_unavailable"), None),
-            away("KEY_CHECK_UNAVAILABLE"),
+            unavailable("KEY_CHECK_UNAVAILABLE"),
             "The service key cannot be checked at the moment.",
         )
         .retry(5),

@@ -66,7 +66,7 @@ async fn core_that_cannot_start_is_an_error() {
     let listening = listen(&settings).unwrap();
     let shared = shared(settings, Catalog::default());
     let inner = Arc::clone(&shared);
-    let path = move |index| if index == 1 { Err("no room".into()) } else { Ok(Script(Arc::clone(&inner))) };
+    let path = move |index| if index == 1 { Err("no memory".into()) } else { Ok(Script(Arc::clone(&inner))) };
     let error = run(shared, listening, path, Arc::new(NotFound), CancellationToken::new()).await.unwrap_err();
-    assert_eq!(error.to_string(), "cannot set up core 1: no room");
+    assert_eq!(error.to_string(), "cannot set up core 1: no memory");
 }

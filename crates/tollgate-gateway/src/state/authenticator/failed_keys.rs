@@ -30,6 +30,7 @@ impl FailedKeys {
         Self { limit, started: now, counts }
     }
 
+    /// Counts a failed key of an address.
     ///
     /// # Errors
     /// The seconds until the next minute, when the address exceeded the limit in this one.

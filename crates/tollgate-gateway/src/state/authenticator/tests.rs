@@ -112,11 +112,11 @@ async fn refusal_of_a_known_key_names_the_key() {
 #[tokio::test(start_paused = true)]
 async fn unavailable_store_is_never_a_401() {
     let rig = rig(Some(key()), &Settings::default());
-    rig.store.away.store(true, Ordering::SeqCst);
+    rig.store.unreachable.store(true, Ordering::SeqCst);
     assert_eq!(rig.id(SECRET).await, "E68");
-    rig.store.away.store(false, Ordering::SeqCst);
+    rig.store.unreachable.store(false, Ordering::SeqCst);
     assert_eq!(rig.id(SECRET).await, "in");
-    rig.store.away.store(true, Ordering::SeqCst);
+    rig.store.unreachable.store(true, Ordering::SeqCst);
     assert_eq!(rig.id(SECRET).await, "in", "a cached key needs no store");
 }
 

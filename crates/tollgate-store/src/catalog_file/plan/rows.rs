@@ -186,7 +186,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Whose keys are that name no member: `owner`'s, or else an admin's.
+    /// Member of keys that name none: `owner`, else an admin.
     fn default_member(&self) -> String {
         let members = || self.current.members.iter().map(|row| &row.spec);
         let admin = |member: &&MemberSpec| member.role == Role::Admin && member.status == MemberStatus::Active;
@@ -199,7 +199,7 @@ fn shown(key: &KeySpec) -> String {
     format!("{}/{}", key.member, key.name)
 }
 
-/// The fields that differ, in the file's words.
+/// The fields that differ, as a file spells them.
 pub(super) fn differences<T: FileForm>(old: &T, new: &T) -> Vec<String> {
     let (old, new) = (old.fields(), new.fields());
     let value = |fields: &[(&'static str, String)], name: &str| {

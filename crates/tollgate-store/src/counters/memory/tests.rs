@@ -9,7 +9,7 @@ use super::{
     super::test_callers::{RESERVATION_TTL, TestCaller, budget, exceeded_funds, exceeded_rate, now},
     *,
 };
-use crate::samples::{NOON, record};
+use crate::samples::{MIDNIGHT, record};
 
 fn empty() -> MemoryCounters {
     MemoryCounters::new(&Spending::default(), RESERVATION_TTL)
@@ -76,7 +76,7 @@ fn two_budgets_of_one_subject_reserve_once() {
     reserve(&counters, &caller.reservation(2, 500), now).unwrap();
     counters.settle(&caller.usage(1, 0), now);
     counters.settle(&caller.usage(2, 0), now);
-    assert_eq!(counters.spent(Subject::Key(caller.key.id), Window::Total, NOON), NanoUsd(0));
+    assert_eq!(counters.spent(Subject::Key(caller.key.id), Window::Total, MIDNIGHT), NanoUsd(0));
 }
 
 #[test]
@@ -105,12 +105,12 @@ fn free_request_is_served_with_nothing_left() {
 fn spending_before_the_start_counts_in_its_own_period() {
     let caller = TestCaller::new(|it| it.key.budgets = budget(1_000, BudgetAction::Block));
     let subject = Subject::Key(caller.key.id);
-    let loaded = SpendTotals::loaded(NOON, NanoUsd(100), NanoUsd(800), NanoUsd(5_000));
+    let loaded = SpendTotals::loaded(MIDNIGHT, NanoUsd(100), NanoUsd(800), NanoUsd(5_000));
     let spending = Spending { spent: vec![(subject, loaded)], ..Spending::default() };
     let counters = MemoryCounters::new(&spending, RESERVATION_TTL);
     assert_eq!(exceeded_funds(reserve(&counters, &caller.reservation(1, 201), now())).left, NanoUsd(200));
     reserve(&counters, &caller.reservation(1, 200), now()).unwrap();
-    let next_month = Timestamp::of_month(NOON.month() + 1);
+    let next_month = Timestamp::of_month(MIDNIGHT.month() + 1);
     assert_eq!(counters.spent(subject, Window::Day, next_month), NanoUsd(200), "a reservation counts in every period");
     counters.settle(&caller.usage(1, 7), now());
     assert_eq!(counters.spent(subject, Window::Month, next_month), NanoUsd(0));
@@ -220,7 +220,7 @@ fn reservation_expires_unless_renewed() {
     assert_eq!(exceeded_funds(reserve(&counters, &caller.reservation(4, 1), now + RESERVATION_TTL)).left, NanoUsd(0));
     counters.settle(&caller.usage(1, 5), now + RESERVATION_TTL);
     assert_eq!(
-        counters.spent(Subject::Key(caller.key.id), Window::Total, NOON),
+        counters.spent(Subject::Key(caller.key.id), Window::Total, MIDNIGHT),
         NanoUsd(1_005),
         "usage counts although the reservation has expired"
     );
@@ -273,15 +273,15 @@ proptest! {
                 }
             }
             let reserved: i64 = open.iter().map(|(_, amount)| amount).sum();
-            prop_assert_eq!(counters.spent(key, Window::Month, NOON).0, spent + reserved);
+            prop_assert_eq!(counters.spent(key, Window::Month, MIDNIGHT).0, spent + reserved);
             prop_assert!(spent + reserved <= 2_000);
             prop_assert_eq!(counters.open_reservations(), open.len());
         }
         for (number, _) in open {
             counters.settle(&caller.usage(number, 0), now);
         }
-        prop_assert_eq!((counters.open_reservations(), counters.spent(key, Window::Month, NOON).0), (0, spent));
-        prop_assert_eq!(counters.spent(Subject::Group(caller.group.id), Window::Total, NOON).0, spent);
+        prop_assert_eq!((counters.open_reservations(), counters.spent(key, Window::Month, MIDNIGHT).0), (0, spent));
+        prop_assert_eq!(counters.spent(Subject::Group(caller.group.id), Window::Total, MIDNIGHT).0, spent);
     }
 }
 
@@ -314,7 +314,7 @@ fn concurrent_threads_neither_exceed_a_limit_nor_leak_a_reservation() {
         .collect();
     let sold: i64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
     let key = Subject::Key(caller.key.id);
-    assert_eq!((counters.open_reservations(), counters.spent(key, Window::Total, NOON).0), (0, sold));
+    assert_eq!((counters.open_reservations(), counters.spent(key, Window::Total, MIDNIGHT).0), (0, sold));
     assert!(sold <= 50_000 && sold > 50_000 - 200, "{sold} of 50000");
     let meter = counters.shard(key).get(key).unwrap();
     assert_eq!((meter.reserved, meter.running), (0, 0));

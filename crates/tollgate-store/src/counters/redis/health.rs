@@ -95,11 +95,11 @@ mod tests {
     use super::*;
     use crate::{
         counters::conformance::{namespace, redis},
-        samples::NOON,
+        samples::MIDNIGHT,
     };
 
     fn cooling(until_ms: i64) -> AccountHealth {
-        let state = HealthState::Cooling { until: NOON.plus_ms(until_ms), why: CoolingReason::ServerError, since: NOON };
+        let state = HealthState::Cooling { until: MIDNIGHT.plus_ms(until_ms), why: CoolingReason::ServerError, since: MIDNIGHT };
         AccountHealth { state, ..AccountHealth::default() }
     }
 
@@ -109,17 +109,17 @@ mod tests {
         let url = RedisAddress { url, ca: None };
         let name = namespace();
         let (mut one, mut other) = (SharedHealth::new(&url, &name).unwrap(), SharedHealth::new(&url, &name).unwrap());
-        let account = AccountId::from_parts(NOON, [7; 10]);
-        one.exchange(&[(account, cooling(5_000))], NOON).await.unwrap();
-        assert_eq!(other.exchange(&[(account, cooling(3_000))], NOON).await.unwrap(), [(account, cooling(5_000))]);
-        assert_eq!(other.exchange(&[], NOON).await.unwrap(), [], "returned already; the account may be usable again here");
-        assert_eq!(one.exchange(&[(account, cooling(9_000))], NOON).await.unwrap(), [(account, cooling(9_000))]);
-        assert_eq!(other.exchange(&[], NOON).await.unwrap(), [(account, cooling(9_000))]);
+        let account = AccountId::from_parts(MIDNIGHT, [7; 10]);
+        one.exchange(&[(account, cooling(5_000))], MIDNIGHT).await.unwrap();
+        assert_eq!(other.exchange(&[(account, cooling(3_000))], MIDNIGHT).await.unwrap(), [(account, cooling(5_000))]);
+        assert_eq!(other.exchange(&[], MIDNIGHT).await.unwrap(), [], "returned already; the account may be usable again here");
+        assert_eq!(one.exchange(&[(account, cooling(9_000))], MIDNIGHT).await.unwrap(), [(account, cooling(9_000))]);
+        assert_eq!(other.exchange(&[], MIDNIGHT).await.unwrap(), [(account, cooling(9_000))]);
         let mut third = SharedHealth::new(&url, &name).unwrap();
-        assert_eq!(third.exchange(&[], NOON.plus_ms(9_000)).await.unwrap(), [], "it has ended");
-        let rests = HealthState::Resting { why: tollgate_core::RestingReason::Refused, since: NOON, until: None };
+        assert_eq!(third.exchange(&[], MIDNIGHT.plus_ms(9_000)).await.unwrap(), [], "it has ended");
+        let rests = HealthState::Resting { why: tollgate_core::RestingReason::Refused, since: MIDNIGHT, until: None };
         let rests = AccountHealth { state: rests, ..AccountHealth::default() };
-        one.exchange(&[(account, rests)], NOON).await.unwrap();
-        assert_eq!(third.exchange(&[], NOON.plus_ms(599_000)).await.unwrap(), [(account, rests)]);
+        one.exchange(&[(account, rests)], MIDNIGHT).await.unwrap();
+        assert_eq!(third.exchange(&[], MIDNIGHT.plus_ms(599_000)).await.unwrap(), [(account, rests)]);
     }
 }

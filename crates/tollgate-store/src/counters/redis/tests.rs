@@ -12,7 +12,7 @@ use crate::{
         conformance::{StaticLedger, namespace, options, redis},
         test_callers::{TestCaller, budget, exceeded_funds, now},
     },
-    samples::NOON,
+    samples::MIDNIGHT,
 };
 
 struct Node {
@@ -114,7 +114,7 @@ async fn each_node_enforces_its_share_during_an_outage_and_reports_it_afterwards
     one.settle(&caller.usage(1, 100));
     one.flushed().await;
     until("both nodes have refreshed", || {
-        [&one, &other].iter().all(|node| node.counters.spent(key, Window::Month, NOON) == NanoUsd(200))
+        [&one, &other].iter().all(|node| node.counters.spent(key, Window::Month, MIDNIGHT) == NanoUsd(200))
     })
     .await;
 
@@ -145,7 +145,7 @@ async fn each_node_enforces_its_share_during_an_outage_and_reports_it_afterwards
     assert_eq!((funds.left, funds.spent), (NanoUsd(100), NanoUsd(900)), "spending of the outage counts once");
 
     // Redis restarts without data; spending is restored from the database.
-    let spent = SpendTotals::loaded(NOON, NanoUsd(900), NanoUsd(900), NanoUsd(900));
+    let spent = SpendTotals::loaded(MIDNIGHT, NanoUsd(900), NanoUsd(900), NanoUsd(900));
     ledger.0.lock().unwrap().spent = vec![(key, spent)];
     one.reserve(&caller.reservation(301, 60)).await.unwrap();
     let before = [&one, &other].map(|node| node.counters.0.epoch().number);
@@ -171,7 +171,7 @@ async fn node_that_starts_without_redis_enforces_a_share_and_joins_later() {
     let Some(mut server) = Redis::start("a_node_that_starts_without_redis") else { return };
     let caller = caller_with_a_thousand();
     let key = Subject::Key(caller.key.id);
-    let spent = SpendTotals::loaded(NOON, NanoUsd(0), NanoUsd(400), NanoUsd(400));
+    let spent = SpendTotals::loaded(MIDNIGHT, NanoUsd(0), NanoUsd(400), NanoUsd(400));
     let ledger = Arc::new(StaticLedger::default());
     ledger.0.lock().unwrap().spent = vec![(key, spent)];
     let url = server.url();
@@ -185,7 +185,7 @@ async fn node_that_starts_without_redis_enforces_a_share_and_joins_later() {
     assert_eq!(exceeded_funds(node.reserve(&caller.reservation(2, 401)).await).left, NanoUsd(400));
     node.settle(&caller.usage(1, 150));
     node.flushed().await;
-    assert_eq!(node.counters.spent(key, Window::Month, NOON), NanoUsd(550));
+    assert_eq!(node.counters.spent(key, Window::Month, MIDNIGHT), NanoUsd(550));
     node.end().await;
 }
 
@@ -251,7 +251,7 @@ async fn leases_serve_requests_far_from_the_limit_without_overspending() {
     for node in nodes {
         assert_eq!(node.counters.open_reservations(), 0);
         node.flushed().await;
-        until("all spending is counted", || node.counters.spent(key, Window::Total, NOON) == NanoUsd(all)).await;
+        until("all spending is counted", || node.counters.spent(key, Window::Total, MIDNIGHT) == NanoUsd(all)).await;
         node.end().await;
     }
 }
@@ -289,7 +289,7 @@ async fn reservations_of_attempts_are_prepared_with_their_request() {
     let node = Node::start(&url, &name, &ledger).await;
     let caller = caller_with_a_thousand();
     let on = |number: u8, amount: i64, bound: i64| {
-        let subject = Subject::Channel(tollgate_core::ChannelId::from_parts(NOON, [number; 10]));
+        let subject = Subject::Channel(tollgate_core::ChannelId::from_parts(MIDNIGHT, [number; 10]));
         let limit = tollgate_core::Limit { subject, rule: LimitRule::Budget(budget(bound, BudgetAction::Block)[0]) };
         let mut reservation = caller.reservation(1, u64::try_from(amount).unwrap());
         reservation.limits = vec![limit];
@@ -300,7 +300,7 @@ async fn reservations_of_attempts_are_prepared_with_their_request() {
     node.counters.reserve(&caller.reservation(1, 100), &attempts, now()).await.unwrap().unwrap();
     let remote = || node.counters.0.remote_reservations.load(Ordering::Relaxed);
     let before = remote();
-    assert_eq!(node.counters.spent(narrow.limits[0].subject, Window::Month, NOON), NanoUsd(0), "no attempt has begun there");
+    assert_eq!(node.counters.spent(narrow.limits[0].subject, Window::Month, MIDNIGHT), NanoUsd(0), "no attempt has begun there");
     node.reserve(&wide).await.unwrap();
     node.reserve(&narrow).await.unwrap();
     exceeded_funds(node.reserve(&spent).await);

@@ -8,11 +8,11 @@ use crate::{
     AccessMode, Actor, ChangeOrigin, OpenOptions, Posting, PostingKind, SortOrder, Store, StoreUrl, UsageFilter,
     conformance::{Schema, options, postgres, put_account, put_channel, put_group, put_key, sqlite},
     open,
-    samples::{NOON, record},
+    samples::{MIDNIGHT, record},
 };
 
 async fn apply(store: &Store, batch: &[crate::Change]) {
-    store.catalog.apply(batch, &Actor { origin: ChangeOrigin::Cli, name: "tester".to_owned() }, NOON).await.unwrap();
+    store.catalog.apply(batch, &Actor { origin: ChangeOrigin::Cli, name: "tester".to_owned() }, MIDNIGHT).await.unwrap();
 }
 
 /// A gateway with a catalog, money and records, three of them in other months.
@@ -22,8 +22,8 @@ async fn filled(dir: &TempDir) -> Store {
     apply(&store, &[put_channel("main"), put_account("main", "a", Some("sk-upstream")), put_group("default", &["main"]), key])
         .await;
     let mut records: Vec<UsageRecord> = (0..40).map(record).collect();
-    records[1].at = Timestamp::of_month(NOON.month() - 3);
-    records[2].at = Timestamp::of_month(NOON.month() + 1);
+    records[1].at = Timestamp::of_month(MIDNIGHT.month() - 3);
+    records[2].at = Timestamp::of_month(MIDNIGHT.month() + 1);
     records[3].detail = Some("tab\there, \\N, \"quotes\"\nand a line".to_owned());
     store.usage.append(&records).await.unwrap();
     let member = store.keys.list().await.unwrap()[0].member.id;
@@ -35,13 +35,13 @@ async fn filled(dir: &TempDir) -> Store {
         note: "a top-up".to_owned(),
         actor: "tester".to_owned(),
     };
-    store.ledger.post(&posting, NOON).await.unwrap();
+    store.ledger.post(&posting, MIDNIGHT).await.unwrap();
     store
 }
 
 async fn pass(dir: &TempDir, schema: &Schema) -> Result<Vec<TransferredTable>, StoreError> {
     let StoreUrl::Postgres(url) = schema.address.clone() else { unreachable!("the schema is on PostgreSQL") };
-    let transfer = DatabaseTransfer { from: dir.path().join("tollgate.db"), shown: schema.address.shown(), url, now: NOON };
+    let transfer = DatabaseTransfer { from: dir.path().join("tollgate.db"), shown: schema.address.shown(), url, now: MIDNIGHT };
     let mut last = None;
     let transferred = run(&transfer, &mut |progress| {
         assert!(progress.done <= progress.of, "{progress:?}");
@@ -57,7 +57,7 @@ async fn everything(store: &Store) -> (Vec<UsageRecord>, String) {
     let records = store.usage.page(&filter).await.unwrap().items;
     let catalog = store.catalog.load().await.unwrap();
     let credential = catalog.channel_by_name("main").unwrap().accounts[0].credential.as_ref().unwrap().expose().to_owned();
-    let (balances, spending) = (store.ledger.balances().await.unwrap(), store.ledger.spending(NOON).await.unwrap());
+    let (balances, spending) = (store.ledger.balances().await.unwrap(), store.ledger.spending(MIDNIGHT).await.unwrap());
     let mut spent = spending.spent;
     spent.sort_by_key(|(subject, _)| *subject);
     let audit = store.catalog.audit(None, 1_000).await.unwrap();
@@ -88,8 +88,8 @@ async fn second_pass_copies_what_was_added_since_the_first() {
     assert_eq!(everything(&there).await, everything(&store).await);
     let hash = there.hasher.hash("tk-imported-0123456789");
     assert_eq!(there.keys.find(&hash).await.unwrap().unwrap().name, "ci");
-    let verified = there.ledger.verify(NOON).await.unwrap();
-    assert_eq!((verified.records, verified), (42, store.ledger.verify(NOON).await.unwrap()));
+    let verified = there.ledger.verify(MIDNIGHT).await.unwrap();
+    assert_eq!((verified.records, verified), (42, store.ledger.verify(MIDNIGHT).await.unwrap()));
     // The first start on PostgreSQL appends what the journal holds: copied records are skipped.
     assert_eq!(there.usage.append(&[record(101), record(102)]).await.unwrap(), 1);
     there.close().await;
@@ -149,10 +149,10 @@ async fn new_partition_takes_its_records_from_the_default_partition() {
     let dir = TempDir::new().unwrap();
     let store = open(options(schema.address.clone(), &dir)).await.unwrap();
     let mut later = record(1);
-    later.at = Timestamp::of_month(NOON.month() + 2).plus_ms(5);
+    later.at = Timestamp::of_month(MIDNIGHT.month() + 2).plus_ms(5);
     store.usage.append(&[record(2), later.clone()]).await.unwrap();
-    assert_eq!(store.usage.create_partitions(NOON).await.unwrap(), 3);
-    assert_eq!(store.usage.create_partitions(NOON).await.unwrap(), 0);
+    assert_eq!(store.usage.create_partitions(MIDNIGHT).await.unwrap(), 3);
+    assert_eq!(store.usage.create_partitions(MIDNIGHT).await.unwrap(), 0);
     assert_eq!(store.usage.append(&[record(2), later.clone(), record(3)]).await.unwrap(), 1, "once each, in whichever partition");
     assert_eq!(store.usage.find(later.id).await.unwrap(), Some(later));
     let StoreUrl::Postgres(url) = schema.address.clone() else { unreachable!("the schema is on PostgreSQL") };

@@ -180,11 +180,11 @@ impl SqlStore {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::broken_by, *};
-    use crate::samples::NOON;
+    use crate::samples::MIDNIGHT;
 
     /// Sets `pruned_until` to a number of days from today.
     fn set_pruned_until(days: i64) -> String {
-        format!("UPDATE counters SET value = {} WHERE name = 'pruned_until';", bucket(NOON, DAY) + days * DAY)
+        format!("UPDATE counters SET value = {} WHERE name = 'pruned_until';", bucket(MIDNIGHT, DAY) + days * DAY)
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
     #[tokio::test]
     async fn impossible_pruning_limit_is_detected() {
         let lost = "DELETE FROM attempts WHERE request_id = 'SECOND'; DELETE FROM usage WHERE id = 'SECOND';";
-        let today = bucket(NOON, DAY);
+        let today = bucket(MIDNIGHT, DAY);
         assert_eq!(
             broken_by(&format!("{lost} {}", set_pruned_until(1))).await,
             [(ConsistencyRule::Removed, today - DAY, today + DAY)]

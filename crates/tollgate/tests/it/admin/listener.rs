@@ -25,11 +25,11 @@ fn separate_admin_address_removes_admin_routes_from_the_model_address() {
     let answer = send(console, &me);
     assert!(answer.header("x-request-id").is_some_and(|id| id.starts_with("req_")), "{answer:?}");
     assert_eq!(refusal(&send(console, &Request::get("/admin/v1/me"))), refused_whole(401, "missing_api_key"));
-    assert_eq!(refusal(&gateway.send(&me)), refused_whole(404, "unknown_url"), "the model address knows nothing of it");
+    assert_eq!(refusal(&gateway.send(&me)), refused_whole(404, "unknown_url"), "not served on the model address");
     assert_eq!(gateway.send(&metrics()).status, 404);
     assert_eq!(send(console, &metrics()).status, 200);
     let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(gateway.key());
-    assert_eq!(refusal(&send(console, &chat)), refused_whole(404, "unknown_url"), "no models here");
+    assert_eq!(refusal(&send(console, &chat)), refused_whole(404, "unknown_url"), "models are not served on the console's address");
     let made = Request::post("/admin/v1/keys", &serde_json::json!({"name": "k"})).bearer(&key);
     assert_eq!(send(console, &made).status, 201);
     let no_host = Request::get("/admin/v1/me").header("host", "a").bearer(&key);
@@ -97,7 +97,7 @@ fn admin_address_speaks_tls_and_reloads_its_certificate() {
     let (code, stderr) = over_tls(console, &admin, "localhost.key.pem");
     assert!(code == Some(4) && stderr.contains("SSL_CERT_FILE"), "an untrusted certificate: {stderr}");
     let plain = Request::get("/admin/v1/me").bearer(&admin).send(console).and_then(tollgate_testkit::PendingResponse::read);
-    assert!(plain.is_err(), "plain HTTP is not spoken there: {plain:?}");
+    assert!(plain.is_err(), "plain HTTP is refused: {plain:?}");
     put("renewed");
     let renewed = || over_tls(console, &admin, "localhost.cert.pem").0 != Some(0);
     wait_for("the new certificate is shown", Duration::from_secs(5), renewed);

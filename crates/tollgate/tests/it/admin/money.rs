@@ -17,7 +17,7 @@ fn ledger_postings_are_idempotent_and_add_up() {
     assert!(entry["actor"].as_str().unwrap().starts_with("root (adm_"), "{entry}");
     let again = admin.once("/admin/v1/ledger/top-ups", "invoice-7", &posting);
     assert_eq!((again.status, again.header("idempotent-replayed")), (200, Some("true")));
-    assert_eq!(ok(&again)["place"], entry["place"]);
+    assert_eq!(ok(&again)["position"], entry["position"]);
     let other = json!({"member": "owner", "amount": "13"});
     assert_eq!(refusal(&admin.once("/admin/v1/ledger/top-ups", "invoice-7", &other)), refused_whole(409, "idempotency_key_reused"));
     let down = ok(&admin.once("/admin/v1/ledger/adjustments", "a-1", &json!({"member": "owner", "amount": -2.5})));

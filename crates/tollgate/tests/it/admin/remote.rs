@@ -294,7 +294,7 @@ fn errors_have_the_same_text_and_exit_code_locally_and_remotely() {
         (&["group", "set", "default", "channels=unknown"], 3, "unknown"),
         (&["member", "add", "x", "role=king"], 3, "one of"),
         (&["group", "set", "default", "rpms=1"], 2, "Did you mean 'rpm'"),
-        (&["group", "set", "default"], 2, "say what to change"),
+        (&["group", "set", "default"], 2, "nothing to change"),
         (&["group", "add", "g", "name=h"], 2, "name"),
         (&["ledger", "top-up", "owner", "0"], 3, "amount"),
         (&["ledger", "top-up", "owner", "much"], 2, "much"),

@@ -132,7 +132,7 @@ where
     url
 }
 
-fn respond_well(mut respond: h2::server::SendResponse<Bytes>) {
+fn respond_ok(mut respond: h2::server::SendResponse<Bytes>) {
     let mut body = respond.send_response(http::Response::new(()), false).unwrap();
     body.send_data(Bytes::from_static(b"{}"), true).unwrap();
 }
@@ -143,7 +143,7 @@ async fn refused_stream_is_retried() {
         if number == 0 {
             respond.send_reset(h2::Reason::REFUSED_STREAM);
         } else {
-            respond_well(respond);
+            respond_ok(respond);
         }
     })
     .await;
@@ -151,7 +151,7 @@ async fn refused_stream_is_retried() {
     assert_eq!(read(answer.body).await.unwrap(), "{}");
 }
 
-/// Frames of an HTTP/2 server that leave no doubt: its settings, the acknowledgement of ours, then a GOAWAY.
+/// Last frames of an HTTP/2 server: its settings, the acknowledgement of ours, then a GOAWAY.
 fn going_away(last_processed: u8, reason: u8) -> Vec<u8> {
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     let acknowledged = [0, 0, 0, 4, 1, 0, 0, 0, 0];
@@ -159,9 +159,9 @@ fn going_away(last_processed: u8, reason: u8) -> Vec<u8> {
     [&settings[..], &acknowledged, &goaway].concat()
 }
 
-/// An HTTP/2 server whose first connection reads a request and sends the bytes `goodbye`, then closes if `closes`; the
+/// An HTTP/2 server whose first connection reads a request and sends `last_frames`, then closes if `closes`; the
 /// others answer. Counts its connections.
-async fn leaving_upstream(goodbye: Vec<u8>, closes: bool) -> (String, Arc<AtomicUsize>) {
+async fn goaway_upstream(last_frames: Vec<u8>, closes: bool) -> (String, Arc<AtomicUsize>) {
     let acceptor = acceptor("server.pem", &[b"h2"]);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}/v1", listener.local_addr().unwrap().port());
@@ -173,23 +173,23 @@ async fn leaving_upstream(goodbye: Vec<u8>, closes: bool) -> (String, Arc<Atomic
         while let Ok((socket, _)) = listener.accept().await {
             let first = count.fetch_add(1, Ordering::SeqCst) == 0;
             let Ok(mut stream) = acceptor.accept(socket).await else { continue };
-            let goodbye = goodbye.clone();
+            let last_frames = last_frames.clone();
             own.spawn(async move {
                 if !first {
                     let mut connection = h2::server::handshake(stream).await.unwrap();
                     while let Some(Ok((_request, respond))) = connection.accept().await {
-                        respond_well(respond);
+                        respond_ok(respond);
                     }
                     return;
                 }
-                // The request is here when its body is: its text stands in the last frame as it is.
+                // The body arrives unencoded in the last DATA frame.
                 let mut read = Vec::new();
                 while !read.ends_with(br#"{"model":"up-m","messages":[]}"#) {
                     if stream.read_buf(&mut read).await.unwrap() == 0 {
                         return;
                     }
                 }
-                stream.write_all(&goodbye).await.unwrap();
+                stream.write_all(&last_frames).await.unwrap();
                 stream.flush().await.unwrap();
                 if !closes {
                     while stream.read_buf(&mut read).await.is_ok_and(|read| read > 0) {}
@@ -204,19 +204,19 @@ async fn leaving_upstream(goodbye: Vec<u8>, closes: bool) -> (String, Arc<Atomic
 async fn stream_above_the_last_id_of_goaway_is_retried() {
     let (none, calm) = (0, 11);
     for (reason, closes) in [(none, false), (none, true), (calm, false), (calm, true)] {
-        let (url, accepted) = leaving_upstream(going_away(0, reason), closes).await;
+        let (url, accepted) = goaway_upstream(going_away(0, reason), closes).await;
         let (client, call) = (client(), trusting_call(&url));
         for _ in 0..2 {
             let answer = ask(&client, &call).await.expect("not processed: a new connection answers");
             assert_eq!(read(answer.body).await.unwrap(), "{}");
         }
-        assert_eq!(accepted.load(Ordering::SeqCst), 2, "reason {reason}: the connection that went away takes no more requests");
+        assert_eq!(accepted.load(Ordering::SeqCst), 2, "reason {reason}: the connection that sent GOAWAY takes no more requests");
     }
 }
 
 #[tokio::test]
 async fn stream_within_goaway_is_not_retried() {
-    let (url, accepted) = leaving_upstream(going_away(1, 0), true).await;
+    let (url, accepted) = goaway_upstream(going_away(1, 0), true).await;
     assert_eq!(ask(&client(), &trusting_call(&url)).await.unwrap_err(), UpstreamError::Lost);
     assert_eq!(accepted.load(Ordering::SeqCst), 1);
 }
@@ -228,7 +228,7 @@ async fn requests_after_goaway_share_one_new_connection() {
             // The first is under way and answered; all that come behind it are above the last one that is looked at.
             connection.graceful_shutdown();
         }
-        respond_well(respond);
+        respond_ok(respond);
     })
     .await;
     let (client, call) = (client(), trusting_call(&url));
@@ -282,7 +282,7 @@ async fn silent_close_of_an_idle_http2_connection_is_retried() {
                     if count.fetch_add(1, Ordering::SeqCst) == 1 && first {
                         break;
                     }
-                    respond_well(respond);
+                    respond_ok(respond);
                 }
             }
         });

@@ -6,7 +6,7 @@ use tollgate_core::{BudgetAction, KeyId, Limits, NanoUsd, Window};
 use super::*;
 use crate::{
     counters::test_callers::{TestCaller, budget, now},
-    samples::NOON,
+    samples::MIDNIGHT,
 };
 
 const MINUTE: u64 = 60_000_000;
@@ -49,7 +49,7 @@ async fn lease_serves_only_its_own_day_and_limits() {
     let mut pool = LeasePool::new(now);
     pool.grant(grant_of(1_000), &caller.reservation(1, 100), key, granted_at(now, 5));
     let mut tomorrow = caller.reservation(2, 100);
-    tomorrow.at = NOON.plus_ms(86_400_000);
+    tomorrow.at = MIDNIGHT.plus_ms(86_400_000);
     assert!(!pool.covers(&tomorrow, key, now));
     pool.grant(grant_of(500), &tomorrow, key, granted_at(now, 6));
     assert!(pool.covers(&tomorrow, key, now) && pool.money == 1_500, "all of it was checked for the new day");
@@ -353,6 +353,6 @@ fn rules_are_the_blocking_limits_on_money() {
     let reservation = caller.reservation(1, 5);
     assert_eq!(rules(&reservation, Subject::Key(caller.key.id)).count(), 2);
     assert_eq!(rules(&reservation, Subject::Group(caller.group.id)).count(), 0, "an alerting budget is no limit");
-    assert_eq!(rules(&reservation, Subject::Key(KeyId::from_parts(NOON, [9; 10]))).count(), 0);
+    assert_eq!(rules(&reservation, Subject::Key(KeyId::from_parts(MIDNIGHT, [9; 10]))).count(), 0);
     assert_eq!((reservation.amount, MINUTE), (NanoUsd(5), 60_000_000));
 }

@@ -1,0 +1,26 @@
+//! The worker of one core: what the stages need of the gateway.
+
+use std::sync::Arc;
+
+use crate::{
+    clock::CoreRng,
+    state::{shared::Shared, usage_recorder::UsageRecorder},
+    upstream::call::Upstream,
+};
+
+/// Serves the model requests of one core.
+#[derive(Debug)]
+pub struct Worker {
+    pub shared: Arc<Shared>,
+    /// Journal and usage queue of this core.
+    pub recorder: Arc<UsageRecorder>,
+    pub upstream: Arc<dyn Upstream>,
+    pub rng: CoreRng,
+}
+
+impl Worker {
+    pub fn new(recorder: UsageRecorder, upstream: Arc<dyn Upstream>) -> Result<Self, getrandom::Error> {
+        let shared = Arc::clone(&recorder.shared);
+        Ok(Self { shared, recorder: Arc::new(recorder), upstream, rng: CoreRng::from_os()? })
+    }
+}
