@@ -54,10 +54,10 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command and returns its standard output; an exit code other than 0 is an error that contains all output.
+/// Runs a command and returns its standard output. Input is empty unless the command sets one; an exit code other than 0 is an error that contains all output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let shown = show(command);
-    let out = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{shown}`"))?;
+    let out = command.output().with_context(|| format!("cannot start `{shown}`"))?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     if !out.status.success() {
         bail!("`{shown}` ended with {}:\n{text}{}", out.status, String::from_utf8_lossy(&out.stderr));
