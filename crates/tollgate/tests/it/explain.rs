@@ -73,7 +73,10 @@ fn explain_knows_spending_without_a_running_gateway() {
     let builder = || support::builder(&upstream, "cooling = false\nbudget = { amount = \"0.0001\", window = \"total\" }");
     let mut gateway = builder().spawn();
     assert_eq!(gateway.chat(&chat_with_output_limit(10)).status, 200);
-    let left = |explanation: &Value| explanation["planned"][0]["bounds"][0]["left"].as_i64();
+    let left = |explanation: &Value| {
+        let left = &explanation["planned"][0]["bounds"][0]["left"];
+        left.is_string().then(|| support::nano_usd(left))
+    };
     let running = wait_for_explanation(&gateway, &["--input-tokens", "1", "--output-tokens", "1"], |explanation| {
         left(explanation).is_some_and(|left| left < 100_000)
     });
@@ -198,7 +201,7 @@ fn explain_and_gateway_apply_the_key_budget_alike() {
         "{explanation}"
     );
     assert_eq!(gateway.chat(&chat_with_output_limit(2_000)).status, 200);
-    let left = |explanation: &Value| explanation["limits"][0]["left"].as_i64().unwrap();
+    let left = |explanation: &Value| support::nano_usd(&explanation["limits"][0]["left"]);
     let running = wait_for_explanation(&gateway, &[], |explanation| {
         explanation["limits"][0]["counted_by"] == "database" && left(explanation) < 50_000_000
     });
