@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use tollgate_protocol::{Method, Profile, Protocol, RequestSummary};
+use tollgate_protocol::{Method, Profile, RequestSummary};
 
 use crate::{
     Account, AccountId, AccountSpec, Catalog, Channel, ChannelId, ChannelSpec, Glob, Group, GroupId, Key, KeyId, Limits, Member,
-    MemberId, Model, ModelMapping, ModelSpec, Multiplier, Owner, Price, PriceSchedule, Provider, Revision, Routing, ScheduledPrice,
-    StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Visibility, price_effect::plain_key,
-    replay::plain_summary,
+    MemberId, Model, ModelMapping, ModelSpec, Multiplier, Owner, Price, PriceSchedule, Revision, Routing, ScheduledPrice,
+    StreamBreak, Timestamp, TranslationPolicy, Visibility, price_effect::plain_key, replay::plain_summary,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);

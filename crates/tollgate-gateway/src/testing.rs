@@ -21,10 +21,10 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{
     Account, AccountId, AccountSpec, AttemptRecord, AttemptResult, Billing, Catalog, Channel, ChannelId, ChannelSpec, Glob, Key,
-    KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, ModelMapping, Multiplier, NanoUsd, Outcome, Owner, Provider,
-    RequestId, Revision, Role, Secret, Timeouts, Timestamp, TokenSource, Tokens, TranslationSwitches, UsageRecord,
+    KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, ModelMapping, NanoUsd, Outcome, Owner, RequestId, Revision, Role,
+    Secret, Timestamp, TokenSource, Tokens, UsageRecord,
 };
-use tollgate_protocol::{Method, Profile, Protocol};
+use tollgate_protocol::{Method, Protocol};
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
 
 use crate::{

@@ -5,9 +5,9 @@ use std::{collections::HashSet, sync::Arc};
 use tollgate_core::{
     Account, AccountId, AccountSpec, Billing, Catalog, Channel, ChannelId, ChannelSpec, Group, GroupId, Key, KeyId, KeyStatus,
     Limits, Member, MemberId, MemberStatus, ModelMapping, Multiplier, Owner, Provider, Revision, Role, Routing, StreamBreak,
-    Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Visibility,
+    Timestamp, TranslationPolicy, Visibility,
 };
-use tollgate_protocol::{Method, Profile, Protocol, RequestSummary, SplicePoints};
+use tollgate_protocol::{Method, RequestSummary, SplicePoints};
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 

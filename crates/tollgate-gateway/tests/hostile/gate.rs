@@ -17,7 +17,7 @@ use tokio_util::{
 use tollgate_core::{
     Account, AccountHealth, AccountId, AccountSpec, Billing, Catalog, Channel, ChannelId, ChannelSpec, Glob, Group, GroupId, Key,
     KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, ModelMapping, Multiplier, Owner, Provider, RequestId, Revision, Role,
-    Routing, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, UsageRecord, Visibility,
+    Routing, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
 };
 use tollgate_gateway::{
     background::usage_writer::UsageWriter,
@@ -35,7 +35,6 @@ use tollgate_gateway::{
         echo::UpstreamDispatch,
     },
 };
-use tollgate_protocol::{Profile, Protocol};
 use tollgate_store::{
     HealthStore, Journal, JournalOptions, KeyHash, KeyHasher, KeyStore, Page, StoreError, SummaryBy, SummaryRow, UsageFilter,
     UsageStore,

@@ -105,9 +105,9 @@ fn print_limits(explanation: &Value) {
 fn limit_row(limit: &Value) -> Vec<String> {
     let text = |member: &str| limit[member].as_str().unwrap_or_default();
     // Money is a string, a count a number.
-    let number = |member: &str| match &limit[member] {
-        Value::String(usd) => Some(format!("{usd} USD")),
-        value => value.as_i64().map(|count| count.to_string()),
+    let number = |member: &str| {
+        let figure = &limit[member];
+        figure.as_str().map(|usd| format!("{usd} USD")).or_else(|| figure.as_i64().map(|count| count.to_string()))
     };
     let shown = |member: &str| number(member).unwrap_or_else(|| "–".to_owned());
     let owner = if text("name").is_empty() { text("of").to_owned() } else { format!("{} {}", text("of"), text("name")) };

@@ -100,7 +100,7 @@ async fn waiting_request_is_served_when_the_concurrency_limit_is_raised() {
     let mut rig = Rig::occupied();
     let raise = |rig: &Rig| {
         rig.replace(|channels, _, _| {
-            channels[0].accounts[0] = Arc::new(Account { spec: AccountSpec { concurrency: 2, ..account(1).spec }, ..account(1) })
+            channels[0].accounts[0] = Arc::new(Account { spec: AccountSpec { concurrency: 2, ..account(1).spec }, ..account(1) });
         });
     };
     let (got, waited) = rig.ask_during(raise).await;
@@ -171,7 +171,7 @@ async fn readmission_applies_budgets_and_leaks_no_reservation() {
             key.limits.concurrency = 2;
         });
         rig.replace(|channels, _, _| {
-            channels[0].accounts[0] = Arc::new(Account { spec: AccountSpec { concurrency: 1, ..account(1).spec }, ..account(1) })
+            channels[0].accounts[0] = Arc::new(Account { spec: AccountSpec { concurrency: 1, ..account(1).spec }, ..account(1) });
         });
         rig.add_channel(|channel| channel.spec.on = false);
         let change = |rig: &Rig| {
