@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, Visitor},
+    de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 
 /// Largest plausible count; larger ones would overflow sums.
 const MAX_COUNT: u64 = u32::MAX as u64;
@@ -92,12 +92,51 @@ impl LenientCount {
 
 impl<'de> Deserialize<'de> for LenientCount {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Ok(match Value::deserialize(from)? {
-            Value::Null => Self::Absent,
-            Value::Number(number) => number.as_f64().map_or(Self::Unreadable, Self::of),
-            Value::String(text) => text.trim().parse().map_or(Self::Unreadable, Self::of),
-            Value::Bool(_) | Value::Array(_) | Value::Object(_) => Self::Unreadable,
-        })
+        struct Reader;
+        #[expect(clippy::cast_precision_loss, reason = "larger integers are not plausible counts")]
+        impl<'de> Visitor<'de> for Reader {
+            type Value = LenientCount;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("anything")
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<LenientCount, E> {
+                Ok(LenientCount::Absent)
+            }
+
+            fn visit_bool<E: Error>(self, _: bool) -> Result<LenientCount, E> {
+                Ok(LenientCount::Unreadable)
+            }
+
+            fn visit_u64<E: Error>(self, count: u64) -> Result<LenientCount, E> {
+                Ok(LenientCount::of(count as f64))
+            }
+
+            fn visit_i64<E: Error>(self, count: i64) -> Result<LenientCount, E> {
+                Ok(LenientCount::of(count as f64))
+            }
+
+            fn visit_f64<E: Error>(self, count: f64) -> Result<LenientCount, E> {
+                Ok(LenientCount::of(count))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<LenientCount, E> {
+                Ok(text.trim().parse().map_or(LenientCount::Unreadable, LenientCount::of))
+            }
+
+            // Elements are skipped, not read: a reply with deeply nested junk in a count stays readable.
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<LenientCount, A::Error> {
+                while seq.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(LenientCount::Unreadable)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LenientCount, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(LenientCount::Unreadable)
+            }
+        }
+        from.deserialize_any(Reader)
     }
 }
 
@@ -112,6 +151,14 @@ mod tests {
         assert!(read(br#""a\ud83d""#).unwrap().starts_with("a\u{fffd}"));
         assert_eq!(read(b"\"a\xff\"").unwrap(), "a\u{fffd}");
         assert!(read(b"5").is_err());
+    }
+
+    #[test]
+    fn nested_junk_in_a_count_is_skipped_at_any_depth() {
+        let junk = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+        for json in [junk.clone(), format!("{{\"a\":{junk}}}")] {
+            assert_eq!(serde_json::from_str::<LenientCount>(&json).unwrap(), LenientCount::Unreadable);
+        }
     }
 
     #[test]
