@@ -43,6 +43,9 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     /// Sends a real request through accounts of a channel and reports each step to `on_event`. A passed test ends the
     /// account's cooldown.
     async fn test(&self, test: ChannelTest<'_>, on_event: OnTestEvent<'_>) -> Result<Vec<AccountTestResult>, ChannelTestError>;
+
+    /// Ends cooling and rest of accounts of a channel, as a passed test does. Returns their names.
+    async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError>;
 }
 
 /// A setting with its effective value.

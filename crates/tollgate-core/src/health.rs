@@ -2,6 +2,7 @@
 //!
 //! Pure functions: the gateway keeps one [`AccountHealth`] per account and passes every observation to [`observe`].
 
+mod foreign;
 mod quota;
 mod rules;
 mod snapshot;

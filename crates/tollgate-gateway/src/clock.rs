@@ -21,11 +21,26 @@ pub trait Clock: Send + Sync + fmt::Debug {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
+/// How far tests have moved the wall clock, in microseconds.
+#[cfg(debug_assertions)]
+static SHIFT_US: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
+
+#[cfg(debug_assertions)]
+impl SystemClock {
+    /// Moves the wall clock of this process, for tests of wrong clocks.
+    pub fn shift(micros: i64) {
+        SHIFT_US.store(micros, Ordering::Relaxed);
+    }
+}
+
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "the one implementation of Clock that reads the system time")]
     fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+        let micros = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+        #[cfg(debug_assertions)]
+        let micros = micros.saturating_add(SHIFT_US.load(Ordering::Relaxed));
+        Timestamp(micros)
     }
 
     fn instant(&self) -> tokio::time::Instant {

@@ -2,20 +2,28 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
 };
 
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::state::interrupts::Interrupts;
 
 /// Whether requests are accepted, and how many are running.
 #[derive(Debug, Default)]
 pub struct Condition {
     listening: AtomicBool,
     degraded: AtomicBool,
+    booking_stuck: AtomicBool,
     in_memory_only: AtomicUsize,
     without_catalog: AtomicBool,
     draining: AtomicBool,
-    cutting_off: AtomicBool,
+    /// Cancelled when the drain time is over.
+    cut_off: CancellationToken,
+    pub(crate) interrupts: Interrupts,
+    /// Microseconds that the clock is wrong; 0 within what is tolerated.
+    clock_skew: AtomicI64,
     in_flight: AtomicUsize,
     /// Bytes of request bodies in memory.
     body_bytes: AtomicUsize,
@@ -59,7 +67,7 @@ impl Condition {
             Readiness::Draining
         } else if !self.listening.load(Ordering::Acquire) || self.without_catalog.load(Ordering::Acquire) {
             Readiness::Starting
-        } else if self.degraded.load(Ordering::Acquire) || self.in_memory_only() > 0 {
+        } else if self.degraded.load(Ordering::Acquire) || self.booking_stuck.load(Ordering::Acquire) || self.in_memory_only() > 0 {
             Readiness::Degraded
         } else {
             Readiness::Ready
@@ -74,15 +82,37 @@ impl Condition {
         self.degraded.store(degraded, Ordering::Release);
     }
 
+    /// Sets whether the database takes longer to accept records than it should.
+    pub(crate) fn set_booking_stuck(&self, stuck: bool) {
+        self.booking_stuck.store(stuck, Ordering::Release);
+    }
+
     /// Sets the number of requests recorded only in memory because the journal is full.
     pub fn set_in_memory_only(&self, requests: usize) {
         self.in_memory_only.store(requests, Ordering::Release);
+    }
+
+    /// Notes that there is such a request; the usage writer counts them.
+    pub(crate) fn note_in_memory_only(&self) {
+        self.in_memory_only.fetch_max(1, Ordering::AcqRel);
     }
 
     /// Requests recorded only in memory because the journal is full.
     #[must_use]
     pub fn in_memory_only(&self) -> usize {
         self.in_memory_only.load(Ordering::Acquire)
+    }
+
+    /// Sets how far the clock of this node is ahead of those of the others, in microseconds; 0 within what is tolerated.
+    pub fn set_clock_skew(&self, micros: i64) {
+        self.clock_skew.store(micros, Ordering::Release);
+    }
+
+    /// How far the clock is ahead, in seconds, if that is more than is tolerated.
+    #[must_use]
+    pub fn clock_skew_s(&self) -> Option<i64> {
+        let micros = self.clock_skew.load(Ordering::Acquire);
+        (micros != 0).then_some(micros / 1_000_000)
     }
 
     /// Sets whether the catalog is missing in both the database and the local copy.
@@ -97,11 +127,17 @@ impl Condition {
 
     /// The drain time is over: running requests end because of the gateway and not because their callers left.
     pub(crate) fn cut_off(&self) {
-        self.cutting_off.store(true, Ordering::Release);
+        self.cut_off.cancel();
+        self.interrupts.notify();
+    }
+
+    /// A token of one core that is cancelled when the drain time is over.
+    pub(crate) fn cut_off_token(&self) -> CancellationToken {
+        self.cut_off.child_token()
     }
 
     pub(crate) fn is_cutting_off(&self) -> bool {
-        self.cutting_off.load(Ordering::Acquire)
+        self.cut_off.is_cancelled()
     }
 
     /// Whether new requests are refused (E61).

@@ -19,6 +19,7 @@ pub mod explain;
 pub mod fallback;
 mod ingress;
 mod model_list;
+mod own_limit;
 pub mod path;
 pub mod refusal;
 pub mod request;

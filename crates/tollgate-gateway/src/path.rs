@@ -56,7 +56,12 @@ impl ModelPath for Worker {
 pub async fn serve(worker: &Worker, incoming: Incoming) -> Response<AnswerBody> {
     let Incoming { head, target, body } = incoming;
     let mut guard = UsageGuard::begin(&worker.recorder, &head);
-    match walk(worker, &head, &target, body, &mut guard).await {
+    let walked = tokio::select! {
+        biased;
+        walked = walk(worker, &head, &target, body, &mut guard) => walked,
+        () = worker.recorder.cut_off.cancelled() => Err(Refusal::ShuttingDown),
+    };
+    match walked {
         Ok(AttemptAnswer::Whole { body, summary, events }) => {
             let headers = AnswerHeaders::of(&guard, &head);
             finish(guard, summary).await;

@@ -31,6 +31,8 @@ pub struct Settings {
     pub metrics: MetricsAccess,
     /// How long a shutdown waits for requests in progress.
     pub drain: Duration,
+    /// Whether the streams of a key end when it is revoked.
+    pub end_revoked_streams: bool,
 }
 
 impl Default for Settings {
@@ -49,6 +51,7 @@ impl Default for Settings {
             wrong_key_memory: Duration::from_secs(10),
             metrics: MetricsAccess::Guarded,
             drain: Duration::from_mins(10),
+            end_revoked_streams: true,
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod authenticator;
 pub(crate) mod change_signal;
 pub mod health_registry;
 pub(crate) mod hedge_budget;
+pub(crate) mod interrupts;
 pub(crate) mod latency_estimate;
 pub(crate) mod learned_parameters;
 pub mod metrics;

@@ -14,7 +14,9 @@ use std::{sync::Arc, time::Duration};
 
 use crate::Spending;
 
-pub use redis::{RedisAddress, RedisOptions, RedisWorker, SharedHealth, check_redis, counters_in_redis};
+pub use redis::{
+    RedisAddress, RedisOptions, RedisWorker, SharedHealth, SharedHealthUpdate, SharedRevocations, check_redis, counters_in_redis,
+};
 pub use traits::{CounterSnapshot, Counters, Spender};
 
 /// Counters of a single node, starting with `spending`. A reservation expires `reservation_ttl` after its last renewal.

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use crate::StoreError;
+use crate::{RandomSource, StoreError};
 
 /// Exclusive lock on `<data>/lock`, held while a server runs. The operating system releases it when the process ends.
 #[derive(Debug)]
@@ -28,7 +28,9 @@ impl DataFolderLock {
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
         let pid = std::process::id();
-        file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{pid}")).map_err(failed)?;
+        let noted = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{pid}"));
+        // The lock is held without it; a full disk does not prevent a start.
+        noted.or_else(unless_full).map_err(failed)?;
         Ok(Self(file))
     }
 
@@ -36,6 +38,31 @@ impl DataFolderLock {
     pub fn is_taken(data: &Path) -> bool {
         File::open(data.join("lock")).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }
+}
+
+/// The name of the node that uses this data folder, from `<data>/node`; made on the first call.
+///
+/// # Errors
+/// When the file can be neither read nor written.
+pub fn node_identity(data: &Path) -> Result<String, StoreError> {
+    let path = data.join("node");
+    let failed = |source| StoreError::File { action: "write the name of the node to", path: path.clone(), source };
+    let known = fs::read_to_string(&path).unwrap_or_default();
+    if is_identity(known.trim()) {
+        return Ok(known.trim().to_owned());
+    }
+    let name = hex::encode(RandomSource::system().bytes::<8>());
+    fs::write(&path, format!("{name}\n")).or_else(unless_full).map_err(failed)?;
+    Ok(name)
+}
+
+/// A full disk is no fault here.
+fn unless_full(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::StorageFull { Ok(()) } else { Err(error) }
+}
+
+fn is_identity(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Creates the data folder, accessible to its owner only.

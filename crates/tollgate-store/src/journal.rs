@@ -21,7 +21,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
 };
@@ -105,6 +105,7 @@ impl Journal {
             memory_bytes,
             sync,
             bytes: AtomicU64::new(recovered.bytes),
+            is_paused: AtomicBool::new(false),
             pending_bytes: AtomicU64::new(0),
             shards: Mutex::new(shards),
             quarantined: Mutex::default(),
@@ -147,6 +148,11 @@ impl Journal {
         }
         let names = segment::list(&self.state.dir)?;
         Ok(UnbookedRecords::new(pending, names, Arc::clone(&self.state)))
+    }
+
+    /// Keeps entries in memory (`true`), so that the database has what space is left on the disk, or writes them again.
+    pub fn pause_writing(&self, is_paused: bool) {
+        self.state.is_paused.store(is_paused, Ordering::Release);
     }
 
     /// Writes entries buffered in memory, up to the size limit. Each core does the same with its next entry; this covers

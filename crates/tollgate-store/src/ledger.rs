@@ -31,6 +31,9 @@ pub trait LedgerStore: Send + Sync + fmt::Debug {
     /// Changes of spending after a position. Covers a bounded number of entries, up to [`SpendingChanges::until`].
     async fn spending_since(&self, position: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError>;
 
+    /// The positions of the entries of these requests; without those that have none.
+    async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError>;
+
     /// Checks that ledger, balances, usage records, attempts and roll-ups agree. Reads all of them in one snapshot; `now` bounds
     /// how recent records removed by retention can be.
     async fn verify(&self, now: Timestamp) -> Result<VerifyReport, StoreError>;

@@ -14,6 +14,7 @@ mod conformance;
 mod counters;
 mod credential;
 mod data_folder;
+mod disk_reserve;
 mod error;
 pub mod fields;
 mod journal;
@@ -46,10 +47,11 @@ pub use cached::DatabaseStatus;
 pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};
 pub use change::{Actor, AuditEvent, Change, ChangeOrigin, ChangedRow, RowKind, Toggle};
 pub use counters::{
-    CounterSnapshot, Counters, RedisAddress, RedisOptions, RedisWorker, SharedHealth, Spender, check_redis, counters_in_memory,
-    counters_in_redis,
+    CounterSnapshot, Counters, RedisAddress, RedisOptions, RedisWorker, SharedHealth, SharedHealthUpdate, SharedRevocations,
+    Spender, check_redis, counters_in_memory, counters_in_redis,
 };
-pub use data_folder::DataFolderLock;
+pub use data_folder::{DataFolderLock, node_identity};
+pub use disk_reserve::{DiskReserve, DiskSpace};
 pub use error::{ChangeRefusal, ChangeRefused, ErrorClass, FieldProblem, PostingRefused, StoreError};
 pub use journal::{
     DamagedRange, Journal, JournalEntries, JournalEntry, JournalError, JournalOptions, JournalSync, JournalWriter, RecoveryReport,

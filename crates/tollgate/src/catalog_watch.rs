@@ -7,7 +7,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{KeyId, Revision};
 use tollgate_gateway::state::{health_registry::HealthRegistry, shared::Shared};
@@ -95,7 +98,13 @@ fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
 }
 
 /// Loads a new snapshot whenever the catalog revision changes, until `stop` is cancelled.
-pub(crate) async fn watch_database(store: Store, shared: Arc<Shared>, registry: Arc<HealthRegistry>, stop: CancellationToken) {
+pub(crate) async fn watch_database(
+    store: Store,
+    shared: Arc<Shared>,
+    registry: Arc<HealthRegistry>,
+    revoked: mpsc::Sender<KeyId>,
+    stop: CancellationToken,
+) {
     let mut known = shared.catalog.load().revision;
     let mut failing = false;
     loop {
@@ -109,7 +118,7 @@ pub(crate) async fn watch_database(store: Store, shared: Arc<Shared>, registry: 
         };
         let loaded = match revision {
             Ok(revision) if revision == known => Ok(known),
-            Ok(_) => load_snapshot(&store, &shared, &registry, known).await,
+            Ok(_) => load_snapshot(&store, &shared, &registry, &revoked, known).await,
             Err(error) => Err(error.into()),
         };
         match loaded {
@@ -137,7 +146,13 @@ pub(crate) async fn watch_database(store: Store, shared: Arc<Shared>, registry: 
 }
 
 /// Installs the current snapshot and invalidates cached keys affected by the changed rows.
-async fn load_snapshot(store: &Store, shared: &Shared, registry: &HealthRegistry, known: Revision) -> Result<Revision, Failure> {
+async fn load_snapshot(
+    store: &Store,
+    shared: &Shared,
+    registry: &HealthRegistry,
+    revoked: &mpsc::Sender<KeyId>,
+    known: Revision,
+) -> Result<Revision, Failure> {
     let changed = store.catalog.changed_since(known).await?;
     let catalog = store.catalog.load().await?;
     let revision = catalog.revision;
@@ -151,6 +166,11 @@ async fn load_snapshot(store: &Store, shared: &Shared, registry: &HealthRegistry
             (RowKind::Key, Some(key)) => {
                 shared.keys.drop_key(key);
                 shared.keys.clear_negatives();
+                if store.listing.row(RowKind::Key, &row.id).await?.is_some_and(|row| row.removed_at.is_some()) {
+                    shared.revoke([key]);
+                    // A full queue, or no Redis: the other nodes read it from the database.
+                    let _ = revoked.try_send(key);
+                }
             }
             (RowKind::Member | RowKind::Group | RowKind::Key, _) => shared.keys.clear(),
             (RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::AdminKey, _) => {}

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tollgate_console::{AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, OnTestEvent, TestStep};
-use tollgate_core::{AccountId, Catalog, Provider};
+use tollgate_core::{Account, AccountId, Catalog, Channel, Provider};
 use tollgate_gateway::{
     clock::{Clock, SystemClock},
     upstream::client::{ProbeStep, Trust, probe},
@@ -17,17 +17,8 @@ pub(crate) async fn run(
     on_pass: &mut (dyn FnMut(AccountId, bool) + Send),
 ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
     let ChannelTest { channel, account, model } = test;
-    let found = catalog.channels.values().find(|known| known.spec.name == channel || known.id.to_string() == channel);
-    let channel = found.ok_or_else(|| ChannelTestError::NotFound("channel", channel.to_owned()))?;
-    let is_selected = |name: &str, id: AccountId| account.is_none_or(|account| name == account || id.to_string() == account);
-    let accounts: Vec<_> = channel.accounts.iter().filter(|known| is_selected(&known.spec.name, known.id)).collect();
-    if accounts.is_empty() {
-        return Err(ChannelTestError::NotFound("account", account.unwrap_or("(any)").to_owned()));
-    }
-    if channel.spec.provider == Provider::Echo {
-        return Err(ChannelTestError::BuiltIn);
-    }
-    let serves = channel.spec.serves.iter().find(|serves| model.is_none_or(|model| serves.model == model));
+    let (channel, accounts) = accounts(catalog, channel, account)?;
+    let serves = channel.mappings.iter().find(|serves| model.is_none_or(|model| serves.model == model));
     let serves = serves.ok_or_else(|| ChannelTestError::NotFound("served model", model.unwrap_or("(any)").to_owned()))?;
     let (trust, clock) = (Arc::new(Trust::default()), Arc::new(SystemClock) as Arc<dyn Clock>);
     let mut tested = Vec::with_capacity(accounts.len());
@@ -49,6 +40,28 @@ pub(crate) async fn run(
         tested.push(result);
     }
     Ok(tested)
+}
+
+/// A channel and its account by name or id, or all its accounts.
+///
+/// # Errors
+/// No such channel or account, or the channel is built in.
+pub(crate) fn accounts<'a>(
+    catalog: &'a Catalog,
+    channel: &str,
+    account: Option<&str>,
+) -> Result<(&'a Arc<Channel>, Vec<&'a Arc<Account>>), ChannelTestError> {
+    let found = catalog.channels.values().find(|known| known.name == channel || known.id.to_string() == channel);
+    let channel = found.ok_or_else(|| ChannelTestError::NotFound("channel", channel.to_owned()))?;
+    let is_selected = |name: &str, id: AccountId| account.is_none_or(|account| name == account || id.to_string() == account);
+    let accounts: Vec<_> = channel.accounts.iter().filter(|known| is_selected(&known.name, known.id)).collect();
+    if accounts.is_empty() {
+        return Err(ChannelTestError::NotFound("account", account.unwrap_or("(any)").to_owned()));
+    }
+    if channel.provider == Provider::Echo {
+        return Err(ChannelTestError::BuiltIn);
+    }
+    Ok((channel, accounts))
 }
 
 /// Name and details of a step.

@@ -17,14 +17,15 @@ use tollgate_gateway::{
 };
 use tollgate_store::{
     AccessMode, Actor, ChangeOrigin, Counters, ErrorClass, Journal, JournalError, JournalOptions, JournalSync, LedgerPosition,
-    MasterKeySource, OpenOptions, RandomSource, RecoveryReport, RedisAddress, RedisOptions, RedisWorker, SharedHealth, Store,
-    StoreUrl, counters_in_redis,
+    MasterKeySource, OpenOptions, RandomSource, RecoveryReport, RedisAddress, RedisOptions, RedisWorker, SharedHealth,
+    SharedRevocations, Store, StoreUrl, counters_in_redis,
 };
 use uuid::Uuid;
 
 use crate::{
     cli::Common,
     config::{self, Config, ConfigOverrides},
+    descriptors,
     failure::Failure,
 };
 
@@ -91,6 +92,8 @@ pub(crate) struct RedisTasks {
     pub(crate) work: RedisWorker,
     /// Cooldowns shared between nodes.
     pub(crate) health: SharedHealth,
+    /// Revoked keys shared between nodes.
+    pub(crate) revocations: SharedRevocations,
 }
 
 /// Counters initialised with current spending, in this process or shared in Redis.
@@ -107,6 +110,7 @@ pub(crate) async fn counters(
     let options = RedisOptions {
         address: address.clone(),
         namespace: store.namespace(),
+        identity: tollgate_store::node_identity(&config.data)?,
         reservation_ttl: ttl,
         nodes: config.number("redis.nodes"),
         random: RandomSource::system(),
@@ -114,8 +118,14 @@ pub(crate) async fn counters(
         instant,
     };
     let health = SharedHealth::new(&address, &options.namespace)?;
+    let revocations = SharedRevocations::new(&address, &options.namespace, revocations_kept(config))?;
     let (counters, work) = counters_in_redis(options, &spending, Arc::clone(&store.ledger)).await?;
-    Ok((counters, spending.ledger, Some(RedisTasks { work, health })))
+    Ok((counters, spending.ledger, Some(RedisTasks { work, health, revocations })))
+}
+
+/// How long revoked keys are shared: as long as a node may serve without the database, and at least a week.
+fn revocations_kept(config: &Config) -> Duration {
+    Duration::from_secs(config.number("degraded.max_age_s")).max(Duration::from_hours(7 * 24))
 }
 
 pub(crate) fn redis_address(config: &Config) -> Result<Option<RedisAddress>, Failure> {
@@ -205,7 +215,8 @@ pub(crate) fn shared(
     alerts: AlertQueue,
     hedged: Vec<(GroupId, NanoUsd)>,
 ) -> Arc<Shared> {
-    let settings = gateway_settings(config);
+    let mut settings = gateway_settings(config);
+    descriptors::apply(&mut settings.http);
     let clock = Arc::new(SystemClock);
     let tracker = TaskTracker::new();
     let keys = Authenticator::new(
@@ -266,6 +277,7 @@ fn gateway_settings(config: &Config) -> Settings {
             None => MetricsAccess::Guarded,
         },
         drain: config.millis("server.drain_timeout_ms"),
+        end_revoked_streams: config.text("limits.revoked_streams") == "end",
         ..Settings::default()
     }
 }

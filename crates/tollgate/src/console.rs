@@ -280,14 +280,31 @@ impl GatewayHandle for RunningGateway {
             self.registry.observe(account, &Observation::TestPassed, cooling, self.now());
         };
         let tested = channel_test::run(&catalog, test, on_event, &mut on_pass).await;
-        // Saved so that other nodes end the cooldown too, and so that results of requests sent before the test are ignored.
+        self.save_tests(passed).await;
+        tested
+    }
+
+    async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
+        let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
+        let (channel, accounts) = channel_test::accounts(&catalog, channel, account)?;
+        for account in &accounts {
+            self.registry.observe(account.id, &Observation::TestPassed, channel.cooling, self.now());
+        }
+        self.save_tests(accounts.iter().map(|account| account.id).collect()).await;
+        Ok(accounts.iter().map(|account| account.name.clone()).collect())
+    }
+}
+
+impl RunningGateway {
+    /// Saves that accounts passed a test, so that other nodes end the cooldown too, and so that results of requests sent before
+    /// are ignored.
+    async fn save_tests(&self, passed: Vec<AccountId>) {
         for account in passed {
             if let Err(fault) = self.store.health.save_test(account, self.now()).await {
                 self.shared.metrics.store_error("save_test");
                 tracing::warn!(account.id = %account, %fault, "a passed account test was not saved");
             }
         }
-        tested
     }
 }
 

@@ -13,6 +13,8 @@ mod compose;
 mod config;
 mod console;
 mod database_watch;
+mod descriptors;
+mod disk_watch;
 mod failure;
 mod first_start;
 mod health_share;
@@ -21,6 +23,10 @@ mod ledger_watch;
 mod logging;
 mod output;
 mod retention;
+mod revocation_share;
+mod runtime_socket;
+#[cfg(debug_assertions)]
+mod test_clock;
 mod traffic_snapshot;
 mod usage_format;
 
@@ -49,6 +55,8 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {
+    #[cfg(debug_assertions)]
+    test_clock::start();
     let common = cli.common;
     match cli.command.unwrap_or_default() {
         Command::Serve(arguments) => command::serve::run(&common, &arguments),

@@ -13,6 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tollgate_core::Timestamp;
 use tollgate_gateway::state::{runtime_state::RuntimeState, shared::Shared};
 
+use crate::runtime_socket;
+
 const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
 /// Unchanged state is rewritten after this many updates, to refresh its timestamp.
 const REWRITE_AFTER: u32 = 5;
@@ -25,8 +27,12 @@ fn file(data: &Path) -> PathBuf {
     data.join("traffic.json")
 }
 
-/// Reads the state of the gateway on this data folder; empty if none is running.
+/// The state of the gateway on this data folder: as it answers now, else as it last wrote; empty if none is running.
 pub(crate) fn read(data: &Path, now: Timestamp) -> RuntimeState {
+    runtime_socket::ask(data).unwrap_or_else(|| read_file(data, now))
+}
+
+fn read_file(data: &Path, now: Timestamp) -> RuntimeState {
     let path = file(data);
     let fits = fs::metadata(&path).is_ok_and(|metadata| metadata.len() <= MAX_BYTES);
     let text = fits.then(|| fs::read(&path).ok()).flatten();

@@ -61,6 +61,13 @@ static TEST: Object = Object::of(
         both("model", MODEL_NAME, "Model to use; default: the first one the channel serves.").with(Access::WriteOnly),
     ],
 );
+static ENDED: Object = Object::of(
+    "EndedCooling",
+    &[
+        both("account", NAME, "Only this account, by name or id.").with(Access::WriteOnly),
+        read("accounts", Kind::List { of: &NAME, most: 1_000 }, "Accounts that requests may go to again."),
+    ],
+);
 static STEP: Object = Object::of(
     "TestStep",
     &[
@@ -100,6 +107,18 @@ pub(super) static ROUTES: &[Route] = &[
             )
             .query(&[both("format", Kind::Word(&["json", "jsonl"]), "`jsonl`: streams one JSON object per step and per account.")])
             .returns(ResponseSchema::Progress(&TESTED))
+    },
+    Route {
+        request: RequestSchema::Optional(&ENDED),
+        ..CHANNELS
+            .route(
+                Method::Post,
+                "/admin/v1/channels/{name}/end-cooling",
+                "end_cooling",
+                "Ends cooling and rest of each account of a channel on all nodes, as a passed test does, without a request to it.",
+                handler!(end_cooling),
+            )
+            .returns(ResponseSchema::Object(&ENDED))
     },
 ];
 
@@ -162,6 +181,12 @@ async fn test(context: RequestContext) -> Result<ApiResponse, ApiError> {
         })
         .collect();
     Ok(ApiResponse::ok(json!({"items": items, "next": null})))
+}
+
+async fn end_cooling(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let channel = rows::find(&context, RowKind::Channel, None, context.path_param("name")).await?.name;
+    let ended = context.state.gateway.end_cooling(&channel, context.body.text("account")).await.map_err(test_error)?;
+    Ok(ApiResponse::ok(json!({"accounts": ended})))
 }
 
 fn channel_test<'a>(context: &'a RequestContext, channel: &'a str) -> ChannelTest<'a> {

@@ -11,7 +11,7 @@ const CONNECT_MS: i64 = 5_000;
 /// First wait after consecutive failures, and after a 429 without a retry time.
 const FAILURE_MS: i64 = 10_000;
 /// Upper bound of doubled waits.
-const MAX_BACKOFF_MS: i64 = 300_000;
+pub(super) const MAX_BACKOFF_MS: i64 = 300_000;
 /// Longest wait a 429 or 503 response may ask for.
 pub(super) const MAX_RETRY_AFTER_MS: i64 = 3_600_000;
 /// Wait after a 429 whose retry time has already passed.

@@ -24,7 +24,7 @@ use tollgate_store::HealthStore;
 
 use crate::{
     state::{health_registry::HealthRegistry, shared::Shared},
-    upstream::call::{SentMark, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError},
+    upstream::call::{ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError},
 };
 
 /// How often due accounts are searched and, while an account rests or cools, the database is checked for passed tests.
@@ -62,6 +62,7 @@ impl Probes {
     /// Probes until `stop` is cancelled. Must run inside a runtime.
     pub async fn run(self, stop: CancellationToken) {
         let mut next = HashMap::new();
+        let mut tests = PassedTests::default();
         let mut running = JoinSet::new();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -71,7 +72,8 @@ impl Probes {
                 Some(_) = running.join_next() => continue,
                 _ = ticks.tick() => {}
             }
-            self.apply_passed_tests().await;
+            self.registry.follow_clock(self.shared.clock.now());
+            self.apply_passed_tests(&mut tests).await;
             for (channel, account) in self.due(&mut next, MAX_PROBES.saturating_sub(running.len())) {
                 let (upstream, registry, shared) =
                     (Arc::clone(&self.upstream), Arc::clone(&self.registry), Arc::clone(&self.shared));
@@ -121,11 +123,12 @@ impl Probes {
     }
 
     /// Ends rests and coolings that began before a passed test recorded in the database.
-    async fn apply_passed_tests(&self) {
+    async fn apply_passed_tests(&self, tests: &mut PassedTests) {
         let now = self.shared.clock.now();
         let catalog = self.shared.catalog.load_full();
         let rows = catalog.channels.values().flat_map(|channel| channel.accounts.iter().map(move |account| (channel, account)));
         let unavailable: Vec<_> = rows.filter(|(_, account)| self.unavailable_since(account.id).is_some()).collect();
+        tests.0.retain(|known, _| unavailable.iter().any(|(_, account)| account.id == *known));
         if unavailable.is_empty() {
             return;
         }
@@ -133,11 +136,10 @@ impl Probes {
             Ok(passed) => {
                 let passed: HashMap<AccountId, Timestamp> = passed.into_iter().collect();
                 for (channel, account) in unavailable {
-                    let (Some(since), Some(passed)) = (self.unavailable_since(account.id), passed.get(&account.id)) else {
-                        continue;
-                    };
-                    if *passed >= since {
-                        self.registry.observe(account.id, &Observation::TestPassed, channel.spec.cooling, now);
+                    let passed = passed.get(&account.id).copied();
+                    let Some(since) = self.unavailable_since(account.id) else { continue };
+                    if tests.ends(account.id, since, passed, now) {
+                        self.registry.observe(account.id, &Observation::TestPassed, channel.cooling, now);
                     }
                 }
             }
@@ -150,10 +152,20 @@ impl Probes {
 
     /// When the account's rest or cooling began; `None` when it is usable.
     fn unavailable_since(&self, account: AccountId) -> Option<Timestamp> {
-        match self.registry.of(account).state {
-            HealthState::Resting { since, .. } | HealthState::Cooling { since, .. } => Some(since),
-            HealthState::Usable | HealthState::Probing { .. } => None,
-        }
+        self.registry.of(account).state.unavailable_since()
+    }
+}
+
+/// The last passed test of each unavailable account, by the clock of the process that recorded it, when its rest was first
+/// seen. A test that is recorded later ends the rest whatever that clock shows.
+#[derive(Debug, Default)]
+struct PassedTests(HashMap<AccountId, Option<Timestamp>>);
+
+impl PassedTests {
+    fn ends(&mut self, account: AccountId, since: Timestamp, passed: Option<Timestamp>, now: Timestamp) -> bool {
+        let known = *self.0.entry(account).or_insert(passed);
+        // A test of the future was recorded by a clock that is ahead: it says nothing about later rests.
+        passed.is_some_and(|passed| (since <= passed && passed <= now) || Some(passed) != known)
     }
 }
 
@@ -174,6 +186,7 @@ async fn probe(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Ac
     let within = Duration::from_millis(channel.spec.timeouts.connect_ms) + ANSWER_TIMEOUT;
     match timeout(within, upstream.call(call)).await {
         Err(_) => ProbeOutcome::Failure(Observation::Timeout),
+        Ok(Err(UpstreamError::NotSent(ConnectFault::OwnLimit))) => ProbeOutcome::Nothing,
         Ok(Err(UpstreamError::NotSent(_))) => ProbeOutcome::Failure(Observation::ConnectFailure),
         Ok(Err(UpstreamError::Lost | UpstreamError::Unreadable(_))) => ProbeOutcome::Failure(Observation::ServerError),
         Ok(Ok(answer)) => {

@@ -7,6 +7,7 @@
 
 mod batch;
 mod bisect;
+mod watch;
 
 use std::{
     sync::{
@@ -21,11 +22,12 @@ use tokio::{
     time::{Instant, MissedTickBehavior, sleep},
 };
 use tokio_util::sync::CancellationToken;
-use tollgate_core::{Availability, Timestamp, UsageRecord};
+use tollgate_core::UsageRecord;
 use tollgate_store::{HealthStore, Journal, StoreError, UnbookedRecords, UsageStore};
 
 use batch::Batch;
 use bisect::bisect;
+use watch::{BookingClock, JournalWatch};
 
 use crate::state::{
     health_registry::HealthRegistry,
@@ -65,8 +67,7 @@ pub struct UsageWriter {
     registry: Arc<HealthRegistry>,
     shared: Arc<Shared>,
     is_unreachable: AtomicBool,
-    /// Catalog revision whose accounts are in the metrics.
-    shown: AtomicI64,
+    booking: BookingClock,
 }
 
 impl UsageWriter {
@@ -90,7 +91,7 @@ impl UsageWriter {
             registry,
             shared,
             is_unreachable: AtomicBool::new(false),
-            shown: AtomicI64::new(-1),
+            booking: BookingClock::default(),
         };
         (sender, writer)
     }
@@ -101,7 +102,21 @@ impl UsageWriter {
 
     /// Writes records until every sender is dropped or `stop` is cancelled, then the remaining ones. `recovered` are the
     /// records that the last process left unwritten in the journal.
-    pub async fn run(mut self, recovered: UnbookedRecords, stop: CancellationToken) -> UsageBacklog {
+    pub async fn run(self, recovered: UnbookedRecords, stop: CancellationToken) -> UsageBacklog {
+        let watch = JournalWatch {
+            journal: Arc::clone(&self.journal),
+            registry: Arc::clone(&self.registry),
+            shared: Arc::clone(&self.shared),
+            booking: self.booking.clone(),
+            shown: AtomicI64::new(-1),
+        };
+        tokio::select! {
+            backlog = self.write(recovered, stop) => backlog,
+            never = watch.run() => match never {},
+        }
+    }
+
+    async fn write(mut self, recovered: UnbookedRecords, stop: CancellationToken) -> UsageBacklog {
         let mut work = Batch::after(recovered);
         let mut retry = RetryBackoff::default();
         let mut health = tokio::time::interval(HEALTH_INTERVAL);
@@ -113,9 +128,8 @@ impl UsageWriter {
                 biased;
                 () = stop.cancelled() => false,
                 _ = health.tick() => {
-                    self.check_journal();
+                    self.reread_when_due();
                     self.save_health().await;
-                    self.update_gauges();
                     continue;
                 }
                 _ = partitions.tick() => {
@@ -193,12 +207,8 @@ impl UsageWriter {
         }
     }
 
-    /// Writes records pending in the journal's memory to disk when there is space, and schedules another read of parts that
-    /// could not be read.
-    fn check_journal(&mut self) {
-        if self.journal.pending_bytes() > 0 {
-            self.journal.write_pending();
-        }
+    /// Schedules another read of parts of the journal that could not be read.
+    fn reread_when_due(&mut self) {
         if self.reread_at.is_some_and(|at| self.now() >= at) {
             self.reread_at = None;
             self.spilled.store(true, Ordering::Release);
@@ -210,6 +220,13 @@ impl UsageWriter {
         if batch.is_empty() {
             return true;
         }
+        self.booking.set(Some(self.now()));
+        let is_booked = self.append(batch).await;
+        self.booking.set(None);
+        is_booked
+    }
+
+    async fn append(&self, batch: &mut Batch) -> bool {
         match self.usage.append(batch.records()).await {
             Ok(_new) => {
                 self.booked(batch.records());
@@ -259,35 +276,6 @@ impl UsageWriter {
     fn set_unreachable(&self, unreachable: bool) {
         if self.is_unreachable.swap(unreachable, Ordering::Relaxed) != unreachable {
             self.shared.condition.set_degraded(unreachable);
-        }
-    }
-
-    fn update_gauges(&self) {
-        let now = self.shared.clock.now();
-        let age = self.journal.oldest_unbooked().map_or(0, |oldest| u64::try_from(now.ms_since(oldest)).unwrap_or(0));
-        self.shared.metrics.journal(self.journal.bytes(), Duration::from_millis(age));
-        let (pending, quarantined) = (self.journal.pending_requests(), self.journal.quarantined());
-        self.shared.metrics.journal_trouble(pending, quarantined);
-        self.shared.condition.set_in_memory_only(pending);
-        self.update_account_gauges(now);
-    }
-
-    /// Sets the gauge of every configured account. All of them are set each time, because a cooling ends without an event.
-    fn update_account_gauges(&self, now: Timestamp) {
-        let catalog = self.shared.catalog.load();
-        if self.shown.swap(catalog.revision.0, Ordering::Relaxed) != catalog.revision.0 {
-            self.shared.metrics.forget_accounts();
-        }
-        for channel in catalog.channels.values() {
-            for account in &channel.accounts {
-                let rests =
-                    !matches!(self.registry.of(account.id).availability(now), Availability::Usable | Availability::ProbeDue);
-                self.shared.metrics.account_usable(
-                    &channel.spec.name,
-                    &account.spec.name,
-                    channel.spec.on && account.spec.on && !rests,
-                );
-            }
         }
     }
 

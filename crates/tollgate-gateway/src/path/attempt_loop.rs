@@ -151,6 +151,7 @@ fn refusal_for(failure: ReportedFailure, model: &str, shortest_wait: Option<u32>
             Refusal::Upstream { model, failure: UpstreamFailure::Overloaded { retry_after: shortest_wait } }
         }
         ReportedFailure::Failure(failure) => Refusal::Upstream { model, failure },
+        ReportedFailure::OwnLimit => Refusal::Overloaded,
         ReportedFailure::QuotaSpent { until } => {
             let retry_after = until.and(shortest_wait).map(|wait| wait.clamp(1, 60));
             Refusal::NoRoute { model, cause: NoRouteCause::UpstreamQuota, above_price_limit: false, retry_after, price: None }

@@ -126,6 +126,8 @@ impl AttemptHeaders {
 const fn outcome_of(refusal: &Refusal) -> Outcome {
     if matches!(refusal, Refusal::CallerLeft) {
         Outcome::CallerLeft
+    } else if matches!(refusal, Refusal::ShuttingDown) {
+        Outcome::GatewayStopped
     } else if matches!(refusal, Refusal::Upstream { failure, .. } if !matches!(failure, UpstreamFailure::Rejected(_))) {
         Outcome::UpstreamBroke
     } else {

@@ -10,7 +10,7 @@ use super::types::{
 use crate::{
     refusal::{Rejection, UpstreamFailure, seconds_until},
     request::Head,
-    upstream::call::UpstreamError,
+    upstream::call::{ConnectFault, UpstreamError},
 };
 
 /// Judges a failed attempt, logs it, and records unsupported fields and unreachable addresses of the channel.
@@ -75,6 +75,13 @@ fn warn(head: &Head, planned: &PlannedAttempt, failure: &Failure, id: &'static s
 /// The verdict on a failure. `first_byte_ms` is the channel's own limit, which the messages of E51 and E57 name.
 pub(crate) fn verdict(failure: &Failure, first_byte_ms: u64, now: Timestamp) -> Verdict {
     match failure {
+        // It says nothing about the account, and another one could not be reached either.
+        Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::OwnLimit)) => Verdict {
+            next: NextStep::Stop,
+            observation: Some(Observation::Abandoned),
+            reported: ReportedFailure::OwnLimit,
+            result: AttemptResult::NotSent,
+        },
         Failure::NoAnswer(UpstreamError::NotSent(_)) => Verdict {
             next: NextStep::FreeAttempt,
             observation: Some(Observation::ConnectFailure),

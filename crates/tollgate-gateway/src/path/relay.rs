@@ -3,7 +3,7 @@
 //!
 //! Only what one read of the upstream returned is buffered, so backpressure reaches the upstream. The journal has the end of the
 //! request before the caller gets the last bytes. A stream that breaks ends with the protocol's error event and an aborted
-//! connection (E59, E60); a clean end would be taken for a complete answer.
+//! connection (E59 to E61, E4 when the key was revoked meanwhile); a clean end would be taken for a complete answer.
 
 use std::{
     collections::VecDeque,
@@ -17,7 +17,10 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
-use tokio::time::{Instant, Sleep};
+use tokio::{
+    sync::futures::OwnedNotified,
+    time::{Instant, Sleep},
+};
 use tollgate_core::{AttemptResult, LatencySample, Observation, Outcome};
 use tollgate_protocol::{ReplySummary, StreamError, StreamRelay};
 
@@ -59,6 +62,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
     let idle = Duration::from_millis(idle_ms);
     let UpstreamLimits { keep_alive, total } = guard.recorder.shared.settings.upstream;
     let clock = Arc::clone(&guard.recorder.shared.clock);
+    let interrupt = Box::pin(Arc::clone(&guard.recorder.interrupts).notified_owned());
     let mut relayed = Relayed {
         clock,
         relay,
@@ -75,6 +79,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
         received: now,
         progress: Progress::default(),
         progressed: now,
+        interrupt,
         sent: now,
         journaled: now,
         timer: Box::pin(tokio::time::sleep_until(now + idle.min(keep_alive))),
@@ -122,6 +127,8 @@ struct Relayed {
     /// How far the answer has come, and since when.
     progress: Progress,
     progressed: Instant,
+    /// Wakes the stream to look whether it must end.
+    interrupt: Pin<Box<OwnedNotified>>,
     /// When bytes were last sent to the caller.
     sent: Instant,
     /// When progress was last written to the journal.
@@ -175,6 +182,10 @@ enum Break {
     Interrupted,
     /// The upstream was silent for too long.
     Idle,
+    /// The gateway stops, and the drain time is over.
+    GatewayStopped,
+    /// The caller's key is revoked.
+    KeyRevoked,
 }
 
 impl Body for Relayed {
@@ -226,13 +237,19 @@ impl Relayed {
     fn send(&mut self, bytes: Bytes) -> Poll<Option<Result<Frame<Bytes>, AnswerAborted>>> {
         let now = self.clock.instant();
         self.sent = now;
+        let mut is_due = false;
         if let Some(guard) = &mut self.guard {
             guard.delivered(self.relay.summary());
             if now.duration_since(self.journaled) >= PROGRESS_INTERVAL {
                 self.journaled = now;
                 guard.record_reply(self.relay.summary());
                 guard.write_progress();
+                is_due = true;
             }
+        }
+        // An upstream that never pauses leaves no time to wait for the signal.
+        if is_due && matches!(self.phase, Phase::Flowing) {
+            self.end_if_interrupted();
         }
         Poll::Ready(Some(Ok(Frame::data(bytes))))
     }
@@ -311,6 +328,13 @@ impl Relayed {
     /// One timer serves the keep-alive and the silence limit. Chunks only move both later, so the timer is reset when it fires and
     /// not with every chunk. An answer that only lacks its terminator is the exception.
     fn wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while self.interrupt.as_mut().poll(context).is_ready() {
+            let Some(guard) = &self.guard else { break };
+            self.interrupt.set(Arc::clone(&guard.recorder.interrupts).notified_owned());
+            if self.end_if_interrupted() {
+                return Poll::Ready(());
+            }
+        }
         loop {
             ready!(self.timer.as_mut().poll(context));
             let now = self.clock.instant();
@@ -328,6 +352,22 @@ impl Relayed {
                 return Poll::Ready(());
             }
         }
+    }
+
+    /// Ends the stream if the drain time is over or its key is revoked.
+    fn end_if_interrupted(&mut self) -> bool {
+        let why = self.guard.as_deref().and_then(|guard| {
+            let shared = &guard.recorder.shared;
+            if shared.condition.is_cutting_off() {
+                return Some(Break::GatewayStopped);
+            }
+            let ends = shared.settings.end_revoked_streams && guard.key().is_some_and(|key| shared.keys.is_revoked(key));
+            ends.then_some(Break::KeyRevoked)
+        });
+        if let Some(why) = &why {
+            self.break_off(why);
+        }
+        why.is_some()
     }
 
     /// The answer is complete. Usually the upstream ends with it; otherwise it is awaited only if usage is still missing.
@@ -388,26 +428,28 @@ impl Relayed {
         self.end(AttemptResult::Answered, None, observation, Ending::completed(), Close::Cleanly);
     }
 
-    /// E59, E60: sends the complete chunks, then the error event, then aborts the connection.
+    /// E59, E60, E61: sends the complete chunks, then the error event, then aborts the connection.
     fn break_off(&mut self, why: &Break) {
         self.upstream = None;
-        let (failure, observation) = match why {
-            Break::Interrupted => (UpstreamFailure::StreamInterrupted, Observation::BadAnswer),
+        let upstream = |failure| Refusal::Upstream { model: String::new(), failure };
+        let (refusal, outcome, observation) = match why {
+            Break::GatewayStopped => (Refusal::ShuttingDown, Outcome::GatewayStopped, Observation::Success { latency: None }),
+            Break::KeyRevoked => (Refusal::KeyDisabled, Outcome::GatewayStopped, Observation::Success { latency: None }),
+            Break::Interrupted => (upstream(UpstreamFailure::StreamInterrupted), Outcome::UpstreamBroke, Observation::BadAnswer),
             Break::Idle => {
                 let is_stalled = self.clock.instant() < self.received + self.idle && !self.progress.finish;
                 let limit = if is_stalled { self.stall_limit } else { self.idle };
                 let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-                (UpstreamFailure::StreamIdle { limit_ms }, Observation::Timeout)
+                (upstream(UpstreamFailure::StreamIdle { limit_ms }), Outcome::UpstreamBroke, Observation::Timeout)
             }
         };
-        let refusal = Refusal::Upstream { model: String::new(), failure };
         let problem = refusal.problem(&self.head);
         self.out.extend(self.fresh.drain(..));
         self.out.push_back(self.relay.problem(&problem));
         let id = refusal.id(self.head.from);
-        let ending =
-            Ending { status: 200, outcome: Outcome::UpstreamBroke, reason: Some(id.to_owned()), detail: Some(problem.message) };
-        self.end(AttemptResult::Broke, Some(id), observation, ending, Close::Abort);
+        let ending = Ending { status: 200, outcome, reason: Some(id.to_owned()), detail: Some(problem.message) };
+        let result = if outcome == Outcome::GatewayStopped { AttemptResult::Cancelled } else { AttemptResult::Broke };
+        self.end(result, Some(id), observation, ending, Close::Abort);
     }
 
     fn end(&mut self, result: AttemptResult, error: Option<&str>, observation: Observation, ending: Ending, then: Close) {

@@ -4,6 +4,7 @@ use std::{convert::Infallible, net::SocketAddr, panic::AssertUnwindSafe, sync::A
 
 use futures_util::FutureExt as _;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header, request::Parts};
+use serde_json::json;
 use tollgate_protocol::Protocol;
 
 use super::{
@@ -131,7 +132,11 @@ fn page_response(page: WellKnown, shared: &Shared) -> Response<AnswerBody> {
         WellKnown::Ready => {
             let readiness = shared.condition.readiness();
             let status = if readiness.serves() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-            text(status, JSON, format!(r#"{{"status":"{}"}}"#, readiness.as_str()))
+            let mut shown = json!({"status": readiness.as_str()});
+            if let Some(skew) = shared.condition.clock_skew_s() {
+                shown["clock_skew_s"] = skew.into();
+            }
+            text(status, JSON, shown.to_string())
         }
         WellKnown::Version => {
             text(StatusCode::OK, JSON, format!(r#"{{"name":"tollgate","version":"{}"}}"#, env!("CARGO_PKG_VERSION")))

@@ -17,6 +17,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Time for connections to close once no request is in progress.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
+/// Time for requests to end with an error when the drain time is over.
+const CUT_OFF_LIMIT: Duration = Duration::from_secs(1);
+
 /// How a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
@@ -106,6 +109,8 @@ where
     let left = shared.condition.in_flight();
     if left > 0 {
         shared.condition.cut_off();
+        // They end with an error in their protocol; a caller that does not read is not waited for.
+        let _ = timeout(CUT_OFF_LIMIT, shared.condition.quiet()).await;
     }
     closing.cancel();
     for core in cores {

@@ -1,4 +1,4 @@
-//! The queue of alerts about spent budgets. Requests add alerts; [`Alerts`](crate::background::alerts::Alerts) sends them.
+//! The queue of alerts: spent budgets and wrong clocks. Requests add alerts; [`Alerts`](crate::background::alerts::Alerts) sends them.
 //!
 //! Bound: 256 alerts. When the queue is full, an alert is dropped, counted and logged.
 
@@ -47,12 +47,21 @@ impl AlertQueue {
             budget.spent_nano_usd = alert.spent.0,
             "a budget is spent; it alerts and does not block"
         );
-        let Some(queue) = &self.0 else { return };
-        let body = alert_body(request, key_name, alert, catalog, now);
+        let body = || alert_body(request, key_name, alert, catalog, now);
         let member = if let Subject::Member(id) = alert.subject { Some(id) } else { None };
-        if queue.try_send(QueuedAlert { body, member }).is_err() {
+        self.queue(body, member, metrics);
+    }
+
+    /// Queues the alert that the clock of this node is wrong, or right again (0).
+    pub fn clock_skew(&self, seconds: i64, now: Timestamp, metrics: &Metrics) {
+        self.queue(|| json!({"event": "clock_skew", "at": now.to_string(), "skew_s": seconds}), None, metrics);
+    }
+
+    fn queue(&self, body: impl FnOnce() -> Value, member: Option<MemberId>, metrics: &Metrics) {
+        let Some(queue) = &self.0 else { return };
+        if queue.try_send(QueuedAlert { body: body(), member }).is_err() {
             metrics.alert("lost");
-            tracing::warn!(request.id = %request, "the alert queue is full; this alert is lost");
+            tracing::warn!("the alert queue is full; an alert is lost");
         }
     }
 }

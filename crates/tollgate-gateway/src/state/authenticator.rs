@@ -2,6 +2,7 @@
 
 mod cache;
 mod failed_keys;
+mod revoked_keys;
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
@@ -13,8 +14,9 @@ use tollgate_store::{KeyHash, KeyHasher, KeyStore, looks_like_key};
 use self::{
     cache::{CachedLookup, KeyCache},
     failed_keys::FailedKeys,
+    revoked_keys::RevokedKeys,
 };
-use crate::{clock::Clock, refusal::Refusal, request::Head, settings::Settings};
+use crate::{clock::Clock, own_limit::no_descriptors_left, refusal::Refusal, request::Head, settings::Settings};
 
 /// Concurrent key look-ups over all cores; further ones wait.
 const LOOKUPS: usize = 64;
@@ -27,6 +29,7 @@ pub struct Authenticator {
     store: Arc<dyn KeyStore>,
     cache: KeyCache,
     failed: FailedKeys,
+    revoked: RevokedKeys,
     lookups: Arc<Semaphore>,
     runtime: Handle,
     tracker: TaskTracker,
@@ -55,6 +58,7 @@ impl Authenticator {
             store,
             cache: KeyCache::new(settings.key_cache_entries, settings.wrong_key_memory),
             failed: FailedKeys::new(settings.wrong_keys_per_minute, clock.instant()),
+            revoked: RevokedKeys::default(),
             lookups: Arc::new(Semaphore::new(LOOKUPS)),
             runtime,
             tracker,
@@ -64,6 +68,16 @@ impl Authenticator {
 
     pub fn drop_key(&self, key: KeyId) {
         self.cache.evict(key);
+    }
+
+    /// Notes that keys are revoked, whatever the store says of them. Returns those that were not known to be.
+    pub fn revoke(&self, keys: impl IntoIterator<Item = KeyId>) -> Vec<KeyId> {
+        keys.into_iter().filter(|key| self.revoked.add(*key)).collect()
+    }
+
+    /// Whether a key is known to be revoked.
+    pub(crate) fn is_revoked(&self, key: KeyId) -> bool {
+        self.revoked.contains(key)
     }
 
     /// Evicts all negative entries: one of those keys may just have been created.
@@ -106,11 +120,16 @@ impl Authenticator {
             return Ok(None);
         }
         let hash = self.hasher.hash(presented);
-        match self.cache.get(&hash) {
-            Some(CachedLookup::Key(key)) => Ok(Some(key)),
-            Some(CachedLookup::Wrong) => Ok(None),
-            None => self.look_up(hash).await,
-        }
+        let found = match self.cache.get(&hash) {
+            Some(CachedLookup::Key(key)) => Some(key),
+            Some(CachedLookup::Wrong) => None,
+            None => self.look_up(hash).await?,
+        };
+        Ok(found.map(
+            |key| {
+                if self.is_revoked(key.id) { Arc::new(Key { status: KeyStatus::Revoked, ..(*key).clone() }) } else { key }
+            },
+        ))
     }
 
     async fn look_up(&self, hash: KeyHash) -> Result<Option<Arc<Key>>, Refusal> {
@@ -132,11 +151,11 @@ impl Authenticator {
             }
             Ok(Ok((Err(error), _))) => {
                 tracing::warn!(error = %error, "key look-up failed");
-                Err(Refusal::KeyCheckUnavailable)
+                Err(if no_descriptors_left() { Refusal::Overloaded } else { Refusal::KeyCheckUnavailable })
             }
             Ok(Err(_)) | Err(_) => {
                 tracing::warn!("key look-up timed out");
-                Err(Refusal::KeyCheckUnavailable)
+                Err(if no_descriptors_left() { Refusal::Overloaded } else { Refusal::KeyCheckUnavailable })
             }
         }
     }

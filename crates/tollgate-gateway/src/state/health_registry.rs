@@ -34,6 +34,8 @@ struct HealthEntry {
     credential: CurrentCredential,
     /// Whether it changed since it was last taken for saving.
     unsaved: AtomicBool,
+    /// Whether a test ended its state since that was last taken for the other nodes.
+    ended: AtomicBool,
 }
 
 impl HealthEntry {
@@ -64,11 +66,12 @@ impl HealthEntry {
 }
 
 impl HealthRegistry {
-    /// A registry with saved health. A probe that was running when the state was saved is void: the account's next request
-    /// becomes the probe.
+    /// A registry with saved health, as of `now`. A probe that was running when the state was saved is void: the account's
+    /// next request becomes the probe.
     #[must_use]
-    pub fn from_saved(saved: impl IntoIterator<Item = (AccountId, AccountHealth)>) -> Self {
-        let entries = saved.into_iter().map(|(account, mut health)| {
+    pub fn from_saved(saved: impl IntoIterator<Item = (AccountId, AccountHealth)>, now: Timestamp) -> Self {
+        let entries = saved.into_iter().map(|(account, saved)| {
+            let mut health = saved.as_of(now);
             if let HealthState::Probing { why, .. } = health.state {
                 health.state = HealthState::Probing { since: Timestamp(0), why };
             }
@@ -119,6 +122,9 @@ impl HealthRegistry {
         let is_old = observed_with.is_some() && current_credential.is_some() && observed_with != current_credential;
         // A probe sent with the old credential is repeated.
         let mut after = observe(&before, if is_old { &Observation::Abandoned } else { what }, cooling_on, now);
+        if !is_old && *what == Observation::TestPassed {
+            entry.ended.store(true, Ordering::Release);
+        }
         if after.is_refused() && !before.is_refused() {
             after.refused_credential = observed_with.or(current_credential);
         }
@@ -147,10 +153,11 @@ impl HealthRegistry {
         }
     }
 
-    /// Merges health reported by another node: the later end of a rest or cooling wins. A refusal of a credential that is
-    /// already replaced here is ignored.
-    pub fn merge(&self, reported: impl IntoIterator<Item = (AccountId, AccountHealth)>) {
+    /// Merges health reported by another node, as of `now`: the later end of a rest or cooling wins. A refusal of a credential
+    /// that is already replaced here is ignored.
+    pub fn merge(&self, reported: impl IntoIterator<Item = (AccountId, AccountHealth)>, now: Timestamp) {
         for (account, theirs) in reported {
+            let theirs = theirs.as_of(now);
             let ours = self.of(account);
             if ends(&theirs.state) <= ends(&ours.state) {
                 continue;
@@ -163,6 +170,55 @@ impl HealthRegistry {
                 entry.put(&mut health, AccountHealth { state, coolings, refused_credential: refused, ..ours });
                 drop(health);
                 tracing::warn!(account.id = %account, state = state_word(&theirs.state), "account health changed on another node");
+            }
+        }
+    }
+
+    /// Ends the rests and coolings that began before a test of another node passed.
+    pub fn end(&self, passed: impl IntoIterator<Item = (AccountId, Timestamp)>) {
+        let mut has_ended = false;
+        for (account, passed) in passed {
+            let Some(entry) = self.entries.get(account) else { continue };
+            let mut health = entry.health();
+            if health.state.unavailable_since().is_some_and(|since| since <= passed) {
+                let after = observe(&health, &Observation::TestPassed, true, passed);
+                entry.put(&mut health, after);
+                drop(health);
+                entry.mark_unsaved();
+                has_ended = true;
+                tracing::warn!(account.id = %account, "a test on another node ended the account's rest");
+            }
+        }
+        if has_ended {
+            self.recoveries.notify();
+        }
+    }
+
+    /// Takes the accounts whose state a test ended on this node since the last call.
+    pub fn take_ended(&self) -> Vec<AccountId> {
+        let entries = self.entries.snapshot();
+        let ended = entries.iter().filter(|(_, entry)| entry.ended.swap(false, Ordering::AcqRel));
+        ended.map(|(account, _)| account).collect()
+    }
+
+    /// Marks tests that the other nodes have not received.
+    pub fn put_back_ended(&self, accounts: impl IntoIterator<Item = AccountId>) {
+        let entries = accounts.into_iter().filter_map(|account| self.entries.get(account));
+        entries.for_each(|entry| entry.ended.store(true, Ordering::Release));
+    }
+
+    /// Brings all states within what the clock allows now. A state of the future shows that the clock was put back since.
+    pub fn follow_clock(&self, now: Timestamp) {
+        let entries = self.entries.snapshot();
+        for (account, entry) in entries.iter() {
+            let mut health = entry.health();
+            let after = health.as_of(now);
+            if *health != after {
+                entry.put(&mut health, after);
+                drop(health);
+                entry.mark_unsaved();
+                self.recoveries.notify();
+                tracing::warn!(account.id = %account, "the clock was put back; the account's rest ends by the new time");
             }
         }
     }

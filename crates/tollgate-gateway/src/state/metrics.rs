@@ -67,6 +67,7 @@ pub struct Metrics {
     in_flight: Gauge,
     open_reservations: Gauge,
     connections: Gauge,
+    clock_skew: Gauge<f64, AtomicU64>,
     journal_bytes: Gauge,
     journal_oldest: Gauge<f64, AtomicU64>,
     journal_held: Gauge,
@@ -107,6 +108,7 @@ impl Metrics {
         let held = "Requests recorded only in memory because the journal is full";
         let refused = "Records moved out of the journal since the start because the database rejected them";
         let duration = "Time from arrival to the last byte of the answer";
+        let skew = "How far the clock of this node is ahead of that of Redis, in seconds";
         let mut metrics = Self {
             requests: registry.register("requests", "Model requests with a known key", Family::default()),
             refusals: registry.register("refusals", "Requests refused by the gateway, by error id", Family::default()),
@@ -123,6 +125,7 @@ impl Metrics {
             in_flight: registry.register("in_flight", "Requests in progress", Gauge::default()),
             open_reservations: registry.register("holds", "Open reservations of requests in progress", Gauge::default()),
             connections: registry.register("connections", "Open connections from callers", Gauge::default()),
+            clock_skew: registry.register("clock_skew_seconds", skew, Gauge::default()),
             journal_bytes: registry.register("journal_bytes", "Size of the journal in bytes", Gauge::default()),
             journal_oldest: registry.register(
                 "journal_oldest_seconds",
@@ -241,6 +244,12 @@ impl Metrics {
     pub fn journal_trouble(&self, held: usize, refused: usize) {
         self.journal_held.set(whole(held));
         self.journal_refused.set(whole(refused));
+    }
+
+    /// Sets how far the clock of this node is ahead of that of Redis.
+    #[expect(clippy::cast_precision_loss, reason = "charts need no more than 53 bits")]
+    pub fn clock_skew(&self, micros: i64) {
+        self.clock_skew.set(micros as f64 / 1_000_000.0);
     }
 
     pub fn open_reservations(&self, open: usize) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::Response;
 use tokio_util::task::TaskTracker;
-use tollgate_core::{BudgetAlert, Catalog, Outcome, RequestId};
+use tollgate_core::{BudgetAlert, Catalog, KeyId, Outcome, RequestId};
 use tollgate_store::Counters;
 
 use crate::{
@@ -48,6 +48,16 @@ impl Shared {
     pub fn replace_catalog(&self, catalog: Arc<Catalog>) {
         self.catalog.store(catalog);
         self.traffic.catalogs.notify();
+    }
+
+    /// Notes revoked keys and, if the settings say so, ends their running streams. Returns the keys that were not known to be
+    /// revoked.
+    pub fn revoke(&self, keys: impl IntoIterator<Item = KeyId>) -> Vec<KeyId> {
+        let new = self.keys.revoke(keys);
+        if !new.is_empty() {
+            self.condition.interrupts.notify();
+        }
+        new
     }
 
     /// Logs and queues the alert that `request`, sent with the key named `key_name`, spent a budget. Never waits.

@@ -7,7 +7,11 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use tokio::sync::mpsc::{self, OwnedPermit};
+use tokio::sync::{
+    Notify,
+    mpsc::{self, OwnedPermit},
+};
+use tokio_util::sync::CancellationToken;
 use tollgate_core::UsageRecord;
 use tollgate_store::{Journal, JournalError, JournalWriter, SyncWaiter};
 
@@ -78,6 +82,10 @@ pub struct UsageRecorder {
     pub journal: JournalWriter,
     pub queue: UsageQueue,
     pub health: Arc<HealthRegistry>,
+    /// Cancelled when the drain time is over: what is still running ends with E61.
+    pub cut_off: CancellationToken,
+    /// Wakes this core's streams to look whether they must end.
+    pub interrupts: Arc<Notify>,
 }
 
 impl UsageRecorder {
@@ -89,7 +97,8 @@ impl UsageRecorder {
         queue: UsageQueue,
         health: Arc<HealthRegistry>,
     ) -> Result<Self, JournalError> {
-        Ok(Self { shared, journal: journal.writer(core)?, queue, health })
+        let (cut_off, interrupts) = (shared.condition.cut_off_token(), shared.condition.interrupts.core());
+        Ok(Self { shared, journal: journal.writer(core)?, queue, health, cut_off, interrupts })
     }
 
     /// Counts what a request used, and releases what it had reserved.
@@ -105,6 +114,9 @@ impl UsageRecorder {
         let id = record.id;
         let written = self.journal.end(&record);
         let queued = self.queue.send(record, permit, written.is_ok());
+        if self.journal.has_pending() {
+            self.shared.condition.note_in_memory_only();
+        }
         match written {
             Ok(flush) => Some(flush),
             Err(fault) => {

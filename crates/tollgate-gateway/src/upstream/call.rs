@@ -129,6 +129,9 @@ pub enum ConnectFault {
     /// A header of the channel, or the credential, is not a valid header value.
     #[error("header value not allowed in HTTP")]
     BadHeader,
+    /// This process can open no further socket.
+    #[error("this gateway has no file descriptor left")]
+    OwnLimit,
     /// The upstream closed the connection or refused the stream before processing the request.
     #[error("closed before the request was sent")]
     Closed,

@@ -111,6 +111,7 @@ impl From<ConnectFault> for FetchFault {
             ConnectFault::Tls | ConnectFault::CaFile => "TLS handshake failed",
             ConnectFault::TimedOut => "not in time",
             ConnectFault::Refused | ConnectFault::Proxy | ConnectFault::Closed => "connection refused or lost",
+            ConnectFault::OwnLimit => "this gateway has no file descriptor left",
         })
     }
 }

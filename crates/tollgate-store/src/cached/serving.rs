@@ -172,6 +172,10 @@ impl LedgerStore for CachedStore {
         }
     }
 
+    async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.positions(requests)).await
+    }
+
     async fn hedge_costs(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
         LedgerStore::hedge_costs(&*self.sql()?, now).await
     }

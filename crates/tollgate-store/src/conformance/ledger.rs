@@ -64,6 +64,11 @@ pub(super) async fn each_request_is_settled_once(store: &Store) {
     assert!(found.iter().all(|entry| entry.kind == LedgerKind::Settle && entry.amount == NanoUsd(-2_000)));
     let settled: std::collections::HashSet<_> = found.iter().filter_map(|entry| entry.request).collect();
     assert!(priced.iter().all(|record| settled.contains(&record.id)));
+    let ids: Vec<_> = records.iter().map(|record| record.id).collect();
+    let mut positions = store.ledger.positions(&ids).await.unwrap();
+    positions.sort_unstable_by_key(|(_, position)| std::cmp::Reverse(*position));
+    let entered: Vec<_> = found.iter().filter_map(|entry| Some((entry.request?, entry.position))).collect();
+    assert_eq!(positions, entered);
     assert_eq!(found[0].balance.0, -2_000 * i64::try_from(priced.len()).unwrap());
     assert_eq!(balance(store, owner).await, found[0].balance);
     agrees(store).await;

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::{
-    Billing, Budget, BudgetAction, LimitExceeded, Limits, MemberId, NanoUsd, RateKind, RateStatuses, Reservation, SpendTotals,
-    Subject, Timestamp, UsageRecord, Window,
+    Billing, Budget, BudgetAction, LimitExceeded, Limits, MemberId, NanoUsd, RateKind, RateStatuses, RequestId, Reservation,
+    SpendTotals, Subject, Timestamp, UsageRecord, Window,
 };
 
 use super::{
@@ -20,9 +20,9 @@ use crate::{
     samples::{MIDNIGHT, record},
 };
 
-/// A database that has nothing but spending.
+/// A database that has nothing but spending, and the requests that are not booked.
 #[derive(Debug, Default)]
-pub(super) struct StaticLedger(pub(super) Mutex<Spending>);
+pub(super) struct StaticLedger(pub(super) Mutex<Spending>, pub(super) Mutex<Vec<RequestId>>);
 
 #[async_trait]
 impl LedgerStore for StaticLedger {
@@ -49,6 +49,11 @@ impl LedgerStore for StaticLedger {
         let Spending { spent, balances, ledger } = self.spending(now).await?;
         Ok(SpendingChanges { spent, balances, added: Vec::new(), until: ledger, ledger })
     }
+    async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError> {
+        let unbooked = self.1.lock().unwrap();
+        let booked = requests.iter().filter(|request| !unbooked.contains(request));
+        Ok(booked.map(|request| (*request, LedgerPosition(0))).collect())
+    }
     async fn verify(&self, _: Timestamp) -> Result<VerifyReport, StoreError> {
         unreachable!("counters do not verify")
     }
@@ -64,12 +69,12 @@ pub(super) struct CounterFixture {
 
 impl CounterFixture {
     fn memory(spending: &Spending) -> Self {
-        let ledger = Arc::new(StaticLedger(Mutex::new(spending.clone())));
+        let ledger = Arc::new(StaticLedger(Mutex::new(spending.clone()), Mutex::default()));
         Self { counters: counters_in_memory(spending, RESERVATION_TTL), ledger, stop: CancellationToken::new(), worker: None }
     }
 
     async fn redis(url: &str, namespace: &str, spending: &Spending) -> Self {
-        let ledger = Arc::new(StaticLedger(Mutex::new(spending.clone())));
+        let ledger = Arc::new(StaticLedger(Mutex::new(spending.clone()), Mutex::default()));
         let (counters, worker) = counters_in_redis(options(url, namespace), spending, Arc::clone(&ledger) as _).await.unwrap();
         let stop = CancellationToken::new();
         let worker = TaskTracker::new().spawn(worker.run(stop.clone()));
@@ -116,6 +121,7 @@ pub(super) fn options(url: &str, namespace: &str) -> RedisOptions {
     RedisOptions {
         address: RedisAddress { url: url.to_owned(), ca: None },
         namespace: namespace.to_owned(),
+        identity: hex::encode(RandomSource::system().bytes::<8>()),
         reservation_ttl: RESERVATION_TTL,
         nodes: 3,
         random: RandomSource::system(),

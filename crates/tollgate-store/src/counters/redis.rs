@@ -5,23 +5,27 @@
 //! needs ([`lease`]). Near a limit one script decides everything: the reservation, lowered to what is left if that is
 //! permitted, the reservations that attempts may need on their channels' budgets, and the leases granted with them.
 //!
-//! Each node is registered; the registration is renewed every 10 s and expires after 60 s. Reservations count as long as the
+//! Each node is registered; the registration is renewed every 10 s, expires after 60 s, and ends when the node starts again. Reservations count as long as the
 //! registration of their node, so those of a dead node lapse. A lost connection ends the registration: the next one begins
 //! with all open reservations of the node, and late messages of the old one have no effect.
 //!
 //! While Redis is unreachable each node enforces its [share of the limits](outage_share), and sends what was spent in the
-//! meantime once Redis is back. If Redis has lost its data, it is restored from the database ([`ledger_sync`]).
+//! meantime once Redis is back. If Redis has lost its data, it is restored from the database ([`ledger_sync`]) and from what
+//! all nodes have spent and not booked ([`join`]).
 
 mod admission;
 mod connection;
 mod deltas;
 mod health;
+mod join;
 mod lease;
 mod leases;
 mod ledger_sync;
 mod meter_cache;
 mod outage_share;
+mod recent_charges;
 mod reservations;
+mod revocations;
 mod script;
 mod state;
 mod worker;
@@ -45,7 +49,8 @@ use state::RedisState;
 
 pub use connection::RedisOptions;
 pub use connection::{RedisAddress, check as check_redis};
-pub use health::SharedHealth;
+pub use health::{SharedHealth, SharedHealthUpdate};
+pub use revocations::SharedRevocations;
 pub use worker::RedisWorker;
 
 /// Counters in Redis and their worker, which has to run as long as they are used. Waits up to 5 s for the first connection.
@@ -99,6 +104,7 @@ impl Counters for RedisCounters {
         let mut charges = Vec::new();
         state.update_pending(|deltas| {
             charges = deltas::add_charges(deltas, record);
+            state.recent.add(record, &charges);
             state.release(&released, &charges, &epoch, now, deltas);
             for open in &released {
                 open.correct_tokens(deltas, tokens);

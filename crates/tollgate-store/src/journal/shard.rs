@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -292,6 +292,8 @@ pub(super) struct JournalState {
     pub(super) memory_bytes: u64,
     pub(super) sync: JournalSync,
     pub(super) bytes: AtomicU64,
+    /// Entries are kept in memory, so that the database has what space is left on the disk.
+    pub(super) is_paused: AtomicBool,
     /// Bytes of entries buffered in memory, over all shards.
     pub(super) pending_bytes: AtomicU64,
     pub(super) shards: Mutex<BTreeMap<u16, Arc<JournalShard>>>,

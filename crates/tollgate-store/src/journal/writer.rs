@@ -69,6 +69,12 @@ impl JournalWriter {
         self.state.prune(&self.shard);
     }
 
+    /// True while entries of any core are in memory because they could not be written.
+    #[must_use]
+    pub fn has_pending(&self) -> bool {
+        self.state.pending_bytes.load(Ordering::Acquire) > 0
+    }
+
     pub fn pending_bytes(&self) -> u64 {
         self.lock().pending_bytes()
     }
@@ -220,6 +226,9 @@ impl<'a> WriterGuard<'a> {
 
     fn write(&mut self, id: RequestId, frame: &[u8]) -> Result<(), WriteFailure> {
         let size = frame.len() as u64;
+        if self.limit == SizeLimit::Enforced && self.state.is_paused.load(Ordering::Acquire) {
+            return Err(WriteFailure::Disk(io::ErrorKind::StorageFull.into()));
+        }
         if self.exceeds_limit(size) {
             if self.shard.close_if_booked() {
                 self.writer.segment = None;

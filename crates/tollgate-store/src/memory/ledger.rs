@@ -155,6 +155,12 @@ impl LedgerStore for MemoryStore {
         Ok((ledger.entries.iter().filter(by_hand).cloned().collect(), ledger.position))
     }
 
+    async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError> {
+        let ledger = self.ledger.lock().await;
+        let entries = ledger.entries.iter().filter_map(|entry| Some((entry.request?, entry.position)));
+        Ok(entries.filter(|(request, _)| requests.contains(request)).collect())
+    }
+
     async fn spending(&self, now: Timestamp) -> Result<Spending, StoreError> {
         let ledger = self.ledger.lock().await;
         let month = Timestamp::of_month(now.month()).day();

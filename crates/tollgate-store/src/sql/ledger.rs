@@ -16,6 +16,8 @@ const POST: &str = "post to the ledger";
 const READ: &str = "read the ledger";
 const HEDGE_COSTS: &str = "read the cost of hedged attempts";
 
+const REQUESTS_AT_ONCE: usize = 500;
+
 const COLUMNS: &str = "seq, member_id, at, kind, amount, balance, request_id, idempotency_key, note, actor";
 
 impl SqlStore {
@@ -143,6 +145,21 @@ impl LedgerStore for SqlStore {
 
     async fn spending_since(&self, position: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
         self.spending_changes(position, now).await
+    }
+
+    async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError> {
+        let failed = |error| self.failed(READ, error);
+        let mut found = Vec::new();
+        for requests in requests.chunks(REQUESTS_AT_ONCE) {
+            const HEAD: &str = "SELECT request_id, seq FROM ledger WHERE request_id IN (";
+            let sql = self.dialect.list(HEAD, requests.len(), ")");
+            let query = requests.iter().fold(sqlx::query(sql), |query, request| query.bind(request.to_string()));
+            for row in query.fetch_all(&self.reader).await.map_err(failed)? {
+                let position = row.try_get(1).map(LedgerPosition).map_err(failed)?;
+                found.push((id(&row, 0, RequestId::parse).map_err(failed)?, position));
+            }
+        }
+        Ok(found)
     }
 
     async fn hedge_costs(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {

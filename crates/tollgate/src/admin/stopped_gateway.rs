@@ -51,7 +51,9 @@ impl StoredHealth {
 
 impl StoppedGateway {
     pub(super) async fn load(store: Store, config: Config) -> Result<Self, Failure> {
-        let health = StoredHealth(store.health.load_health().await?.into_iter().collect());
+        let now = compose::now();
+        let saved = store.health.load_health().await?.into_iter();
+        let health = StoredHealth(saved.map(|(account, health)| (account, health.as_of(now))).collect());
         Ok(Self { store, config, health, counters: OnceCell::new() })
     }
 
@@ -123,12 +125,30 @@ impl GatewayHandle for StoppedGateway {
             changed.extend((after != before).then_some((account, after)));
         };
         let tested = channel_test::run(&catalog, test, on_event, &mut on_pass).await?;
+        self.save(&changed, &passed).await.map_err(ChannelTestError::Store)?;
+        Ok(tested)
+    }
+
+    async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
+        let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
+        let (channel, accounts) = channel_test::accounts(&catalog, channel, account)?;
+        let end = |health: AccountHealth| observe(&health, &Observation::TestPassed, channel.cooling, compose::now());
+        let ids: Vec<_> = accounts.iter().map(|account| account.id).collect();
+        let health: Vec<_> = ids.iter().map(|id| (*id, end(self.health.whole(*id)))).collect();
+        self.save(&health, &ids).await.map_err(ChannelTestError::Store)?;
+        Ok(accounts.iter().map(|account| account.name.clone()).collect())
+    }
+}
+
+impl StoppedGateway {
+    /// Saves health, and that these accounts passed a test.
+    async fn save(&self, changed: &[(AccountId, AccountHealth)], passed: &[AccountId]) -> Result<(), StoreError> {
         // Health is saved for the next start. A running gateway has its own, possibly newer health; it learns of the passed test
         // from `save_test`, which it does not overwrite.
-        self.store.health.save_health(&changed, compose::now()).await.map_err(ChannelTestError::Store)?;
+        self.store.health.save_health(changed, compose::now()).await?;
         for account in passed {
-            self.store.health.save_test(account, compose::now()).await.map_err(ChannelTestError::Store)?;
+            self.store.health.save_test(*account, compose::now()).await?;
         }
-        Ok(tested)
+        Ok(())
     }
 }

@@ -226,6 +226,8 @@ pub(crate) enum Channel {
         #[arg(long)]
         model: Option<String>,
     },
+    /// End cooling and rest of a channel's accounts on all nodes, without a request to them
+    EndCooling(AccountSelection),
     /// Switch a channel (or one account) on
     Enable(AccountSelection),
     /// Switch a channel (or one account) off by hand

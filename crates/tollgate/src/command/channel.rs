@@ -1,4 +1,4 @@
-//! `channel list|show|add|set|remove|enable|disable|test`.
+//! `channel list|show|add|set|remove|enable|disable|test|end-cooling`.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -26,6 +26,7 @@ pub(crate) fn run(common: &Common, subcommand: cli::Channel) -> Result<(), Failu
         cli::Channel::Test { accounts, model } => {
             admin::run(common, async |admin| test(common, admin, &accounts, model.as_deref()).await)
         }
+        cli::Channel::EndCooling(accounts) => admin::run(common, async |admin| end_cooling(common, admin, &accounts).await),
     }
 }
 
@@ -38,6 +39,21 @@ async fn switch(common: &Common, admin: &Admin, accounts: &AccountSelection, to:
     let row = admin.send(AdminRequest::of(Method::PATCH, &target, &json!({"status": to}))).await?.body;
     let what = account.as_ref().map_or_else(|| channel.clone(), |account| format!("{channel}/{account}"));
     output::result(common, &json!({"channel": what, "status": to, "revision": row["revision"]}), &format!("{what} is {to}"));
+    Ok(())
+}
+
+async fn end_cooling(common: &Common, admin: &Admin, accounts: &AccountSelection) -> Result<(), Failure> {
+    let AccountSelection { channel, account } = accounts;
+    let target = ApiPath::of(&["channels", channel, "end-cooling"]);
+    let body = account.as_ref().map_or_else(|| json!({}), |account| json!({"account": account}));
+    let ended = admin.send(AdminRequest::of(Method::POST, &target, &body)).await?.body;
+    if common.json {
+        output::json(&json!({"channel": channel, "accounts": ended["accounts"]}));
+        return Ok(());
+    }
+    for account in ended["accounts"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        output::line(&format!("{channel}/{account}: requests may go to it again"));
+    }
     Ok(())
 }
 

@@ -8,9 +8,9 @@ use tollgate_store::{AccessMode, JournalEntry, RepairReport};
 
 use crate::{
     cli::{Common, Doctor},
-    compose,
+    compose, descriptors,
     failure::Failure,
-    journal_backlog, output,
+    health_share, journal_backlog, output,
 };
 
 struct CheckResult {
@@ -42,12 +42,13 @@ pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
             text: format!("{} is created on the first start", config.data.display()),
         },
     });
+    findings.push(open_files(&config));
     if folder.is_ok() {
         findings.push(database(&config));
         findings.push(journal_state(&journal));
     }
     if config.redis_url.is_some() {
-        findings.push(redis(&config));
+        findings.extend(redis(&config));
     }
     let wrong = findings.iter().filter(|finding| !finding.good).count();
     if common.json {
@@ -62,6 +63,11 @@ pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
     if wrong == 0 { Ok(()) } else { Err(Failure::Machine(format!("{wrong} finding(s) need attention"))) }
 }
 
+fn open_files(config: &crate::config::Config) -> CheckResult {
+    let (good, text) = descriptors::check(config.count("server.max_connections"), config.count("limits.in_flight"));
+    CheckResult { what: "open files", good, text }
+}
+
 fn database(config: &crate::config::Config) -> CheckResult {
     let opened = compose::block_on(async {
         let store = compose::open_as(config, AccessMode::Command).await?;
@@ -74,19 +80,34 @@ fn database(config: &crate::config::Config) -> CheckResult {
     }
 }
 
-fn redis(config: &crate::config::Config) -> CheckResult {
+/// Whether Redis is reachable, and whether its clock agrees with this machine's.
+fn redis(config: &crate::config::Config) -> Vec<CheckResult> {
     let checked = compose::redis_address(config).and_then(|address| {
         compose::block_on(async {
-            if let Some(address) = &address {
-                tollgate_store::check_redis(address).await?;
-            }
-            Ok(())
+            let Some(address) = &address else { return Ok(0) };
+            let before = compose::now();
+            let theirs = tollgate_store::check_redis(address).await?;
+            Ok(before.0 / 2 + compose::now().0 / 2 - theirs.0)
         })
     });
     match checked {
-        Ok(()) => CheckResult { what: "redis", good: true, text: "reachable".to_owned() },
-        Err(failure) => CheckResult { what: "redis", good: false, text: failure.to_string() },
+        Ok(skew_us) => {
+            let reachable = CheckResult { what: "redis", good: true, text: "reachable".to_owned() };
+            vec![reachable, clock(skew_us)]
+        }
+        Err(failure) => vec![CheckResult { what: "redis", good: false, text: failure.to_string() }],
     }
+}
+
+fn clock(ahead_us: i64) -> CheckResult {
+    let good = ahead_us.abs() <= health_share::MAX_SKEW_US;
+    let text = if good {
+        "agrees with that of Redis".to_owned()
+    } else {
+        let side = if ahead_us > 0 { "ahead of" } else { "behind" };
+        format!("{} s {side} that of Redis; set the clocks of both machines, by NTP for instance", ahead_us.abs() / 1_000_000)
+    };
+    CheckResult { what: "clock", good, text }
 }
 
 /// Reads the whole journal.

@@ -3,9 +3,12 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tollgate_core::Timestamp;
+use tollgate_core::{KeyId, Timestamp};
 use tollgate_gateway::{
     background::{
         alerts::Alerts,
@@ -27,9 +30,9 @@ use crate::{
     cli::{Common, Serve},
     compose::{self, RedisTasks},
     config::Config,
-    console, database_watch,
+    console, database_watch, disk_watch,
     failure::Failure,
-    first_start, health_share, ledger_watch, logging, output, retention, traffic_snapshot,
+    first_start, health_share, ledger_watch, logging, output, retention, revocation_share, runtime_socket, traffic_snapshot,
 };
 
 pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
@@ -63,6 +66,10 @@ struct ServeComponents {
 }
 
 async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
+    let reserve = disk_watch::reserve(config);
+    if reserve.free_for_start() {
+        tracing::error!(data = %config.data.display(), "the disk of the data folder is full; records wait in memory until there is space");
+    }
     let mut components = build_components(config).await?;
     let listening = listen(&components.shared.settings).map_err(|error| cannot_listen(&error))?;
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
@@ -70,7 +77,9 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     if let Some(alerts) = components.alerts.take() {
         background.spawn(alerts.run(Arc::clone(&components.shared), stop_background.clone()));
     }
-    spawn_background(&background, config, &components, &stop_background);
+    let revoked = spawn_background(&background, config, &components, &stop_background);
+    #[cfg(debug_assertions)]
+    background.spawn(crate::test_clock::follow(stop_background.clone()));
     let ServeComponents { store, shared, journal, recovered, registry, alerts: _, ledger: _, redis, new_key } = components;
     let watching = background.spawn(database_watch::watch(
         store.clone(),
@@ -79,10 +88,12 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         stop_background.clone(),
         stop_cores.clone(),
     ));
-    if let Some(RedisTasks { work, health }) = redis {
+    if let Some(RedisTasks { work, health, revocations }) = redis {
         background.spawn(work.run(stop_background.clone()));
-        background.spawn(health_share::watch(health, Arc::clone(&registry), stop_background.clone()));
+        background.spawn(revocation_share::watch(revocations, revoked, Arc::clone(&shared), stop_background.clone()));
+        background.spawn(health_share::watch(health, Arc::clone(&registry), Arc::clone(&shared), stop_background.clone()));
     }
+    background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), stop_background.clone()));
     background.spawn(end_on_signal(stop_cores.clone()));
     let (queue, writer) = UsageWriter::new(
         Arc::clone(&store.usage),
@@ -123,8 +134,14 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     exit_status(config, drained, left)
 }
 
-/// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot.
-fn spawn_background(background: &TaskTracker, config: &Config, components: &ServeComponents, stop: &CancellationToken) {
+/// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns the keys that are found to be revoked.
+fn spawn_background(
+    background: &TaskTracker,
+    config: &Config,
+    components: &ServeComponents,
+    stop: &CancellationToken,
+) -> mpsc::Receiver<KeyId> {
+    let (revoked, revocations) = mpsc::channel(revocation_share::QUEUE_CAPACITY);
     if let Some(file) = &config.catalog_file {
         background.spawn(catalog_watch::watch_file(components.store.clone(), file.clone(), stop.clone()));
     }
@@ -132,6 +149,7 @@ fn spawn_background(background: &TaskTracker, config: &Config, components: &Serv
         components.store.clone(),
         Arc::clone(&components.shared),
         Arc::clone(&components.registry),
+        revoked,
         stop.clone(),
     ));
     background.spawn(
@@ -151,6 +169,8 @@ fn spawn_background(background: &TaskTracker, config: &Config, components: &Serv
     ));
     background.spawn(retention::run(components.store.clone(), config.number("usage.retention_days"), stop.clone()));
     background.spawn(traffic_snapshot::run(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
+    background.spawn(runtime_socket::serve(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
+    revocations
 }
 
 fn exit_status(config: &Config, drained: Result<Drained, RunError>, left: UsageBacklog) -> Result<(), Failure> {
@@ -211,7 +231,7 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
     } else if !is_written && redis.is_none() {
         count_unbooked(&*counters, backlog()?, Timestamp(0));
     }
-    let registry = Arc::new(HealthRegistry::from_saved(store.health.load_health().await?));
+    let registry = Arc::new(HealthRegistry::from_saved(store.health.load_health().await?, compose::now()));
     let catalog = store.catalog.load().await?;
     registry.configure(catalog.accounts().map(|account| &**account));
     let (queue, alerts) = compose::alerts(config, &store)?;

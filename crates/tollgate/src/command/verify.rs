@@ -27,9 +27,11 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         let mut journal = JournalScan::default();
         journal.scan(&store, &compose::journal_folder(&data)).await?;
         journal.is_served = DataFolderLock::is_taken(&data);
+        // Asked again last: a gateway in trouble may have begun to hold records meanwhile.
         journal.in_memory_only = traffic_snapshot::read(&data, compose::now()).in_memory_only;
         let mut verified = store.ledger.verify(compose::now()).await?;
         verified.differences.append(&mut journal.differences);
+        journal.in_memory_only = journal.in_memory_only.max(traffic_snapshot::read(&data, compose::now()).in_memory_only);
         if common.json {
             print_json(&verified, &journal);
         } else {

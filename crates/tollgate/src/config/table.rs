@@ -85,6 +85,8 @@ settings! {
         "Memory for request bodies in bytes, over all requests; beyond it requests get 503 (E63).";
     "limits.in_flight": Number(1, 1_000_000), Some("16384") =>
         "Concurrent requests; further ones get 503 (E63).";
+    "limits.revoked_streams": OneOf(&["end", "finish"]), Some("\"end\"") =>
+        "Streams that run when their key is revoked. end: they end with an error event (E4) within seconds. finish: they go on.";
     "limits.wrong_keys_per_minute": Number(1, 1_000_000), Some("600") =>
         "Requests with a wrong key per address and minute; further ones get 429.";
     "upstream.total_timeout_ms": Number(1, DAY_MS), Some("600000") =>
@@ -119,6 +121,8 @@ settings! {
         "background: fsync every 5 ms, without waiting. group: the last bytes of a response wait for a group fsync.";
     "journal.max_bytes": Number(1 << 20, 1 << 50), Some("4294967296") =>
         "Largest size in bytes of journal entries that are not in the database yet.";
+    "journal.reserve_bytes": Number(0, 1 << 40), Some("67108864") =>
+        "Disk space kept in reserve in the data folder. It is freed when the disk is full, so that records can be booked; 0: none.";
     "alerts.webhook": Text, None =>
         "http:// or https:// URL that receives a JSON object when a budget with an alert is spent.";
     "alerts.secret": Text, None, secret: true =>

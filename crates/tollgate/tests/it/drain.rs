@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate_testkit::{Request, ScriptedResponse, Upstream};
+use tollgate_testkit::{ClientResponse, PendingResponse, Request, ScriptedResponse, Upstream};
 
 use crate::support;
 
@@ -36,6 +36,48 @@ fn shutdown_completes_running_streams_and_exits_within_a_second() {
     println!("ended {lingered:?} after the last of twenty streams");
     assert!(lingered < Duration::from_secs(10), "it lingered for {lingered:?}");
     assert_eq!(gateway.records().iter().filter(|record| record["outcome"] == "completed").count(), 20);
+}
+
+/// Waits for the rest of a response that the gateway ends.
+fn rest(mut open: PendingResponse, mut answer: ClientResponse) -> ClientResponse {
+    answer.complete = loop {
+        match open.read_chunk(&answer) {
+            Ok(Some(bytes)) => answer.body.extend(bytes),
+            Ok(None) => break true,
+            Err(_) => break false,
+        }
+    };
+    answer
+}
+
+#[test]
+fn shutdown_deadline_ends_what_runs_with_an_error_in_the_callers_protocol() {
+    let upstream = Upstream::start();
+    upstream.set_default(ScriptedResponse::chat_stream(&["one"]).stall_after(2));
+    let mut gateway = support::builder(&upstream, "cooling = false").env("TOLLGATE_SERVER__DRAIN_TIMEOUT_MS", "500").spawn();
+    let chat = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gateway.key());
+    let native =
+        Request::post("/v1beta/models/chat-model:streamGenerateContent?alt=sse", &support::native()).native_key(gateway.key());
+    let mut streams = Vec::new();
+    for request in [&chat, &native] {
+        let mut open = gateway.start_request(request);
+        let mut answer = open.read_head().unwrap();
+        answer.body = open.read_chunk(&answer).unwrap().unwrap();
+        streams.push((open, answer));
+    }
+    // A whole answer whose upstream has not begun.
+    upstream.set_default(ScriptedResponse::chat("late").delay(Duration::from_mins(1)));
+    let whole = gateway.start_request(&Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer(gateway.key()));
+    upstream.wait_for("all requests", |received| received.len() == 3);
+    assert_eq!(gateway.stop(), Some(1), "drain time exceeded\n{}", gateway.log());
+    let ended: Vec<ClientResponse> = streams.into_iter().map(|(open, answer)| rest(open, answer)).collect();
+    assert!(ended[0].text().contains("\"code\":\"shutting_down\"") && !ended[0].complete, "{}", ended[0].text());
+    assert!(ended[1].text().contains("SHUTTING_DOWN") && !ended[1].complete, "{}", ended[1].text());
+    let whole = whole.read().expect("an answer");
+    assert_eq!((whole.status, whole.complete), (503, true), "{}", whole.text());
+    assert!(whole.text().contains("shutting_down"), "{}", whole.text());
+    let records = gateway.records();
+    assert!(records.iter().all(|record| record["outcome"] == "gateway_stopped"), "{records:#?}");
 }
 
 #[test]

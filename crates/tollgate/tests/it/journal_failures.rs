@@ -81,6 +81,45 @@ fn stop_without_writable_storage_reports_lost_records() {
 }
 
 #[test]
+fn stuck_booking_is_shown_at_once() {
+    let Some(postgres) = Postgres::start("stuck_booking_is_shown_at_once") else { return };
+    let gateway = TestGateway::builder(PROGRAM).env("DATABASE_URL", &postgres.url()).env(SMALL.0, SMALL.1).spawn();
+    assert_eq!(gateway.chat(&support::chat("echo")).status, 200);
+    let booked = || postgres.sql("SELECT COUNT(*) FROM usage").parse::<usize>().unwrap();
+    wait_until("the first one is booked", &gateway, || booked() == 1);
+    std::thread::scope(|scope| {
+        let lock = scope.spawn(|| postgres.sql("BEGIN; LOCK TABLE usage IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(15); COMMIT"));
+        std::thread::sleep(Duration::from_millis(500));
+        let begin = Instant::now();
+        assert_eq!(load::send(&gateway, "echo", 6_000, 8).failed(), 0);
+        wait_until("requests in memory are shown", &gateway, || metric(&gateway, "tollgate_journal_held") > 0);
+        assert!(metric(&gateway, "tollgate_journal_bytes") > 500_000);
+        assert!(gateway.send(&Request::get("/readyz")).text().contains("degraded"));
+        println!("shown {:.1?} after the first request", begin.elapsed());
+        assert!(!lock.is_finished(), "the database was locked until now");
+    });
+    wait_until("every record is booked", &gateway, || booked() == 6_001);
+    wait_until("it is ready again", &gateway, || gateway.send(&Request::get("/readyz")).text().contains("ready"));
+}
+
+#[test]
+fn verify_asks_the_running_gateway_for_what_only_its_memory_holds() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let gateway = TestGateway::builder(&journal::program_with_file_size_limit(&folder)).without_record_check().spawn();
+    assert_eq!(gateway.chat(&support::chat("echo")).status, 200);
+    wait_until("the first one is booked", &gateway, || metric(&gateway, "tollgate_till_records_total") == 1);
+    journal::limit_file_size(&gateway, "0");
+    assert_eq!(load::send(&gateway, "echo", 50, 4).failed(), 0);
+    assert!(gateway.send(&Request::get("/readyz")).text().contains("degraded"), "at once");
+    wait_until("verify mentions them", &gateway, || {
+        let verified = output_text(&gateway.run(&["verify"]));
+        verified.contains("50 more requests are recorded in the running gateway's memory only")
+    });
+    journal::limit_file_size(&gateway, "unlimited");
+    wait_until("nothing waits in memory", &gateway, || metric(&gateway, "tollgate_journal_held") == 0);
+}
+
+#[test]
 fn record_rejected_by_postgresql_does_not_block_others() {
     let Some(postgres) = Postgres::start("a_record_that_postgresql_refuses") else { return };
     let gateway = TestGateway::builder(PROGRAM).env("DATABASE_URL", &postgres.url()).without_record_check().spawn();

@@ -12,10 +12,13 @@
 
 mod accounts;
 mod admin;
+mod clock;
 mod commands;
 mod database_outage;
 mod database_unavailable;
 mod deploy;
+mod descriptors;
+mod disk_full;
 mod drain;
 mod egress;
 mod explain;
@@ -33,8 +36,10 @@ mod nodes;
 mod outages;
 mod price_header;
 mod price_limits;
+mod redis_restart;
 mod relay;
 mod retention;
+mod revocations;
 mod start;
 mod support;
 mod upstream_errors;

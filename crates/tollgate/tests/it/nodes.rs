@@ -12,25 +12,25 @@ use crate::{
     support::{self, PROGRAM},
 };
 
-const MASTER_KEY: &str = "tgm1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+pub(crate) const MASTER_KEY: &str = "tgm1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 /// Output limit of a request; priced at 20 USD per million tokens (`support::prices`).
 const OUTPUT_TOKENS: u64 = 100;
 
-struct Services {
-    postgres: Postgres,
-    redis: Redis,
-    upstream: Upstream,
+pub(crate) struct Services {
+    pub(crate) postgres: Postgres,
+    pub(crate) redis: Redis,
+    pub(crate) upstream: Upstream,
 }
 
 impl Services {
-    fn start(test: &str) -> Option<Self> {
+    pub(crate) fn start(test: &str) -> Option<Self> {
         let (postgres, redis) = (Postgres::start(test)?, Redis::start(test)?);
         let upstream = Upstream::start();
         upstream.set_default(ScriptedResponse::chat("hello"));
         Some(Self { postgres, redis, upstream })
     }
 
-    fn builder(&self, keys: &str) -> TestGatewayBuilder {
+    pub(crate) fn builder(&self, keys: &str) -> TestGatewayBuilder {
         TestGateway::builder(PROGRAM)
             .catalog(&(support::catalog(&self.upstream, "cooling = false") + keys))
             .env("DATABASE_URL", &self.postgres.url())
@@ -41,19 +41,19 @@ impl Services {
     }
 
     /// Three nodes, started concurrently as by an orchestrator.
-    fn nodes(&self, keys: &str) -> Vec<TestGateway> {
+    pub(crate) fn nodes(&self, keys: &str) -> Vec<TestGateway> {
         thread::scope(|scope| {
             let starting: Vec<_> = (0..3).map(|_| scope.spawn(|| self.builder(keys).spawn())).collect();
             starting.into_iter().map(|gateway| gateway.join().unwrap()).collect()
         })
     }
 
-    fn count(&self, what: &str) -> usize {
+    pub(crate) fn count(&self, what: &str) -> usize {
         self.postgres.sql(what).parse().unwrap()
     }
 }
 
-fn key(name: &str, secret: &str, lines: &str) -> String {
+pub(crate) fn key(name: &str, secret: &str, lines: &str) -> String {
     format!("[[key]]\nname = \"{name}\"\ngroups = [\"default\"]\nsecret = \"{secret}\"\n{lines}\n")
 }
 
@@ -63,7 +63,7 @@ fn chat_request(secret: &str) -> Request {
     Request::post("/v1/chat/completions", &body).bearer(secret)
 }
 
-fn assert_verified(gateway: &TestGateway) {
+pub(crate) fn assert_verified(gateway: &TestGateway) {
     let out = gateway.run(&["verify"]);
     assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
 }

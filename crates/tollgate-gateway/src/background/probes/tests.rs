@@ -89,7 +89,7 @@ async fn rest_from_before_the_start_counts_from_its_beginning() {
         state: HealthState::Resting { why: RestingReason::Refused, since, until: None },
         ..AccountHealth::default()
     };
-    let saved = HealthRegistry::from_saved([(testing::account(1).id, rested)]);
+    let saved = HealthRegistry::from_saved([(testing::account(1).id, rested)], rig.shared.clock.now());
     let probes = Probes {
         shared: Arc::clone(&rig.shared),
         registry: Arc::new(saved),
@@ -170,6 +170,23 @@ async fn test_passed_after_the_refused_request_was_sent_ends_the_rest() {
     assert!(rig.rests(1));
     pass(2).await;
     assert_eq!(rig.state(1), HealthState::Usable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn test_recorded_by_a_wrong_clock_ends_the_rest_it_was_made_in_and_no_later_one() {
+    let rig = Rig::start(Script::new(), 1, |_| {});
+    for wrong_by_ms in [3_600_000, -3_600_000] {
+        rig.rest(1);
+        pass(3).await;
+        assert!(rig.rests(1));
+        rig.store.note_test(testing::account(1).id, rig.shared.clock.now().plus_ms(wrong_by_ms));
+        pass(2).await;
+        assert_eq!(rig.state(1), HealthState::Usable, "clock wrong by {wrong_by_ms} ms");
+        rig.rest(1);
+        pass(5).await;
+        assert!(rig.rests(1), "a rest that began after the test");
+        rig.registry.observe(testing::account(1).id, &Observation::TestPassed, true, rig.shared.clock.now());
+    }
 }
 
 #[test]

@@ -29,7 +29,8 @@ pub(crate) enum Failure {
 impl Failure {
     /// Whether the address is unreachable, for any account.
     pub(crate) const fn is_of_the_address(&self) -> bool {
-        matches!(self, Self::NoAnswer(UpstreamError::NotSent(fault)) if !matches!(fault, ConnectFault::BadHeader | ConnectFault::Closed))
+        let Self::NoAnswer(UpstreamError::NotSent(fault)) = self else { return false };
+        !matches!(fault, ConnectFault::BadHeader | ConnectFault::Closed | ConnectFault::OwnLimit)
     }
 }
 
@@ -60,6 +61,8 @@ pub(crate) enum NextStep {
 /// The failure that the caller sees if it was the last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReportedFailure {
+    /// E63: this gateway is at a limit of its own.
+    OwnLimit,
     /// E50 to E58.
     Failure(UpstreamFailure),
     /// E40 with cause `upstream_quota`: the account's money is spent, which is the operator's concern and not the caller's.
@@ -75,7 +78,7 @@ impl ReportedFailure {
                 *retry_after
             }
             Self::QuotaSpent { until } => until.map(|until| seconds_until(until, now)),
-            Self::Failure(_) => None,
+            Self::Failure(_) | Self::OwnLimit => None,
         }
     }
 }
@@ -95,6 +98,7 @@ impl Verdict {
         match &self.reported {
             ReportedFailure::Failure(failure) => failure.id(),
             ReportedFailure::QuotaSpent { .. } => "E40",
+            ReportedFailure::OwnLimit => "E63",
         }
     }
 }

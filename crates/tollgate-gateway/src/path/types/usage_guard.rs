@@ -12,7 +12,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tokio::time::Instant;
 use tollgate_core::{
-    AttemptResult, DeliveredContent, InputCount, Key, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
+    AttemptResult, DeliveredContent, InputCount, Key, KeyId, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
     Provider, RateStatuses, RequestFacts, Revision, StreamProgress, TraceEntry, count_input, settle, settle_attempt,
 };
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
@@ -346,6 +346,10 @@ impl UsageGuard {
         if let (Some(model), Some(_)) = (&facts.model, facts.group.as_ref().and_then(|group| group.hedge)) {
             self.recorder.shared.traffic.latency.record(model, first_content_us, self.recorder.shared.clock.instant());
         }
+    }
+
+    pub(crate) fn key(&self) -> Option<KeyId> {
+        self.facts.as_deref().map(|facts| facts.key.id)
     }
 
     /// The attempt under way gave a complete answer.

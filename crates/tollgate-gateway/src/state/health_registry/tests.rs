@@ -17,9 +17,9 @@ fn later_end_of_two_nodes_wins() {
     one.observe(account(1), &Observation::ConnectFailure, true, NOW);
     other.observe(account(1), &Observation::ConnectFailure, true, NOW.plus_ms(2_000));
     let until = NOW.plus_ms(7_000);
-    one.merge(other.take_unsaved());
+    one.merge(other.take_unsaved(), NOW);
     assert_eq!(one.of(account(1)).availability(NOW), Availability::Cooling { until, why: CoolingReason::ConnectFailure });
-    other.merge([(account(1), AccountHealth::default()), (account(2), AccountHealth::default())]);
+    other.merge([(account(1), AccountHealth::default()), (account(2), AccountHealth::default())], NOW);
     assert_eq!(other.of(account(1)).availability(NOW), Availability::Cooling { until, why: CoolingReason::ConnectFailure });
     assert_eq!(one.take_unsaved().len(), 1, "state merged from another node is saved by that node");
 }
@@ -27,7 +27,7 @@ fn later_end_of_two_nodes_wins() {
 #[test]
 fn probe_of_the_last_process_is_void_after_a_start() {
     let state = HealthState::Probing { since: NOW, why: Some(CoolingReason::ServerError) };
-    let registry = HealthRegistry::from_saved([(account(1), AccountHealth { state, ..AccountHealth::default() })]);
+    let registry = HealthRegistry::from_saved([(account(1), AccountHealth { state, ..AccountHealth::default() })], NOW);
     assert_eq!(registry.of(account(1)).availability(NOW), Availability::ProbeDue);
     registry.begin(account(1), NOW);
     assert!(matches!(registry.of(account(1)).availability(NOW), Availability::Cooling { .. }), "the next request is the probe");
@@ -69,7 +69,7 @@ fn changes_are_taken_once_and_can_be_put_back() {
     assert_eq!(registry.take_unsaved().len(), 0);
     registry.put_back(taken.iter().map(|(account, _)| *account));
     assert_eq!(registry.take_unsaved().len(), 40);
-    let again = HealthRegistry::from_saved(taken.clone());
+    let again = HealthRegistry::from_saved(taken.clone(), NOW);
     assert!(taken.iter().all(|(account, health)| again.of(*account) == *health));
     again.configure(&[row(1), row(99)]);
     assert_eq!(again.of(account(2)), AccountHealth::default());
@@ -164,21 +164,54 @@ fn saved_or_merged_refusal_of_a_replaced_credential_is_ignored() {
     let saved: Vec<(AccountId, AccountHealth)> =
         serde_json::from_str(&serde_json::to_string(&registry.take_unsaved()).unwrap()).unwrap();
 
-    let again = HealthRegistry::from_saved(saved.clone());
+    let again = HealthRegistry::from_saved(saved.clone(), NOW);
     again.configure([&old]);
     assert!(again.of(old.id).is_refused());
-    let again = HealthRegistry::from_saved(saved.clone());
+    let again = HealthRegistry::from_saved(saved.clone(), NOW);
     again.configure([&new]);
     assert_eq!(again.of(new.id).availability(NOW), Availability::Usable);
-    again.merge(saved.clone());
+    again.merge(saved.clone(), NOW);
     assert_eq!(again.of(new.id).availability(NOW), Availability::Usable, "another node does not have the new credential yet");
 
     // State saved without a fingerprint counts against the current credential.
     let mut older = saved;
     older[0].1.refused_credential = None;
-    let again = HealthRegistry::from_saved(older);
+    let again = HealthRegistry::from_saved(older, NOW);
     again.configure([&old]);
     assert!(again.of(old.id).is_refused());
     again.configure([&new]);
     assert!(!again.of(new.id).is_refused());
+}
+
+#[test]
+fn state_of_a_clock_ahead_is_bounded_when_loaded_merged_or_kept() {
+    const DAY_MS: i64 = 86_400_000;
+    let ahead = HealthRegistry::default();
+    ahead.observe(account(1), &Observation::ConnectFailure, true, NOW.plus_ms(30 * DAY_MS));
+    let wrong = ahead.take_unsaved();
+    let merged = HealthRegistry::default();
+    merged.merge(wrong.clone(), NOW);
+    let before = ahead.recoveries.version();
+    ahead.follow_clock(NOW);
+    assert_ne!(ahead.recoveries.version(), before, "waiting requests are notified");
+    for registry in [HealthRegistry::from_saved(wrong, NOW), merged, ahead] {
+        let until = NOW.plus_ms(5_000);
+        assert_eq!(registry.of(account(1)).availability(NOW), Availability::Cooling { until, why: CoolingReason::ConnectFailure });
+        registry.follow_clock(NOW.plus_ms(1_000));
+        assert_eq!(registry.of(account(1)).availability(until), Availability::ProbeDue, "it does not start again");
+    }
+}
+
+#[test]
+fn test_on_another_node_ends_what_began_before_it() {
+    let registry = HealthRegistry::default();
+    registry.observe(account(1), &Observation::ConnectFailure, true, NOW);
+    registry.end([(account(1), NOW.plus_ms(-1)), (account(2), NOW)]);
+    assert!(matches!(registry.of(account(1)).state, HealthState::Cooling { .. }), "it began after the test");
+    assert_eq!(registry.take_ended(), []);
+    registry.end([(account(1), NOW.plus_ms(1))]);
+    assert_eq!(registry.of(account(1)).state, HealthState::Usable);
+    assert_eq!(registry.take_ended(), [], "the other node tells the others");
+    registry.observe(account(1), &Observation::TestPassed, true, NOW);
+    assert_eq!((registry.take_ended(), registry.take_ended()), (vec![account(1)], vec![]), "even if it was usable here");
 }

@@ -35,6 +35,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    own_limit::no_descriptors_left,
     upstream::call::{ConnectFault, SentMark, UpstreamError},
 };
 
@@ -183,11 +184,15 @@ impl Host {
     }
 
     async fn connect(&self, trust: &Trust, tasks: &TaskTracker) -> Result<(Connected, Option<IpAddr>), ConnectFault> {
-        let addresses = match &self.destination.proxy {
-            None => self.addresses.of(&self.destination, &*self.clock).await?,
-            Some(_) => Vec::new(),
+        let connected = async {
+            let addresses = match &self.destination.proxy {
+                None => self.addresses.of(&self.destination, &*self.clock).await?,
+                Some(_) => Vec::new(),
+            };
+            connect(&self.destination, addresses, trust, tasks).await
         };
-        connect(&self.destination, addresses, trust, tasks).await
+        // Without descriptors names cannot be resolved and sockets not opened, whatever the upstream's state.
+        connected.await.map_err(|fault| if no_descriptors_left() { ConnectFault::OwnLimit } else { fault })
     }
 
     async fn idle_lease(self: &Arc<Self>) -> Option<Lease> {

@@ -41,7 +41,7 @@ pub(super) async fn reserve(state: &Arc<RedisState>, reservation: &Reservation, 
     if let Some(receipt) = state.reserve_from_lease(reservation, now) {
         return Ok(receipt);
     }
-    let up = state.epoch().up();
+    let up = state.connection().await;
     let Some((epoch, connection, node)) = up else { return state.reserve_from_share(reservation, now, false) };
     state.reservations.begin_request(reservation.id);
     let attempts = attempts.iter().filter(|attempt| attempt.amount > NanoUsd::ZERO).cloned().collect();
@@ -148,7 +148,12 @@ impl RedisState {
         let why = match timeout(RESERVE_TIMEOUT, self.scripts.reserve(&mut connection, &node, &request)).await {
             Ok(Ok(grant)) if grant.reply.is_granted => return Ok(self.record_grant(&request, now, epoch, &grant)),
             Ok(Ok(grant)) => return Err(self.record_refusal(&request, &grant)),
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) => {
+                if matches!(error, Disconnect::RegistrationLost) {
+                    self.registration_lost();
+                }
+                error.to_string()
+            }
             Err(_) => Disconnect::Timeout.to_string(),
         };
         self.leases.request_failed(request.leases.keys().copied());

@@ -26,15 +26,16 @@ impl fmt::Debug for RedisAddress {
     }
 }
 
-pub async fn check(address: &RedisAddress) -> Result<(), StoreError> {
+/// Asks for the time.
+pub async fn check(address: &RedisAddress) -> Result<Timestamp, StoreError> {
     let client = client(address)?;
     let unreachable = |detail: String| StoreError::Unreachable { database: redacted(&address.url), detail };
-    let ping = async {
+    let time = async {
         let mut connection = connect(&client).await?;
-        query::<String>(&mut connection, &mut redis::cmd("PING")).await
+        query::<(i64, i64)>(&mut connection, &mut redis::cmd("TIME")).await
     };
-    match timeout(RESPONSE_TIMEOUT, ping).await {
-        Ok(Ok(_)) => Ok(()),
+    match timeout(RESPONSE_TIMEOUT, time).await {
+        Ok(Ok((seconds, micros))) => Ok(Timestamp(seconds.saturating_mul(1_000_000).saturating_add(micros))),
         Ok(Err(error)) => Err(unreachable(error.to_string())),
         Err(_) => Err(unreachable("it did not answer in time".to_owned())),
     }
@@ -74,6 +75,8 @@ pub struct RedisOptions {
     pub address: RedisAddress,
     /// Separates gateways that share a Redis; the same on all nodes of one gateway.
     pub namespace: String,
+    /// Names this node, also after a restart; different on each node.
+    pub identity: String,
     /// How long a reservation lives after its last renewal.
     pub reservation_ttl: Duration,
     /// Number of nodes to assume until Redis has been reached.

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use redis::aio::MultiplexedConnection;
 use tokio::time::{sleep, timeout};
-use tollgate_core::{MemberId, NanoUsd, SpendTotals, Subject, Timestamp, Window};
+use tollgate_core::{MemberId, NanoUsd, RequestId, SpendTotals, Subject, Timestamp, Window};
 
 use super::{
     connection::{RESPONSE_TIMEOUT, query},
@@ -17,6 +17,12 @@ use crate::{LedgerPosition, LedgerStore, Spending, SpendingChanges};
 /// Longest wait for a page of changes from the database.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_PAGES: usize = 50;
+/// Least time to wait for other nodes after a loss of data: they try to connect twice in it.
+const LEAST_GATHERING_MS: u64 = 1_200;
+/// Longest time to wait for them.
+const LONGEST_GATHERING_MS: u64 = 5_000;
+/// Limit of the requests whose ledger positions are read at once.
+const REQUESTS_AT_ONCE: usize = 1_000;
 const LOCK_TTL_MS: u64 = 60_000;
 pub(super) const SUBJECTS_PER_MESSAGE: usize = 200;
 
@@ -66,12 +72,21 @@ impl LedgerSync {
         self.start_from(&spending);
         self.unsent = None;
         self.send(connection, &spending, now).await?;
-        let generation = hex::encode(self.state.options.random.bytes::<12>());
-        let mut command = redis::cmd("SET");
-        command.arg(self.state.scripts.key("generation")).arg(generation).arg("NX");
-        query::<Option<String>>(connection, &mut command).await?;
+        // Other nodes compare the position with those of their own requests.
+        let generation = format!("{}@{}", hex::encode(self.state.options.random.bytes::<12>()), spending.ledger.0);
+        let least_ms = if spending.spent.is_empty() { 0 } else { LEAST_GATHERING_MS };
+        self.state.scripts.found(connection, &generation, least_ms, LONGEST_GATHERING_MS).await?;
         tracing::info!(subjects = spending.spent.len(), "Redis held no data of this gateway; restored spending from the database");
         Ok(())
+    }
+
+    /// The positions of those requests that are in the ledger of the database.
+    pub(super) async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, Disconnect> {
+        let mut positions = Vec::new();
+        for requests in requests.chunks(REQUESTS_AT_ONCE) {
+            positions.extend(self.ledger.positions(requests).await.map_err(Disconnect::NoData)?);
+        }
+        Ok(positions)
     }
 
     /// Sends the changes since the last synchronisation. `after_change` if the database has just changed: if another node
@@ -174,6 +189,11 @@ impl LedgerSync {
         }
         Ok(())
     }
+}
+
+/// The ledger position up to which the totals of a generation were restored.
+pub(super) fn position_of(generation: &str) -> LedgerPosition {
+    LedgerPosition(generation.rsplit_once('@').and_then(|(_, position)| position.parse().ok()).unwrap_or(i64::MAX))
 }
 
 fn by_subject((member, balance): &(MemberId, NanoUsd)) -> (Subject, NanoUsd) {

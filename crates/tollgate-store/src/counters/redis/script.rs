@@ -20,6 +20,8 @@ pub(super) struct Scripts {
     settle: Script,
     load: Script,
     heartbeat: Script,
+    found: Script,
+    gather: Script,
 }
 
 /// Registration of a node with a generation of the data. Redis drops it when the heartbeats stop.
@@ -88,6 +90,8 @@ impl Scripts {
             settle: with_meters(include_str!("settle.lua")),
             load: Script::new(&format!("{FIELDS}\n{}", include_str!("load.lua"))),
             heartbeat: with_meters(include_str!("heartbeat.lua")),
+            found: with_meters(include_str!("found.lua")),
+            gather: with_meters(include_str!("gathering.lua")),
         }
     }
 
@@ -233,25 +237,96 @@ impl Scripts {
         invocation.invoke_async::<i64>(connection).await.map(drop)
     }
 
-    /// Registers a node or extends its registration by `ttl_ms`, and removes the registration of the node `replaces`.
+    /// Registers a node or extends its registration.
     pub(super) async fn heartbeat(
         &self,
         connection: &mut MultiplexedConnection,
-        node: &str,
-        ttl_ms: u64,
-        kind: HeartbeatKind,
-        replaces: &str,
+        request: &RegistrationRequest<'_>,
     ) -> RedisResult<HeartbeatReply> {
         let mut invocation = self.heartbeat.prepare_invoke();
-        invocation.key(self.key("nodes")).key(self.key("generation"));
-        let kind = match kind {
+        let process = self.key(&format!("number:{}", request.process));
+        invocation.key(self.key("nodes")).key(self.key("generation")).key(process);
+        let kind = match request.kind {
             HeartbeatKind::New => "new",
             HeartbeatKind::Keep => "keep",
         };
-        invocation.arg(node).arg(ttl_ms).arg(kind).arg(replaces);
+        invocation.arg(request.node).arg(request.ttl_ms).arg(kind).arg(request.prefix);
+        invocation.arg(request.generation).arg(request.answered);
         let (is_registered, nodes, generation): (i64, u64, String) = invocation.invoke_async(connection).await?;
         Ok(HeartbeatReply { is_registered: is_registered == 1, nodes, generation })
     }
+
+    /// Begins a generation of data and the gathering of its nodes; `least_ms` and `longest_ms` bound the wait for nodes.
+    pub(super) async fn found(
+        &self,
+        connection: &mut MultiplexedConnection,
+        generation: &str,
+        least_ms: u64,
+        longest_ms: u64,
+    ) -> RedisResult<()> {
+        let mut invocation = self.found.prepare_invoke();
+        invocation.key(self.key("nodes")).key(self.key("generation")).key(self.key("gathering"));
+        invocation.arg(generation).arg(least_ms).arg(longest_ms);
+        invocation.invoke_async::<i64>(connection).await.map(drop)
+    }
+
+    /// Tells a gathering how far this node is.
+    pub(super) async fn gather(
+        &self,
+        connection: &mut MultiplexedConnection,
+        node: &NodeRegistration,
+        phase: GatheringPhase,
+        known_nodes: u64,
+    ) -> Result<GatheringReply, Disconnect> {
+        let mut invocation = self.gather.prepare_invoke();
+        invocation.key(self.key("nodes")).key(self.key("generation")).key(self.key("gathering"));
+        let phase = match phase {
+            GatheringPhase::Arrived => "arrived",
+            GatheringPhase::Reported => "reported",
+        };
+        invocation.arg(&node.node).arg(&node.generation).arg(phase).arg(known_nodes);
+        match invocation.invoke_async::<String>(connection).await?.as_str() {
+            "lost" => Err(Disconnect::RegistrationLost),
+            "none" => Ok(GatheringReply::NoGathering),
+            "wait" => Ok(GatheringReply::Wait),
+            _ => Ok(GatheringReply::Proceed),
+        }
+    }
+}
+
+/// A registration to begin or to extend.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RegistrationRequest<'a> {
+    pub(super) node: &'a str,
+    pub(super) ttl_ms: u64,
+    pub(super) kind: HeartbeatKind,
+    /// The beginning of the names of this node's registrations.
+    pub(super) prefix: &'a str,
+    pub(super) process: &'a str,
+    /// The generation it counted in; empty if it has not joined yet.
+    pub(super) generation: &'a str,
+    /// Number of the process's last message that was answered there.
+    pub(super) answered: u64,
+}
+
+/// What a node has done in a gathering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GatheringPhase {
+    /// It is there, and still serves from its share.
+    Arrived,
+    /// It has sent all that it has reserved and spent.
+    Reported,
+}
+
+/// Reply to a node in a gathering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GatheringReply {
+    /// Other nodes are expected.
+    Wait,
+    /// The others are as far.
+    Proceed,
+    /// The other nodes count in Redis.
+    NoGathering,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

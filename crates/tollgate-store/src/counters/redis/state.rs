@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -11,7 +12,10 @@ use std::{
 };
 
 use redis::aio::MultiplexedConnection;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
 use tokio_util::task::TaskTracker;
 use tollgate_core::{BudgetAlert, Meter, NanoUsd, Subject};
 
@@ -22,11 +26,14 @@ use super::{
     leases::Leases,
     meter_cache::MeterCache,
     outage_share::OutageShare,
+    recent_charges::RecentCharges,
     reservations::{OpenReservation, ReservationSource, ReservationTable},
     script::{NodeRegistration, Scripts},
 };
 use crate::Spending;
 
+/// Longest wait of a request while this node reports to Redis.
+const JOINING_TIMEOUT: Duration = Duration::from_millis(1_500);
 pub(super) const MINUTE: u64 = 60_000_000;
 
 pub(super) struct RedisState {
@@ -36,6 +43,7 @@ pub(super) struct RedisState {
     pub(super) leases: Leases,
     pub(super) lease_clock: Mutex<LeaseClock>,
     pub(super) meters: MeterCache,
+    pub(super) recent: RecentCharges,
     /// Changes that Redis has not received.
     pub(super) pending: Mutex<CounterDeltas>,
     pub(super) epoch: RwLock<Epoch>,
@@ -43,10 +51,14 @@ pub(super) struct RedisState {
     pub(super) budget_alerts: Mutex<Vec<(BudgetAlert, Spender)>>,
     /// Signals pending changes or a lost connection to the worker.
     pub(super) wake: Notify,
+    /// Signals to requests that this node has joined, or has failed to.
+    pub(super) joined: Notify,
     /// Signals to the worker that the ledger in the database has changed.
     pub(super) ledger_changed: Notify,
     pub(super) nodes: AtomicU64,
     pub(super) remote_reservations: AtomicU64,
+    /// The registration has ended although it was renewed in time.
+    pub(super) registration_lost: AtomicBool,
     /// True while deltas are in flight.
     pub(super) is_sending: AtomicBool,
     pub(super) tracker: TaskTracker,
@@ -78,7 +90,7 @@ pub(super) struct Epoch {
 pub(super) enum ConnectionState {
     /// Redis has all reservations of this node.
     Up { connection: MultiplexedConnection, node: NodeRegistration },
-    /// Connected, but Redis does not have all reservations of this node yet.
+    /// Connected, and reporting all reservations and spending of this node. Requests wait for the end of it.
     Joining { share: Arc<OutageShare> },
     /// Redis is unreachable.
     Down { share: Arc<OutageShare> },
@@ -120,13 +132,16 @@ impl RedisState {
             leases: Leases::new(),
             lease_clock: Mutex::default(),
             meters: MeterCache::new(spending),
+            recent: RecentCharges::default(),
             pending: Mutex::default(),
             epoch: RwLock::new(Epoch { number: 0, connection: ConnectionState::Down { share } }),
             budget_alerts: Mutex::default(),
             wake: Notify::new(),
+            joined: Notify::new(),
             ledger_changed: Notify::new(),
             nodes: AtomicU64::new(options.nodes.max(1)),
             remote_reservations: AtomicU64::new(0),
+            registration_lost: AtomicBool::new(false),
             is_sending: AtomicBool::new(false),
             tracker: TaskTracker::new(),
             options,
@@ -179,9 +194,42 @@ impl RedisState {
         let nodes = self.node_count();
         tracing::warn!(nodes, "Redis is unreachable, this node enforces its share of the limits: {why}");
         *self.lease_clock() = LeaseClock::default();
-        epoch.connection = ConnectionState::Down { share: self.new_outage_share() };
+        let share = epoch.outage_share().map_or_else(|| self.new_outage_share(), Arc::clone);
+        epoch.connection = ConnectionState::Down { share };
         drop(epoch);
+        self.joined.notify_waiters();
         self.wake.notify_one();
+    }
+
+    /// Notes that the registration has ended, unless it was not renewed.
+    pub(super) fn registration_lost(&self) {
+        let is_renewed = self.lease_clock().registered_until.is_some_and(|until| self.now() < until);
+        self.registration_lost.store(is_renewed, Ordering::Release);
+    }
+
+    /// Goes on with the share of this node after a join has failed.
+    pub(super) fn joining_failed(&self) {
+        let mut epoch = self.epoch_mut();
+        if let ConnectionState::Joining { share } = &epoch.connection {
+            epoch.connection = ConnectionState::Down { share: Arc::clone(share) };
+            drop(epoch);
+            self.joined.notify_waiters();
+        }
+    }
+
+    /// Number, connection and registration of the epoch if it is up, after this node has reported to Redis.
+    pub(super) async fn connection(&self) -> Option<(u64, MultiplexedConnection, NodeRegistration)> {
+        let mut joined = pin!(self.joined.notified());
+        joined.as_mut().enable();
+        {
+            let epoch = self.epoch();
+            if !matches!(epoch.connection, ConnectionState::Joining { .. }) {
+                return epoch.up();
+            }
+        }
+        // After the time limit the request is served from the share.
+        let _ = timeout(JOINING_TIMEOUT, joined).await;
+        self.epoch().up()
     }
 
     /// Changes the pending deltas and wakes the worker.

@@ -189,6 +189,53 @@ async fn node_that_starts_without_redis_enforces_a_share_and_joins_later() {
     node.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spending_that_is_not_booked_survives_a_redis_without_data() {
+    let Some(mut server) = Redis::start("a_redis_that_loses_its_data") else { return };
+    let (name, ledger) = (namespace(), Arc::new(StaticLedger::default()));
+    let (one, other) = (Node::start(&server.url(), &name, &ledger).await, Node::start(&server.url(), &name, &ledger).await);
+    let caller = caller_with_a_thousand();
+    for (node, number) in [(&one, 1), (&one, 2), (&other, 3)] {
+        node.reserve(&caller.reservation(number, 100)).await.unwrap();
+        node.settle(&caller.usage(number, 100));
+        node.flushed().await;
+    }
+    // The database has the first request only.
+    let spent = SpendTotals::loaded(MIDNIGHT, NanoUsd(100), NanoUsd(100), NanoUsd(100));
+    ledger.0.lock().unwrap().spent = vec![(Subject::Key(caller.key.id), spent)];
+    ledger.1.lock().unwrap().extend([caller.usage(2, 0).id, caller.usage(3, 0).id]);
+    let before = [&one, &other].map(|node| node.counters.0.epoch().number);
+    server.stop();
+    server.restart();
+    // The first to be there serves from its share until the other has reported.
+    until("both have rejoined", || one.epoch_is_after(before[0]) && other.epoch_is_after(before[1])).await;
+    for node in [&one, &other] {
+        node.flushed().await;
+        assert_eq!(exceeded_funds(node.reserve(&caller.reservation(4, 701)).await).left, NanoUsd(700));
+    }
+    one.end().await;
+    other.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_that_starts_again_ends_its_earlier_registration() {
+    let Some(url) = redis("a_node_that_starts_again") else { return };
+    let (name, ledger) = (namespace(), Arc::new(StaticLedger::default()));
+    let node = async |identity: &str| {
+        let options = RedisOptions { identity: identity.to_owned(), ..options(&url, &name) };
+        Node::with_options(options, &ledger, Spending::default()).await
+    };
+    let (killed, other) = (node("one").await, node("other").await);
+    let caller = caller_with_a_thousand();
+    killed.reserve(&caller.reservation(1, 600)).await.unwrap();
+    assert_eq!(exceeded_funds(other.reserve(&caller.reservation(2, 500)).await).left, NanoUsd(400));
+    killed.worker.abort();
+    let again = node("one").await;
+    other.reserve(&caller.reservation(2, 1_000)).await.unwrap();
+    again.end().await;
+    other.end().await;
+}
+
 #[tokio::test]
 async fn invalid_address_is_rejected_without_showing_its_password() {
     let check = async |url: &str| check_redis(&RedisAddress { url: url.to_owned(), ca: None }).await;

@@ -20,21 +20,21 @@ use super::{
     deltas::CounterDelta,
     lease::LeasePool,
     ledger_sync::{LedgerSync, SUBJECTS_PER_MESSAGE},
-    script::{Disconnect, HeartbeatKind, NodeRegistration, ScriptReply},
+    script::{Disconnect, HeartbeatKind, NodeRegistration, RegistrationRequest, ScriptReply},
     state::{ConnectionState, RedisState},
 };
 use crate::{LedgerStore, RandomSource, Spending, StoreError};
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Longest time to join, restoring data from the database included.
+/// Longest time to join, restoring data from the database and waiting for other nodes included.
 const JOIN_TIMEOUT: Duration = Duration::from_mins(1);
-const FIRST_JOIN_TIMEOUT: Duration = Duration::from_secs(5);
+const FIRST_JOIN_TIMEOUT: Duration = Duration::from_secs(8);
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
-const REGISTRATION_TTL_MS: u64 = 60_000;
+pub(super) const REGISTRATION_TTL_MS: u64 = 60_000;
 /// How long leases may be used after a heartbeat was sent. Well below the expiry of the registration, so that a clock of
 /// Redis that runs fast or steps does not matter.
-const LEASE_TTL: Duration = Duration::from_secs(40);
+pub(super) const LEASE_TTL: Duration = Duration::from_secs(40);
 const SYNC_INTERVAL: Duration = Duration::from_secs(30);
 /// Limit of the budget alerts kept until they are taken.
 const MAX_BUDGET_ALERTS: usize = 1_000;
@@ -42,18 +42,25 @@ const MAX_BUDGET_ALERTS: usize = 1_000;
 /// Runs as long as the counters are used.
 #[derive(Debug)]
 pub struct RedisWorker {
-    state: Arc<RedisState>,
-    client: Client,
-    ledger: LedgerSync,
+    pub(super) state: Arc<RedisState>,
+    pub(super) client: Client,
+    pub(super) ledger: LedgerSync,
     /// Names this process in the message numbers, so that each message counts once.
-    process: String,
+    pub(super) process: String,
+    /// Number of the last message.
     number: u64,
-    unanswered: Option<Vec<(Subject, CounterDelta)>>,
-    node: String,
-    generation: String,
+    /// Number of the last message that was answered.
+    pub(super) answered: u64,
+    /// A message that was not answered.
+    pub(super) unanswered: Option<Vec<(Subject, CounterDelta)>>,
+    /// Names this node over restarts.
+    pub(super) identity: String,
+    /// How often in a row another process has ended the registration.
+    pub(super) evictions: u32,
+    pub(super) generation: String,
 }
 
-fn random_name(random: &RandomSource) -> String {
+pub(super) fn random_name(random: &RandomSource) -> String {
     hex::encode(random.bytes::<12>())
 }
 
@@ -67,16 +74,21 @@ impl RedisWorker {
             client: connection::client(&state.options.address)?,
             process: random_name(&state.options.random),
             ledger: LedgerSync::new(Arc::clone(&state), ledger, spending),
-            state,
             number: 0,
+            answered: 0,
             unanswered: None,
-            node: String::new(),
+            identity: state.options.identity.clone(),
+            evictions: 0,
             generation: String::new(),
+            state,
         };
         match timeout(FIRST_JOIN_TIMEOUT, worker.join()).await {
             Ok(Ok(_)) => {}
             Ok(Err(why)) => tracing::warn!("Redis is unreachable, this node starts with its share of the limits: {why}"),
-            Err(_) => tracing::warn!("Redis did not answer in time, this node starts with its share of the limits"),
+            Err(_) => {
+                worker.state.joining_failed();
+                tracing::warn!("Redis did not answer in time, this node starts with its share of the limits");
+            }
         }
         Ok(worker)
     }
@@ -90,6 +102,9 @@ impl RedisWorker {
                     () = stop.cancelled() => break,
                     ended = self.serve(epoch, connection, node) => ended,
                 };
+                if matches!(ended, Disconnect::RegistrationLost) {
+                    self.state.registration_lost();
+                }
                 self.state.connection_lost(epoch, &ended.to_string());
                 continue;
             }
@@ -100,7 +115,10 @@ impl RedisWorker {
             match joined {
                 Ok(Ok(nodes)) => tracing::info!(nodes, "counting in Redis"),
                 Ok(Err(why)) => tracing::debug!("Redis cannot be joined: {why}"),
-                Err(_) => tracing::debug!("Redis cannot be joined in time"),
+                Err(_) => {
+                    self.state.joining_failed();
+                    tracing::debug!("Redis cannot be joined in time");
+                }
             }
             if self.state.epoch().up().is_none() {
                 tokio::select! {
@@ -124,77 +142,6 @@ impl RedisWorker {
         command.arg(self.state.scripts.key("nodes")).arg(&node.node);
         // If this fails, the registration expires.
         let _ = timeout(RESPONSE_TIMEOUT, query::<i64>(&mut connection, &mut command)).await;
-    }
-
-    // === joining ===
-
-    /// Connects and registers this node. Returns the number of nodes.
-    async fn join(&mut self) -> Result<u64, Disconnect> {
-        let mut connection = connection::connect(&self.client).await?;
-        let node = random_name(&self.state.options.random);
-        let replaced = std::mem::replace(&mut self.node, node.clone());
-        let mut sent = self.state.now();
-        let mut reply = self.register(&mut connection, &node, &replaced).await?;
-        while reply.1.is_empty() {
-            self.ledger.restore(&mut connection, &node).await?;
-            sent = self.state.now();
-            reply = self.register(&mut connection, &node, "").await?;
-        }
-        let (nodes, generation) = reply;
-        let has_spending = self.generation == generation;
-        self.generation.clone_from(&generation);
-        self.state.set_node_count(nodes);
-        let registration = NodeRegistration { node, generation };
-        let number = self.begin_epoch(has_spending);
-        self.flush(&mut connection, &registration).await?;
-        let mut epoch = self.state.epoch_mut();
-        if epoch.number != number {
-            return Err(Disconnect::ConnectionLost);
-        }
-        epoch.connection = ConnectionState::Up { connection, node: registration };
-        self.state.lease_clock().registered_until = Some(sent + LEASE_TTL);
-        drop(epoch);
-        // For changes made since the flush.
-        self.state.wake.notify_one();
-        self.state.ledger_changed.notify_one();
-        Ok(nodes)
-    }
-
-    /// Registers this node. Returns the number of nodes and the generation of the data.
-    async fn register(
-        &self,
-        connection: &mut MultiplexedConnection,
-        node: &str,
-        replaced: &str,
-    ) -> Result<(u64, String), Disconnect> {
-        let scripts = &self.state.scripts;
-        let reply = scripts.heartbeat(connection, node, REGISTRATION_TTL_MS, HeartbeatKind::New, replaced).await?;
-        Ok((reply.nodes, reply.generation))
-    }
-
-    /// Begins an epoch whose pending deltas hold all open reservations. Unsent spending stays pending if Redis has the rest
-    /// of it; otherwise Redis gets all of it from the database.
-    fn begin_epoch(&mut self, has_spending: bool) -> u64 {
-        let mut epoch = self.state.epoch_mut();
-        let share = epoch.outage_share().map_or_else(|| self.state.new_outage_share(), Arc::clone);
-        epoch.number += 1;
-        epoch.connection = ConnectionState::Joining { share };
-        let mut pending = self.state.pending();
-        if has_spending {
-            let unanswered = self.unanswered.iter_mut().flatten().map(|(_, delta)| delta);
-            for delta in pending.values_mut().chain(unanswered) {
-                (delta.reserved, delta.running) = (0, 0);
-            }
-        } else {
-            pending.clear();
-            self.unanswered = None;
-        }
-        for (subject, open) in self.state.reservations.as_deltas() {
-            let delta = pending.entry(subject).or_default();
-            delta.reserved = delta.reserved.saturating_add(open.reserved);
-            delta.running = delta.running.saturating_add(open.running);
-        }
-        epoch.number
     }
 
     // === serving ===
@@ -227,7 +174,11 @@ impl RedisWorker {
     }
 
     /// Sends pending deltas until there are none.
-    async fn flush(&mut self, connection: &mut MultiplexedConnection, node: &NodeRegistration) -> Result<(), Disconnect> {
+    pub(super) async fn flush(
+        &mut self,
+        connection: &mut MultiplexedConnection,
+        node: &NodeRegistration,
+    ) -> Result<(), Disconnect> {
         loop {
             if self.unanswered.is_none() {
                 let batch = self.next_batch();
@@ -240,6 +191,7 @@ impl RedisWorker {
             }
             let Some(batch) = &self.unanswered else { return Ok(()) };
             let reply = self.settle(connection, node, batch).await?;
+            self.answered = self.number;
             let batch = self.unanswered.take().unwrap_or_default();
             self.record_reply(&reply, &batch);
         }
@@ -311,6 +263,11 @@ impl RedisWorker {
                 used.push(subject);
             }
         }
+        if used.is_empty() {
+            // Notices other nodes, and data that are gone.
+            let reply = self.settle(connection, node, &[]).await?;
+            self.record_reply(&reply, &[]);
+        }
         for subjects in used.chunks(SUBJECTS_PER_MESSAGE) {
             let unchanged: Vec<_> = subjects.iter().map(|subject| (*subject, CounterDelta::default())).collect();
             // Reuses the number of the last message, so nothing counts again.
@@ -339,8 +296,16 @@ impl RedisWorker {
     async fn renew_registration(&self, connection: &mut MultiplexedConnection, node: &NodeRegistration) -> Result<(), Disconnect> {
         let sent = self.state.now();
         let scripts = &self.state.scripts;
-        let reply = scripts.heartbeat(connection, &node.node, REGISTRATION_TTL_MS, HeartbeatKind::Keep, "");
-        let reply = timeout(RESPONSE_TIMEOUT, reply).await.map_err(|_| Disconnect::Timeout)??;
+        let request = RegistrationRequest {
+            node: &node.node,
+            ttl_ms: REGISTRATION_TTL_MS,
+            kind: HeartbeatKind::Keep,
+            prefix: "",
+            process: &self.process,
+            generation: &self.generation,
+            answered: self.answered,
+        };
+        let reply = timeout(RESPONSE_TIMEOUT, scripts.heartbeat(connection, &request)).await.map_err(|_| Disconnect::Timeout)??;
         self.state.set_node_count(reply.nodes);
         if !reply.is_registered || reply.generation != node.generation {
             return Err(Disconnect::RegistrationLost);

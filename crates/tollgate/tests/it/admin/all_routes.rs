@@ -12,6 +12,7 @@ use crate::support;
 fn around(admin: &Admin) {
     let at = |path: &str| format!("/admin/v1/{path}");
     admin.post(&at("channels/c/test"), &json!({}));
+    admin.post(&at("channels/c/end-cooling"), &json!({}));
     for path in [
         "prices",
         "settings",

@@ -1,0 +1,12 @@
+//! Limits of this process, as opposed to failures of an upstream or of the database.
+
+use std::fs::File;
+
+/// The process, or the machine, has as many open files as it may.
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+
+/// Whether this process can open no further file or socket. Asked after a failure, to tell whose fault it is.
+pub(crate) fn no_descriptors_left() -> bool {
+    File::open("/dev/null").is_err_and(|error| matches!(error.raw_os_error(), Some(ENFILE | EMFILE)))
+}

@@ -1,0 +1,106 @@
+//! File descriptors: the soft limit is raised to the hard one, and the bounds of connections and requests are fitted to it, with a
+//! reserve for database, Redis, journal and listeners. A gateway without descriptors could neither reach an upstream nor check a
+//! key.
+
+use rlimit::Resource;
+use tollgate_gateway::settings::HttpLimits;
+
+/// Descriptors for everything but callers and upstreams.
+const RESERVE: u64 = 128;
+/// What a limit without a bound counts as.
+const UNLIMITED: u64 = 1 << 30;
+
+/// Bounds that fit the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DescriptorBounds {
+    /// Callers' connections.
+    pub(crate) connections: usize,
+    /// Requests in progress, each of which may need a connection to an upstream.
+    pub(crate) requests: usize,
+    /// Descriptors that the configured bounds need.
+    needed: u64,
+    limit: u64,
+}
+
+impl DescriptorBounds {
+    /// The bounds as configured if they fit, else less of both.
+    pub(crate) fn fit(limit: u64, connections: usize, requests: usize) -> Self {
+        let needed = connections as u64 + requests as u64 + RESERVE;
+        if needed <= limit {
+            return Self { connections, requests, needed, limit };
+        }
+        let free = usize::try_from(limit.saturating_sub(RESERVE)).unwrap_or(usize::MAX);
+        // Most connections are idle. What one of the two does not need is the other's.
+        let requests = requests.min((free / 5 * 2).max(free.saturating_sub(connections))).max(1);
+        let connections = connections.min(free.saturating_sub(requests)).max(1);
+        Self { connections, requests, needed, limit }
+    }
+
+    fn fits(&self) -> bool {
+        self.needed <= self.limit
+    }
+}
+
+/// Raises the soft limit to the hard one. Returns it.
+pub(crate) fn raise() -> u64 {
+    rlimit::increase_nofile_limit(u64::MAX).map_or(UNLIMITED, |limit| limit.min(UNLIMITED))
+}
+
+/// Fits the settings of a gateway that starts, and says so if something had to be lowered.
+pub(crate) fn apply(http: &mut HttpLimits) {
+    let fitted = DescriptorBounds::fit(raise(), http.connections, http.requests);
+    if !fitted.fits() {
+        tracing::warn!(
+            open_files = fitted.limit,
+            needed = fitted.needed,
+            connections = fitted.connections,
+            requests = fitted.requests,
+            "the limit of open files is too low for server.max_connections and limits.in_flight: both are lowered; raise the hard \
+             limit (ulimit -Hn, LimitNOFILE)"
+        );
+        http.connections_per_address = http.connections_per_address.min(fitted.connections);
+        (http.connections, http.requests) = (fitted.connections, fitted.requests);
+    }
+}
+
+/// Fewer connections than this are a fault, and not only less than configured.
+const LEAST_CONNECTIONS: usize = 256;
+
+/// Whether a gateway can serve with the limit, and a sentence about it.
+pub(crate) fn check(connections: usize, requests: usize) -> (bool, String) {
+    let hard = rlimit::getrlimit(Resource::NOFILE).map_or(UNLIMITED, |(_, hard)| hard.min(UNLIMITED));
+    let fitted = DescriptorBounds::fit(hard, connections, requests);
+    if fitted.fits() {
+        return (true, "enough for server.max_connections and limits.in_flight".to_owned());
+    }
+    let DescriptorBounds { connections, requests, needed, .. } = fitted;
+    (
+        connections >= LEAST_CONNECTIONS,
+        format!(
+            "{hard} open files allowed, {needed} needed: the gateway serves at most {connections} connections and {requests} requests \
+             at once; raise the hard limit (ulimit -Hn, LimitNOFILE), or lower server.max_connections and limits.in_flight"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_lowered_until_they_fit() {
+        let bounds = |limit, connections, requests| {
+            let fitted = DescriptorBounds::fit(limit, connections, requests);
+            (fitted.connections, fitted.requests)
+        };
+        assert_eq!(bounds(1_048_576, 20_000, 16_384), (20_000, 16_384));
+        assert_eq!(bounds(4_128, 20_000, 16_384), (2_400, 1_600));
+        assert_eq!(bounds(4_096, 20_000, 100), (3_868, 100), "what requests do not need is the connections'");
+        assert_eq!(bounds(4_096, 100, 16_384), (100, 3_868));
+        assert_eq!(bounds(64, 20_000, 16_384), (1, 1));
+        for limit in [200, 256, 1_024, 5_000] {
+            let (connections, requests) = bounds(limit, 20_000, 16_384);
+            assert!(connections as u64 + requests as u64 + RESERVE <= limit, "{limit}: {connections} and {requests}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Keeps disk space in reserve, and frees it when the disk is full, so that the database can take the records that wait. Meanwhile
+//! records are not written to the journal, which would take that space.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+use tollgate_store::{DiskReserve, DiskSpace, Journal};
+
+use crate::config::Config;
+
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) fn reserve(config: &Config) -> DiskReserve {
+    DiskReserve::new(&config.data, config.number("journal.reserve_bytes"))
+}
+
+/// Watches the disk until `stop` is cancelled.
+pub(crate) async fn watch(reserve: DiskReserve, journal: Arc<Journal>, stop: CancellationToken) {
+    let mut was_scarce = false;
+    while !stop.is_cancelled() {
+        let checked = reserve.clone();
+        // Allocating may take long on some file systems.
+        let space = tokio::task::spawn_blocking(move || checked.update()).await.unwrap_or(DiskSpace::Enough);
+        let is_scarce = space == DiskSpace::Scarce;
+        journal.pause_writing(is_scarce);
+        if is_scarce != was_scarce {
+            if is_scarce {
+                tracing::warn!("the disk of the data folder has too little space; free some");
+            } else {
+                tracing::info!("the disk of the data folder has space again");
+            }
+        }
+        was_scarce = is_scarce;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(CHECK_INTERVAL) => {}
+        }
+    }
+}

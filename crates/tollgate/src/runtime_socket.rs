@@ -1,0 +1,63 @@
+//! `<data>/gateway.sock`: the running gateway tells commands on the same folder what it knows at this moment. Access to the folder
+//! is the permission. Unlike the file `traffic.json` it needs no free space on the disk.
+
+use std::{
+    fs,
+    io::Read as _,
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{io::AsyncWriteExt as _, net::UnixListener, time::timeout};
+use tokio_util::sync::CancellationToken;
+use tollgate_gateway::state::{runtime_state::RuntimeState, shared::Shared};
+
+/// Longest wait for the gateway, and for a command to read.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Larger answers are ignored.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
+
+fn path(data: &Path) -> PathBuf {
+    data.join("gateway.sock")
+}
+
+/// Asks the gateway on this folder; `None` if none answers.
+pub(crate) fn ask(data: &Path) -> Option<RuntimeState> {
+    let stream = UnixStream::connect(path(data)).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
+    let mut text = Vec::new();
+    stream.take(MAX_BYTES).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Answers commands until `stop` is cancelled, one at a time. The caller holds the lock of the folder.
+pub(crate) async fn serve(shared: Arc<Shared>, data: PathBuf, stop: CancellationToken) {
+    let path = path(&data);
+    // A killed process may have left one.
+    let _ = fs::remove_file(&path);
+    let listener = match UnixListener::bind(&path) {
+        Ok(listener) => listener,
+        Err(error) => {
+            // A path may be too long for a socket, or its file system may have none.
+            tracing::warn!(path = %path.display(), %error, "commands cannot ask this gateway; they read what it last wrote to its folder");
+            return;
+        }
+    };
+    let _ = fs::set_permissions(&path, fs::Permissions::from_mode(0o600));
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((mut stream, _)) = accepted else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let text = serde_json::to_vec(&RuntimeState::of(&shared)).unwrap_or_default();
+        // A command that does not read is not waited for.
+        let _ = timeout(TIMEOUT, stream.write_all(&text)).await;
+    }
+    let _ = fs::remove_file(&path);
+}

@@ -1,0 +1,126 @@
+//! Wall clocks that are wrong on one node, or step while it serves.
+
+use std::{fs, path::Path, time::Duration};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tollgate_testkit::{Request, ScriptedResponse, TestGateway, Upstream, wait_for};
+
+use crate::{nodes::Services, support};
+
+/// The variable that names a file with the shift of the wall clock in seconds. Only builds with debug assertions read it.
+const CLOCK: &str = "GATEWAY_TEST_CLOCK";
+const HOUR_S: i64 = 3_600;
+const MONTH_S: i64 = 30 * 86_400;
+
+fn set(clock: &Path, seconds: i64) {
+    let new = clock.with_extension("new");
+    fs::write(&new, seconds.to_string()).unwrap();
+    fs::rename(&new, clock).unwrap();
+}
+
+fn chat(gateway: &TestGateway) -> u16 {
+    gateway.send(&Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer(gateway.key())).status
+}
+
+fn slow_down(retry_after: &str) -> ScriptedResponse {
+    ScriptedResponse::error(429, &json!({"error": {"message": "slow"}})).header("retry-after", retry_after)
+}
+
+/// A metric of a gateway.
+fn metric(gateway: &TestGateway, name: &str) -> f64 {
+    let text = gateway.send(&Request::get("/metrics")).text();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in\n{text}"))
+}
+
+fn readiness(gateway: &TestGateway) -> Value {
+    serde_json::from_slice(&gateway.send(&Request::get("/readyz")).body).unwrap()
+}
+
+#[test]
+fn node_with_a_wrong_clock_takes_no_account_out_elsewhere() {
+    let Some(services) = Services::start("node_with_a_wrong_clock_takes_no_account_out_elsewhere") else { return };
+    let catalog = support::catalog(&services.upstream, "");
+    let folder = TempDir::new().unwrap();
+    let clock = folder.path().join("clock");
+    set(&clock, HOUR_S);
+    let right = services.builder("").catalog(&catalog).spawn();
+    let wrong = services.builder("").catalog(&catalog).env(CLOCK, clock.to_str().unwrap()).spawn();
+    let usable = |gateway: &TestGateway, within: u64| {
+        wait_for("the account is usable again", Duration::from_secs(within), || chat(gateway) == 200)
+    };
+    assert_eq!((chat(&right), chat(&wrong)), (200, 200));
+
+    // The node an hour ahead is told to wait for two seconds; so do all, and no longer.
+    services.upstream.set_default(slow_down("2"));
+    let _ = chat(&wrong);
+    services.upstream.set_default(ScriptedResponse::chat("hello"));
+    let out = usable(&right, 3);
+    println!("the other node used the account again after {out:.1?}");
+
+    // A long rest that the wrong clock began ends everywhere with a passed test, or when an operator ends it.
+    for end in [&["channel", "test", "chat"][..], &["channel", "end-cooling", "chat"]] {
+        services.upstream.set_default(slow_down("3000"));
+        let _ = chat(&wrong);
+        wait_for("both nodes rest it", Duration::from_secs(2), || chat(&right) == 503 && chat(&wrong) == 503);
+        services.upstream.set_default(ScriptedResponse::chat("hello"));
+        let said = right.run(end);
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        let took = usable(&right, 3).max(usable(&wrong, 3));
+        println!("{end:?}: usable on both nodes after {took:.1?}");
+        // A state that another node still held does not come back.
+        std::thread::sleep(Duration::from_secs(3));
+        assert_eq!((chat(&right), chat(&wrong)), (200, 200));
+    }
+
+    // A node that starts now takes nothing wrong from the database or from Redis.
+    services.upstream.set_default(slow_down("2"));
+    let _ = chat(&wrong);
+    services.upstream.set_default(ScriptedResponse::chat("hello"));
+    let third = services.builder("").catalog(&catalog).spawn();
+    usable(&third, 3);
+
+    wait_for("the skew is measured", Duration::from_secs(3), || metric(&wrong, "tollgate_clock_skew_seconds").abs() > 3_500.0);
+    assert!(metric(&right, "tollgate_clock_skew_seconds").abs() < 2.0);
+    assert_eq!(readiness(&right), json!({"status": "ready"}));
+    let shown = readiness(&wrong);
+    assert_eq!(shown["status"], "ready");
+    assert!((3_590..=3_610).contains(&shown["clock_skew_s"].as_i64().unwrap()), "{shown}");
+    assert!(wrong.log().contains("clock"), "{}", wrong.log());
+    let doctor = wrong.run(&["doctor"]);
+    let text = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(!doctor.status.success() && text.contains("FAIL  clock"), "{text}");
+    assert!(right.run(&["doctor"]).status.success());
+}
+
+#[test]
+fn rest_that_began_while_the_clock_was_wrong_ends_in_its_own_time() {
+    let upstream = Upstream::start();
+    let folder = TempDir::new().unwrap();
+    let clock = folder.path().join("clock");
+    set(&clock, MONTH_S);
+    let catalog = support::catalog(&upstream, "");
+    let start =
+        || TestGateway::builder(support::PROGRAM).catalog(&catalog).env(CLOCK, clock.to_str().unwrap()).without_record_check();
+    let gateway = start().spawn();
+    let back_in_time = |gateway: &TestGateway| {
+        upstream.set_default(ScriptedResponse::chat("hello"));
+        let took = wait_for("the account is usable again", Duration::from_secs(4), || chat(gateway) == 200);
+        println!("usable {took:.1?} after the clock was put right");
+    };
+    upstream.set_default(slow_down("3"));
+    assert_ne!(chat(&gateway), 200);
+    set(&clock, 0);
+    back_in_time(&gateway);
+
+    // The same over a restart: what was saved with the wrong clock.
+    set(&clock, MONTH_S);
+    std::thread::sleep(Duration::from_millis(500));
+    upstream.set_default(slow_down("3"));
+    assert_ne!(chat(&gateway), 200);
+    std::thread::sleep(Duration::from_millis(1_500));
+    let data = gateway.kill();
+    set(&clock, 0);
+    back_in_time(&start().data_folder(data).spawn());
+}

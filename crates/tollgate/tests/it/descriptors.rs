@@ -1,0 +1,93 @@
+//! A process that runs out of file descriptors: bounds are fitted to the limit, and its own exhaustion is no failure of an account.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    os::unix::fs::PermissionsExt as _,
+    process::Command,
+    time::Duration,
+};
+
+use tempfile::TempDir;
+use tollgate_testkit::{Request, TestGateway, Upstream, wait_for};
+
+use crate::support::{self, PROGRAM};
+
+/// A script that runs the program with these limits of open files.
+fn program_with_limits(folder: &TempDir, soft: u32, hard: u32) -> String {
+    let program = folder.path().join("tollgate");
+    let text = format!("#!/bin/sh\nulimit -Sn {soft}\nulimit -Hn {hard}\nexec '{PROGRAM}' \"$@\"\n");
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program.to_str().unwrap().to_owned()
+}
+
+fn set_soft_limit(gateway: &TestGateway, files: &str) {
+    let output = Command::new("prlimit").args(["--pid", &gateway.pid().to_string(), &format!("--nofile={files}:")]).output();
+    let output = output.expect("prlimit is part of util-linux");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn connections_are_fitted_to_the_limit_of_open_files_and_leave_a_reserve() {
+    let (folder, upstream) = (TempDir::new().unwrap(), Upstream::start());
+    let program = program_with_limits(&folder, 64, 400);
+    let catalog = support::catalog(&upstream, "");
+    let gateway = TestGateway::builder(&program).catalog(&catalog).env("TOLLGATE_SERVER__CORES", "2").spawn();
+    assert!(gateway.log().contains("the limit of open files is too low"), "{}", gateway.log());
+    let doctor = gateway.run(&["doctor"]);
+    let text = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(text.contains("FAIL  open files") && text.contains("400 open files allowed"), "{text}");
+
+    // Far more connections than fit: the rest are refused, and those that are served reach the upstream.
+    let mut idle: Vec<TcpStream> = (0..500).filter_map(|_| TcpStream::connect(gateway.address()).ok()).collect();
+    let body = support::chat("chat-model").to_string();
+    let request = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        gateway.key(),
+        body.len()
+    );
+    let mut answer = String::new();
+    idle[0].write_all(request.as_bytes()).unwrap();
+    idle[0].set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    idle[0].read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(!gateway.log().contains("cannot accept a connection"), "{}", gateway.log());
+    drop(idle);
+    wait_for("new connections are served", Duration::from_secs(2), || gateway.chat(&support::chat("chat-model")).status == 200);
+}
+
+#[test]
+fn own_lack_of_descriptors_is_told_as_overload_and_cools_no_account() {
+    let upstream = Upstream::start();
+    let gateway = support::builder(&upstream, "").spawn();
+    let mut kept = TcpStream::connect(gateway.address()).unwrap();
+    kept.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut get = |path: &str, body: &str| {
+        let method = if body.is_empty() { "GET" } else { "POST" };
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            gateway.key(),
+            body.len()
+        );
+        kept.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let mut bytes = [0; 4_096];
+        while !answer.ends_with(b"}") && !answer.ends_with(b"}\n") {
+            let got = kept.read(&mut bytes).unwrap();
+            assert_ne!(got, 0, "{}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&bytes[..got]);
+        }
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    // The key is known, so that only the upstream needs a socket.
+    assert!(get("/v1/models", "").starts_with("HTTP/1.1 200"));
+    set_soft_limit(&gateway, "3");
+    let refused = get("/v1/chat/completions", &support::chat("chat-model").to_string());
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("server_overloaded"), "{refused}");
+    set_soft_limit(&gateway, "1000");
+    let answer = gateway.send(&Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer(gateway.key()));
+    assert_eq!((answer.status, answer.header("x-tollgate-attempts")), (200, Some("1")), "{}", gateway.log());
+    assert!(!gateway.log().contains("account health changed"), "{}", gateway.log());
+}

@@ -1,0 +1,173 @@
+//! Redis that comes back without its data: budgets and balances hold on three nodes under load. And a node that comes back:
+//! what it had reserved is free.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use tollgate_testkit::{Request, ScriptedResponse, TestGateway, wait_for};
+
+use crate::{
+    nodes::{Services, assert_verified, key},
+    support,
+};
+
+/// Repetitions, the keys of each, and the members of all.
+const ROUNDS: usize = 10;
+const KEYS: usize = 6;
+const MEMBERS: usize = 12;
+/// Ten requests at 0.01 USD each.
+const BUDGET_NANO_USD: i64 = 100_000_000;
+
+/// A subject of a round: the secret of its key, and the name of its member.
+struct Caller {
+    secret: String,
+    member: Option<String>,
+}
+
+fn callers() -> Vec<Vec<Caller>> {
+    let round = |round: usize| {
+        let keys =
+            (0..KEYS).map(move |number| Caller { secret: format!("tk-r{round:02}-k{number:02}-0123456789abcdef"), member: None });
+        let members = (round..MEMBERS).step_by(ROUNDS).map(move |number| Caller {
+            secret: format!("tk-r{round:02}-m{number:02}-0123456789abcdef"),
+            member: Some(format!("member-{round:02}-{number:02}")),
+        });
+        keys.chain(members).collect()
+    };
+    (0..ROUNDS).map(round).collect()
+}
+
+/// An echo channel at 0.01 USD a request, one key per caller with a budget of ten requests or a prepaid member.
+fn catalog(callers: &[Vec<Caller>]) -> String {
+    let mut text = "[[channel]]\nname = \"echo\"\nprovider = \"echo\"\n[[channel.account]]\nname = \"echo\"\n\
+                    [[channel.serves]]\nmodel = \"echo\"\n[[model]]\nname = \"echo\"\nprice = { per_request = \"0.01\" }\n\
+                    [[group]]\nname = \"default\"\nchannels = [\"echo\"]\n"
+        .to_owned();
+    for caller in callers.iter().flatten() {
+        let name = &caller.secret[3..10];
+        match &caller.member {
+            Some(member) => {
+                text += "[[member]]\nbilling = \"prepaid\"\nname = \"";
+                text += member;
+                text += "\"\n";
+                text += &key(name, &caller.secret, &format!("member = \"{member}\""));
+            }
+            None => text += &key(name, &caller.secret, "budget = { amount = \"0.10\", window = \"month\" }"),
+        }
+    }
+    text + &key("caller", tollgate_testkit::SERVICE_KEY, "")
+}
+
+fn status(gateway: &TestGateway, caller: &Caller) -> u16 {
+    let request = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&caller.secret);
+    gateway.start_request(&request).read().map_or(0, |answer| answer.status)
+}
+
+/// Sends requests of every caller to every node from `begin` on, and runs `during` meanwhile.
+fn ask_all(nodes: &[TestGateway], callers: &[Caller], begin: Duration, during: impl FnOnce()) -> BTreeMap<u16, usize> {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let asking: Vec<_> = nodes
+            .iter()
+            .flat_map(|node| callers.iter().map(move |caller| (node, caller)))
+            .map(|(node, caller)| {
+                let stop = &stop;
+                scope.spawn(move || {
+                    let mut statuses: BTreeMap<u16, usize> = BTreeMap::new();
+                    thread::sleep(begin);
+                    while !stop.load(Ordering::Relaxed) {
+                        *statuses.entry(status(node, caller)).or_default() += 1;
+                        thread::sleep(Duration::from_millis(30));
+                    }
+                    statuses
+                })
+            })
+            .collect();
+        during();
+        stop.store(true, Ordering::Relaxed);
+        let mut all: BTreeMap<u16, usize> = BTreeMap::new();
+        for (status, count) in asking.into_iter().flat_map(|one| one.join().unwrap()) {
+            *all.entry(status).or_default() += count;
+        }
+        all
+    })
+}
+
+#[test]
+fn redis_that_returns_empty_forgets_no_spending() {
+    let Some(mut services) = Services::start("redis_that_returns_empty_forgets_no_spending") else { return };
+    let rounds = callers();
+    let catalog = catalog(&rounds);
+    let start = || services.builder("").catalog(&catalog).spawn();
+    let nodes: Vec<TestGateway> = thread::scope(|scope| {
+        let starting: Vec<_> = (0..3).map(|_| scope.spawn(start)).collect();
+        starting.into_iter().map(|gateway| gateway.join().unwrap()).collect()
+    });
+    for member in rounds.iter().flatten().filter_map(|caller| caller.member.as_ref()) {
+        assert!(nodes[0].run(&["ledger", "top-up", member, "0.10"]).status.success());
+    }
+    thread::sleep(Duration::from_millis(1_500));
+    for (round, callers) in rounds.iter().enumerate() {
+        let round = u64::try_from(round).unwrap();
+        for caller in callers {
+            assert_eq!(status(&nodes[usize::from(round % 2 == 0)], caller), 200);
+        }
+        let redis = &mut services.redis;
+        redis.stop();
+        thread::sleep(Duration::from_secs(1));
+        // Requests begin before, while and after the nodes find Redis again.
+        let begin = Duration::from_millis(80 * round);
+        let statuses = ask_all(&nodes, callers, begin, || {
+            thread::sleep(Duration::from_millis(200));
+            redis.restart();
+            thread::sleep(Duration::from_secs(3));
+        });
+        println!("round {round}: {statuses:?}");
+        assert!(statuses.keys().all(|status| matches!(status, 200 | 429)), "{statuses:?}");
+    }
+    let answered = "SELECT COUNT(*) FROM usage WHERE status = 200";
+    wait_for("every record", Duration::from_secs(30), || {
+        let before = services.count(answered);
+        thread::sleep(Duration::from_secs(1));
+        before == services.count(answered)
+    });
+    let over = services.postgres.sql(&format!(
+        "SELECT key_name, SUM(sale) FROM usage GROUP BY key_name HAVING SUM(COALESCE(sale, 0)) > {BUDGET_NANO_USD} ORDER BY 1"
+    ));
+    let served = services.postgres.sql(
+        "SELECT MIN(served), MAX(served) FROM (SELECT COUNT(*) AS served FROM usage WHERE status = 200 GROUP BY key_id) AS each",
+    );
+    println!("{} keys and {MEMBERS} members, {ROUNDS} restarts: served {served} of 10 each", ROUNDS * KEYS);
+    assert_eq!(over, "", "budgets and balances of ten requests");
+    for node in &nodes {
+        assert_verified(node);
+    }
+}
+
+#[test]
+fn killed_node_frees_its_places_when_it_is_back() {
+    let Some(services) = Services::start("killed_node_frees_its_places_when_it_is_back") else { return };
+    const SECRET: &str = "tk-two-places-0123456789abcdef";
+    let keys = key("two-places", SECRET, "concurrency = 2");
+    services.upstream.set_default(ScriptedResponse::chat_stream(&["one"]).stall_after(2));
+    let (first, other) = (services.builder(&keys).spawn(), services.builder(&keys).spawn());
+    let stream = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(SECRET);
+    let mut open = [first.start_request(&stream), first.start_request(&stream)];
+    for stream in &mut open {
+        assert_eq!(stream.read_head().unwrap().status, 200);
+    }
+    let chat =
+        |gateway: &TestGateway| gateway.send(&Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer(SECRET));
+    assert_eq!(chat(&other).status, 429, "both places are taken");
+    let data = first.kill();
+    services.upstream.set_default(ScriptedResponse::chat("hello"));
+    let first = services.builder(&keys).data_folder(data).spawn();
+    let took = wait_for("its places are free", Duration::from_secs(1), || chat(&other).status == 200);
+    println!("the places of a killed node were free {took:.1?} after it was back");
+    assert!(took < Duration::from_secs(15), "its registration would have expired by itself: {took:.1?}");
+    assert_eq!(chat(&first).status, 200);
+}
