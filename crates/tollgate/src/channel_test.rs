@@ -18,7 +18,7 @@ pub(crate) async fn run(
 ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
     let ChannelTest { channel, account, model } = test;
     let (channel, accounts) = accounts(catalog, channel, account)?;
-    let serves = channel.mappings.iter().find(|serves| model.is_none_or(|model| serves.model == model));
+    let serves = channel.spec.serves.iter().find(|serves| model.is_none_or(|model| serves.model == model));
     let serves = serves.ok_or_else(|| ChannelTestError::NotFound("served model", model.unwrap_or("(any)").to_owned()))?;
     let (trust, clock) = (Arc::new(Trust::default()), Arc::new(SystemClock) as Arc<dyn Clock>);
     let mut tested = Vec::with_capacity(accounts.len());
@@ -51,14 +51,14 @@ pub(crate) fn accounts<'a>(
     channel: &str,
     account: Option<&str>,
 ) -> Result<(&'a Arc<Channel>, Vec<&'a Arc<Account>>), ChannelTestError> {
-    let found = catalog.channels.values().find(|known| known.name == channel || known.id.to_string() == channel);
+    let found = catalog.channels.values().find(|known| known.spec.name == channel || known.id.to_string() == channel);
     let channel = found.ok_or_else(|| ChannelTestError::NotFound("channel", channel.to_owned()))?;
     let is_selected = |name: &str, id: AccountId| account.is_none_or(|account| name == account || id.to_string() == account);
-    let accounts: Vec<_> = channel.accounts.iter().filter(|known| is_selected(&known.name, known.id)).collect();
+    let accounts: Vec<_> = channel.accounts.iter().filter(|known| is_selected(&known.spec.name, known.id)).collect();
     if accounts.is_empty() {
         return Err(ChannelTestError::NotFound("account", account.unwrap_or("(any)").to_owned()));
     }
-    if channel.provider == Provider::Echo {
+    if channel.spec.provider == Provider::Echo {
         return Err(ChannelTestError::BuiltIn);
     }
     Ok((channel, accounts))

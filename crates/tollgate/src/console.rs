@@ -288,10 +288,10 @@ impl GatewayHandle for RunningGateway {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
         let (channel, accounts) = channel_test::accounts(&catalog, channel, account)?;
         for account in &accounts {
-            self.registry.observe(account.id, &Observation::TestPassed, channel.cooling, self.now());
+            self.registry.observe(account.id, &Observation::TestPassed, channel.spec.cooling, self.now());
         }
         self.save_tests(accounts.iter().map(|account| account.id).collect()).await;
-        Ok(accounts.iter().map(|account| account.name.clone()).collect())
+        Ok(accounts.iter().map(|account| account.spec.name.clone()).collect())
     }
 }
 

@@ -139,7 +139,7 @@ impl Probes {
                     let passed = passed.get(&account.id).copied();
                     let Some(since) = self.unavailable_since(account.id) else { continue };
                     if tests.ends(account.id, since, passed, now) {
-                        self.registry.observe(account.id, &Observation::TestPassed, channel.cooling, now);
+                        self.registry.observe(account.id, &Observation::TestPassed, channel.spec.cooling, now);
                     }
                 }
             }

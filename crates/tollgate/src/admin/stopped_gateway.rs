@@ -132,11 +132,11 @@ impl GatewayHandle for StoppedGateway {
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
         let (channel, accounts) = channel_test::accounts(&catalog, channel, account)?;
-        let end = |health: AccountHealth| observe(&health, &Observation::TestPassed, channel.cooling, compose::now());
+        let end = |health: AccountHealth| observe(&health, &Observation::TestPassed, channel.spec.cooling, compose::now());
         let ids: Vec<_> = accounts.iter().map(|account| account.id).collect();
         let health: Vec<_> = ids.iter().map(|id| (*id, end(self.health.whole(*id)))).collect();
         self.save(&health, &ids).await.map_err(ChannelTestError::Store)?;
-        Ok(accounts.iter().map(|account| account.name.clone()).collect())
+        Ok(accounts.iter().map(|account| account.spec.name.clone()).collect())
     }
 }
 

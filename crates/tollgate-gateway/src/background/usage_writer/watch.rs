@@ -81,7 +81,11 @@ impl JournalWatch {
             for account in &channel.accounts {
                 let rests =
                     !matches!(self.registry.of(account.id).availability(now), Availability::Usable | Availability::ProbeDue);
-                self.shared.metrics.account_usable(&channel.name, &account.name, channel.on && account.on && !rests);
+                self.shared.metrics.account_usable(
+                    &channel.spec.name,
+                    &account.spec.name,
+                    channel.spec.on && account.spec.on && !rests,
+                );
             }
         }
     }
