@@ -19,7 +19,7 @@ use clap::Args;
 use serde_json::Value;
 
 use self::{
-    catalog::{GOOD_KEY, HOSTILE_KEY, LIMITED_KEY, REVOKED_KEY},
+    catalog::{GOOD_KEY, HOSTILE_KEY, LIMITED_KEY, DISABLED_KEY},
     report::{FairnessRow, table},
 };
 use crate::{
@@ -66,7 +66,7 @@ const PATTERNS: &[HostilePattern] = &[
     },
     HostilePattern { name: "64 bodies of 32 MiB that never end", client: "declared-bodies", key: HOSTILE_KEY },
     HostilePattern { name: "80 answers of 60 MiB, read at 256 bytes a second", client: "slow-readers", key: HOSTILE_KEY },
-    HostilePattern { name: "flood with a revoked key, 32 connections", client: "flood", key: REVOKED_KEY },
+    HostilePattern { name: "flood with a disabled key, 32 connections", client: "flood", key: DISABLED_KEY },
     HostilePattern { name: "flood above the key's requests a minute, 32 connections", client: "flood", key: LIMITED_KEY },
     HostilePattern { name: "16 media addresses that never answer a request, 16 at once", client: "tarpit-media", key: HOSTILE_KEY },
     HostilePattern { name: "timeouts provoked on a slow model of the same account", client: "timeouts", key: HOSTILE_KEY },

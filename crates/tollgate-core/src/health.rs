@@ -257,7 +257,7 @@ impl CoolingReason {
     /// True for causes in spite of which a model's last remaining account is still tried.
     #[must_use]
     pub(crate) const fn is_transient(self) -> bool {
-        matches!(self, Self::ConnectFailure | Self::ServerError)
+        matches!(self, Self::ConnectFailure | Self::ServerError | Self::Timeout)
     }
 
     /// Name in traces.

@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod retry_budget;
 pub mod runtime_state;
 pub mod shared;
+pub(crate) mod shares;
 pub mod traffic;
 pub mod usage_queue;
 pub mod usage_recorder;

@@ -2,10 +2,10 @@
 
 /// The well-behaved key.
 pub(super) const GOOD_KEY: &str = "good-key-0123456789abcdefghijklmnop";
-/// The hostile member's keys: without limits, with all of them, revoked.
+/// The hostile member's keys: without limits, with all of them, disabled.
 pub(super) const HOSTILE_KEY: &str = "hostile-key-0123456789abcdefghijklm";
 pub(super) const LIMITED_KEY: &str = "limited-key-0123456789abcdefghijklm";
-pub(super) const REVOKED_KEY: &str = "revoked-key-0123456789abcdefghijklm";
+pub(super) const DISABLED_KEY: &str = "disabled-key-0123456789abcdefghijkl";
 
 /// One account for all models, because what a hostile key does to the account is part of what is measured.
 pub(super) fn text(upstream: &str) -> String {
@@ -35,7 +35,7 @@ pub(super) fn text(upstream: &str) -> String {
         key("good", "good", GOOD_KEY, ""),
         key("hostile", "hostile", HOSTILE_KEY, ""),
         key("limited", "hostile", LIMITED_KEY, "rpm = 1\nconcurrency = 1"),
-        key("revoked", "hostile", REVOKED_KEY, "status = \"revoked\""),
+        key("disabled", "hostile", DISABLED_KEY, "status = \"disabled\""),
     ]
     .concat()
 }

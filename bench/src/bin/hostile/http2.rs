@@ -15,6 +15,8 @@ use crate::Target;
 const STREAMS: usize = 256;
 /// How often a byte of each body is sent.
 const BYTE_EVERY: Duration = Duration::from_secs(10);
+/// Streams opened on a connection each second, until there are [`STREAMS`].
+const OPENED_EACH_SECOND: usize = 64;
 const FRAME_HEAD: usize = 9;
 
 const DATA: u8 = 0;
@@ -54,7 +56,7 @@ async fn connection(target: &Target) -> io::Result<()> {
     let headers = header_block(target);
     let mut streams = Streams { open: BTreeSet::new(), next: 1 };
     let mut received = Vec::new();
-    let mut tick = interval(Duration::from_millis(100));
+    let mut tick = interval(Duration::from_secs(1));
     let mut last_byte = Instant::now();
     loop {
         out.clear();
@@ -65,7 +67,7 @@ async fn connection(target: &Target) -> io::Result<()> {
                 }
             }
             now = tick.tick() => {
-                while streams.open.len() < STREAMS {
+                for _ in streams.open.len()..STREAMS.min(streams.open.len() + OPENED_EACH_SECOND) {
                     frame(&mut out, HEADERS, END_HEADERS, streams.next, &headers);
                     frame(&mut out, DATA, 0, streams.next, b"{");
                     streams.open.insert(streams.next);
@@ -120,7 +122,7 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, id: u32, payload: &[u8]) {
 /// The head of a request as literal fields (RFC 7541, section 6.2.2), except for `POST` and `http`.
 fn header_block(target: &Target) -> Vec<u8> {
     let mut block = vec![0x83, 0x86];
-    let mut text = |text: &str, block: &mut Vec<u8>| {
+    let text = |text: &str, block: &mut Vec<u8>| {
         block.push(u8::try_from(text.len()).ok().filter(|length| *length < 127).expect("a short text"));
         block.extend_from_slice(text.as_bytes());
     };

@@ -45,7 +45,11 @@ pub(super) async fn run(
         Err(error) => return Err(retry.prefer_last_failure(context, error)),
     };
     if !mem::replace(&mut retry.counted, true) {
-        worker.shared.retries.request(worker.shared.clock.instant());
+        let (retries, now) = (&worker.shared.retries, worker.shared.clock.instant());
+        retries.request(now);
+        if let Some(share) = context.share() {
+            share.count_request(retries.retries_left(now));
+        }
     }
     let mut hedge = if retry.last.is_none() { HedgePlan::for_request(context) } else { None };
     loop {
@@ -155,6 +159,7 @@ fn refusal_for(failure: ReportedFailure, model: &str, shortest_wait: Option<u32>
             Refusal::Upstream { model, failure: UpstreamFailure::Overloaded { retry_after: shortest_wait } }
         }
         ReportedFailure::Failure(failure) => Refusal::Upstream { model, failure },
+        ReportedFailure::Overloaded => Refusal::Overloaded,
         ReportedFailure::QuotaSpent { until } => {
             let retry_after = until.and(shortest_wait).map(|wait| wait.clamp(1, 60));
             Refusal::NoRoute { model, cause: NoRouteCause::UpstreamQuota, too_dear: false, retry_after, price: None }

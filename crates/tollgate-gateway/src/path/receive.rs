@@ -32,17 +32,18 @@ enum Encoding {
 ///
 /// # Errors
 /// E19, E22, E23, E63, E65; E18 for a packed body that cannot be unpacked; E64 when the caller leaves.
-pub(crate) async fn receive(head: &Head, body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> {
+pub(crate) async fn receive(head: &Head, mut body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> {
     content_type(&head.headers)?;
     let encoding = content_encoding(&head.headers)?;
     if body.size_hint().lower() > bounds.body_bytes as u64 {
         return Err(Refusal::BodyTooLarge { limit: bounds.body_bytes });
     }
-    let room = body.memory();
+    let memory = body.memory();
+    body.reserve_declared().map_err(|fault| refusal_of(&fault))?;
     let bytes = read(body, bounds).await?;
     match encoding {
         Encoding::Identity => Ok(bytes),
-        Encoding::Gzip => unpack::gunzip(bytes, bounds.body_bytes, room.as_ref()).await,
+        Encoding::Gzip => unpack::gunzip(bytes, bounds.body_bytes, memory.as_ref()).await,
     }
 }
 

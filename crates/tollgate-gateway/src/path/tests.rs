@@ -13,6 +13,7 @@ mod meanwhile;
 mod media;
 mod money;
 mod room;
+mod shares;
 mod streams;
 mod translation;
 

@@ -10,6 +10,7 @@ use super::{
     Core, ModelPath,
     body::{OutgoingBody, RequestInProgress},
     client_address::client_address,
+    connection_limiter::ServedTargets,
     connection_timers::ConnectionTimers,
     guard, pages,
 };
@@ -18,7 +19,7 @@ use crate::{
     ingress::{self, Destination, WellKnown},
     model_list,
     refusal::{REQUEST_ID, Refusal},
-    request::{BodyMemory, Head, Incoming, RequestBody},
+    request::{BodyMemory, BodyPace, Head, Incoming, RequestBody},
     response::AnswerBody,
     settings::MetricsAccess,
 };
@@ -28,6 +29,7 @@ use crate::{
 pub(super) struct ConnectionContext {
     pub(super) peer: SocketAddr,
     pub(super) timers: Arc<ConnectionTimers>,
+    pub(super) targets: ServedTargets,
 }
 
 /// Answers a request. Errors and panics become error responses.
@@ -59,8 +61,10 @@ pub(super) async fn answer<P: ModelPath>(
     }
     if version == Version::HTTP_2 {
         headers.remove(header::CONNECTION);
+    } else if context.targets == ServedTargets::Pages {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(response.map(|body| OutgoingBody::new(body, in_progress)))
+    Ok(response.map(|body| OutgoingBody::new(body, in_progress, core.shared.settings.bounds.least_rate)))
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one request, in the order of use")]
@@ -81,8 +85,14 @@ async fn dispatch<P: ModelPath>(
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return response;
     }
-    let body = RequestBody::wire(body, shared.settings.bounds.body_timeout);
+    let body = RequestBody::wire(body, BodyPace::new(&shared.settings.bounds, head.started));
     match destination {
+        Destination::WellKnown(WellKnown::Metrics) | Destination::Fallback | Destination::Refused(..) | Destination::List(..)
+        | Destination::Model(..)
+            if context.targets == ServedTargets::Pages =>
+        {
+            refuse(core, &Refusal::Overloaded, &head)
+        }
         Destination::WellKnown(page) => well_known(core, context, page, head, parts, body).await,
         _ if shared.condition.is_draining() => refuse(core, &Refusal::ShuttingDown, &head),
         Destination::Fallback => fallback(core, context, head, parts, body).await,

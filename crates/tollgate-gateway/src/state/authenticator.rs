@@ -5,19 +5,28 @@ mod failed_keys;
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
-use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
+use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
-use tollgate_core::{Key, KeyId};
+use tollgate_core::KeyId;
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, looks_like_key};
 
 use self::{
     cache::{CachedLookup, KeyCache},
     failed_keys::FailedKeys,
 };
-use crate::{clock::Clock, refusal::Refusal, settings::Settings};
+pub(crate) use self::cache::KnownKey;
+use crate::{
+    clock::Clock,
+    refusal::Refusal,
+    server::AddressBlock,
+    settings::Settings,
+    state::shares::{Holder, TooManyWait, Turns},
+};
 
 /// Concurrent key look-ups over all cores; further ones wait.
-const LOOKUPS: usize = 64;
+pub(crate) const LOOKUPS: usize = 64;
+/// Requests that wait for a key look-up; further ones are refused.
+pub(crate) const WAITING_LOOKUPS: usize = 4_096;
 /// Longest wait for a key look-up, including the wait for a permit.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -27,7 +36,8 @@ pub struct Authenticator {
     store: Arc<dyn KeyStore>,
     cache: KeyCache,
     failed: FailedKeys,
-    lookups: Arc<Semaphore>,
+    /// Key look-ups by address: keys that are not known yet.
+    lookups: Arc<Turns>,
     runtime: Handle,
     tracker: TaskTracker,
     clock: Arc<dyn Clock>,
@@ -55,7 +65,7 @@ impl Authenticator {
             store,
             cache: KeyCache::new(settings.key_cache_entries, settings.wrong_key_memory),
             failed: FailedKeys::new(settings.wrong_keys_per_minute, clock.instant()),
-            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+            lookups: Turns::new(LOOKUPS, WAITING_LOOKUPS),
             runtime,
             tracker,
             clock,
@@ -85,11 +95,11 @@ impl Authenticator {
         self.failed.count(from, self.clock.instant())
     }
 
-    /// The key behind a presented secret; `None` when no key has it.
+    /// The key behind a secret that was presented from this address; `None` when no key has it.
     ///
     /// # Errors
-    /// E68 when the store does not answer in time.
-    pub(crate) async fn find(&self, presented: &str) -> Result<Option<Arc<Key>>, Refusal> {
+    /// E68 when the store does not answer in time; E63 when too many look-ups of this address wait.
+    pub(crate) async fn find(&self, presented: &str, from: IpAddr) -> Result<Option<KnownKey>, Refusal> {
         if !looks_like_key(presented) {
             return Ok(None);
         }
@@ -97,28 +107,24 @@ impl Authenticator {
         match self.cache.get(&hash) {
             Some(CachedLookup::Key(key)) => Ok(Some(key)),
             Some(CachedLookup::Wrong) => Ok(None),
-            None => self.look_up(hash).await,
+            None => self.look_up(hash, AddressBlock::of(from)).await,
         }
     }
 
-    async fn look_up(&self, hash: KeyHash) -> Result<Option<Arc<Key>>, Refusal> {
+    async fn look_up(&self, hash: KeyHash, from: AddressBlock) -> Result<Option<KnownKey>, Refusal> {
         let generation = self.cache.generation();
         let (store, lookups) = (Arc::clone(&self.store), Arc::clone(&self.lookups));
         let lookup = self.tracker.spawn_on(
             timeout(LOOKUP_TIMEOUT, async move {
-                // The semaphore is never closed; if it were, look-ups would only be unbounded.
-                let _permit = lookups.acquire_owned().await;
-                (store.find(&hash).await, hash)
+                let _turn = lookups.take(&[Holder::Address(from)]).await?;
+                Ok((store.find(&hash).await, hash))
             }),
             &self.runtime,
         );
         match lookup.await {
-            Ok(Ok((Ok(found), hash))) => {
-                let found = found.map(Arc::new);
-                self.cache.insert(hash, found.clone(), generation);
-                Ok(found)
-            }
-            Ok(Ok((Err(error), _))) => {
+            Ok(Ok(Ok((Ok(found), hash)))) => Ok(self.cache.insert(hash, found.map(Arc::new), generation)),
+            Ok(Ok(Err(TooManyWait))) => Err(Refusal::Overloaded),
+            Ok(Ok(Ok((Err(error), _)))) => {
                 tracing::warn!(error = %error, "key look-up failed");
                 Err(Refusal::KeyCheckUnavailable)
             }

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use arc_swap::ArcSwap;
@@ -20,7 +20,7 @@ use crate::{
     settings::Settings,
     state::alert_queue::AlertQueue,
     state::authenticator::Authenticator,
-    state::{metrics::Metrics, retry_budget::RetryBudget, traffic::Traffic},
+    state::{metrics::Metrics, retry_budget::RetryBudget, shares::Pool, traffic::Traffic},
 };
 
 /// State of the process.
@@ -92,12 +92,17 @@ pub struct Condition {
     degraded: AtomicBool,
     /// Requests recorded only in memory.
     in_memory_only: AtomicUsize,
+    /// How often the journal became full.
+    journal_full_times: AtomicU64,
     without_catalog: AtomicBool,
     draining: AtomicBool,
     cutting_off: AtomicBool,
-    in_flight: AtomicUsize,
-    /// Bytes of request bodies in memory.
-    body_bytes: AtomicUsize,
+    /// Requests in progress.
+    pub(crate) requests: Pool,
+    /// Bytes of bodies and answers in memory.
+    pub(crate) memory: Pool,
+    /// Refusals that are delayed.
+    pub(crate) delayed: Pool,
     quiet: Notify,
 }
 
@@ -160,7 +165,14 @@ impl Condition {
 
     /// Sets the number of requests recorded only in memory because the journal is full.
     pub fn set_in_memory_only(&self, requests: usize) {
-        self.in_memory_only.store(requests, Ordering::Release);
+        if self.in_memory_only.swap(requests, Ordering::AcqRel) == 0 && requests > 0 {
+            self.journal_full_times.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// How often the journal became full.
+    pub(crate) fn journal_full_times(&self) -> u64 {
+        self.journal_full_times.load(Ordering::Acquire)
     }
 
     /// Requests recorded only in memory because the journal is full.
@@ -199,14 +211,12 @@ impl Condition {
     /// Running requests.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Acquire)
+        self.requests.used()
     }
 
-    /// Admits a request if fewer than `most` are running.
-    pub(crate) fn enter(self: &Arc<Self>, most: usize) -> Option<InFlightRequest> {
-        let before = self.in_flight.fetch_add(1, Ordering::AcqRel);
-        let present = InFlightRequest { condition: Arc::clone(self), body_bytes: AtomicUsize::new(0) };
-        (before < most).then_some(present)
+    /// Wakes the tasks that wait for the last request.
+    pub(crate) fn notify_quiet(&self) {
+        self.quiet.notify_waiters();
     }
 
     /// Waits until no request is running.
@@ -221,50 +231,9 @@ impl Condition {
     }
 }
 
-/// A running request; dropped with the last byte of its answer.
-#[derive(Debug)]
-pub(crate) struct InFlightRequest {
-    condition: Arc<Condition>,
-    body_bytes: AtomicUsize,
-}
-
-impl InFlightRequest {
-    /// Reserves memory for `bytes` of the request body; false when all bodies together exceed `most`. Released when the
-    /// request ends, because the body may be sent more than once until then.
-    pub(crate) fn reserve_body(&self, bytes: usize, most: usize) -> bool {
-        let before = self.condition.body_bytes.fetch_add(bytes, Ordering::AcqRel);
-        self.body_bytes.fetch_add(bytes, Ordering::AcqRel);
-        before.saturating_add(bytes) <= most
-    }
-}
-
-impl Drop for InFlightRequest {
-    fn drop(&mut self) {
-        self.condition.body_bytes.fetch_sub(self.body_bytes.load(Ordering::Acquire), Ordering::AcqRel);
-        if self.condition.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 && self.condition.is_draining() {
-            self.condition.quiet.notify_waiters();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bodies_share_their_memory_and_release_it() {
-        let condition = Arc::new(Condition::default());
-        let one = condition.enter(2).unwrap();
-        let other = condition.enter(2).unwrap();
-        assert!(condition.enter(2).is_none());
-        assert_eq!(condition.in_flight(), 2, "a request that was not admitted is not counted");
-        assert!(one.reserve_body(60, 100) && other.reserve_body(40, 100));
-        assert!(!other.reserve_body(1, 100));
-        drop(one);
-        assert!(other.reserve_body(59, 100));
-        drop(other);
-        assert_eq!((condition.in_flight(), condition.body_bytes.load(Ordering::Acquire)), (0, 0));
-    }
 
     #[test]
     fn readiness_in_order() {

@@ -2,7 +2,7 @@
 //! it.
 //!
 //! Limits: `http` and `https` only, the address policy applied at every redirect, 3 redirects, 20 MiB and 10 s per URL, 16
-//! URLs and 32 MiB per request, 64 concurrent downloads. Files are cached for 60 s, up to 64 MiB. The media type is detected
+//! URLs and 32 MiB per request, 64 concurrent downloads, of which a key has its share. Files are cached for 60 s, up to 64 MiB. The media type is detected
 //! from the bytes; the `Content-Type` of the server is ignored.
 
 mod media_cache;
@@ -21,7 +21,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::header::{CONTENT_ENCODING, LOCATION};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tollgate_protocol::DownloadedMedia;
 use url::Url;
@@ -30,6 +30,7 @@ use self::{media_cache::MediaCache, sniff::mime_of};
 use crate::{
     clock::Clock,
     request::BodyMemory,
+    state::shares::{Turn, Turns},
     upstream::{
         call::ConnectFault,
         client::{AddressPolicy, Trust, fetch},
@@ -45,7 +46,9 @@ const MOST_REQUEST_BYTES: usize = 32 * 1024 * 1024;
 /// Longest download of one URL, including redirects and the wait for a permit.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Concurrent downloads, over all cores.
-const MOST_AT_ONCE: usize = 64;
+pub(crate) const MOST_AT_ONCE: usize = 64;
+/// Downloads that wait for one of them, over all cores.
+pub(crate) const MOST_WAITING: usize = 4_096;
 /// Most redirects followed.
 const MOST_REDIRECTS: usize = 3;
 
@@ -53,7 +56,7 @@ const MOST_REDIRECTS: usize = 3;
 pub(crate) struct MediaFetcher {
     trust: Trust,
     tasks: TaskTracker,
-    permits: Semaphore,
+    turns: Arc<Turns>,
     media_cache: MediaCache,
     clock: Arc<dyn Clock>,
 }
@@ -122,6 +125,13 @@ impl Allowance {
         Self { left: AtomicUsize::new(MOST_REQUEST_BYTES), memory }
     }
 
+    /// A turn to download, in the share of the request's key.
+    async fn turn(&self, turns: &Arc<Turns>) -> Result<Turn, FetchFault> {
+        let share = self.memory.as_ref().and_then(BodyMemory::share);
+        let holders = share.map(|share| share.holders());
+        turns.take(holders.as_ref().map_or(&[], |holders| holders)).await.map_err(|_| FetchFault::NoRoom)
+    }
+
     fn take(&self, bytes: usize) -> Result<(), FetchFault> {
         let taken = |left: usize| left.checked_sub(bytes);
         self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).map_err(|_| FetchFault::TooLarge)?;
@@ -143,7 +153,7 @@ impl MediaFetcher {
     /// Creates a fetcher with an empty cache.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let (trust, tasks) = (Trust::default(), TaskTracker::new());
-        Self { trust, tasks, permits: Semaphore::new(MOST_AT_ONCE), media_cache: MediaCache::default(), clock }
+        Self { trust, tasks, turns: Turns::new(MOST_AT_ONCE, MOST_WAITING), media_cache: MediaCache::default(), clock }
     }
 
     /// Downloads a URL, or returns it from the cache.
@@ -179,7 +189,7 @@ impl MediaFetcher {
 
     async fn follow(&self, address: &str, reach: AddressPolicy, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
         const BAD: FetchFault = FetchFault::Unreachable("bad address");
-        let _permit = self.permits.acquire().await.map_err(|_| BAD)?;
+        let _turn = allowance.turn(&self.turns).await?;
         let mut url = Url::parse(address).map_err(|_| BAD)?;
         for _ in 0..=MOST_REDIRECTS {
             if !url.username().is_empty() || url.password().is_some() {

@@ -100,6 +100,18 @@ pub(crate) const SETTINGS: &[SettingSpec] = &[
         "Longest pause while receiving a request body.",
     ),
     setting(
+        "server.body_total_timeout_ms",
+        SettingKind::Number(1, DAY_MS),
+        Some("600000"),
+        "Longest time to receive a whole request body.",
+    ),
+    setting(
+        "server.least_bytes_per_s",
+        SettingKind::Number(0, 1 << 30),
+        Some("8192"),
+        "Least average rate at which a caller sends a body and reads a complete answer; it may be behind by the pause allowed. 0: none.",
+    ),
+    setting(
         "server.idle_timeout_ms",
         SettingKind::Number(1, DAY_MS),
         Some("60000"),
@@ -121,7 +133,7 @@ pub(crate) const SETTINGS: &[SettingSpec] = &[
         "limits.body_memory_bytes",
         SettingKind::Number(1 << 20, 1 << 50),
         Some("1073741824"),
-        "Memory for request bodies in bytes, over all requests; beyond it requests get 503 (E63).",
+        "Memory for request bodies and complete answers in bytes, over all requests; beyond it requests get 503 (E63).",
     ),
     setting(
         "limits.in_flight",

@@ -35,6 +35,7 @@ mod price_header;
 mod price_limits;
 mod relay;
 mod retention;
+mod shares;
 mod start;
 mod support;
 mod upstream_errors;

@@ -16,7 +16,7 @@ use crate::{
     path::Worker,
     refusal::Refusal,
     request::{BodyMemory, Head},
-    state::account_limiter::Permit,
+    state::{account_limiter::Permit, shares::KeyShare},
 };
 
 /// Longest wait for a busy account.
@@ -34,6 +34,8 @@ pub(crate) struct RouteContext<'a> {
     pub(crate) summary: &'a RequestSummary,
     /// The body in the form each upstream needs.
     pub(crate) bodies: RequestBodies<'a>,
+    /// Accounts for the memory of answers.
+    pub(crate) memory: Option<BodyMemory>,
 }
 
 impl<'a> RouteContext<'a> {
@@ -46,8 +48,13 @@ impl<'a> RouteContext<'a> {
         memory: Option<BodyMemory>,
     ) -> Self {
         let OfferedRequest { catalog, caller, offer, summary, .. } = offered;
-        let bodies = RequestBodies::new(head, target, offered, admission.output_limit.as_ref(), memory);
-        Self { worker, head, catalog, caller, offer, summary, bodies }
+        let bodies = RequestBodies::new(head, target, offered, admission.output_limit.as_ref(), memory.clone());
+        Self { worker, head, catalog, caller, offer, summary, bodies, memory }
+    }
+
+    /// The share of the request's key.
+    pub(crate) fn share(&self) -> Option<&KeyShare> {
+        self.memory.as_ref().and_then(|memory| memory.share()).map(|share| &**share)
     }
 
     /// When the request must have an answer.

@@ -34,6 +34,8 @@ pub(crate) enum Failure {
     BadAnswer(&'static str),
     /// A 1xx or 3xx status.
     Unexpected { status: u16 },
+    /// There is no memory for the answer, or none within the key's share.
+    NoMemory,
 }
 
 impl Failure {
@@ -56,7 +58,8 @@ impl Failure {
             | Self::OutOfTime { .. }
             | Self::Problem(_)
             | Self::BadAnswer(_)
-            | Self::Unexpected { .. } => false,
+            | Self::Unexpected { .. }
+            | Self::NoMemory => false,
         }
     }
 }
@@ -95,6 +98,8 @@ pub(crate) enum ReportedFailure {
         /// When the quota renews, if known.
         until: Option<Timestamp>,
     },
+    /// E63: the gateway has no memory for the answer.
+    Overloaded,
 }
 
 impl ReportedFailure {
@@ -105,7 +110,7 @@ impl ReportedFailure {
                 *retry_after
             }
             Self::QuotaSpent { until } => until.map(|until| seconds_until(until, now)),
-            Self::Failure(_) => None,
+            Self::Failure(_) | Self::Overloaded => None,
         }
     }
 }
@@ -125,6 +130,7 @@ impl Verdict {
         match &self.reported {
             ReportedFailure::Failure(failure) => failure.id(),
             ReportedFailure::QuotaSpent { .. } => "E40",
+            ReportedFailure::Overloaded => "E63",
         }
     }
 }

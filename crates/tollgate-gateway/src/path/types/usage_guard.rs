@@ -5,6 +5,7 @@
 //! dropped because the caller left or the task died.
 
 mod open_attempt;
+mod repeated_refusals;
 mod request_log;
 
 use std::sync::Arc;
@@ -12,13 +13,14 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tokio::time::Instant;
 use tollgate_core::{
-    AttemptResult, DeliveredContent, InputCount, Key, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
+    AttemptResult, DeliveredContent, InputCount, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
     Provider, RequestFacts, Revision, StreamProgress, TraceEntry, count_input, settle, settle_attempt,
 };
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
 use tollgate_store::SyncWaiter;
 
 pub(crate) use open_attempt::AttemptProgress;
+pub(crate) use repeated_refusals::RefusedEnd;
 use open_attempt::{OpenAttempt, micros_between, start_entry};
 
 use crate::{
@@ -28,8 +30,14 @@ use crate::{
     },
     refusal::RateFigures,
     request::Head,
-    state::{account_limiter::Permit, hedge_budget::HedgeReservation, usage_queue::QueuePermit, usage_recorder::UsageRecorder},
+    state::{
+        account_limiter::Permit, authenticator::KnownKey, hedge_budget::HedgeReservation, shares::KeyShare,
+        usage_queue::QueuePermit, usage_recorder::UsageRecorder,
+    },
 };
+
+/// Too many wrong keys from an address. These refusals are not logged: they are as many as the address wants.
+const WRONG_KEYS: &str = "E31";
 
 /// How a request ended.
 #[derive(Clone, Debug)]
@@ -66,6 +74,8 @@ pub(crate) struct UsageGuard {
     started: Instant,
     /// Everything but the attempts under way; `None` before authentication and once finished.
     facts: Option<Box<RequestFacts>>,
+    /// The share of its key, once that is known.
+    share: Option<Arc<KeyShare>>,
     queue_permit: Option<QueuePermit>,
     /// The attempt under way.
     attempt: Option<Box<OpenAttempt>>,
@@ -88,6 +98,7 @@ impl UsageGuard {
             recorder: Arc::clone(recorder),
             started: head.started,
             facts: None,
+            share: None,
             queue_permit: None,
             attempt: None,
             hedge_attempt: None,
@@ -99,7 +110,9 @@ impl UsageGuard {
     }
 
     /// The key is known: from now on the request leaves a record.
-    pub(crate) fn authenticated(&mut self, key: &Arc<Key>, head: &Head, method: Method) {
+    pub(crate) fn authenticated(&mut self, known: &KnownKey, head: &Head, method: Method) {
+        let KnownKey { key, share } = known;
+        self.share = Some(Arc::clone(share));
         self.queue_permit = self.recorder.queue.reserve();
         self.facts = Some(Box::new(RequestFacts {
             id: head.request_id,
@@ -237,7 +250,8 @@ impl UsageGuard {
     fn open_attempt(&self, planned: &PlannedAttempt, permit: Permit) -> Box<OpenAttempt> {
         let clock = &self.recorder.shared.clock;
         if planned.channel.provider != Provider::Echo {
-            self.recorder.health.begin(planned.account.id, clock.now());
+            let key = self.facts.as_deref().map(|facts| facts.key.id);
+            self.recorder.health.begin_request(planned.account.id, key, clock.now());
         }
         Box::new(OpenAttempt::begin(planned, permit, clock))
     }
@@ -312,7 +326,8 @@ impl UsageGuard {
             && facts.planned.channel.provider != Provider::Echo
         {
             let (planned, now) = (&facts.planned, self.recorder.shared.clock.now());
-            self.recorder.health.observe_sent(&planned.account, &observation, planned.channel.cooling, facts.at, now);
+            let (channel, key) = (&planned.channel, self.facts.as_deref().map(|facts| facts.key.id));
+            self.recorder.health.observe_request(&planned.account, &observation, channel.cooling, facts.at, now, key);
         }
         let all = self.facts.as_deref_mut()?;
         let cost = if result == AttemptResult::NotSent {
@@ -390,6 +405,9 @@ impl UsageGuard {
     /// Counts and logs the refusal of an unauthenticated request. It leaves no record, so that it cannot fill the database.
     pub(crate) fn refuse_unauthenticated(&self, head: &Head, error: &'static str, status: u16) {
         self.recorder.shared.metrics.refused(error);
+        if error == WRONG_KEYS {
+            return;
+        }
         let duration_ms = micros_between(self.started, self.recorder.shared.clock.instant()) / 1_000;
         tracing::info!(
             request.id = %head.request_id,

@@ -182,3 +182,26 @@ fn saved_or_merged_refusal_of_a_replaced_credential_is_ignored() {
     again.configure([&new]);
     assert!(!again.of(new.id).is_refused());
 }
+
+#[test]
+fn failures_of_one_key_concerned_all_keys() {
+    let (registry, account) = (HealthRegistry::default(), &row(1));
+    let key = |number| KeyId::from_parts(Timestamp(0), [number; 10]);
+    let fails = |by| registry.observe_request(account, &Observation::Timeout, true, NOW, NOW, Some(key(by)));
+    let usable = |by| registry.snapshot_for(key(by)).status(account.id, NOW).availability == Availability::Usable;
+    (0..3).for_each(|_| fails(1));
+    assert!(!usable(1) && usable(2));
+    assert!(registry.resting(NOW).is_empty(), "other nodes are not told");
+    assert!(registry.take_unsaved().iter().all(|(_, health)| health.state == HealthState::Usable), "nor is it saved");
+    // A probe is not due for the other key when the time is over.
+    registry.begin_request(account.id, Some(key(2)), NOW.plus_ms(20_000));
+    assert_eq!(registry.snapshot_for(key(1)).status(account.id, NOW.plus_ms(20_000)).availability, Availability::ProbeDue);
+    fails(2);
+    assert!(!usable(1) && !usable(2), "two keys saw it");
+    assert_eq!(registry.resting(NOW).len(), 1);
+    registry.observe_request(account, &Observation::TestPassed, true, NOW, NOW, None);
+    assert!(usable(1) && usable(2));
+    // What no request can provoke concerns all at once.
+    registry.observe_request(account, &Observation::ConnectFailure, true, NOW, NOW, Some(key(1)));
+    assert!(!usable(1) && !usable(2));
+}
