@@ -19,7 +19,7 @@ use clap::Args;
 use serde_json::Value;
 
 use self::{
-    catalog::{GOOD_KEY, HOSTILE_KEY, LIMITED_KEY, DISABLED_KEY},
+    catalog::{DISABLED_KEY, GOOD_KEY, HOSTILE_KEY, LIMITED_KEY},
     report::{FairnessRow, table},
 };
 use crate::{
@@ -59,11 +59,7 @@ pub(crate) struct HostilePattern {
 
 const PATTERNS: &[HostilePattern] = &[
     HostilePattern { name: "slow bodies: 16,384 over HTTP/2, a byte each 10 s", client: "slow-bodies", key: HOSTILE_KEY },
-    HostilePattern {
-        name: "the same with a key of concurrency 1 and 1 request a minute",
-        client: "slow-bodies",
-        key: LIMITED_KEY,
-    },
+    HostilePattern { name: "the same with a key of concurrency 1 and 1 request a minute", client: "slow-bodies", key: LIMITED_KEY },
     HostilePattern { name: "64 bodies of 32 MiB that never end", client: "declared-bodies", key: HOSTILE_KEY },
     HostilePattern { name: "80 answers of 60 MiB, read at 256 bytes a second", client: "slow-readers", key: HOSTILE_KEY },
     HostilePattern { name: "flood with a disabled key, 32 connections", client: "flood", key: DISABLED_KEY },

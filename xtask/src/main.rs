@@ -8,9 +8,8 @@ mod dev;
 mod docs;
 mod faults;
 mod fuzz;
-mod postgres;
-mod redis;
 mod sdk;
+mod servers;
 mod shell;
 mod tidy;
 

@@ -25,37 +25,26 @@ use tollgate_core::RequestId;
 
 use crate::{api_error::ApiError, console::Console, state::RequestMeta};
 
-/// Limits of the console listener.
-#[derive(Clone, Copy, Debug)]
-pub struct ListenerLimits {
-    /// Concurrent connections; further ones stay in the accept queue.
-    pub connections: usize,
-    /// Longest time for the TLS handshake, and for each request head.
-    pub header_timeout: Duration,
-    /// Longest time for running responses to finish after a stop.
-    pub drain: Duration,
-}
-
-impl Default for ListenerLimits {
-    fn default() -> Self {
-        Self { connections: 512, header_timeout: Duration::from_secs(10), drain: Duration::from_secs(10) }
-    }
-}
+/// Concurrent connections; further ones stay in the accept queue.
+const MAX_CONNECTIONS: usize = 512;
+/// Longest time for the TLS handshake, and for each request head.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest time for running responses to finish after a stop.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Serves the console on a listener until `stop` is cancelled; over TLS if `tls` is set. `next_id` generates request ids.
 pub async fn serve(
     console: Console,
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
-    limits: ListenerLimits,
     next_id: Arc<dyn Fn() -> RequestId + Send + Sync>,
     stop: CancellationToken,
 ) {
     let tracker = TaskTracker::new();
     let graceful = GracefulShutdown::new();
-    let connection_permits = Arc::new(Semaphore::new(limits.connections));
+    let connection_permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut server = Server::new(TokioExecutor::new());
-    server.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_headers(100).max_buf_size(64 << 10);
+    server.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_headers(100).max_buf_size(64 << 10);
     server.http2().timer(TokioTimer::new()).max_concurrent_streams(64).max_header_list_size(64 << 10);
     loop {
         let accepted = tokio::select! {
@@ -73,7 +62,7 @@ pub async fn serve(
                     // Handshakes in progress do not delay a stop.
                     let handshake = tokio::select! {
                         () = stop.cancelled() => return,
-                        handshake = timeout(limits.header_timeout, tls.accept(stream)) => handshake,
+                        handshake = timeout(HEADER_TIMEOUT, tls.accept(stream)) => handshake,
                     };
                     if let Ok(Ok(stream)) = handshake {
                         Box::pin(serve_connection(&server, watcher, stream, console, request_meta)).await;
@@ -85,7 +74,7 @@ pub async fn serve(
     }
     drop(listener);
     tracker.close();
-    let _ = timeout(limits.drain, graceful.shutdown()).await;
+    let _ = timeout(DRAIN_TIMEOUT, graceful.shutdown()).await;
 }
 
 type Server = auto::Builder<TokioExecutor>;

@@ -71,7 +71,6 @@ impl UnsupportedFields {
     }
 
     /// The fields of a request of `key` that are unsupported, in the request's spelling and order.
-    #[must_use]
     pub fn unsupported_in(&self, from: Protocol, fields: &[FieldPath], key: KeyId, now: Timestamp) -> Vec<FieldPath> {
         let applies = |known: &&RefusedField| known.only.is_none_or(|only| only == key);
         let learned = self.fields.iter().filter(|known| known.refusals >= REFUSALS_TO_LEARN && known.until > now).filter(applies);
@@ -86,7 +85,6 @@ impl UnsupportedFields {
     }
 
     /// True when nothing is remembered at this time.
-    #[must_use]
     pub fn is_empty(&self, now: Timestamp) -> bool {
         self.fields.iter().all(|known| known.until <= now)
     }

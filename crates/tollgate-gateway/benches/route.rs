@@ -72,7 +72,8 @@ impl Gateway {
             bencher.iter(|| {
                 let caller = Caller::of(&self.catalog, key.clone());
                 let offer = resolve(&self.catalog, &caller, &summary, Protocol::OpenAi, NOW).expect("the model is offered");
-                let (health, view) = (self.registry.snapshot_for(key.id), self.traffic.view(&summary, Protocol::OpenAi, key.id, 500, NOW));
+                let (health, view) =
+                    (self.registry.snapshot_for(key.id), self.traffic.view(&summary, Protocol::OpenAi, key.id, 500, NOW));
                 let input = RouteInput {
                     catalog: &self.catalog,
                     latest_catalog: None,

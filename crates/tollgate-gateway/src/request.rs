@@ -17,10 +17,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tollgate_core::{RequestId, Secret, Timestamp};
 use tollgate_protocol::{Protocol, Target};
 
-use crate::{
-    settings::Bounds,
-    state::shares::{InFlightRequest, KeyShare, MemoryCharge},
-};
+use crate::{settings::Bounds, state::shares::InFlightRequest};
 
 /// A request without its body. Refusals are written from it, so it exists before the path is checked.
 #[derive(Clone, Debug)]
@@ -41,7 +38,6 @@ pub struct Head {
     pub http_method: http::Method,
     /// The path as sent, without the query (which may hold a key).
     pub path: String,
-    /// All header fields as sent.
     pub headers: HeaderMap,
     /// The caller's own `x-request-id`, cut to 128 visible characters. Only logged.
     pub client_request_id: Option<String>,
@@ -50,11 +46,8 @@ pub struct Head {
 /// A model request whose path, method and protocol are known. Its body is unread.
 #[derive(Debug)]
 pub struct Incoming {
-    /// The request without its body.
     pub head: Head,
-    /// Operation and model named by the path.
     pub target: Target,
-    /// The unread body.
     pub body: RequestBody,
 }
 
@@ -64,9 +57,8 @@ pub enum RequestBodyFault {
     /// Nothing arrived for this long, or too little for longer.
     #[error("too slow for {} s", .0.as_secs())]
     TooSlow(Duration),
-    /// The memory for bodies and answers is used up, or the key's share of it.
-    #[error("no memory left for the body")]
-    NoRoom,
+    #[error("memory limit for bodies and answers reached")]
+    MemoryExhausted,
     /// The connection was lost, or the framing is invalid.
     #[error("the body ended early")]
     Broken(#[source] hyper::Error),
@@ -75,43 +67,9 @@ pub enum RequestBodyFault {
 /// A request body: on the wire, or in memory (tests, in-process calls).
 pub struct RequestBody {
     source: Source,
-    memory: Option<BodyMemory>,
+    memory: Option<Arc<InFlightRequest>>,
     /// Bytes that are accounted for and have not arrived.
     declared: usize,
-}
-
-/// Accounts the bytes of one request's body and answers against the limit for all of them, and against its key's share.
-#[derive(Clone, Debug)]
-pub(crate) struct BodyMemory {
-    request: Arc<InFlightRequest>,
-    limit_bytes: usize,
-}
-
-impl BodyMemory {
-    /// Accounts for `request`; all bodies and answers together stay within `limit_bytes`.
-    pub(crate) fn new(request: Arc<InFlightRequest>, limit_bytes: usize) -> Self {
-        Self { request, limit_bytes }
-    }
-
-    /// The request.
-    pub(crate) fn request(&self) -> &InFlightRequest {
-        &self.request
-    }
-
-    /// The share of the request's key, once that is known.
-    pub(crate) fn share(&self) -> Option<&Arc<KeyShare>> {
-        self.request.share()
-    }
-
-    /// Reserves `bytes` until the request ends.
-    pub(crate) fn take(&self, bytes: usize) -> Result<(), RequestBodyFault> {
-        if self.request.reserve_bytes(bytes, self.limit_bytes) { Ok(()) } else { Err(RequestBodyFault::NoRoom) }
-    }
-
-    /// Memory for an answer, nothing at first.
-    pub(crate) fn charge(&self) -> MemoryCharge {
-        MemoryCharge::new(Arc::clone(&self.request), self.limit_bytes)
-    }
 }
 
 /// How fast a body has to arrive.
@@ -160,20 +118,19 @@ impl RequestBody {
     pub(crate) fn reserve_declared(&mut self) -> Result<(), RequestBodyFault> {
         let declared = usize::try_from(self.size_hint().lower()).unwrap_or(usize::MAX);
         if let Some(memory) = &self.memory {
-            memory.take(declared)?;
+            memory.reserve_bytes(declared).map_err(|_| RequestBodyFault::MemoryExhausted)?;
             self.declared = declared;
         }
         Ok(())
     }
 
-    /// Counts the body's bytes against a limit.
-    pub(crate) fn within(mut self, memory: BodyMemory) -> Self {
+    /// Counts the body's bytes against the limit for all bodies.
+    pub(crate) fn within(mut self, memory: Arc<InFlightRequest>) -> Self {
         self.memory = Some(memory);
         self
     }
 
-    /// The account of the body's bytes, if they are counted.
-    pub(crate) fn memory(&self) -> Option<BodyMemory> {
+    pub(crate) fn memory(&self) -> Option<Arc<InFlightRequest>> {
         self.memory.clone()
     }
 }
@@ -209,7 +166,8 @@ impl Body for RequestBody {
                         *received += data.len() as u64;
                         let undeclared = data.len().saturating_sub(*declared);
                         *declared = declared.saturating_sub(data.len());
-                        memory.as_ref().map_or(Ok(()), |memory| memory.take(undeclared))?;
+                        let reserved = memory.as_ref().map_or(Ok(()), |memory| memory.reserve_bytes(undeclared));
+                        reserved.map_err(|_| RequestBodyFault::MemoryExhausted)?;
                     }
                     return Poll::Ready(frame.map(|frame| frame.map_err(RequestBodyFault::Broken)));
                 }

@@ -66,7 +66,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_large_body_comes_in_pieces_and_its_memory_is_released_before_the_last_are_read() {
-        let bytes: Bytes = (0..PIECE_BYTES * 10 + 7).map(|at| (at % 251) as u8).collect();
+        let bytes: Bytes = (0..PIECE_BYTES * 10 + 7).map(|at| u8::try_from(at % 251).unwrap()).collect();
         let expected = bytes.to_vec();
         let mut body = whole(bytes.clone());
         let (mut read, mut pieces) = (Vec::new(), Vec::new());

@@ -12,7 +12,6 @@ mod connection_timers;
 mod guard;
 mod head_scan;
 mod listen;
-mod pages;
 mod respond;
 mod run;
 mod tls;
@@ -25,7 +24,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{clock::CoreRng, fallback::FallbackService, request::Incoming, response::AnswerBody, state::shared::Shared};
 
-pub(crate) use connection_limiter::AddressBlock;
 pub use listen::{ListenError, Listening, listen};
 pub use run::{Drained, RunError, run};
 pub use tls::{Certificate, TlsError, tls_acceptor};
@@ -36,7 +34,6 @@ pub trait ModelPath: Send + Sync + 'static {
     fn serve(&self, incoming: Incoming) -> impl Future<Output = Response<AnswerBody>> + Send;
 }
 
-/// The state of one core's listener.
 struct Core<P> {
     shared: Arc<Shared>,
     path: P,
@@ -44,7 +41,6 @@ struct Core<P> {
     connection_limiter: Arc<connection_limiter::ConnectionLimiter>,
     rng: CoreRng,
     tls: Option<tokio_rustls::TlsAcceptor>,
-    /// Tasks of the core's connections.
     tracker: TaskTracker,
     /// Cancelled when new requests are refused.
     draining: CancellationToken,

@@ -15,5 +15,4 @@ pub mod runtime_state;
 pub mod shared;
 pub(crate) mod shares;
 pub mod traffic;
-pub mod usage_queue;
 pub mod usage_recorder;

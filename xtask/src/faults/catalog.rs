@@ -9,7 +9,8 @@ pub(super) const DISABLED_KEY: &str = "disabled-key-0123456789abcdefghijkl";
 
 /// One account for all models, because what a hostile key does to the account is part of what is measured.
 pub(super) fn text(upstream: &str) -> String {
-    let serves = |model: &str| format!("[[channel.serves]]\nmodel = \"{model}\"\ncost = {{ input = \"0.25\", output = \"2.00\" }}\n");
+    let serves =
+        |model: &str| format!("[[channel.serves]]\nmodel = \"{model}\"\ncost = {{ input = \"0.25\", output = \"2.00\" }}\n");
     let model = |name: &str| {
         format!("[[model]]\nname = \"{name}\"\nmax_output = 1024\nprice = {{ input = \"0.30\", output = \"2.40\" }}\n")
     };

@@ -62,7 +62,7 @@ async fn start(pattern: &str, target: &Target) {
     for number in 0..connections {
         let (target, tarpit) = (target.clone(), tarpit.clone());
         match pattern {
-            "slow-bodies" => drop(tokio::task::spawn_local(async move { http2::slow_bodies(&target).await })),
+            "slow-bodies" => drop(tokio::task::spawn_local(async move { http2::slow_bodies(&target, number).await })),
             "declared-bodies" => drop(tokio::task::spawn_local(async move { http1::declared_bodies(&target).await })),
             "slow-readers" => drop(tokio::task::spawn_local(async move { http1::slow_reader(&target).await })),
             "flood" => drop(tokio::task::spawn_local(async move { http1::requests(&target, &|_| chat("bench-chat")).await })),
@@ -81,9 +81,7 @@ pub(crate) fn chat(model: &str) -> String {
 
 /// The body of a request with sixteen pictures at addresses that accept connections and never answer.
 fn pictures(tarpit: &str, connection: usize, count: u64) -> String {
-    let picture = |number: usize| {
-        serde_json::json!({"type": "image_url", "image_url": {"url": format!("http://{tarpit}/{connection}/{count}/{number}.png")}})
-    };
+    let picture = |number: usize| serde_json::json!({"type": "image_url", "image_url": {"url": format!("http://{tarpit}/{connection}/{count}/{number}.png")}});
     let content: Vec<_> = (0..16).map(picture).collect();
     serde_json::json!({"model": "bench-native", "messages": [{"role": "user", "content": content}]}).to_string()
 }

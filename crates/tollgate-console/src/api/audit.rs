@@ -8,9 +8,9 @@ use tollgate_store::{
 };
 
 use super::{
-    paging,
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+    rows,
     schema::{COUNT, NAME, TEXT, both, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
@@ -32,23 +32,17 @@ static EVENT: Object = Object::of(
 
 const KINDS: &[&str] = &["channel", "account", "model", "group", "member", "key", "admin_key"];
 
-pub(super) static ROUTES: &[Route] = &[Route {
-    method: Method::Get,
-    path: "/admin/v1/audit",
-    resource: "audit",
-    needs: AdminScope::Admin,
-    id: "list_audit_events",
-    doc: "Changes to the catalog, newest first.",
-    query: &[
+const AUDIT: Resource = Resource { tag: "audit", needs: AdminScope::Admin };
+
+pub(super) static ROUTES: &[Route] = &[AUDIT
+    .route(Method::Get, "/admin/v1/audit", "list_audit_events", "Changes to the catalog, newest first.", handler!(list))
+    .query(&[
         LIMIT,
         AFTER,
         both("kind", Kind::Word(KINDS), "Only changes of this kind of row."),
         both("id", NAME, "Only changes of the row with this id."),
-    ],
-    request: RequestSchema::Empty,
-    response: ResponseSchema::Page(&EVENT),
-    handler: handler!(list),
-}];
+    ])
+    .returns(ResponseSchema::Page(&EVENT))];
 
 fn show(event: &AuditEvent) -> Value {
     let AuditEvent { revision, at, origin, actor, action, kind, id, name, detail } = event;
@@ -75,5 +69,5 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     };
     let lines = context.with_query_timeout(context.state.store.listing.audit_page(&filter)).await?;
     let end = |(AuditPosition { revision, position }, _): &(AuditPosition, AuditEvent)| format!("{}-{position}", revision.0);
-    Ok(paging::page(lines, context.limit(), end, |(_, event)| show(event)))
+    Ok(rows::page(lines, context.limit(), end, |(_, event)| show(event)))
 }

@@ -1,4 +1,4 @@
-//! Service keys: made, listed, changed, revoked. A key itself is shown in the answer that made it.
+//! Service keys: create, list, change, revoke. The key itself appears only in the response that creates it.
 
 use serde_json::{Map, Value, json};
 use tollgate_core::{KeyId, KeyStatus};
@@ -8,12 +8,11 @@ use tollgate_store::{
 };
 
 use super::{
-    check, paging, previews,
+    check, previews,
     request_context::{ApplyOutcome, RequestContext},
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{CREATED_AT, NAME, OWNER, REVISION, TEXT, both, read, row_object},
-    shared_fields,
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
@@ -33,52 +32,35 @@ static KEY: Object = row_object!(
     ]
 );
 
-const fn route(method: Method, path: &'static str, id: &'static str, doc: &'static str) -> Route {
-    Route {
-        method,
-        path,
-        resource: "keys",
-        needs: AdminScope::Operator,
-        id,
-        doc,
-        query: &[],
-        request: RequestSchema::Empty,
-        response: ResponseSchema::Object(&KEY),
-        handler: handler!(one),
-    }
-}
+const RESOURCE: Resource = Resource { tag: "keys", needs: AdminScope::Operator };
 
 pub(super) static ROUTES: &[Route] = &[
-    Route {
-        query: &[
+    RESOURCE
+        .route(Method::Get, "/admin/v1/keys", "list_keys", "Service keys, oldest first.", handler!(list))
+        .query(&[
             LIMIT,
             AFTER,
             both("member", NAME, "Of this member, by name or id."),
             both("name", NAME, "Of this name."),
             both("revoked", Kind::Flag, "Revoked ones too."),
-        ],
-        response: ResponseSchema::Page(&KEY),
-        handler: handler!(list),
-        ..route(Method::Get, "/admin/v1/keys", "list_keys", "Service keys, oldest first.")
-    },
-    Route {
-        query: previews::QUERY,
-        request: RequestSchema::Body(&KEY, WriteMode::Create),
-        response: ResponseSchema::Created(&KEY),
-        handler: handler!(make),
-        ..route(Method::Post, "/admin/v1/keys", "make_key", "Makes a service key and shows it, this once.")
-    },
-    route(Method::Get, "/admin/v1/keys/{key}", "get_key", "One service key."),
-    Route {
-        query: previews::QUERY,
-        request: RequestSchema::Body(&KEY, WriteMode::Update),
-        handler: handler!(change),
-        ..route(Method::Patch, "/admin/v1/keys/{key}", "change_key", "Changes what is sent; the rest stays.")
-    },
-    Route {
-        handler: handler!(revoke),
-        ..route(Method::Delete, "/admin/v1/keys/{key}", "revoke_key", "Ends a service key for good.")
-    },
+        ])
+        .returns(ResponseSchema::Page(&KEY)),
+    RESOURCE
+        .route(Method::Post, "/admin/v1/keys", "make_key", "Makes a service key and shows it, this once.", handler!(make))
+        .query(previews::QUERY)
+        .takes(&KEY, WriteMode::Create)
+        .returns(ResponseSchema::Created(&KEY)),
+    RESOURCE
+        .route(Method::Get, "/admin/v1/keys/{key}", "get_key", "One service key.", handler!(one))
+        .returns(ResponseSchema::Object(&KEY)),
+    RESOURCE
+        .route(Method::Patch, "/admin/v1/keys/{key}", "change_key", "Changes what is sent; the rest stays.", handler!(change))
+        .query(previews::QUERY)
+        .takes(&KEY, WriteMode::Update)
+        .returns(ResponseSchema::Object(&KEY)),
+    RESOURCE
+        .route(Method::Delete, "/admin/v1/keys/{key}", "revoke_key", "Ends a service key for good.", handler!(revoke))
+        .returns(ResponseSchema::Object(&KEY)),
 ];
 
 fn show(row: &StoredRow, spec: &KeySpec) -> Map<String, Value> {
@@ -87,7 +69,7 @@ fn show(row: &StoredRow, spec: &KeySpec) -> Map<String, Value> {
         spec.status = KeyStatus::Revoked;
     }
     let (prefix, suffix) = row.shown.clone().unwrap_or_default();
-    let mut members = shared_fields::row_of(row);
+    let mut members = rows::object(row);
     members.extend(whole(&KeyInput { spec, secret: None }));
     members.insert("prefix".to_owned(), prefix.into());
     members.insert("suffix".to_owned(), suffix.into());
@@ -99,7 +81,7 @@ fn shown(row: &StoredRow) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(show(row, &row.read()?)).revision(row.revision))
 }
 
-/// What was sent, written to a spec.
+/// The spec with the fields of the body.
 fn changed(context: &RequestContext, spec: KeySpec) -> Result<KeySpec, ApiError> {
     let mut key = KeyInput { spec, secret: None };
     check::write(&context.body.0, &mut key)?;
@@ -112,9 +94,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if let Some(member) = context.query.text("member") {
         filter.parent = Some(rows::find(&context, RowKind::Member, None, member).await?.id);
     }
-    let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
-    let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(KeySpec, StoredRow)>, ApiError>>()?;
-    Ok(paging::page(rows, context.limit(), |(_, row)| row.id.clone(), |(spec, row)| show(row, spec).into()))
+    rows::list(&context, &filter, |row, spec| show(row, spec).into()).await
 }
 
 async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -123,7 +103,7 @@ async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
 
 async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let mut spec = changed(&context, KeyInput::blank().spec)?;
-    shared_fields::require_future(&context, "expires_at")?;
+    rows::require_future(&context, "expires_at")?;
     if spec.member.is_empty() {
         "owner".clone_into(&mut spec.member);
     }
@@ -139,8 +119,7 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
         return Ok(ApiResponse::ok(previews::beside(show(&row, &spec), &effects)));
     }
     if let ApplyOutcome::Replayed(id) = context.apply(&changes).await? {
-        let row = rows::find(&context, RowKind::Key, None, &id).await?;
-        return Ok(shown(&row)?.header("idempotent-replayed", "true"));
+        return Ok(shown(&rows::find(&context, RowKind::Key, None, &id).await?)?.header("idempotent-replayed", "true"));
     }
     let member = rows::written(&context, RowKind::Member, None, &member).await?;
     let row = rows::written(&context, RowKind::Key, Some(&member.id), &name).await?;

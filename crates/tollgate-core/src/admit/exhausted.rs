@@ -1,8 +1,6 @@
 //! Limits that leave nothing for one more request, whatever it asks for: checked before its body is received.
 
-use super::{
-    FundsStatus, Limit, LimitExceeded, LimitRule, Meter, NanoUsd, RateExceeded, Subject, limits_of, rate_statuses,
-};
+use super::{FundsStatus, Limit, LimitExceeded, LimitRule, Meter, NanoUsd, RateExceeded, Subject, limits_of, rate_statuses};
 use crate::{Key, Timestamp};
 
 /// A request of which only the head is known.
@@ -74,12 +72,16 @@ mod tests {
         Key { limits: Limits { rpm, concurrency, ..Limits::default() }, ..key(&[]) }
     }
 
-    fn exceeded(key: &Key, costs_money: bool, ahead: u64, meter: Meter) -> Option<LimitExceeded> {
+    fn exceeded(key: &Key, costs_money: bool, ahead: u64, meter: &Meter) -> Option<LimitExceeded> {
         let request = EarlyRequest { key, at: NOW, costs_money, micros: 1 };
         let of_key = |subject| subject == Subject::Key(key.id);
-        exhausted_limit(&request, |subject| if of_key(subject) { ahead } else { 0 }, |subject| {
-            if of_key(subject) { meter } else { Meter::default() }
-        })
+        exhausted_limit(
+            &request,
+            |subject| if of_key(subject) { ahead } else { 0 },
+            |subject| {
+                if of_key(subject) { *meter } else { Meter::default() }
+            },
+        )
     }
 
     fn kind(exceeded: Option<LimitExceeded>) -> Option<(RateKind, u64, u64)> {
@@ -92,10 +94,10 @@ mod tests {
     #[test]
     fn requests_that_are_being_received_fill_the_limits() {
         let meter = Meter { running: 1, ..Meter::default() };
-        assert_eq!(kind(exceeded(&limited(0, 3), true, 1, meter)), None);
-        assert_eq!(kind(exceeded(&limited(0, 3), true, 2, meter)), Some((RateKind::Concurrency, 3, 3)));
-        assert_eq!(kind(exceeded(&limited(1, 0), true, 0, meter)), None);
-        assert_eq!(kind(exceeded(&limited(1, 0), true, 1, meter)), Some((RateKind::Requests, 1, 1)));
+        assert_eq!(kind(exceeded(&limited(0, 3), true, 1, &meter)), None);
+        assert_eq!(kind(exceeded(&limited(0, 3), true, 2, &meter)), Some((RateKind::Concurrency, 3, 3)));
+        assert_eq!(kind(exceeded(&limited(1, 0), true, 0, &meter)), None);
+        assert_eq!(kind(exceeded(&limited(1, 0), true, 1, &meter)), Some((RateKind::Requests, 1, 1)));
         assert!(!has_limits(&limited(0, 0)) && has_limits(&limited(1, 0)));
     }
 
@@ -105,10 +107,10 @@ mod tests {
         let meter = Meter { reserved: 100, ..Meter::default() };
         for (amount, costs_money, refused) in [(100, true, true), (101, true, false), (100, false, false)] {
             let key = Key { budgets: vec![budget(amount)], ..limited(0, 0) };
-            let found = exceeded(&key, costs_money, 0, meter);
+            let found = exceeded(&key, costs_money, 0, &meter);
             assert_eq!(matches!(found, Some(LimitExceeded::Money(_))), refused, "{amount} {costs_money}: {found:?}");
         }
         let alerts = Key { budgets: vec![Budget { action: BudgetAction::Alert, ..budget(1) }], ..limited(0, 0) };
-        assert_eq!(exceeded(&alerts, true, 0, meter), None);
+        assert_eq!(exceeded(&alerts, true, 0, &meter), None);
     }
 }

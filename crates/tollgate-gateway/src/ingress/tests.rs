@@ -146,7 +146,7 @@ fn hints_are_valid_paths() {
         (HttpMethod::GET, "/", None),
         (HttpMethod::POST, "/v1/./chat/completions", None),
     ] {
-        assert_eq!(hint::hint(&method, path).as_deref(), expected, "{method} {path}");
+        assert_eq!(hint(&method, path).as_deref(), expected, "{method} {path}");
     }
 }
 

@@ -6,7 +6,7 @@
 mod body;
 mod memory;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
@@ -28,10 +28,9 @@ use super::types::{
 };
 use crate::{
     clock::Clock,
-    request::BodyMemory,
+    state::shares::InFlightRequest,
     upstream::{
         call::{ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError},
-        content_type::may_be_json,
         retry_after::asked_wait,
     },
 };
@@ -71,12 +70,10 @@ struct Attempt<'a> {
     request_id: RequestId,
     /// Whether the caller's answer is an event stream.
     events: bool,
-    /// Deadline of the whole request.
     deadline: Instant,
-    /// Time limit of the whole request.
     total: Duration,
     /// Accounts for a complete answer.
-    memory: Option<&'a BodyMemory>,
+    memory: Option<&'a Arc<InFlightRequest>>,
 }
 
 impl Attempt<'_> {
@@ -112,7 +109,7 @@ impl Attempt<'_> {
         match stream {
             Some(framing) if !contradicts(&answer.headers, framing) => self.stream(answer, framing, &conversion, progress).await,
             Some(_) => Err(self.unexpected_content(answer, "not a stream", progress).await),
-            None if !may_be_json(&answer.headers) => Err(self.unexpected_content(answer, "content-type", progress).await),
+            None if !answer.may_be_json() => Err(self.unexpected_content(answer, "content-type", progress).await),
             None => {
                 let headers = answer.headers;
                 let mut memory = AnswerMemory::new(self.memory, copies(&conversion));

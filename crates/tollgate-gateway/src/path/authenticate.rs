@@ -4,22 +4,20 @@
 //! known to be refused whatever the body says is refused here: a key above its share of the requests in progress, or whose
 //! limits or money are used up.
 
-use std::net::IpAddr;
-
 use tollgate_core::{
-    Caller, Catalog, EarlyRequest, Key, KeyStatus, LimitExceeded, MemberStatus, RateExceeded, RateKind, RateStatuses, Subject,
-    Timestamp, exhausted_limit, has_limits,
+    Caller, Catalog, EarlyRequest, Key, LimitExceeded, RateExceeded, RateKind, RateStatuses, Subject, Timestamp, exhausted_limit,
+    has_limits,
 };
 use tollgate_protocol::{Method, Target};
 
 use super::{Worker, types::usage_guard::UsageGuard};
 use crate::{
     refusal::Refusal,
-    request::{BodyMemory, Head},
+    request::Head,
     state::{
-        authenticator::{Authenticator, KnownKey},
+        authenticator::KnownKey,
         shared::Shared,
-        shares::{Receiving, ShareExceeded},
+        shares::{InFlightRequest, Receiving, ShareExceeded},
     },
 };
 
@@ -34,10 +32,10 @@ pub(super) async fn authenticate(
     catalog: &Catalog,
     head: &Head,
     target: &Target,
-    memory: Option<&BodyMemory>,
+    memory: Option<&InFlightRequest>,
     guard: &mut UsageGuard,
 ) -> Result<(Caller, Receiving), Refusal> {
-    let known = match known_key(&worker.shared.keys, head, head.arrived).await {
+    let known = match worker.shared.keys.known_key(head, head.arrived).await {
         Ok(known) => known,
         Err(error) => {
             if let Some(known) = &error.key {
@@ -49,7 +47,7 @@ pub(super) async fn authenticate(
     guard.authenticated(&known, head, target.method);
     let KnownKey { key, share } = known;
     if let Some(memory) = memory {
-        memory.request().claim(&share).map_err(|exceeded| above_share(&exceeded, head.arrived))?;
+        memory.claim(&share).map_err(|exceeded| above_share(&exceeded))?;
     }
     if !share.may_record(&worker.shared.condition) {
         return Err(Refusal::Overloaded);
@@ -57,16 +55,16 @@ pub(super) async fn authenticate(
     let receiving = share.begin_receiving();
     match nothing_left(&worker.shared, catalog, &key, head.arrived, target.method, &receiving) {
         None => Ok((Caller::of(catalog, key), receiving)),
-        Some(exceeded) => Err(Refusal::limit_exceeded(&exceeded, head.arrived)),
+        Some(exceeded) => Err(Refusal::LimitExceeded(Box::new(exceeded))),
     }
 }
 
 /// E31: the key or its member has as many requests in progress as others leave it.
-fn above_share(exceeded: &ShareExceeded, at: Timestamp) -> Refusal {
+fn above_share(exceeded: &ShareExceeded) -> Refusal {
     let ShareExceeded { subject, held, most } = *exceeded;
     let (limit, used, kind) = (most as u64, held as u64, RateKind::Concurrency);
     let rate = RateExceeded { subject, kind, limit, used, wait_ms: 1_000, rate_statuses: RateStatuses::default() };
-    Refusal::limit_exceeded(&LimitExceeded::Rate(rate), at)
+    Refusal::LimitExceeded(Box::new(LimitExceeded::Rate(rate)))
 }
 
 /// The limit that refuses any further request of the key. Counters that are shared with other nodes lag behind and are asked
@@ -90,74 +88,4 @@ fn nothing_left(
     let request = EarlyRequest { key, at, costs_money, micros: meters.micros };
     let meter = |subject| meters.meters.iter().find(|(of, _)| *of == subject).map(|(_, meter)| *meter).unwrap_or_default();
     exhausted_limit(&request, |subject| receiving.before(subject), meter)
-}
-
-/// Why a caller is refused.
-#[derive(Clone, Debug)]
-pub(crate) struct AuthError {
-    pub(crate) refusal: Refusal,
-    /// The key, when it is known (E3 to E6). The refusal is recorded under it.
-    pub(crate) key: Option<KnownKey>,
-}
-
-impl AuthError {
-    fn unknown_key(refusal: Refusal) -> Self {
-        Self { refusal, key: None }
-    }
-
-    fn known_key(refusal: Refusal, known: KnownKey) -> Self {
-        Self { refusal, key: Some(known) }
-    }
-}
-
-/// The caller behind the key that a request presents, as of `now`.
-///
-/// # Errors
-/// As [`known_key`].
-pub(crate) async fn caller_of(
-    authenticator: &Authenticator,
-    catalog: &Catalog,
-    head: &Head,
-    now: Timestamp,
-) -> Result<Caller, AuthError> {
-    known_key(authenticator, head, now).await.map(|known| Caller::of(catalog, known.key))
-}
-
-/// The key that a request presents, as of `now`.
-///
-/// # Errors
-/// E1 to E6, E68, and E31 for wrong keys from an address that sent too many of them.
-async fn known_key(authenticator: &Authenticator, head: &Head, now: Timestamp) -> Result<KnownKey, AuthError> {
-    let Some(presented) = &head.presented_key else { return Err(AuthError::unknown_key(Refusal::KeyMissing)) };
-    let Some(known) = authenticator.find(presented.expose(), head.peer).await.map_err(AuthError::unknown_key)? else {
-        let refusal = match authenticator.wrong_key(head.peer) {
-            Ok(()) => Refusal::KeyInvalid,
-            Err(retry_after) => Refusal::WrongKeys { retry_after },
-        };
-        return Err(AuthError::unknown_key(refusal));
-    };
-    let Err(refusal) = check(&known.key, Some(head.peer), now) else { return Ok(known) };
-    // A key that is refused whatever it asks for counts as a wrong one: requests with it are not recorded for ever.
-    Err(match authenticator.wrong_key(head.peer) {
-        Ok(()) => AuthError::known_key(refusal, known),
-        Err(retry_after) => AuthError::unknown_key(Refusal::WrongKeys { retry_after }),
-    })
-}
-
-/// Checks expiry, status, address and member of a key, in this order (E3 to E6). Without a request there is no address.
-pub(crate) fn check(key: &Key, from: Option<IpAddr>, now: Timestamp) -> Result<(), Refusal> {
-    if let Some(end) = key.expires_at.filter(|end| *end <= now) {
-        return Err(Refusal::KeyExpired(end));
-    }
-    match key.status {
-        KeyStatus::Active => {}
-        KeyStatus::Disabled | KeyStatus::Revoked => return Err(Refusal::KeyDisabled),
-    }
-    if from.is_some_and(|from| !key.allows_address(from)) {
-        return Err(Refusal::AddressBlocked);
-    }
-    match key.member.status {
-        MemberStatus::Active => Ok(()),
-        MemberStatus::Suspended => Err(Refusal::Suspended),
-    }
 }

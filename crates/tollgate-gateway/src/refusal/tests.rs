@@ -4,10 +4,13 @@ mod rows;
 
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
-use tollgate_core::Secret;
+use tollgate_core::{Secret, Subject, Window};
 
 use super::*;
-use crate::{request::Head, testing::head};
+use crate::{
+    request::Head,
+    testing::{self, head},
+};
 
 /// The expected encoding of a row.
 struct RefusalRow {
@@ -165,8 +168,8 @@ async fn headers_of_specific_refusals() {
     nowhere.path = String::new();
     let problem = Refusal::MethodNotAllowed { allow: "GET, HEAD" }.problem(&nowhere);
     assert_eq!(problem.message, "Method POST is not allowed; use GET.");
-    for (cause, too_dear) in [(NoRouteCause::Concurrency, false), (NoRouteCause::PriceLimit, true)] {
-        let (parts, _) = written(&rows::no_route(cause, too_dear), &head).await;
+    for (cause, above_price_limit) in [(NoRouteCause::Concurrency, false), (NoRouteCause::PriceLimit, true)] {
+        let (parts, _) = written(&rows::no_route(cause, above_price_limit), &head).await;
         assert_eq!(header(&parts, "x-tollgate-cause"), Some(cause.as_str()));
     }
     let (parts, _) = written(&rows::rate_limit(), &head).await;
@@ -204,7 +207,7 @@ fn retry_after_stays_between_one_second_and_a_minute() {
         let refusal = Refusal::NoRoute {
             model: "m".to_owned(),
             cause: NoRouteCause::Cooldown,
-            too_dear: false,
+            above_price_limit: false,
             retry_after: asked,
             price: None,
         };
@@ -223,16 +226,15 @@ fn retry_after_stays_between_one_second_and_a_minute() {
 #[test]
 fn budget_that_renews_soon_has_retry_after() {
     let head = caller(CHAT);
-    let spent = |renews_at| {
-        let subject = BudgetSubject::Key;
-        let (spent, amount) = (NanoUsd(50_000_000_000), NanoUsd(50_000_000_000));
-        Refusal::Spent(Box::new(SpentBudget { subject, window: tollgate_core::Window::Day, spent, amount, renews_at }))
-            .problem(&head)
+    let midnight = Window::Day.ends(head.arrived).unwrap();
+    let spent = |window, ms_to_midnight: i64| {
+        let head = Head { arrived: midnight.plus_ms(-ms_to_midnight), ..head.clone() };
+        rows::spent(Subject::Key(testing::key().id), Some(window), 0).problem(&head)
     };
-    assert_eq!(spent(Some(head.arrived.plus_ms(20_500))).retry_after, Some(21));
-    assert_eq!(spent(Some(head.arrived.plus_ms(61_000))).retry_after, None);
-    assert_eq!(spent(None).retry_after, None);
-    assert!(spent(None).stop);
+    assert_eq!(spent(Window::Day, 20_500).retry_after, Some(21));
+    assert_eq!(spent(Window::Day, 61_000).retry_after, None);
+    assert_eq!(spent(Window::Total, 20_500).retry_after, None);
+    assert!(spent(Window::Total, 20_500).stop);
 }
 
 fn rejected(protocol: Protocol, problem: UpstreamProblem) -> Refusal {

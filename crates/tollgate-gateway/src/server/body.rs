@@ -46,7 +46,6 @@ impl Drop for RequestInProgress {
     }
 }
 
-/// A response body and its request.
 pub(super) struct OutgoingBody {
     body: AnswerBody,
     slot: usize,
@@ -85,9 +84,7 @@ impl OutgoingBody {
         let pace = body.size_hint().exact().map(|_| ReadingPace { began, read: 0, least_rate });
         Self { body, slot, failed_at: None, pace, request }
     }
-}
 
-impl OutgoingBody {
     fn poll_abort(&self, seen: u64, context: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerAborted>>> {
         let timers = &self.request.timers;
         // Register before reading the count; otherwise a flush in between is missed.

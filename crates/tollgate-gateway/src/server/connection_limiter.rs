@@ -7,27 +7,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::state::shares::is_within_share;
+use crate::{address_block::AddressBlock, state::shares::is_within_share};
 
 /// Connections above the limits that serve only the gateway's own pages.
 const PAGE_CONNECTIONS: usize = 64;
-
-/// The unit of per-address limits: an IPv4 address or an IPv6 /64.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct AddressBlock(u64, bool);
-
-impl AddressBlock {
-    /// The block of an address. IPv4-mapped IPv6 counts as IPv4.
-    pub(crate) fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(v4) => Self(u64::from(v4.to_bits()), false),
-            IpAddr::V6(v6) => {
-                let [a, b, c, d, ..] = v6.segments();
-                Self(u64::from(a) << 48 | u64::from(b) << 32 | u64::from(c) << 16 | u64::from(d), true)
-            }
-        }
-    }
-}
 
 /// Counts the connections of all cores.
 #[derive(Debug)]
@@ -91,7 +74,6 @@ impl ConnectionLimiter {
         Some(ConnectionPermit { connection_limiter: Arc::clone(self), block, targets })
     }
 
-    /// The current number of connections.
     #[cfg(test)]
     pub(crate) fn connections(&self) -> usize {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).served.all

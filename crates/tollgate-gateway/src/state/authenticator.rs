@@ -7,18 +7,19 @@ use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
-use tollgate_core::KeyId;
+use tollgate_core::{Caller, Catalog, Key, KeyId, KeyStatus, MemberStatus, Timestamp};
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, looks_like_key};
 
+pub(crate) use self::cache::KnownKey;
 use self::{
     cache::{CachedLookup, KeyCache},
     failed_keys::FailedKeys,
 };
-pub(crate) use self::cache::KnownKey;
 use crate::{
+    address_block::AddressBlock,
     clock::Clock,
     refusal::Refusal,
-    server::AddressBlock,
+    request::Head,
     settings::Settings,
     state::shares::{Holder, TooManyWait, Turns},
 };
@@ -45,7 +46,7 @@ pub struct Authenticator {
 
 impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authenticator").field("cache", &self.cache).finish_non_exhaustive()
+        f.debug_struct("Authenticator").finish_non_exhaustive()
     }
 }
 
@@ -72,7 +73,6 @@ impl Authenticator {
         }
     }
 
-    /// Evicts a key that changed.
     pub fn drop_key(&self, key: KeyId) {
         self.cache.evict(key);
     }
@@ -93,6 +93,28 @@ impl Authenticator {
     /// The seconds to wait when the address exceeded its wrong keys per minute.
     pub fn wrong_key(&self, from: IpAddr) -> Result<(), u32> {
         self.failed.count(from, self.clock.instant())
+    }
+
+    /// The caller of a request by its presented key, as of `now`.
+    pub(crate) async fn caller_of(&self, catalog: &Catalog, head: &Head, now: Timestamp) -> Result<Caller, AuthError> {
+        self.known_key(head, now).await.map(|known| Caller::of(catalog, known.key))
+    }
+
+    /// The key that a request presents, as of `now`.
+    ///
+    /// # Errors
+    /// E1 to E6, E63, E68, and E31 for wrong keys from an address that sent too many of them.
+    pub(crate) async fn known_key(&self, head: &Head, now: Timestamp) -> Result<KnownKey, AuthError> {
+        let Some(presented) = &head.presented_key else { return Err(Refusal::KeyMissing.into()) };
+        let too_many = |retry_after| Refusal::WrongKeys { retry_after };
+        let Some(known) = self.find(presented.expose(), head.peer).await? else {
+            self.wrong_key(head.peer).map_err(too_many)?;
+            return Err(Refusal::KeyInvalid.into());
+        };
+        let Err(refusal) = check(&known.key, Some(head.peer), now) else { return Ok(known) };
+        // A key that is refused whatever it asks for counts as a wrong one: requests with it are not recorded for ever.
+        self.wrong_key(head.peer).map_err(too_many)?;
+        Err(AuthError { refusal, key: Some(known) })
     }
 
     /// The key behind a secret that was presented from this address; `None` when no key has it.
@@ -133,6 +155,37 @@ impl Authenticator {
                 Err(Refusal::KeyCheckUnavailable)
             }
         }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct AuthError {
+    pub(crate) refusal: Refusal,
+    /// The key, when it is known (E3 to E6). The refusal is recorded under it.
+    pub(crate) key: Option<KnownKey>,
+}
+
+impl From<Refusal> for AuthError {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, key: None }
+    }
+}
+
+/// Checks expiry, status, address and member of a key, in this order (E3 to E6). Without a request there is no address.
+pub(crate) fn check(key: &Key, from: Option<IpAddr>, now: Timestamp) -> Result<(), Refusal> {
+    if let Some(end) = key.expires_at.filter(|end| *end <= now) {
+        return Err(Refusal::KeyExpired(end));
+    }
+    match key.status {
+        KeyStatus::Active => {}
+        KeyStatus::Disabled | KeyStatus::Revoked => return Err(Refusal::KeyDisabled),
+    }
+    if from.is_some_and(|from| !key.allows_address(from)) {
+        return Err(Refusal::AddressBlocked);
+    }
+    match key.member.status {
+        MemberStatus::Active => Ok(()),
+        MemberStatus::Suspended => Err(Refusal::Suspended),
     }
 }
 

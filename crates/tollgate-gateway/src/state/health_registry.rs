@@ -1,23 +1,19 @@
 //! Health of accounts, shared by all cores. A change locks one account; routing reads all of them without a lock.
 
 mod evidence;
-mod fingerprint;
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use sha2::{Digest as _, Sha256};
 use tollgate_core::{
     Account, AccountHealth, AccountId, Availability, CredentialFingerprint, HealthSnapshot, HealthState, HealthStatus, HealthView,
-    KeyId, Observation, Timestamp, observe, start_probe,
+    KeyId, Observation, Secret, Timestamp, observe, start_probe,
 };
 
-use self::{
-    evidence::Evidence,
-    fingerprint::{CurrentCredential, fingerprint},
-};
-
+use self::evidence::Evidence;
 use crate::state::{
     account_map::{AccountMap, AccountSnapshot},
     change_signal::ChangeSignal,
@@ -27,11 +23,10 @@ use crate::state::{
 #[derive(Debug, Default)]
 pub struct HealthRegistry {
     entries: AccountMap<HealthEntry>,
-    /// Notified when an account becomes usable, or due for a probe, earlier than its state said.
+    /// Notified when an account becomes usable, or due for a probe, earlier than scheduled.
     pub(crate) recoveries: ChangeSignal,
 }
 
-/// Health of one account.
 #[derive(Debug, Default)]
 struct HealthEntry {
     health: Mutex<AccountHealth>,
@@ -263,6 +258,7 @@ impl HealthRegistry {
 }
 
 /// Health at one moment, for one routing decision. Not to be stored.
+#[derive(Debug)]
 pub struct RegistrySnapshot {
     entries: AccountSnapshot<HealthEntry>,
     /// The key whose requests are routed; `None`: any.
@@ -274,12 +270,6 @@ impl HealthView for RegistrySnapshot {
         let Some(entry) = self.entries.get(account) else { return HealthStatus::HEALTHY };
         let status = entry.snapshot().status(now);
         if entry.evidence.concerns(self.key) { status } else { HealthStatus { availability: Availability::Usable, ..status } }
-    }
-}
-
-impl std::fmt::Debug for RegistrySnapshot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RegistrySnapshot").finish_non_exhaustive()
     }
 }
 
@@ -303,6 +293,37 @@ const fn state_word(state: &HealthState) -> &'static str {
         HealthState::Cooling { .. } => "cooling",
         HealthState::Resting { .. } => "resting",
         HealthState::Probing { .. } => "probing",
+    }
+}
+
+/// The fingerprint of an account's credential: 32 bits of a hash, enough to detect a replaced credential and too few to reveal
+/// anything about it where health is saved and shared. Equal credentials of two accounts have different fingerprints.
+fn fingerprint(account: &Account) -> CredentialFingerprint {
+    let credential = account.credential.as_ref().map_or("", Secret::expose);
+    let hash = Sha256::new().chain_update(account.id.to_string()).chain_update([0]).chain_update(credential).finalize();
+    let first = hash.iter().take(4).fold(0, |bits, byte| (bits << 8) | u32::from(*byte));
+    CredentialFingerprint(first)
+}
+
+/// The fingerprint of an account's current credential, if known.
+#[derive(Debug, Default)]
+struct CurrentCredential(AtomicU64);
+
+impl CurrentCredential {
+    const KNOWN: u64 = 1 << 32;
+
+    fn get(&self) -> Option<CredentialFingerprint> {
+        let bits = self.0.load(Ordering::Relaxed);
+        u32::try_from(bits.checked_sub(Self::KNOWN)?).ok().map(CredentialFingerprint)
+    }
+
+    fn set(&self, fingerprint: CredentialFingerprint) {
+        self.0.store(Self::KNOWN | u64::from(fingerprint.0), Ordering::Relaxed);
+    }
+
+    /// Whether the current credential differs from `fingerprint`. False when either is unknown.
+    fn replaced(&self, fingerprint: Option<CredentialFingerprint>) -> bool {
+        fingerprint.zip(self.get()).is_some_and(|(given, current)| given != current)
     }
 }
 

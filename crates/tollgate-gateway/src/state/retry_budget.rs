@@ -36,7 +36,6 @@ pub(crate) struct RetriesLeft {
     pub(crate) left: u64,
 }
 
-/// The decoded contents of a word.
 #[derive(Clone, Copy, Debug)]
 struct Second {
     /// Seconds since `begin`, modulo [`SECONDS`].
@@ -56,7 +55,6 @@ impl Second {
 }
 
 impl RetryBudget {
-    /// An empty window that begins now.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self { begin: now, words: Default::default() }
@@ -78,7 +76,6 @@ impl RetryBudget {
         RetriesLeft { period: second / u64::from(WINDOW), left: self.left(second) }
     }
 
-    /// Acquires a retry, if one is available.
     pub fn try_acquire(&self, now: Instant) -> bool {
         // The remainder is computed again whenever another core changed this second's word, so that two requests cannot
         // acquire the same retry.
@@ -87,7 +84,6 @@ impl RetryBudget {
         })
     }
 
-    /// Releases a retry that was acquired and not used.
     pub fn release(&self, now: Instant) {
         self.change(now, |second| Some(Second { retries: second.retries.saturating_sub(1), ..second }));
     }

@@ -1,27 +1,27 @@
 //! The state that all cores share, and whether the gateway accepts requests.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::Response;
-use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{BudgetAlert, Catalog, Outcome, RequestId};
 use tollgate_store::Counters;
 
 use crate::{
     clock::Clock,
+    condition::Condition,
     refusal::Refusal,
     request::Head,
     response::AnswerBody,
     settings::Settings,
     state::alert_queue::AlertQueue,
     state::authenticator::Authenticator,
-    state::{metrics::Metrics, retry_budget::RetryBudget, shares::Pool, traffic::Traffic},
+    state::{metrics::Metrics, retry_budget::RetryBudget, traffic::Traffic},
 };
+
+/// Too many wrong keys from an address. These refusals are not logged: they are as many as the address wants.
+const WRONG_KEYS: &str = "E31";
 
 /// State of the process.
 #[derive(Debug)]
@@ -29,23 +29,15 @@ pub struct Shared {
     /// The current catalog. A request loads it once and keeps it, unless no candidate in it can serve the request. Replaced by
     /// [`Self::replace_catalog`].
     pub catalog: ArcSwap<Catalog>,
-    /// Looks up presented keys.
     pub keys: Authenticator,
-    /// Metrics of the process.
     pub metrics: Metrics,
     /// Usage of limits and budgets, and reservations of running requests.
     pub counters: Arc<dyn Counters>,
-    /// Alerts about spent budgets that do not block.
     pub alerts: AlertQueue,
-    /// State derived from traffic.
     pub traffic: Traffic,
-    /// Limits retries.
     pub retries: RetryBudget,
-    /// The only source of time.
     pub clock: Arc<dyn Clock>,
-    /// Settings given at start.
     pub settings: Settings,
-    /// Whether requests are accepted.
     pub condition: Arc<Condition>,
     /// Tracks every task, so that a shutdown can wait for them.
     pub tracker: TaskTracker,
@@ -63,16 +55,23 @@ impl Shared {
         self.alerts.enqueue(request, key_name, alert, &self.catalog.load(), self.clock.now(), &self.metrics);
     }
 
-    /// Answers with a refusal that leaves no usage record: it is counted and logged only, so that unauthenticated callers
-    /// cannot fill the database.
+    /// Answers with a refusal that leaves no usage record.
     pub(crate) fn refused_without_record(&self, refusal: &Refusal, head: &Head) -> Response<AnswerBody> {
         let problem = refusal.problem(head);
-        let id = refusal.id(head.from);
+        self.count_refusal(head, refusal.id(head.from), problem.status);
+        refusal.respond(head, &problem)
+    }
+
+    /// Counts and logs a refusal that leaves no usage record, so that unauthenticated callers cannot fill the database.
+    pub(crate) fn count_refusal(&self, head: &Head, id: &'static str, status: u16) {
         self.metrics.refused(id);
+        if id == WRONG_KEYS {
+            return;
+        }
         let duration_ms = self.clock.instant().saturating_duration_since(head.started).as_millis();
         tracing::info!(
             request.id = %head.request_id,
-            http.status = problem.status,
+            http.status = status,
             error.id = id,
             outcome = Outcome::Refused.as_str(),
             reason = id,
@@ -81,176 +80,5 @@ impl Shared {
             duration_ms = u64::try_from(duration_ms).unwrap_or(u64::MAX),
             "request"
         );
-        refusal.respond(head, &problem)
-    }
-}
-
-/// Whether requests are accepted, and how many are running.
-#[derive(Debug, Default)]
-pub struct Condition {
-    listening: AtomicBool,
-    degraded: AtomicBool,
-    /// Requests recorded only in memory.
-    in_memory_only: AtomicUsize,
-    /// How often the journal became full.
-    journal_full_times: AtomicU64,
-    without_catalog: AtomicBool,
-    draining: AtomicBool,
-    cutting_off: AtomicBool,
-    /// Requests in progress.
-    pub(crate) requests: Pool,
-    /// Bytes of bodies and answers in memory.
-    pub(crate) memory: Pool,
-    /// Refusals that are delayed.
-    pub(crate) delayed: Pool,
-    quiet: Notify,
-}
-
-/// The state reported by `/readyz`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// Not listening yet, or no catalog.
-    Starting,
-    /// Fully working.
-    Ready,
-    /// Serving without a database.
-    Degraded,
-    /// Shutting down.
-    Draining,
-}
-
-impl Readiness {
-    /// The word that `/readyz` returns.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Ready => "ready",
-            Self::Degraded => "degraded",
-            Self::Draining => "draining",
-        }
-    }
-
-    /// Whether requests are accepted.
-    #[must_use]
-    pub const fn serves(self) -> bool {
-        matches!(self, Self::Ready | Self::Degraded)
-    }
-}
-
-impl Condition {
-    /// The state reported by `/readyz`.
-    #[must_use]
-    pub fn readiness(&self) -> Readiness {
-        if self.is_draining() {
-            Readiness::Draining
-        } else if !self.listening.load(Ordering::Acquire) || self.without_catalog.load(Ordering::Acquire) {
-            Readiness::Starting
-        } else if self.degraded.load(Ordering::Acquire) || self.in_memory_only() > 0 {
-            Readiness::Degraded
-        } else {
-            Readiness::Ready
-        }
-    }
-
-    /// Sets the state after the sockets are open.
-    pub(crate) fn listening(&self) {
-        self.listening.store(true, Ordering::Release);
-    }
-
-    /// Sets whether the database is unavailable.
-    pub fn set_degraded(&self, degraded: bool) {
-        self.degraded.store(degraded, Ordering::Release);
-    }
-
-    /// Sets the number of requests recorded only in memory because the journal is full.
-    pub fn set_in_memory_only(&self, requests: usize) {
-        if self.in_memory_only.swap(requests, Ordering::AcqRel) == 0 && requests > 0 {
-            self.journal_full_times.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    /// How often the journal became full.
-    pub(crate) fn journal_full_times(&self) -> u64 {
-        self.journal_full_times.load(Ordering::Acquire)
-    }
-
-    /// Requests recorded only in memory because the journal is full.
-    #[must_use]
-    pub fn in_memory_only(&self) -> usize {
-        self.in_memory_only.load(Ordering::Acquire)
-    }
-
-    /// Sets whether there is no catalog, neither from the database nor from the local copy.
-    pub fn set_without_catalog(&self, without: bool) {
-        self.without_catalog.store(without, Ordering::Release);
-    }
-
-    /// Stops accepting requests.
-    pub(crate) fn drain(&self) {
-        self.draining.store(true, Ordering::Release);
-        self.quiet.notify_waiters();
-    }
-
-    /// The drain time is over: running requests end because of the gateway and not because their callers left.
-    pub(crate) fn cut_off(&self) {
-        self.cutting_off.store(true, Ordering::Release);
-    }
-
-    /// Whether answers under way are being cut off.
-    pub(crate) fn is_cutting_off(&self) -> bool {
-        self.cutting_off.load(Ordering::Acquire)
-    }
-
-    /// Whether new requests are refused (E61).
-    #[must_use]
-    pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
-    }
-
-    /// Running requests.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.requests.used()
-    }
-
-    /// Wakes the tasks that wait for the last request.
-    pub(crate) fn notify_quiet(&self) {
-        self.quiet.notify_waiters();
-    }
-
-    /// Waits until no request is running.
-    pub(crate) async fn quiet(&self) {
-        loop {
-            let notified = self.quiet.notified();
-            if self.in_flight() == 0 {
-                return;
-            }
-            notified.await;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn readiness_in_order() {
-        let condition = Condition::default();
-        assert_eq!(condition.readiness(), Readiness::Starting);
-        condition.listening();
-        assert_eq!(condition.readiness(), Readiness::Ready);
-        condition.set_in_memory_only(1);
-        assert_eq!(condition.readiness(), Readiness::Degraded);
-        condition.set_in_memory_only(0);
-        assert_eq!(condition.readiness(), Readiness::Ready);
-        condition.set_degraded(true);
-        assert_eq!(condition.readiness(), Readiness::Degraded);
-        condition.set_without_catalog(true);
-        assert_eq!(condition.readiness(), Readiness::Starting);
-        condition.drain();
-        assert_eq!(condition.readiness(), Readiness::Draining);
-        assert!(!condition.readiness().serves());
     }
 }

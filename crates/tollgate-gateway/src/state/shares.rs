@@ -23,14 +23,15 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tollgate_core::{Key, KeyId, MemberId, Subject};
 
-use super::{retry_budget::RetriesLeft, shared::Condition};
+use super::retry_budget::RetriesLeft;
+use crate::condition::Condition;
 
-use self::{recent::RecentUse, refusals::RefusalWindows};
 pub(crate) use self::{
-    in_flight::{InFlightRequest, MemoryCharge},
+    in_flight::{InFlightRequest, Lingering, MemoryCharge},
     refusals::{RefusalRecord, RepeatedRefusals},
     turns::{Holder, TooManyWait, Turn, Turns},
 };
+use self::{recent::RecentUse, refusals::RefusalWindows};
 
 /// How many times of what is free a key, a member or an address may hold.
 pub(crate) const TIMES_FREE: usize = 3;

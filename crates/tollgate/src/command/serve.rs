@@ -10,11 +10,11 @@ use tollgate_gateway::{
     background::{
         alerts::Alerts,
         probes::Probes,
-        usage_writer::{UsageBacklog, UsageWriter, UsageWriterParts, replay},
+        usage_writer::{UsageBacklog, UsageWriter, replay},
     },
     path::Worker,
     server::{Drained, ListenError, RunError, listen, run as run_cores},
-    state::{health_registry::HealthRegistry, shared::Shared, usage_queue::UsageQueue, usage_recorder::UsageRecorder},
+    state::{health_registry::HealthRegistry, shared::Shared, usage_recorder::UsageQueue, usage_recorder::UsageRecorder},
     upstream::{
         client::{Client, Trust},
         echo::UpstreamDispatch,
@@ -32,7 +32,6 @@ use crate::{
     first_start, health_share, ledger_watch, logging, output, retention, traffic_snapshot,
 };
 
-/// Serves until a signal.
 pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
     let mut flags = Vec::new();
     if let Some(listen) = &arguments.listen {
@@ -85,13 +84,13 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         background.spawn(health_share::watch(health, Arc::clone(&registry), stop_background.clone()));
     }
     background.spawn(end_on_signal(stop_cores.clone()));
-    let (queue, writer) = UsageWriter::new(UsageWriterParts {
-        usage: Arc::clone(&store.usage),
-        health_store: Arc::clone(&store.health),
-        journal: Arc::clone(&journal),
-        registry: Arc::clone(&registry),
-        shared: Arc::clone(&shared),
-    });
+    let (queue, writer) = UsageWriter::new(
+        Arc::clone(&store.usage),
+        Arc::clone(&store.health),
+        Arc::clone(&journal),
+        Arc::clone(&registry),
+        Arc::clone(&shared),
+    );
     let stop_writer = CancellationToken::new();
     let writing = background.spawn(writer.run(recovered, stop_writer.clone()));
 
@@ -154,7 +153,6 @@ fn spawn_background(background: &TaskTracker, config: &Config, components: &Serv
     background.spawn(traffic_snapshot::run(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
 }
 
-/// The result of serving.
 fn exit_status(config: &Config, drained: Result<Drained, RunError>, left: UsageBacklog) -> Result<(), Failure> {
     match drained {
         _ if left.lost > 0 => Err(Failure::Machine(format!(

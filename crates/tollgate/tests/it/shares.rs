@@ -46,7 +46,7 @@ fn slow_bodies_held_places_that_the_keys_limits_did_not_give() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hi"));
     for limit in ["concurrency = 1", "rpm = 1"] {
-        let gateway = builder(&upstream, "cooling = false", limit).spawn();
+        let gateway = builder(&upstream, "cooling = false", limit).without_record_check().spawn();
         let first = begun(&gateway, HOSTILE_KEY, "{");
         wait_for("the first request to be received", || {
             let metrics = gateway.send(&Request::get("/metrics")).text();
@@ -70,7 +70,7 @@ fn body_of_a_key_without_money_was_read() {
         "usage": {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150},
     })));
     let budget = "budget = { amount = \"0.002\", window = \"day\" }";
-    let gateway = builder(&upstream, "cooling = false", budget).spawn();
+    let gateway = builder(&upstream, "cooling = false", budget).without_record_check().spawn();
     let mut body = support::chat("chat-model");
     body["max_tokens"] = 50.into();
     assert_eq!(ask(&gateway, HOSTILE_KEY, &body), 200);

@@ -1,9 +1,9 @@
 //! Memory of a complete answer while it is read, converted and passed on.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::Failure;
-use crate::{request::BodyMemory, state::shares::MemoryCharge};
+use crate::state::shares::{InFlightRequest, MemoryCharge};
 
 /// Longest wait for memory in the middle of an answer. The answer holds memory already, which others may wait for.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -18,8 +18,8 @@ pub(super) struct AnswerMemory {
 
 impl AnswerMemory {
     /// Without an account nothing is counted.
-    pub(super) fn new(memory: Option<&BodyMemory>, copies: usize) -> Self {
-        Self { charge: memory.map(BodyMemory::charge), copies, received: 0 }
+    pub(super) fn new(memory: Option<&Arc<InFlightRequest>>, copies: usize) -> Self {
+        Self { charge: memory.map(|request| MemoryCharge::new(Arc::clone(request))), copies, received: 0 }
     }
 
     /// Waits up to `limit` for memory for the declared length.
@@ -42,6 +42,6 @@ impl AnswerMemory {
 
     async fn grow_to(&mut self, bytes: usize, limit: Duration) -> Result<(), Failure> {
         let Some(charge) = &mut self.charge else { return Ok(()) };
-        if charge.grow_to(bytes.saturating_mul(self.copies), limit).await { Ok(()) } else { Err(Failure::NoMemory) }
+        charge.grow_to(bytes.saturating_mul(self.copies), limit).await.map_err(|_| Failure::NoMemory)
     }
 }

@@ -1,7 +1,7 @@
 //! Memory of answers, and what one key's requests mean for others.
 
 use super::*;
-use crate::{request::BodyMemory, state::shares::InFlightRequest};
+use crate::state::shares::InFlightRequest;
 
 /// An answer of about this many bytes.
 fn large(bytes: usize) -> String {
@@ -10,9 +10,9 @@ fn large(bytes: usize) -> String {
 
 /// A request whose body and answer count against `limit`. It is over when the second value is dropped.
 fn within(rig: &Rig, limit: usize) -> (Incoming, Arc<InFlightRequest>) {
-    let request = Arc::new(rig.core.shared.condition.enter(100).unwrap());
+    let request = rig.core.shared.condition.enter(100, limit).unwrap();
     let mut incoming = rig.incoming(CHAT);
-    incoming.body = incoming.body.within(BodyMemory::new(Arc::clone(&request), limit));
+    incoming.body = incoming.body.within(Arc::clone(&request));
     (incoming, request)
 }
 

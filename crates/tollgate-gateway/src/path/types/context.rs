@@ -1,4 +1,4 @@
-//! What the stages of the attempt loop look at, and what a request keeps from one attempt to the next.
+//! Input of the stages in the attempt loop, and the state kept between attempts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,8 +15,11 @@ use super::{
 use crate::{
     path::Worker,
     refusal::Refusal,
-    request::{BodyMemory, Head},
-    state::{account_limiter::Permit, shares::KeyShare},
+    request::Head,
+    state::{
+        account_limiter::Permit,
+        shares::{InFlightRequest, KeyShare},
+    },
 };
 
 /// Longest wait for a busy account.
@@ -35,7 +38,7 @@ pub(crate) struct RouteContext<'a> {
     /// The body in the form each upstream needs.
     pub(crate) bodies: RequestBodies<'a>,
     /// Accounts for the memory of answers.
-    pub(crate) memory: Option<BodyMemory>,
+    pub(crate) memory: Option<Arc<InFlightRequest>>,
 }
 
 impl<'a> RouteContext<'a> {
@@ -45,7 +48,7 @@ impl<'a> RouteContext<'a> {
         target: &'a Target,
         offered: &'a OfferedRequest,
         admission: &Admission,
-        memory: Option<BodyMemory>,
+        memory: Option<Arc<InFlightRequest>>,
     ) -> Self {
         let OfferedRequest { catalog, caller, offer, summary, .. } = offered;
         let bodies = RequestBodies::new(head, target, offered, admission.output_limit.as_ref(), memory.clone());
@@ -54,7 +57,7 @@ impl<'a> RouteContext<'a> {
 
     /// The share of the request's key.
     pub(crate) fn share(&self) -> Option<&KeyShare> {
-        self.memory.as_ref().and_then(|memory| memory.share()).map(|share| &**share)
+        self.memory.as_ref()?.share().map(|share| &**share)
     }
 
     /// When the request must have an answer.
@@ -96,7 +99,6 @@ pub(crate) struct Selection {
 /// Why no account was selected.
 #[derive(Debug)]
 pub(crate) enum SelectionError {
-    /// No account can serve the request.
     Refused(Refusal),
     /// No account of the request's snapshot can serve it, and a newer snapshot is in force.
     StaleCatalog,
@@ -127,12 +129,10 @@ impl WaitBudget {
         self.until = None;
     }
 
-    /// Whether the request may move to a newer snapshot.
     pub(crate) const fn may_renew(&self) -> bool {
         self.renewals < MAX_RENEWALS
     }
 
-    /// The request moved to a newer snapshot.
     pub(crate) const fn count_renewal(&mut self) {
         self.renewals += 1;
     }
@@ -143,13 +143,12 @@ impl WaitBudget {
     }
 }
 
-/// What a request keeps from one attempt to the next, under whatever snapshot.
+/// State kept between attempts, also across catalog snapshots.
 #[derive(Default)]
 pub(crate) struct RetryState {
     /// Accounts and addresses that are not tried again.
     pub(crate) history: AttemptHistory,
     pub(crate) wait_budget: WaitBudget,
-    /// The attempt that failed last.
     pub(crate) last: Option<LastAttempt>,
     /// Shortest wait that an upstream asked for, in seconds.
     pub(crate) shortest_wait: Option<u32>,
@@ -157,7 +156,6 @@ pub(crate) struct RetryState {
     pub(crate) counted: bool,
 }
 
-/// The attempt that failed last.
 pub(crate) struct LastAttempt {
     pub(crate) verdict: Verdict,
     pub(crate) planned: Arc<PlannedAttempt>,

@@ -36,6 +36,7 @@ pub(crate) const BOUNDS: &[(&str, Share)] = &[
     ("keys cached", NotShared("a key takes one entry, and wrong keys have entries of their own")),
     ("keys looked up in the database", OfFree("an address")),
     ("refused requests of a key that are recorded each", Rule("they are the key's own")),
+    ("refused connections that are read on", NotShared("others are closed")),
     ("refusals that are delayed", NotShared("others are sent at once")),
     ("attempts of a request", EACH_REQUEST),
     ("retries", Rule("a fifth of the key's own requests, and ten; beyond, a key has at most three times what is left")),

@@ -11,7 +11,7 @@ use std::{
 use tokio::time::{sleep, timeout};
 
 use super::{KeyShare, Pool, ShareExceeded};
-use crate::state::shared::Condition;
+use crate::condition::Condition;
 
 /// Bytes of each request that are not counted, as a part of all memory: 16 KiB of the default 1 GiB. Small requests do not touch
 /// the counters then.
@@ -20,6 +20,8 @@ const UNCOUNTED_PART: usize = 64 * 1024;
 /// How long the refusal of a caller that is refused again and again is delayed, and how many are at once.
 const REFUSAL_DELAY: Duration = Duration::from_millis(25);
 const MOST_DELAYED: usize = 1_024;
+/// Refused connections whose callers go on sending and are read on, so that they see the answer.
+const MOST_LINGERING: usize = 8;
 
 /// A running request; dropped with the last byte of its answer.
 #[derive(Debug)]
@@ -27,10 +29,16 @@ pub(crate) struct InFlightRequest {
     condition: Arc<Condition>,
     /// The number of requests that may be in progress.
     most: usize,
+    /// The bytes that bodies and answers of all requests may take.
+    most_bytes: usize,
     /// The share it counts against, once its key is known.
     share: OnceLock<Arc<KeyShare>>,
     memory: Mutex<HeldBytes>,
 }
+
+/// There is no memory for a body or an answer, or none within the share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryExhausted;
 
 /// Bytes that a request holds, and how many of them are counted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,10 +48,12 @@ struct HeldBytes {
 }
 
 impl Condition {
-    /// Admits a request if fewer than `most` are running.
-    pub(crate) fn enter(self: &Arc<Self>, most: usize) -> Option<InFlightRequest> {
+    /// Admits a request if fewer than `most` are running. The bodies and answers of all requests together take at most
+    /// `most_bytes`.
+    pub(crate) fn enter(self: &Arc<Self>, most: usize, most_bytes: usize) -> Option<Arc<InFlightRequest>> {
         self.requests.take(1, most)?;
-        Some(InFlightRequest { condition: Arc::clone(self), most, share: OnceLock::new(), memory: Mutex::default() })
+        let (condition, share, memory) = (Arc::clone(self), OnceLock::new(), Mutex::default());
+        Some(Arc::new(InFlightRequest { condition, most, most_bytes, share, memory }))
     }
 }
 
@@ -56,6 +66,11 @@ impl Condition {
             sleep(REFUSAL_DELAY).await;
         }
     }
+
+    /// A place among the refused connections that are read on; `None` when there are [`MOST_LINGERING`].
+    pub(crate) fn linger(self: &Arc<Self>) -> Option<Lingering> {
+        self.lingering.take(1, MOST_LINGERING).map(|()| Lingering(Arc::clone(self)))
+    }
 }
 
 /// One refusal that is delayed.
@@ -64,6 +79,16 @@ struct Delayed<'a>(&'a Pool);
 impl Drop for Delayed<'_> {
     fn drop(&mut self) {
         self.0.release(1);
+    }
+}
+
+/// A refused connection that is read on.
+#[derive(Debug)]
+pub(crate) struct Lingering(Arc<Condition>);
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        self.0.lingering.release(1);
     }
 }
 
@@ -92,22 +117,25 @@ impl InFlightRequest {
         self.share.get()
     }
 
-    /// Reserves memory for `bytes` of a body or an answer; false when there is none within `total` or within the share. Released
-    /// when the request ends, because a body may be sent more than once until then.
-    pub(crate) fn reserve_bytes(&self, bytes: usize, total: usize) -> bool {
+    /// Reserves memory for `bytes` of a body or an answer. Released when the request ends, because a body may be sent more than
+    /// once until then.
+    ///
+    /// # Errors
+    /// When there is none, or none within the share of its key or member.
+    pub(crate) fn reserve_bytes(&self, bytes: usize) -> Result<(), MemoryExhausted> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let held = memory.held.saturating_add(bytes);
-        let counted = held.saturating_sub(total / UNCOUNTED_PART);
+        let counted = held.saturating_sub(self.most_bytes / UNCOUNTED_PART);
         let more = counted - memory.counted;
-        if more > 0 && !self.count_bytes(more, counted, total) {
-            return false;
+        if more > 0 && !self.count_bytes(more, counted) {
+            return Err(MemoryExhausted);
         }
         *memory = HeldBytes { held, counted };
-        true
+        Ok(())
     }
 
-    fn count_bytes(&self, more: usize, own: usize, total: usize) -> bool {
-        let pool = &self.condition.memory;
+    fn count_bytes(&self, more: usize, own: usize) -> bool {
+        let (pool, total) = (&self.condition.memory, self.most_bytes);
         if pool.take(more, total).is_none() {
             return false;
         }
@@ -124,9 +152,12 @@ impl InFlightRequest {
     }
 
     /// As [`Self::reserve_bytes`], but waits up to `limit` for other requests to release memory.
-    pub(crate) async fn reserve_bytes_within(&self, bytes: usize, total: usize, limit: Duration) -> bool {
-        if self.reserve_bytes(bytes, total) {
-            return true;
+    async fn reserve_bytes_within(&self, bytes: usize, limit: Duration) -> Result<(), MemoryExhausted> {
+        if self.reserve_bytes(bytes).is_ok() {
+            return Ok(());
+        }
+        if bytes > self.most_bytes {
+            return Err(MemoryExhausted);
         }
         let pool = &self.condition.memory;
         pool.waiting.fetch_add(1, Ordering::AcqRel);
@@ -136,20 +167,20 @@ impl InFlightRequest {
                 // Registered before the attempt, so that a release in between is not missed.
                 let mut released = std::pin::pin!(pool.released.notified());
                 released.as_mut().enable();
-                if self.reserve_bytes(bytes, total) {
+                if self.reserve_bytes(bytes).is_ok() {
                     return;
                 }
                 released.await;
             }
         };
-        timeout(limit, wait).await.is_ok()
+        timeout(limit, wait).await.map_err(|_| MemoryExhausted)
     }
 
     /// Releases memory before the request ends.
-    fn release_bytes(&self, bytes: usize, total: usize) {
+    fn release_bytes(&self, bytes: usize) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let held = memory.held.saturating_sub(bytes);
-        let counted = held.saturating_sub(total / UNCOUNTED_PART);
+        let counted = held.saturating_sub(self.most_bytes / UNCOUNTED_PART);
         let less = memory.counted - counted;
         *memory = HeldBytes { held, counted };
         drop(memory);
@@ -199,24 +230,23 @@ impl Drop for Waiting<'_> {
 #[derive(Debug)]
 pub(crate) struct MemoryCharge {
     request: Arc<InFlightRequest>,
-    total: usize,
     bytes: usize,
 }
 
 impl MemoryCharge {
-    /// Nothing yet, of at most `total` bytes of all requests.
-    pub(crate) const fn new(request: Arc<InFlightRequest>, total: usize) -> Self {
-        Self { request, total, bytes: 0 }
+    /// Nothing yet.
+    pub(crate) const fn new(request: Arc<InFlightRequest>) -> Self {
+        Self { request, bytes: 0 }
     }
 
-    /// Grows to `bytes`, and waits up to `limit` for memory; false when there is none.
-    pub(crate) async fn grow_to(&mut self, bytes: usize, limit: Duration) -> bool {
+    /// Grows to `bytes`, and waits up to `limit` for memory.
+    pub(crate) async fn grow_to(&mut self, bytes: usize, limit: Duration) -> Result<(), MemoryExhausted> {
         let more = bytes.saturating_sub(self.bytes);
-        if more > 0 && !self.request.reserve_bytes_within(more, self.total, limit).await {
-            return false;
+        if more > 0 {
+            self.request.reserve_bytes_within(more, limit).await?;
         }
         self.bytes += more;
-        true
+        Ok(())
     }
 
     /// Leaves the memory to the request.
@@ -228,7 +258,7 @@ impl MemoryCharge {
 impl Drop for MemoryCharge {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.request.release_bytes(self.bytes, self.total);
+            self.request.release_bytes(self.bytes);
         }
     }
 }

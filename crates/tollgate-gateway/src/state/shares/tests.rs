@@ -6,7 +6,8 @@ use tollgate_core::{Key, KeyId, Member, MemberId, Timestamp};
 
 use super::*;
 use crate::{
-    state::{authenticator::{LOOKUPS, WAITING_LOOKUPS}, shared::Condition},
+    condition::Condition,
+    state::authenticator::{LOOKUPS, WAITING_LOOKUPS},
     testing,
     upstream::media::{MOST_AT_ONCE, MOST_WAITING},
 };
@@ -23,8 +24,8 @@ fn share(registry: &ShareRegistry, number: u8, member: u8) -> Arc<KeyShare> {
 }
 
 /// Requests of a key until it is refused.
-fn requests(condition: &Arc<Condition>, share: &Arc<KeyShare>, total: usize) -> Vec<InFlightRequest> {
-    std::iter::from_fn(|| condition.enter(total).filter(|request| request.claim(share).is_ok())).collect()
+fn requests(condition: &Arc<Condition>, share: &Arc<KeyShare>, total: usize) -> Vec<Arc<InFlightRequest>> {
+    std::iter::from_fn(|| condition.enter(total, 0).filter(|request| request.claim(share).is_ok())).collect()
 }
 
 #[test]
@@ -65,9 +66,9 @@ fn one_key_held_all_memory_of_bodies() {
     let (condition, registry) = (Arc::new(Condition::default()), ShareRegistry::default());
     let bodies = |share: &Arc<KeyShare>| {
         std::iter::from_fn(|| {
-            let request = condition.enter(1_000).unwrap();
+            let request = condition.enter(1_000, TOTAL).unwrap();
             request.claim(share).unwrap();
-            request.reserve_bytes(BODY, TOTAL).then_some(request)
+            request.reserve_bytes(BODY).is_ok().then_some(request)
         })
         .collect::<Vec<_>>()
     };
@@ -83,30 +84,29 @@ fn one_key_held_all_memory_of_bodies() {
 #[test]
 fn the_only_body_of_a_key_may_be_larger_than_its_share() {
     let (condition, registry) = (Arc::new(Condition::default()), ShareRegistry::default());
-    let request = condition.enter(10).unwrap();
+    let request = condition.enter(10, 1_000_000).unwrap();
     request.claim(&share(&registry, 1, 1)).unwrap();
-    assert!(request.reserve_bytes(1_000_000, 1_000_000));
-    assert!(!request.reserve_bytes(100_000, 1_000_000), "but not than all memory");
-    let small = condition.enter(10).unwrap();
+    assert!(request.reserve_bytes(1_000_000).is_ok());
+    assert!(request.reserve_bytes(100_000).is_err(), "but not than all memory");
+    let small = condition.enter(10, 1_000_000).unwrap();
     small.claim(&share(&registry, 1, 1)).unwrap();
-    assert!(small.reserve_bytes(10, 1_000_000), "the first bytes are not counted");
+    assert!(small.reserve_bytes(10).is_ok(), "the first bytes are not counted");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_waits_for_memory_and_returns_it_when_its_attempt_fails() {
     let condition = Arc::new(Condition::default());
-    let request = || Arc::new(condition.enter(10).unwrap());
-    let total = 1_000_000;
-    let mut first = MemoryCharge::new(request(), total);
-    assert!(first.grow_to(900_000, Duration::ZERO).await);
-    let mut second = MemoryCharge::new(request(), total);
-    assert!(!second.grow_to(500_000, Duration::from_secs(1)).await);
-    let waits = second.grow_to(500_000, Duration::from_secs(60));
+    let charge = || MemoryCharge::new(condition.enter(10, 1_000_000).unwrap());
+    let mut first = charge();
+    assert!(first.grow_to(900_000, Duration::ZERO).await.is_ok());
+    let mut second = charge();
+    assert!(second.grow_to(500_000, Duration::from_secs(1)).await.is_err());
+    let waits = second.grow_to(500_000, Duration::from_mins(1));
     let releases = async {
         tokio::time::sleep(Duration::from_secs(5)).await;
         drop(first);
     };
-    assert!(tokio::join!(waits, releases).0);
+    assert!(tokio::join!(waits, releases).0.is_ok());
     second.keep();
     assert_eq!(condition.memory.used(), 0, "the request ended");
 }
@@ -174,7 +174,7 @@ async fn those_that_wait_take_turns_and_leave_no_trace() {
 #[tokio::test(start_paused = true)]
 async fn wrong_keys_of_one_address_held_all_look_ups() {
     let turns = Turns::new(LOOKUPS, WAITING_LOOKUPS);
-    let address = |text: &str| [Holder::Address(crate::server::AddressBlock::of(text.parse().unwrap()))];
+    let address = |text: &str| [Holder::Address(crate::address_block::AddressBlock::of(text.parse().unwrap()))];
     let hostile = take_all(&turns, &address("203.0.113.7")).await;
     assert_eq!(hostile.len(), 48);
     assert!(!take_all(&turns, &address("203.0.113.8")).await.is_empty());

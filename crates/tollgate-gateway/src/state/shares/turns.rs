@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tollgate_core::{KeyId, MemberId};
 
 use super::is_within_share;
-use crate::server::AddressBlock;
+use crate::address_block::AddressBlock;
 
 /// Who holds turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

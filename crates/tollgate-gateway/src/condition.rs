@@ -1,0 +1,170 @@
+//! Whether requests are accepted, and what all of them hold together.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+use crate::state::shares::Pool;
+
+/// Whether requests are accepted, and how many are running.
+#[derive(Debug, Default)]
+pub struct Condition {
+    listening: AtomicBool,
+    degraded: AtomicBool,
+    in_memory_only: AtomicUsize,
+    /// How often the journal became full.
+    journal_full_times: AtomicU64,
+    without_catalog: AtomicBool,
+    draining: AtomicBool,
+    cutting_off: AtomicBool,
+    /// Requests in progress.
+    pub(crate) requests: Pool,
+    /// Bytes of bodies and answers in memory.
+    pub(crate) memory: Pool,
+    /// Refusals that are delayed.
+    pub(crate) delayed: Pool,
+    /// Refused connections whose callers go on sending and are read on.
+    pub(crate) lingering: Pool,
+    quiet: Notify,
+}
+
+/// The state reported by `/readyz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// Not listening yet, or no catalog.
+    Starting,
+    Ready,
+    /// Serving without a database.
+    Degraded,
+    Draining,
+}
+
+impl Readiness {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Degraded => "degraded",
+            Self::Draining => "draining",
+        }
+    }
+
+    /// Whether requests are accepted.
+    #[must_use]
+    pub const fn serves(self) -> bool {
+        matches!(self, Self::Ready | Self::Degraded)
+    }
+}
+
+impl Condition {
+    /// The state reported by `/readyz`.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        if self.is_draining() {
+            Readiness::Draining
+        } else if !self.listening.load(Ordering::Acquire) || self.without_catalog.load(Ordering::Acquire) {
+            Readiness::Starting
+        } else if self.degraded.load(Ordering::Acquire) || self.in_memory_only() > 0 {
+            Readiness::Degraded
+        } else {
+            Readiness::Ready
+        }
+    }
+
+    pub(crate) fn listening(&self) {
+        self.listening.store(true, Ordering::Release);
+    }
+
+    pub fn set_degraded(&self, degraded: bool) {
+        self.degraded.store(degraded, Ordering::Release);
+    }
+
+    /// Sets the number of requests recorded only in memory because the journal is full.
+    pub fn set_in_memory_only(&self, requests: usize) {
+        if self.in_memory_only.swap(requests, Ordering::AcqRel) == 0 && requests > 0 {
+            self.journal_full_times.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// How often the journal became full.
+    pub(crate) fn journal_full_times(&self) -> u64 {
+        self.journal_full_times.load(Ordering::Acquire)
+    }
+
+    /// Requests recorded only in memory because the journal is full.
+    #[must_use]
+    pub fn in_memory_only(&self) -> usize {
+        self.in_memory_only.load(Ordering::Acquire)
+    }
+
+    /// Sets whether the catalog is missing in both the database and the local copy.
+    pub fn set_without_catalog(&self, without: bool) {
+        self.without_catalog.store(without, Ordering::Release);
+    }
+
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.quiet.notify_waiters();
+    }
+
+    /// The drain time is over: running requests end because of the gateway and not because their callers left.
+    pub(crate) fn cut_off(&self) {
+        self.cutting_off.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_cutting_off(&self) -> bool {
+        self.cutting_off.load(Ordering::Acquire)
+    }
+
+    /// Whether new requests are refused (E61).
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.requests.used()
+    }
+
+    /// Wakes the tasks that wait for the last request.
+    pub(crate) fn notify_quiet(&self) {
+        self.quiet.notify_waiters();
+    }
+
+    /// Waits until no request is running.
+    pub(crate) async fn quiet(&self) {
+        loop {
+            let notified = self.quiet.notified();
+            if self.in_flight() == 0 {
+                return;
+            }
+            notified.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_in_order() {
+        let condition = Condition::default();
+        assert_eq!(condition.readiness(), Readiness::Starting);
+        condition.listening();
+        assert_eq!(condition.readiness(), Readiness::Ready);
+        condition.set_in_memory_only(1);
+        assert_eq!(condition.readiness(), Readiness::Degraded);
+        condition.set_in_memory_only(0);
+        assert_eq!(condition.readiness(), Readiness::Ready);
+        condition.set_degraded(true);
+        assert_eq!(condition.readiness(), Readiness::Degraded);
+        condition.set_without_catalog(true);
+        assert_eq!(condition.readiness(), Readiness::Starting);
+        condition.drain();
+        assert_eq!(condition.readiness(), Readiness::Draining);
+        assert!(!condition.readiness().serves());
+    }
+}
