@@ -217,7 +217,7 @@ impl HealthRegistry {
     pub fn take_unsaved(&self) -> Vec<(AccountId, AccountHealth)> {
         let entries = self.entries.snapshot();
         let changed = entries.iter().filter(|(_, entry)| entry.unsaved.swap(false, Ordering::AcqRel));
-        changed.map(|(account, entry)| (account, entry.health_of_all())).collect()
+        changed.map(|(account, entry)| (account, *entry.health())).collect()
     }
 
     /// Marks accounts as unsaved again after a failed save.

@@ -48,7 +48,7 @@ fn slow_bodies_held_places_that_the_keys_limits_did_not_give() {
     for limit in ["concurrency = 1", "rpm = 1"] {
         let gateway = builder(&upstream, "cooling = false", limit).without_record_check().spawn();
         let first = begun(&gateway, HOSTILE_KEY, "{");
-        wait_for("the first request to be received", || {
+        wait_for("the first request to be received", Duration::from_secs(1), || {
             let metrics = gateway.send(&Request::get("/metrics")).text();
             metrics.lines().any(|line| line == "tollgate_in_flight 1")
         });
@@ -89,8 +89,15 @@ fn timeouts_of_one_key_cooled_the_account_for_all() {
         assert_eq!(ask(&gateway, HOSTILE_KEY, &support::chat("chat-model")), 504);
     }
     upstream.set_default(ScriptedResponse::chat("hi"));
-    let explained = gateway.run(&["explain", "--model", "chat-model", "--key", "hostile"]);
-    assert!(String::from_utf8_lossy(&explained.stdout).contains("cooling"), "the accounts cool");
+    let of_hostile = gateway.send(&Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer(HOSTILE_KEY));
+    let record = gateway.record_of(&of_hostile);
+    assert!(record["trace"].as_array().unwrap().iter().any(|entry| entry["code"] == "cooling"), "the accounts cool: {record}");
+    // Its answer showed that one of them is well.
+    upstream.set_default(ScriptedResponse::chat("late").delay(Duration::from_secs(2)));
+    for _ in 0..4 {
+        ask(&gateway, HOSTILE_KEY, &support::chat("chat-model"));
+    }
+    upstream.set_default(ScriptedResponse::chat("hi"));
     for _ in 0..5 {
         let response = gateway.chat(&support::chat("chat-model"));
         assert_eq!(response.status, 200);
@@ -103,14 +110,13 @@ fn timeouts_of_one_key_cooled_the_account_for_all() {
 fn refusals_of_one_key_filled_the_database() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hi"));
-    let gateway = builder(&upstream, "cooling = false", "rpm = 1").without_record_check().spawn();
+    let mut gateway = builder(&upstream, "cooling = false", "rpm = 1").spawn();
     assert_eq!(ask(&gateway, HOSTILE_KEY, &support::chat("chat-model")), 200);
     for _ in 0..50 {
         assert_eq!(ask(&gateway, HOSTILE_KEY, &support::chat("chat-model")), 429);
     }
-    let data = gateway.into_data();
     // The record of those that were counted is written by the stop.
-    let gateway = TestGateway::builder(PROGRAM).data_folder(data).without_record_check().spawn();
+    assert_eq!(gateway.stop(), Some(0));
     let refused: Vec<Value> = gateway.records().into_iter().filter(|record| record["reason"] == "E31").collect();
     assert_eq!(refused.len(), 11);
     let counted = |record: &&Value| record["detail"].as_str().is_some_and(|detail| detail.contains("(40 requests"));
