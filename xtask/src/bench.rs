@@ -4,7 +4,7 @@
 //! busy machine. Each figure is printed with its bound; a missed bound does not fail the command.
 
 mod report;
-mod targets;
+pub(crate) mod targets;
 mod usage_store;
 
 use std::{

@@ -6,6 +6,7 @@ mod bench;
 mod check;
 mod dev;
 mod docs;
+mod faults;
 mod fuzz;
 mod sdk;
 mod servers;
@@ -40,6 +41,8 @@ enum Command {
     Fuzz(fuzz::FuzzOptions),
     /// Measures the gateway against nginx in one interleaved run and prints ratios.
     Bench(bench::BenchOptions),
+    /// Measures what a well-behaved key notices of hostile ones on the same gateway.
+    Faults(faults::FaultsOptions),
     /// Runs a gateway with a scripted provider and seeded channels.
     Dev,
 }
@@ -52,6 +55,7 @@ fn main() -> anyhow::Result<()> {
         Command::Docs => docs::run(),
         Command::Fuzz(options) => fuzz::run_alone(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Faults(options) => faults::run(&options),
         Command::Dev => dev::run(),
     }
 }

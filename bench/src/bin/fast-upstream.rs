@@ -2,11 +2,14 @@
 //!
 //! One thread, HTTP/1.1 with keep-alive. Serves OpenAI chat completions and Gemini generation, JSON and SSE. Each streamed piece
 //! of content is `@<nanoseconds since 1970> `, the time it was written. `GET /set?delay=MS&chunks=N&interval=MS` changes the
-//! behaviour at run time. Option: `--listen ADDR`.
+//! behaviour at run time. The model `bench-large` answers with 60 MiB, `bench-silent` never. Option: `--listen ADDR`.
 
 use std::{
     io,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -23,6 +26,10 @@ static INTERVAL_MS: AtomicU64 = AtomicU64::new(0);
 
 const CHAT: &str = r#"{"id":"chatcmpl-fast","object":"chat.completion","created":1700000000,"model":"bench-model","choices":[{"index":0,"message":{"role":"assistant","content":"A plain answer of about one hundred and twenty characters, so that the body is of the size a short reply usually has.","refusal":null,"annotations":[]},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":19,"completion_tokens":26,"total_tokens":45,"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}},"service_tier":"default"}"#;
 const NATIVE: &str = r#"{"candidates":[{"content":{"parts":[{"text":"A plain answer of about one hundred and twenty characters, so that the body is of the size a short reply usually has."}],"role":"model"},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":19,"candidatesTokenCount":26,"totalTokenCount":45},"modelVersion":"bench-model","responseId":"fast"}"#;
+
+/// The answer of `bench-large`.
+static LARGE: LazyLock<Vec<u8>> =
+    LazyLock::new(|| json(&CHAT.replace("A plain answer", &"A plain answer. ".repeat(60 * 1024 * 1024 / 16))));
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> io::Result<()> {
@@ -58,6 +65,8 @@ async fn serve(mut stream: TcpStream) -> io::Result<()> {
         let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
         let streams = target.contains(":streamGenerateContent") || find(&buffer[head..end], b"\"stream\":true").is_some();
         let native = target.contains("enerateContent");
+        let asks = |model: &[u8]| find(&buffer[head..end], model).is_some();
+        let (large, silent) = (asks(b"\"bench-large\""), asks(b"\"bench-silent\""));
         buffer.drain(..end);
         if let Some((_, query)) = target.split_once("/set?") {
             set(query);
@@ -68,7 +77,14 @@ async fn serve(mut stream: TcpStream) -> io::Result<()> {
         if delay > 0 {
             tokio::time::sleep(Duration::from_millis(delay)).await;
         }
-        if streams {
+        if silent {
+            // Until the gateway closes the connection.
+            let _ = stream.read(&mut [0; 1]).await?;
+            return Ok(());
+        }
+        if large {
+            stream.write_all(&LARGE).await?;
+        } else if streams {
             write_stream(&mut stream, native).await?;
         } else {
             stream.write_all(&json(if native { NATIVE } else { CHAT })).await?;

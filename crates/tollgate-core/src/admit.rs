@@ -4,6 +4,7 @@
 //! here too ([`SpendTotals`], [`SlidingWindow`]), so that every backend counts alike.
 
 mod counting;
+mod exhausted;
 mod meter;
 mod worst_case;
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_protocol::{FieldPath, Method, Protocol, RequestSummary};
 
 pub use counting::{PackedSpendTotals, SlidingWindow, SpendTotals};
+pub use exhausted::{EarlyRequest, exhausted_limit, has_limits};
 pub use meter::{Meter, RateCheck, rate_statuses};
 use worst_case::WorstCaseCost;
 
@@ -165,7 +167,7 @@ pub fn reservation_for(input: &AdmitInput<'_>) -> Option<Reservation> {
     let AdmitInput { id, at, caller, offer, summary, from, gateway } = *input;
     // Counting tokens is free and uses no tokens, but it is a request.
     let counts = summary.method == Method::CountTokens;
-    let limits = limits_of(&caller.key, &offer.group, gateway, !counts);
+    let limits = limits_of(&caller.key, Some(&offer.group), gateway, !counts);
     if limits.is_empty() {
         return None;
     }
@@ -281,12 +283,16 @@ pub fn output_limit_field(summary: &RequestSummary, from: Protocol) -> FieldPath
 }
 
 /// All limits of key, member, group and gateway, money first.
-fn limits_of(key: &Key, group: &Group, gateway: &[Budget], money: bool) -> Vec<Limit> {
+fn limits_of(key: &Key, group: Option<&Group>, gateway: &[Budget], money: bool) -> Vec<Limit> {
     let member = &key.member;
     let subjects: [(Subject, &[Budget], Limits); 4] = [
         (Subject::Key(key.id), &key.budgets, key.limits),
         (Subject::Member(member.id), &member.budgets, member.limits),
-        (Subject::Group(group.id), &group.budgets, group.limits),
+        (
+            group.map_or(Subject::Gateway, |group| Subject::Group(group.id)),
+            group.map_or(&[], |group| &group.budgets),
+            group.map_or_else(Limits::default, |group| group.limits),
+        ),
         (Subject::Gateway, gateway, Limits::default()),
     ];
     let mut limits = Vec::new();
@@ -327,6 +333,16 @@ impl Limit {
 }
 
 impl LimitRule {
+    /// The kind of a rate; `None` for limits on money.
+    const fn rate_kind(self) -> Option<RateKind> {
+        match self {
+            Self::Requests(_) => Some(RateKind::Requests),
+            Self::Tokens(_) => Some(RateKind::Tokens),
+            Self::Concurrency(_) => Some(RateKind::Concurrency),
+            Self::Budget(_) | Self::Balance => None,
+        }
+    }
+
     /// True when it sets a bound: zero means unbounded.
     const fn is_bounded(self) -> bool {
         match self {

@@ -36,6 +36,8 @@ pub struct Catalog {
     pub mappings_by_model: IndexMap<String, Vec<MappingRef>>,
     /// Bit set of the positions of the channels each group may use. Derived.
     reach: HashMap<GroupId, Box<[u64]>>,
+    /// True if every request for every model costs money. Derived.
+    pub sells_nothing_free: bool,
     /// Compact copy of the fields that routing reads. Derived.
     pub(crate) channel_index: channel_index::ChannelIndex,
 }

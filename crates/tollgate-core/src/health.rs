@@ -229,7 +229,7 @@ pub fn start_probe(health: &AccountHealth, now: Timestamp) -> Option<AccountHeal
 impl CoolingReason {
     /// True for causes in spite of which a model's last remaining account is still tried.
     pub(crate) const fn is_transient(self) -> bool {
-        matches!(self, Self::ConnectFailure | Self::ServerError)
+        matches!(self, Self::ConnectFailure | Self::ServerError | Self::Timeout)
     }
 
     pub const fn as_str(self) -> &'static str {

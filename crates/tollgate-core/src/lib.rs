@@ -24,10 +24,10 @@ mod unsupported_fields;
 mod samples;
 
 pub use admit::{
-    AdmitInput, BudgetAlert, FundsStatus, Limit, LimitExceeded, LimitRule, MAX_ATTEMPT_RESERVATIONS, MIN_OUTPUT_TOKENS, Meter,
-    PackedSpendTotals, RateCheck, RateExceeded, RateKind, RateStatus, RateStatuses, Reservation, ReservationReceipt, SlidingWindow,
-    SpendTotals, Subject, attempt_reservations, max_attempt_cost, output_limit_field, rate_statuses, reservation_for,
-    reservation_for_attempt,
+    AdmitInput, BudgetAlert, EarlyRequest, FundsStatus, Limit, LimitExceeded, LimitRule, MAX_ATTEMPT_RESERVATIONS,
+    MIN_OUTPUT_TOKENS, Meter, PackedSpendTotals, RateCheck, RateExceeded, RateKind, RateStatus, RateStatuses, Reservation,
+    ReservationReceipt, SlidingWindow, SpendTotals, Subject, attempt_reservations, exhausted_limit, has_limits, max_attempt_cost,
+    output_limit_field, rate_statuses, reservation_for, reservation_for_attempt,
 };
 pub use catalog::{
     Account, AccountLimits, AccountSpec, Billing, Budget, BudgetAction, Catalog, Channel, ChannelSpec, Glob, Group, Hedge, Key,

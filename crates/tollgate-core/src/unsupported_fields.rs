@@ -1,11 +1,12 @@
 //! Learned parameters: a field that a channel's model rejects three times in a row is considered unsupported there for a while,
-//! so that requests with it are refused at once or served elsewhere.
+//! so that requests with it are refused at once or served elsewhere. While only requests of one key were rejected, that holds for
+//! the key alone: what the key sends along may be the cause.
 
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{FieldPath, Protocol};
 
 use crate::{
-    Timestamp,
+    KeyId, Timestamp,
     offer::{is_structural, matching_fields},
 };
 
@@ -33,12 +34,15 @@ struct RefusedField {
     refusals: u8,
     /// Expiry of the entry.
     until: Timestamp,
+    /// The key whose requests were refused; `None` when there were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    only: Option<KeyId>,
 }
 
 impl UnsupportedFields {
-    /// Records that an upstream called `names` unsupported in a request with `fields`. Names that match no field of the request,
-    /// or only structural fields, are ignored.
-    pub fn record_refusal(&mut self, names: &[String], from: Protocol, fields: &[FieldPath], now: Timestamp) {
+    /// Records that an upstream called `names` unsupported in a request of `key` with `fields`. Names that match no field of the
+    /// request, or only structural fields, are ignored.
+    pub fn record_refusal(&mut self, names: &[String], from: Protocol, fields: &[FieldPath], key: KeyId, now: Timestamp) {
         self.fields.retain(|known| known.until > now);
         for name in names {
             let matching = matching_fields(std::slice::from_ref(name), from, fields);
@@ -49,13 +53,14 @@ impl UnsupportedFields {
             let at = match at {
                 Some(at) => at,
                 None if self.fields.len() < MAX_FIELDS => {
-                    self.fields.push(RefusedField { name: name.clone(), refusals: 0, until: now });
+                    self.fields.push(RefusedField { name: name.clone(), refusals: 0, until: now, only: Some(key) });
                     self.fields.len() - 1
                 }
                 None => continue,
             };
             let known = &mut self.fields[at];
             known.refusals = known.refusals.saturating_add(1);
+            known.only = known.only.filter(|only| *only == key);
             known.until = now.plus_ms(if known.refusals >= REFUSALS_TO_LEARN { LEARNED_FOR_MS } else { STREAK_MS });
         }
     }
@@ -65,9 +70,10 @@ impl UnsupportedFields {
         self.fields.retain(|known| matching_fields(std::slice::from_ref(&known.name), from, fields).is_empty());
     }
 
-    /// The unsupported ones of these fields, in the request's spelling and order.
-    pub fn unsupported_in(&self, from: Protocol, fields: &[FieldPath], now: Timestamp) -> Vec<FieldPath> {
-        let learned = self.fields.iter().filter(|known| known.refusals >= REFUSALS_TO_LEARN && known.until > now);
+    /// The fields of a request of `key` that are unsupported, in the request's spelling and order.
+    pub fn unsupported_in(&self, from: Protocol, fields: &[FieldPath], key: KeyId, now: Timestamp) -> Vec<FieldPath> {
+        let applies = |known: &&RefusedField| known.only.is_none_or(|only| only == key);
+        let learned = self.fields.iter().filter(|known| known.refusals >= REFUSALS_TO_LEARN && known.until > now).filter(applies);
         let names: Vec<String> = learned.map(|known| known.name.clone()).collect();
         if names.is_empty() { Vec::new() } else { matching_fields(&names, from, fields) }
     }
@@ -89,6 +95,9 @@ mod tests {
     use super::*;
     use crate::samples::NOW;
 
+    const KEY: KeyId = KeyId::from_uuid(uuid::Uuid::from_u128(1));
+    const OTHER_KEY: KeyId = KeyId::from_uuid(uuid::Uuid::from_u128(2));
+
     fn list(names: &[&str]) -> Vec<String> {
         names.iter().map(|&name| name.to_owned()).collect()
     }
@@ -96,7 +105,7 @@ mod tests {
     fn after_refusals(refusals: usize, name: &str, fields: &[&str]) -> UnsupportedFields {
         let mut learned = UnsupportedFields::default();
         for _ in 0..refusals {
-            learned.record_refusal(&list(&[name]), Protocol::OpenAi, &list(fields), NOW);
+            learned.record_refusal(&list(&[name]), Protocol::OpenAi, &list(fields), KEY, NOW);
         }
         learned
     }
@@ -106,13 +115,13 @@ mod tests {
         let fields = list(&["model", "logit_bias", "seed"]);
         for (refusals, refused) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
             let learned = after_refusals(refusals, "logit_bias", &["logit_bias"]);
-            assert_eq!(learned.unsupported_in(Protocol::OpenAi, &fields, NOW).len(), refused, "{refusals}");
+            assert_eq!(learned.unsupported_in(Protocol::OpenAi, &fields, KEY, NOW).len(), refused, "{refusals}");
         }
         let learned = after_refusals(3, "logit_bias", &["logit_bias"]);
-        assert_eq!(learned.unsupported_in(Protocol::OpenAi, &fields, NOW.plus_ms(599_999)), ["logit_bias"]);
-        assert!(learned.unsupported_in(Protocol::OpenAi, &fields, NOW.plus_ms(600_000)).is_empty());
+        assert_eq!(learned.unsupported_in(Protocol::OpenAi, &fields, KEY, NOW.plus_ms(599_999)), ["logit_bias"]);
+        assert!(learned.unsupported_in(Protocol::OpenAi, &fields, KEY, NOW.plus_ms(600_000)).is_empty());
         assert!(learned.is_empty(NOW.plus_ms(600_000)) && !learned.is_empty(NOW));
-        assert!(learned.unsupported_in(Protocol::OpenAi, &list(&["seed"]), NOW).is_empty());
+        assert!(learned.unsupported_in(Protocol::OpenAi, &list(&["seed"]), KEY, NOW).is_empty());
         assert_eq!(learned.learned(NOW).collect::<Vec<_>>(), [("logit_bias", NOW.plus_ms(600_000))]);
         assert_eq!(learned.learned(NOW.plus_ms(600_000)).count(), 0);
         assert_eq!(
@@ -123,6 +132,16 @@ mod tests {
     }
 
     #[test]
+    fn refusals_of_one_key_blocked_the_field_for_all() {
+        let fields = list(&["logit_bias"]);
+        let mut learned = after_refusals(3, "logit_bias", &["logit_bias"]);
+        let blocks = |learned: &UnsupportedFields, key| !learned.unsupported_in(Protocol::OpenAi, &fields, key, NOW).is_empty();
+        assert!(blocks(&learned, KEY) && !blocks(&learned, OTHER_KEY));
+        learned.record_refusal(&fields, Protocol::OpenAi, &fields, OTHER_KEY, NOW);
+        assert!(blocks(&learned, KEY) && blocks(&learned, OTHER_KEY), "two keys are refused");
+    }
+
+    #[test]
     fn answered_request_with_the_field_resets_it() {
         let fields = list(&["logit_bias"]);
         for refusals in [2, 3] {
@@ -130,8 +149,8 @@ mod tests {
             learned.record_success(Protocol::OpenAi, &list(&["seed"]));
             assert!(!learned.is_empty(NOW), "a request without the field does not reset it");
             learned.record_success(Protocol::OpenAi, &fields);
-            learned.record_refusal(&fields, Protocol::OpenAi, &fields, NOW);
-            assert!(learned.unsupported_in(Protocol::OpenAi, &fields, NOW).is_empty());
+            learned.record_refusal(&fields, Protocol::OpenAi, &fields, KEY, NOW);
+            assert!(learned.unsupported_in(Protocol::OpenAi, &fields, KEY, NOW).is_empty());
         }
     }
 
@@ -139,12 +158,12 @@ mod tests {
     fn fields_match_in_every_protocol_and_keep_the_callers_spelling() {
         let learned = after_refusals(3, "stop", &["stop"]);
         let native = list(&["generation_config.stop_sequences", "generationConfig.topK"]);
-        assert_eq!(learned.unsupported_in(Protocol::Gemini, &native, NOW), ["generation_config.stop_sequences"]);
+        assert_eq!(learned.unsupported_in(Protocol::Gemini, &native, KEY, NOW), ["generation_config.stop_sequences"]);
         let mut learned = UnsupportedFields::default();
         for _ in 0..3 {
-            learned.record_refusal(&list(&["generationConfig.topK"]), Protocol::OpenAi, &list(&["top_k"]), NOW);
+            learned.record_refusal(&list(&["generationConfig.topK"]), Protocol::OpenAi, &list(&["top_k"]), KEY, NOW);
         }
-        assert_eq!(learned.unsupported_in(Protocol::OpenAi, &list(&["top_k"]), NOW), ["top_k"]);
+        assert_eq!(learned.unsupported_in(Protocol::OpenAi, &list(&["top_k"]), KEY, NOW), ["top_k"]);
     }
 
     #[test]
@@ -159,8 +178,8 @@ mod tests {
     fn refusals_too_far_apart_are_not_consecutive() {
         let fields = list(&["seed"]);
         let mut learned = after_refusals(2, "seed", &["seed"]);
-        learned.record_refusal(&fields, Protocol::OpenAi, &fields, NOW.plus_ms(600_001));
-        assert!(learned.unsupported_in(Protocol::OpenAi, &fields, NOW.plus_ms(600_001)).is_empty());
+        learned.record_refusal(&fields, Protocol::OpenAi, &fields, KEY, NOW.plus_ms(600_001));
+        assert!(learned.unsupported_in(Protocol::OpenAi, &fields, KEY, NOW.plus_ms(600_001)).is_empty());
     }
 
     #[test]
@@ -168,7 +187,7 @@ mod tests {
         let mut learned = UnsupportedFields::default();
         for n in 0..1_000 {
             let field = list(&[&format!("field_{n}")]);
-            learned.record_refusal(&field, Protocol::OpenAi, &field, NOW);
+            learned.record_refusal(&field, Protocol::OpenAi, &field, KEY, NOW);
         }
         assert_eq!(learned.fields.len(), MAX_FIELDS);
     }

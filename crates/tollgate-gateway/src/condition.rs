@@ -1,14 +1,14 @@
-//! Whether requests are accepted, how many are running, and the memory that their bodies take.
+//! Whether requests are accepted, and what all of them hold together.
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
 };
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::state::interrupts::Interrupts;
+use crate::state::{interrupts::Interrupts, shares::Pool};
 
 /// Whether requests are accepted, and how many are running.
 #[derive(Debug, Default)]
@@ -17,6 +17,8 @@ pub struct Condition {
     degraded: AtomicBool,
     booking_stuck: AtomicBool,
     in_memory_only: AtomicUsize,
+    /// How often the journal became full.
+    journal_full_times: AtomicU64,
     without_catalog: AtomicBool,
     draining: AtomicBool,
     /// Cancelled when the drain time is over.
@@ -24,9 +26,14 @@ pub struct Condition {
     pub(crate) interrupts: Interrupts,
     /// Microseconds that the clock is wrong; 0 within what is tolerated.
     clock_skew: AtomicI64,
-    in_flight: AtomicUsize,
-    /// Bytes of request bodies in memory.
-    body_bytes: AtomicUsize,
+    /// Requests in progress.
+    pub(crate) requests: Pool,
+    /// Bytes of bodies and answers in memory.
+    pub(crate) memory: Pool,
+    /// Refusals that are delayed.
+    pub(crate) delayed: Pool,
+    /// Refused connections whose callers go on sending and are read on.
+    pub(crate) lingering: Pool,
     quiet: Notify,
 }
 
@@ -89,7 +96,14 @@ impl Condition {
 
     /// Sets the number of requests recorded only in memory because the journal is full.
     pub fn set_in_memory_only(&self, requests: usize) {
-        self.in_memory_only.store(requests, Ordering::Release);
+        if self.in_memory_only.swap(requests, Ordering::AcqRel) == 0 && requests > 0 {
+            self.journal_full_times.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// How often the journal became full.
+    pub(crate) fn journal_full_times(&self) -> u64 {
+        self.journal_full_times.load(Ordering::Acquire)
     }
 
     /// Notes that there is such a request; the usage writer counts them.
@@ -148,16 +162,12 @@ impl Condition {
 
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Acquire)
+        self.requests.used()
     }
 
-    /// Admits a request if fewer than `max_requests` are running. The bodies of all requests together take at most
-    /// `max_body_bytes`.
-    pub(crate) fn enter(self: &Arc<Self>, max_requests: usize, max_body_bytes: usize) -> Option<Arc<InFlightRequest>> {
-        let before = self.in_flight.fetch_add(1, Ordering::AcqRel);
-        // Counted back by its drop if it is not admitted.
-        let request = InFlightRequest { condition: Arc::clone(self), body_bytes: AtomicUsize::new(0), max_body_bytes };
-        (before < max_requests).then(|| Arc::new(request))
+    /// Wakes the tasks that wait for the last request.
+    pub(crate) fn notify_quiet(&self) {
+        self.quiet.notify_waiters();
     }
 
     /// Waits until no request is running.
@@ -172,55 +182,9 @@ impl Condition {
     }
 }
 
-/// A running request; dropped with the last byte of its answer.
-#[derive(Debug)]
-pub(crate) struct InFlightRequest {
-    condition: Arc<Condition>,
-    body_bytes: AtomicUsize,
-    max_body_bytes: usize,
-}
-
-/// The memory limit for all request bodies is reached.
-#[derive(Debug)]
-pub(crate) struct MemoryExhausted;
-
-impl InFlightRequest {
-    /// Reserves memory for `bytes` of the request body. Released when the request ends, because the body may be sent more than
-    /// once until then.
-    pub(crate) fn reserve_body(&self, bytes: usize) -> Result<(), MemoryExhausted> {
-        let before = self.condition.body_bytes.fetch_add(bytes, Ordering::AcqRel);
-        self.body_bytes.fetch_add(bytes, Ordering::AcqRel);
-        if before.saturating_add(bytes) <= self.max_body_bytes { Ok(()) } else { Err(MemoryExhausted) }
-    }
-}
-
-impl Drop for InFlightRequest {
-    fn drop(&mut self) {
-        self.condition.body_bytes.fetch_sub(self.body_bytes.load(Ordering::Acquire), Ordering::AcqRel);
-        if self.condition.in_flight.fetch_sub(1, Ordering::AcqRel) == 1 && self.condition.is_draining() {
-            self.condition.quiet.notify_waiters();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bodies_share_their_memory_and_release_it() {
-        let condition = Arc::new(Condition::default());
-        let one = condition.enter(2, 100).unwrap();
-        let other = condition.enter(2, 100).unwrap();
-        assert!(condition.enter(2, 100).is_none());
-        assert_eq!(condition.in_flight(), 2, "a request that was not admitted is not counted");
-        assert!(one.reserve_body(60).is_ok() && other.reserve_body(40).is_ok());
-        assert!(other.reserve_body(1).is_err());
-        drop(one);
-        assert!(other.reserve_body(59).is_ok());
-        drop(other);
-        assert_eq!((condition.in_flight(), condition.body_bytes.load(Ordering::Acquire)), (0, 0));
-    }
 
     #[test]
     fn readiness_in_order() {

@@ -87,13 +87,14 @@ async fn walk(
     // A request is served by one catalog snapshot. Changes apply to later requests, unless no account of this snapshot can
     // serve this one.
     let catalog = worker.shared.catalog.load_full();
-    let caller = authenticate(worker, &catalog, head, target, guard).await?;
     let memory = body.memory();
+    let (caller, receiving) = authenticate(worker, &catalog, head, target, memory.as_deref(), guard).await?;
     let body = receive(head, body, &worker.shared.settings.bounds).await?;
     let summary = summarise(head, target, &body)?;
     guard.record_summary(&summary);
     let mut offered = resolve(head, target, catalog, caller, body, summary)?;
     guard.set_offer(&offered.offer);
+    drop(receiving);
     let mut admission = admit(worker, head, &offered, None, guard).await?;
     let mut retry = RetryState::default();
     loop {

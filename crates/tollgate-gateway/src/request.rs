@@ -13,11 +13,11 @@ use std::{
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use tokio::time::{Instant, Sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tollgate_core::{RequestId, Secret, Timestamp};
 use tollgate_protocol::{Protocol, Target};
 
-use crate::condition::InFlightRequest;
+use crate::{settings::Bounds, state::shares::InFlightRequest};
 
 /// A request without its body. Refusals are written from it, so it exists before the path is checked.
 #[derive(Clone, Debug)]
@@ -54,10 +54,10 @@ pub struct Incoming {
 /// Why reading a request body failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestBodyFault {
-    /// No data arrived for this long.
-    #[error("no data for {} s", .0.as_secs())]
+    /// Nothing arrived for this long, or too little for longer.
+    #[error("too slow for {} s", .0.as_secs())]
     TooSlow(Duration),
-    #[error("memory limit for request bodies reached")]
+    #[error("memory limit for bodies and answers reached")]
     MemoryExhausted,
     /// The connection was lost, or the framing is invalid.
     #[error("the body ended early")]
@@ -68,17 +68,60 @@ pub enum RequestBodyFault {
 pub struct RequestBody {
     source: Source,
     memory: Option<Arc<InFlightRequest>>,
+    /// Bytes that are accounted for and have not arrived.
+    declared: usize,
+}
+
+/// How fast a body has to arrive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyPace {
+    /// Longest time between two chunks, and the time that a slower body may be behind the least rate.
+    idle: Duration,
+    /// When the whole body must have arrived.
+    until: Instant,
+    /// When the request began.
+    began: Instant,
+    /// Least average rate in bytes a second; 0: none.
+    least_rate: u64,
+}
+
+impl BodyPace {
+    /// The pace of a body whose request began at `began`.
+    pub(crate) fn new(bounds: &Bounds, began: Instant) -> Self {
+        let Bounds { body_timeout: idle, body_total_timeout, least_rate, .. } = *bounds;
+        Self { idle, until: began + body_total_timeout, began, least_rate }
+    }
+
+    /// When the next chunk must have arrived, after `received` bytes. `idle` is the end of the time between two chunks.
+    fn deadline(&self, idle: Instant, received: u64) -> Instant {
+        let least = received.saturating_mul(1_000).checked_div(self.least_rate);
+        let behind = least.map(|millis| self.began + self.idle + Duration::from_millis(millis));
+        idle.min(self.until).min(behind.unwrap_or(self.until))
+    }
 }
 
 enum Source {
-    Wire { body: hyper::body::Incoming, idle_limit: Duration, idle: Option<Pin<Box<Sleep>>> },
+    Wire { body: hyper::body::Incoming, pace: BodyPace, received: u64, timer: Option<Pin<Box<Sleep>>> },
     Memory(Option<Bytes>),
 }
 
 impl RequestBody {
-    /// A body on the wire; reading fails when no chunk arrives for `idle_limit`.
-    pub(crate) fn wire(body: hyper::body::Incoming, idle_limit: Duration) -> Self {
-        Self { source: Source::Wire { body, idle_limit, idle: None }, memory: None }
+    /// A body on the wire; reading fails when it does not keep `pace`.
+    pub(crate) fn wire(body: hyper::body::Incoming, pace: BodyPace) -> Self {
+        Self { source: Source::Wire { body, pace, received: 0, timer: None }, memory: None, declared: 0 }
+    }
+
+    /// Accounts for the declared length, before anything of it is read.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub(crate) fn reserve_declared(&mut self) -> Result<(), RequestBodyFault> {
+        let declared = usize::try_from(self.size_hint().lower()).unwrap_or(usize::MAX);
+        if let Some(memory) = &self.memory {
+            memory.reserve_bytes(declared).map_err(|_| RequestBodyFault::MemoryExhausted)?;
+            self.declared = declared;
+        }
+        Ok(())
     }
 
     /// Counts the body's bytes against the limit for all bodies.
@@ -94,7 +137,7 @@ impl RequestBody {
 
 impl From<Bytes> for RequestBody {
     fn from(bytes: Bytes) -> Self {
-        Self { source: Source::Memory(Some(bytes)), memory: None }
+        Self { source: Source::Memory(Some(bytes)), memory: None, declared: 0 }
     }
 }
 
@@ -109,25 +152,33 @@ impl Body for RequestBody {
     type Error = RequestBodyFault;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RequestBodyFault>>> {
-        let Self { source, memory } = self.get_mut();
+        let Self { source, memory, declared } = self.get_mut();
         match source {
             Source::Memory(bytes) => {
                 Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))))
             }
-            Source::Wire { body, idle_limit, idle } => {
+            Source::Wire { body, pace, received, timer } => {
                 if let Poll::Ready(frame) = Pin::new(body).poll_frame(context) {
-                    *idle = None;
-                    if let (Some(memory), Some(Ok(frame))) = (memory, &frame)
+                    *timer = None;
+                    if let Some(Ok(frame)) = &frame
                         && let Some(data) = frame.data_ref()
                     {
-                        memory.reserve_body(data.len()).map_err(|_| RequestBodyFault::MemoryExhausted)?;
+                        *received += data.len() as u64;
+                        let undeclared = data.len().saturating_sub(*declared);
+                        *declared = declared.saturating_sub(data.len());
+                        let reserved = memory.as_ref().map_or(Ok(()), |memory| memory.reserve_bytes(undeclared));
+                        reserved.map_err(|_| RequestBodyFault::MemoryExhausted)?;
                     }
                     return Poll::Ready(frame.map(|frame| frame.map_err(RequestBodyFault::Broken)));
                 }
                 // Created on the first pending read, so that a body that has arrived already needs no timer.
-                let idle = idle.get_or_insert_with(|| Box::pin(tokio::time::sleep(*idle_limit)));
-                ready!(idle.as_mut().poll(context));
-                Poll::Ready(Some(Err(RequestBodyFault::TooSlow(*idle_limit))))
+                let timer = timer.get_or_insert_with(|| {
+                    let idle = sleep(pace.idle);
+                    let deadline = pace.deadline(idle.deadline(), *received);
+                    Box::pin(if deadline < idle.deadline() { sleep_until(deadline) } else { idle })
+                });
+                ready!(timer.as_mut().poll(context));
+                Poll::Ready(Some(Err(RequestBodyFault::TooSlow(timer.deadline().saturating_duration_since(pace.began)))))
             }
         }
     }

@@ -1,6 +1,12 @@
 //! The response body type of the model path.
 
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
 use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 
 /// Aborts a response body (E59): the connection or stream is reset, so that the caller does not mistake a truncated
@@ -14,5 +20,65 @@ pub type AnswerBody = UnsyncBoxBody<Bytes, AnswerAborted>;
 
 /// A body that is complete in memory.
 pub(crate) fn whole(bytes: Bytes) -> AnswerBody {
+    if bytes.len() > PIECE_BYTES {
+        return Pieces(bytes).boxed_unsync();
+    }
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Larger bodies are handed over in pieces of this size, so that it shows how far they were read.
+const PIECE_BYTES: usize = 64 * 1024;
+/// The end of a body that is copied: hyper keeps up to two pieces until the caller has read them, and a piece that is not a
+/// copy keeps the whole body in memory.
+const TAIL_BYTES: usize = 4 * PIECE_BYTES;
+
+/// A large body that is complete in memory.
+struct Pieces(Bytes);
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = AnswerAborted;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerAborted>>> {
+        let rest = &mut self.get_mut().0;
+        if rest.is_empty() {
+            return Poll::Ready(None);
+        }
+        let piece = rest.split_to(rest.len().min(PIECE_BYTES));
+        if rest.len() <= TAIL_BYTES && rest.len() + piece.len() > TAIL_BYTES {
+            *rest = Bytes::copy_from_slice(rest);
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_large_body_comes_in_pieces_and_its_memory_is_released_before_the_last_are_read() {
+        let bytes: Bytes = (0..PIECE_BYTES * 10 + 7).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let expected = bytes.to_vec();
+        let mut body = whole(bytes.clone());
+        let (mut read, mut pieces) = (Vec::new(), Vec::new());
+        while let Some(frame) = body.frame().await {
+            let piece = frame.unwrap().into_data().unwrap();
+            assert!(piece.len() <= PIECE_BYTES);
+            read.extend_from_slice(&piece);
+            pieces.push(piece);
+        }
+        assert_eq!(read, expected);
+        // The last pieces are not parts of the body as it was.
+        let range = bytes.as_ptr_range();
+        assert!(pieces[pieces.len() - 4..].iter().all(|piece| !range.contains(&piece.as_ptr())));
+    }
 }

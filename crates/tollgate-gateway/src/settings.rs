@@ -16,7 +16,7 @@ pub struct Settings {
     pub http: HttpLimits,
     /// Limits of request bodies.
     pub bounds: Bounds,
-    /// Bytes of request bodies in memory at once, over all cores; beyond, E63.
+    /// Bytes of bodies and complete answers in memory at once, over all cores; beyond, E63.
     pub body_memory_bytes: usize,
     pub upstream: UpstreamLimits,
     /// Budgets of the whole gateway, in sale prices.
@@ -136,10 +136,20 @@ pub struct Bounds {
     pub body_bytes: usize,
     /// Longest time between two chunks of a body.
     pub body_timeout: Duration,
+    /// Longest time for a whole body.
+    pub body_total_timeout: Duration,
+    /// Least average rate, in bytes a second, at which a caller sends a body and reads a complete answer. A caller may be behind
+    /// it for `body_timeout`, or the idle timeout of the connection; 0: no least rate.
+    pub least_rate: u64,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { body_bytes: 32 * 1024 * 1024, body_timeout: Duration::from_secs(30) }
+        Self {
+            body_bytes: 32 * 1024 * 1024,
+            body_timeout: Duration::from_secs(30),
+            body_total_timeout: Duration::from_mins(10),
+            least_rate: 8 * 1024,
+        }
     }
 }

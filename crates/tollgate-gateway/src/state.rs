@@ -14,5 +14,6 @@ pub mod metrics;
 pub mod retry_budget;
 pub mod runtime_state;
 pub mod shared;
+pub(crate) mod shares;
 pub mod traffic;
 pub mod usage_recorder;

@@ -263,7 +263,12 @@ fn gateway_settings(config: &Config) -> Settings {
             trusted_proxies: config.networks("server.trusted_proxies"),
             ..HttpLimits::default()
         },
-        bounds: Bounds { body_bytes: config.count("limits.body_bytes"), body_timeout: config.millis("server.body_timeout_ms") },
+        bounds: Bounds {
+            body_bytes: config.count("limits.body_bytes"),
+            body_timeout: config.millis("server.body_timeout_ms"),
+            body_total_timeout: config.millis("server.body_total_timeout_ms"),
+            least_rate: config.number("server.least_bytes_per_s"),
+        },
         upstream: UpstreamLimits {
             total: config.millis("upstream.total_timeout_ms"),
             keep_alive: config.millis("upstream.keep_alive_ms"),

@@ -18,7 +18,7 @@ pub(super) const KEY: &str = "bench-key-0123456789abcdefghijklmnop";
 pub(super) const BOUNDED_KEY: &str = "bounded-key-0123456789abcdefghijklm";
 
 /// A child process, terminated on drop.
-pub(super) struct ChildGuard(pub(super) Child);
+pub(crate) struct ChildGuard(pub(crate) Child);
 
 impl Drop for ChildGuard {
     fn drop(&mut self) {
@@ -95,18 +95,18 @@ fn catalog(upstream: &str) -> String {
         )
 }
 
-pub(super) fn start(command: &mut Command) -> Result<ChildGuard> {
+pub(crate) fn start(command: &mut Command) -> Result<ChildGuard> {
     let name = command.get_program().to_string_lossy().into_owned();
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     Ok(ChildGuard(child.with_context(|| format!("cannot start {name}"))?))
 }
 
-pub(super) fn free_ports(count: usize) -> Result<Vec<u16>> {
+pub(crate) fn free_ports(count: usize) -> Result<Vec<u16>> {
     let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
     listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
-pub(super) fn wait_for(address: &str) -> Result<()> {
+pub(crate) fn wait_for(address: &str) -> Result<()> {
     for _ in 0..2_000 {
         if TcpStream::connect(address).is_ok() {
             return Ok(());
@@ -116,7 +116,7 @@ pub(super) fn wait_for(address: &str) -> Result<()> {
     bail!("{address} does not accept connections")
 }
 
-pub(super) fn http_get(address: &str, path: &str) -> Result<()> {
+pub(crate) fn http_get(address: &str, path: &str) -> Result<()> {
     use std::io::{Read, Write};
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes())?;

@@ -58,7 +58,7 @@ impl Meter {
     }
 
     /// The rate that one more request would exceed: its kind, its state and the wait in milliseconds.
-    fn exceeded_rate(&self, rule: LimitRule, tokens: u64, micros: u64) -> Option<(RateKind, RateCheck, u64)> {
+    pub(super) fn exceeded_rate(&self, rule: LimitRule, tokens: u64, micros: u64) -> Option<(RateKind, RateCheck, u64)> {
         let rate = self.rate_check(rule, tokens, micros).filter(|rate| !rate.fits())?;
         let (kind, wait_ms) = match rule {
             LimitRule::Requests(_) => (RateKind::Requests, self.requests.wait_ms(rate.wanted, rate.limit, micros)),

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use tollgate_protocol::Protocol;
 
 use super::{Catalog, Channel, Group, MappingRef, Model, Provider, channel_index::ChannelIndex};
-use crate::{Account, AccountId, ChannelId, GroupId, ModelSpec, Revision};
+use crate::{Account, AccountId, ChannelId, GroupId, ModelSpec, Price, Revision};
 
 impl Catalog {
     /// Builds a snapshot of these rows, sorted by name, with its indexes. Channel ids of a group that match no row are ignored;
@@ -20,11 +20,13 @@ impl Catalog {
         models.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
         let channels: IndexMap<ChannelId, Arc<Channel>> = channels.into_iter().map(|row| (row.id, Arc::new(row))).collect();
         let groups: IndexMap<GroupId, Arc<Group>> = groups.into_iter().map(|row| (row.id, Arc::new(row))).collect();
-        let models = models.into_iter().map(|row| (row.spec.name.clone(), Arc::new(row))).collect();
+        let models: IndexMap<String, Arc<Model>> = models.into_iter().map(|row| (row.spec.name.clone(), Arc::new(row))).collect();
         let mappings_by_model = index_mappings(&channels);
+        let sells_nothing_free = groups.values().all(|group| group.sale_multiplier.0 > 0)
+            && mappings_by_model.keys().all(|model| models.get(model).is_some_and(|model| always_costs(model)));
         let reach = groups.values().map(|group| (group.id, reach(group, &channels))).collect();
         let channel_index = ChannelIndex::of(&channels);
-        Self { revision, channels, groups, models, mappings_by_model, reach, channel_index }
+        Self { revision, channels, groups, models, mappings_by_model, reach, sells_nothing_free, channel_index }
     }
 
     pub fn channel_by_name(&self, name: &str) -> Option<&Arc<Channel>> {
@@ -103,6 +105,18 @@ fn reach(group: &Group, channels: &IndexMap<ChannelId, Arc<Channel>>) -> Box<[u6
 
 fn bit(bits: &[u64], position: u32) -> bool {
     bits.get(position as usize / 64).is_some_and(|word| word >> (position % 64) & 1 == 1)
+}
+
+/// True if a request for the model costs money at any time: its price has always begun, and input is not free.
+fn always_costs(model: &Model) -> bool {
+    model.price.as_ref().is_some_and(|schedule| {
+        let costs = |price: &Price| price.input.is_some_and(|input| input > 0);
+        schedule.0.iter().any(|scheduled| scheduled.valid_from.is_none())
+            && schedule.0.iter().all(|scheduled| {
+                // A tier without a price of its own takes that of the list.
+                costs(&scheduled.price) && scheduled.price.tiers.iter().all(|tier| tier.price.input != Some(0))
+            })
+    })
 }
 
 #[cfg(test)]

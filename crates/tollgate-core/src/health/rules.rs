@@ -110,7 +110,7 @@ impl AccountHealth {
         self.count(ObservedResult::Failure, now);
         self.failures = self.failures.saturating_add(1);
         let streak = match (self.streak, why) {
-            // One timeout or unreadable answer among server errors makes the whole series non-transient.
+            // One timeout or unreadable answer among server errors names the whole series.
             (Some(old @ (CoolingReason::Timeout | CoolingReason::BadAnswer)), new) if new.is_transient() => old,
             (_, new) => new,
         };

@@ -4,8 +4,9 @@
 //! possible.
 
 mod body;
+mod memory;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
@@ -15,7 +16,10 @@ use tokio::time::{Instant, timeout_at};
 use tollgate_core::{PlannedAttempt, RequestId};
 use tollgate_protocol::{Framing, InvalidReply, StreamError, UpstreamProblem, codec};
 
-use self::body::{MAX_BYTES, WholeBody};
+use self::{
+    body::{MAX_BYTES, WholeBody},
+    memory::AnswerMemory,
+};
 use super::types::{
     attempt::{AttemptAnswer, AttemptOutcome, Rest, StartedAttempt, Streaming, may_send_status},
     failure::{Failure, ProblemAnswer},
@@ -24,6 +28,7 @@ use super::types::{
 };
 use crate::{
     clock::Clock,
+    state::shares::InFlightRequest,
     upstream::{
         call::{ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError},
         retry_after::asked_wait,
@@ -49,6 +54,7 @@ pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
         events: context.bodies.answers_in_events(),
         deadline: context.deadline(),
         total: context.worker.shared.settings.upstream.total,
+        memory: context.memory.as_ref(),
     };
     match attempt.run(*request, &progress).await {
         Ok(answer) => Ok((answer, planned)),
@@ -66,6 +72,8 @@ struct Attempt<'a> {
     events: bool,
     deadline: Instant,
     total: Duration,
+    /// Accounts for a complete answer.
+    memory: Option<&'a Arc<InFlightRequest>>,
 }
 
 impl Attempt<'_> {
@@ -104,9 +112,11 @@ impl Attempt<'_> {
             None if !answer.may_be_json() => Err(self.unexpected_content(answer, "content-type", progress).await),
             None => {
                 let headers = answer.headers;
-                let whole = self.whole(answer.body).await?;
+                let mut memory = AnswerMemory::new(self.memory, copies(&conversion));
+                let whole = self.whole(answer.body, &mut memory).await?;
                 let passed = conversion.read_reply(method, &whole).map_err(|bad| self.bad_reply(bad, &headers, progress))?;
                 progress.record_reply(passed.summary);
+                memory.keep();
                 Ok(AttemptAnswer::Whole { body: passed.body, summary: passed.summary, events: false })
             }
         }
@@ -165,19 +175,25 @@ impl Attempt<'_> {
         Failure::OutOfTime { limit_ms: u64::try_from(self.total.as_millis()).unwrap_or(u64::MAX), sent }
     }
 
-    async fn whole(&self, mut body: UpstreamBody) -> Result<Bytes, Failure> {
+    async fn whole(&self, mut body: UpstreamBody, memory: &mut AnswerMemory) -> Result<Bytes, Failure> {
         let declared = body.size_hint().lower();
         if declared > MAX_BYTES as u64 {
             return Err(Failure::BadAnswer("too large"));
         }
+        // Nothing is held while this waits: what the upstream has sent stays in its connection.
+        let left = self.deadline.saturating_duration_since(self.clock.instant());
+        memory.declared(usize::try_from(declared).unwrap_or(MAX_BYTES), left).await?;
         let Some(first) = self.next(&mut body).await? else { return Err(Failure::BadAnswer("empty")) };
+        memory.received(first.len()).await?;
         let Some(second) = self.next(&mut body).await? else { return Ok(first) };
+        memory.received(second.len()).await?;
         let reserve = usize::try_from(declared.clamp(0, MAX_FIRST_BUFFER)).unwrap_or(0).max(2 * (first.len() + second.len()));
         let too_large = |_| Failure::BadAnswer("too large");
         let mut all = WholeBody::with_capacity(reserve);
         all.push(&first).map_err(too_large)?;
         all.push(&second).map_err(too_large)?;
         while let Some(piece) = self.next(&mut body).await? {
+            memory.received(piece.len()).await?;
             all.push(&piece).map_err(too_large)?;
         }
         Ok(all.freeze())
@@ -283,6 +299,14 @@ impl Attempt<'_> {
         }
         let until = asked_wait(headers, &problem, progress.now());
         Failure::Problem(Box::new(ProblemAnswer { protocol: self.planned.protocol, problem, until }))
+    }
+}
+
+/// Times that a complete answer is in memory while it is converted.
+const fn copies(conversion: &ResponseConversion) -> usize {
+    match conversion {
+        ResponseConversion::Same { .. } => 1,
+        ResponseConversion::Translated { .. } => 2,
     }
 }
 

@@ -41,7 +41,11 @@ pub(super) async fn run(
         Err(error) => return Err(retry.prefer_last_failure(context, error)),
     };
     if !mem::replace(&mut retry.counted, true) {
-        worker.shared.retries.request(worker.shared.clock.instant());
+        let (retries, now) = (&worker.shared.retries, worker.shared.clock.instant());
+        retries.request(now);
+        if let Some(share) = context.share() {
+            share.count_request(retries.retries_left(now));
+        }
     }
     let mut hedge = if retry.last.is_none() { HedgePlan::for_request(context) } else { None };
     loop {

@@ -1,34 +1,91 @@
 //! Stage 1 of 11: authenticate. In: the request's head; out: the caller, or why the key is refused. The body is not read yet.
 //!
-//! A cached key does not wait. A cache miss asks the store; a store that does not answer gives 503 (E68), never 401.
+//! A cached key does not wait. A cache miss asks the store; a store that does not answer gives 503 (E68), never 401. What is
+//! known to be refused whatever the body says is refused here: a key above its share of the requests in progress, or whose
+//! limits or money are used up.
 
-use tollgate_core::{Caller, Catalog};
-use tollgate_protocol::Target;
+use tollgate_core::{
+    Caller, Catalog, EarlyRequest, Key, LimitExceeded, RateExceeded, RateKind, RateStatuses, Subject, Timestamp, exhausted_limit,
+    has_limits,
+};
+use tollgate_protocol::{Method, Target};
 
 use super::types::{usage_guard::UsageGuard, worker::Worker};
-use crate::{refusal::Refusal, request::Head};
+use crate::{
+    refusal::Refusal,
+    request::Head,
+    state::{
+        authenticator::KnownKey,
+        shared::Shared,
+        shares::{InFlightRequest, Receiving, ShareExceeded},
+    },
+};
 
-/// Authenticates the caller. From here on the request leaves a usage record, also when a known key is refused.
+/// Authenticates the caller. From here on the request leaves a usage record, also when a known key is refused. The caller's
+/// request counts as being received until the second result is dropped.
 ///
 /// # Errors
-/// E1 to E6, E68, and E31 for wrong keys from an address that sent too many of them.
+/// E1 to E6, E68; E31 for wrong keys from an address that sent too many of them, and for a key above its share; E31 and E32 for
+/// a key with nothing left.
 pub(super) async fn authenticate(
     worker: &Worker,
     catalog: &Catalog,
     head: &Head,
     target: &Target,
+    memory: Option<&InFlightRequest>,
     guard: &mut UsageGuard,
-) -> Result<Caller, Refusal> {
-    match worker.shared.keys.caller_of(catalog, head, head.arrived).await {
-        Ok(caller) => {
-            guard.authenticated(&caller.key, head, target.method);
-            Ok(caller)
-        }
+) -> Result<(Caller, Receiving), Refusal> {
+    let known = match worker.shared.keys.known_key(head, head.arrived).await {
+        Ok(known) => known,
         Err(error) => {
-            if let Some(key) = &error.key {
-                guard.authenticated(key, head, target.method);
+            if let Some(known) = &error.key {
+                guard.authenticated(known, head, target.method);
             }
-            Err(error.refusal)
+            return Err(error.refusal);
         }
+    };
+    guard.authenticated(&known, head, target.method);
+    let KnownKey { key, share } = known;
+    if let Some(memory) = memory {
+        memory.claim(&share).map_err(|exceeded| above_share(&exceeded))?;
     }
+    if !share.may_record(&worker.shared.condition) {
+        return Err(Refusal::Overloaded);
+    }
+    let receiving = share.begin_receiving();
+    match nothing_left(&worker.shared, catalog, &key, head.arrived, target.method, &receiving) {
+        None => Ok((Caller::of(catalog, key), receiving)),
+        Some(exceeded) => Err(Refusal::LimitExceeded(Box::new(exceeded))),
+    }
+}
+
+/// E31: the key or its member has as many requests in progress as others leave it.
+fn above_share(exceeded: &ShareExceeded) -> Refusal {
+    let ShareExceeded { subject, held, most } = *exceeded;
+    let (limit, used, kind) = (most as u64, held as u64, RateKind::Concurrency);
+    let rate = RateExceeded { subject, kind, limit, used, wait_ms: 1_000, rate_statuses: RateStatuses::default() };
+    Refusal::LimitExceeded(Box::new(LimitExceeded::Rate(rate)))
+}
+
+/// The limit that refuses any further request of the key. Counters that are shared with other nodes lag behind and are asked
+/// when the request is admitted; here only the requests that this node is receiving count then.
+fn nothing_left(
+    shared: &Shared,
+    catalog: &Catalog,
+    key: &Key,
+    at: Timestamp,
+    method: Method,
+    receiving: &Receiving,
+) -> Option<LimitExceeded> {
+    if !has_limits(key) {
+        return None;
+    }
+    let lags = shared.counters.is_shared();
+    let subjects = [Subject::Key(key.id), Subject::Member(key.member.id)];
+    let known = if lags { &[][..] } else { &subjects };
+    let meters = shared.counters.snapshot(known, shared.clock.instant());
+    let costs_money = !lags && catalog.sells_nothing_free && method != Method::CountTokens;
+    let request = EarlyRequest { key, at, costs_money, micros: meters.micros };
+    let meter = |subject| meters.meters.iter().find(|(of, _)| *of == subject).map(|(_, meter)| *meter).unwrap_or_default();
+    exhausted_limit(&request, |subject| receiving.before(subject), meter)
 }

@@ -3,6 +3,8 @@
 //! A complete answer and a refusal are recorded here, before their bytes go out. A streamed answer carries the usage guard in its
 //! body and is recorded when it ends.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use tollgate_core::{Outcome, RateStatuses};
@@ -10,7 +12,7 @@ use tollgate_protocol::{Framing, ReplySummary, Target};
 
 use super::types::{
     trace::{TRACE, is_asked},
-    usage_guard::{Ending, UsageGuard},
+    usage_guard::{Ending, RefusedEnd, UsageGuard},
 };
 use crate::{
     refusal::{REQUEST_ID, Refusal, UpstreamFailure, write_rates},
@@ -34,7 +36,7 @@ pub(super) async fn finish(mut guard: UsageGuard, summary: ReplySummary) {
 }
 
 /// Records a refusal, if the key is known, and writes its response.
-pub(super) async fn refuse(refusal: &Refusal, mut guard: UsageGuard, head: &Head) -> Response<AnswerBody> {
+pub(super) async fn refuse(refusal: &Refusal, guard: UsageGuard, head: &Head) -> Response<AnswerBody> {
     let problem = refusal.problem(head);
     let headers = AttemptHeaders::of(&guard, head);
     if guard.is_authenticated() {
@@ -44,11 +46,17 @@ pub(super) async fn refuse(refusal: &Refusal, mut guard: UsageGuard, head: &Head
             reason: Some(refusal.id(head.from).to_owned()),
             detail: Some(problem.message.clone()),
         };
-        if let Some(flush) = guard.finish(ending) {
-            flush.wait().await;
+        let condition = Arc::clone(&guard.recorder.shared.condition);
+        match guard.refuse(ending, refusal.id(head.from)) {
+            RefusedEnd::Recorded(None) => {}
+            RefusedEnd::Recorded(Some(flush)) => flush.wait().await,
+            RefusedEnd::Counted => condition.delay_refusal().await,
         }
     } else {
         guard.recorder.shared.count_refusal(head, refusal.id(head.from), problem.status);
+        if matches!(refusal, Refusal::WrongKeys { .. }) {
+            guard.recorder.shared.condition.delay_refusal().await;
+        }
     }
     let mut response = refusal.respond(head, &problem);
     headers.write(response.headers_mut());

@@ -44,9 +44,10 @@ fn verdict_of(context: &RouteContext<'_>, failure: &Failure, planned: &PlannedAt
 /// Records the fields that the upstream calls unsupported.
 fn learn(context: &RouteContext<'_>, planned: &PlannedAttempt, failure: &Failure) {
     if let Failure::Problem(answer) = failure {
-        let RouteContext { worker, head, summary, .. } = *context;
+        let RouteContext { worker, head, summary, caller, .. } = *context;
         let names = &answer.problem.unsupported;
-        worker.shared.traffic.learned_parameters.refused(planned, names, head.from, &summary.fields, worker.shared.clock.now());
+        let (learned, now) = (&worker.shared.traffic.learned_parameters, worker.shared.clock.now());
+        learned.refused(planned, names, head.from, &summary.fields, caller.key.id, now);
     }
 }
 
@@ -58,6 +59,7 @@ fn warn(head: &Head, planned: &PlannedAttempt, failure: &Failure, id: &'static s
         Failure::OutOfTime { .. } => (None, "the request's time is up".to_owned()),
         Failure::BadAnswer(what) => (None, format!("bad answer: {what}")),
         Failure::Unexpected { status } => (Some(*status), "unexpected status".to_owned()),
+        Failure::NoMemory => (None, "no memory for the answer".to_owned()),
         Failure::Problem(answer) => (Some(answer.problem.status), "refused".to_owned()),
     };
     tracing::warn!(
@@ -104,6 +106,12 @@ pub(crate) fn verdict(failure: &Failure, first_byte_ms: u64, now: Timestamp) -> 
         Failure::NoAnswer(UpstreamError::Unreadable(_)) | Failure::BadAnswer(_) => {
             failed(NextStep::UncertainAttempt, Observation::BadAnswer, UpstreamFailure::BadResponse)
         }
+        Failure::NoMemory => Verdict {
+            next: NextStep::Stop,
+            observation: Some(Observation::Abandoned),
+            reported: ReportedFailure::OwnLimit,
+            result: AttemptResult::Failed,
+        },
         Failure::Unexpected { .. } => failed(NextStep::Attempt, Observation::BadAnswer, UpstreamFailure::BadResponse),
         Failure::Problem(answer) => judge_answer(answer, first_byte_ms, now),
     }

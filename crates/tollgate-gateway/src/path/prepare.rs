@@ -64,7 +64,7 @@ pub(super) async fn prepare<'a>(
             return Ok(Preparation::ChannelSkipped(planned, Exclusion::CannotTranslate(fields)));
         }
     };
-    if charge == RetryCharge::Charged && !take_retry(context.worker) {
+    if charge == RetryCharge::Charged && !take_retry(context) {
         return Ok(Preparation::RetryBudgetSpent);
     }
     guard.set_dropped(request.dropped.clone());
@@ -88,7 +88,7 @@ pub(super) fn prepare_hedge<'a>(
 ) -> Option<StartedAttempt<'a>> {
     let Selection { planned, permit } = selection;
     let BodyFor::Upstream(request) = context.bodies.body_for(&planned) else { return None };
-    if !take_retry(context.worker) {
+    if !take_retry(context) {
         return None;
     }
     history.record_attempt(&planned);
@@ -126,8 +126,10 @@ pub(super) async fn reserve_on_channel(
     })
 }
 
-fn take_retry(worker: &Worker) -> bool {
-    worker.shared.retries.try_acquire(worker.shared.clock.instant())
+/// Takes a retry of the process, within the share of the request's key.
+fn take_retry(context: &RouteContext<'_>) -> bool {
+    let (retries, now) = (&context.worker.shared.retries, context.worker.shared.clock.instant());
+    context.share().is_none_or(|share| share.try_retry(retries.retries_left(now))) && retries.try_acquire(now)
 }
 
 fn return_retry(worker: &Worker) {

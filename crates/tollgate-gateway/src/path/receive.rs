@@ -15,10 +15,10 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 
 use crate::{
-    condition::InFlightRequest,
     refusal::Refusal,
     request::{Head, RequestBody, RequestBodyFault},
     settings::Bounds,
+    state::shares::InFlightRequest,
 };
 
 /// Largest buffer allocated before the first byte.
@@ -36,13 +36,14 @@ enum Encoding {
 ///
 /// # Errors
 /// E19, E22, E23, E63, E65; E18 for a packed body that cannot be unpacked; E64 when the caller leaves.
-pub(crate) async fn receive(head: &Head, body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> {
+pub(crate) async fn receive(head: &Head, mut body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> {
     content_type(&head.headers)?;
     let encoding = content_encoding(&head.headers)?;
     if body.size_hint().lower() > bounds.body_bytes as u64 {
         return Err(Refusal::BodyTooLarge { limit: bounds.body_bytes });
     }
     let memory = body.memory();
+    body.reserve_declared().map_err(|fault| refusal_of(&fault))?;
     let bytes = read(body, bounds).await?;
     match encoding {
         Encoding::Identity => Ok(bytes),
@@ -86,7 +87,7 @@ async fn gunzip(packed: Bytes, limit: usize, memory: Option<&InFlightRequest>) -
         if read.is_err() {
             return Err(Refusal::BodyUnreadable { fault: "its gzip encoding is broken" });
         }
-        if memory.is_some_and(|memory| memory.reserve_body(out.len() - before).is_err()) {
+        if memory.is_some_and(|memory| memory.reserve_bytes(out.len() - before).is_err()) {
             return Err(Refusal::Overloaded);
         }
         if out.len() > limit {

@@ -203,8 +203,8 @@ fn route<'a>(
     let RouteContext { worker, head, catalog, caller, offer, summary, .. } = *context;
     let now = worker.shared.clock.now();
     let latest = worker.shared.catalog.load();
-    let health = worker.recorder.health.snapshot();
-    let traffic = worker.shared.traffic.view(summary, head.from, context.estimated_tokens(), now);
+    let health = worker.recorder.health.snapshot_for(caller.key.id);
+    let traffic = worker.shared.traffic.view(summary, head.from, caller.key.id, context.estimated_tokens(), now);
     let candidate_view = Candidates { context, traffic, permit };
     let input = RouteInput {
         catalog,

@@ -13,6 +13,7 @@ mod media;
 mod money;
 mod records;
 mod settlement;
+mod shares;
 mod streams;
 mod translation;
 

@@ -6,17 +6,18 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
 
 use super::connection_timers::ConnectionTimers;
 use crate::{
     clock::Clock,
-    condition::InFlightRequest,
     response::{AnswerAborted, AnswerBody},
-    state::metrics::GaugeGuard,
+    state::{metrics::GaugeGuard, shares::InFlightRequest},
 };
 
 /// A request in progress on a connection: from the end of its head to the last byte of its response.
@@ -51,13 +52,37 @@ pub(super) struct OutgoingBody {
     /// Flush count when the body failed. The abort is reported after the next flush, so that the bytes before it (the
     /// error event) reach the caller: hyper discards unwritten bytes when a body fails.
     failed_at: Option<u64>,
+    /// The pace of a complete answer, which is in memory until it is read. A stream is read as it comes.
+    pace: Option<ReadingPace>,
     request: RequestInProgress,
 }
 
+/// How fast a complete answer is read.
+#[derive(Clone, Copy, Debug)]
+struct ReadingPace {
+    began: Instant,
+    read: u64,
+    /// Least average rate in bytes a second.
+    least_rate: u64,
+}
+
+impl ReadingPace {
+    /// The time that counts as that of the latest read: earlier than `now` for a caller that is behind the least rate, so that
+    /// it is cut off when it is behind for the idle timeout.
+    fn latest_read(&mut self, bytes: usize, now: Instant) -> Instant {
+        self.read += bytes as u64;
+        let due = self.read.saturating_mul(1_000).checked_div(self.least_rate);
+        due.map_or(now, |millis| now.min(self.began + Duration::from_millis(millis)))
+    }
+}
+
 impl OutgoingBody {
-    pub(super) fn new(body: AnswerBody, request: RequestInProgress) -> Self {
-        let slot = request.timers.answer(request.clock.instant());
-        Self { body, slot, failed_at: None, request }
+    /// `least_rate`: bytes a second at which a complete answer has to be read; 0: none.
+    pub(super) fn new(body: AnswerBody, request: RequestInProgress, least_rate: u64) -> Self {
+        let began = request.clock.instant();
+        let slot = request.timers.answer(began);
+        let pace = body.size_hint().exact().map(|_| ReadingPace { began, read: 0, least_rate });
+        Self { body, slot, failed_at: None, pace, request }
     }
 
     fn poll_abort(&self, seen: u64, context: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerAborted>>> {
@@ -90,7 +115,10 @@ impl Body for OutgoingBody {
             tracing::error!("panic while streaming a response body");
             Poll::Ready(Some(Err(AnswerAborted)))
         });
-        let at = polled.is_ready().then(|| clock.instant());
+        let at = polled.is_ready().then(|| {
+            let (now, bytes) = (clock.instant(), chunk_bytes(&polled));
+            this.pace.as_mut().map_or(now, |pace| pace.latest_read(bytes, now))
+        });
         timers.handed_over(this.slot, at);
         if let Poll::Ready(Some(Err(AnswerAborted))) = polled {
             let seen = timers.flushes();
@@ -106,5 +134,29 @@ impl Body for OutgoingBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+fn chunk_bytes(polled: &Poll<Option<Result<Frame<Bytes>, AnswerAborted>>>) -> usize {
+    match polled {
+        Poll::Ready(Some(Ok(frame))) => frame.data_ref().map_or(0, Bytes::len),
+        Poll::Ready(Some(Err(AnswerAborted)) | None) | Poll::Pending => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_is_as_late_as_it_is_behind_the_least_rate() {
+        let began = Instant::now();
+        let secs = |secs| began + Duration::from_secs(secs);
+        let mut pace = ReadingPace { began, read: 0, least_rate: 1_000 };
+        assert_eq!(pace.latest_read(10_000, secs(1)), secs(1), "ahead of the rate");
+        assert_eq!(pace.latest_read(10_000, secs(50)), secs(20), "30 s behind");
+        assert_eq!(pace.latest_read(40_000, secs(55)), secs(55));
+        let mut unpaced = ReadingPace { began, read: 0, least_rate: 0 };
+        assert_eq!(unpaced.latest_read(1, secs(500)), secs(500));
     }
 }

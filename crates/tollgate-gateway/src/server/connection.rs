@@ -23,6 +23,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     Core, ModelPath,
+    connection_limiter::ServedTargets,
     connection_timers::{Alarm, ConnectionTimers},
     respond::{ConnectionContext, anonymous_head, answer},
     wire::{Watch, Wire},
@@ -36,44 +37,55 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const BUFFER_BYTES: usize = 128 * 1024;
 /// Longest graceful shutdown of a connection, and longest write of a final error response.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// Bytes of a response that are kept for an HTTP/2 stream whose caller does not read.
+const STREAM_BUFFER_BYTES: usize = 64 * 1024;
+/// Longest life of a connection that serves only the gateway's own pages, and longest time until its first byte.
+const PAGES_LIMIT: Duration = Duration::from_secs(5);
+const PAGES_HEAD_LIMIT: Duration = Duration::from_secs(1);
 /// Interval and timeout of HTTP/2 keep-alive pings.
 const PING: Duration = Duration::from_secs(30);
 
-pub(super) async fn serve<P: ModelPath>(core: Arc<Core<P>>, socket: TcpStream, peer: SocketAddr) {
+pub(super) async fn serve<P: ModelPath>(core: Arc<Core<P>>, socket: TcpStream, peer: SocketAddr, targets: ServedTargets) {
     // Fails only if the peer is already gone; the first read reports that.
     let _ = socket.set_nodelay(true);
-    match core.tls.clone() {
-        None => begin(core, socket, peer).await,
+    let context = connection_context(&core, peer, targets);
+    match (core.tls.clone(), targets) {
+        (None, ServedTargets::Everything) => begin(core, socket, context).await,
+        (None, ServedTargets::Pages) => drop(timeout(PAGES_LIMIT, Box::pin(begin(core, socket, context))).await),
         // Boxed: a TLS stream is large, and plain connections should not allocate space for it.
-        Some(tls) => Box::pin(serve_tls(core, tls, socket, peer)).await,
+        (Some(tls), ServedTargets::Everything) => Box::pin(serve_tls(core, tls, socket, context)).await,
+        (Some(tls), ServedTargets::Pages) => drop(timeout(PAGES_LIMIT, Box::pin(serve_tls(core, tls, socket, context))).await),
     }
 }
 
-async fn serve_tls<P: ModelPath>(core: Arc<Core<P>>, tls: TlsAcceptor, socket: TcpStream, peer: SocketAddr) {
+async fn serve_tls<P: ModelPath>(core: Arc<Core<P>>, tls: TlsAcceptor, socket: TcpStream, context: ConnectionContext) {
     let Ok(Ok(stream)) = timeout(core.shared.settings.http.header_timeout, tls.accept(socket)).await else { return };
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        let context = connection_context(&core, peer);
         http2(core, stream, Bytes::new(), context).await;
     } else {
-        begin(core, stream, peer).await;
+        begin(core, stream, context).await;
     }
 }
 
 /// Detects HTTP/2 with prior knowledge by its preface; everything else is HTTP/1.1.
-async fn begin<P: ModelPath, S>(core: Arc<Core<P>>, mut io: S, peer: SocketAddr)
+async fn begin<P: ModelPath, S>(core: Arc<Core<P>>, mut io: S, context: ConnectionContext)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let context = connection_context(&core, peer);
     let limits = &core.shared.settings.http;
     let mut first = BytesMut::with_capacity(PREFACE.len());
-    let mut limit = limits.idle_timeout;
+    let serves_pages = context.targets == ServedTargets::Pages;
+    let mut limit = if serves_pages { PAGES_HEAD_LIMIT.min(limits.idle_timeout) } else { limits.idle_timeout };
     while PREFACE.starts_with(&first) && first.len() < PREFACE.len() {
         tokio::select! {
             () = core.closing.cancelled() => return,
             read = timeout(limit, io.read_buf(&mut first)) => match read {
                 Ok(Ok(1..)) => limit = limits.header_timeout,
                 Ok(Ok(0) | Err(_)) => return,
+                Err(_) if first.is_empty() && serves_pages => {
+                    let _ = timeout(CLOSE_LIMIT, io.write_all(&overloaded(&core, &context))).await;
+                    return;
+                }
                 Err(_) if first.is_empty() => return,
                 Err(_) => {
                     let response = too_slow(&core, &context);
@@ -91,15 +103,15 @@ where
     }
 }
 
-fn connection_context<P>(core: &Core<P>, peer: SocketAddr) -> ConnectionContext {
-    ConnectionContext { peer, timers: Arc::new(ConnectionTimers::new(core.shared.clock.instant())) }
+fn connection_context<P>(core: &Core<P>, peer: SocketAddr, targets: ServedTargets) -> ConnectionContext {
+    ConnectionContext { peer, timers: Arc::new(ConnectionTimers::new(core.shared.clock.instant())), targets }
 }
 
 async fn http1<P: ModelPath, S>(core: Arc<Core<P>>, io: S, first: Bytes, context: ConnectionContext)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let wire = Wire::new(io, first, Arc::clone(&context.timers), Arc::clone(&core.shared.clock), Watch::Heads);
+    let wire = Wire::new(io, first, Arc::clone(&context.timers), &core.shared, Watch::Heads);
     let mut builder = conn::http1::Builder::new();
     // hyper's timer would count the idle time between two requests as part of the head.
     builder.header_read_timeout(None).max_buf_size(BUFFER_BYTES);
@@ -114,11 +126,12 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = &core.shared.settings.http;
-    let wire = Wire::new(io, first, Arc::clone(&context.timers), Arc::clone(&core.shared.clock), Watch::Nothing);
+    let wire = Wire::new(io, first, Arc::clone(&context.timers), &core.shared, Watch::Nothing);
     let mut builder = conn::http2::Builder::new(TrackedExecutor(core.tracker.clone()));
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.h2_streams)
+        .max_send_buf_size(STREAM_BUFFER_BYTES)
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING);
@@ -178,12 +191,18 @@ fn too_slow<P>(core: &Core<P>, context: &ConnectionContext) -> Bytes {
     refusal.raw(&head)
 }
 
-/// Rejects a connection above the limit with E63, if the response can be written without waiting.
+/// Rejects a connection above all limits with E63, if the response can be written without waiting.
 pub(super) fn reject<P>(core: &Core<P>, socket: &TcpStream, peer: SocketAddr) {
-    let refusal = Refusal::Overloaded;
-    let head = anonymous_head(core, &connection_context(core, peer), core.shared.clock.instant());
-    core.shared.metrics.refused(refusal.id(head.from));
+    let response = overloaded(core, &connection_context(core, peer, ServedTargets::Pages));
     if core.tls.is_none() {
-        let _: io::Result<usize> = socket.try_write(&refusal.raw(&head));
+        let _: io::Result<usize> = socket.try_write(&response);
     }
+}
+
+/// E63 without a request, as raw HTTP/1.1.
+fn overloaded<P>(core: &Core<P>, context: &ConnectionContext) -> Bytes {
+    let refusal = Refusal::Overloaded;
+    let head = anonymous_head(core, context, core.shared.clock.instant());
+    core.shared.metrics.refused(refusal.id(head.from));
+    refusal.raw(&head)
 }

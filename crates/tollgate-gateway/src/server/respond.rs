@@ -11,6 +11,7 @@ use super::{
     Core, ModelPath,
     body::{OutgoingBody, RequestInProgress},
     client_address::client_address,
+    connection_limiter::ServedTargets,
     connection_timers::ConnectionTimers,
     guard,
 };
@@ -19,7 +20,7 @@ use crate::{
     ingress::{self, Destination, WellKnown},
     model_list,
     refusal::{REQUEST_ID, Refusal},
-    request::{Head, Incoming, RequestBody},
+    request::{BodyPace, Head, Incoming, RequestBody},
     response::{AnswerBody, whole},
     settings::MetricsAccess,
     state::{metrics::METRICS_CONTENT_TYPE, shared::Shared},
@@ -32,6 +33,7 @@ const JSON: &str = "application/json; charset=utf-8";
 pub(super) struct ConnectionContext {
     pub(super) peer: SocketAddr,
     pub(super) timers: Arc<ConnectionTimers>,
+    pub(super) targets: ServedTargets,
 }
 
 /// Answers a request. Errors and panics become error responses.
@@ -63,8 +65,10 @@ pub(super) async fn answer<P: ModelPath>(
     }
     if version == Version::HTTP_2 {
         headers.remove(header::CONNECTION);
+    } else if context.targets == ServedTargets::Pages {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(response.map(|body| OutgoingBody::new(body, in_progress)))
+    Ok(response.map(|body| OutgoingBody::new(body, in_progress, core.shared.settings.bounds.least_rate)))
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one request, in the order of use")]
@@ -85,8 +89,17 @@ async fn dispatch<P: ModelPath>(
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return response;
     }
-    let body = RequestBody::wire(body, shared.settings.bounds.body_timeout);
+    let body = RequestBody::wire(body, BodyPace::new(&shared.settings.bounds, head.started));
     match destination {
+        Destination::WellKnown(WellKnown::Metrics)
+        | Destination::Fallback
+        | Destination::Refused(..)
+        | Destination::List(..)
+        | Destination::Model(..)
+            if context.targets == ServedTargets::Pages =>
+        {
+            refuse(core, &Refusal::Overloaded, &head)
+        }
         Destination::WellKnown(page) => well_known(core, context, page, head, parts, body).await,
         _ if shared.condition.is_draining() => refuse(core, &Refusal::ShuttingDown, &head),
         Destination::Fallback => fallback(core, context, head, parts, body).await,

@@ -190,7 +190,7 @@ async fn accept<P: ModelPath>(listener: TcpListener, core: Arc<Core<P>>) {
             continue;
         };
         let raised = core.shared.metrics.connection();
-        let serving = connection::serve(Arc::clone(&core), socket, peer);
+        let serving = connection::serve(Arc::clone(&core), socket, peer, counted.targets);
         core.tracker.spawn(async move {
             serving.await;
             drop((counted, raised));

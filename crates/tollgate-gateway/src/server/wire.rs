@@ -17,11 +17,17 @@ use tokio::{
 };
 
 use super::connection_timers::ConnectionTimers;
-use crate::clock::Clock;
+use crate::{
+    clock::Clock,
+    condition::Condition,
+    state::{shared::Shared, shares::Lingering},
+};
 
 /// How long received bytes are discarded after the write side is closed. Closing with unread bytes makes the kernel send a
 /// reset, and the caller could lose the response.
 const LINGER: Duration = Duration::from_secs(1);
+/// Bytes that are discarded of every connection.
+const LINGER_BYTES: usize = 256 * 1024;
 
 /// What received bytes are scanned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,16 +48,21 @@ pub(super) struct Wire<S> {
     ended: bool,
     shut: bool,
     linger: Option<Pin<Box<Sleep>>>,
+    condition: Arc<Condition>,
+    discarded: usize,
+    lingering: Option<Lingering>,
 }
 
 impl<S> Wire<S> {
-    pub(super) fn new(io: S, first: Bytes, timers: Arc<ConnectionTimers>, clock: Arc<dyn Clock>, watch: Watch) -> Self {
-        Self { io, first, timers, clock, watch, ended: false, shut: false, linger: None }
+    pub(super) fn new(io: S, first: Bytes, timers: Arc<ConnectionTimers>, shared: &Shared, watch: Watch) -> Self {
+        let (clock, condition) = (Arc::clone(&shared.clock), Arc::clone(&shared.condition));
+        let (ended, shut, linger, discarded, lingering) = (false, false, None, 0, None);
+        Self { io, first, timers, clock, watch, ended, shut, linger, condition, discarded, lingering }
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    /// Discards received bytes for up to [`LINGER`].
+    /// Discards received bytes for up to [`LINGER`]. Of callers that go on sending only a few are read on.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut scratch = [0; 4_096];
         let linger = self.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
@@ -62,8 +73,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
             }
             let mut buffer = ReadBuf::new(&mut scratch);
             match ready!(Pin::new(&mut self.io).poll_read(context, &mut buffer)) {
-                Ok(()) if !buffer.filled().is_empty() => {}
+                Ok(()) if !buffer.filled().is_empty() => self.discarded += buffer.filled().len(),
                 Ok(()) | Err(_) => return Poll::Ready(()),
+            }
+            if self.discarded > LINGER_BYTES && self.lingering.is_none() {
+                self.lingering = self.condition.linger();
+                if self.lingering.is_none() {
+                    return Poll::Ready(());
+                }
             }
         }
     }

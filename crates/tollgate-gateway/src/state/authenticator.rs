@@ -6,20 +6,30 @@ mod revoked_keys;
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
-use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
+use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Caller, Catalog, Key, KeyId, KeyStatus, MemberStatus, Timestamp};
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, looks_like_key};
 
+pub(crate) use self::cache::KnownKey;
 use self::{
     cache::{CachedLookup, KeyCache},
     failed_keys::FailedKeys,
     revoked_keys::RevokedKeys,
 };
-use crate::{clock::Clock, own_limit::no_descriptors_left, refusal::Refusal, request::Head, settings::Settings};
+use crate::{
+    address_block::AddressBlock,
+    clock::Clock,
+    refusal::Refusal,
+    request::Head,
+    settings::Settings,
+    state::shares::{Holder, TooManyWait, Turns},
+};
 
 /// Concurrent key look-ups over all cores; further ones wait.
-const LOOKUPS: usize = 64;
+pub(crate) const LOOKUPS: usize = 64;
+/// Requests that wait for a key look-up; further ones are refused.
+pub(crate) const WAITING_LOOKUPS: usize = 4_096;
 /// Longest wait for a key look-up, including the wait for a permit.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -30,7 +40,8 @@ pub struct Authenticator {
     cache: KeyCache,
     failed: FailedKeys,
     revoked: RevokedKeys,
-    lookups: Arc<Semaphore>,
+    /// Key look-ups by address: keys that are not known yet.
+    lookups: Arc<Turns>,
     runtime: Handle,
     tracker: TaskTracker,
     clock: Arc<dyn Clock>,
@@ -59,7 +70,7 @@ impl Authenticator {
             cache: KeyCache::new(settings.key_cache_entries, settings.wrong_key_memory),
             failed: FailedKeys::new(settings.wrong_keys_per_minute, clock.instant()),
             revoked: RevokedKeys::default(),
-            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+            lookups: Turns::new(LOOKUPS, WAITING_LOOKUPS),
             runtime,
             tracker,
             clock,
@@ -100,56 +111,57 @@ impl Authenticator {
 
     /// The caller of a request by its presented key, as of `now`.
     pub(crate) async fn caller_of(&self, catalog: &Catalog, head: &Head, now: Timestamp) -> Result<Caller, AuthError> {
-        let Some(presented) = &head.presented_key else { return Err(Refusal::KeyMissing.into()) };
-        let Some(key) = self.find(presented.expose()).await? else {
-            self.wrong_key(head.peer).map_err(|retry_after| Refusal::WrongKeys { retry_after })?;
-            return Err(Refusal::KeyInvalid.into());
-        };
-        match check(&key, Some(head.peer), now) {
-            Ok(()) => Ok(Caller::of(catalog, key)),
-            Err(refusal) => Err(AuthError { refusal, key: Some(key) }),
-        }
+        self.known_key(head, now).await.map(|known| Caller::of(catalog, known.key))
     }
 
-    /// The key with a presented secret; `None` when there is none.
+    /// The key that a request presents, as of `now`.
     ///
     /// # Errors
-    /// E68 when the store does not answer in time.
-    pub(crate) async fn find(&self, presented: &str) -> Result<Option<Arc<Key>>, Refusal> {
+    /// E1 to E6, E63, E68, and E31 for wrong keys from an address that sent too many of them.
+    pub(crate) async fn known_key(&self, head: &Head, now: Timestamp) -> Result<KnownKey, AuthError> {
+        let Some(presented) = &head.presented_key else { return Err(Refusal::KeyMissing.into()) };
+        let too_many = |retry_after| Refusal::WrongKeys { retry_after };
+        let Some(known) = self.find(presented.expose(), head.peer).await? else {
+            self.wrong_key(head.peer).map_err(too_many)?;
+            return Err(Refusal::KeyInvalid.into());
+        };
+        let Err(refusal) = check(&known.key, Some(head.peer), now) else { return Ok(known) };
+        // A key that is refused whatever it asks for counts as a wrong one: requests with it are not recorded for ever.
+        self.wrong_key(head.peer).map_err(too_many)?;
+        Err(AuthError { refusal, key: Some(known) })
+    }
+
+    /// The key behind a secret that was presented from this address; `None` when no key has it.
+    ///
+    /// # Errors
+    /// E68 when the store does not answer in time; E63 when too many look-ups of this address wait.
+    pub(crate) async fn find(&self, presented: &str, from: IpAddr) -> Result<Option<KnownKey>, Refusal> {
         if !looks_like_key(presented) {
             return Ok(None);
         }
         let hash = self.hasher.hash(presented);
         let found = match self.cache.get(&hash) {
-            Some(CachedLookup::Key(key)) => Some(key),
+            Some(CachedLookup::Key(known)) => Some(known),
             Some(CachedLookup::Wrong) => None,
-            None => self.look_up(hash).await?,
+            None => self.look_up(hash, AddressBlock::of(from)).await?,
         };
-        Ok(found.map(
-            |key| {
-                if self.is_revoked(key.id) { Arc::new(Key { status: KeyStatus::Revoked, ..(*key).clone() }) } else { key }
-            },
-        ))
+        Ok(found.map(|known| if self.is_revoked(known.key.id) { known.revoked() } else { known }))
     }
 
-    async fn look_up(&self, hash: KeyHash) -> Result<Option<Arc<Key>>, Refusal> {
+    async fn look_up(&self, hash: KeyHash, from: AddressBlock) -> Result<Option<KnownKey>, Refusal> {
         let generation = self.cache.generation();
         let (store, lookups) = (Arc::clone(&self.store), Arc::clone(&self.lookups));
         let lookup = self.tracker.spawn_on(
             timeout(LOOKUP_TIMEOUT, async move {
-                // The semaphore is never closed; if it were, look-ups would only be unbounded.
-                let _permit = lookups.acquire_owned().await;
-                (store.find(&hash).await, hash)
+                let _turn = lookups.take(&[Holder::Address(from)]).await?;
+                Ok((store.find(&hash).await, hash))
             }),
             &self.runtime,
         );
         match lookup.await {
-            Ok(Ok((Ok(found), hash))) => {
-                let found = found.map(Arc::new);
-                self.cache.insert(hash, found.clone(), generation);
-                Ok(found)
-            }
-            Ok(Ok((Err(error), _))) => {
+            Ok(Ok(Ok((Ok(found), hash)))) => Ok(self.cache.insert(hash, found.map(Arc::new), generation)),
+            Ok(Ok(Err(TooManyWait))) => Err(Refusal::Overloaded),
+            Ok(Ok(Ok((Err(error), _)))) => {
                 tracing::warn!(error = %error, "key look-up failed");
                 Err(if no_descriptors_left() { Refusal::Overloaded } else { Refusal::KeyCheckUnavailable })
             }
@@ -165,7 +177,7 @@ impl Authenticator {
 pub(crate) struct AuthError {
     pub(crate) refusal: Refusal,
     /// The key, when it is known (E3 to E6). The refusal is recorded under it.
-    pub(crate) key: Option<Arc<Key>>,
+    pub(crate) key: Option<KnownKey>,
 }
 
 impl From<Refusal> for AuthError {

@@ -1,5 +1,7 @@
 //! Health of accounts, shared by all cores. A change locks one account; routing reads all of them without a lock.
 
+mod evidence;
+
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -7,10 +9,11 @@ use std::sync::{
 
 use sha2::{Digest as _, Sha256};
 use tollgate_core::{
-    Account, AccountHealth, AccountId, CredentialFingerprint, HealthSnapshot, HealthState, HealthStatus, HealthView, Observation,
-    Secret, Timestamp, observe, start_probe,
+    Account, AccountHealth, AccountId, Availability, CredentialFingerprint, HealthSnapshot, HealthState, HealthStatus, HealthView,
+    KeyId, Observation, Secret, Timestamp, observe, start_probe,
 };
 
+use self::evidence::Evidence;
 use crate::state::{
     account_map::{AccountMap, AccountSnapshot},
     change_signal::ChangeSignal,
@@ -32,6 +35,8 @@ struct HealthEntry {
     latency: AtomicU64,
     /// Fingerprint of the current credential. Read and written under the lock of `health`.
     credential: CurrentCredential,
+    /// Whose failures the state rests on. Written under the lock of `health`.
+    evidence: Evidence,
     /// Whether it changed since it was last taken for saving.
     unsaved: AtomicBool,
     /// Whether a test ended its state since that was last taken for the other nodes.
@@ -60,6 +65,12 @@ impl HealthEntry {
         HealthSnapshot { state: self.state.load(Ordering::Relaxed), latency: self.latency.load(Ordering::Relaxed) }
     }
 
+    /// The health as far as it holds for every key.
+    fn health_of_all(&self) -> AccountHealth {
+        let health = self.health();
+        if self.evidence.is_of_one_key() { AccountHealth { state: HealthState::Usable, ..*health } } else { *health }
+    }
+
     fn mark_unsaved(&self) {
         self.unsaved.store(true, Ordering::Release);
     }
@@ -86,27 +97,47 @@ impl HealthRegistry {
         self.entries.get(account).map_or_else(AccountHealth::default, |entry| *entry.health())
     }
 
-    /// Health of all accounts at this moment, for one routing decision.
+    /// Health of all accounts at this moment, whichever key it concerns.
     #[must_use]
     pub fn snapshot(&self) -> RegistrySnapshot {
-        RegistrySnapshot(self.entries.snapshot())
+        RegistrySnapshot { entries: self.entries.snapshot(), key: None }
+    }
+
+    /// Health of all accounts as it concerns requests of `key`, for one routing decision.
+    #[must_use]
+    pub fn snapshot_for(&self, key: KeyId) -> RegistrySnapshot {
+        RegistrySnapshot { entries: self.entries.snapshot(), key: Some(key) }
     }
 
     /// Records an observation that does not depend on the credential. `cooling_on` is the channel's switch.
     pub fn observe(&self, account: AccountId, what: &Observation, cooling_on: bool, now: Timestamp) {
-        self.change(account, what, cooling_on, now, None);
+        self.change(account, what, cooling_on, now, None, None);
     }
 
     /// Records an observation made by an attempt sent at `sent` with `account`'s credential. A refusal or passed test is
     /// ignored when that credential has been replaced meanwhile. A refusal counts from `sent`, so a test that passed after
     /// that takes precedence.
     pub fn observe_sent(&self, account: &Account, what: &Observation, cooling_on: bool, sent: Timestamp, now: Timestamp) {
-        let refused = *what == Observation::Refused;
-        let of_credential = refused || *what == Observation::TestPassed;
-        self.change(account.id, what, cooling_on, if refused { sent } else { now }, of_credential.then(|| fingerprint(account)));
+        self.observe_request(account, what, cooling_on, sent, now, None);
     }
 
-    /// `observed_with`: the credential, where the observation is about one.
+    /// As [`Self::observe_sent`], for an attempt of a request of `key`. While all failures that a request can provoke are those of
+    /// one key, an account cools for that key only.
+    pub fn observe_request(
+        &self,
+        account: &Account,
+        what: &Observation,
+        cooling_on: bool,
+        sent: Timestamp,
+        now: Timestamp,
+        key: Option<KeyId>,
+    ) {
+        let refused = *what == Observation::Refused;
+        let observed_with = (refused || *what == Observation::TestPassed).then(|| fingerprint(account));
+        self.change(account.id, what, cooling_on, if refused { sent } else { now }, observed_with, key);
+    }
+
+    /// `observed_with`: the credential, where the observation is about one. `key`: the key of the request that was observed.
     fn change(
         &self,
         account: AccountId,
@@ -114,6 +145,7 @@ impl HealthRegistry {
         cooling_on: bool,
         now: Timestamp,
         observed_with: Option<CredentialFingerprint>,
+        key: Option<KeyId>,
     ) {
         let entry = self.entries.get_or_insert(account);
         let mut health = entry.health();
@@ -128,7 +160,8 @@ impl HealthRegistry {
         if after.is_refused() && !before.is_refused() {
             after.refused_credential = observed_with.or(current_credential);
         }
-        if before == after {
+        let concerns_more_keys = entry.evidence.record(what, key, &after.state);
+        if before == after && !concerns_more_keys {
             return;
         }
         entry.put(&mut health, after);
@@ -145,7 +178,12 @@ impl HealthRegistry {
     /// Called when an attempt on an account begins. When a probe is due, the attempt becomes the probe and the account is not
     /// usable for others until it ends.
     pub fn begin(&self, account: AccountId, now: Timestamp) {
-        let Some(entry) = self.entries.get(account) else { return };
+        self.begin_request(account, None, now);
+    }
+
+    /// As [`Self::begin`], for an attempt of a request of `key`. An account that cools for another key only has no probe due.
+    pub fn begin_request(&self, account: AccountId, key: Option<KeyId>, now: Timestamp) {
+        let Some(entry) = self.entries.get(account).filter(|entry| entry.evidence.concerns(key)) else { return };
         let mut health = entry.health();
         if let Some(after) = start_probe(&health, now) {
             entry.put(&mut health, after);
@@ -168,6 +206,7 @@ impl HealthRegistry {
             if ends(&theirs.state) > ends(&ours.state) && !entry.credential.replaced(theirs.refused_credential) {
                 let AccountHealth { state, coolings, refused_credential: refused, .. } = theirs;
                 entry.put(&mut health, AccountHealth { state, coolings, refused_credential: refused, ..ours });
+                entry.evidence.concern_all();
                 drop(health);
                 tracing::warn!(account.id = %account, state = state_word(&theirs.state), "account health changed on another node");
             }
@@ -226,7 +265,7 @@ impl HealthRegistry {
     /// Accounts that are cooling or resting at `now`.
     pub fn resting(&self, now: Timestamp) -> Vec<(AccountId, AccountHealth)> {
         let entries = self.entries.snapshot();
-        let all = entries.iter().map(|(account, entry)| (account, *entry.health()));
+        let all = entries.iter().map(|(account, entry)| (account, entry.health_of_all()));
         all.filter(|(_, health)| ends(&health.state) > now.0).collect()
     }
 
@@ -276,11 +315,17 @@ impl HealthRegistry {
 
 /// Health at one moment, for one routing decision. Not to be stored.
 #[derive(Debug)]
-pub struct RegistrySnapshot(AccountSnapshot<HealthEntry>);
+pub struct RegistrySnapshot {
+    entries: AccountSnapshot<HealthEntry>,
+    /// The key whose requests are routed; `None`: any.
+    key: Option<KeyId>,
+}
 
 impl HealthView for RegistrySnapshot {
     fn status(&self, account: AccountId, now: Timestamp) -> HealthStatus {
-        self.0.get(account).map_or(HealthStatus::HEALTHY, |entry| entry.snapshot().status(now))
+        let Some(entry) = self.entries.get(account) else { return HealthStatus::HEALTHY };
+        let status = entry.snapshot().status(now);
+        if entry.evidence.concerns(self.key) { status } else { HealthStatus { availability: Availability::Usable, ..status } }
     }
 }
 

@@ -29,6 +29,13 @@ pub struct RetryBudget {
     words: [AtomicU64; WINDOW as usize],
 }
 
+/// Retries that are left, and the ten seconds they are left in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RetriesLeft {
+    pub(crate) period: u64,
+    pub(crate) left: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Second {
     /// Seconds since `begin`, modulo [`SECONDS`].
@@ -61,6 +68,12 @@ impl RetryBudget {
     /// Whether a retry is available. A concurrent request may acquire it first.
     pub fn has_capacity(&self, now: Instant) -> bool {
         self.left(self.second(now)) > 0
+    }
+
+    /// The retries that are left now.
+    pub(crate) fn retries_left(&self, now: Instant) -> RetriesLeft {
+        let second = self.second(now);
+        RetriesLeft { period: second / u64::from(WINDOW), left: self.left(second) }
     }
 
     pub fn try_acquire(&self, now: Instant) -> bool {

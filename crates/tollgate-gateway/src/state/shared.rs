@@ -22,6 +22,8 @@ use crate::{
 
 /// Target of the log events of requests (docs/logging.md); independent of where the code is.
 pub(crate) const REQUEST_TARGET: &str = "tollgate::request";
+/// Too many wrong keys from an address. These refusals are not logged: they are as many as the address wants.
+const WRONG_KEYS: &str = "E31";
 
 /// State of the process.
 #[derive(Debug)]
@@ -75,6 +77,9 @@ impl Shared {
     /// Counts and logs a refusal that leaves no usage record, so that unauthenticated callers cannot fill the database.
     pub(crate) fn count_refusal(&self, head: &Head, id: &'static str, status: u16) {
         self.metrics.refused(id);
+        if id == WRONG_KEYS {
+            return;
+        }
         let duration_ms = self.clock.instant().saturating_duration_since(head.started).as_millis();
         tracing::info!(
             target: REQUEST_TARGET,

@@ -2,7 +2,7 @@
 //! it.
 //!
 //! Limits: `http` and `https` only, the address policy applied at every redirect, 3 redirects, 20 MiB and 10 s per URL, 16
-//! URLs and 32 MiB per request, 64 concurrent downloads. Files are cached for 60 s, up to 64 MiB. The media type is detected
+//! URLs and 32 MiB per request, 64 concurrent downloads, of which a key has its share. Files are cached for 60 s, up to 64 MiB. The media type is detected
 //! from the bytes; the `Content-Type` of the server is ignored.
 
 mod sniff;
@@ -21,14 +21,14 @@ use http::header::{CONTENT_ENCODING, LOCATION};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use moka::{policy::EvictionPolicy, sync::Cache};
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tollgate_protocol::DownloadedMedia;
 use url::Url;
 
 use self::sniff::mime_of;
 use crate::{
-    condition::InFlightRequest,
+    state::shares::{InFlightRequest, Turn, Turns},
     upstream::{
         call::ConnectFault,
         client::{AddressPolicy, Trust, fetch},
@@ -44,7 +44,9 @@ const MOST_REQUEST_BYTES: usize = 32 * 1024 * 1024;
 /// Longest download of one URL, including redirects and the wait for a permit.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Concurrent downloads, over all cores.
-const MOST_AT_ONCE: usize = 64;
+pub(crate) const MOST_AT_ONCE: usize = 64;
+/// Downloads that wait for one of them, over all cores.
+pub(crate) const MOST_WAITING: usize = 4_096;
 /// Most redirects followed.
 const MOST_REDIRECTS: usize = 3;
 /// Bytes of all cached files.
@@ -60,7 +62,7 @@ type MediaCache = Cache<(String, AddressPolicy), Arc<DownloadedMedia>>;
 pub(crate) struct MediaFetcher {
     trust: Trust,
     tasks: TaskTracker,
-    permits: Semaphore,
+    turns: Arc<Turns>,
     cache: MediaCache,
 }
 
@@ -128,12 +130,19 @@ impl Allowance {
         Self { left: AtomicUsize::new(MOST_REQUEST_BYTES), memory }
     }
 
+    /// A turn to download, in the share of the request's key.
+    async fn turn(&self, turns: &Arc<Turns>) -> Result<Turn, FetchFault> {
+        let share = self.memory.as_ref().and_then(|memory| memory.share());
+        let holders = share.map(|share| share.holders());
+        turns.take(holders.as_ref().map_or(&[], |holders| holders)).await.map_err(|_| FetchFault::MemoryExhausted)
+    }
+
     fn take(&self, bytes: usize) -> Result<(), FetchFault> {
         let taken = |left: usize| left.checked_sub(bytes);
         self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).map_err(|_| FetchFault::TooLarge)?;
         match &self.memory {
             // In memory twice as base64: the cached file and the request body built from it.
-            Some(memory) => memory.reserve_body(bytes.saturating_mul(8) / 3).map_err(|_| FetchFault::MemoryExhausted),
+            Some(memory) => memory.reserve_bytes(bytes.saturating_mul(8) / 3).map_err(|_| FetchFault::MemoryExhausted),
             None => Ok(()),
         }
     }
@@ -151,7 +160,7 @@ impl MediaFetcher {
             |key: &(String, _), file: &Arc<DownloadedMedia>| u32::try_from(key.0.len() + file.data.len()).unwrap_or(u32::MAX);
         let cache = Cache::builder().eviction_policy(EvictionPolicy::lru()).weigher(bytes).max_capacity(CACHE_BYTES);
         let cache = cache.time_to_live(CACHE_AGE).build();
-        Self { trust: Trust::default(), tasks: TaskTracker::new(), permits: Semaphore::new(MOST_AT_ONCE), cache }
+        Self { trust: Trust::default(), tasks: TaskTracker::new(), turns: Turns::new(MOST_AT_ONCE, MOST_WAITING), cache }
     }
 
     fn keep(&self, key: (String, AddressPolicy), file: &Arc<DownloadedMedia>) {
@@ -194,7 +203,7 @@ impl MediaFetcher {
 
     async fn follow(&self, address: &str, reach: AddressPolicy, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
         const BAD: FetchFault = FetchFault::Unreachable("bad address");
-        let _permit = self.permits.acquire().await.map_err(|_| BAD)?;
+        let _turn = allowance.turn(&self.turns).await?;
         let mut url = Url::parse(address).map_err(|_| BAD)?;
         for _ in 0..=MOST_REDIRECTS {
             if !url.username().is_empty() || url.password().is_some() {

@@ -75,6 +75,10 @@ settings! {
         "Longest time to receive a request head.";
     "server.body_timeout_ms": Number(1, DAY_MS), Some("30000") =>
         "Longest pause while receiving a request body.";
+    "server.body_total_timeout_ms": Number(1, DAY_MS), Some("600000") =>
+        "Longest time to receive a whole request body.";
+    "server.least_bytes_per_s": Number(0, 1 << 30), Some("8192") =>
+        "Least average rate at which a caller sends a body and reads a complete answer; it may be behind by the pause allowed. 0: none.";
     "server.idle_timeout_ms": Number(1, DAY_MS), Some("60000") =>
         "Idle connections are closed after this time.";
     "server.drain_timeout_ms": Number(0, DAY_MS), Some("600000") =>
@@ -82,7 +86,7 @@ settings! {
     "limits.body_bytes": Number(1_024, GIB), Some("33554432") =>
         "Largest request body in bytes, after decompression.";
     "limits.body_memory_bytes": Number(1 << 20, 1 << 50), Some("1073741824") =>
-        "Memory for request bodies in bytes, over all requests; beyond it requests get 503 (E63).";
+        "Memory for request bodies and complete answers in bytes, over all requests; beyond it requests get 503 (E63).";
     "limits.in_flight": Number(1, 1_000_000), Some("16384") =>
         "Concurrent requests; further ones get 503 (E63).";
     "limits.revoked_streams": OneOf(&["end", "finish"]), Some("\"end\"") =>

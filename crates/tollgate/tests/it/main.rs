@@ -40,6 +40,7 @@ mod redis_restart;
 mod relay;
 mod retention;
 mod revocations;
+mod shares;
 mod start;
 mod support;
 mod upstream_errors;

@@ -13,7 +13,14 @@ use super::{
     usage_guard::JournalFailurePolicy,
     worker::Worker,
 };
-use crate::{condition::InFlightRequest, refusal::Refusal, request::Head, state::account_limiter::Permit};
+use crate::{
+    refusal::Refusal,
+    request::Head,
+    state::{
+        account_limiter::Permit,
+        shares::{InFlightRequest, KeyShare},
+    },
+};
 
 /// Longest wait for a busy account.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -30,6 +37,8 @@ pub(crate) struct RouteContext<'a> {
     pub(crate) summary: &'a RequestSummary,
     /// The body in the form each upstream needs.
     pub(crate) bodies: RequestBodies<'a>,
+    /// Accounts for the memory of answers.
+    pub(crate) memory: Option<Arc<InFlightRequest>>,
 }
 
 impl<'a> RouteContext<'a> {
@@ -42,8 +51,13 @@ impl<'a> RouteContext<'a> {
         memory: Option<Arc<InFlightRequest>>,
     ) -> Self {
         let OfferedRequest { catalog, caller, offer, summary, .. } = offered;
-        let bodies = RequestBodies::new(head, target, offered, admission.output_limit.as_ref(), memory);
-        Self { worker, head, catalog, caller, offer, summary, bodies }
+        let bodies = RequestBodies::new(head, target, offered, admission.output_limit.as_ref(), memory.clone());
+        Self { worker, head, catalog, caller, offer, summary, bodies, memory }
+    }
+
+    /// The share of the request's key.
+    pub(crate) fn share(&self) -> Option<&KeyShare> {
+        self.memory.as_ref()?.share().map(|share| &**share)
     }
 
     /// When the request must have an answer.

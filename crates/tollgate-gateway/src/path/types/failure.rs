@@ -24,6 +24,8 @@ pub(crate) enum Failure {
     BadAnswer(&'static str),
     /// A 1xx or 3xx status.
     Unexpected { status: u16 },
+    /// There is no memory for the answer, or none within the key's share.
+    NoMemory,
 }
 
 impl Failure {

@@ -23,12 +23,12 @@ use tollgate_protocol::{
 
 use self::media::PrefetchedMedia;
 use crate::{
-    condition::InFlightRequest,
     path::types::{
         failure::Failure,
         offered::{OfferedRequest, OutputLimit},
     },
     request::Head,
+    state::shares::InFlightRequest,
     upstream::client::AddressPolicy,
 };
 

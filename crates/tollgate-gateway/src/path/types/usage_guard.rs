@@ -5,6 +5,7 @@
 //! dropped because the caller left or the task died.
 
 mod open_attempt;
+mod repeated_refusals;
 mod request_log;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tollgate_store::SyncWaiter;
 
 pub(crate) use open_attempt::AttemptProgress;
 use open_attempt::{OpenAttempt, micros_between, start_entry};
+pub(crate) use repeated_refusals::RefusedEnd;
 
 use crate::{
     path::types::{
@@ -29,7 +31,9 @@ use crate::{
     request::Head,
     state::{
         account_limiter::Permit,
+        authenticator::KnownKey,
         hedge_budget::HedgeReservation,
+        shares::KeyShare,
         usage_recorder::{QueuePermit, UsageRecorder},
     },
 };
@@ -68,6 +72,8 @@ pub(crate) struct UsageGuard {
     started: Instant,
     /// Everything but the attempts under way; `None` before authentication and once finished.
     facts: Option<Box<RequestFacts>>,
+    /// The share of its key, once that is known.
+    share: Option<Arc<KeyShare>>,
     queue_permit: Option<QueuePermit>,
     attempt: Option<Box<OpenAttempt>>,
     /// A concurrent hedged attempt.
@@ -88,6 +94,7 @@ impl UsageGuard {
             recorder: Arc::clone(recorder),
             started: head.started,
             facts: None,
+            share: None,
             queue_permit: None,
             attempt: None,
             hedge_attempt: None,
@@ -99,7 +106,9 @@ impl UsageGuard {
     }
 
     /// The key is known: from now on the request leaves a record.
-    pub(crate) fn authenticated(&mut self, key: &Arc<Key>, head: &Head, method: Method) {
+    pub(crate) fn authenticated(&mut self, known: &KnownKey, head: &Head, method: Method) {
+        let KnownKey { key, share } = known;
+        self.share = Some(Arc::clone(share));
         self.queue_permit = self.recorder.queue.reserve();
         self.facts = Some(Box::new(RequestFacts {
             id: head.request_id,
@@ -215,7 +224,8 @@ impl UsageGuard {
     fn open_attempt(&self, planned: &PlannedAttempt, permit: Permit) -> Box<OpenAttempt> {
         let clock = &self.recorder.shared.clock;
         if planned.channel.spec.provider != Provider::Echo {
-            self.recorder.health.begin(planned.account.id, clock.now());
+            let key = self.facts.as_deref().map(|facts| facts.key.id);
+            self.recorder.health.begin_request(planned.account.id, key, clock.now());
         }
         Box::new(OpenAttempt::begin(planned, permit, clock))
     }
@@ -288,7 +298,8 @@ impl UsageGuard {
             && facts.planned.channel.spec.provider != Provider::Echo
         {
             let (planned, now) = (&facts.planned, self.recorder.shared.clock.now());
-            self.recorder.health.observe_sent(&planned.account, &observation, planned.channel.spec.cooling, facts.at, now);
+            let (channel, key) = (&planned.channel, self.facts.as_deref().map(|facts| facts.key.id));
+            self.recorder.health.observe_request(&planned.account, &observation, channel.spec.cooling, facts.at, now, key);
         }
         let all = self.facts.as_deref_mut()?;
         let cost = if result == AttemptResult::NotSent {

@@ -160,3 +160,48 @@ async fn total_body_memory_is_limited() {
     assert_eq!(statuses(&gate.say(chat("Connection: close\r\n", &"x".repeat(600))).await), [200]);
     gate.close().await;
 }
+
+#[tokio::test]
+async fn health_was_refused_when_all_connections_were_taken() {
+    let gate = Gate::open(settings(|http, _| http.connections = 1));
+    let mut first = gate.connect().await;
+    first.send(chat("X-Script: hang midway\r\n", "")).await;
+    first.until("piece").await;
+    for path in ["/healthz", "/readyz", "/version"] {
+        let answer = gate.say(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+        assert!(statuses(&answer) == [200] && answer.contains("connection: close\r\n"), "{path}: {answer}");
+    }
+    let answer = gate.say(chat("", "")).await;
+    assert!(statuses(&answer) == [503] && answer.contains("connection: close\r\n"), "{answer}");
+    drop(first);
+    gate.quiet().await;
+    gate.close().await;
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_in_is_too_slow_however_short_its_pauses() {
+    for paced in [
+        (|bounds: &mut crate::settings::Bounds| bounds.body_total_timeout = SOON * 4) as fn(&mut crate::settings::Bounds),
+        |bounds| (bounds.body_timeout, bounds.least_rate) = (SOON * 2, 1_000_000),
+    ] {
+        let gate = Gate::open(settings(|_, bounds| paced(bounds)));
+        let whole = chat("", &"x".repeat(1_000));
+        let (head, body) = whole.split_at(whole.len() - 1_000);
+        let mut caller = gate.connect().await;
+        caller.send(head).await;
+        let (mut reader, mut writer) = caller.socket.split();
+        let trickle = async {
+            for byte in body.as_bytes() {
+                let _ = writer.write_all(&[*byte]).await;
+                tokio::time::sleep(SOON / 2).await;
+            }
+        };
+        let mut answer = Vec::new();
+        tokio::select! {
+            read = reader.read_to_end(&mut answer) => drop(read),
+            () = trickle => panic!("the body arrived"),
+        }
+        assert_eq!(statuses(&String::from_utf8_lossy(&answer)), [408]);
+        gate.close().await;
+    }
+}

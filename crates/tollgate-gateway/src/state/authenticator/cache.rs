@@ -9,20 +9,38 @@ use std::{
 };
 
 use moka::sync::Cache;
-use tollgate_core::{Key, KeyId};
+use tollgate_core::{Key, KeyId, KeyStatus};
 use tollgate_store::KeyHash;
+
+use crate::state::shares::{KeyShare, ShareRegistry};
+
+/// A key and what it holds.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownKey {
+    pub(crate) key: Arc<Key>,
+    pub(crate) share: Arc<KeyShare>,
+}
+
+impl KnownKey {
+    /// This key as it is once its revocation was announced.
+    pub(super) fn revoked(self) -> Self {
+        let key = Key { status: KeyStatus::Revoked, ..(*self.key).clone() };
+        Self { key: Arc::new(key), share: self.share }
+    }
+}
 
 /// A cached look-up result: the key, or that no such key exists.
 pub(super) enum CachedLookup {
-    Key(Arc<Key>),
+    Key(KnownKey),
     Wrong,
 }
 
 /// Two bounded caches and a generation number. A result read from the store before a change must not be inserted after
 /// it, so the reader passes the generation it started with.
 pub(super) struct KeyCache {
-    keys: Cache<[u8; 32], Arc<Key>>,
+    keys: Cache<[u8; 32], KnownKey>,
     wrong: Cache<[u8; 32], ()>,
+    shares: ShareRegistry,
     generation: AtomicU64,
 }
 
@@ -31,6 +49,7 @@ impl KeyCache {
         Self {
             keys: Cache::builder().max_capacity(entries).support_invalidation_closures().build(),
             wrong: Cache::builder().max_capacity(entries).time_to_live(wrong_for).build(),
+            shares: ShareRegistry::default(),
             generation: AtomicU64::new(0),
         }
     }
@@ -47,13 +66,14 @@ impl KeyCache {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Inserts a look-up result, unless the generation changed since `generation`.
-    pub(super) fn insert(&self, hash: KeyHash, found: Option<Arc<Key>>, generation: u64) {
+    /// Inserts a look-up result, unless the generation changed since `generation`. Returns it with the key's share.
+    pub(super) fn insert(&self, hash: KeyHash, found: Option<Arc<Key>>, generation: u64) -> Option<KnownKey> {
+        let found = found.map(|key| KnownKey { share: self.shares.of(&key), key });
         if self.generation() != generation {
-            return;
+            return found;
         }
-        match found {
-            Some(key) => self.keys.insert(hash.0, key),
+        match found.clone() {
+            Some(known) => self.keys.insert(hash.0, known),
             None => self.wrong.insert(hash.0, ()),
         }
         // An invalidation may have come between the check and the insert: remove the entry.
@@ -61,11 +81,12 @@ impl KeyCache {
             self.keys.invalidate(&hash.0);
             self.wrong.invalidate(&hash.0);
         }
+        found
     }
 
     pub(super) fn evict(&self, id: KeyId) {
         self.changed();
-        if self.keys.invalidate_entries_if(move |_, key| key.id == id).is_err() {
+        if self.keys.invalidate_entries_if(move |_, known| known.key.id == id).is_err() {
             // Fails only without closure support, which the builder enables.
             self.keys.invalidate_all();
         }

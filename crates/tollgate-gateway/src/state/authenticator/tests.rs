@@ -104,7 +104,7 @@ async fn refusal_of_a_known_key_names_the_key() {
         let rig = rig(Some(row), &Settings::default());
         assert_eq!(rig.id(SECRET).await, expected);
         if expected != "in" {
-            assert_eq!(rig.ask(SECRET).await.unwrap_err().key.map(|key| key.id), Some(key().id), "{expected}");
+            assert_eq!(rig.ask(SECRET).await.unwrap_err().key.map(|known| known.key.id), Some(key().id), "{expected}");
         }
     }
 }

@@ -215,3 +215,26 @@ fn test_on_another_node_ends_what_began_before_it() {
     registry.observe(account(1), &Observation::TestPassed, true, NOW);
     assert_eq!((registry.take_ended(), registry.take_ended()), (vec![account(1)], vec![]), "even if it was usable here");
 }
+
+#[test]
+fn failures_of_one_key_concerned_all_keys() {
+    let (registry, account) = (HealthRegistry::default(), &row(1));
+    let key = |number| KeyId::from_parts(Timestamp(0), [number; 10]);
+    let fails = |by| registry.observe_request(account, &Observation::Timeout, true, NOW, NOW, Some(key(by)));
+    let usable = |by| registry.snapshot_for(key(by)).status(account.id, NOW).availability == Availability::Usable;
+    (0..3).for_each(|_| fails(1));
+    assert!(!usable(1) && usable(2));
+    assert!(registry.resting(NOW).is_empty(), "other nodes are not told");
+    assert_eq!(registry.take_unsaved().len(), 1, "but operators see it");
+    // A probe is not due for the other key when the time is over.
+    registry.begin_request(account.id, Some(key(2)), NOW.plus_ms(20_000));
+    assert_eq!(registry.snapshot_for(key(1)).status(account.id, NOW.plus_ms(20_000)).availability, Availability::ProbeDue);
+    fails(2);
+    assert!(!usable(1) && !usable(2), "two keys saw it");
+    assert_eq!(registry.resting(NOW).len(), 1);
+    registry.observe_request(account, &Observation::TestPassed, true, NOW, NOW, None);
+    assert!(usable(1) && usable(2));
+    // What no request can provoke concerns all at once.
+    registry.observe_request(account, &Observation::ConnectFailure, true, NOW, NOW, Some(key(1)));
+    assert!(!usable(1) && !usable(2));
+}

@@ -11,7 +11,7 @@ use tollgate_protocol::{FetchedMedia, pending_media};
 
 use super::{RequestBodies, profile_of};
 use crate::{
-    condition::InFlightRequest,
+    state::shares::InFlightRequest,
     upstream::{
         client::AddressPolicy,
         media::{Allowance, FetchFault, MOST_ADDRESSES, MediaFetcher},

@@ -1,0 +1,264 @@
+//! What one request holds: a place among the requests in progress, and memory for bodies and answers.
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::{sleep, timeout};
+
+use super::{KeyShare, Pool, ShareExceeded};
+use crate::condition::Condition;
+
+/// Bytes of each request that are not counted, as a part of all memory: 16 KiB of the default 1 GiB. Small requests do not touch
+/// the counters then.
+const UNCOUNTED_PART: usize = 64 * 1024;
+
+/// How long the refusal of a caller that is refused again and again is delayed, and how many are at once.
+const REFUSAL_DELAY: Duration = Duration::from_millis(25);
+const MOST_DELAYED: usize = 1_024;
+/// Refused connections whose callers go on sending and are read on, so that they see the answer.
+const MOST_LINGERING: usize = 8;
+
+/// A running request; dropped with the last byte of its answer.
+#[derive(Debug)]
+pub(crate) struct InFlightRequest {
+    condition: Arc<Condition>,
+    /// The number of requests that may be in progress.
+    most: usize,
+    /// The bytes that bodies and answers of all requests may take.
+    most_bytes: usize,
+    /// The share it counts against, once its key is known.
+    share: OnceLock<Arc<KeyShare>>,
+    memory: Mutex<HeldBytes>,
+}
+
+/// There is no memory for a body or an answer, or none within the share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryExhausted;
+
+/// Bytes that a request holds, and how many of them are counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct HeldBytes {
+    held: usize,
+    counted: usize,
+}
+
+impl Condition {
+    /// Admits a request if fewer than `most` are running. The bodies and answers of all requests together take at most
+    /// `most_bytes`.
+    pub(crate) fn enter(self: &Arc<Self>, most: usize, most_bytes: usize) -> Option<Arc<InFlightRequest>> {
+        self.requests.take(1, most)?;
+        let (condition, share, memory) = (Arc::clone(self), OnceLock::new(), Mutex::default());
+        Some(Arc::new(InFlightRequest { condition, most, most_bytes, share, memory }))
+    }
+}
+
+impl Condition {
+    /// Delays the refusal of a caller that is refused again and again, so that it does not keep the cores busy. At most
+    /// [`MOST_DELAYED`] refusals wait; others are sent at once.
+    pub(crate) async fn delay_refusal(&self) {
+        if self.delayed.take(1, MOST_DELAYED).is_some() {
+            let _released = Delayed(&self.delayed);
+            sleep(REFUSAL_DELAY).await;
+        }
+    }
+
+    /// A place among the refused connections that are read on; `None` when there are [`MOST_LINGERING`].
+    pub(crate) fn linger(self: &Arc<Self>) -> Option<Lingering> {
+        self.lingering.take(1, MOST_LINGERING).map(|()| Lingering(Arc::clone(self)))
+    }
+}
+
+/// One refusal that is delayed.
+struct Delayed<'a>(&'a Pool);
+
+impl Drop for Delayed<'_> {
+    fn drop(&mut self) {
+        self.0.release(1);
+    }
+}
+
+/// A refused connection that is read on.
+#[derive(Debug)]
+pub(crate) struct Lingering(Arc<Condition>);
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        self.0.lingering.release(1);
+    }
+}
+
+impl InFlightRequest {
+    /// Counts the request against the share of its key and its key's member.
+    ///
+    /// # Errors
+    /// The share that is exceeded.
+    pub(crate) fn claim(&self, share: &Arc<KeyShare>) -> Result<(), ShareExceeded> {
+        let requests = &self.condition.requests;
+        let holdings = share.holdings();
+        for (at, (subject, held)) in holdings.iter().enumerate() {
+            if let Err((held, most)) = requests.charge(&held.requests, 1, 1, self.most) {
+                subtract(holdings[..at].iter().map(|(_, held)| &held.requests), 1);
+                return Err(ShareExceeded { subject: *subject, held, most });
+            }
+        }
+        if self.share.set(Arc::clone(share)).is_err() {
+            subtract(holdings.iter().map(|(_, held)| &held.requests), 1);
+        }
+        Ok(())
+    }
+
+    /// The share the request counts against.
+    pub(crate) fn share(&self) -> Option<&Arc<KeyShare>> {
+        self.share.get()
+    }
+
+    /// Reserves memory for `bytes` of a body or an answer. Released when the request ends, because a body may be sent more than
+    /// once until then.
+    ///
+    /// # Errors
+    /// When there is none, or none within the share of its key or member.
+    pub(crate) fn reserve_bytes(&self, bytes: usize) -> Result<(), MemoryExhausted> {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = memory.held.saturating_add(bytes);
+        let counted = held.saturating_sub(self.most_bytes / UNCOUNTED_PART);
+        let more = counted - memory.counted;
+        if more > 0 && !self.count_bytes(more, counted) {
+            return Err(MemoryExhausted);
+        }
+        *memory = HeldBytes { held, counted };
+        Ok(())
+    }
+
+    fn count_bytes(&self, more: usize, own: usize) -> bool {
+        let (pool, total) = (&self.condition.memory, self.most_bytes);
+        if pool.take(more, total).is_none() {
+            return false;
+        }
+        let Some(share) = self.share() else { return true };
+        let holdings = share.holdings();
+        for (at, (_, held)) in holdings.iter().enumerate() {
+            if pool.charge(&held.bytes, more, own, total).is_err() {
+                subtract(holdings[..at].iter().map(|(_, held)| &held.bytes), more);
+                pool.put_back(more);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// As [`Self::reserve_bytes`], but waits up to `limit` for other requests to release memory.
+    async fn reserve_bytes_within(&self, bytes: usize, limit: Duration) -> Result<(), MemoryExhausted> {
+        if self.reserve_bytes(bytes).is_ok() {
+            return Ok(());
+        }
+        if bytes > self.most_bytes {
+            return Err(MemoryExhausted);
+        }
+        let pool = &self.condition.memory;
+        pool.waiting.fetch_add(1, Ordering::AcqRel);
+        let _leaves = Waiting(&pool.waiting);
+        let wait = async {
+            loop {
+                // Registered before the attempt, so that a release in between is not missed.
+                let mut released = std::pin::pin!(pool.released.notified());
+                released.as_mut().enable();
+                if self.reserve_bytes(bytes).is_ok() {
+                    return;
+                }
+                released.await;
+            }
+        };
+        timeout(limit, wait).await.map_err(|_| MemoryExhausted)
+    }
+
+    /// Releases memory before the request ends.
+    fn release_bytes(&self, bytes: usize) {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = memory.held.saturating_sub(bytes);
+        let counted = held.saturating_sub(self.most_bytes / UNCOUNTED_PART);
+        let less = memory.counted - counted;
+        *memory = HeldBytes { held, counted };
+        drop(memory);
+        self.uncount_bytes(less);
+    }
+
+    fn uncount_bytes(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        if let Some(share) = self.share() {
+            subtract(share.holdings().iter().map(|(_, held)| &held.bytes), bytes);
+        }
+        self.condition.memory.release(bytes);
+    }
+}
+
+impl Drop for InFlightRequest {
+    fn drop(&mut self) {
+        let memory = *self.memory.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.uncount_bytes(memory.counted);
+        if let Some(share) = self.share() {
+            subtract(share.holdings().iter().map(|(_, held)| &held.requests), 1);
+        }
+        if self.condition.requests.release(1) == 1 && self.condition.is_draining() {
+            self.condition.notify_quiet();
+        }
+    }
+}
+
+fn subtract<'a>(counters: impl Iterator<Item = &'a AtomicUsize>, units: usize) {
+    for counter in counters {
+        counter.fetch_sub(units, Ordering::AcqRel);
+    }
+}
+
+/// One task that waits.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Memory for the answer of one attempt. Released when the attempt fails, kept until the request ends when it is answered.
+#[derive(Debug)]
+pub(crate) struct MemoryCharge {
+    request: Arc<InFlightRequest>,
+    bytes: usize,
+}
+
+impl MemoryCharge {
+    /// Nothing yet.
+    pub(crate) const fn new(request: Arc<InFlightRequest>) -> Self {
+        Self { request, bytes: 0 }
+    }
+
+    /// Grows to `bytes`, and waits up to `limit` for memory.
+    pub(crate) async fn grow_to(&mut self, bytes: usize, limit: Duration) -> Result<(), MemoryExhausted> {
+        let more = bytes.saturating_sub(self.bytes);
+        if more > 0 {
+            self.request.reserve_bytes_within(more, limit).await?;
+        }
+        self.bytes += more;
+        Ok(())
+    }
+
+    /// Leaves the memory to the request.
+    pub(crate) fn keep(mut self) {
+        self.bytes = 0;
+    }
+}
+
+impl Drop for MemoryCharge {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.request.release_bytes(self.bytes);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `cargo xtask faults`: what a well-behaved key at 200 requests a second notices of a hostile key on the same gateway.
+//!
+//! For each pattern a gateway of its own is started. The well-behaved key is measured alone and beside the hostile client, which
+//! runs at the lowest priority: an attacker does not use the gateway's processors. The table is printed, and written into
+//! `docs/performance.md` with `--write`. A missed bound fails the command.
+
+mod catalog;
+mod report;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use serde_json::Value;
+
+use self::{
+    catalog::{DISABLED_KEY, GOOD_KEY, HOSTILE_KEY, LIMITED_KEY},
+    report::{FairnessRow, table},
+};
+use crate::{
+    bench::targets::{ChildGuard, free_ports, http_get, start, wait_for},
+    shell,
+};
+
+/// Requests a second of the well-behaved key.
+const RATE: f64 = 200.0;
+/// How long a hostile client runs before the well-behaved key is measured beside it.
+const LEAD: Duration = Duration::from_secs(4);
+
+/// Options of `cargo xtask faults`.
+#[derive(Args)]
+pub(crate) struct FaultsOptions {
+    /// Measure the debug build; its times mean little, whether requests are served is the same.
+    #[arg(long)]
+    debug: bool,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 10)]
+    seconds: u32,
+    /// Run only the patterns whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Write the table into docs/performance.md.
+    #[arg(long)]
+    write: bool,
+}
+
+/// One way to misuse a key.
+pub(crate) struct HostilePattern {
+    name: &'static str,
+    /// The pattern of the program `hostile`, and the key it uses.
+    client: &'static str,
+    key: &'static str,
+}
+
+const PATTERNS: &[HostilePattern] = &[
+    HostilePattern { name: "slow bodies: 16,384 over HTTP/2, a byte each 10 s", client: "slow-bodies", key: HOSTILE_KEY },
+    HostilePattern { name: "the same with a key of concurrency 1 and 1 request a minute", client: "slow-bodies", key: LIMITED_KEY },
+    HostilePattern { name: "64 bodies of 32 MiB that never end", client: "declared-bodies", key: HOSTILE_KEY },
+    HostilePattern { name: "80 answers of 60 MiB, read at 256 bytes a second", client: "slow-readers", key: HOSTILE_KEY },
+    HostilePattern { name: "flood with a disabled key, 32 connections", client: "flood", key: DISABLED_KEY },
+    HostilePattern { name: "flood above the key's requests a minute, 32 connections", client: "flood", key: LIMITED_KEY },
+    HostilePattern { name: "16 media addresses that never answer a request, 16 at once", client: "tarpit-media", key: HOSTILE_KEY },
+    HostilePattern { name: "timeouts provoked on a slow model of the same account", client: "timeouts", key: HOSTILE_KEY },
+];
+
+pub(crate) fn run(options: &FaultsOptions) -> Result<()> {
+    let profile = if options.debug { "dev" } else { "release" };
+    println!("building ({profile})");
+    let packages = ["--package", "tollgate", "--package", "tollgate-bench"];
+    shell::run(shell::cargo(&["build", "--quiet", "--bins", "--profile", profile]).args(packages))?;
+    let programs = shell::target_dir().join(if options.debug { "debug" } else { "release" });
+    let folder = PathBuf::from(shell::output(Command::new("mktemp").args(["-d", "/tmp/tollgate-faults-XXXXXX"]))?.trim());
+    let rows = measure_all(options, &programs, &folder);
+    let _ = fs::remove_dir_all(&folder);
+    let rows = rows?;
+    let text = table(&rows);
+    println!("\n{text}");
+    if options.write {
+        report::write(&text)?;
+    }
+    let missed = rows.iter().filter(|row| !row.is_met()).count();
+    if missed > 0 {
+        bail!("{missed} of {} patterns are noticed by the well-behaved key", rows.len());
+    }
+    Ok(())
+}
+
+fn measure_all(options: &FaultsOptions, programs: &Path, folder: &Path) -> Result<Vec<FairnessRow>> {
+    let wanted = |pattern: &&HostilePattern| options.only.as_deref().is_none_or(|only| pattern.client.contains(only));
+    let mut rows = Vec::new();
+    for (number, pattern) in PATTERNS.iter().enumerate().filter(|(_, pattern)| wanted(pattern)) {
+        println!("{}", pattern.name);
+        let data = folder.join(number.to_string());
+        fs::create_dir(&data)?;
+        rows.push(measure(options, programs, &data, pattern)?);
+    }
+    Ok(rows)
+}
+
+fn measure(options: &FaultsOptions, programs: &Path, folder: &Path, pattern: &HostilePattern) -> Result<FairnessRow> {
+    let ports = free_ports(2)?;
+    let [upstream, address] = [ports[0], ports[1]].map(|port| format!("127.0.0.1:{port}"));
+    let _upstream = start(Command::new(programs.join("fast-upstream")).args(["--listen", &upstream]))?;
+    let gateway = start_gateway(programs, folder, &address, &upstream)?;
+    wait_for(&upstream)?;
+    wait_for(&address)?;
+    http_get(&address, "/healthz")?;
+    let pid = gateway.0.id();
+    let alone = load(options, programs, &address, pid)?;
+    let hostile = start_hostile(options, programs, &address, pattern)?;
+    std::thread::sleep(LEAD);
+    let beside = load(options, programs, &address, pid)?;
+    if beside["errors"] != 0 {
+        println!("  {} errors, the last: {}", beside["errors"], beside["last_error"]);
+    }
+    drop(hostile);
+    Ok(FairnessRow::new(pattern.name, RATE, &alone, &beside))
+}
+
+fn start_gateway(programs: &Path, folder: &Path, address: &str, upstream: &str) -> Result<ChildGuard> {
+    let file = folder.join("catalog.toml");
+    fs::write(&file, catalog::text(upstream))?;
+    let mut command = Command::new(programs.join("tollgate"));
+    command.args(["serve", "--listen", address, "--catalog"]).arg(file).arg("--data").arg(folder.join("data"));
+    start(command.env("TOLLGATE_LOG__LEVEL", "error").current_dir(folder))
+}
+
+fn start_hostile(options: &FaultsOptions, programs: &Path, address: &str, pattern: &HostilePattern) -> Result<ChildGuard> {
+    // Longer than it is needed, so that it never ends first; it is terminated then.
+    let seconds = (4 * options.seconds + 60).to_string();
+    let mut command = Command::new("nice");
+    command.args(["-n", "19"]).arg(programs.join("hostile")).arg(pattern.client);
+    start(command.args(["--address", address, "--key", pattern.key, "--seconds", &seconds]))
+}
+
+/// The well-behaved key's requests.
+fn load(options: &FaultsOptions, programs: &Path, address: &str, pid: u32) -> Result<Value> {
+    let mut command = Command::new(programs.join("load"));
+    command.args(["rate", "--connections", "64", "--rate", &RATE.to_string(), "--model", "bench-chat"]);
+    command.args(["--url", &format!("http://{address}/v1/chat/completions"), "--seconds", &options.seconds.to_string()]);
+    command.args(["--header", &format!("authorization: Bearer {GOOD_KEY}"), "--pid", &pid.to_string()]);
+    Ok(serde_json::from_str(shell::output(&mut command)?.trim())?)
+}

@@ -1,0 +1,106 @@
+//! The fairness table.
+
+use std::{fmt::Write as _, fs};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::shell;
+
+const FILE: &str = "docs/performance.md";
+const BEGIN: &str = "<!-- fairness: written by `cargo xtask faults --write` -->\n";
+const END: &str = "<!-- end -->\n";
+
+/// Least share of the due requests that are answered, and largest factor on the p99.
+const GOODPUT: f64 = 0.95;
+const P99: f64 = 2.0;
+
+/// What the well-behaved key noticed of one pattern.
+pub(super) struct FairnessRow {
+    name: &'static str,
+    /// Share of the due requests that were answered with 200.
+    goodput: f64,
+    p99_alone_ms: f64,
+    p99_beside_ms: f64,
+    /// Largest resident memory of the gateway.
+    memory_mb: f64,
+}
+
+impl FairnessRow {
+    /// `alone` and `beside`: results of the load client at `rate` requests a second.
+    pub(super) fn new(name: &'static str, rate: f64, alone: &Value, beside: &Value) -> Self {
+        let number = |row: &Value, pointer: &str| row.pointer(pointer).and_then(Value::as_f64);
+        Self {
+            name,
+            goodput: number(beside, "/per_second").unwrap_or(0.0) / rate,
+            p99_alone_ms: number(alone, "/latency_ms/p99").unwrap_or(f64::INFINITY),
+            p99_beside_ms: number(beside, "/latency_ms/p99").unwrap_or(f64::INFINITY),
+            memory_mb: number(beside, "/memory_bytes").unwrap_or(0.0) / 1e6,
+        }
+    }
+
+    pub(super) fn is_met(&self) -> bool {
+        self.goodput >= GOODPUT && self.p99_beside_ms <= P99 * self.p99_alone_ms
+    }
+}
+
+/// The rows as a Markdown table.
+pub(super) fn table(rows: &[FairnessRow]) -> String {
+    let mut text = String::from(
+        "| the hostile key | goodput of the other | its p99 alone | beside | memory of the gateway | |\n|---|---|---|---|---|---|\n",
+    );
+    for row in rows {
+        let FairnessRow { name, goodput, p99_alone_ms, p99_beside_ms, memory_mb } = row;
+        let verdict = if row.is_met() { "met" } else { "missed" };
+        let percent = 100.0 * goodput;
+        let _ = writeln!(
+            text,
+            "| {name} | {percent:.1} % | {p99_alone_ms:.1} ms | {p99_beside_ms:.1} ms | {memory_mb:.0} MB | {verdict} |"
+        );
+    }
+    text
+}
+
+/// Replaces the table in `docs/performance.md`.
+pub(super) fn write(table: &str) -> Result<()> {
+    let path = shell::root().join(FILE);
+    let page = fs::read_to_string(&path).with_context(|| FILE.to_owned())?;
+    fs::write(&path, replaced(&page, table)?)?;
+    println!("{FILE} written");
+    Ok(())
+}
+
+fn replaced(page: &str, table: &str) -> Result<String> {
+    let (before, rest) = page.split_once(BEGIN).with_context(|| format!("{FILE} lacks the line `{}`", BEGIN.trim_end()))?;
+    let (_, after) =
+        rest.split_once(END).with_context(|| format!("{FILE} lacks the line `{}` behind the table", END.trim_end()))?;
+    Ok(format!("{before}{BEGIN}{table}{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn result(per_second: f64, p99: f64) -> Value {
+        json!({"per_second": per_second, "latency_ms": {"p99": p99}, "memory_bytes": 50e6})
+    }
+
+    #[test]
+    fn both_bounds_must_hold() {
+        let met = |per_second, p99| FairnessRow::new("x", 200.0, &result(200.0, 1.0), &result(per_second, p99)).is_met();
+        assert!(met(190.0, 2.0));
+        assert!(!met(189.0, 1.0));
+        assert!(!met(200.0, 2.1));
+        let unanswered = json!({"per_second": 0.0, "latency_ms": {"p99": null}});
+        assert!(!FairnessRow::new("x", 200.0, &result(200.0, 1.0), &unanswered).is_met());
+    }
+
+    #[test]
+    fn only_the_table_is_replaced() {
+        let page = format!("before\n{BEGIN}old\n{END}after\n");
+        assert_eq!(replaced(&page, "new\n").unwrap(), format!("before\n{BEGIN}new\n{END}after\n"));
+        assert!(replaced("no table", "new\n").is_err());
+    }
+}
