@@ -1,9 +1,6 @@
 //! Whether requests are accepted, and what all of them hold together.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;

@@ -109,7 +109,7 @@ fn bit(bits: &[u64], position: u32) -> bool {
 
 /// True if a request for the model costs money at any time: its price has always begun, and input is not free.
 fn always_costs(model: &Model) -> bool {
-    model.price.as_ref().is_some_and(|schedule| {
+    model.spec.price.as_ref().is_some_and(|schedule| {
         let costs = |price: &Price| price.input.is_some_and(|input| input > 0);
         schedule.0.iter().any(|scheduled| scheduled.valid_from.is_none())
             && schedule.0.iter().all(|scheduled| {

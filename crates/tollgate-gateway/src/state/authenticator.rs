@@ -20,6 +20,7 @@ use self::{
 use crate::{
     address_block::AddressBlock,
     clock::Clock,
+    own_limit::no_descriptors_left,
     refusal::Refusal,
     request::Head,
     settings::Settings,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tokio::time::Instant;
 use tollgate_core::{
-    AttemptResult, DeliveredContent, InputCount, Key, KeyId, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
+    AttemptResult, DeliveredContent, InputCount, KeyId, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
     Provider, RateStatuses, RequestFacts, Revision, StreamProgress, TraceEntry, count_input, settle, settle_attempt,
 };
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};

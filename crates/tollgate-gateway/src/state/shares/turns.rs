@@ -90,7 +90,7 @@ impl Turns {
             }
             state.join(holders, granted, self.most_waiting)?
         };
-        let _leaves = Place { turns: self, number, holders };
+        let _leaves = QueuePosition { turns: self, number, holders };
         // The sender is dropped only with this place.
         turn.await.map_err(|_| TooManyWait)
     }
@@ -204,13 +204,13 @@ impl Drop for Turn {
 }
 
 /// A place in the queues, left when dropped.
-struct Place<'a> {
+struct QueuePosition<'a> {
     turns: &'a Turns,
     number: u64,
     holders: &'a [Holder],
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
         self.turns.state().leave(self.number, self.holders);
     }
