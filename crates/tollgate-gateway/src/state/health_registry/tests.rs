@@ -16,10 +16,10 @@ fn later_end_of_two_nodes_wins() {
     let (one, other) = (HealthRegistry::default(), HealthRegistry::default());
     one.observe(account(1), &Observation::ConnectFailure, true, NOW);
     other.observe(account(1), &Observation::ConnectFailure, true, NOW.plus_ms(2_000));
-    let until = NOW.plus_ms(7_000);
-    one.merge(other.take_unsaved(), NOW);
+    let (now, until) = (NOW.plus_ms(2_000), NOW.plus_ms(7_000));
+    one.merge(other.take_unsaved(), now);
     assert_eq!(one.of(account(1)).availability(NOW), Availability::Cooling { until, why: CoolingReason::ConnectFailure });
-    other.merge([(account(1), AccountHealth::default()), (account(2), AccountHealth::default())], NOW);
+    other.merge([(account(1), AccountHealth::default()), (account(2), AccountHealth::default())], now);
     assert_eq!(other.of(account(1)).availability(NOW), Availability::Cooling { until, why: CoolingReason::ConnectFailure });
     assert_eq!(one.take_unsaved().len(), 1, "state merged from another node is saved by that node");
 }

@@ -59,6 +59,13 @@ pub(crate) const BOUNDS: &[(&str, Share)] = &[
     ("idle upstream connections", OF_THE_UPSTREAM),
     ("a Redis that does not answer", OF_THE_UPSTREAM),
     ("messages to Redis", OF_THE_UPSTREAM),
+    (
+        "requests whose charges a node keeps for a Redis that loses its data",
+        NotShared("only answered requests with a price are kept, and they are booked within a second"),
+    ),
+    ("nodes that are waited for after such a loss", OF_THE_UPSTREAM),
+    ("revoked keys shared by nodes", OF_OPERATORS),
+    ("answers that run when the drain time is over", EACH_REQUEST),
     ("`cache.sealed`", OF_OPERATORS),
     ("a PostgreSQL that does not answer", OF_THE_UPSTREAM),
     ("journal", OfFree("a key, of the memory that is used when the journal is full")),
