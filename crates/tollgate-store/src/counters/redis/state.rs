@@ -85,15 +85,16 @@ impl LeaseClock {
 /// How many nodes there are.
 struct NodeCount {
     nodes: u64,
-    /// When there were last as many.
-    seen: Instant,
+    /// When there were last as many; `None` until Redis has said how many there are.
+    seen: Option<Instant>,
 }
 
 impl NodeCount {
     fn update(&mut self, nodes: u64, now: Instant) {
-        let is_outdated = now.saturating_duration_since(self.seen) >= Duration::from_millis(REGISTRATION_TTL_MS);
+        let ttl = Duration::from_millis(REGISTRATION_TTL_MS);
+        let is_outdated = self.seen.is_none_or(|seen| now.saturating_duration_since(seen) >= ttl);
         if nodes >= self.nodes || is_outdated {
-            *self = Self { nodes, seen: now };
+            *self = Self { nodes, seen: Some(now) };
         }
     }
 }
@@ -156,7 +157,7 @@ impl RedisState {
             wake: Notify::new(),
             joined: Notify::new(),
             ledger_changed: Notify::new(),
-            nodes: Mutex::new(NodeCount { nodes: options.nodes.max(1), seen: (options.instant)() }),
+            nodes: Mutex::new(NodeCount { nodes: options.nodes.max(1), seen: None }),
             remote_reservations: AtomicU64::new(0),
             registration_lost: AtomicBool::new(false),
             is_sending: AtomicBool::new(false),
@@ -313,7 +314,7 @@ mod tests {
     fn node_that_redis_forgot_is_counted_until_its_registration_would_have_ended() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut count = NodeCount { nodes: 1, seen: start };
+        let mut count = NodeCount { nodes: 5, seen: None };
         let mut after = |nodes, seconds| {
             count.update(nodes, at(seconds));
             count.nodes
