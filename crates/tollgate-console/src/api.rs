@@ -7,6 +7,7 @@ mod openapi;
 mod paging;
 pub(crate) mod request_context;
 pub(crate) mod route;
+mod row_names;
 mod rows;
 pub(crate) mod schema;
 mod shared_fields;

@@ -18,7 +18,7 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Seconds to wait, once there were too many.
-    fn wrong_key(&self, from: IpAddr) -> Result<(), u32>;
+    fn wrong_key(&self, from: Option<IpAddr>) -> Result<(), u32>;
 
     /// Metrics as content type and text.
     fn metrics(&self) -> (&'static str, String);
@@ -37,9 +37,6 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
 
     /// Current health of an account.
     fn health(&self, account: AccountId) -> AccountHealth;
-
-    /// Whether an address is on the public internet. Other addresses require `private_network` on the channel.
-    fn is_public(&self, address: IpAddr) -> bool;
 
     /// The accounts a request would use, in order, and why others are excluded: the object that `explain --json` prints.
     ///

@@ -25,8 +25,8 @@ pub(crate) struct ConsoleState {
 pub struct RequestMeta {
     /// The request's id, as in `x-request-id`.
     pub id: RequestId,
-    /// Address of the peer.
-    pub address: IpAddr,
+    /// Address of the caller; `None` if a trusted proxy names none.
+    pub address: Option<IpAddr>,
 }
 
 /// Request extension that marks a call from the program's own command line, which has direct access to the data folder

@@ -25,8 +25,10 @@ pub struct PriceEffect {
     pub model: String,
     /// Newly excluded accounts.
     pub accounts: Vec<PricedOutAccount>,
-    /// True when no account is left: callers get E41.
+    /// True when no account is left: callers get E41 or E42.
     pub nothing_left: bool,
+    /// True when the model was served to the subject before. Nobody loses what was not.
+    pub served_before: bool,
 }
 
 /// Whose requests are affected.
@@ -205,11 +207,11 @@ fn priced_out(catalog: &Catalog, key: &Arc<Key>, model: &str, now: Timestamp) ->
     let (excluded, usable, nothing_left) = match rank_all(&input, &mut || 0) {
         Ok(plan) => (plan.excluded, true, false),
         Err(no) => {
-            let price_limit_alone = no.price_limit_alone();
-            (no.excluded, false, price_limit_alone)
+            let price_alone = no.price_alone();
+            (no.excluded, false, price_alone)
         }
     };
-    let by_price = excluded.iter().filter(|it| it.why.cause() == Some(NoRouteCause::PriceLimit)).map(|it| PricedOutAccount {
+    let by_price = excluded.iter().filter(|it| it.why.cause().is_some_and(NoRouteCause::is_price)).map(|it| PricedOutAccount {
         channel: it.channel.name.clone(),
         account: it.account().map(|account| account.name.clone()),
         code: it.why.code(),
@@ -237,7 +239,14 @@ fn difference(
         accounts = after.accounts.iter().filter(|it| counts(it)).cloned().collect();
     }
     let nothing_left = after.nothing_left;
-    (!accounts.is_empty()).then(|| PriceEffect { subject: subject.clone(), model: model.to_owned(), accounts, nothing_left })
+    let served_before = before.is_some_and(|before| before.usable);
+    (!accounts.is_empty()).then(|| PriceEffect {
+        subject: subject.clone(),
+        model: model.to_owned(),
+        accounts,
+        nothing_left,
+        served_before,
+    })
 }
 
 /// A key with no settings but its group.

@@ -78,6 +78,7 @@ pub(crate) fn channel(name: &str, models: &[&str]) -> Channel {
         learn_unsupported: true,
         translation: TranslationSwitches::default(),
         private_network: true,
+        needs_private_network: false,
         priority: 0,
         weight: 1,
         timeouts: Timeouts::default(),

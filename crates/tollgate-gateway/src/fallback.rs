@@ -5,7 +5,7 @@
 
 use std::{
     fmt,
-    net::SocketAddr,
+    net::IpAddr,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -39,8 +39,8 @@ const HEAD_LIMIT: Duration = Duration::from_mins(2);
 pub struct FallbackRequest {
     /// The id sent as `x-request-id`.
     pub id: RequestId,
-    /// Address of the caller, as reported by a trusted proxy or else the peer. The port is the connection's.
-    pub peer: SocketAddr,
+    /// Address of the caller: the peer, or what a trusted proxy reports; `None` if it reports none.
+    pub peer: Option<IpAddr>,
     /// The request; its unread body has the same idle timeout as a model request's.
     pub request: Request<RequestBody>,
 }
@@ -93,7 +93,7 @@ pub struct PendingFallback {
 
 /// Receives the response of one request. Dropped without a response, the caller gets E63.
 #[derive(Debug)]
-pub struct FallbackResponder(oneshot::Sender<Response<AnswerBody>>);
+pub struct FallbackResponder(oneshot::Sender<Option<Response<AnswerBody>>>);
 
 /// Creates the bounded queue between the gateway's cores and another runtime.
 #[must_use]
@@ -110,7 +110,8 @@ impl FallbackService for FallbackQueue {
             return FallbackResponse::Busy;
         }
         match timeout(HEAD_LIMIT, answer).await {
-            Ok(Ok(response)) => FallbackResponse::Answer(response),
+            Ok(Ok(Some(response))) => FallbackResponse::Answer(response),
+            Ok(Ok(None)) => FallbackResponse::NotFound,
             Ok(Err(_)) | Err(_) => FallbackResponse::Busy,
         }
     }
@@ -124,6 +125,12 @@ impl FallbackRequests {
 }
 
 impl FallbackResponder {
+    /// There is no such path: the gateway refuses the request (E10) in the caller's protocol, with a hint.
+    pub fn not_found(self) {
+        // The caller may have left.
+        let _ = self.0.send(None);
+    }
+
     /// Sends a response and forwards its body until its end or until the caller disconnects. Must be awaited on the
     /// runtime that produced the response.
     pub async fn send<B>(self, response: Response<B>)
@@ -133,7 +140,7 @@ impl FallbackResponder {
         let (head, mut body) = response.into_parts();
         let (chunks, receiver) = mpsc::channel(CHUNKS);
         let answer = Response::from_parts(head, ChannelBody(receiver).boxed_unsync());
-        if self.0.send(answer).is_err() {
+        if self.0.send(Some(answer)).is_err() {
             return;
         }
         while let Some(frame) = body.frame().await {
@@ -168,7 +175,7 @@ mod tests {
     fn request() -> FallbackRequest {
         FallbackRequest {
             id: RequestId::from_parts(Timestamp(0), [1; 10]),
-            peer: SocketAddr::from(([127, 0, 0, 1], 9)),
+            peer: Some(IpAddr::from([127, 0, 0, 1])),
             request: Request::get("/console").body(RequestBody::from(Bytes::new())).unwrap(),
         }
     }

@@ -7,9 +7,10 @@ mod respond;
 mod table;
 mod text;
 
+pub(crate) use redact::redact_secrets;
 pub(crate) use respond::REQUEST_ID;
 
-use tollgate_core::{NanoUsd, NoRouteCause, PriceFigures, Timestamp};
+use tollgate_core::{MissingPrice, NanoUsd, NoRouteCause, PriceFigures, Timestamp};
 use tollgate_protocol::{ErrorStyle, FieldPath, Malformed, Protocol, UpstreamProblem};
 
 /// Why a request is not served. Each variant names its error id in docs/errors.md.
@@ -30,7 +31,7 @@ pub enum Refusal {
     /// E10: unknown path. The hint is a similar known path.
     UnknownPath {
         /// `Did you mean …?`
-        hint: Option<String>,
+        hint: Option<PathHint>,
     },
     /// E11: known path, wrong method. `allow` is the value of the `allow` header.
     MethodNotAllowed {
@@ -102,18 +103,18 @@ pub enum Refusal {
     Spent(Box<SpentBudget>),
     /// E33: this request may cost more than what is left.
     TooDear(BudgetSubject),
-    /// E40, E41: no usable upstream account.
+    /// E40, E41, E42: no usable upstream account; the cause decides which.
     NoRoute {
         /// As requested.
         model: String,
         /// Why.
         cause: NoRouteCause,
-        /// Only price limits exclude the accounts (E41).
-        too_dear: bool,
         /// Seconds until the first account becomes usable, if known.
         retry_after: Option<u32>,
         /// Figures of E41, when they may be shown.
         price: Option<PriceFigures>,
+        /// The missing price of E42.
+        missing_price: Option<MissingPrice>,
     },
     /// E50 to E60: the last upstream attempt failed.
     Upstream {
@@ -149,6 +150,15 @@ pub enum Refusal {
     ContentPolicy,
     /// E68: the key is not cached and cannot be looked up.
     KeyCheckUnavailable,
+}
+
+/// A path that exists, similar to one that does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathHint {
+    /// The path.
+    pub path: String,
+    /// What is wrong with the base URL of the caller's client, as a sentence.
+    pub base_url: Option<&'static str>,
 }
 
 /// How an upstream failed.
@@ -323,8 +333,7 @@ impl Refusal {
             Self::RateLimited(_) | Self::WrongKeys { .. } => "E31",
             Self::Spent(_) => "E32",
             Self::TooDear(_) => "E33",
-            Self::NoRoute { too_dear: true, .. } => "E41",
-            Self::NoRoute { .. } => "E40",
+            Self::NoRoute { cause, .. } => cause.error_id(),
             Self::Upstream { failure, .. } => failure.id(),
             Self::ShuttingDown => "E61",
             Self::Internal => "E62",

@@ -45,7 +45,7 @@ pub(crate) fn head(path: &str) -> Head {
         request_id: RequestId::from_parts(Timestamp(1_795_000_000_000_000), [7; 10]),
         arrived: Timestamp(1_795_000_000_000_000),
         started: tokio::time::Instant::now(),
-        peer: IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7)),
+        peer: Some(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7))),
         presented_key: None,
         http_method: http::Method::POST,
         path: path.to_owned(),

@@ -46,6 +46,7 @@ fn channel(row: &CatalogRow, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -
     let spec: ChannelSpec = row.read()?;
     let proxy = proxy::whole(row, &spec, sealer)?.or_else(|| spec.proxy.clone().map(Secret::new));
     accounts.sort_by(|a, b| a.name.cmp(&b.name));
+    let needs_private_network = !spec.private_network && crate::fields::private_host(&spec.base_url).is_some();
     Ok(Channel {
         id: id!(ChannelId, row, &row.id)?,
         name: spec.name,
@@ -58,6 +59,7 @@ fn channel(row: &CatalogRow, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -
         learn_unsupported: spec.learn_unsupported,
         translation: spec.translation,
         private_network: spec.private_network,
+        needs_private_network,
         priority: spec.priority,
         weight: spec.weight,
         timeouts: spec.timeouts,

@@ -24,6 +24,7 @@ use serde_json::{Map, Value};
 use crate::FieldProblem;
 
 pub use account::AccountInput;
+pub use channel::private_host;
 pub use check::{Fault, Problem, Step, article, check_field, check_object, unknown_member};
 pub use docs::renew_page;
 pub use key::KeyInput;

@@ -23,4 +23,5 @@ pub(crate) mod serve;
 pub(crate) mod settings;
 pub(crate) mod time_flag;
 pub(crate) mod usage;
+pub(crate) mod usage_show;
 pub(crate) mod verify;

@@ -4,6 +4,15 @@ use std::io::{self, Write};
 
 use crate::failure::Failure;
 
+/// A number with its noun: `1 balance`, `2 balances`.
+pub(crate) fn counted(count: impl TryInto<u64>, one: &str, many: &str) -> String {
+    // What does not fit is more than one.
+    match count.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    }
+}
+
 /// Writes a line to stdout.
 pub(crate) fn line(text: &str) {
     let _ = writeln!(io::stdout().lock(), "{text}");
@@ -47,4 +56,18 @@ pub(crate) fn table(rows: &[Vec<String>]) -> bool {
         }
         writeln!(io::stdout().lock(), "{}", text.trim_end()).is_ok()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counted;
+
+    #[test]
+    fn one_of_a_thing_is_singular() {
+        assert_eq!(counted(1_usize, "balance", "balances"), "1 balance");
+        assert_eq!(
+            (counted(0_u64, "entry", "entries"), counted(2_i64, "entry", "entries")),
+            ("0 entries".into(), "2 entries".into())
+        );
+    }
 }

@@ -44,6 +44,7 @@ pub(crate) fn channel(n: usize, accounts: Vec<Arc<Account>>) -> Channel {
         learn_unsupported: true,
         translation: TranslationSwitches::default(),
         private_network: false,
+        needs_private_network: false,
         priority: 0,
         weight: 1 + u32::try_from(n % 3).unwrap_or(0),
         timeouts: Timeouts::default(),

@@ -25,6 +25,14 @@ pub enum Provider {
     Echo,
 }
 
+impl Provider {
+    /// True if accounts may be without a credential: nothing is called, or it may be a local server that wants none.
+    #[must_use]
+    pub const fn works_without_credential(self) -> bool {
+        matches!(self, Self::Echo | Self::Compatible)
+    }
+}
+
 /// A priced way to reach a provider.
 #[derive(Clone, Debug)]
 pub struct Channel {
@@ -50,6 +58,8 @@ pub struct Channel {
     pub translation: TranslationSwitches,
     /// True to allow loopback and private addresses.
     pub private_network: bool,
+    /// True when the base URL names a loopback or private address, which `private_network` does not allow.
+    pub needs_private_network: bool,
     /// Lower values are tried first.
     pub priority: i32,
     /// Share of traffic within its priority.

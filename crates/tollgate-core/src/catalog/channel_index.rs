@@ -27,7 +27,7 @@ pub(crate) struct ChannelEntry {
     protocol: Option<Protocol>,
     /// True when account health applies.
     pub(crate) cooling: bool,
-    /// True when the channel is enabled, has accounts and no budgets: only properties of the request can exclude it.
+    /// True when the channel is enabled and reachable, has accounts and no budgets: only properties of the request can exclude it.
     pub(crate) unconditional: bool,
     /// True when it can serve embeddings.
     pub(crate) embeds: bool,
@@ -99,7 +99,10 @@ impl ChannelIndex {
                 count: narrow(channel.accounts.len()),
                 protocol: (channel.provider != Provider::Echo).then_some(channel.protocol),
                 cooling: channel.cooling,
-                unconditional: channel.on && !channel.accounts.is_empty() && channel.budgets.is_empty(),
+                unconditional: channel.on
+                    && !channel.accounts.is_empty()
+                    && channel.budgets.is_empty()
+                    && !channel.needs_private_network,
                 embeds: channel.serves_purpose(crate::offer::ModelPurpose::Embedding),
             });
             all.accounts.extend(channel.accounts.iter().map(|account| AccountEntry {

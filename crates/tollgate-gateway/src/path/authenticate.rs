@@ -2,7 +2,7 @@
 //!
 //! A cached key does not wait. A cache miss asks the store; a store that does not answer gives 503 (E68), never 401.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use tollgate_core::{Caller, Catalog, Key, KeyStatus, MemberStatus, Timestamp};
 use tollgate_protocol::Target;
@@ -71,14 +71,15 @@ pub(crate) async fn caller_of(
         };
         return Err(AuthError::unknown_key(refusal));
     };
-    match check(&key, Some(head.peer), now) {
+    let is_allowed_address = head.peer.map_or(key.ip_allow.is_empty(), |peer| key.allows_address(peer));
+    match check(&key, is_allowed_address, now) {
         Ok(()) => Ok(Caller::of(catalog, key)),
         Err(refusal) => Err(AuthError::known_key(refusal, key)),
     }
 }
 
-/// Checks expiry, status, address and member of a key, in this order (E3 to E6). Without a request there is no address.
-pub(crate) fn check(key: &Key, from: Option<IpAddr>, now: Timestamp) -> Result<(), Refusal> {
+/// Checks expiry, status, address and member of a key, in this order (E3 to E6).
+pub(crate) fn check(key: &Key, is_allowed_address: bool, now: Timestamp) -> Result<(), Refusal> {
     if let Some(end) = key.expires_at.filter(|end| *end <= now) {
         return Err(Refusal::KeyExpired(end));
     }
@@ -86,7 +87,7 @@ pub(crate) fn check(key: &Key, from: Option<IpAddr>, now: Timestamp) -> Result<(
         KeyStatus::Active => {}
         KeyStatus::Disabled | KeyStatus::Revoked => return Err(Refusal::KeyDisabled),
     }
-    if from.is_some_and(|from| !key.allows_address(from)) {
+    if !is_allowed_address {
         return Err(Refusal::AddressBlocked);
     }
     match key.member.status {

@@ -9,6 +9,7 @@ mod models;
 mod paths;
 mod upstream;
 
+use tollgate_core::NoRouteCause;
 use tollgate_protocol::{FieldViolation, GeminiErrorFields, OpenAiErrorFields, Problem, QuotaViolation};
 
 use super::Refusal;
@@ -88,7 +89,7 @@ impl Refusal {
             Self::KeyDisabled => keys::disabled(head),
             Self::AddressBlocked => keys::address(head),
             Self::Suspended => keys::suspended(),
-            Self::UnknownPath { hint } => paths::unknown(hint.as_deref(), head),
+            Self::UnknownPath { hint } => paths::unknown(hint.as_ref(), head),
             Self::MethodNotAllowed { allow } => paths::method(allow, head),
             Self::UnknownVerb => paths::verb(head),
             Self::ModelNotFound { model, .. } => models::not_found(model, head),
@@ -104,8 +105,11 @@ impl Refusal {
             Self::WrongKeys { retry_after } => limits::wrong_keys(*retry_after),
             Self::Spent(spent) => limits::spent(spent, head),
             Self::TooDear(subject) => limits::too_dear(*subject),
-            Self::NoRoute { model, cause, too_dear: true, price, .. } => {
-                upstream::too_dear(model, *cause, price.as_ref(), head.from)
+            Self::NoRoute { model, cause: NoRouteCause::PriceLimit, price, .. } => {
+                upstream::too_dear(model, price.as_ref(), head.from)
+            }
+            Self::NoRoute { model, cause: NoRouteCause::NoPrice, missing_price, .. } => {
+                upstream::no_price(model, *missing_price, head.from)
             }
             Self::NoRoute { model, cause, retry_after, .. } => upstream::no_route(model, *cause, *retry_after, head.from),
             Self::Upstream { model, failure } => upstream::failed(model, failure),

@@ -3,7 +3,12 @@
 mod cache;
 mod failed_keys;
 
-use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
 use tokio_util::task::TaskTracker;
@@ -81,8 +86,8 @@ impl Authenticator {
     ///
     /// # Errors
     /// The seconds to wait when the address exceeded its wrong keys per minute.
-    pub fn wrong_key(&self, from: IpAddr) -> Result<(), u32> {
-        self.failed.count(from, self.clock.instant())
+    pub fn wrong_key(&self, from: Option<IpAddr>) -> Result<(), u32> {
+        self.failed.count(from.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), self.clock.instant())
     }
 
     /// The key behind a presented secret; `None` when no key has it.

@@ -1,14 +1,17 @@
 //! The state that all cores share, and whether the gateway accepts requests.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
 use http::Response;
 use tokio::sync::Notify;
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::{BudgetAlert, Catalog, Outcome, RequestId};
 use tollgate_store::Counters;
 
@@ -95,6 +98,8 @@ pub struct Condition {
     without_catalog: AtomicBool,
     draining: AtomicBool,
     cutting_off: AtomicBool,
+    /// Cancelled when the operator does not want to wait for running requests.
+    ending_now: CancellationToken,
     in_flight: AtomicUsize,
     /// Bytes of request bodies in memory.
     body_bytes: AtomicUsize,
@@ -183,6 +188,25 @@ impl Condition {
     /// The drain time is over: running requests end because of the gateway and not because their callers left.
     pub(crate) fn cut_off(&self) {
         self.cutting_off.store(true, Ordering::Release);
+    }
+
+    /// Ends a drain, or the next one, at once.
+    pub fn end_now(&self) {
+        self.ending_now.cancel();
+    }
+
+    /// Whether a drain was ended by [`Self::end_now`].
+    #[must_use]
+    pub fn is_ending_now(&self) -> bool {
+        self.ending_now.is_cancelled()
+    }
+
+    /// Waits until running requests are done, at most this long; whether they are.
+    pub(crate) async fn quiet_within(&self, limit: Duration) -> bool {
+        tokio::select! {
+            quiet = tokio::time::timeout(limit, self.quiet()) => quiet.is_ok(),
+            () = self.ending_now.cancelled() => self.in_flight() == 0,
+        }
     }
 
     /// Whether answers under way are being cut off.

@@ -42,7 +42,6 @@ use self::{
     leased::LeasedBody,
 };
 pub use self::{
-    guard::is_public,
     probe::{ProbeFault, ProbeStep, probe},
     tls::Trust,
 };

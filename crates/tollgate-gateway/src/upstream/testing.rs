@@ -33,6 +33,7 @@ pub(crate) fn channel(base_url: &str) -> Channel {
         learn_unsupported: false,
         translation: TranslationSwitches::default(),
         private_network: true,
+        needs_private_network: false,
         priority: 0,
         weight: 1,
         timeouts: Timeouts::default(),

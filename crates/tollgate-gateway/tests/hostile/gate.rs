@@ -226,6 +226,7 @@ fn channel() -> Channel {
         learn_unsupported: false,
         translation: TranslationSwitches::default(),
         private_network: false,
+        needs_private_network: false,
         priority: 0,
         weight: 1,
         timeouts: Timeouts::default(),

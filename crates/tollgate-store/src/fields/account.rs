@@ -28,7 +28,7 @@ table!(
             shape: FieldShape::new(
                 "credential",
                 Kind::Text { least: 1, most: 10_000 },
-                "The provider's key; a new account needs one.",
+                "The provider's key; a new account needs one, except under the provider `compatible`.",
             )
             .with(Access::WriteOnly),
             get: |_: &Self| Value::Null,

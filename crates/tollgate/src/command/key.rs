@@ -67,7 +67,8 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
         output::json(&json!({"items": keys}));
         return Ok(());
     }
-    let mut rows = vec![["name", "key", "member", "groups", "status", "owner", "expires", "id"].map(str::to_owned).to_vec()];
+    let mut rows =
+        vec![["name", "key", "member", "groups", "state", "budget", "owner", "expires", "id"].map(str::to_owned).to_vec()];
     for key in &keys {
         let groups = match key["groups"].as_array() {
             Some(groups) if !groups.is_empty() => resource::cell(&key["groups"]),
@@ -78,7 +79,8 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
             format!("{}…{}", text(key, "prefix"), text(key, "suffix")),
             text(key, "member"),
             groups,
-            text(key, "status"),
+            text(key, "state"),
+            super::budget::short(&key["budget"]),
             text(key, "owner"),
             key["expires_at"].as_str().unwrap_or("never").to_owned(),
             text(key, "id"),

@@ -161,7 +161,7 @@ async fn add_weighed(
 ) -> Result<(), Failure> {
     let mut body = written(&format!("make_{}", resource.word), members)?;
     if body.insert("name".to_owned(), name.into()).is_some() {
-        return Err(Failure::Usage("the name stands before the members; leave name= away".to_owned()));
+        return Err(Failure::Usage("the name stands before the fields; leave name= away".to_owned()));
     }
     let (target, body) = (ApiPath::of(path), Value::Object(body));
     if let Some(row) = save(common, admin, resource, AdminRequest::of(Method::POST, &target, &body), saving).await? {
@@ -235,7 +235,9 @@ async fn save(
     if !common.json {
         effects::print(&would_be);
     }
-    if excludes && !saving.yes && !effects::confirmed(&format!("save this {}?", resource.word))? {
+    // What was not served before is shown, and lost by nobody.
+    let loses = would_be["effects"].as_array().is_some_and(|effects| effects.iter().any(|effect| effect["served_before"] == true));
+    if loses && !saving.yes && !effects::confirmed(&format!("save this {}?", resource.word))? {
         return Ok(None);
     }
     let confirmed = if excludes { sending.target.clone().with("confirm", "true") } else { sending.target.clone() };
@@ -258,7 +260,7 @@ pub(crate) async fn remove_named(common: &Common, admin: &Admin, resource: Resou
 /// The members of a request, secrets read where they are named.
 fn written(route: &str, members: &FieldArgs) -> Result<Map<String, Value>, Failure> {
     let mut body = tollgate_console::parse_field_args(route, &members.words)
-        .map_err(|fault| Failure::Usage(format!("{}; `--json` on `show` has all members", fault.trim_end_matches('.'))))?;
+        .map_err(|fault| Failure::Usage(format!("{}; `show` has all fields", fault.trim_end_matches('.'))))?;
     if let Some(Value::String(credential)) = body.get_mut("credential") {
         *credential = config::reference(credential).map_err(|fault| Failure::written(format!("credential: {fault}")))?;
     }

@@ -1,4 +1,4 @@
-//! `usage tail|summary|export`: the usage log.
+//! `usage tail|show|summary|export`: the usage log.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -36,6 +36,7 @@ pub(crate) fn run(common: &Common, subcommand: Usage) -> Result<(), Failure> {
         let admin = Admin::open(common, FolderPolicy::MustExist).await?;
         match subcommand {
             Usage::Tail { follow, lines, filter } => tail(common, &admin, &filter, lines as usize, follow).await,
+            Usage::Show { id } => super::usage_show::show(common, &admin, &id).await,
             Usage::Summary { by, filter } => summary(common, &admin, &filter, by).await,
             Usage::Export { filter } => export(common, &admin, &filter).await,
         }
@@ -44,11 +45,10 @@ pub(crate) fn run(common: &Common, subcommand: Usage) -> Result<(), Failure> {
 
 /// Adds the filter as query parameters.
 fn with_filter(target: ApiPath, args: &FilterArgs) -> Result<ApiPath, Failure> {
-    for (flag, text) in [("--since", &args.since), ("--until", &args.until)] {
-        if let Some(text) = text {
-            time_flag::parse(flag, text)?;
-        }
-    }
+    let time = |flag: &str, text: Option<&String>| {
+        text.map(|text| time_flag::parse(flag, text).map(tollgate_console::rfc3339)).transpose()
+    };
+    let (since, until) = (time("--since", args.since.as_ref())?, time("--until", args.until.as_ref())?);
     const OUTCOMES: [&str; 5] = ["completed", "caller_left", "upstream_broke", "refused", "gateway_stopped"];
     if let Some(word) = args.outcome.as_deref().filter(|word| !OUTCOMES.contains(word)) {
         let known = OUTCOMES.join(", ");
@@ -60,8 +60,8 @@ fn with_filter(target: ApiPath, args: &FilterArgs) -> Result<ApiPath, Failure> {
         .maybe("group", args.group.as_deref())
         .maybe("model", args.model.as_deref())
         .maybe("outcome", args.outcome.as_deref())
-        .maybe("since", args.since.as_deref())
-        .maybe("until", args.until.as_deref()))
+        .maybe("since", since.as_deref())
+        .maybe("until", until.as_deref()))
 }
 
 /// Records already printed with `--follow`; the oldest are forgotten first.
@@ -193,15 +193,29 @@ async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, by: GroupBy)
         return Err(Failure::Usage("a summary by hour covers at most 31 days: set --since".to_owned()));
     }
     let (items, _) = admin.page(&with_filter(ApiPath::of(&["usage", "summary"]).with("by", word), args)?).await?;
-    if common.json {
-        output::json(&json!({"items": items}));
-        return Ok(());
+    let mut columns = vec![
+        ("requests", "requests"),
+        ("completed", "completed"),
+        ("in", "tokens_input"),
+        ("out", "tokens_output"),
+        ("sale USD", "sale"),
+        ("cost USD", "cost"),
+        ("not priced", "unpriced"),
+    ];
+    match by {
+        GroupBy::Key => {
+            columns.splice(..0, [("key", "name"), ("member", "member")]);
+            columns.push(("id", "of"));
+        }
+        GroupBy::Member => {
+            columns.insert(0, ("member", "name"));
+            columns.push(("id", "of"));
+        }
+        GroupBy::Nothing | GroupBy::Day | GroupBy::Hour | GroupBy::Model | GroupBy::Group | GroupBy::Outcome => {
+            columns.insert(0, ("of", "of"));
+        }
     }
-    let mut table =
-        vec![["of", "requests", "completed", "in", "out", "sale USD", "cost USD", "not priced"].map(str::to_owned).to_vec()];
-    const COLUMNS: [&str; 8] = ["of", "requests", "completed", "tokens_input", "tokens_output", "sale", "cost", "unpriced"];
-    table.extend(items.iter().map(|row| COLUMNS.iter().map(|column| super::resource::cell(&row[*column])).collect()));
-    output::table(&table);
+    super::resource::print_list(common, &columns, &items);
     Ok(())
 }
 

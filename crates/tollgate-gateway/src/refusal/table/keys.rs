@@ -1,6 +1,7 @@
 //! Refusals of the key.
 
 use tollgate_core::Timestamp;
+use tollgate_protocol::ErrorStyle;
 
 use super::{INVALID_REQUEST, RefusalRow};
 use crate::{
@@ -21,7 +22,12 @@ pub(super) fn missing() -> RefusalRow {
 
 /// E2.
 pub(super) fn invalid(head: &Head) -> RefusalRow {
-    let message = format!("The API key {} is not valid. Send the complete service key.", shown(head));
+    let shown = shown(head);
+    // LiteLLM as a client tells a wrong key from other bad requests by these words.
+    let message = match head.from.spec().error_style {
+        ErrorStyle::OpenAi => format!("Incorrect API key provided: {shown}. Send the complete service key."),
+        ErrorStyle::Gemini => format!("The API key {shown} is not valid. Send the complete service key."),
+    };
     unauthenticated("invalid_api_key", "API_KEY_INVALID", message)
 }
 
@@ -38,7 +44,10 @@ pub(super) fn disabled(head: &Head) -> RefusalRow {
 
 /// E5.
 pub(super) fn address(head: &Head) -> RefusalRow {
-    let message = format!("This API key may not be used from address {}.", head.peer);
+    let message = match head.peer {
+        Some(peer) => format!("This API key may not be used from address {peer}."),
+        None => "This API key may not be used from an unknown address: the proxy before the gateway names none.".to_owned(),
+    };
     denied("ip_not_allowed", "API_KEY_IP_ADDRESS_BLOCKED", message)
 }
 

@@ -1,11 +1,17 @@
 //! Refusals of path and method.
 
 use super::{INVALID_REQUEST, RefusalRow};
-use crate::{refusal::text::quoted, request::Head};
+use crate::{
+    refusal::{PathHint, text::quoted},
+    request::Head,
+};
 
 /// E10.
-pub(super) fn unknown(hint: Option<&str>, head: &Head) -> RefusalRow {
-    let hint = hint.map_or_else(String::new, |hint| format!(" Did you mean {}?", quoted(hint)));
+pub(super) fn unknown(hint: Option<&PathHint>, head: &Head) -> RefusalRow {
+    let hint = hint.map_or_else(String::new, |hint| {
+        let base_url = hint.base_url.map_or_else(String::new, |fault| format!(" {fault}"));
+        format!(" Did you mean {}?{base_url}", quoted(&hint.path))
+    });
     let message = format!("Unknown path {} {}.{hint}", quoted(head.http_method.as_str()), quoted(&head.path));
     RefusalRow::new(404, INVALID_REQUEST, Some("unknown_url"), "NOT_FOUND", "UNKNOWN_PATH", message)
 }
