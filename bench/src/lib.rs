@@ -6,13 +6,13 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use tollgate_core::Timestamp;
+use memchr::memmem::find;
+use tollgate_core::{GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Revision, Timestamp, TokenSource, Tokens, UsageRecord};
+use tollgate_protocol::{Method, Protocol};
 use tollgate_store::{AccessMode, MasterKeySource, OpenOptions, RandomSource, Store, StoreUrl, open};
 
 /// Opens the database of a fill program from its arguments `FOLDER COUNT [DATABASE_URL]`, and returns it with the count.
-///
-/// # Errors
-/// Missing or invalid arguments (reported as `usage`), or a database that cannot be opened.
+/// Missing or invalid arguments are reported as `usage`.
 pub async fn open_database(usage: &str, now: Timestamp) -> Result<(Store, u64), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(folder), Some(count)) = (arguments.next(), arguments.next()) else { return Err(usage.into()) };
@@ -26,29 +26,53 @@ pub async fn open_database(usage: &str, now: Timestamp) -> Result<(Store, u64), 
     Ok((store, count.parse()?))
 }
 
+/// Ten bytes for an id.
+pub fn id_bytes(number: u64) -> [u8; 10] {
+    let mut bytes = [0; 10];
+    bytes[2..].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+/// A completed request without attempts, by a key, member and group of these numbers. Their ids were made at `epoch`.
+pub fn usage_record(epoch: Timestamp, id: RequestId, at: Timestamp, [key, member, group]: [u64; 3]) -> UsageRecord {
+    UsageRecord {
+        id,
+        at,
+        key: KeyId::from_parts(epoch, id_bytes(key)),
+        key_name: format!("key {key}"),
+        member: MemberId::from_parts(epoch, id_bytes(member)),
+        group: Some(GroupId::from_parts(epoch, id_bytes(group))),
+        group_name: Some(format!("group {group}")),
+        protocol_in: Protocol::OpenAi,
+        protocol_out: None,
+        method: Method::Chat,
+        model: Some("model".to_owned()),
+        stream: false,
+        status: 200,
+        outcome: Outcome::Completed,
+        reason: None,
+        detail: None,
+        tokens: Tokens { input: 800, output: 200, source: TokenSource::Provider, ..Tokens::default() },
+        cost: Some(NanoUsd::ZERO),
+        sale: Some(NanoUsd(1_000)),
+        price_version: Revision(3),
+        ttft_us: None,
+        duration_us: 1_000,
+        address: None,
+        client_request_id: None,
+        dropped: Vec::new(),
+        trace: Vec::new(),
+        attempts: Vec::new(),
+    }
+}
+
 /// Nanoseconds since 1970. Both programs run on one machine, so the difference of two timestamps is a one-way delay.
-#[must_use]
 #[expect(clippy::disallowed_methods, reason = "a measuring program reads the clock itself")]
 pub fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Position of `needle` in `haystack`.
-#[must_use]
-pub fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    let first = *needle.first()?;
-    let mut from = 0;
-    while let Some(at) = haystack[from..].iter().position(|byte| *byte == first) {
-        if haystack[from + at..].starts_with(needle) {
-            return Some(from + at);
-        }
-        from += at + 1;
-    }
-    None
-}
-
 /// Value of a header in a message head; `name` in lower case.
-#[must_use]
 pub fn header<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
     head.split(|byte| *byte == b'\n').skip(1).find_map(|line| {
         let (own, value) = line.split_at_checked(name.len())?;
@@ -58,7 +82,6 @@ pub fn header<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
 }
 
 /// End of a chunked body that starts at `from`; `None` until it is complete.
-#[must_use]
 pub fn chunked_end(bytes: &[u8], mut from: usize) -> Option<usize> {
     loop {
         let line = from + find(bytes.get(from..)?, b"\r\n")?;
@@ -74,7 +97,6 @@ pub fn chunked_end(bytes: &[u8], mut from: usize) -> Option<usize> {
 }
 
 /// End of head and end of body of the first message in a buffer; `None` until it is complete.
-#[must_use]
 pub fn message_end(bytes: &[u8]) -> Option<(usize, usize)> {
     let head = find(bytes, b"\r\n\r\n")?;
     let body = head + 4;

@@ -28,6 +28,6 @@ fn forward(body: &Bytes) {
     ];
     for edits in edits {
         let passed = codec(Protocol::Anthropic).forward_request(body, &summary, &edits);
-        assert_eq!(is_json(&passed), is_json(body), "edits neither break nor repair a body");
+        assert_eq!(is_json(&passed), is_json(body), "edits keep a body valid or invalid");
     }
 }

@@ -62,7 +62,7 @@ fn request(from: Protocol, method: u8, flags: u8, model: u8, body: &[u8]) {
         let profile = effective_profile(to.as_str(), to, model, &Profile::default());
         let _ = pending_media(to, &request, &profile);
         let outcome = encode_request(to, &request, model, &profile, &options);
-        assert_eq!(outcome, encode_request(to, &request, model, &profile, &options), "the same history gives the same bytes");
+        assert_eq!(outcome, encode_request(to, &request, model, &profile, &options), "encoding is deterministic");
         if let Ok(encoded) = outcome {
             check_encoded(to, &request, &encoded);
         }
@@ -71,12 +71,12 @@ fn request(from: Protocol, method: u8, flags: u8, model: u8, body: &[u8]) {
 
 /// A request encoded for an upstream is JSON that our own decoder of that protocol accepts.
 fn check_encoded(to: Protocol, request: &Request, encoded: &EncodedRequest) {
-    let value: Value = serde_json::from_slice(&encoded.body).expect("a request of ours is JSON");
+    let value: Value = serde_json::from_slice(&encoded.body).expect("an encoded request is JSON");
     assert!(value.is_object());
     assert!(encoded.dropped.is_sorted(), "the list of dropped fields is sorted");
     let target =
         Target { method: encoded.method, model: (to == Protocol::Gemini).then(|| request.model.clone()), framing: Framing::Sse };
-    decode_request(to, &target, &encoded.body).expect("what one writes the other reads");
+    decode_request(to, &target, &encoded.body).expect("the decoder accepts what the encoder writes");
 }
 
 fn answer(upstream: Protocol, kind: u8, flags: u8, body: &[u8]) {
@@ -96,10 +96,10 @@ fn answer(upstream: Protocol, kind: u8, flags: u8, body: &[u8]) {
     for caller in callers.iter().copied() {
         let context = ReplyContext { kind, stream: false, ..context(flags) };
         if let Ok(passed) = translate_reply(upstream, caller, &body, &context) {
-            serde_json::from_slice::<Value>(&passed.body).expect("an answer of ours is JSON");
+            serde_json::from_slice::<Value>(&passed.body).expect("an encoded answer is JSON");
         }
         if let Some(passed) = translate_problem(upstream, caller, &problem, &context) {
-            serde_json::from_slice::<Value>(&passed.body).expect("an answer of ours is JSON");
+            serde_json::from_slice::<Value>(&passed.body).expect("an encoded answer is JSON");
         }
     }
 }
@@ -117,20 +117,20 @@ fn stream(upstream: Protocol, flags: u8, bytes: &[u8]) {
             }
         }
         match &fault {
-            Some(fault) => assert_eq!(relay.finish(&mut out), Err(fault.clone()), "a fault stays"),
+            Some(fault) => assert_eq!(relay.finish(&mut out), Err(fault.clone()), "later calls return the same error"),
             None => fault = relay.finish(&mut out).err(),
         }
-        assert_eq!(relay.complete(), fault.is_none(), "an answer is complete or has a fault");
-        let text = String::from_utf8(out.concat()).expect("what we write is UTF-8");
+        assert_eq!(relay.complete(), fault.is_none(), "a stream without an error is complete");
+        let text = String::from_utf8(out.concat()).expect("output is UTF-8");
         if fault.is_some() {
-            assert!(!text.contains("data: [DONE]\n"), "a broken stream never looks whole");
+            assert!(!text.contains("data: [DONE]\n"), "a failed stream has no end marker");
             out.push(relay.problem(&problem()));
         }
         let sent = out.concat();
         if caller != Protocol::Gemini || context.framing == Framing::Sse {
             written_events(&sent);
         } else if fault.is_none() {
-            let pieces: Value = serde_json::from_slice(&sent).expect("an array of ours is JSON");
+            let pieces: Value = serde_json::from_slice(&sent).expect("an encoded array is JSON");
             assert!(pieces.is_array());
         }
     }

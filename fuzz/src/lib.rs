@@ -85,7 +85,7 @@ fn check_summary(protocol: Protocol, target: &Target, body: &Bytes, summary: &Re
     if summary.splices.markers {
         assert!(is_json(&plain), "a cleaned body is JSON");
     } else {
-        assert_eq!(plain, body, "nothing is changed unasked");
+        assert_eq!(plain, body, "a body without edits is unchanged");
     }
     let edits = RequestEdits {
         upstream_model: Some("other \"model\""),
@@ -98,7 +98,7 @@ fn check_summary(protocol: Protocol, target: &Target, body: &Bytes, summary: &Re
     assert!(is_json(&edited), "an edited body is JSON");
     if !summary.splices.markers {
         let again = codec(protocol).summarise(target, &edited).expect("an edited body is accepted again");
-        assert_eq!(again.text_bytes, summary.text_bytes, "edits touch no text");
+        assert_eq!(again.text_bytes, summary.text_bytes, "edits do not change text");
         if protocol == Protocol::OpenAi {
             assert_eq!(again.model, "other \"model\"");
         }
@@ -108,11 +108,11 @@ fn check_summary(protocol: Protocol, target: &Target, body: &Bytes, summary: &Re
 }
 
 fn check_malformed(body: &Bytes, refusal: &Malformed) {
-    assert!(refusal.violations.len() <= 20, "the list of faults is bounded");
+    assert!(refusal.violations.len() <= 20, "the list of violations is bounded");
     assert!(!refusal.message.is_empty());
     if refusal.kind != MalformedKind::NotJson {
-        assert!(!refusal.violations.is_empty(), "a fault has a place");
-        assert!(is_json(body), "only JSON has faulty fields");
+        assert!(!refusal.violations.is_empty(), "a violation names a field");
+        assert!(is_json(body), "only JSON has invalid fields");
     }
 }
 
@@ -124,9 +124,9 @@ pub fn is_json(bytes: &[u8]) -> bool {
 /// The data of each event in an encoded stream. Panics unless each event has one `data:` line with JSON, or the end mark of chat
 /// completions.
 pub fn written_events(stream: &[u8]) -> Vec<Value> {
-    let text = std::str::from_utf8(stream).expect("what we write is UTF-8");
+    let text = std::str::from_utf8(stream).expect("output is UTF-8");
     if !text.is_empty() {
-        assert!(text.ends_with("\n\n"), "only whole events are written");
+        assert!(text.ends_with("\n\n"), "output consists of whole events");
     }
     let mut events = Vec::new();
     for event in text.split("\n\n").filter(|event| !event.is_empty()) {
@@ -135,10 +135,10 @@ pub fn written_events(stream: &[u8]) -> Vec<Value> {
         if line.starts_with("event: ") {
             line = lines.next().expect("a named event has data");
         }
-        assert!(lines.next().is_none(), "an event of ours has one data line: {event}");
-        let data = line.strip_prefix("data: ").expect("data follows");
+        assert!(lines.next().is_none(), "a written event has one data line: {event}");
+        let data = line.strip_prefix("data: ").expect("the line is a data line");
         if data != "[DONE]" {
-            events.push(serde_json::from_str(data).expect("an event of ours is JSON"));
+            events.push(serde_json::from_str(data).expect("a written event is JSON"));
         }
     }
     events

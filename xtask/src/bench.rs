@@ -56,41 +56,36 @@ struct Scenario {
     native: bool,
 }
 
+const CLOSED_LOOP: Scenario = Scenario {
+    name: "max",
+    description: "64 connections, chat, JSON, closed loop",
+    upstream: "chunks=20&interval=0",
+    load: &["max", "--connections", "64"],
+    native: false,
+};
+
 const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "max",
-        description: "64 connections, chat, JSON, closed loop",
-        upstream: "chunks=20&interval=0",
-        load: &["max", "--connections", "64"],
-        native: false,
-    },
-    Scenario {
-        name: "native",
-        description: "64 connections, native, JSON, closed loop",
-        upstream: "chunks=20&interval=0",
-        load: &["max", "--connections", "64"],
-        native: true,
-    },
+    CLOSED_LOOP,
+    Scenario { name: "native", description: "64 connections, native, JSON, closed loop", native: true, ..CLOSED_LOOP },
     Scenario {
         name: "rate",
         description: "200 requests a second, open loop",
-        upstream: "chunks=20&interval=0",
         load: &["rate", "--connections", "64", "--rate", "200"],
-        native: false,
+        ..CLOSED_LOOP
     },
     Scenario {
         name: "stream",
         description: "100 streams of 50 chunks a second",
         upstream: "chunks=100&interval=20",
         load: &["stream", "--connections", "100", "--ramp-ms", "1000", "--warm", "2"],
-        native: false,
+        ..CLOSED_LOOP
     },
     Scenario {
         name: "slow",
         description: "1,000 streams of 20 chunks a second",
         upstream: "chunks=400&interval=50",
         load: &["stream", "--connections", "1000", "--ramp-ms", "2000", "--warm", "4"],
-        native: false,
+        ..CLOSED_LOOP
     },
 ];
 
@@ -98,9 +93,7 @@ const SCENARIOS: &[Scenario] = &[
 const TRANSLATED: Scenario = Scenario {
     name: "translated",
     description: "64 connections, chat, JSON, closed loop: the upstream speaks chat, or the native protocol",
-    upstream: "chunks=20&interval=0",
-    load: &["max", "--connections", "64"],
-    native: false,
+    ..CLOSED_LOOP
 };
 
 /// Compares a key without limits with one that has a budget, rates and a concurrency limit. Every request is recorded and
@@ -108,9 +101,7 @@ const TRANSLATED: Scenario = Scenario {
 const BOUNDED: Scenario = Scenario {
     name: "bounded",
     description: "64 connections, chat, JSON, closed loop: accounting off (a key without bounds) and on (budget, rates, concurrency)",
-    upstream: "chunks=20&interval=0",
-    load: &["max", "--connections", "64"],
-    native: false,
+    ..CLOSED_LOOP
 };
 
 /// Runs the scenarios and prints a table for each.

@@ -1,18 +1,14 @@
 //! `cargo xtask check`: everything CI runs, in CI's order.
 
-use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-use crate::{fuzz, postgres, redis, sdk, shell, tidy};
-
-/// Result of a step that did not fail.
-pub(crate) enum StepOutcome {
-    /// The step ran and passed.
-    Passed,
-    /// The step could not run, with the reason.
-    Skipped(String),
-}
+use crate::{
+    fuzz, sdk, servers,
+    shell::{self, StepOutcome},
+    tidy,
+};
 
 /// A step; its argument is true when skips are failures.
 type Step = fn(bool) -> Result<StepOutcome>;
@@ -30,9 +26,10 @@ pub(crate) fn run(require_all: bool) -> Result<()> {
     let mut skipped = Vec::new();
     for (number, (name, step)) in steps.iter().enumerate() {
         println!("\n=== {}/{} {name}", number + 1, steps.len());
-        let watch = Stopwatch::start();
+        #[expect(clippy::disallowed_methods, reason = "developer commands read the clock")]
+        let started = Instant::now();
         match step(require_all)? {
-            StepOutcome::Passed => println!("=== {name}: passed in {:.0?}", watch.elapsed()),
+            StepOutcome::Passed => println!("=== {name}: passed in {:.0?}", started.elapsed()),
             StepOutcome::Skipped(why) => {
                 println!("=== {name}: SKIPPED: {why}");
                 skipped.push(format!("{name}: {why}"));
@@ -62,7 +59,7 @@ fn clippy() -> Result<StepOutcome> {
 
 /// Unit and integration tests, with a temporary PostgreSQL and Redis for conformance and outage tests.
 fn tests(require_all: bool) -> Result<StepOutcome> {
-    let (database, counters) = (postgres::PostgresServer::start(), redis::RedisServer::start());
+    let (database, counters) = (servers::postgres("fsync=off"), servers::redis());
     if require_all && let Some(error) = database.as_ref().err().or(counters.as_ref().err()) {
         bail!("a server that tests need is missing, and --require-all was given: {error:#}");
     }
@@ -83,17 +80,4 @@ fn tests(require_all: bool) -> Result<StepOutcome> {
     shell::run(&mut command)?;
     drop((database, counters));
     Ok(if skipped.is_empty() { StepOutcome::Passed } else { StepOutcome::Skipped(skipped.join("; ")) })
-}
-
-struct Stopwatch(std::time::Instant);
-
-impl Stopwatch {
-    #[expect(clippy::disallowed_methods, reason = "developer commands read the clock")]
-    fn start() -> Self {
-        Self(std::time::Instant::now())
-    }
-
-    fn elapsed(&self) -> Duration {
-        self.0.elapsed()
-    }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{check::StepOutcome, shell};
+use crate::shell::{self, StepOutcome};
 
 /// The targets in the order in which they run; the same as in `fuzz/Cargo.toml`.
 pub(crate) const TARGETS: [&str; 6] = ["sse", "openai_request", "gemini_request", "anthropic_request", "stream_cuts", "translate"];
@@ -97,7 +97,6 @@ fn fuzz(programs: &Path, targets: &[&str], seconds: u32) -> Result<()> {
     if found.is_empty() { Ok(()) } else { bail!("fuzzing found failures in: {}", found.join(", ")) }
 }
 
-/// Runs one target with its output in a log file.
 fn fuzz_target(program: &Path, name: &str, home: &Path, dictionary: &Path, seconds: u32) -> Result<()> {
     let corpus = home.join("corpus").join(name);
     let artifacts = home.join("artifacts").join(name);

@@ -7,9 +7,8 @@ mod check;
 mod dev;
 mod docs;
 mod fuzz;
-mod postgres;
-mod redis;
 mod sdk;
+mod servers;
 mod shell;
 mod tidy;
 

@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::{Result, bail};
 
-use crate::{check::StepOutcome, shell};
+use crate::shell::{self, StepOutcome};
 
 /// `cargo xtask sdk`.
 pub(crate) fn run_alone() -> Result<()> {

@@ -7,6 +7,14 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
+/// Result of a step that did not fail.
+pub(crate) enum StepOutcome {
+    /// The step ran and passed.
+    Passed,
+    /// The step could not run, with the reason.
+    Skipped(String),
+}
+
 /// The workspace's root folder.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a member of the workspace").to_owned()

@@ -10,11 +10,12 @@ use std::{
     time::Duration,
 };
 
+use memchr::memmem::find;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpSocket, TcpStream},
 };
-use tollgate_bench::{find, message_end, now_ns};
+use tollgate_bench::{message_end, now_ns};
 
 static DELAY_MS: AtomicU64 = AtomicU64::new(0);
 static CHUNKS: AtomicU64 = AtomicU64::new(20);

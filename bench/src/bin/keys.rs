@@ -8,11 +8,8 @@
 
 use std::time::{Duration, Instant};
 
-use tollgate_core::{
-    GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Revision, Secret, Subject, Timestamp, TokenSource, Tokens, UsageRecord,
-    Window,
-};
-use tollgate_protocol::{Method, Protocol};
+use tollgate_bench::{id_bytes, usage_record};
+use tollgate_core::{KeyId, RequestId, Secret, Subject, Timestamp, UsageRecord, Window};
 use tollgate_store::{Actor, Change, ChangeOrigin, KeySpec, MemberSpec, RandomSource, Store, UsageFilter};
 
 /// Records per transaction.
@@ -125,12 +122,6 @@ fn memory() -> Result<String, BoxError> {
     Ok(format!("{} MiB resident, at most {} MiB so far", mib("VmRSS").unwrap_or(0), mib("VmHWM").unwrap_or(0)))
 }
 
-fn id_bytes(number: u64) -> [u8; 10] {
-    let mut bytes = [0; 10];
-    bytes[2..].copy_from_slice(&number.to_be_bytes());
-    bytes
-}
-
 fn key(number: u64) -> KeyId {
     KeyId::from_parts(NOW, id_bytes(number))
 }
@@ -145,33 +136,5 @@ fn secret(number: u64) -> String {
 
 /// The usage record of a request. Its key id is derived from the number and differs from that of the key's row.
 fn record(id: u64, of: u64) -> UsageRecord {
-    UsageRecord {
-        id: RequestId::from_parts(NOW, id_bytes(id)),
-        at: NOW,
-        key: key(of),
-        key_name: format!("key {of}"),
-        member: MemberId::from_parts(NOW, id_bytes(of / KEYS_PER_MEMBER)),
-        group: Some(GroupId::from_parts(NOW, id_bytes(1))),
-        group_name: Some("default".to_owned()),
-        protocol_in: Protocol::OpenAi,
-        protocol_out: None,
-        method: Method::Chat,
-        model: Some("model".to_owned()),
-        stream: false,
-        status: 200,
-        outcome: Outcome::Completed,
-        reason: None,
-        detail: None,
-        tokens: Tokens { input: 80, output: 20, source: TokenSource::Provider, ..Tokens::default() },
-        cost: Some(NanoUsd::ZERO),
-        sale: Some(NanoUsd(1_000)),
-        price_version: Revision(3),
-        ttft_us: None,
-        duration_us: 1_000,
-        address: None,
-        client_request_id: None,
-        dropped: Vec::new(),
-        trace: Vec::new(),
-        attempts: Vec::new(),
-    }
+    usage_record(NOW, RequestId::from_parts(NOW, id_bytes(id)), NOW, [of, of / KEYS_PER_MEMBER, 1])
 }

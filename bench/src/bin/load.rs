@@ -9,6 +9,7 @@
 
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, time::Duration};
 
+use memchr::memmem::find;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -16,7 +17,7 @@ use tokio::{
     sync::{Notify, mpsc},
     task::LocalSet,
 };
-use tollgate_bench::{find, message_end, now_ns};
+use tollgate_bench::{message_end, now_ns};
 
 #[derive(Default)]
 struct Measurements {

@@ -8,11 +8,12 @@
 
 use std::time::{Duration, Instant};
 
+use tollgate_bench::{id_bytes, usage_record};
 use tollgate_core::{
-    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Revision, Timestamp,
-    TokenSource, Tokens, UsageRecord,
+    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, NanoUsd, Outcome, RequestId, Timestamp, TokenSource,
+    Tokens, UsageRecord,
 };
-use tollgate_protocol::{Method, Protocol};
+use tollgate_protocol::Protocol;
 use tollgate_store::{SortOrder, Store, StoreError, SummaryBy, UsageCursor, UsageFilter};
 
 /// Records per transaction, as in the usage writer.
@@ -80,15 +81,7 @@ async fn time_queries(store: &Store) -> Result<(Duration, Duration), StoreError>
     ];
     let (mut page, mut chart) = (Duration::ZERO, Duration::ZERO);
     for (what, filter) in pages {
-        let mut slowest = Duration::ZERO;
-        let mut rows = 0;
-        for _ in 0..RUNS {
-            let started = Instant::now();
-            rows = store.usage.page(&filter).await?.items.len();
-            slowest = slowest.max(started.elapsed());
-        }
-        page = page.max(slowest);
-        println!("{what}: {rows} rows, at most {slowest:.1?}");
+        page = page.max(slowest(what, async || Ok(store.usage.page(&filter).await?.items.len())).await?);
     }
     let all = UsageFilter::default();
     let month = UsageFilter { since: at(45, 1_234_567), until: at(75, 7_654_321), ..UsageFilter::default() };
@@ -102,23 +95,21 @@ async fn time_queries(store: &Store) -> Result<(Duration, Duration), StoreError>
         ("one key's thirty days by day", UsageFilter { key: Some(key(7)), ..month }, SummaryBy::Day),
     ];
     for (what, filter, by) in charts {
-        let mut slowest = Duration::ZERO;
-        let mut rows = 0;
-        for _ in 0..RUNS {
-            let started = Instant::now();
-            rows = store.usage.summary(&filter, by).await?.len();
-            slowest = slowest.max(started.elapsed());
-        }
-        chart = chart.max(slowest);
-        println!("{what}: {rows} rows, at most {slowest:.1?}");
+        chart = chart.max(slowest(what, async || Ok(store.usage.summary(&filter, by).await?.len())).await?);
     }
     Ok((page, chart))
 }
 
-fn id_bytes(number: u64) -> [u8; 10] {
-    let mut bytes = [0; 10];
-    bytes[2..].copy_from_slice(&number.to_be_bytes());
-    bytes
+/// Runs a query that returns a number of rows several times.
+async fn slowest(what: &str, query: impl AsyncFn() -> Result<usize, StoreError>) -> Result<Duration, StoreError> {
+    let (mut slowest, mut rows) = (Duration::ZERO, 0);
+    for _ in 0..RUNS {
+        let started = Instant::now();
+        rows = query().await?;
+        slowest = slowest.max(started.elapsed());
+    }
+    println!("{what}: {rows} rows, at most {slowest:.1?}");
+    Ok(slowest)
 }
 
 fn key(number: u64) -> KeyId {
@@ -145,32 +136,16 @@ fn record(number: u64, count: u64) -> UsageRecord {
     };
     let tokens = Tokens { input: 800, output: 200, source: TokenSource::Provider, ..Tokens::default() };
     UsageRecord {
-        id: RequestId::from_parts(at, id_bytes(number)),
-        at,
-        key: key(caller),
-        key_name: format!("key {caller}"),
-        member: MemberId::from_parts(Timestamp(BEGIN), id_bytes(caller % 50)),
-        group: Some(group(caller % 5)),
-        group_name: Some(format!("group {}", caller % 5)),
-        protocol_in: Protocol::OpenAi,
         protocol_out: Some(Protocol::OpenAi),
-        method: Method::Chat,
         model: Some(format!("model-{model}")),
         stream: number.is_multiple_of(2),
-        status: 200,
         outcome,
-        reason: None,
-        detail: None,
         tokens,
         cost: Some(cost),
         sale: Some(NanoUsd(cost.0 * 2)),
-        price_version: Revision(3),
         ttft_us: Some(250_000),
         duration_us: 2_000_000,
         address: Some("10.0.0.1".to_owned()),
-        client_request_id: None,
-        dropped: Vec::new(),
-        trace: Vec::new(),
         attempts: vec![AttemptRecord {
             channel: ChannelId::from_parts(Timestamp(BEGIN), id_bytes(model % 4)),
             channel_name: format!("channel {}", model % 4),
@@ -189,5 +164,6 @@ fn record(number: u64, count: u64) -> UsageRecord {
             upstream_request_id: None,
             hedged: false,
         }],
+        ..usage_record(Timestamp(BEGIN), RequestId::from_parts(at, id_bytes(number)), at, [caller, caller % 50, caller % 5])
     }
 }

@@ -1,16 +1,13 @@
-//! The admin API: its resources, one file each with their description, routes and handlers, and the assembled route
-//! table. The dispatcher and the OpenAPI document are given the table; nothing below imports this module.
+//! The admin API: its resources, each with description, routes and handlers, and the route table. The dispatcher and the
+//! OpenAPI document get the table as an argument.
 
 pub(crate) mod check;
-mod field_args;
 mod openapi;
-mod paging;
 pub(crate) mod request_context;
 pub(crate) mod route;
 mod row_names;
 mod rows;
 pub(crate) mod schema;
-mod shared_fields;
 
 mod accounts;
 mod admin_keys;
@@ -19,39 +16,32 @@ mod budgets;
 mod catalog;
 mod channels;
 mod explain;
-mod groups;
 mod health;
 mod keys;
 mod ledger;
 mod me;
-mod members;
-mod models;
 mod named_resource;
+mod named_rows;
 mod previews;
 mod prices;
 mod settings;
 mod usage;
 
 use serde_json::{Map, Value};
-use tollgate_store::AdminScope;
+use tollgate_store::{
+    AdminScope,
+    fields::{Object, WriteMode, parse_text, unknown_member},
+};
 
 use crate::{api_error::ApiError, response::ApiResponse};
 use request_context::RequestContext;
-use route::{Method, RequestSchema, ResponseSchema, Route, handler};
+use route::{Method, RequestSchema, Resource, ResponseSchema, Route, handler};
 
-/// The routes that describe the API itself.
-static ROUTES: &[Route] = &[Route {
-    method: Method::Get,
-    path: "/admin/openapi.json",
-    resource: "document",
-    needs: AdminScope::Operator,
-    id: "get_openapi",
-    doc: "This document.",
-    query: &[],
-    request: RequestSchema::Empty,
-    response: ResponseSchema::Document,
-    handler: handler!(show_openapi),
-}];
+const DOCUMENT: Resource = Resource { tag: "document", needs: AdminScope::Operator };
+
+static ROUTES: &[Route] = &[DOCUMENT
+    .route(Method::Get, "/admin/openapi.json", "get_openapi", "This document.", handler!(show_openapi))
+    .returns(ResponseSchema::Document)];
 
 /// All routes of the admin API.
 pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
@@ -59,11 +49,11 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
         me::ROUTES,
         admin_keys::ROUTES,
         keys::ROUTES,
-        members::ROUTES,
-        groups::ROUTES,
+        named_rows::MEMBER_ROUTES,
+        named_rows::GROUP_ROUTES,
         channels::ROUTES,
         accounts::ROUTES,
-        models::ROUTES,
+        named_rows::MODEL_ROUTES,
         prices::ROUTES,
         budgets::ROUTES,
         ledger::ROUTES,
@@ -79,29 +69,43 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
     .flatten()
 }
 
-async fn show_openapi(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    Ok(ApiResponse::ok(openapi::document(routes(), context.state.version)))
+async fn show_openapi(_: RequestContext) -> Result<ApiResponse, ApiError> {
+    Ok(ApiResponse::ok(openapi::document(routes(), env!("CARGO_PKG_VERSION"))))
 }
 
 /// Name and description of each field that a request to the route with this id may have; empty for an unknown route.
-#[must_use]
 pub fn route_fields(id: &str) -> Vec<(&'static str, &'static str)> {
-    routes()
-        .find(|route| route.id == id)
-        .into_iter()
-        .flat_map(field_args::request_fields)
-        .map(|field| (field.name, field.doc))
-        .collect()
+    let Some((object, mode)) = request_object(id) else { return Vec::new() };
+    object.fields.iter().filter(|field| field.access.is_written(mode)).map(|field| (field.name, field.doc)).collect()
 }
 
 /// The request body for the route with this id, out of `NAME=VALUE` words. The items of a list of plain values are separated
-/// by commas; nested values take a short form (`budget=5/month`), inline TOML or JSON.
-///
-/// # Errors
-/// A sentence that names the invalid argument.
+/// by commas; nested values take a short form (`budget=5/month`), inline TOML or JSON. The error is a sentence that names the
+/// invalid argument.
 pub fn parse_field_args(id: &str, args: &[String]) -> Result<Map<String, Value>, String> {
-    let route = routes().find(|route| route.id == id).ok_or_else(|| format!("nothing can be set by {id}."))?;
-    field_args::parse(route, args)
+    let (object, mode) = request_object(id).ok_or_else(|| format!("nothing can be set by {id}."))?;
+    let mut body = Map::new();
+    for arg in args {
+        let Some((name, text)) = arg.split_once('=') else {
+            let example = object.fields.first().map_or("name", |field| field.name);
+            return Err(format!("'{arg}' is not FIELD=VALUE, such as {example}=…."));
+        };
+        let field = object.field(name).filter(|field| field.access.is_written(WriteMode::Create));
+        let field = field.ok_or_else(|| check::refusal(&unknown_member(object, name, mode)).message().to_owned())?;
+        if body.insert(name.to_owned(), parse_text(field, text)?).is_some() {
+            return Err(format!("'{name}' stands twice."));
+        }
+    }
+    Ok(body)
+}
+
+/// The object that the route with this id takes as its body, and for what.
+fn request_object(id: &str) -> Option<(&'static Object, WriteMode)> {
+    match routes().find(|route| route.id == id)?.request {
+        RequestSchema::Body(object, mode) => Some((object, mode)),
+        RequestSchema::Optional(object) => Some((object, WriteMode::Create)),
+        RequestSchema::Empty => None,
+    }
 }
 
 #[cfg(test)]
@@ -133,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn invalid_field_args_are_named() {
         assert!(parse("change_group", &["rpms=1"]).unwrap_err().contains("Did you mean 'rpm'"));
         assert!(parse("change_group", &["rpm"]).unwrap_err().contains("FIELD=VALUE"));
         assert!(parse("change_group", &["rpm=1", "rpm=2"]).unwrap_err().contains("twice"));

@@ -8,7 +8,6 @@ use tollgate_store::{ChangeRefusal, ChangeRefused, RowKind, StoreError, catalog_
 
 use crate::response::{ApiResponse, InternalFailure};
 
-/// Error response of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
@@ -154,7 +153,6 @@ impl ApiError {
         Self { kind: "service_unavailable_error", retry_after: Some(5), ..problem }
     }
 
-    /// Converts to a response.
     pub(crate) fn answer(&self) -> ApiResponse {
         let mut error = json!({"message": self.message, "type": self.kind, "param": self.param, "code": self.code});
         if !self.faults.is_empty() {

@@ -9,9 +9,7 @@ use crate::{
 };
 
 /// Looks up the admin key of a request.
-///
-/// # Errors
-/// 401 without a valid key; 429 after too many wrong keys from this address.
+/// 401 without a valid key, 429 after too many wrong keys from this address.
 pub(crate) async fn authenticate(
     state: &ConsoleState,
     request_meta: &RequestMeta,

@@ -25,17 +25,6 @@ const MAX_REQUESTS: usize = 64;
 /// look-ups on the model path and must not occupy all of them.
 const MAX_HEAVY_REQUESTS: usize = 2;
 
-/// Dependencies of a [`Console`].
-#[derive(Clone, Debug)]
-pub struct ConsoleParts {
-    pub store: Store,
-    pub gateway: Arc<dyn GatewayHandle>,
-    /// Path of the served catalog file, for messages.
-    pub catalog_file: Option<String>,
-    /// Version of the program, shown by `/admin/v1/me` and in the OpenAPI document.
-    pub version: &'static str,
-}
-
 /// The console. Cheap to clone.
 #[derive(Clone)]
 pub struct Console {
@@ -51,17 +40,10 @@ impl fmt::Debug for Console {
 }
 
 impl Console {
-    /// Builds the router.
-    #[must_use]
-    pub fn new(parts: ConsoleParts) -> Self {
-        let ConsoleParts { store, gateway, catalog_file, version } = parts;
-        let state = Arc::new(ConsoleState {
-            store,
-            gateway,
-            catalog_file,
-            version,
-            heavy_permits: Arc::new(Semaphore::new(MAX_HEAVY_REQUESTS)),
-        });
+    /// `catalog_file` is the path of the served catalog file, for messages.
+    pub fn new(store: Store, gateway: Arc<dyn GatewayHandle>, catalog_file: Option<String>) -> Self {
+        let heavy_permits = Arc::new(Semaphore::new(MAX_HEAVY_REQUESTS));
+        let state = Arc::new(ConsoleState { store, gateway, catalog_file, heavy_permits });
         let router = dispatch::router(api::routes(), &state).layer(CatchPanicLayer::custom(|_| {
             tracing::error!("a handler of the admin API panicked");
             ApiError::internal().answer().response()

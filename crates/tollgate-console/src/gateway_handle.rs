@@ -11,22 +11,17 @@ use tollgate_store::StoreError;
 /// The process behind the console: a running gateway, or a command that works on its data folder.
 #[async_trait]
 pub trait GatewayHandle: Send + Sync + fmt::Debug {
-    /// Current time.
     fn now(&self) -> Timestamp;
 
     /// Counts a wrong key from an address, in the same counter as model requests.
-    ///
-    /// # Errors
-    /// Seconds to wait, once there were too many.
+    /// The error is the number of seconds to wait after too many.
     fn wrong_key(&self, from: Option<IpAddr>) -> Result<(), u32>;
 
     /// Metrics as content type and text.
     fn metrics(&self) -> (&'static str, String);
 
     /// Money spent and reserved in the current period.
-    ///
-    /// # Errors
-    /// When spending is not loaded yet and the store fails.
+    /// Fails when spending is not loaded yet and the store fails.
     async fn spent(&self, subject: Subject, window: Window) -> Result<NanoUsd, StoreError>;
 
     /// Budgets of the whole gateway.
@@ -39,20 +34,12 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     fn health(&self, account: AccountId) -> AccountHealth;
 
     /// The accounts a request would use, in order, and why others are excluded: the object that `explain --json` prints.
-    ///
-    /// # Errors
-    /// Outer: the catalog is not loaded yet and the store fails. Inner: the model name is invalid.
+    /// The outer error: the catalog is not loaded yet and the store fails; the inner one: the model name is invalid.
     async fn explain(&self, question: &ExplainRequest) -> Result<Result<Value, String>, StoreError>;
 
     /// Sends a real request through accounts of a channel and reports each step to `on_event`. A passed test ends the
     /// account's cooldown.
-    async fn test(
-        &self,
-        channel: &str,
-        account: Option<&str>,
-        model: Option<&str>,
-        on_event: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
-    ) -> Result<Vec<AccountTestResult>, ChannelTestError>;
+    async fn test(&self, test: ChannelTest<'_>, on_event: OnTestEvent<'_>) -> Result<Vec<AccountTestResult>, ChannelTestError>;
 }
 
 /// A setting with its effective value.
@@ -81,7 +68,6 @@ pub struct ExplainRequest {
     pub key: Key,
     /// Model name as sent by a caller.
     pub model: String,
-    /// Protocol of the caller.
     pub protocol: Protocol,
     /// Optional fields the request would contain.
     pub fields: Vec<String>,
@@ -92,6 +78,17 @@ pub struct ExplainRequest {
     /// Requested output limit in tokens.
     pub output_tokens: Option<u64>,
 }
+
+/// What a channel test covers: one account (by name or id) or all, with a model or the first one served.
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelTest<'a> {
+    pub channel: &'a str,
+    pub account: Option<&'a str>,
+    pub model: Option<&'a str>,
+}
+
+/// Receives the progress of a channel test.
+pub type OnTestEvent<'a> = &'a mut (dyn for<'e> FnMut(ChannelTestEvent<'e>) + Send);
 
 /// Progress of a channel test.
 #[derive(Clone, Copy, Debug)]

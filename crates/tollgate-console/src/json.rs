@@ -10,9 +10,7 @@ use serde::{
 use serde_json::{Map, Value};
 
 /// Parses a document.
-///
-/// # Errors
-/// The reason, worded as the end of a sentence.
+/// The error is the reason, worded as the end of a sentence.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, String> {
     serde_json::from_slice::<UniqueKeyValue>(bytes).map(|strict| strict.0).map_err(|error| error.to_string())
 }
@@ -55,10 +53,6 @@ impl<'de> Visitor<'de> for UniqueKeyVisitor {
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<UniqueKeyValue, E> {
-        Ok(UniqueKeyValue(value.into()))
-    }
-
-    fn visit_string<E: Error>(self, value: String) -> Result<UniqueKeyValue, E> {
         Ok(UniqueKeyValue(value.into()))
     }
 

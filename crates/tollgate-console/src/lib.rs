@@ -18,12 +18,13 @@ mod usage_format;
 
 pub use api::{parse_field_args, route_fields};
 pub use axum::body::Body;
-pub use console::{Console, ConsoleParts};
+pub use console::Console;
 pub use dispatch::NotOfConsole;
 pub use gateway_handle::{
-    AccountTestResult, ChannelTestError, ChannelTestEvent, EffectiveSetting, ExplainRequest, GatewayHandle, TestStep,
+    AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, EffectiveSetting, ExplainRequest, GatewayHandle,
+    OnTestEvent, TestStep,
 };
 pub use response::InternalFailure;
 pub use state::RequestMeta;
 pub use time::rfc3339;
-pub use usage_format::{COLUMNS, json as usage_json, row as usage_row};
+pub use usage_format::{json as usage_json, row as usage_row};

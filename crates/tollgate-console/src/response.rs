@@ -32,7 +32,6 @@ enum Content {
 }
 
 impl ApiResponse {
-    /// A JSON document with a status.
     pub(crate) fn of(status: StatusCode, body: Value) -> Self {
         Self { status, headers: Vec::new(), body: Content::Json(body), cause: None }
     }
@@ -57,7 +56,6 @@ impl ApiResponse {
         Self { status: StatusCode::OK, headers: Vec::new(), body: Content::Stream(content_type, body), cause: None }
     }
 
-    /// Adds a header; a value that is not a valid header value is dropped.
     pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.push((HeaderName::from_static(name), value));
@@ -76,7 +74,6 @@ impl ApiResponse {
         self
     }
 
-    /// Converts to an HTTP response.
     pub(crate) fn response(self) -> Response<Body> {
         let (content_type, body) = match self.body {
             Content::Empty => (None, Body::empty()),

@@ -8,22 +8,18 @@ use tollgate_store::{Actor, Store};
 
 use crate::gateway_handle::GatewayHandle;
 
-/// State shared by all handlers.
 #[derive(Debug)]
 pub(crate) struct ConsoleState {
     pub(crate) store: Store,
     pub(crate) gateway: Arc<dyn GatewayHandle>,
     /// Path of the served catalog file, for messages.
     pub(crate) catalog_file: Option<String>,
-    pub(crate) version: &'static str,
     /// Permits for requests that read many rows.
     pub(crate) heavy_permits: Arc<Semaphore>,
 }
 
-/// Id and peer of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestMeta {
-    /// The request's id, as in `x-request-id`.
     pub id: RequestId,
     /// Address of the caller; `None` if a trusted proxy names none.
     pub address: Option<IpAddr>,

@@ -4,12 +4,10 @@ use serde_json::Value;
 use tollgate_core::Timestamp;
 
 /// RFC 3339 in UTC, to the microsecond.
-#[must_use]
 pub fn rfc3339(at: Timestamp) -> String {
     jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |time| time.to_string())
 }
 
-/// The same as a JSON string.
 pub(crate) fn time_value(at: Timestamp) -> Value {
     rfc3339(at).into()
 }

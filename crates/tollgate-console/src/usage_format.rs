@@ -1,13 +1,11 @@
 //! Usage records as JSON objects and CSV rows, for the admin API and `usage export`.
 
 use serde_json::{Value, json};
-use tollgate_core::{AttemptRecord, NanoUsd, TokenSource, Tokens, TraceEntry, UsageRecord};
+use tollgate_core::{AttemptRecord, NanoUsd, Tokens, TraceEntry, UsageRecord};
 
 use crate::time::rfc3339;
 
-/// The record as JSON: `id` as shown to the caller, times in RFC 3339, amounts as decimal
-/// strings in USD.
-#[must_use]
+/// The record as JSON: times in RFC 3339, amounts as decimal strings in USD.
 pub fn json(record: &UsageRecord) -> Value {
     json!({
         "id": record.id,
@@ -60,10 +58,10 @@ fn attempt(attempt: &AttemptRecord) -> Value {
 
 /// All kinds of tokens, zeros included.
 fn tokens(tokens: &Tokens) -> Value {
-    let Tokens { input, output, cache_read, cache_write, thinking, image, audio, source: from } = tokens;
+    let Tokens { input, output, cache_read, cache_write, thinking, image, audio, source } = tokens;
     json!({
         "input": input, "output": output, "cache_read": cache_read, "cache_write": cache_write, "thinking": thinking, "image": image,
-        "audio": audio, "source": source(*from),
+        "audio": audio, "source": source.as_str(),
     })
 }
 
@@ -72,39 +70,10 @@ fn trace(entry: &TraceEntry) -> Value {
     json!({"channel": channel, "account": account, "code": code, "detail": detail})
 }
 
-/// Names of the CSV columns.
-pub const COLUMNS: [&str; 27] = [
-    "id",
-    "at",
-    "outcome",
-    "reason",
-    "status",
-    "key",
-    "key_name",
-    "member",
-    "group",
-    "protocol_in",
-    "protocol_out",
-    "method",
-    "model",
-    "stream",
-    "input",
-    "output",
-    "cache_read",
-    "cache_write",
-    "thinking",
-    "image",
-    "audio",
-    "token_source",
-    "sale",
-    "cost",
-    "ttft_us",
-    "duration_us",
-    "attempts",
-];
+/// The columns of [`row`].
+pub(crate) const CSV_HEADER: &str = "id,at,outcome,reason,status,key,key_name,member,group,protocol_in,protocol_out,method,model,\
+    stream,input,output,cache_read,cache_write,thinking,image,audio,token_source,sale,cost,ttft_us,duration_us,attempts\n";
 
-/// The record as a CSV row.
-#[must_use]
 pub fn row(record: &UsageRecord) -> Vec<String> {
     let or_empty = |value: Option<String>| value.unwrap_or_default();
     vec![
@@ -129,7 +98,7 @@ pub fn row(record: &UsageRecord) -> Vec<String> {
         record.tokens.thinking.to_string(),
         record.tokens.image.to_string(),
         record.tokens.audio.to_string(),
-        source(record.tokens.source).to_owned(),
+        record.tokens.source.as_str().to_owned(),
         or_empty(record.sale.map(NanoUsd::to_usd_string)),
         or_empty(record.cost.map(NanoUsd::to_usd_string)),
         or_empty(record.ttft_us.map(|us| us.to_string())),
@@ -143,15 +112,6 @@ pub fn row(record: &UsageRecord) -> Vec<String> {
 fn escape_formula(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if formula { format!("'{text}") } else { text.to_owned() }
-}
-
-fn source(source: TokenSource) -> &'static str {
-    match source {
-        TokenSource::None => "none",
-        TokenSource::Provider => "provider",
-        TokenSource::Counted => "counted",
-        TokenSource::Estimated => "estimated",
-    }
 }
 
 #[cfg(test)]

@@ -30,35 +30,24 @@ pub const MAX_ATTEMPT_RESERVATIONS: usize = 6;
 /// The owner of a limit or a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Subject {
-    /// One key.
     Key(KeyId),
-    /// One member.
     Member(MemberId),
-    /// One group.
     Group(GroupId),
     /// One channel. Its budgets are on cost, all others on the sale price.
     Channel(ChannelId),
-    /// All requests together.
     Gateway,
 }
 
-/// One limit of one subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Owner of the limit.
     pub subject: Subject,
-    /// The limit itself.
     pub rule: LimitRule,
 }
 
-/// A limit and its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitRule {
-    /// Requests per minute.
     Requests(u64),
-    /// Tokens per minute.
     Tokens(u64),
-    /// Concurrent requests.
     Concurrency(u64),
     /// Money per period.
     Budget(Budget),
@@ -69,11 +58,8 @@ pub enum LimitRule {
 /// The kind of an exceeded rate, for messages and headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateKind {
-    /// Requests per minute.
     Requests,
-    /// Tokens per minute.
     Tokens,
-    /// Concurrent requests.
     Concurrency,
 }
 
@@ -81,7 +67,6 @@ pub enum RateKind {
 /// outcome.
 #[derive(Clone, Debug)]
 pub struct Reservation {
-    /// Request id.
     pub id: RequestId,
     /// Arrival; it decides which day and month the money counts for.
     pub at: Timestamp,
@@ -97,20 +82,14 @@ pub struct Reservation {
     worst_case: WorstCaseCost,
 }
 
-/// Input of [`reservation_for`].
 #[derive(Clone, Copy, Debug)]
 pub struct AdmitInput<'a> {
-    /// Request id.
     pub id: RequestId,
-    /// Arrival of the request.
     pub at: Timestamp,
-    /// Authenticated caller.
     pub caller: &'a Caller,
     /// The model as this caller gets it.
     pub offer: &'a Offer,
-    /// Summary of the request body.
     pub summary: &'a RequestSummary,
-    /// Protocol of the caller.
     pub from: Protocol,
     /// Budgets of the whole gateway.
     pub gateway: &'a [Budget],
@@ -130,9 +109,7 @@ pub struct RateStatus {
 /// Per kind, the rate with the least left of all that apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateStatuses {
-    /// Requests per minute.
     pub requests: Option<RateStatus>,
-    /// Tokens per minute.
     pub tokens: Option<RateStatus>,
 }
 
@@ -148,9 +125,7 @@ pub enum LimitExceeded {
 /// State of a budget or balance that does not cover a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FundsStatus {
-    /// Owner of the money.
     pub subject: Subject,
-    /// The budget; `None` for a balance.
     pub budget: Option<Budget>,
     /// Spent so far including open reservations; for a balance, what is left of it.
     pub spent: NanoUsd,
@@ -161,24 +136,17 @@ pub struct FundsStatus {
 /// A rate or concurrency limit that is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateExceeded {
-    /// Owner of the limit.
     pub subject: Subject,
-    /// Kind of the limit.
     pub kind: RateKind,
-    /// The bound.
     pub limit: u64,
-    /// Used of it.
     pub used: u64,
     /// Milliseconds until the request fits, if nothing else arrives.
     pub wait_ms: u64,
-    /// Status of all rates.
     pub rate_statuses: RateStatuses,
 }
 
-/// Result of a successful reservation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReservationReceipt {
-    /// Status of the rates with the least left.
     pub rate_statuses: RateStatuses,
     /// Output limit to write into the request; lower than reserved at first where less money was left.
     pub output: Option<u64>,
@@ -187,16 +155,12 @@ pub struct ReservationReceipt {
 /// An alert-only budget at the moment it was exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetAlert {
-    /// Owner of the budget.
     pub subject: Subject,
-    /// The budget.
     pub budget: Budget,
-    /// Spent so far.
     pub spent: NanoUsd,
 }
 
 /// The reservation a request needs; `None` when no limit applies.
-#[must_use]
 pub fn reservation_for(input: &AdmitInput<'_>) -> Option<Reservation> {
     let AdmitInput { id, at, caller, offer, summary, from, gateway } = *input;
     // Counting tokens is free and uses no tokens, but it is a request.
@@ -231,7 +195,6 @@ pub fn reservation_for(input: &AdmitInput<'_>) -> Option<Reservation> {
 }
 
 /// The reservation an attempt needs on its channel's budgets, in cost. `None` when the channel has no budget.
-#[must_use]
 pub fn reservation_for_attempt(
     id: RequestId,
     at: Timestamp,
@@ -247,7 +210,6 @@ pub fn reservation_for_attempt(
 }
 
 /// Highest estimated cost of an attempt: its input and all the output it may produce. `None` when the cost price is unknown.
-#[must_use]
 pub fn max_attempt_cost(planned: &PlannedAttempt, summary: &RequestSummary, offer: &Offer) -> Option<NanoUsd> {
     let PlannedAttempt { account, cost, .. } = planned;
     cost.as_ref().map(|cost| worst_case_of_attempt(Some(cost), account.cost_multiplier, summary, offer).amount())
@@ -256,7 +218,6 @@ pub fn max_attempt_cost(planned: &PlannedAttempt, summary: &RequestSummary, offe
 /// Reservations the attempts of a request may need, so that they can be made together with the request's own: one per channel
 /// with a blocking budget, for its most expensive account, then one more for each further account, since a failed attempt may
 /// cost money too. At most [`MAX_ATTEMPT_RESERVATIONS`].
-#[must_use]
 pub fn attempt_reservations(input: &AdmitInput<'_>, catalog: &Catalog) -> Vec<Reservation> {
     let AdmitInput { id, at, offer, summary, .. } = *input;
     if summary.method == Method::CountTokens {
@@ -312,7 +273,6 @@ fn worst_case_of_attempt(cost: Option<&Price>, multiplier: Multiplier, summary: 
 }
 
 /// The field that carries the output limit, in the caller's protocol: the one present in the request, else the default one.
-#[must_use]
 pub fn output_limit_field(summary: &RequestSummary, from: Protocol) -> FieldPath {
     let names = from.spec().output_limit_fields;
     let used = names.iter().find(|name| summary.fields.iter().any(|field| field == *name));
@@ -356,7 +316,6 @@ fn balance_of(member: &Member) -> Option<Limit> {
 
 impl Limit {
     /// True when a request is refused if this money is insufficient.
-    #[must_use]
     pub const fn bounds_money(&self) -> bool {
         match self.rule {
             LimitRule::Budget(budget) => matches!(budget.action, BudgetAction::Block),
@@ -420,7 +379,6 @@ impl Reservation {
 
     /// The insufficient money, of several the one with the least left; `None` when all of it suffices. `left_of` returns the
     /// state of a limit.
-    #[must_use]
     pub fn insufficient_funds(&self, mut left_of: impl FnMut(&Limit) -> Option<FundsStatus>) -> Option<FundsStatus> {
         let mut least: Option<FundsStatus> = None;
         for limit in self.limits.iter().filter(|limit| limit.bounds_money()) {
@@ -436,7 +394,6 @@ impl Reservation {
     }
 
     /// True when it reserves money.
-    #[must_use]
     pub fn bounds_money(&self) -> bool {
         self.limits.iter().any(Limit::bounds_money)
     }
@@ -446,7 +403,6 @@ impl Reservation {
 
 impl Window {
     /// End of the period that `at` is in; `None` for a total.
-    #[must_use]
     pub const fn ends(self, at: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Day => Some(Timestamp::of_day(at.day() + 1)),
@@ -455,8 +411,6 @@ impl Window {
         }
     }
 
-    /// Name in settings, messages and logs.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Day => "day",

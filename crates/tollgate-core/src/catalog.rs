@@ -25,7 +25,6 @@ use crate::{ChannelId, GroupId, Multiplier, NanoUsd, PriceSchedule, Revision};
 /// One consistent snapshot. Cheap to share, never modified.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// Number of the last change it includes.
     pub revision: Revision,
     /// Channels by id, in order of name.
     pub channels: IndexMap<ChannelId, Arc<Channel>>,
@@ -63,7 +62,6 @@ pub enum Owner {
 /// Prices and facts of a public model.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
-    /// Public name.
     pub name: String,
     /// Where the row is managed; `None` for the default row of a served model without one.
     pub owner: Option<Owner>,
@@ -89,12 +87,9 @@ pub struct Model {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParameterRule {
-    /// All fields.
     #[default]
     All,
-    /// Only these.
     Only(Vec<String>),
-    /// All but these.
     Except(Vec<String>),
 }
 
@@ -112,7 +107,6 @@ pub enum OnUnsupported {
 /// A group of keys: it decides their models, channels, price multiplier, limits and policies.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Id.
     pub id: GroupId,
     /// Name; unique.
     pub name: String,
@@ -120,11 +114,8 @@ pub struct Group {
     pub owner: Owner,
     /// Public groups are shown on the model square without signing in.
     pub visibility: Visibility,
-    /// Channels it may use.
     pub channels: Vec<ChannelId>,
-    /// Which of the channels' models it offers; empty: all.
     pub models: Vec<Glob>,
-    /// Multiplier on sale prices.
     pub sale_multiplier: Multiplier,
     /// What happens to parameters another protocol cannot express.
     pub translation: TranslationPolicy,
@@ -134,13 +125,11 @@ pub struct Group {
     pub stream_break: StreamBreak,
     /// Restricts channels by price.
     pub price_limit: Option<PriceLimit>,
-    /// How usable accounts are ordered.
     pub routing: Routing,
     /// Hedging: a second attempt when the first token is late; `None`: off.
     pub hedge: Option<Hedge>,
     /// True to let callers see how their accounts were chosen (`x-tollgate-trace`).
     pub trace: bool,
-    /// Limits on requests, tokens and concurrency.
     pub limits: Limits,
     /// Budgets on the sale price.
     pub budgets: Vec<Budget>,
@@ -150,7 +139,6 @@ pub struct Group {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Visibility {
-    /// Everyone.
     #[default]
     Public,
     /// Only members it was granted to.
@@ -185,54 +173,38 @@ pub enum StreamBreak {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// Requests per minute.
     pub rpm: u32,
-    /// Tokens per minute.
     pub tpm: u64,
-    /// Concurrent requests.
     pub concurrency: u32,
 }
 
-/// An amount of money per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
-    /// The amount.
     pub amount: NanoUsd,
-    /// The period.
     pub window: Window,
-    /// What happens when it is spent.
     pub action: BudgetAction,
 }
 
-/// A budget's period; days and months are UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Window {
-    /// A UTC day.
     Day,
-    /// A UTC month.
     Month,
-    /// Unlimited time.
     Total,
 }
 
-/// What happens when a budget is spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BudgetAction {
-    /// Requests are refused.
     #[default]
     Block,
-    /// An alert is sent.
     Alert,
 }
 
 /// Restricts channels by price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PriceLimit {
-    /// The rule.
     pub mode: PriceLimitMode,
-    /// Which price it looks at.
     pub on: PriceLimitOn,
 }
 
@@ -253,7 +225,6 @@ pub enum PriceLimitMode {
     MinMargin(i64),
 }
 
-/// Which price a price limit applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PriceLimitOn {

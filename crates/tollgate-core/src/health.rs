@@ -18,7 +18,6 @@ pub use snapshot::HealthSnapshot;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AccountHealth {
-    /// Whether the account may be used.
     pub state: HealthState,
     /// Consecutive failures that count towards cooling (5xx, timeouts, unreadable answers).
     pub failures: u32,
@@ -52,7 +51,6 @@ pub struct CredentialFingerprint(pub u32);
 pub struct OutcomeBucket {
     /// Answers and failures together.
     pub seen: u32,
-    /// Failures.
     pub failed: u32,
 }
 
@@ -60,41 +58,28 @@ pub struct OutcomeBucket {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HealthState {
-    /// Usable.
     #[default]
     Usable,
     /// Not usable before `until`; the first request after that is the probe.
-    Cooling {
-        /// End of the cooling.
-        until: Timestamp,
-        /// Cause of the cooling.
-        why: CoolingReason,
-        /// Start of the cooling.
-        since: Timestamp,
-    },
+    Cooling { until: Timestamp, why: CoolingReason, since: Timestamp },
     /// Not usable before `until`, or before a test passes.
     Resting {
-        /// Cause of the rest.
         why: RestingReason,
-        /// Start of the rest.
         since: Timestamp,
         /// End of the rest; `None`: a test must pass.
         until: Option<Timestamp>,
     },
     /// One request probes the account; all others avoid it.
     Probing {
-        /// When the probe was sent.
         since: Timestamp,
         /// Why it had cooled; `None`: it had rested.
         why: Option<CoolingReason>,
     },
 }
 
-/// Why an account cools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CoolingReason {
-    /// The connection failed.
     ConnectFailure,
     /// 5xx response.
     ServerError,
@@ -106,7 +91,6 @@ pub enum CoolingReason {
     RateLimited,
 }
 
-/// Why an account rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RestingReason {
@@ -119,9 +103,7 @@ pub enum RestingReason {
 /// What an attempt shows about its account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// A valid answer.
     Success {
-        /// Its latency, if measured.
         latency: Option<LatencySample>,
     },
     /// The connection failed; nothing was sent.
@@ -130,7 +112,6 @@ pub enum Observation {
     ServerError,
     /// 503 or 529 response with a retry time.
     Overloaded {
-        /// Earliest retry.
         until: Timestamp,
     },
     /// No first byte in time, or a stall within the answer.
@@ -166,23 +147,17 @@ pub enum LatencySample {
     WholeAnswer(u64),
 }
 
-/// Whether an account may be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// Usable.
     Usable,
     /// Usable, and the request is the probe: call [`start_probe`] for the attempt.
     ProbeDue,
-    /// Not usable before `until`.
     Cooling {
-        /// End of the cooling.
         until: Timestamp,
-        /// Cause of the cooling.
         why: CoolingReason,
     },
     /// Not usable before `until`, or before a test passes.
     Resting {
-        /// Cause of the rest.
         why: RestingReason,
         /// End of the rest; `None`: a test must pass.
         until: Option<Timestamp>,
@@ -192,7 +167,6 @@ pub enum Availability {
 /// The part of an account's health that routing reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthStatus {
-    /// Whether it may be used now.
     pub availability: Availability,
     /// Share of its weight it keeps, in thousandths ([`AccountHealth::share`]).
     pub share: u32,
@@ -209,7 +183,6 @@ impl HealthStatus {
 
 /// The health after an observation. `cooling_on` is [`crate::Channel::cooling`]; when it is `false`, accounts never cool or rest
 /// and only the averages change.
-#[must_use]
 pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now: Timestamp) -> AccountHealth {
     let mut next = *health;
     match *what {
@@ -240,7 +213,6 @@ pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now
 
 /// The health after a probe was sent; `None` when no probe is due. Of several requests that saw [`Availability::ProbeDue`], the
 /// one that stores this first is the probe.
-#[must_use]
 pub fn start_probe(health: &AccountHealth, now: Timestamp) -> Option<AccountHealth> {
     if health.availability(now) != Availability::ProbeDue {
         return None;
@@ -255,13 +227,10 @@ pub fn start_probe(health: &AccountHealth, now: Timestamp) -> Option<AccountHeal
 
 impl CoolingReason {
     /// True for causes in spite of which a model's last remaining account is still tried.
-    #[must_use]
     pub(crate) const fn is_transient(self) -> bool {
         matches!(self, Self::ConnectFailure | Self::ServerError)
     }
 
-    /// Name in traces.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ConnectFailure => "connect_failure",
@@ -274,8 +243,6 @@ impl CoolingReason {
 }
 
 impl RestingReason {
-    /// Name in traces.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::QuotaSpent => "quota_spent",

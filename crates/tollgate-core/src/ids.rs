@@ -56,7 +56,6 @@ fn decode(text: &str) -> Option<u128> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IdHasher(u64);
 
-/// Builds [`IdHasher`]s.
 pub type IdHash = BuildHasherDefault<IdHasher>;
 
 impl Hasher for IdHasher {
@@ -79,42 +78,31 @@ impl Hasher for IdHasher {
 }
 
 macro_rules! id {
-    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
-        $(#[$doc])*
+    ($name:ident, $prefix:literal) => {
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Uuid);
 
         impl $name {
-            /// Prefix of the text form.
             pub const PREFIX: &'static str = $prefix;
 
             /// Builds a UUID v7 from a time and 10 random bytes.
-            #[must_use]
             pub fn from_parts(at: Timestamp, random: [u8; 10]) -> Self {
                 let millis = u64::try_from(at.0.div_euclid(1_000)).unwrap_or(0);
                 Self(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
             }
 
-            /// Wraps a UUID.
-            #[must_use]
             pub const fn from_uuid(id: Uuid) -> Self {
                 Self(id)
             }
 
-            /// The UUID.
-            #[must_use]
             pub const fn uuid(self) -> Uuid {
                 self.0
             }
 
-            /// The digits without the prefix.
-            #[must_use]
             pub fn digits(self) -> String {
                 self.encoded().as_str()[PREFIX..].to_owned()
             }
 
-            /// Parses the text form.
-            #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 decode(text.strip_prefix($prefix)?).map(|id| Self(Uuid::from_u128(id)))
             }
@@ -151,38 +139,14 @@ macro_rules! id {
     };
 }
 
-id!(
-    /// Id of a request and its usage record.
-    RequestId, "req_"
-);
-id!(
-    /// Id of a service key.
-    KeyId, "key_"
-);
-id!(
-    /// Id of an account.
-    AccountId, "acc_"
-);
-id!(
-    /// Id of a channel.
-    ChannelId, "chn_"
-);
-id!(
-    /// Id of a group.
-    GroupId, "grp_"
-);
-id!(
-    /// Id of a member.
-    MemberId, "mbr_"
-);
-id!(
-    /// Id of a model row.
-    ModelId, "mdl_"
-);
-id!(
-    /// Id of an admin key.
-    AdminKeyId, "adm_"
-);
+id!(RequestId, "req_");
+id!(KeyId, "key_");
+id!(AccountId, "acc_");
+id!(ChannelId, "chn_");
+id!(GroupId, "grp_");
+id!(MemberId, "mbr_");
+id!(ModelId, "mdl_");
+id!(AdminKeyId, "adm_");
 
 /// Number of a catalog change; it also identifies the price version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -36,9 +36,7 @@ impl Default for Multiplier {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a decimal amount with at most {max_decimals} decimals: '{text}'")]
 pub struct ParseMoneyError {
-    /// The rejected text.
     pub text: String,
-    /// Number of decimals allowed.
     pub max_decimals: u32,
 }
 
@@ -47,25 +45,18 @@ pub struct ParseMoneyError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Price {
-    /// Input tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<i64>,
-    /// Output tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<i64>,
-    /// Tokens read from the provider's cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<i64>,
-    /// Tokens written to the provider's cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<i64>,
-    /// Thinking tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking: Option<i64>,
-    /// Image tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<i64>,
-    /// Audio tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audio: Option<i64>,
     /// Nano-USD per request.
@@ -90,34 +81,25 @@ pub struct PriceTier {
 #[serde(transparent)]
 pub struct PriceSchedule(pub Vec<ScheduledPrice>);
 
-/// A price list and its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduledPrice {
     /// Start; `None`: always.
     pub valid_from: Option<Timestamp>,
-    /// The price list.
     pub price: Price,
 }
 
 /// Parses a non-negative decimal amount in USD with at most 9 decimals, as nano-USD.
-///
-/// # Errors
-/// When the text is not such an amount.
 pub fn parse_usd(text: &str) -> Result<i64, ParseMoneyError> {
     decimal::parse(text, 9)
 }
 
 impl NanoUsd {
-    /// Nothing.
     pub const ZERO: Self = Self(0);
     /// Upper bound of one request's or attempt's amount: 10,000 USD. It is far above real amounts, and sums over 900,000 such
     /// requests fit into 64 bits, so a mistyped price cannot overflow any sum.
     pub const MAX_PER_REQUEST: Self = Self(10_000_000_000_000);
 
     /// Parses an amount in USD with an optional sign and at most 9 decimals.
-    ///
-    /// # Errors
-    /// When the text is not such an amount.
     pub fn parse(text: &str) -> Result<Self, ParseMoneyError> {
         match text.strip_prefix('-') {
             Some(unsigned) if !unsigned.starts_with('-') => {
@@ -128,18 +110,15 @@ impl NanoUsd {
     }
 
     /// Exact amount in USD, shortest form: `0.25`, `3`, `-0.000000001`.
-    #[must_use]
     pub fn to_decimal(self) -> String {
         decimal::print(self.0, 9, 0)
     }
 
     /// Exact amount in USD with at least two decimals: `50.00`, `0.0025`.
-    #[must_use]
     pub fn to_usd_string(self) -> String {
         decimal::print(self.0, 9, 2)
     }
 
-    /// Sum; `None` on overflow.
     #[must_use]
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {
@@ -148,7 +127,6 @@ impl NanoUsd {
         }
     }
 
-    /// Difference; `None` on overflow.
     #[must_use]
     pub const fn checked_sub(self, other: Self) -> Option<Self> {
         match self.0.checked_sub(other.0) {
@@ -166,22 +144,17 @@ impl fmt::Display for NanoUsd {
 
 impl Multiplier {
     /// Parses a non-negative multiplier with at most 6 decimals.
-    ///
-    /// # Errors
-    /// When the text is not such a multiplier.
     pub fn parse(text: &str) -> Result<Self, ParseMoneyError> {
         decimal::parse(text, 6).map(Self)
     }
 
     /// Exact multiplier, shortest form: `1`, `1.25`.
-    #[must_use]
     pub fn to_decimal(self) -> String {
         decimal::print(self.0, 6, 0)
     }
 
     /// Price times this multiplier, rounded half up to whole nano-USD, saturating. For displaying and comparing prices only,
     /// never for billed amounts.
-    #[must_use]
     pub fn times(self, price: i64) -> i64 {
         let exact = i128::from(price) * i128::from(self.0);
         let rounded = (exact + 500_000).div_euclid(1_000_000);

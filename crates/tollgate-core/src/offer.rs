@@ -16,7 +16,6 @@ use crate::{
 /// An authenticated caller and its effective groups.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Key, with its member.
     pub key: Arc<Key>,
     /// Effective groups, in the key's order.
     pub groups: Vec<Arc<Group>>,
@@ -25,7 +24,6 @@ pub struct Caller {
 impl Caller {
     /// The caller of a key. Public groups and private groups granted to the member are effective. A key without groups uses its
     /// member's default group, or else the public group `default`.
-    #[must_use]
     pub fn of(catalog: &Catalog, key: Arc<Key>) -> Self {
         let member = &key.member;
         let permitted = |id: &GroupId| {
@@ -105,13 +103,11 @@ impl Offer {
 }
 
 /// All models a caller may list, sorted by name.
-#[must_use]
 pub fn visible_models(catalog: &Catalog, caller: &Caller) -> Vec<VisibleModel> {
     catalog.mappings_by_model.keys().filter_map(|name| visible_model(catalog, caller, name)).filter(|it| !it.model.hidden).collect()
 }
 
 /// One model, including hidden ones, which are usable by name.
-#[must_use]
 pub fn visible_model(catalog: &Catalog, caller: &Caller, name: &str) -> Option<VisibleModel> {
     let group = offering(catalog, caller, name)?.clone();
     let model = catalog.model(name)?;
@@ -125,9 +121,6 @@ pub fn visible_model(catalog: &Catalog, caller: &Caller, name: &str) -> Option<V
 }
 
 /// Resolves the offer for a request.
-///
-/// # Errors
-/// When the model is not offered to the caller, for this method, or with these fields.
 pub fn resolve(
     catalog: &Catalog,
     caller: &Caller,
@@ -161,17 +154,14 @@ fn offering<'a>(catalog: &Catalog, caller: &'a Caller, name: &str) -> Option<&'a
     caller.groups.iter().find(|group| Glob::any(&group.models, name) && catalog.mappings_for(group.id, name).next().is_some())
 }
 
-/// What a model is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ModelPurpose {
     /// Generation and token counting.
     Generation,
-    /// Embeddings.
     Embedding,
 }
 
 impl ModelPurpose {
-    /// The purpose of a method.
     pub(crate) const fn of_method(method: Method) -> Self {
         match method {
             Method::Chat | Method::Generate | Method::StreamGenerate | Method::CountTokens => Self::Generation,

@@ -21,9 +21,7 @@ use crate::{
 pub struct PriceEffect {
     /// Whose requests are affected.
     pub subject: PriceSubject,
-    /// Public model name.
     pub model: String,
-    /// Newly excluded accounts.
     pub accounts: Vec<PricedOutAccount>,
     /// True when no account is left: callers get E41 or E42.
     pub nothing_left: bool,
@@ -37,18 +35,12 @@ pub enum PriceSubject {
     /// Any key of the group, by name.
     Group(String),
     /// One key, beyond the effect on its group.
-    Key {
-        /// Name of its member.
-        member: String,
-        /// Name of the key.
-        key: String,
-    },
+    Key { member: String, key: String },
 }
 
 /// An excluded account or channel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PricedOutAccount {
-    /// Channel name.
     pub channel: String,
     /// Account name; `None`: the whole channel.
     pub account: Option<String>,
@@ -73,14 +65,13 @@ const MAX_EVALUATIONS: usize = 50_000;
 
 /// Compares the exclusions by price limits under two catalogs. `keys` pairs each key before the change (`None`: new) and after;
 /// keys not listed are covered by their groups.
-#[must_use]
 pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>>, Arc<Key>)], now: Timestamp) -> PriceEffects {
     let models: Vec<&str> = after.mappings_by_model.keys().map(String::as_str).collect();
     let mut found = PriceEffects::default();
     let mut group_accounts: HashSet<(GroupId, &str, PricedOutAccount)> = HashSet::new();
     let mut groups_without_accounts: HashSet<(GroupId, &str)> = HashSet::new();
     for group in after.groups.values() {
-        let key = key_of_group(group.id, now);
+        let key = Arc::new(plain_key(vec![group.id], now));
         let existed = before.groups.contains_key(&group.id);
         for model in &models {
             let before_cache = existed.then(|| priced_out(before, &key, model, now)).flatten();
@@ -249,10 +240,21 @@ fn difference(
     })
 }
 
-/// A key with no settings but its group.
-fn key_of_group(group: GroupId, now: Timestamp) -> Arc<Key> {
+/// A key with no settings but its groups, which are granted to its member.
+pub(crate) fn plain_key(groups: Vec<GroupId>, now: Timestamp) -> Key {
     let zeros = [0; 10];
-    Arc::new(Key {
+    let member = Member {
+        id: MemberId::from_parts(now, zeros),
+        name: String::new(),
+        role: Role::Member,
+        status: MemberStatus::Active,
+        granted: groups.clone(),
+        default_group: None,
+        billing: Billing::Postpaid,
+        limits: Limits::default(),
+        budgets: Vec::new(),
+    };
+    Key {
         id: KeyId::from_parts(now, zeros),
         name: String::new(),
         owner: Owner::Database,
@@ -261,25 +263,15 @@ fn key_of_group(group: GroupId, now: Timestamp) -> Arc<Key> {
         status: KeyStatus::Active,
         expires_at: None,
         signatures_in_ids: None,
-        groups: vec![group],
-        models: Vec::<Glob>::new(),
+        groups,
+        models: Vec::new(),
         ip_allow: Vec::new(),
         limits: Limits::default(),
         budgets: Vec::new(),
         price_limit: None,
         created_at: now,
-        member: Member {
-            id: MemberId::from_parts(now, zeros),
-            name: String::new(),
-            role: Role::Member,
-            status: MemberStatus::Active,
-            granted: vec![group],
-            default_group: None,
-            billing: Billing::Postpaid,
-            limits: Limits::default(),
-            budgets: Vec::new(),
-        },
-    })
+        member,
+    }
 }
 
 #[cfg(test)]

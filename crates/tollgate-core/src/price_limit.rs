@@ -11,9 +11,6 @@ use crate::{
 pub struct InvalidMaxPrice;
 
 /// Parses `x-tollgate-max-price`: `input=1.5,output=6`, bounds on the sale price in USD per million tokens.
-///
-/// # Errors
-/// When the value is malformed.
 pub fn parse_max_price(text: &str) -> Result<PriceLimit, InvalidMaxPrice> {
     let (max_input, max_output) = ceilings(text)?;
     Ok(PriceLimit { mode: PriceLimitMode::Ceiling { max_input, max_output }, on: PriceLimitOn::Sale })
@@ -21,9 +18,6 @@ pub fn parse_max_price(text: &str) -> Result<PriceLimit, InvalidMaxPrice> {
 
 /// Parses all lines of the header. A candidate must satisfy each, so the lower bound of each kind applies. `None` without any
 /// line.
-///
-/// # Errors
-/// When one of them is malformed.
 pub fn parse_max_prices<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Option<PriceLimit>, InvalidMaxPrice> {
     let lower = |one: Option<i64>, other: Option<i64>| one.into_iter().chain(other).min();
     let mut all: Option<(Option<i64>, Option<i64>)> = None;
@@ -58,7 +52,6 @@ fn ceilings(text: &str) -> Result<(Option<i64>, Option<i64>), InvalidMaxPrice> {
 
 /// True when the caller's spending is bounded (prepaid member, or a blocking budget on key, member or group), so that unpriced
 /// models cannot be sold to it.
-#[must_use]
 pub fn money_is_bounded(caller: &Caller, offer: &Offer) -> bool {
     let blocks = |budgets: &[Budget]| budgets.iter().any(|budget| budget.action == BudgetAction::Block);
     let member = &caller.key.member;

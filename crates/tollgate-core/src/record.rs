@@ -12,26 +12,20 @@ use crate::{AccountId, ChannelId, GroupId, KeyId, MemberId, NanoUsd, RequestId, 
 pub struct UsageRecord {
     /// Request id, as shown to the caller.
     pub id: RequestId,
-    /// Arrival.
     pub at: Timestamp,
-    /// Key.
     pub key: KeyId,
     /// Name of the key at the time of the request.
     pub key_name: String,
-    /// Member.
     pub member: MemberId,
     /// Group that served it; `None` when refused before one was chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupId>,
-    /// Group name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_name: Option<String>,
-    /// Caller's protocol.
     pub protocol_in: Protocol,
     /// Protocol of the last attempt's upstream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol_out: Option<Protocol>,
-    /// Method of the request.
     pub method: Method,
     /// Requested model, cut to 256 characters; `None` when the body could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,7 +34,6 @@ pub struct UsageRecord {
     pub stream: bool,
     /// HTTP status sent to the caller; 499 when the caller left before one was sent.
     pub status: u16,
-    /// How the request ended.
     pub outcome: Outcome,
     /// Error id (`E40`), exclusion code or another code; `None` when completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,7 +56,6 @@ pub struct UsageRecord {
     pub ttft_us: Option<u64>,
     /// Microseconds from arrival to the end.
     pub duration_us: u64,
-    /// Caller's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// The caller's own request id, if sent.
@@ -75,12 +67,10 @@ pub struct UsageRecord {
     /// Candidates considered, and why others were excluded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trace: Vec<TraceEntry>,
-    /// Attempts, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<AttemptRecord>,
 }
 
-/// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -97,8 +87,6 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Name in records, logs and metrics.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -126,16 +114,12 @@ pub struct Tokens {
     /// Input written to the provider's cache.
     #[serde(skip_serializing_if = "is_zero")]
     pub cache_write: u64,
-    /// Thinking.
     #[serde(skip_serializing_if = "is_zero")]
     pub thinking: u64,
-    /// Image input.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: u64,
-    /// Audio input.
     #[serde(skip_serializing_if = "is_zero")]
     pub audio: u64,
-    /// Source of the counts.
     pub source: TokenSource,
 }
 
@@ -144,7 +128,6 @@ const fn is_zero(tokens: &u64) -> bool {
     *tokens == 0
 }
 
-/// Source of token counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenSource {
@@ -155,14 +138,12 @@ pub enum TokenSource {
     Provider,
     /// Counted locally from existing text.
     Counted,
-    /// Estimated.
     Estimated,
 }
 
 /// A candidate considered by routing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceEntry {
-    /// Channel name.
     pub channel: String,
     /// Account name; `None` for the whole channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,24 +158,17 @@ pub struct TraceEntry {
 /// An attempt of a request on one account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptRecord {
-    /// Channel.
     pub channel: ChannelId,
-    /// Channel name.
     pub channel_name: String,
-    /// Account.
     pub account: AccountId,
-    /// Account name.
     pub account_name: String,
-    /// Protocol spoken to the upstream.
     pub protocol: Protocol,
     /// Model name sent upstream.
     pub upstream_model: String,
-    /// Start of the attempt.
     pub at: Timestamp,
     /// HTTP status of the upstream, if it answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// How the attempt ended.
     pub result: AttemptResult,
     /// Error id, when it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -209,7 +183,6 @@ pub struct AttemptRecord {
     pub first_byte_us: Option<u64>,
     /// Microseconds to its end.
     pub duration_us: u64,
-    /// The upstream's request id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream_request_id: Option<String>,
     /// A hedged attempt that lost: it ran beside the one that answered. Its cost is the cost of hedging.
@@ -217,11 +190,9 @@ pub struct AttemptRecord {
     pub hedged: bool,
 }
 
-/// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptResult {
-    /// It answered.
     Answered,
     /// Nothing was sent: the connection failed.
     NotSent,
@@ -236,8 +207,6 @@ pub enum AttemptResult {
 }
 
 impl AttemptResult {
-    /// Name in records and metrics.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Answered => "answered",

@@ -16,7 +16,6 @@ use crate::{
 /// A catalog and the keys of the recorded requests.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplaySide<'a> {
-    /// The catalog.
     pub catalog: &'a Catalog,
     /// Keys by id. Records with other keys are counted as [`ReplayReport::without_key`].
     pub keys: &'a HashMap<KeyId, Arc<Key>>,
@@ -30,10 +29,8 @@ pub struct Replay<'a> {
     report: ReplayReport,
 }
 
-/// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// Replayed records.
     pub replayed: u64,
     /// Records that never reached routing: refused earlier, or invalid.
     pub not_routed: u64,
@@ -49,27 +46,20 @@ pub struct ReplayReport {
     pub channels: BTreeMap<ReplayChannel, ReplayShare>,
 }
 
-/// Totals of all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayTotals {
-    /// Requests served by an account.
     pub served: u64,
-    /// Requests refused.
     pub refused: u64,
-    /// Sum of known sale amounts.
     pub sale: NanoUsd,
     /// Served requests without a sale price.
     pub unpriced: u64,
-    /// Sum of known costs.
     pub cost: NanoUsd,
-    /// Served requests with unknown cost.
     pub cost_unknown: u64,
 }
 
 /// Requests of a model that change their target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReplayMove {
-    /// Public name.
     pub model: String,
     /// Target under the current catalog.
     pub from: String,
@@ -77,16 +67,12 @@ pub struct ReplayMove {
     pub to: String,
 }
 
-/// A channel serving a model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReplayChannel {
-    /// Public name.
     pub model: String,
-    /// Channel name.
     pub channel: String,
 }
 
-/// Requests and cost of a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplayShare {
     /// Requests under the current catalog.
@@ -99,7 +85,6 @@ pub struct ReplayShare {
     pub cost_after: NanoUsd,
 }
 
-/// Where a request ends up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ReplayTarget {
     Account { channel: String, account: String, sale: Option<NanoUsd>, cost: Option<NanoUsd> },
@@ -107,13 +92,10 @@ enum ReplayTarget {
 }
 
 impl<'a> Replay<'a> {
-    /// Starts with an empty report.
-    #[must_use]
     pub fn new(before: ReplaySide<'a>, after: ReplaySide<'a>) -> Self {
         Self { before, after, report: ReplayReport::default() }
     }
 
-    /// Replays one record.
     pub fn add(&mut self, record: &UsageRecord) {
         let Some(model) = record.model.as_ref().filter(|_| was_routed(record)) else {
             self.report.not_routed += 1;
@@ -146,8 +128,6 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The report.
-    #[must_use]
     pub fn finish(self) -> ReplayReport {
         self.report
     }
@@ -280,7 +260,6 @@ impl ReplayTotals {
 
 impl ReplayReport {
     /// Number of requests that change their target.
-    #[must_use]
     pub fn moved(&self) -> u64 {
         self.moves.values().sum()
     }

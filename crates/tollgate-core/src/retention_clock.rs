@@ -31,7 +31,6 @@ pub struct RetentionClock {
 
 impl RetentionClock {
     /// Starts from the stored value; `now` is the wall clock, `passed` the running time of the process by its monotonic clock.
-    #[must_use]
     pub fn new(stored: Timestamp, now: Timestamp, passed: Duration) -> Self {
         Self { time: stored, stored, advanced_at: passed, steady_since: passed, offset_us: offset_us(now, passed) }
     }
@@ -61,7 +60,6 @@ impl RetentionClock {
     }
 
     /// The time retention uses while the wall clock shows `now`: the earlier of both.
-    #[must_use]
     pub fn effective_now(&self, now: Timestamp) -> Timestamp {
         now.min(self.time)
     }

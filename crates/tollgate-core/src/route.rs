@@ -33,19 +33,14 @@ pub struct RouteInput<'c, 'a> {
     pub catalog: &'c Catalog,
     /// The newest snapshot, if it is another one: rows disabled or removed there are excluded.
     pub latest_catalog: Option<&'a Catalog>,
-    /// Authenticated caller.
     pub caller: &'a Caller,
     /// The model as this caller gets it.
     pub offer: &'a Offer,
-    /// Summary of the request body.
     pub summary: &'a RequestSummary,
-    /// Protocol of the caller.
     pub from: Protocol,
-    /// Health of accounts.
     pub health: &'a dyn HealthView,
     /// Load, budgets and learned parameters of candidates; [`UnlimitedView`] when nothing limits them.
     pub candidate_view: &'a dyn CandidateView,
-    /// Current time.
     pub now: Timestamp,
     /// The price limit in `x-tollgate-max-price`.
     pub request_limit: Option<PriceLimit>,
@@ -111,12 +106,9 @@ impl CandidateView for UnlimitedView {
     }
 }
 
-/// Load of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccountLoad {
-    /// It can take a request.
     Free,
-    /// Its concurrency limit is reached.
     AtConcurrency,
     /// Its limit of requests or tokens per minute is reached.
     AtRate {
@@ -125,10 +117,8 @@ pub enum AccountLoad {
     },
 }
 
-/// State of a channel's budgets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelBudget {
-    /// Some money is left.
     Left,
     /// A blocking budget is exhausted.
     Spent {
@@ -140,22 +130,17 @@ pub enum ChannelBudget {
 /// Attempts in order. Never empty, and never contains an account twice or one that was tried before.
 #[derive(Clone, Debug)]
 pub struct Plan<'c> {
-    /// The first attempt.
     pub first: PlannedAttempt,
     /// The attempts that would follow as of now: as many as the request has left, or all with [`rank_all`]. When the first
     /// attempt fails the request routes again, because load may have changed; that also checks whether channels of another
     /// protocol can express the request.
     pub rest: Vec<PlannedAttempt>,
-    /// Excluded candidates, with reasons.
     pub excluded: Vec<ExcludedCandidate<'c>>,
 }
 
-/// A planned attempt.
 #[derive(Clone, Debug)]
 pub struct PlannedAttempt {
-    /// Channel.
     pub channel: Arc<Channel>,
-    /// Account.
     pub account: Arc<Account>,
     /// Index in [`Channel::mappings`].
     pub mapping_index: usize,
@@ -172,13 +157,11 @@ impl PlannedAttempt {
     ///
     /// # Panics
     /// Never, for an attempt created by [`route`].
-    #[must_use]
     pub fn mapping(&self) -> &ModelMapping {
         &self.channel.mappings[self.mapping_index]
     }
 
     /// Its entry in the usage record's trace.
-    #[must_use]
     pub fn trace(&self) -> TraceEntry {
         let (channel, account) = (self.channel.name.clone(), Some(self.account.name.clone()));
         TraceEntry { channel, account, code: "planned".to_owned(), detail: None }
@@ -186,13 +169,11 @@ impl PlannedAttempt {
 }
 
 impl Plan<'_> {
-    /// All attempts, in order.
     pub fn attempts(&self) -> impl Iterator<Item = &PlannedAttempt> {
         std::iter::once(&self.first).chain(&self.rest)
     }
 
     /// The usage record's trace of the plan.
-    #[must_use]
     pub fn trace(&self) -> Vec<TraceEntry> {
         let mut entries: Vec<TraceEntry> = self.attempts().map(PlannedAttempt::trace).collect();
         exclusion::trace(&self.excluded, &mut entries);
@@ -201,18 +182,12 @@ impl Plan<'_> {
 }
 
 /// Chooses the accounts for the first attempt of a request, and again for each later one. `random` yields random numbers.
-///
-/// # Errors
-/// When every candidate is excluded or was tried.
 pub fn route<'c>(input: &RouteInput<'c, '_>, random: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
     plan(input, PlanDepth::Next(MAX_ATTEMPTS.saturating_sub(input.history.sent_count()).max(1)), random)
 }
 
 /// Like [`route`], but ranks all usable accounts and checks every channel of another protocol for translatability. For
 /// explanations.
-///
-/// # Errors
-/// When every candidate is excluded.
 pub fn rank_all<'c>(input: &RouteInput<'c, '_>, random: &mut dyn FnMut() -> u32) -> Result<Plan<'c>, NoRoute<'c>> {
     plan(input, PlanDepth::All, random)
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tollgate_protocol::{Method, Profile, Protocol, RequestSummary};
 
 use crate::{
-    Account, AccountId, Billing, Catalog, Channel, ChannelId, Glob, Group, GroupId, Key, KeyId, KeyStatus, Limits, Member,
-    MemberId, MemberStatus, Model, ModelMapping, Multiplier, Owner, Price, PriceSchedule, Provider, Revision, Role, Routing,
-    ScheduledPrice, StreamBreak, Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, Visibility,
+    Account, AccountId, Catalog, Channel, ChannelId, Glob, Group, GroupId, Key, KeyId, Limits, Member, MemberId, Model,
+    ModelMapping, Multiplier, Owner, Price, PriceSchedule, Provider, Revision, Routing, ScheduledPrice, StreamBreak, Timeouts,
+    Timestamp, TranslationPolicy, TranslationSwitches, Visibility, price_effect::plain_key, replay::plain_summary,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
@@ -116,20 +116,9 @@ pub(crate) fn group(name: &str, channels: &[&str]) -> Group {
 }
 
 pub(crate) fn member() -> Member {
-    Member {
-        id: MemberId::from_parts(NOW, random("ada")),
-        name: "ada".to_owned(),
-        role: Role::Member,
-        status: MemberStatus::Active,
-        granted: Vec::new(),
-        default_group: None,
-        billing: Billing::Postpaid,
-        limits: Limits::default(),
-        budgets: Vec::new(),
-    }
+    Member { id: MemberId::from_parts(NOW, random("ada")), name: "ada".to_owned(), ..plain_key(Vec::new(), NOW).member }
 }
 
-/// A key of these groups.
 pub(crate) fn key(groups: &[&str]) -> Key {
     Key {
         id: KeyId::from_parts(NOW, random("ci")),
@@ -137,17 +126,8 @@ pub(crate) fn key(groups: &[&str]) -> Key {
         owner: Owner::File,
         prefix: "sk-tg-abcd".to_owned(),
         suffix: "wxyz".to_owned(),
-        status: KeyStatus::Active,
-        expires_at: None,
-        groups: groups.iter().map(|name| group_id(name)).collect(),
-        models: Vec::new(),
-        ip_allow: Vec::new(),
-        limits: Limits::default(),
-        budgets: Vec::new(),
-        price_limit: None,
-        signatures_in_ids: None,
-        created_at: NOW,
         member: member(),
+        ..plain_key(groups.iter().map(|name| group_id(name)).collect(), NOW)
     }
 }
 
@@ -161,21 +141,5 @@ pub(crate) fn catalog(channels: Vec<Channel>, groups: Vec<Group>, models: Vec<Mo
 }
 
 pub(crate) fn summary(model: &str, method: Method) -> RequestSummary {
-    RequestSummary {
-        model: model.to_owned(),
-        method,
-        stream: false,
-        include_usage: false,
-        max_output: None,
-        candidates: 1,
-        fields: Vec::new(),
-        text_bytes: 40,
-        turns: 0,
-        images: 0,
-        audio_bytes: 0,
-        document_bytes: 0,
-        tools: 0,
-        affinity: None,
-        splices: tollgate_protocol::SplicePoints::default(),
-    }
+    RequestSummary { text_bytes: 40, ..plain_summary(model, method) }
 }

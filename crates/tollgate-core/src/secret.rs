@@ -10,13 +10,11 @@ pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     /// Wraps a credential.
-    #[must_use]
     pub fn new(text: String) -> Self {
         Self(Zeroizing::new(text))
     }
 
     /// The credential itself, for sending it upstream.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -28,17 +28,12 @@ const OVERFLOW: &str = "overflow";
 /// Everything known about a request when it ends.
 #[derive(Clone, Debug)]
 pub struct RequestFacts {
-    /// Request id.
     pub id: RequestId,
-    /// Arrival.
     pub at: Timestamp,
-    /// Key, with its member.
     pub key: Arc<Key>,
     /// Group that served it; `None` when refused before one was chosen.
     pub group: Option<Arc<Group>>,
-    /// Caller's protocol.
     pub protocol_in: Protocol,
-    /// Method of the request.
     pub method: Method,
     /// Requested model; `None` when the body could not be read.
     pub model: Option<String>,
@@ -46,7 +41,6 @@ pub struct RequestFacts {
     pub stream: bool,
     /// HTTP status sent to the caller; 499 when the caller left before one was sent.
     pub status: u16,
-    /// How the request ended.
     pub outcome: Outcome,
     /// Error id, exclusion code or another code.
     pub reason: Option<String>,
@@ -66,7 +60,6 @@ pub struct RequestFacts {
     pub ttft_us: Option<u64>,
     /// Microseconds from arrival to the end.
     pub duration_us: u64,
-    /// Caller's address.
     pub address: Option<String>,
     /// The caller's own request id.
     pub client_request_id: Option<String>,
@@ -76,16 +69,12 @@ pub struct RequestFacts {
     pub trace: Vec<TraceEntry>,
 }
 
-/// An attempt, as the attempt loop saw it.
 #[derive(Clone, Debug)]
 pub struct AttemptFacts {
-    /// The planned attempt.
     pub planned: PlannedAttempt,
-    /// Start of the attempt.
     pub at: Timestamp,
     /// HTTP status of the upstream, if it answered.
     pub status: Option<u16>,
-    /// How the attempt ended.
     pub result: AttemptResult,
     /// Error id, when it failed.
     pub error: Option<String>,
@@ -95,7 +84,6 @@ pub struct AttemptFacts {
     pub first_byte_us: Option<u64>,
     /// Microseconds to its end.
     pub duration_us: u64,
-    /// The upstream's request id.
     pub upstream_request_id: Option<String>,
     /// A hedged attempt that lost to the one that answered.
     pub hedged: bool,
@@ -109,7 +97,6 @@ pub struct DeliveredContent {
     pub content: bool,
     /// Bytes of text, thoughts and call arguments.
     pub text_bytes: u64,
-    /// Number of media items.
     pub media: u32,
 }
 
@@ -121,13 +108,11 @@ impl From<ReplySummary> for DeliveredContent {
 
 /// The record of one attempt, for [`AttemptStart::earlier`] and the usage record. `input` is the local count of the request's
 /// input.
-#[must_use]
 pub fn settle_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> AttemptRecord {
     priced_attempt(attempt, method, input).0
 }
 
 /// The usage record of a request that ended in this process.
-#[must_use]
 pub fn settle(facts: RequestFacts) -> UsageRecord {
     let mut cost = PricedAmount::Known(NanoUsd::ZERO);
     let mut attempts = Vec::with_capacity(facts.attempts.len());

@@ -14,7 +14,6 @@ pub struct Timestamp(pub i64);
 
 impl Timestamp {
     /// Whole seconds since the epoch.
-    #[must_use]
     pub const fn seconds(self) -> i64 {
         self.0.div_euclid(1_000_000)
     }
@@ -26,32 +25,27 @@ impl Timestamp {
     }
 
     /// Number of its UTC day, counted from 1970-01-01.
-    #[must_use]
     pub const fn day(self) -> i64 {
         self.0.div_euclid(DAY_US)
     }
 
     /// Start of a UTC day.
-    #[must_use]
     pub const fn of_day(day: i64) -> Self {
         Self(day.saturating_mul(DAY_US))
     }
 
     /// Number of its UTC month, counted from January of the year 0.
-    #[must_use]
     pub const fn month(self) -> i64 {
         let (year, month, _) = civil(self.day());
         year * 12 + month - 1
     }
 
     /// Start of a UTC month.
-    #[must_use]
     pub const fn of_month(month: i64) -> Self {
         Self::of_day(first_day_of(month.div_euclid(12), month.rem_euclid(12) + 1))
     }
 
     /// Milliseconds from `earlier` to this timestamp; negative when `earlier` is later.
-    #[must_use]
     pub const fn ms_since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0) / 1_000
     }

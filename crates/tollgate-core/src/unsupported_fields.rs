@@ -66,7 +66,6 @@ impl UnsupportedFields {
     }
 
     /// The unsupported ones of these fields, in the request's spelling and order.
-    #[must_use]
     pub fn unsupported_in(&self, from: Protocol, fields: &[FieldPath], now: Timestamp) -> Vec<FieldPath> {
         let learned = self.fields.iter().filter(|known| known.refusals >= REFUSALS_TO_LEARN && known.until > now);
         let names: Vec<String> = learned.map(|known| known.name.clone()).collect();
@@ -80,7 +79,6 @@ impl UnsupportedFields {
     }
 
     /// True when nothing is remembered at this time.
-    #[must_use]
     pub fn is_empty(&self, now: Timestamp) -> bool {
         self.fields.iter().all(|known| known.until <= now)
     }

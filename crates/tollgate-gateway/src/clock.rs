@@ -41,21 +41,15 @@ pub struct CoreRng {
 }
 
 impl CoreRng {
-    /// A generator whose sequence depends only on `seed`.
     #[must_use]
     pub const fn seeded(seed: u64) -> Self {
         Self { state: AtomicU64::new(seed) }
     }
 
-    /// A generator seeded by the operating system.
-    ///
-    /// # Errors
-    /// When the operating system provides no randomness.
     pub fn from_os() -> Result<Self, getrandom::Error> {
         Ok(Self::seeded(getrandom::u64()?))
     }
 
-    /// 64 random bits.
     pub fn next_u64(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut mixed = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
@@ -75,34 +69,6 @@ impl CoreRng {
         random[..8].copy_from_slice(&self.next_u64().to_le_bytes());
         random[8..].copy_from_slice(&self.next_u64().to_le_bytes()[..2]);
         RequestId::from_parts(now, random)
-    }
-}
-
-/// A clock for tests with paused time: wall-clock time advances with tokio's.
-#[cfg(test)]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PausedClock {
-    started: tokio::time::Instant,
-    epoch: Timestamp,
-}
-
-#[cfg(test)]
-impl PausedClock {
-    /// Starts in November 2026.
-    pub(crate) fn start() -> Self {
-        Self { started: tokio::time::Instant::now(), epoch: Timestamp(1_795_000_000_000_000) }
-    }
-}
-
-#[cfg(test)]
-impl Clock for PausedClock {
-    fn now(&self) -> Timestamp {
-        let micros = i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX);
-        Timestamp(self.epoch.0 + micros)
-    }
-
-    fn instant(&self) -> tokio::time::Instant {
-        tokio::time::Instant::now()
     }
 }
 

@@ -21,7 +21,7 @@ pub use counters::{CallerCounters, CounterSource, SubjectCounters, subjects_of};
 pub use limits::CallerLimit;
 pub use refusal::ExplainedRefusal;
 
-use crate::{path::authenticate::check, state::runtime_state::RuntimeState};
+use crate::state::{authenticator::check, runtime_state::RuntimeState};
 
 /// Default input tokens of an explained request.
 pub const DEFAULT_INPUT_TOKENS: u64 = 1_000;
@@ -35,9 +35,7 @@ pub struct ExplainRequest {
     pub from: Protocol,
     /// Fields of the request besides the required ones, each with a value that is not its default.
     pub fields: Vec<FieldPath>,
-    /// Its `x-tollgate-max-price`.
     pub max_price: Option<PriceLimit>,
-    /// Estimated input tokens.
     pub input_tokens: u64,
     /// The request's output limit in tokens; `None` uses the model's own limit.
     pub output_tokens: Option<u64>,
@@ -46,15 +44,12 @@ pub struct ExplainRequest {
 /// The state an explanation is based on.
 #[derive(Clone, Copy)]
 pub struct ExplainInput<'a> {
-    /// The catalog.
     pub catalog: &'a Catalog,
-    /// Health of accounts.
     pub health: &'a dyn HealthView,
     /// In-memory state of the running gateway.
-    pub known: &'a RuntimeState,
+    pub state: &'a RuntimeState,
     /// Counters of the limits that apply to the key.
-    pub counted: &'a CallerCounters,
-    /// Now.
+    pub counters: &'a CallerCounters,
     pub now: Timestamp,
 }
 
@@ -67,19 +62,14 @@ impl fmt::Debug for ExplainInput<'_> {
 /// Result of [`explain`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// Model name as requested.
     pub model: String,
     /// The caller's protocol.
     pub protocol: &'static str,
-    /// The group that offers the model.
     pub group: Option<String>,
-    /// Catalog revision.
     pub revision: Revision,
     /// Token estimate; absent when the request is refused before routing.
     pub estimate: Option<Estimate>,
-    /// How the request would be refused.
     pub refusal: Option<ExplainedRefusal>,
-    /// Limits that apply to the caller.
     pub limits: Vec<CallerLimit>,
     /// The output limit in tokens that the gateway sets in the request, so that its cost stays within its reservation; lower
     /// than the estimate when less money is left. Absent when the gateway sets none.
@@ -87,7 +77,6 @@ pub struct Explanation {
     /// Accounts in the order they would be tried, also when the caller's limits refuse the request now. The order among equal
     /// accounts is random for each conversation.
     pub planned: Vec<Candidate>,
-    /// Accounts that would not be tried.
     pub excluded: Vec<ExcludedAccount>,
     /// Fields that channels of this model recently refused.
     pub learned: Vec<RefusedField>,
@@ -96,39 +85,31 @@ pub struct Explanation {
 /// Estimated tokens of a request, used for budgets and for accounts' token limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Estimate {
-    /// Input tokens.
     pub input_tokens: u64,
-    /// Maximum output tokens.
     pub output_tokens: u64,
 }
 
 /// An account that may be tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Candidate {
-    /// Channel.
     pub channel: String,
-    /// Account.
     pub account: String,
     /// The channel's tier; lower first.
     pub priority: i32,
-    /// The channel's weight within the tier.
     pub weight: u32,
     /// `planned`: among the first attempts of a request; `spare`: after those.
     pub code: &'static str,
     /// Recent failures, and what is left of its limits.
     pub detail: Option<String>,
-    /// Its limits.
     pub bounds: Vec<CapacityBound>,
 }
 
 /// An account or a whole channel that is not tried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExcludedAccount {
-    /// Channel.
     pub channel: String,
     /// Account; absent for every account of the channel.
     pub account: Option<String>,
-    /// Code of the exclusion.
     pub code: &'static str,
     /// Figures of the exclusion.
     pub detail: Option<String>,
@@ -141,7 +122,6 @@ pub struct ExcludedAccount {
 /// A field that a channel's model recently refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusedField {
-    /// Channel.
     pub channel: String,
     /// The model's name upstream.
     pub upstream_model: String,
@@ -152,16 +132,12 @@ pub struct RefusedField {
     pub until: Timestamp,
 }
 
-/// Serialises a time as RFC 3339 text.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde requires")]
 fn as_shown<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(at)
 }
 
 /// Explains how a request with `key` would be handled.
-///
-/// # Errors
-/// When the model name is invalid, with the reason.
 pub fn explain(question: &ExplainRequest, key: Arc<Key>, input: &ExplainInput<'_>) -> Result<Explanation, String> {
     let summary = context::summary_of(question)?;
     let mut explanation = Explanation {
@@ -291,7 +267,7 @@ fn learned(offer: &Offer, input: &ExplainInput<'_>) -> Vec<RefusedField> {
     for served in &offer.candidates {
         let Some(channel) = input.catalog.channel_at(served.channel) else { continue };
         let Some(serves) = channel.mappings.get(served.mapping as usize) else { continue };
-        let learned = input.known.learned(channel.id, &serves.upstream).into_iter().flat_map(|learned| learned.learned(input.now));
+        let learned = input.state.learned(channel.id, &serves.upstream).into_iter().flat_map(|learned| learned.learned(input.now));
         fields.extend(learned.map(|(field, until)| RefusedField {
             channel: channel.name.clone(),
             upstream_model: serves.upstream.clone(),

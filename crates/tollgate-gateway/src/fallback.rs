@@ -3,19 +3,14 @@
 //! The console runs on its own runtime, so that it cannot delay a model request. Requests reach it through a bounded
 //! queue; response bodies return chunk by chunk through a small bounded channel.
 
-use std::{
-    fmt,
-    net::IpAddr,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{fmt, net::IpAddr, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::stream;
 use http::{Request, Response};
-use http_body::{Body, Frame};
-use http_body_util::BodyExt as _;
+use http_body::Body;
+use http_body_util::{BodyExt as _, StreamBody};
 use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
@@ -48,7 +43,6 @@ pub struct FallbackRequest {
 /// Result of a [`FallbackService`] call.
 #[derive(Debug)]
 pub enum FallbackResponse {
-    /// A response.
     Answer(Response<AnswerBody>),
     /// No such path (E10).
     NotFound,
@@ -59,7 +53,6 @@ pub enum FallbackResponse {
 /// Serves paths outside the model path, including authentication.
 #[async_trait]
 pub trait FallbackService: fmt::Debug + Send + Sync {
-    /// Answers a request.
     async fn call(&self, request: FallbackRequest) -> FallbackResponse;
 }
 
@@ -85,9 +78,7 @@ pub struct FallbackRequests(mpsc::Receiver<PendingFallback>);
 /// A queued request and the channel for its response.
 #[derive(Debug)]
 pub struct PendingFallback {
-    /// The request.
     pub request: FallbackRequest,
-    /// Receives the response.
     pub reply: FallbackResponder,
 }
 
@@ -138,8 +129,9 @@ impl FallbackResponder {
         B: Body<Data = Bytes> + Unpin,
     {
         let (head, mut body) = response.into_parts();
-        let (chunks, receiver) = mpsc::channel(CHUNKS);
-        let answer = Response::from_parts(head, ChannelBody(receiver).boxed_unsync());
+        let (chunks, mut receiver) = mpsc::channel(CHUNKS);
+        let received = StreamBody::new(stream::poll_fn(move |context| receiver.poll_recv(context)));
+        let answer = Response::from_parts(head, received.boxed_unsync());
         if self.0.send(Some(answer)).is_err() {
             return;
         }
@@ -150,18 +142,6 @@ impl FallbackResponder {
                 return;
             }
         }
-    }
-}
-
-/// A body produced on another runtime.
-struct ChannelBody(mpsc::Receiver<Result<Frame<Bytes>, AnswerAborted>>);
-
-impl Body for ChannelBody {
-    type Data = Bytes;
-    type Error = AnswerAborted;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerAborted>>> {
-        self.0.poll_recv(context)
     }
 }
 

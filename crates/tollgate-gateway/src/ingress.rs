@@ -1,14 +1,13 @@
-//! Stage 1 of 9. In: the request line and headers of an HTTP request; out: its [`Destination`], or a refusal of its path.
+//! Routes HTTP requests: from the request line and headers to a [`Destination`], or a refusal of the path.
 //!
 //! Routing uses path and method, and for paths shared by two protocols also the credential headers. Keys and models are not
 //! looked up here: an unknown path gets the same answer with and without a valid key.
 
 mod gemini;
-pub(crate) mod hint;
+mod hint;
 mod key;
 mod openai;
 mod query;
-mod well_known;
 
 use http::{HeaderMap, Method as HttpMethod, Uri};
 use tollgate_core::Secret;
@@ -16,18 +15,15 @@ use tollgate_protocol::{Protocol, Target};
 
 use crate::refusal::Refusal;
 
+pub(crate) use hint::hint;
 pub(crate) use key::presented_key;
 pub(crate) use query::Query;
-pub(crate) use well_known::WellKnown;
 
 /// The target of a request after routing.
 #[derive(Debug)]
 pub(crate) enum Destination {
-    /// A model request.
     Model(Protocol, Target),
-    /// A list of models.
     List(Protocol, ListRequest),
-    /// One of the gateway's own pages.
     WellKnown(WellKnown),
     /// A path outside the gateway, passed to the console.
     Fallback,
@@ -35,26 +31,37 @@ pub(crate) enum Destination {
     Refused(Protocol, Refusal),
 }
 
-/// A request for a model list.
+/// A page of the gateway. Pages require no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WellKnown {
+    Health,
+    Ready,
+    Version,
+    Metrics,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListRequest {
     /// All models; Gemini paging parameters as sent.
     All {
-        /// `pageSize`.
         page_size: Option<String>,
-        /// `pageToken`.
         page_token: Option<String>,
     },
-    /// One model.
     One(String),
 }
 
-/// Routes a request.
 pub(crate) fn destination(method: &HttpMethod, uri: &Uri, headers: &HeaderMap) -> Destination {
     let path = uri.path();
     let query = Query::new(uri.query());
-    if let Some(page) = WellKnown::at(path) {
-        return page.for_method(method);
+    let page = match path {
+        "/healthz" => Some(WellKnown::Health),
+        "/readyz" => Some(WellKnown::Ready),
+        "/version" => Some(WellKnown::Version),
+        "/metrics" => Some(WellKnown::Metrics),
+        _ => None,
+    };
+    if let Some(page) = page {
+        return if reads(method) { Destination::WellKnown(page) } else { not_allowed(Protocol::OpenAi, READING) };
     }
     match versioned(path) {
         Some(("v1", rest)) => openai::destination(method, rest, headers, query),

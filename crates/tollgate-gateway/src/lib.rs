@@ -1,17 +1,20 @@
 //! The data plane: accepts model requests, runs them along the path, and records what each one used.
 //!
-//! | module | what is in it |
+//! | module | contents |
 //! |---|---|
 //! | [`server`] | listeners, TLS, connections, HTTP framing; hands a request to the path or to the fallback |
 //! | [`ingress`] | from an HTTP path to protocol, method and presented key |
 //! | [`path`] | the life of one request: the stages and the order they run in |
 //! | [`upstream`] | calls to providers: connection pool, credentials, remote media |
-//! | [`state`] | what requests share: catalog, limiters, health, learned parameters, metrics |
+//! | [`state`] | state shared by requests: catalog, limiters, health, learned parameters, metrics |
 //! | [`background`] | work that no request waits for: usage writer, probes, alerts |
-//! | [`explain`] | why a request would be routed where, without sending it |
+//! | [`explain`] | explains routing without sending a request |
 
+mod address_block;
 pub mod background;
 pub mod clock;
+pub mod condition;
+mod executor;
 pub mod explain;
 pub mod fallback;
 mod ingress;

@@ -11,7 +11,6 @@ use tollgate_protocol::{
 
 use crate::{
     ingress::ListRequest,
-    path::authenticate::caller_of,
     refusal::Refusal,
     request::Head,
     response::{AnswerBody, whole},
@@ -21,7 +20,6 @@ use crate::{
 /// `owned_by` of every model: the upstream is not disclosed.
 const OWNER: &str = "tollgate";
 
-/// Answers a list request.
 pub(crate) async fn list(shared: &Shared, head: &Head, request: &ListRequest) -> Response<AnswerBody> {
     match render(shared, head, request).await {
         Ok(body) => {
@@ -36,7 +34,7 @@ pub(crate) async fn list(shared: &Shared, head: &Head, request: &ListRequest) ->
 
 async fn render(shared: &Shared, head: &Head, request: &ListRequest) -> Result<Bytes, Refusal> {
     let catalog = shared.catalog.load_full();
-    let caller = caller_of(&shared.keys, &catalog, head, head.arrived).await.map_err(|error| error.refusal)?;
+    let caller = shared.keys.caller_of(&catalog, head, head.arrived).await.map_err(|error| error.refusal)?;
     let native = head.from == Protocol::Gemini;
     match request {
         ListRequest::All { page_size, page_token } => {

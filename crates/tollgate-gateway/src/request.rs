@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep};
 use tollgate_core::{RequestId, Secret, Timestamp};
 use tollgate_protocol::{Protocol, Target};
 
-use crate::state::shared::InFlightRequest;
+use crate::condition::InFlightRequest;
 
 /// A request without its body. Refusals are written from it, so it exists before the path is checked.
 #[derive(Clone, Debug)]
@@ -38,7 +38,6 @@ pub struct Head {
     pub http_method: http::Method,
     /// The path as sent, without the query (which may hold a key).
     pub path: String,
-    /// All header fields as sent.
     pub headers: HeaderMap,
     /// The caller's own `x-request-id`, cut to 128 visible characters. Only logged.
     pub client_request_id: Option<String>,
@@ -47,11 +46,8 @@ pub struct Head {
 /// A model request whose path, method and protocol are known. Its body is unread.
 #[derive(Debug)]
 pub struct Incoming {
-    /// The request without its body.
     pub head: Head,
-    /// Operation and model named by the path.
     pub target: Target,
-    /// The unread body.
     pub body: RequestBody,
 }
 
@@ -61,9 +57,8 @@ pub enum RequestBodyFault {
     /// No data arrived for this long.
     #[error("no data for {} s", .0.as_secs())]
     TooSlow(Duration),
-    /// The memory limit for all request bodies is reached.
     #[error("memory limit for request bodies reached")]
-    NoRoom,
+    MemoryExhausted,
     /// The connection was lost, or the framing is invalid.
     #[error("the body ended early")]
     Broken(#[source] hyper::Error),
@@ -72,26 +67,7 @@ pub enum RequestBodyFault {
 /// A request body: on the wire, or in memory (tests, in-process calls).
 pub struct RequestBody {
     source: Source,
-    memory: Option<BodyMemory>,
-}
-
-/// Accounts the bytes of one request's body against the limit for all bodies.
-#[derive(Clone, Debug)]
-pub(crate) struct BodyMemory {
-    request: Arc<InFlightRequest>,
-    limit_bytes: usize,
-}
-
-impl BodyMemory {
-    /// Accounts for the body of `request`; all bodies together stay within `limit_bytes`.
-    pub(crate) fn new(request: Arc<InFlightRequest>, limit_bytes: usize) -> Self {
-        Self { request, limit_bytes }
-    }
-
-    /// Reserves `bytes` until the request ends.
-    pub(crate) fn take(&self, bytes: usize) -> Result<(), RequestBodyFault> {
-        if self.request.reserve_body(bytes, self.limit_bytes) { Ok(()) } else { Err(RequestBodyFault::NoRoom) }
-    }
+    memory: Option<Arc<InFlightRequest>>,
 }
 
 enum Source {
@@ -105,14 +81,13 @@ impl RequestBody {
         Self { source: Source::Wire { body, idle_limit, idle: None }, memory: None }
     }
 
-    /// Counts the body's bytes against a limit.
-    pub(crate) fn within(mut self, memory: BodyMemory) -> Self {
+    /// Counts the body's bytes against the limit for all bodies.
+    pub(crate) fn within(mut self, memory: Arc<InFlightRequest>) -> Self {
         self.memory = Some(memory);
         self
     }
 
-    /// The account of the body's bytes, if they are counted.
-    pub(crate) fn memory(&self) -> Option<BodyMemory> {
+    pub(crate) fn memory(&self) -> Option<Arc<InFlightRequest>> {
         self.memory.clone()
     }
 }
@@ -145,7 +120,7 @@ impl Body for RequestBody {
                     if let (Some(memory), Some(Ok(frame))) = (memory, &frame)
                         && let Some(data) = frame.data_ref()
                     {
-                        memory.take(data.len())?;
+                        memory.reserve_body(data.len()).map_err(|_| RequestBodyFault::MemoryExhausted)?;
                     }
                     return Poll::Ready(frame.map(|frame| frame.map_err(RequestBodyFault::Broken)));
                 }

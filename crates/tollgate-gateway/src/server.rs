@@ -13,7 +13,6 @@ mod fallback_listener;
 mod guard;
 mod head_scan;
 mod listen;
-mod pages;
 mod respond;
 mod run;
 mod tls;
@@ -26,7 +25,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{clock::CoreRng, fallback::FallbackService, request::Incoming, response::AnswerBody, state::shared::Shared};
 
-pub(crate) use connection_limiter::AddressBlock;
 pub use fallback_listener::{FallbackListenerLimits, serve_fallback};
 pub use listen::{ListenError, Listening, listen};
 pub use run::{Drained, RunError, run};
@@ -47,7 +45,6 @@ enum Serves {
     Fallback,
 }
 
-/// The state of one core's listener.
 struct Core<P> {
     shared: Arc<Shared>,
     path: P,
@@ -56,7 +53,6 @@ struct Core<P> {
     connection_limiter: Arc<connection_limiter::ConnectionLimiter>,
     rng: CoreRng,
     tls: Option<tokio_rustls::TlsAcceptor>,
-    /// Tasks of the core's connections.
     tracker: TaskTracker,
     /// Cancelled when new requests are refused.
     draining: CancellationToken,

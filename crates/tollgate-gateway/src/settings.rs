@@ -8,19 +8,16 @@ use tollgate_core::Budget;
 /// Settings that are fixed at start.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Address of the model listener.
     pub listen: SocketAddr,
     /// Threads of the model path, each with its own runtime and listening socket; 0: one per CPU core.
     pub cores: usize,
     /// Certificate and key; `None`: no TLS.
     pub tls: Option<TlsFiles>,
-    /// Limits of connections and request heads.
     pub http: HttpLimits,
     /// Limits of request bodies.
     pub bounds: Bounds,
     /// Bytes of request bodies in memory at once, over all cores; beyond, E63.
     pub body_memory_bytes: usize,
-    /// Upstream limits that apply to every channel.
     pub upstream: UpstreamLimits,
     /// Budgets of the whole gateway, in sale prices.
     pub budgets: Vec<Budget>,
@@ -62,7 +59,6 @@ pub enum MetricsAccess {
     /// Served to loopback peers; other requests go to the console, which checks access.
     #[default]
     Guarded,
-    /// Served to every peer.
     Public,
     /// Not served (E10): the console listens on its own address.
     NotHere,
@@ -73,7 +69,6 @@ pub enum MetricsAccess {
 pub struct TlsFiles {
     /// Certificate chain, leaf first.
     pub certificate: PathBuf,
-    /// Private key.
     pub key: PathBuf,
 }
 
@@ -90,11 +85,8 @@ pub struct HttpLimits {
     pub header_timeout: Duration,
     /// Longest idle time between two requests of a connection.
     pub idle_timeout: Duration,
-    /// Bytes of a request head.
     pub header_bytes: usize,
-    /// Header fields of a request.
     pub header_count: usize,
-    /// Bytes of a request target.
     pub target_bytes: usize,
     /// Concurrent streams on an HTTP/2 connection.
     pub h2_streams: u32,

@@ -14,5 +14,4 @@ pub mod retry_budget;
 pub mod runtime_state;
 pub mod shared;
 pub mod traffic;
-pub mod usage_queue;
 pub mod usage_recorder;

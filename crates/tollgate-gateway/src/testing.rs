@@ -1,5 +1,9 @@
 //! Fixtures shared by the tests of this crate.
 
+pub(crate) mod memory_store;
+pub(crate) mod raw_upstream;
+pub(crate) mod scripted;
+
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv4Addr},
@@ -11,28 +15,27 @@ use std::{
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-
+use bytes::Bytes;
 use http::HeaderMap;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{
-    AccountId, AttemptRecord, AttemptResult, Billing, Catalog, ChannelId, Glob, Key, KeyId, KeyStatus, Limits, Member, MemberId,
-    MemberStatus, NanoUsd, Outcome, Owner, RequestId, Revision, Role, Timestamp, TokenSource, Tokens, UsageRecord,
+    Account, AccountId, AttemptRecord, AttemptResult, Billing, Catalog, Channel, ChannelId, Glob, Key, KeyId, KeyStatus, Limits,
+    Member, MemberId, MemberStatus, ModelMapping, Multiplier, NanoUsd, Outcome, Owner, Provider, RequestId, Revision, Role, Secret,
+    Timeouts, Timestamp, TokenSource, Tokens, TranslationSwitches, UsageRecord,
 };
-use tollgate_protocol::{Method, Protocol};
-
+use tollgate_protocol::{Method, Profile, Protocol};
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
 
 use crate::{
     clock::{Clock, SystemClock},
     request::Head,
     settings::Settings,
-    state::authenticator::Authenticator,
     state::{
-        metrics::Metrics,
-        shared::{Condition, Shared},
+        alert_queue::AlertQueue, authenticator::Authenticator, metrics::Metrics, retry_budget::RetryBudget, shared::Shared,
         traffic::Traffic,
     },
+    upstream::call::{SentMark, UpstreamCall},
 };
 
 /// The secret of [`key`].
@@ -138,6 +141,95 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
     }
 }
 
+/// A channel that speaks chat completions at `base_url`, may reach loopback, and serves `m` as `up-m`.
+pub(crate) fn channel(base_url: &str) -> Channel {
+    Channel {
+        id: ChannelId::from_parts(Timestamp(1), [1; 10]),
+        name: "one".to_owned(),
+        owner: Owner::Database,
+        provider: Provider::Compatible,
+        protocol: Protocol::OpenAi,
+        base_url: base_url.to_owned(),
+        on: true,
+        cooling: true,
+        learn_unsupported: false,
+        translation: TranslationSwitches::default(),
+        private_network: true,
+        needs_private_network: false,
+        priority: 0,
+        weight: 1,
+        timeouts: Timeouts::default(),
+        retry_uncertain: true,
+        probe_interval_s: 0,
+        headers: Vec::new(),
+        proxy: None,
+        ca_file: None,
+        budgets: Vec::new(),
+        accounts: vec![Arc::new(account(1))],
+        mappings: vec![ModelMapping {
+            model: "m".to_owned(),
+            upstream: "up-m".to_owned(),
+            cost: None,
+            profile: Profile::default(),
+        }],
+    }
+}
+
+/// An account whose credential must not appear in any output.
+pub(crate) fn account(number: u8) -> Account {
+    Account {
+        id: AccountId::from_parts(Timestamp(1), [number; 10]),
+        name: format!("account-{number}"),
+        credential: Some(Secret::new("sk-upstream-secret".to_owned())),
+        on: true,
+        concurrency: 0,
+        rpm: 0,
+        tpm: 0,
+        cost_multiplier: Multiplier::ONE,
+    }
+}
+
+/// A non-streaming chat call to `base_url`.
+pub(crate) fn call(base_url: &str) -> UpstreamCall {
+    UpstreamCall {
+        request_id: RequestId::from_parts(Timestamp(1), [9; 10]),
+        channel: Arc::new(channel(base_url)),
+        account: Arc::new(account(1)),
+        protocol: Protocol::OpenAi,
+        method: Method::Chat,
+        upstream_model: "up-m".to_owned(),
+        stream: None,
+        path: "/chat/completions".to_owned(),
+        body: Bytes::from_static(br#"{"model":"up-m","messages":[]}"#),
+        sent: SentMark::default(),
+    }
+}
+
+/// A clock for tests with paused time: wall-clock time advances with tokio's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PausedClock {
+    started: tokio::time::Instant,
+    epoch: Timestamp,
+}
+
+impl PausedClock {
+    /// Starts in November 2026.
+    pub(crate) fn start() -> Self {
+        Self { started: tokio::time::Instant::now(), epoch: Timestamp(1_795_000_000_000_000) }
+    }
+}
+
+impl Clock for PausedClock {
+    fn now(&self) -> Timestamp {
+        let micros = i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX);
+        Timestamp(self.epoch.0 + micros)
+    }
+
+    fn instant(&self) -> tokio::time::Instant {
+        tokio::time::Instant::now()
+    }
+}
+
 /// An in-memory key store that counts look-ups and can be made unreachable.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryKeys {
@@ -167,23 +259,29 @@ impl KeyStore for MemoryKeys {
 
 /// Shared state with one key ([`SECRET`]) and the system clock.
 pub(crate) fn shared(settings: Settings, catalog: Catalog) -> Arc<Shared> {
-    let hasher = KeyHasher::new(&[7; 32]);
     let store = MemoryKeys::default();
-    store.rows.lock().unwrap().insert(hasher.hash(SECRET).0, key());
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    store.rows.lock().unwrap().insert(hasher().hash(SECRET).0, key());
+    shared_with(Arc::new(store), settings, catalog, Arc::new(SystemClock))
+}
+
+fn hasher() -> KeyHasher {
+    KeyHasher::new(&[7; 32])
+}
+
+/// Shared state in front of a key store.
+pub(crate) fn shared_with(store: Arc<dyn KeyStore>, settings: Settings, catalog: Catalog, clock: Arc<dyn Clock>) -> Arc<Shared> {
     let tracker = TaskTracker::new();
-    let keys = Authenticator::new(Arc::new(store), hasher, &settings, clock.clone(), Handle::current(), tracker.clone());
     Arc::new(Shared {
         catalog: ArcSwap::from_pointee(catalog),
-        keys,
+        keys: Authenticator::new(store, hasher(), &settings, clock.clone(), Handle::current(), tracker.clone()),
         metrics: Metrics::new("0.0.0"),
         counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
-        alerts: crate::state::alert_queue::AlertQueue::default(),
+        alerts: AlertQueue::default(),
         traffic: Traffic::new(clock.clone()),
-        retries: crate::state::retry_budget::RetryBudget::new(clock.instant()),
+        retries: RetryBudget::new(clock.instant()),
         clock,
         settings,
-        condition: Arc::new(Condition::default()),
+        condition: Arc::default(),
         tracker,
     })
 }

@@ -2,12 +2,7 @@
 
 pub mod call;
 pub mod client;
-pub(crate) mod content_type;
 mod credentials;
 pub mod echo;
 pub(crate) mod media;
 pub(crate) mod retry_after;
-#[cfg(test)]
-pub(crate) mod scripted;
-#[cfg(test)]
-pub(crate) mod testing;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::{
-    CheckedReply, Framing, InvalidReply, Malformed, Method, Problem, Protocol, RequestSummary, StreamRelay, Target, UpstreamProblem,
+    CheckedReply, Framing, InvalidReply, Malformed, Method, Problem, RequestSummary, StreamRelay, Target, UpstreamProblem,
 };
 
 /// Changes to a request that is passed through; all other bytes go upstream unchanged.
@@ -35,13 +35,7 @@ pub struct ReplyEdits {
 
 /// One wire format between a caller and an upstream of the *same* protocol. Translation goes through [`crate::neutral`].
 pub trait Codec: Send + Sync {
-    /// The protocol of this codec.
-    fn protocol(&self) -> Protocol;
-
     /// Scans a caller's body once, without building a tree.
-    ///
-    /// # Errors
-    /// A malformed body, to be refused before any upstream call.
     fn summarise(&self, target: &Target, body: &[u8]) -> Result<RequestSummary, Malformed>;
 
     /// The body for an upstream of the same protocol; the same buffer if nothing changes.
@@ -51,9 +45,6 @@ pub trait Codec: Send + Sync {
     fn upstream_path(&self, method: Method, upstream_model: &str, framing: Framing) -> String;
 
     /// Checks a complete 2xx body and reads what usage records need.
-    ///
-    /// # Errors
-    /// A body that is not a reply.
     fn read_reply(&self, method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<CheckedReply, InvalidReply>;
 
     /// A relay for one streamed reply.

@@ -1,7 +1,6 @@
 //! The built-in echo upstream: answers with the text of the last user turn, in the caller's own protocol, without a network.
 //!
-//! Answers have the form of an upstream's: complete bodies, or an event stream (OpenAI with `[DONE]`, Gemini as `alt=sse`), to
-//! be checked and relayed like those of any other upstream. Tokens are words. Events are generated lazily, in a bounded
+//! Answers are checked and relayed like those of any other upstream. Tokens are words. Events are generated lazily, in a bounded
 //! number of bounded chunks, so that a long text does not become many events in memory.
 
 mod request;
@@ -19,9 +18,7 @@ use crate::{FinishReason, GeminiErrorFields, Method, OpenAiErrorFields, Problem,
 pub struct EchoCall<'a> {
     /// Protocol of the body and of the answer; [`Protocol::Anthropic`] is not supported.
     pub protocol: Protocol,
-    /// Requested method.
     pub method: Method,
-    /// Model name in the answer.
     pub model: &'a str,
     /// Request id of the gateway without `req_`, used in generated ids.
     pub request_id: &'a str,
@@ -29,18 +26,15 @@ pub struct EchoCall<'a> {
     pub now: i64,
 }
 
-/// Answer of the echo upstream.
 #[derive(Clone, Debug)]
 pub struct EchoAnswer {
     /// HTTP status: 200, or 400 and 404 with an error body.
     pub status: u16,
-    /// Complete body or event stream.
     pub body: EchoBody,
     /// Token usage, counted in words.
     pub usage: Usage,
 }
 
-/// Body of an echo answer.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "one per request, moved once")]
 pub enum EchoBody {
@@ -61,7 +55,6 @@ struct EchoReply {
 }
 
 /// Answers a request. The body is expected to be validated; missing members count as empty.
-#[must_use]
 pub fn echo(call: &EchoCall<'_>, body: &[u8]) -> EchoAnswer {
     let is_supported = matches!(
         (call.protocol, call.method),

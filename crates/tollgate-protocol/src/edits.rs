@@ -13,14 +13,10 @@ pub(crate) struct Edits<'a> {
 }
 
 impl<'a> Edits<'a> {
-    /// No edits.
-    #[must_use]
     pub(crate) const fn new() -> Self {
         Self { list: Vec::new(), front: 0 }
     }
 
-    /// Whether the text stays unchanged.
-    #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -30,17 +26,20 @@ impl<'a> Edits<'a> {
         self.list.push((range, instead.into()));
     }
 
-    /// Inserts `text` before the byte at `at`.
+    /// Replaces every range, if there is something to replace it with.
+    pub(crate) fn replace_all(&mut self, ranges: impl IntoIterator<Item = Range<usize>>, instead: Option<&'a str>) {
+        let Some(instead) = instead else { return };
+        self.list.extend(ranges.into_iter().map(|range| (range, instead.as_bytes().into())));
+    }
+
     pub(crate) fn insert(&mut self, at: usize, text: impl Into<Cow<'a, [u8]>>) {
         self.replace(at..at, text);
     }
 
-    /// Removes a range.
     pub(crate) fn remove(&mut self, range: Range<usize>) {
         self.replace(range, b"");
     }
 
-    /// Appends the edits of `other`.
     pub(crate) fn append(&mut self, mut other: Self) {
         self.list.append(&mut other.list);
     }
@@ -49,8 +48,8 @@ impl<'a> Edits<'a> {
     /// `true` for those to remove.
     pub(crate) fn remove_items(&mut self, items: &[(Range<usize>, bool)]) {
         let mut kept_before = false;
-        for (index, (range, goes)) in items.iter().enumerate() {
-            if !goes {
+        for (index, (range, removed)) in items.iter().enumerate() {
+            if !removed {
                 kept_before = true;
             } else if kept_before {
                 self.remove(items[index - 1].0.end..range.end);
@@ -78,7 +77,6 @@ impl<'a> Edits<'a> {
 
     /// The text with the edits applied. Overlapping and out-of-range edits are applied as far as possible: no input may cause a
     /// panic.
-    #[must_use]
     pub(crate) fn apply(mut self, text: &[u8]) -> Vec<u8> {
         self.list.sort_by_key(|(range, _)| range.start);
         let grown: usize = self.list.iter().map(|(_, instead)| instead.len()).sum();
@@ -95,20 +93,17 @@ impl<'a> Edits<'a> {
     }
 
     /// Like [`Edits::apply`] for a whole body; returns the same buffer if nothing changes.
-    #[must_use]
     pub(crate) fn apply_to(self, body: &Bytes) -> Bytes {
         if self.is_empty() { body.clone() } else { Bytes::from(self.apply(body)) }
     }
 }
 
 /// A string as a JSON literal, including quotes.
-#[must_use]
 pub(crate) fn literal(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 /// `"name":value` as the first member of an object whose brace is right before `at`, with a comma if members follow.
-#[must_use]
 pub(crate) fn first_member(text: &[u8], at: usize, name: &str, value: &str) -> Vec<u8> {
     let next = text.get(at..).and_then(|rest| rest.trim_ascii_start().first());
     let comma = if next == Some(&b'}') { "" } else { "," };
@@ -180,7 +175,7 @@ mod tests {
 
     #[test]
     fn items_are_removed_with_one_comma_each() {
-        let at = |start: usize, goes: bool| (start..start + 1, goes);
+        let at = |start: usize, removed: bool| (start..start + 1, removed);
         assert_eq!(removed("[1, 2, 3]", &[at(1, true), at(4, false), at(7, false)]), "[2, 3]");
         assert_eq!(removed("[1, 2, 3]", &[at(1, false), at(4, true), at(7, false)]), "[1, 3]");
         assert_eq!(removed("[1, 2, 3]", &[at(1, false), at(4, true), at(7, true)]), "[1]");

@@ -13,7 +13,6 @@ use crate::{
 /// The body without the fields at these paths, spelled as in [`crate::RequestSummary::fields`]: `logit_bias`,
 /// `generationConfig.topK`. Duplicates are removed too. Returns the same buffer if no field is present or the body is not
 /// JSON.
-#[must_use]
 pub fn remove_fields(body: &Bytes, fields: &[FieldPath]) -> Bytes {
     if fields.is_empty() {
         return body.clone();
@@ -35,14 +34,14 @@ fn object(
     let mut members = Vec::new();
     let range = scanner.object(|scanner, name| {
         let path = format!("{prefix}{}", name.decode());
-        let goes = fields.contains(&path);
+        let removed = fields.contains(&path);
         let inner = format!("{path}.");
-        let value = if !goes && scanner.peek() == ValueKind::Object && fields.iter().any(|field| field.starts_with(&inner)) {
+        let value = if !removed && scanner.peek() == ValueKind::Object && fields.iter().any(|field| field.starts_with(&inner)) {
             object(scanner, changes, &inner, fields)?
         } else {
             scanner.skip()?
         };
-        members.push((name.content_range().start - 1..value.end, goes));
+        members.push((name.content_range().start - 1..value.end, removed));
         Ok(())
     })?;
     changes.remove_items(&members);

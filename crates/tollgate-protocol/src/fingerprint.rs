@@ -15,7 +15,6 @@ impl Fingerprint {
         Self(0x9E37_79B9_7F4A_7C15)
     }
 
-    /// Adds a piece.
     pub(crate) fn add(&mut self, piece: &[u8]) {
         self.step(piece.len() as u64);
         if piece.len() <= WHOLE {
@@ -39,7 +38,6 @@ impl Fingerprint {
         self.0 = mixed ^ (mixed >> 32);
     }
 
-    /// The hash.
     pub(crate) const fn finish(self) -> u64 {
         let mut hash = self.0;
         hash = (hash ^ (hash >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);

@@ -13,7 +13,6 @@ mod path;
 mod problem;
 mod relay;
 mod reply;
-mod reply_codec;
 mod reply_fields;
 mod reply_scan;
 pub(crate) mod samples;
@@ -30,6 +29,7 @@ use bytes::Bytes;
 use crate::{
     CheckedReply, Codec, Framing, InvalidReply, Malformed, Method, Problem, Protocol, ReplyEdits, RequestEdits, RequestSummary,
     StreamRelay, Target, UpstreamProblem,
+    neutral::{Embeddings, Event, Reply, ReplyCodec, ReplyContext, StreamDecoder, StreamEncoder},
 };
 
 /// The wire format [`Protocol::Gemini`].
@@ -37,10 +37,6 @@ use crate::{
 pub(crate) struct Gemini;
 
 impl Codec for Gemini {
-    fn protocol(&self) -> Protocol {
-        Protocol::Gemini
-    }
-
     fn summarise(&self, target: &Target, body: &[u8]) -> Result<RequestSummary, Malformed> {
         summary::summarise(target, body)
     }
@@ -67,5 +63,39 @@ impl Codec for Gemini {
 
     fn encode_problem(&self, problem: &Problem) -> Bytes {
         problem::encode(problem)
+    }
+}
+
+impl ReplyCodec for Gemini {
+    fn decode_reply(&self, body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
+        decode_reply::decode(body, out)
+    }
+
+    fn encode_reply(&self, reply: &Reply, _from: Protocol, context: &ReplyContext) -> Bytes {
+        encode_reply::encode(reply, context)
+    }
+
+    fn stream_decoder(&self) -> Box<dyn StreamDecoder> {
+        Box::new(stream_decoder::GeminiStreamDecoder::default())
+    }
+
+    fn stream_encoder(&self, _from: Protocol, context: &ReplyContext) -> Box<dyn StreamEncoder> {
+        Box::new(stream_encoder::GeminiStreamEncoder::new(context))
+    }
+
+    fn decode_embeddings(&self, body: &[u8]) -> Result<Embeddings, InvalidReply> {
+        embeddings::decode(body)
+    }
+
+    fn encode_embeddings(&self, vectors: &Embeddings, context: &ReplyContext) -> Bytes {
+        embeddings::encode(vectors, context)
+    }
+
+    fn decode_count(&self, body: &[u8]) -> Result<u64, InvalidReply> {
+        embeddings::decode_count(body)
+    }
+
+    fn encode_count(&self, tokens: u64) -> Bytes {
+        embeddings::encode_count(tokens)
     }
 }

@@ -41,13 +41,11 @@ enum State {
 
 impl ArraySplitter {
     /// A splitter with the default limit of one element.
-    #[must_use]
     pub(crate) fn new() -> Self {
         Self::with_limit(EVENT_LIMIT)
     }
 
     /// A splitter that refuses elements above `limit` bytes.
-    #[must_use]
     pub(crate) fn with_limit(limit: usize) -> Self {
         Self { limit, state: State::Before, depth: 0, in_string: false, escaped: false, carry: Vec::new() }
     }
@@ -59,9 +57,6 @@ impl ArraySplitter {
     }
 
     /// Reads a chunk and calls `on` for every element that is now complete, without the comma.
-    ///
-    /// # Errors
-    /// Something that is not an array of objects, an element above the limit, or the first error of `on`.
     pub(crate) fn push<E: From<StreamError>>(
         &mut self,
         chunk: &Bytes,

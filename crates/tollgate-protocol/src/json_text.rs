@@ -62,7 +62,15 @@ pub(crate) fn write_json(out: &mut BytesMut, json: &str) {
     out.put_slice(&bytes[from..]);
 }
 
-fn line_end(bytes: &[u8]) -> Option<(&'static [u8], usize)> {
+/// Writes a comma before every element but the first.
+pub(crate) fn write_separator(out: &mut BytesMut, index: usize) {
+    if index > 0 {
+        out.put_u8(b',');
+    }
+}
+
+/// The escape of the line separator at the start of `bytes`, and the separator's length.
+pub(crate) fn line_end(bytes: &[u8]) -> Option<(&'static [u8], usize)> {
     match bytes {
         [0xc2, 0x85, ..] => Some((b"\\u0085", 2)),
         [0xe2, 0x80, 0xa8, ..] => Some((b"\\u2028", 3)),
@@ -151,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_written_string_reads_back(text in any::<String>()) {
+        fn written_strings_parse_to_the_same_text(text in any::<String>()) {
             prop_assert_eq!(serde_json::from_str::<String>(&written(&text)).unwrap(), text);
         }
 

@@ -2,47 +2,36 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::json_text::write_string;
+use crate::json_text::{write_separator, write_string};
 
-/// A JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Json {
     /// JSON text, written unchanged.
     Raw(String),
-    /// A string.
     Text(String),
-    /// A boolean.
     Bool(bool),
-    /// A whole number.
     Int(i64),
-    /// An array.
     List(Vec<Json>),
-    /// An object.
     Object(Vec<(&'static str, Json)>),
 }
 
 impl Json {
-    /// A string.
     pub(crate) fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
     }
 
-    /// An object with these members.
     pub(crate) fn object<const N: usize>(members: [(&'static str, Self); N]) -> Self {
         Self::Object(members.into())
     }
 
-    /// An array of strings.
     pub(crate) fn texts<S: AsRef<str>>(items: &[S]) -> Self {
         Self::List(items.iter().map(|item| Self::text(item.as_ref())).collect())
     }
 
-    /// Converts a `serde_json` value.
     pub(crate) fn value(value: &serde_json::Value) -> Self {
         Self::Raw(value.to_string())
     }
 
-    /// Converts a `serde_json` number.
     pub(crate) fn number(number: &serde_json::Number) -> Self {
         Self::Raw(number.to_string())
     }
@@ -52,7 +41,6 @@ impl Json {
         i64::try_from(number).map_or_else(|_| Self::Raw(number.to_string()), Self::Int)
     }
 
-    /// Encodes the value as compact text.
     pub(crate) fn to_bytes(&self) -> Bytes {
         let mut out = BytesMut::new();
         self.write(&mut out);
@@ -68,9 +56,7 @@ impl Json {
             Self::List(items) => {
                 out.put_u8(b'[');
                 for (index, item) in items.iter().enumerate() {
-                    if index > 0 {
-                        out.put_u8(b',');
-                    }
+                    write_separator(out, index);
                     item.write(out);
                 }
                 out.put_u8(b']');
@@ -78,9 +64,7 @@ impl Json {
             Self::Object(members) => {
                 out.put_u8(b'{');
                 for (index, (name, value)) in members.iter().enumerate() {
-                    if index > 0 {
-                        out.put_u8(b',');
-                    }
+                    write_separator(out, index);
                     write_string(out, name);
                     out.put_u8(b':');
                     value.write(out);
@@ -96,24 +80,20 @@ impl Json {
 pub(crate) struct JsonObject(pub(crate) Vec<(&'static str, Json)>);
 
 impl JsonObject {
-    /// Adds a member.
     pub(crate) fn put(&mut self, name: &'static str, value: Json) {
         self.0.push((name, value));
     }
 
-    /// Adds a member if there is a value.
     pub(crate) fn put_some(&mut self, name: &'static str, value: Option<Json>) {
         if let Some(value) = value {
             self.put(name, value);
         }
     }
 
-    /// The object, if it has members.
     pub(crate) fn some(self) -> Option<Json> {
         (!self.0.is_empty()).then_some(Json::Object(self.0))
     }
 
-    /// The object.
     pub(crate) fn json(self) -> Json {
         Json::Object(self.0)
     }

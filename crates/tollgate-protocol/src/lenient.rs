@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
+    de::{Error, Visitor},
 };
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 /// Largest plausible count; larger ones would overflow sums.
 const MAX_COUNT: u64 = u32::MAX as u64;
@@ -68,12 +68,10 @@ pub(crate) enum LenientCount {
     Absent,
     /// Negative, fractional, implausibly large, or not a number.
     Unreadable,
-    /// The count.
     Given(u64),
 }
 
 impl LenientCount {
-    /// The count, if it is valid.
     pub(crate) const fn given(self) -> Option<u64> {
         match self {
             Self::Given(count) => Some(count),
@@ -82,68 +80,24 @@ impl LenientCount {
     }
 
     /// The count; 0 if absent or invalid.
-    pub(crate) const fn or_zero(self) -> u64 {
-        match self {
-            Self::Given(count) => count,
-            Self::Absent | Self::Unreadable => 0,
-        }
-    }
-
-    fn of(count: u64) -> Self {
-        if count <= MAX_COUNT { Self::Given(count) } else { Self::Unreadable }
+    pub(crate) fn or_zero(self) -> u64 {
+        self.given().unwrap_or(0)
     }
 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "bounds are checked")]
-    fn of_float(count: f64) -> Self {
+    fn of(count: f64) -> Self {
         if count.fract() == 0.0 && (0.0..=MAX_COUNT as f64).contains(&count) { Self::Given(count as u64) } else { Self::Unreadable }
     }
 }
 
 impl<'de> Deserialize<'de> for LenientCount {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = LenientCount;
-
-            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-                to.write_str("anything")
-            }
-
-            fn visit_u64<E: Error>(self, count: u64) -> Result<LenientCount, E> {
-                Ok(LenientCount::of(count))
-            }
-
-            fn visit_i64<E: Error>(self, count: i64) -> Result<LenientCount, E> {
-                Ok(u64::try_from(count).map_or(LenientCount::Unreadable, LenientCount::of))
-            }
-
-            fn visit_f64<E: Error>(self, count: f64) -> Result<LenientCount, E> {
-                Ok(LenientCount::of_float(count))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<LenientCount, E> {
-                Ok(text.trim().parse::<f64>().map_or(LenientCount::Unreadable, LenientCount::of_float))
-            }
-
-            fn visit_bool<E: Error>(self, _: bool) -> Result<LenientCount, E> {
-                Ok(LenientCount::Unreadable)
-            }
-
-            fn visit_unit<E: Error>(self) -> Result<LenientCount, E> {
-                Ok(LenientCount::Absent)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<LenientCount, A::Error> {
-                while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(LenientCount::Unreadable)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LenientCount, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(LenientCount::Unreadable)
-            }
-        }
-        from.deserialize_any(Reader)
+        Ok(match Value::deserialize(from)? {
+            Value::Null => Self::Absent,
+            Value::Number(number) => number.as_f64().map_or(Self::Unreadable, Self::of),
+            Value::String(text) => text.trim().parse().map_or(Self::Unreadable, Self::of),
+            Value::Bool(_) | Value::Array(_) | Value::Object(_) => Self::Unreadable,
+        })
     }
 }
 

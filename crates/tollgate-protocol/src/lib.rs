@@ -47,14 +47,12 @@ pub use minimal_request::{minimal_body, minimal_request, probe_request};
 pub use neutral::{DownloadedMedia, FetchedMedia, RemoteMedia, TranslateError, TranslateOptions};
 pub use problem::{GeminiErrorFields, OpenAiErrorFields, Problem, QuotaViolation, QuotaWindow, UpstreamProblem};
 pub use profile::{CanDisableThinking, F64, Profile, Thinking, effective_profile};
-pub use protocol::{CallerSurface, CredentialHeader, ErrorStyle, Protocol, ProtocolSpec};
+pub use protocol::{CallerSurface, CredentialHeader, ErrorStyle, Protocol, spec::ProtocolSpec};
 pub use reply_summary::{CheckedReply, FinishReason, InvalidReply, ReplySummary, StreamError, StreamRelay, Usage};
 pub use summary::{FieldPath, FieldViolation, Malformed, MalformedKind, RequestSummary, SplicePoints};
 pub use target::{Framing, Method, Target};
 pub use translate::{decode_request, encode_request, pending_media, translate_problem, translate_reply, translating_relay};
 
-/// The codec of a protocol.
-#[must_use]
 pub fn codec(protocol: Protocol) -> &'static dyn Codec {
     protocol.spec().codec
 }

@@ -2,11 +2,10 @@
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::Method;
 
-/// Default page size of Gemini model lists.
 pub const DEFAULT_PAGE_SIZE: usize = 50;
 /// Largest page size of Gemini model lists; larger values are reduced to it.
 pub const MAX_PAGE_SIZE: usize = 1000;
@@ -14,16 +13,13 @@ pub const MAX_PAGE_SIZE: usize = 1000;
 /// Prefix of a page token before encoding; detects foreign texts.
 const TOKEN_MARK: &str = "m1:";
 
-/// One model in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedModel {
-    /// The name callers request it by.
     pub name: String,
     /// Unix seconds; stable per model.
     pub created: i64,
     /// Owner shown to callers: the product or the operator, never an upstream's account.
     pub owned_by: String,
-    /// One-line description.
     pub description: Option<String>,
     /// Context length in tokens.
     pub context: Option<u64>,
@@ -33,12 +29,9 @@ pub struct ListedModel {
     pub methods: Vec<Method>,
 }
 
-/// A page of a Gemini list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelPage<'a> {
-    /// The models on this page.
     pub models: &'a [ListedModel],
-    /// Whether further pages follow.
     pub more: bool,
 }
 
@@ -54,8 +47,6 @@ pub enum InvalidPageQuery {
 }
 
 impl InvalidPageQuery {
-    /// The invalid query parameter.
-    #[must_use]
     pub const fn parameter(self) -> &'static str {
         match self {
             Self::Size => "pageSize",
@@ -66,9 +57,6 @@ impl InvalidPageQuery {
 
 /// Selects a page of `models`, which are sorted by name (bytes). `size` and `token` are the decoded query values; empty means
 /// absent. A token contains the name of the last model of the previous page, so it stays valid when models are added or removed.
-///
-/// # Errors
-/// An invalid page size or page token.
 pub fn page<'a>(models: &'a [ListedModel], size: Option<&str>, token: Option<&str>) -> Result<ModelPage<'a>, InvalidPageQuery> {
     let size = match size.filter(|size| !size.is_empty()) {
         None => DEFAULT_PAGE_SIZE,
@@ -91,7 +79,6 @@ pub fn page<'a>(models: &'a [ListedModel], size: Option<&str>, token: Option<&st
     Ok(ModelPage { models: &rest[..size.min(rest.len())], more: rest.len() > size })
 }
 
-/// The model name in a page token.
 fn last_of(token: &str) -> Option<String> {
     let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
     let name = String::from_utf8(bytes).ok()?.strip_prefix(TOKEN_MARK)?.to_owned();
@@ -99,8 +86,6 @@ fn last_of(token: &str) -> Option<String> {
 }
 
 impl ModelPage<'_> {
-    /// The token for the next page; `None` on the last one.
-    #[must_use]
     pub fn next_token(&self) -> Option<String> {
         let last = self.models.last().filter(|_| self.more)?;
         Some(URL_SAFE_NO_PAD.encode(format!("{TOKEN_MARK}{}", last.name)))
@@ -108,86 +93,47 @@ impl ModelPage<'_> {
 }
 
 /// Encodes `GET /v1/models`, which is not paged.
-#[must_use]
 pub fn openai_models(models: &[ListedModel]) -> Bytes {
-    #[derive(Serialize)]
-    struct List<'a> {
-        object: &'static str,
-        data: Vec<OpenAiModel<'a>>,
-    }
-    written(&List { object: "list", data: models.iter().map(OpenAiModel::of).collect() })
+    json!({"object": "list", "data": models.iter().map(openai_value).collect::<Value>()}).to_string().into()
 }
 
 /// Encodes `GET /v1/models/{id}`.
-#[must_use]
 pub fn openai_model(model: &ListedModel) -> Bytes {
-    written(&OpenAiModel::of(model))
+    openai_value(model).to_string().into()
+}
+
+fn openai_value(model: &ListedModel) -> Value {
+    json!({"id": model.name, "object": "model", "created": model.created, "owned_by": model.owned_by})
 }
 
 /// Encodes one page of `GET /v1beta/models`.
-#[must_use]
 pub fn gemini_models(page: &ModelPage<'_>) -> Bytes {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct List<'a> {
-        models: Vec<GeminiModel<'a>>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        next_page_token: Option<String>,
+    let mut list = json!({"models": page.models.iter().map(gemini_value).collect::<Value>()});
+    if let Some(token) = page.next_token() {
+        list["nextPageToken"] = token.into();
     }
-    written(&List { models: page.models.iter().map(GeminiModel::of).collect(), next_page_token: page.next_token() })
+    list.to_string().into()
 }
 
 /// Encodes `GET /v1beta/models/{model}`.
-#[must_use]
 pub fn gemini_model(model: &ListedModel) -> Bytes {
-    written(&GeminiModel::of(model))
+    gemini_value(model).to_string().into()
 }
 
-fn written(value: &impl Serialize) -> Bytes {
-    Bytes::from(serde_json::to_vec(value).expect("strings and numbers always serialise"))
-}
-
-#[derive(Serialize)]
-struct OpenAiModel<'a> {
-    id: &'a str,
-    object: &'static str,
-    created: i64,
-    owned_by: &'a str,
-}
-
-impl<'a> OpenAiModel<'a> {
-    fn of(model: &'a ListedModel) -> Self {
-        Self { id: &model.name, object: "model", created: model.created, owned_by: &model.owned_by }
+fn gemini_value(model: &ListedModel) -> Value {
+    let display_name = &model.name[..model.name.floor_char_boundary(128)];
+    let mut value = json!({"name": format!("models/{}", model.name), "displayName": display_name});
+    if let Some(description) = &model.description {
+        value["description"] = description.as_str().into();
     }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct GeminiModel<'a> {
-    name: String,
-    display_name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    input_token_limit: Option<i32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output_token_limit: Option<i32>,
-    supported_generation_methods: Vec<&'static str>,
-}
-
-impl<'a> GeminiModel<'a> {
-    fn of(model: &'a ListedModel) -> Self {
-        // The fields are int32.
-        let limit = |tokens: u64| i32::try_from(tokens).unwrap_or(i32::MAX);
-        Self {
-            name: format!("models/{}", model.name),
-            display_name: &model.name[..model.name.floor_char_boundary(128)],
-            description: model.description.as_deref(),
-            input_token_limit: model.context.map(limit),
-            output_token_limit: model.max_output.map(limit),
-            supported_generation_methods: model.methods.iter().filter_map(|method| method.gemini_verb()).collect(),
+    for (name, tokens) in [("inputTokenLimit", model.context), ("outputTokenLimit", model.max_output)] {
+        if let Some(tokens) = tokens {
+            // The fields are int32.
+            value[name] = i32::try_from(tokens).unwrap_or(i32::MAX).into();
         }
     }
+    value["supportedGenerationMethods"] = model.methods.iter().filter_map(|method| method.gemini_verb()).collect();
+    value
 }
 
 #[cfg(test)]
@@ -264,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_tokens_are_refused() {
+    fn tokens_of_other_origin_are_refused() {
         let all = models(3);
         let foreign = URL_SAFE_NO_PAD.encode("other:m00001");
         let empty = URL_SAFE_NO_PAD.encode("m1:");

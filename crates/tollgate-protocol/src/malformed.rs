@@ -46,18 +46,15 @@ impl Malformed {
         }
     }
 
-    /// See [`ErrorStyle::missing`].
     pub(crate) fn missing(from: Protocol, field: &str) -> Self {
         let style = from.spec().error_style;
         Self::new(MalformedKind::Missing, field, style.missing(field), style.missing_description())
     }
 
-    /// See [`ErrorStyle::wrong_type`].
     pub(crate) fn wrong_type(from: Protocol, field: &str, expected: &str) -> Self {
         Self::new(MalformedKind::WrongType, field, from.spec().error_style.wrong_type(field, expected), None)
     }
 
-    /// See [`ErrorStyle::invalid`].
     pub(crate) fn invalid(from: Protocol, field: &str, reason: &str) -> Self {
         Self::new(MalformedKind::InvalidValue, field, from.spec().error_style.invalid(field, reason), None)
     }

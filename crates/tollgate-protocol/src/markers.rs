@@ -110,7 +110,7 @@ fn clean_turn<'a>(
             items.push(clean(scanner, changes)?);
             Ok(())
         })?;
-        emptied = !items.is_empty() && items.iter().all(|(_, goes)| *goes);
+        emptied = !items.is_empty() && items.iter().all(|(_, removed)| *removed);
         changes.remove_items(&items);
         Ok(())
     })?;

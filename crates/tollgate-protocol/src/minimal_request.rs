@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 
 use crate::{Framing, Method, Protocol, Target, decode_request, neutral::Request};
 
-/// Output limit of a probe, in tokens.
 const PROBE_OUTPUT_TOKENS: u32 = 16;
 
 /// Values for fields without a sample of their own, in the order in which they are tried.
@@ -16,7 +15,6 @@ fn generic_values() -> [Value; 8] {
 
 /// A request that carries this field, such as `logit_bias` or `generationConfig.topK`, with a value that differs from the
 /// default. `None` if no known value is accepted.
-#[must_use]
 pub fn minimal_request(from: Protocol, field: &str) -> Option<Request> {
     let spec = from.spec();
     let target = Target { method: spec.generate_method, model: Some("m".to_owned()), framing: Framing::Sse };
@@ -38,7 +36,6 @@ pub fn minimal_request(from: Protocol, field: &str) -> Option<Request> {
 
 /// Method and body of the smallest request that a model answers with a few tokens. `limit_field` is the only output-limit
 /// field the model accepts, where its profile names one.
-#[must_use]
 pub fn probe_request(to: Protocol, upstream_model: &str, limit_field: Option<&str>) -> (Method, Bytes) {
     let spec = to.spec();
     let limit_field = limit_field.filter(|field| spec.output_limit_fields.contains(field)).unwrap_or(spec.output_limit_fields[0]);
@@ -48,7 +45,6 @@ pub fn probe_request(to: Protocol, upstream_model: &str, limit_field: Option<&st
 }
 
 /// The members of the smallest body that generates text.
-#[must_use]
 pub fn minimal_body(protocol: Protocol, model: &str, text: &str) -> Map<String, Value> {
     let body = (protocol.spec().minimal_body)(model, text);
     body.as_object().cloned().unwrap_or_default()

@@ -4,11 +4,8 @@
 //! types may change freely.
 
 mod answer_pipeline;
-pub(crate) mod as_function;
-mod assemble;
 pub(crate) mod compatibility;
 pub(crate) mod effort;
-mod embed;
 pub(crate) mod encode_context;
 pub(crate) mod media;
 pub(crate) mod names;
@@ -21,20 +18,20 @@ mod reply_codec;
 mod request;
 pub(crate) mod schema;
 pub(crate) mod signature;
-mod stream;
 mod text_map;
 
-pub use embed::EmbedRequest;
 pub use options::{DownloadedMedia, FetchedMedia, RemoteMedia, TranslateError, TranslateOptions};
 pub use params::{Format, GoogleParams, Located, Params, ThinkingParams};
 pub use part::{Media, MediaSource, Part, PartKind, Signature};
 pub use reply::{AnswerKind, BlockedPrompt, Candidate, Citation, Embeddings, Event, Reply, ReplyContext, TokenLogprob};
+pub use reply_codec::{StreamDecoder, StreamEncoder};
 pub use request::{
-    EncodedRequest, Operation, Request, Role, Schema, ServerTool, Tool, ToolChoice, ToolChoiceMode, Turn, UnsupportedField,
+    EmbedRequest, EncodedRequest, Operation, Request, Role, Schema, ServerTool, Tool, ToolChoice, ToolChoiceMode, Turn,
+    UnsupportedField,
 };
-pub use stream::{StreamDecoder, StreamEncoder};
 
 pub(crate) use answer_pipeline::{AnswerPipeline, CALL_BYTES_LIMIT, CANDIDATE_LIMIT, CITATION_BYTES_LIMIT, OPEN_CALL_LIMIT};
+pub(crate) use reply::find_or_insert;
 pub(crate) use reply_codec::ReplyCodec;
 pub(crate) use text_map::TextMap;
 

@@ -14,7 +14,6 @@ use crate::{
 /// A member found, with its path in the caller's spelling.
 #[derive(Clone, Debug)]
 pub(crate) struct Field<'t, 'a> {
-    /// Path.
     pub(crate) path: String,
     /// Value, never `null`.
     pub(crate) value: &'t Tree<'a>,
@@ -32,9 +31,6 @@ pub(crate) struct Fields<'t, 'a> {
 
 impl<'t, 'a> Fields<'t, 'a> {
     /// The members of `object` at `path` (empty for the body itself).
-    ///
-    /// # Errors
-    /// When it is not an object.
     pub(crate) fn new(object: &'t Tree<'a>, path: &str, from: Protocol) -> Result<Self, Malformed> {
         let members = object.members().ok_or_else(|| Malformed::wrong_type(from, path, "an object"))?;
         let prefix = if path.is_empty() { String::new() } else { format!("{path}.") };
@@ -55,14 +51,12 @@ impl<'t, 'a> Fields<'t, 'a> {
         (!matches!(value.kind, NodeKind::Null)).then(|| Field { path: format!("{}{key}", self.prefix), value })
     }
 
-    /// Marks members as read.
     pub(crate) fn ignore(&mut self, names: &[&str]) {
         for name in names {
             self.take(name);
         }
     }
 
-    /// Paths of the members present among `names`.
     pub(crate) fn paths(&mut self, names: &[&str]) -> Vec<String> {
         names.iter().filter_map(|name| self.take(name)).map(|field| field.path).collect()
     }
@@ -78,24 +72,31 @@ impl<'t, 'a> Fields<'t, 'a> {
         unread.map(|((key, value), _)| (&**key, value))
     }
 
-    /// A string.
     pub(crate) fn text(&mut self, name: &str) -> Result<Option<Located<String>>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
         let value = field.value.str().ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a string"))?;
         Ok(Some(Located::new(value, field.path)))
     }
 
-    /// A required string.
+    /// The text alone; empty if absent.
+    pub(crate) fn text_or_empty(&mut self, name: &str) -> Result<String, Malformed> {
+        Ok(self.text(name)?.map(|text| text.value).unwrap_or_default())
+    }
+
     pub(crate) fn required_text(&mut self, name: &str) -> Result<String, Malformed> {
         let found = self.text(name)?.map(|given| given.value);
         found.ok_or_else(|| Malformed::missing(self.from, &format!("{}{name}", self.prefix)))
     }
 
-    /// A boolean.
     pub(crate) fn bool(&mut self, name: &str) -> Result<Option<Located<bool>>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
         let value = field.value.bool().ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "a boolean"))?;
         Ok(Some(Located::new(value, field.path)))
+    }
+
+    /// True if the member is present and `true`.
+    pub(crate) fn flag(&mut self, name: &str) -> Result<bool, Malformed> {
+        Ok(self.bool(name)?.is_some_and(|flag| flag.value))
     }
 
     /// A finite number.
@@ -107,7 +108,11 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(Some(Located::new(value, field.path)))
     }
 
-    /// A whole number.
+    /// A finite number other than 0.
+    pub(crate) fn nonzero(&mut self, name: &str) -> Result<Option<Located<Number>>, Malformed> {
+        Ok(self.number(name)?.filter(|number| number.value.as_f64() != Some(0.0)))
+    }
+
     pub(crate) fn integer(&mut self, name: &str) -> Result<Option<Located<i64>>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
         let quoted = field.value.str().filter(|_| self.from.spec().field_names == FieldNames::Proto3);
@@ -116,7 +121,6 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(Some(Located::new(value, field.path)))
     }
 
-    /// A whole number of at least `least`.
     pub(crate) fn at_least(&mut self, name: &str, least: i64) -> Result<Option<Located<u64>>, Malformed> {
         let Some(Located { value, path }) = self.integer(name)? else { return Ok(None) };
         let value = u64::try_from(value).ok().filter(|_| value >= least);
@@ -124,14 +128,25 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(Some(Located { value, path }))
     }
 
-    /// A list.
+    /// Like [`Fields::at_least`], for a number of 32 bits.
+    pub(crate) fn count(&mut self, name: &str, least: i64) -> Result<Option<Located<u32>>, Malformed> {
+        let Some(Located { value, path }) = self.at_least(name, least)? else { return Ok(None) };
+        let value = u32::try_from(value).map_err(|_| Malformed::invalid(self.from, &path, "is too large"))?;
+        Ok(Some(Located { value, path }))
+    }
+
     pub(crate) fn list(&mut self, name: &str) -> Result<Option<(&'t [Tree<'a>], String)>, Malformed> {
         let Some(field) = self.take(name) else { return Ok(None) };
         let items = field.value.list().ok_or_else(|| Malformed::wrong_type(self.from, &field.path, "an array"))?;
         Ok(Some((items, field.path)))
     }
 
-    /// A list of strings.
+    /// The elements of a list with their paths; none if the list is absent.
+    pub(crate) fn elements(&mut self, name: &str) -> Result<Vec<(&'t Tree<'a>, String)>, Malformed> {
+        let Some((items, path)) = self.list(name)? else { return Ok(Vec::new()) };
+        Ok(items.iter().enumerate().map(|(index, item)| (item, format!("{path}[{index}]"))).collect())
+    }
+
     pub(crate) fn texts(&mut self, name: &str) -> Result<Option<Located<Vec<String>>>, Malformed> {
         let Some((items, path)) = self.list(name)? else { return Ok(None) };
         let mut value = Vec::with_capacity(items.len());
@@ -142,12 +157,10 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(Some(Located { value, path }))
     }
 
-    /// An object.
     pub(crate) fn object(&mut self, name: &str) -> Result<Option<Self>, Malformed> {
         self.take(name).map(|field| Self::new(field.value, &field.path, self.from)).transpose()
     }
 
-    /// The path of the object itself.
     pub(crate) fn path(&self) -> &str {
         self.prefix.trim_end_matches('.')
     }

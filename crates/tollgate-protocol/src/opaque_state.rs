@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_becomes_a_suffix_of_letters_ids_may_have() {
+    fn signature_suffix_has_only_characters_allowed_in_ids() {
         assert_eq!(id_suffix("+/8=").as_deref(), Some("__sig1_-_8"));
         assert_eq!(id_suffix("QUJD").as_deref(), Some("__sig1_QUJD"));
         assert_eq!(id_suffix("a b"), None);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn wrapped_items_begin_with_the_needle_of_the_history_scan() {
+    fn wrapped_items_begin_with_the_marker_prefix() {
         assert_eq!(wrap_items(&[thinking_item("SIG")]), "dGcxLmEuU0lH");
         assert_eq!(wrap_items(&[thinking_item("U0lHMg=="), redacted_item("REFUQQ==")]), "dGcxLmEuVTBsSE1nPT0sdGcxLmUuUkVGVVFRPT0=");
         assert!(wrap_items(&[redacted_item("REFUQQ==")]).starts_with("dGcxLm"));

@@ -7,11 +7,9 @@ mod encode_reply;
 pub(crate) mod encode_request;
 mod events;
 mod finish;
-mod path;
 mod problem;
 mod relay;
 mod reply;
-mod reply_codec;
 mod reply_fields;
 mod reply_scan;
 pub(crate) mod samples;
@@ -29,6 +27,7 @@ use bytes::Bytes;
 use crate::{
     CheckedReply, Codec, Framing, InvalidReply, Malformed, Method, Problem, Protocol, ReplyEdits, RequestEdits, RequestSummary,
     StreamRelay, Target, UpstreamProblem,
+    neutral::{Embeddings, Event, Reply, ReplyCodec, ReplyContext, StreamDecoder, StreamEncoder},
 };
 
 /// The wire format [`Protocol::OpenAi`].
@@ -36,10 +35,6 @@ use crate::{
 pub(crate) struct OpenAi;
 
 impl Codec for OpenAi {
-    fn protocol(&self) -> Protocol {
-        Protocol::OpenAi
-    }
-
     fn summarise(&self, target: &Target, body: &[u8]) -> Result<RequestSummary, Malformed> {
         summary::summarise(target, body)
     }
@@ -48,8 +43,13 @@ impl Codec for OpenAi {
         splice::forward_request(body, summary, edits)
     }
 
-    fn upstream_path(&self, method: Method, upstream_model: &str, framing: Framing) -> String {
-        path::upstream_path(method, upstream_model, framing)
+    fn upstream_path(&self, method: Method, _upstream_model: &str, _framing: Framing) -> String {
+        match method {
+            Method::Embeddings | Method::EmbedContent | Method::BatchEmbedContents => "/embeddings",
+            // The protocol has no token counter; the gateway estimates counts.
+            Method::Chat | Method::Generate | Method::StreamGenerate | Method::CountTokens => "/chat/completions",
+        }
+        .to_owned()
     }
 
     fn read_reply(&self, method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<CheckedReply, InvalidReply> {
@@ -66,5 +66,43 @@ impl Codec for OpenAi {
 
     fn encode_problem(&self, problem: &Problem) -> Bytes {
         problem::encode(problem)
+    }
+}
+
+impl ReplyCodec for OpenAi {
+    fn decode_reply(&self, body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
+        decode_reply::decode(body, out)
+    }
+
+    fn encode_reply(&self, reply: &Reply, _from: Protocol, context: &ReplyContext) -> Bytes {
+        encode_reply::encode(reply, context)
+    }
+
+    fn stream_decoder(&self) -> Box<dyn StreamDecoder> {
+        Box::new(stream_decoder::ChatStreamDecoder::default())
+    }
+
+    fn stream_encoder(&self, _from: Protocol, context: &ReplyContext) -> Box<dyn StreamEncoder> {
+        Box::new(stream_encoder::ChatStreamEncoder::new(context))
+    }
+
+    fn decode_embeddings(&self, body: &[u8]) -> Result<Embeddings, InvalidReply> {
+        embeddings::decode(body)
+    }
+
+    fn encode_embeddings(&self, vectors: &Embeddings, context: &ReplyContext) -> Bytes {
+        embeddings::encode(vectors, context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_depends_on_the_method_only() {
+        assert_eq!(OpenAi.upstream_path(Method::Chat, "m", Framing::Sse), "/chat/completions");
+        assert_eq!(OpenAi.upstream_path(Method::StreamGenerate, "m", Framing::JsonArray), "/chat/completions");
+        assert_eq!(OpenAi.upstream_path(Method::Embeddings, "m", Framing::Sse), "/embeddings");
     }
 }

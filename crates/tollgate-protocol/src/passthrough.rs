@@ -21,8 +21,6 @@ pub(crate) struct ChunkWriter<'a> {
 }
 
 impl<'a> ChunkWriter<'a> {
-    /// Starts the output for `chunk`.
-    #[must_use]
     pub(crate) fn new(chunk: &'a Bytes, out: &'a mut Vec<Bytes>) -> Self {
         Self { chunk, run: 0..0, out }
     }
@@ -42,7 +40,6 @@ impl<'a> ChunkWriter<'a> {
         }
     }
 
-    /// Appends other bytes.
     pub(crate) fn write(&mut self, bytes: Bytes) {
         self.close_run();
         self.out.push(bytes);
@@ -62,7 +59,6 @@ impl Drop for ChunkWriter<'_> {
 }
 
 /// Valid JSON on one line: line ends can only occur between tokens.
-#[must_use]
 pub(crate) fn one_line(json: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     if memchr::memchr2(b'\n', b'\r', json).is_none() {
         return json.into();
@@ -70,15 +66,12 @@ pub(crate) fn one_line(json: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
 }
 
-/// Form of the body of a streamed reply.
 #[derive(Debug, Default)]
 pub(crate) enum BodyKind {
     /// Only white space so far.
     #[default]
     Unknown,
-    /// An event stream.
     Events,
-    /// A JSON array.
     Array,
     /// A JSON object, buffered: an error with status 200, or the reply of an upstream that does not stream.
     Document(Vec<u8>),
@@ -86,9 +79,6 @@ pub(crate) enum BodyKind {
 
 impl BodyKind {
     /// Inspects the next bytes. Must be called with every chunk until the kind is known, and with every chunk of a document.
-    ///
-    /// # Errors
-    /// HTML, or a document too large for an error.
     pub(crate) fn inspect(&mut self, chunk: &[u8]) -> Result<(), StreamError> {
         match self {
             Self::Unknown => match chunk.trim_ascii_start().first() {
@@ -114,7 +104,6 @@ impl BodyKind {
 }
 
 /// The error for a JSON document received in place of a stream.
-#[must_use]
 pub(crate) fn document_error(body: &[u8], decode: impl FnOnce(u16, &[u8]) -> UpstreamProblem) -> StreamError {
     let problem = decode(200, body);
     if problem.is_error_object {
@@ -135,39 +124,4 @@ pub(crate) fn check_stream_end(tail: Result<(), StreamError>, all_ended: bool) -
 }
 
 #[cfg(test)]
-pub(crate) mod testing;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn line_ends_between_tokens_become_spaces() {
-        assert_eq!(*one_line(b"{\n\"a\":\r\n1}"), *b"{ \"a\":  1}");
-        assert!(matches!(one_line(b"{}"), std::borrow::Cow::Borrowed(_)));
-    }
-
-    #[test]
-    fn body_kind_is_detected_at_any_boundary() {
-        for (text, expected) in
-            [("\n\ndata: {}\n\n", "Events"), (" [{}", "Array"), (" \n{\"error\"", "Document"), (": x\n", "Events")]
-        {
-            for cut in 0..text.len() {
-                let mut opening = BodyKind::default();
-                opening.inspect(&text.as_bytes()[..cut]).unwrap();
-                opening.inspect(&text.as_bytes()[cut..]).unwrap();
-                assert!(format!("{opening:?}").starts_with(expected), "{text:?} cut at {cut}");
-            }
-        }
-        assert!(BodyKind::default().inspect(b" <html>").is_err());
-    }
-
-    #[test]
-    fn buffered_document_is_bounded() {
-        let mut opening = BodyKind::default();
-        opening.inspect(b"{").unwrap();
-        let piece = vec![b' '; 1024];
-        let taken = (0..1000).take_while(|_| opening.inspect(&piece).is_ok()).count();
-        assert_eq!(taken, 63);
-    }
-}
+pub(crate) mod tests;

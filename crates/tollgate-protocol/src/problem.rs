@@ -5,13 +5,11 @@
 pub struct Problem {
     /// HTTP status; Gemini `error.code`.
     pub status: u16,
-    /// One or two sentences: the fact, then what to do.
     pub message: String,
     /// Our request id (`req_…`); Gemini `ErrorInfo.metadata.requestId`.
     pub request_id: String,
     /// Chat completions members.
     pub openai: OpenAiErrorFields,
-    /// Gemini members.
     pub native: GeminiErrorFields,
     /// `Retry-After` and Gemini `RetryInfo`, in whole seconds, at least 1.
     pub retry_after: Option<u32>,
@@ -19,18 +17,13 @@ pub struct Problem {
     pub stop: bool,
 }
 
-/// Members of the chat completions error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenAiErrorFields {
-    /// `error.type`.
     pub kind: String,
-    /// `error.code`; `null` when `None`.
     pub code: Option<String>,
-    /// `error.param`; `null` when `None`.
     pub param: Option<String>,
 }
 
-/// Members of the Gemini error object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GeminiErrorFields {
     /// Canonical name, such as `INVALID_ARGUMENT`.
@@ -49,16 +42,13 @@ pub struct GeminiErrorFields {
     pub upstream_details: Vec<String>,
 }
 
-/// One entry of `QuotaFailure`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaViolation {
     /// The limited entity, such as `key` or `group`.
     pub subject: String,
-    /// One sentence.
     pub description: String,
 }
 
-/// When an exhausted quota is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaWindow {
     /// At midnight in Pacific time, when Google's daily quotas reset.
@@ -75,15 +65,11 @@ pub enum QuotaWindow {
 pub struct UpstreamProblem {
     /// HTTP status; for an error in a 200 the status the object names, else 500.
     pub status: u16,
-    /// The upstream's text.
     pub message: String,
     /// `error.type` (openai, anthropic) or canonical `status` (gemini).
     pub kind: Option<String>,
-    /// `error.code` as text.
     pub code: Option<String>,
-    /// `error.param`.
     pub param: Option<String>,
-    /// Whether the body was an error object.
     pub is_error_object: bool,
     /// A 4xx that did not come from a model server: an HTML page, a proxy's reply, a bare `Not Found`, a firewall's 403. It
     /// says nothing about the request or the account.
@@ -92,7 +78,6 @@ pub struct UpstreamProblem {
     pub details: Vec<String>,
     /// Delay in the body (`RetryInfo.retryDelay`), in seconds, rounded up.
     pub retry_after: Option<u32>,
-    /// Fields the upstream reports as unsupported.
     pub unsupported: Vec<String>,
     /// The account's quota or credit is exhausted (insufficient quota, spend limit, credit balance).
     pub quota_exhausted: bool,

@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{Problem, UpstreamProblem};
+use crate::{
+    Problem, UpstreamProblem,
+    scan::{Scanner, SyntaxError},
+};
 
 /// Token counts of one answer. Totals include their parts: `prompt_total` includes cached and cache-write tokens,
 /// `completion_total` includes reasoning.
@@ -27,7 +30,6 @@ pub struct Usage {
 
 impl Usage {
     /// Limits every part to its total, so that differences cannot become negative.
-    #[must_use]
     pub(crate) fn bounded(self) -> Self {
         let cached = self.cached.min(self.prompt_total);
         Self {
@@ -41,21 +43,17 @@ impl Usage {
     }
 }
 
-/// Why a candidate ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// Natural end.
     Stop,
-    /// Token limit.
     Length,
-    /// At least one tool call.
     Tool,
     /// Cut or blocked by a filter.
     Filter,
     /// The upstream failed to produce a usable reply.
     Fail,
-    /// Anything else.
     Other,
 }
 
@@ -78,15 +76,33 @@ pub struct ReplySummary {
     pub account_refused: bool,
 }
 
+impl ReplySummary {
+    /// Adds what another chunk of the same reply says.
+    pub(crate) fn add(&mut self, chunk: &Self) {
+        self.usage = chunk.usage.or(self.usage);
+        self.finish = chunk.finish.or(self.finish);
+        self.content |= chunk.content;
+        self.text_bytes += chunk.text_bytes;
+        self.media = self.media.saturating_add(chunk.media);
+        self.account_refused |= chunk.account_refused;
+    }
+
+    /// Counts a value as text if it is a string.
+    pub(crate) fn add_text(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
+        if let Some(text) = scanner.optional_string()? {
+            self.text_bytes += text.decoded_bytes();
+            self.content |= !text.raw().is_empty();
+        }
+        Ok(())
+    }
+}
+
 /// The Gemini finish reason that sets [`ReplySummary::account_refused`].
 pub(crate) const ACCOUNT_LIMITED: &str = "PUP_LIMITED_DISABLED";
 
-/// A complete reply that was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedReply {
-    /// The body for the caller.
     pub body: Bytes,
-    /// Its summary.
     pub summary: ReplySummary,
 }
 
@@ -101,13 +117,11 @@ pub enum InvalidReply {
     Problem(Box<UpstreamProblem>),
 }
 
-/// Why a stream cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// An event that the protocol does not allow, or larger than the limit.
     #[error("malformed event: {0}")]
     Malformed(&'static str),
-    /// The upstream sent an error event.
     #[error("error event (status {})", .0.status)]
     Problem(Box<UpstreamProblem>),
     /// The stream ended before the answer was complete.
@@ -141,7 +155,6 @@ pub trait StreamRelay: Send {
     /// [`StreamError::Truncated`] when the answer was not complete.
     fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamError>;
 
-    /// The summary so far.
     fn summary(&self) -> ReplySummary;
 
     /// Whether the reply is complete: every candidate finished, and the end marker was received where the protocol has one.
@@ -179,32 +192,26 @@ impl CandidateProgress {
         }
     }
 
-    /// Merges the progress of another chunk.
     pub(crate) fn join(&mut self, other: Self) {
         self.begun |= other.begun;
         self.ended |= other.ended;
         self.blank |= other.blank;
     }
 
-    /// Records an empty finish reason.
     pub(crate) fn record_blank_finish(&mut self, index: u64) {
         self.blank |= 1_u128 << index.min(127);
     }
 
     /// Like [`CandidateProgress::all_ended`] once the end marker was received: an empty finish reason counts.
-    #[must_use]
     pub(crate) fn all_ended_or_blank(&self) -> bool {
         self.begun != 0 && self.begun == self.ended | (self.blank & self.begun)
     }
 
-    /// Whether any began.
-    #[must_use]
     pub(crate) fn any(&self) -> bool {
         self.begun != 0
     }
 
     /// At least one began, and every one that began has ended.
-    #[must_use]
     pub(crate) fn all_ended(&self) -> bool {
         self.begun != 0 && self.begun == self.ended
     }

@@ -24,38 +24,27 @@ pub(crate) const MAX_NODES: u32 = 250_000;
 /// Type of the next value, by its first byte alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueKind {
-    /// `null`.
     Null,
-    /// `true` or `false`.
     Bool,
     /// A number, or an invalid value, which reading rejects.
     Number,
-    /// A string.
     Text,
-    /// An array.
     Array,
-    /// An object.
     Object,
 }
 
 /// A value that was read. Arrays and objects are validated but not returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
-    /// `null`.
     Null,
-    /// `true` or `false`.
     Bool(bool),
     /// A number as written.
     Number(&'a str),
-    /// A string.
     Text(JsonStr<'a>),
-    /// An array.
     Array,
-    /// An object.
     Object,
 }
 
-/// A cursor over one JSON document.
 #[derive(Debug)]
 pub(crate) struct Scanner<'a> {
     body: &'a str,
@@ -66,10 +55,6 @@ pub(crate) struct Scanner<'a> {
 }
 
 impl<'a> Scanner<'a> {
-    /// A scanner before the first value.
-    ///
-    /// # Errors
-    /// A body that is not UTF-8.
     pub(crate) fn new(body: &'a [u8]) -> Result<Self, SyntaxError> {
         match std::str::from_utf8(body) {
             Ok(body) => Ok(Self { body, at: 0, depth: 0, nodes: 0, most_nodes: MAX_NODES }),
@@ -77,7 +62,6 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Type of the next value.
     pub(crate) fn peek(&mut self) -> ValueKind {
         self.space();
         match self.byte() {
@@ -90,12 +74,10 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Offset of the next byte.
     pub(crate) const fn position(&self) -> usize {
         self.at
     }
 
-    /// The text of a range this scanner returned.
     pub(crate) fn slice(&self, range: Range<usize>) -> &'a str {
         self.body.get(range).unwrap_or_default()
     }
@@ -164,7 +146,6 @@ impl<'a> Scanner<'a> {
         Ok(start..self.at)
     }
 
-    /// Reads one value of any type.
     pub(crate) fn value(&mut self) -> Result<(Value<'a>, Range<usize>), SyntaxError> {
         let kind = self.peek();
         let start = self.at;

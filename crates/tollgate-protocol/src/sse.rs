@@ -1,9 +1,8 @@
 //! Incremental parser for event streams (WHATWG HTML, "Server-sent events").
 //!
-//! [`SseParser`] takes chunks as they arrive and emits complete events, independent of chunk boundaries. An event inside one
-//! chunk is parsed in place: its data is a slice of the chunk, and if its bytes already have the canonical form
-//! ([`SseEvent::as_sent`]) it can be forwarded without a copy. Only an event that spans chunks is buffered. All three line ends,
-//! comments, a byte order mark, `data:` without a space and data over several lines are supported.
+//! [`SseParser`] emits complete events, independent of chunk boundaries. An event inside one chunk is parsed in place, and if its
+//! bytes already have the canonical form ([`SseEvent::as_sent`]) it can be forwarded without a copy. Only an event that spans
+//! chunks is buffered.
 
 use std::ops::Range;
 
@@ -23,14 +22,12 @@ pub(crate) const END: &[u8] = b"\n\n";
 const BOM: &[u8] = "\u{feff}".as_bytes();
 const TOO_LARGE: StreamError = StreamError::Malformed("an event larger than the limit");
 
-/// A complete event with data.
 #[derive(Debug)]
 pub struct SseEvent<'a> {
     /// Last `event:` line; empty if there is none.
     pub name: &'a [u8],
     /// The data; several `data:` lines are joined with line feeds. Never empty.
     pub data: &'a [u8],
-    /// The buffer that `sent` refers to.
     buffer: &'a Bytes,
     /// Range of the event in `buffer`, if it is exactly one `data:` line and two line feeds.
     sent: Option<Range<usize>>,
@@ -40,19 +37,16 @@ pub struct SseEvent<'a> {
 
 impl SseEvent<'_> {
     /// The whole event as a slice of the input, if its bytes are exactly one `data:` line and two line feeds.
-    #[must_use]
     pub fn as_sent(&self) -> Option<Bytes> {
         self.sent.clone().map(|range| self.buffer.slice(range))
     }
 
     /// Range of [`SseEvent::as_sent`] in `chunk`, if it is in that chunk.
-    #[must_use]
     pub fn range_in(&self, chunk: &Bytes) -> Option<Range<usize>> {
         if std::ptr::eq(self.buffer, chunk) { self.sent.clone() } else { None }
     }
 
     /// Whether there is a space between `data:` and the data.
-    #[must_use]
     pub fn has_space(&self) -> bool {
         self.lead == DATA.len()
     }
@@ -63,7 +57,6 @@ impl SseEvent<'_> {
 struct Building {
     /// A `data` or `event` line was read.
     begun: bool,
-    /// Number of `data` lines read.
     data_lines: usize,
     /// Value of the first `data` line.
     value: Range<usize>,
@@ -77,7 +70,6 @@ struct Building {
     non_canonical: bool,
 }
 
-/// Splits a stream into events.
 #[derive(Debug)]
 pub struct SseParser {
     limit: usize,
@@ -100,13 +92,10 @@ impl Default for SseParser {
 
 impl SseParser {
     /// A parser with the default limit of 16 MiB per event.
-    #[must_use]
     pub fn new() -> Self {
         Self::with_limit(EVENT_LIMIT)
     }
 
-    /// A parser that rejects events above `limit` bytes.
-    #[must_use]
     pub fn with_limit(limit: usize) -> Self {
         Self { limit, carry: Vec::new(), carry_line: 0, building: Building::default(), skip_line_feed: false, first_line: true }
     }
@@ -154,9 +143,6 @@ impl SseParser {
     }
 
     /// Ends the stream; a last event without its blank line is emitted too.
-    ///
-    /// # Errors
-    /// The error of `on`.
     pub fn finish<E: From<StreamError>>(&mut self, mut on: impl FnMut(SseEvent<'_>) -> Result<(), E>) -> Result<(), E> {
         self.building.non_canonical = true;
         let carry = std::mem::take(&mut self.carry);
@@ -302,7 +288,6 @@ fn field(line: &[u8], name: &[u8]) -> Option<usize> {
 }
 
 /// One event in canonical form: `data: `, the data, two line feeds. `data` must be one line.
-#[must_use]
 pub(crate) fn event(data: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(DATA.len() + data.len() + END.len());
     out.extend_from_slice(DATA);

@@ -12,9 +12,7 @@ pub type FieldPath = String;
 pub struct RequestSummary {
     /// The model named by the caller (in the body for chat completions, in the path for Gemini).
     pub model: String,
-    /// The operation.
     pub method: Method,
-    /// Whether the reply is to be streamed.
     pub stream: bool,
     /// Whether the caller asked for a usage chunk (`stream_options.include_usage`).
     pub include_usage: bool,
@@ -32,7 +30,6 @@ pub struct RequestSummary {
     pub text_bytes: u64,
     /// Turns of the conversation, instructions included. Each costs a few tokens besides its text.
     pub turns: u32,
-    /// Number of images, inline or by URL.
     pub images: u32,
     /// Bytes of inline audio, decoded size.
     pub audio_bytes: u64,
@@ -43,7 +40,6 @@ pub struct RequestSummary {
     /// A stable hash of the prompt-cache key, or of the conversation's stable beginning (system text, tools,
     /// first turn). Equal for every turn of one conversation.
     pub affinity: Option<u64>,
-    /// Where bytes may be replaced or inserted.
     pub splices: SplicePoints,
 }
 
@@ -56,7 +52,6 @@ pub struct SplicePoints {
     pub model: Option<Range<usize>>,
     /// The value of the top-level `stream_options`, including braces or a `null`.
     pub stream_options: Option<Range<usize>>,
-    /// The value of `stream_options.include_usage`.
     pub include_usage: Option<Range<usize>>,
     /// The values of every output-limit field present (`max_tokens`, `max_completion_tokens`,
     /// `generationConfig.maxOutputTokens`), `null` included.
@@ -73,13 +68,11 @@ pub struct SplicePoints {
 pub struct Malformed {
     /// The row in docs/errors.md.
     pub kind: MalformedKind,
-    /// The message for the caller.
     pub message: String,
     /// The invalid fields in the order of the body, at most 20. Empty for `NotJson`.
     pub violations: Vec<FieldViolation>,
 }
 
-/// Kind of a malformed body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MalformedKind {
     /// E18: not JSON, not an object, nested too deep, trailing bytes, or a duplicate member.
@@ -92,10 +85,8 @@ pub enum MalformedKind {
     InvalidValue,
 }
 
-/// An invalid field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldViolation {
-    /// Path in the caller's spelling.
     pub field: FieldPath,
     /// One sentence (Gemini `BadRequest.fieldViolations[].description`).
     pub description: String,

@@ -4,7 +4,7 @@
 use crate::{
     ErrorStyle, FieldPath, Malformed, Method, RequestSummary, SplicePoints,
     fingerprint::Fingerprint,
-    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind, is_finite},
+    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind},
     validation::{JsonPath, ValidationErrors},
 };
 
@@ -16,11 +16,8 @@ pub(crate) const MAX_TOOLS: usize = 1_024;
 /// Role of a turn, as far as the affinity hash distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnRole {
-    /// Instructions.
     System,
-    /// The user.
     User,
-    /// Any other role.
     Other,
 }
 
@@ -30,7 +27,6 @@ pub(crate) enum TurnRole {
 pub(crate) struct SeenMembers(Vec<&'static str>);
 
 impl SeenMembers {
-    /// Records a member; fails if it is a duplicate.
     pub(crate) fn check_unique(&mut self, member: &'static str, name: &JsonStr<'_>) -> Result<(), SyntaxError> {
         if self.0.contains(&member) {
             return Err(SyntaxError::duplicate_member(name.content_range().start - 1, member));
@@ -38,20 +34,20 @@ impl SeenMembers {
         self.0.push(member);
         Ok(())
     }
+
+    /// Records a member if `unique` lists it; fails if it is a duplicate.
+    pub(crate) fn check_listed(&mut self, unique: &[&'static str], word: &str, name: &JsonStr<'_>) -> Result<(), SyntaxError> {
+        unique.iter().find(|member| **member == word).map_or(Ok(()), |member| self.check_unique(member, name))
+    }
 }
 
-/// Collects the summary of one request body.
 #[derive(Debug)]
 pub(crate) struct SummaryBuilder {
-    /// Validation errors.
     pub(crate) errors: ValidationErrors,
-    /// Optional fields present.
     pub(crate) fields: Vec<FieldPath>,
     /// Output limit requested, in tokens.
     pub(crate) max_output: Option<u64>,
-    /// Candidates requested.
     pub(crate) candidates: u32,
-    /// Splice points found.
     pub(crate) splices: SplicePoints,
     text_bytes: u64,
     turns: u32,
@@ -59,7 +55,7 @@ pub(crate) struct SummaryBuilder {
     audio_bytes: u64,
     document_bytes: u64,
     tools: usize,
-    members: SeenMembers,
+    pub(crate) members: SeenMembers,
     cache_key: Option<u64>,
     system: Fingerprint,
     tool_text: Fingerprint,
@@ -90,11 +86,6 @@ impl SummaryBuilder {
         }
     }
 
-    /// Fails if a top-level member is a duplicate.
-    pub(crate) fn check_unique(&mut self, member: &'static str, name: &JsonStr<'_>) -> Result<(), SyntaxError> {
-        self.members.check_unique(member, name)
-    }
-
     /// Reads a request nested in another body. Its members are checked for duplicates on their own and its fields are not
     /// listed.
     pub(crate) fn nested_request<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
@@ -106,7 +97,6 @@ impl SummaryBuilder {
         result
     }
 
-    /// Records an optional field that is present.
     pub(crate) fn field(&mut self, path: &JsonPath<'_>) {
         self.fields.push(match path {
             JsonPath::Member(JsonPath::Root, name) => (*name).to_owned(),
@@ -128,7 +118,6 @@ impl SummaryBuilder {
         self.remember(raw);
     }
 
-    /// Inline media of a mime type, in base64.
     pub(crate) fn base64(&mut self, mime: &str, data: &JsonStr<'_>) {
         self.remember(data.raw());
         self.inline(mime, decoded_base64(data.decoded_bytes(), data.raw()));
@@ -149,7 +138,6 @@ impl SummaryBuilder {
         self.inline(if mime.is_empty() { fallback } else { mime }, size);
     }
 
-    /// Media whose size is not in the body.
     pub(crate) fn media_of_unknown_size(&mut self, mime: &str) {
         self.inline(mime, 0);
     }
@@ -226,10 +214,6 @@ impl SummaryBuilder {
         Some(all.finish())
     }
 
-    /// The summary.
-    ///
-    /// # Errors
-    /// The validation errors, if any.
     pub(crate) fn build(
         self,
         model: String,
@@ -326,7 +310,6 @@ impl SummaryBuilder {
         }
     }
 
-    /// Reads any value and counts it as text if it is a string.
     pub(crate) fn any_text(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
         if let (Value::Text(text), _) = scanner.value()? {
             self.text(&text);
@@ -343,11 +326,6 @@ pub(crate) fn candidates_of(value: &Value<'_>) -> u32 {
         Value::Null | Value::Bool(_) | Value::Array | Value::Object => None,
     };
     requested.map_or(1, |requested| u32::try_from(requested).unwrap_or(u32::MAX)).max(1)
-}
-
-/// Whether a value is a finite JSON number.
-pub(crate) fn is_finite_number(value: &Value<'_>) -> bool {
-    matches!(value, Value::Number(number) if is_finite(number))
 }
 
 /// Decoded size of base64 with this many characters, less the padding at its end.

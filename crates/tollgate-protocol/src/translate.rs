@@ -1,22 +1,23 @@
 //! Translation between protocols through [`neutral`]: requests to the upstream, answers back to the caller.
 
 mod relay;
-mod reply;
 
 use std::collections::HashSet;
 
+use bytes::{Bytes, BytesMut};
+
 use crate::{
-    Profile, Protocol, Target, TranslateError, TranslateOptions,
-    neutral::{self, AnswerKind, MediaSource, Operation, PartKind, effort, encode_context},
+    CheckedReply, FinishReason, InvalidReply, Profile, Protocol, ReplySummary, Target, TranslateError, TranslateOptions,
+    UpstreamProblem, Usage,
+    neutral::{
+        self, AnswerKind, AnswerPipeline, BlockedPrompt, Event, Media, MediaSource, Operation, PartKind, Reply, ReplyContext,
+        effort, encode_context,
+    },
 };
 
 pub use relay::translating_relay;
-pub use reply::{translate_problem, translate_reply};
 
 /// Decodes and normalises a caller's request. Where `target` has no model, the body names it.
-///
-/// # Errors
-/// A body that violates the protocol.
 pub fn decode_request(from: Protocol, target: &Target, body: &[u8]) -> Result<neutral::Request, TranslateError> {
     Ok((from.spec().decode_request)(target, body)?)
 }
@@ -67,18 +68,17 @@ const fn answer_kind(operation: &Operation) -> AnswerKind {
 
 /// URLs of the remote media that an upstream of protocol `to` needs inline. The gateway downloads them where the channel
 /// allows it and passes the result in [`TranslateOptions::media`]; missing ones are refused by name.
-#[must_use]
 pub fn pending_media<'a>(to: Protocol, request: &'a neutral::Request, profile: &Profile) -> Vec<&'a str> {
     let parts = request.turns.iter().flat_map(|turn| &turn.parts);
-    let media = parts.flat_map(|part| match &part.kind {
-        PartKind::Media(media) => std::slice::from_ref(media),
-        PartKind::Result { media, .. } => media,
-        PartKind::Text(_)
-        | PartKind::Think { .. }
-        | PartKind::Call { .. }
-        | PartKind::Code { .. }
-        | PartKind::CodeOutput { .. }
-        | PartKind::Opaque { .. } => &[],
+    let media = parts.flat_map(|part| {
+        let media: &[Media] = if let PartKind::Media(media) = &part.kind {
+            std::slice::from_ref(media)
+        } else if let PartKind::Result { media, .. } = &part.kind {
+            media
+        } else {
+            &[]
+        };
+        media
     });
     let (mut urls, mut seen) = (Vec::new(), HashSet::new());
     for item in media {
@@ -90,4 +90,71 @@ pub fn pending_media<'a>(to: Protocol, request: &'a neutral::Request, profile: &
         }
     }
     urls
+}
+
+/// Translates a complete 2xx answer to the caller's protocol.
+///
+/// # Errors
+/// A body that is not an answer, or an answer that reports a failure; both may be retried on another account.
+pub fn translate_reply(
+    upstream: Protocol,
+    caller: Protocol,
+    body: &Bytes,
+    context: &ReplyContext,
+) -> Result<CheckedReply, InvalidReply> {
+    let (from, to) = (upstream.spec().reply_codec, caller.spec().reply_codec);
+    match context.kind {
+        AnswerKind::Generated => {
+            let mut decoded = Vec::new();
+            from.decode_reply(body, &mut decoded)?;
+            let mut pipeline = AnswerPipeline::new(context, caller.spec().carries_media);
+            let mut processed = Vec::with_capacity(decoded.len());
+            for event in decoded {
+                pipeline.push(event, &mut processed)?;
+            }
+            let reply = Reply::assemble(processed);
+            Ok(CheckedReply { body: to.encode_reply(&reply, upstream, context), summary: pipeline.summary() })
+        }
+        AnswerKind::Count => {
+            let tokens = from.decode_count(body)?;
+            Ok(CheckedReply { body: to.encode_count(tokens), summary: ReplySummary { content: true, ..ReplySummary::default() } })
+        }
+        AnswerKind::Embeddings { count, .. } => {
+            let vectors = from.decode_embeddings(body)?;
+            if vectors.items.len() != count {
+                return Err(InvalidReply::Unreadable("not one vector for each text"));
+            }
+            let usage = vectors.prompt_tokens.map(|prompt_total| Usage { prompt_total, ..Usage::default() });
+            let summary = ReplySummary { usage, content: true, ..ReplySummary::default() };
+            Ok(CheckedReply { body: to.encode_embeddings(&vectors, context), summary })
+        }
+    }
+}
+
+/// Translates an upstream error that is a regular answer in the caller's protocol: OpenAI reports a blocked prompt as 400
+/// `content_filter`, Gemini as 200 with a block reason. `None` for every other error. The body is framed as `context` says.
+pub fn translate_problem(
+    upstream: Protocol,
+    caller: Protocol,
+    problem: &UpstreamProblem,
+    context: &ReplyContext,
+) -> Option<CheckedReply> {
+    let filtered = problem.status == 400 && problem.code.as_deref() == Some("content_filter");
+    if upstream != Protocol::OpenAi || caller != Protocol::Gemini || !filtered || context.kind != AnswerKind::Generated {
+        return None;
+    }
+    let events = [Event::BlockedPrompt(BlockedPrompt { reason: "SAFETY".to_owned(), message: None }), Event::End];
+    let summary = ReplySummary { finish: Some(FinishReason::Filter), content: true, ..ReplySummary::default() };
+    let to = caller.spec().reply_codec;
+    let body = if context.stream {
+        let mut encoder = to.stream_encoder(upstream, context);
+        let mut out = BytesMut::new();
+        for event in events {
+            encoder.push(event, &mut out);
+        }
+        out.freeze()
+    } else {
+        to.encode_reply(&Reply::assemble(events.into()), upstream, context)
+    };
+    Some(CheckedReply { body, summary })
 }

@@ -8,37 +8,28 @@ use crate::{
     scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind},
 };
 
-/// A value and its text.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree<'a> {
     /// The value as raw text of the document.
     pub(crate) text: &'a str,
-    /// Type and content.
     pub(crate) kind: NodeKind<'a>,
 }
 
-/// Type and content of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum NodeKind<'a> {
-    /// `null`.
     Null,
-    /// `true`, `false`.
     Bool(bool),
     /// A number; its digits are the node's text.
     Number,
     /// A string, unescaped.
     Text(Cow<'a, str>),
-    /// An array.
     List(Vec<Tree<'a>>),
     /// An object, members in order, repeated names included.
     Object(Vec<(Cow<'a, str>, Tree<'a>)>),
 }
 
 impl<'a> Tree<'a> {
-    /// Reads a document, nested at most [`crate::scan::MAX_DEPTH`] levels deep.
-    ///
-    /// # Errors
-    /// E18: not JSON, nested too deep, or a string with a lone surrogate.
+    /// E18 for invalid JSON, more than [`crate::scan::MAX_DEPTH`] levels, or a string with a lone surrogate.
     pub(crate) fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
         let document = || {
             let mut scanner = Scanner::answer(body)?;
@@ -47,6 +38,15 @@ impl<'a> Tree<'a> {
             Ok(tree)
         };
         document().map_err(|error: SyntaxError| error.malformed(body))
+    }
+
+    /// Like [`Tree::parse`], for a document that must be an object.
+    pub(crate) fn parse_object(body: &'a [u8]) -> Result<Self, Malformed> {
+        let tree = Self::parse(body)?;
+        if tree.members().is_none() {
+            return Err(Malformed::not_json("expected an object"));
+        }
+        Ok(tree)
     }
 
     /// A member by its exact name, the last one if repeated; `None` if absent or `null`.
@@ -99,7 +99,6 @@ impl<'a> Tree<'a> {
         serde_json::from_str(self.text).unwrap_or(serde_json::Value::Null)
     }
 
-    /// See [`compact`].
     pub(crate) fn compact(&self) -> String {
         compact(self.text)
     }

@@ -14,24 +14,20 @@ const BODY_LIMIT: usize = 1024 * 1024;
 /// Longest message stored, in bytes.
 const MESSAGE_LIMIT: usize = 4096;
 
-/// The parsed body of an upstream error.
 #[derive(Debug)]
 pub(crate) struct UpstreamErrorBody {
     /// The error object; `Null` if the body has none.
     pub object: Value,
     /// The upstream's text; empty for HTML and unreadable bodies.
     pub message: String,
-    /// The body is an error object of an API.
     pub is_error_object: bool,
-    /// Whether the body was an error object or plain text.
     form: ErrorBodyForm,
 }
 
 /// Finds the error object in a body: `{"error":{…}}`, the same in an array, `{"error":"text"}`, the flat `{"object":"error",…}`
 /// and `{"type":"error",…}`, and the `{"detail":…}` and `{"message":…}` of web frameworks.
-#[must_use]
 pub(crate) fn find(body: &[u8]) -> UpstreamErrorBody {
-    let unread = |message| UpstreamErrorBody { object: Value::Null, message, is_error_object: false, form: ErrorBodyForm::Words };
+    let unread = |message| UpstreamErrorBody { object: Value::Null, message, is_error_object: false, form: ErrorBodyForm::Text };
     if body.len() > BODY_LIMIT {
         return unread(String::new());
     }
@@ -51,11 +47,11 @@ pub(crate) fn find(body: &[u8]) -> UpstreamErrorBody {
                 object: value,
                 message: shortened(&text),
                 is_error_object: true,
-                form: ErrorBodyForm::Words,
+                form: ErrorBodyForm::Text,
             };
         }
         Some(object @ Value::Object(_)) => (object, ErrorBodyForm::ErrorObject),
-        _ => (value, if flat { ErrorBodyForm::ErrorObject } else { ErrorBodyForm::Words }),
+        _ => (value, if flat { ErrorBodyForm::ErrorObject } else { ErrorBodyForm::Text }),
     };
     let message = ["message", "detail", "error_description", "msg"].iter().find_map(|name| message_in(object.get(*name)?));
     let named = ["type", "code", "status"].iter().any(|name| object.get(*name).is_some_and(|value| !value.is_null()));
@@ -79,7 +75,6 @@ fn shortened(text: &str) -> String {
 
 impl UpstreamErrorBody {
     /// A member as text; numbers too, because some gateways send numeric codes.
-    #[must_use]
     pub(crate) fn text_field(&self, name: &str) -> Option<String> {
         let value = self.object.get(name)?;
         match value.as_str() {
@@ -89,7 +84,6 @@ impl UpstreamErrorBody {
     }
 
     /// The status: that of the answer, or inside a 200 the one the object names, else 500.
-    #[must_use]
     pub(crate) fn status(&self, answered: u16) -> u16 {
         if answered >= 400 {
             return answered;
@@ -108,7 +102,6 @@ impl UpstreamErrorBody {
 
     /// Whether the upstream's text contains one of `needles`, which are lower case; case is ignored. In statuses that reject the
     /// request, text after a quotation mark is ignored: it may quote the caller, and no caller may make an account look refused.
-    #[must_use]
     pub(crate) fn mentions(&self, answered: u16, needles: &[&str]) -> bool {
         let own = if matches!(self.status(answered), 400 | 404 | 409 | 413 | 415 | 422) {
             unquoted(&self.message)
@@ -119,16 +112,12 @@ impl UpstreamErrorBody {
         needles.iter().any(|needle| text.contains(needle))
     }
 
-    /// Whether `type`, `code` or `status` is one of `words`.
-    #[must_use]
     pub(crate) fn is(&self, words: &[&str]) -> bool {
         ["type", "code", "status"]
             .iter()
             .any(|name| self.object.get(*name).and_then(Value::as_str).is_some_and(|word| words.contains(&word)))
     }
 
-    /// Converts the members that all protocols have in common.
-    #[must_use]
     pub(crate) fn into_problem(self, answered: u16) -> UpstreamProblem {
         let status = self.status(answered);
         UpstreamProblem {
@@ -238,7 +227,6 @@ fn is_path(text: &str) -> bool {
 }
 
 /// Whole seconds, rounded up, 1 or more.
-#[must_use]
 pub(crate) fn whole_seconds(seconds: f64) -> Option<u32> {
     if !(0.0..=4_000_000_000.0).contains(&seconds) {
         return None;

@@ -10,11 +10,8 @@ const MAX_REPORTED_ERRORS: usize = 20;
 /// The path of a value in the body. Built on the stack while scanning; formatted only for an error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum JsonPath<'p> {
-    /// The body itself.
     Root,
-    /// A member of an object.
     Member(&'p JsonPath<'p>, &'p str),
-    /// An element of an array.
     Element(&'p JsonPath<'p>, usize),
 }
 

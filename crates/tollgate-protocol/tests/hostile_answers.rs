@@ -279,7 +279,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn garbage_never_panics(
+    fn arbitrary_input_never_panics(
         pieces in proptest::collection::vec(prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..20),
             prop::sample::select(vec![

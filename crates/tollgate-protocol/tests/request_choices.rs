@@ -110,7 +110,7 @@ fn remote_media_is_listed_downloaded_and_sent_inline() {
     let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
     let request = decode_request(OpenAi, &target, body.to_string().as_bytes()).unwrap();
     assert_eq!(pending_media(Gemini, &request, &profile(Gemini)), [address]);
-    assert!(pending_media(Anthropic, &request, &profile(Anthropic)).is_empty(), "reads addresses itself");
+    assert!(pending_media(Anthropic, &request, &profile(Anthropic)).is_empty(), "the upstream fetches URLs");
     let reads = Profile { fetches_urls: Some(true), ..profile(Gemini) };
     assert!(pending_media(Gemini, &request, &reads).is_empty());
     let outcome = |media: RemoteMedia<'_>| {
@@ -126,7 +126,7 @@ fn remote_media_is_listed_downloaded_and_sent_inline() {
     assert_eq!(unsupported(outcome(RemoteMedia::Fetched(&failed))), (fields.clone(), because));
     assert_eq!(unsupported(outcome(RemoteMedia::Refused)).0, fields);
     let sent = |media| encoded_body(&outcome(media).unwrap())["contents"][0]["parts"][1]["inlineData"].clone();
-    assert_eq!(sent(RemoteMedia::Deferred), json!({"mimeType": "image/png", "data": ""}), "stands for what is to come");
+    assert_eq!(sent(RemoteMedia::Deferred), json!({"mimeType": "image/png", "data": ""}), "placeholder for the download");
     let fetched = FetchedMedia::from([(address.to_owned(), found("image/webp"))]);
     assert_eq!(sent(RemoteMedia::Fetched(&fetched)), json!({"mimeType": "image/webp", "data": "AAAA"}));
 }

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::wire;
 
-/// A request to be sent.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Request {
     method: String,
     path: String,
@@ -22,66 +22,52 @@ pub struct Request {
 /// A response, read to its end.
 #[derive(Clone, Debug)]
 pub struct ClientResponse {
-    /// Status.
     pub status: u16,
     /// Header names are in lower case.
     pub headers: Vec<(String, String)>,
-    /// The whole body.
     pub body: Vec<u8>,
     /// True when the body ended as its framing requires, false when it was aborted.
     pub complete: bool,
 }
 
 impl Request {
-    /// A GET.
-    #[must_use]
     pub fn get(path: &str) -> Self {
         Self { method: "GET".to_owned(), path: path.to_owned(), headers: Vec::new(), body: Vec::new() }
     }
 
     /// A POST with a JSON body.
-    #[must_use]
     pub fn post(path: &str, body: &Value) -> Self {
         Self::post_bytes(path, body.to_string().into_bytes())
     }
 
     /// A POST with these bytes as body, labelled JSON.
-    #[must_use]
     pub fn post_bytes(path: &str, body: Vec<u8>) -> Self {
         Self { method: "POST".to_owned(), path: path.to_owned(), headers: Vec::new(), body }
             .header("content-type", "application/json")
     }
 
-    /// Sets the method.
-    #[must_use]
     pub fn method(mut self, method: &str) -> Self {
         method.clone_into(&mut self.method);
         self
     }
 
-    /// Adds a header.
-    #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Replaces a header.
-    #[must_use]
     pub fn replace_header(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(known, _)| known != name);
         self.header(name, value)
     }
 
     /// Adds `authorization: Bearer KEY`.
-    #[must_use]
     pub fn bearer(self, key: &str) -> Self {
         let value = format!("Bearer {key}");
         self.header("authorization", &value)
     }
 
     /// Adds the native protocol's key header.
-    #[must_use]
     pub fn native_key(self, key: &str) -> Self {
         self.header("x-native-api-key", key)
     }
@@ -92,9 +78,6 @@ impl Request {
     }
 
     /// Opens a connection and sends the request.
-    ///
-    /// # Errors
-    /// When the peer cannot be reached.
     pub fn send(&self, to: SocketAddr) -> io::Result<PendingResponse> {
         let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
         stream.set_nodelay(true)?;
@@ -124,9 +107,6 @@ pub struct PendingResponse {
 
 impl PendingResponse {
     /// Reads the whole response.
-    ///
-    /// # Errors
-    /// When the connection ends before a response head.
     pub fn read(mut self) -> io::Result<ClientResponse> {
         let mut response = self.read_head()?;
         loop {
@@ -148,9 +128,6 @@ impl PendingResponse {
     }
 
     /// Reads the head of the response.
-    ///
-    /// # Errors
-    /// When the connection ends before a response head.
     pub fn read_head(&mut self) -> io::Result<ClientResponse> {
         let head = wire::read_head(&mut self.reader)?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let status = head.first_line.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
@@ -158,9 +135,6 @@ impl PendingResponse {
     }
 
     /// Reads the next chunk of the body, or the next bytes of an unchunked one; `None` at its end.
-    ///
-    /// # Errors
-    /// When the body was aborted.
     pub fn read_chunk(&mut self, response: &ClientResponse) -> io::Result<Option<Vec<u8>>> {
         if self.head_only {
             return Ok(None);
@@ -181,29 +155,20 @@ impl PendingResponse {
 }
 
 impl ClientResponse {
-    /// A header's value.
-    #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body as text.
-    #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
     /// The body as JSON.
-    ///
-    /// # Panics
-    /// When the body is not JSON.
-    #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("not JSON ({error}): {}", self.text()))
     }
 
     /// The `data:` payloads of an event stream.
-    #[must_use]
     pub fn events(&self) -> Vec<String> {
         self.text().lines().filter_map(|line| line.strip_prefix("data: ")).map(str::to_owned).collect()
     }

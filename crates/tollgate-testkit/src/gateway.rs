@@ -30,6 +30,7 @@ const START_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// Arguments and environment of a gateway to start.
 #[derive(Debug)]
+#[must_use]
 pub struct TestGatewayBuilder {
     program: PathBuf,
     catalog: Option<String>,
@@ -59,7 +60,6 @@ pub struct TestGateway {
 
 impl TestGateway {
     /// Prepares a start of this executable.
-    #[must_use]
     pub fn builder(program: &str) -> TestGatewayBuilder {
         TestGatewayBuilder {
             program: program.into(),
@@ -73,52 +73,36 @@ impl TestGateway {
     }
 
     /// Address of the model path.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// A service key of the gateway.
-    #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
     /// The JSON object it printed when it was ready (`--json`).
-    #[must_use]
     pub fn startup(&self) -> &Value {
         &self.startup
     }
 
     /// Its data folder.
-    ///
-    /// # Panics
-    /// When the gateway gave its folder away.
-    #[must_use]
     pub fn data(&self) -> &Path {
         self.data.as_ref().expect("the gateway has its folder").path()
     }
 
     /// Its process id.
-    ///
-    /// # Panics
-    /// When it is not running.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("the gateway runs").id()
     }
 
-    /// Its log so far.
-    #[must_use]
     pub fn log(&self) -> String {
         self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     /// Replaces the catalog file atomically and has it reloaded (SIGHUP). `{key}` and `{credential}` are replaced as in
     /// [`TestGatewayBuilder::catalog`].
-    ///
-    /// # Panics
-    /// When the file cannot be written.
     pub fn serve_catalog(&self, text: &str) {
         let new = self.data().join("catalog.new");
         std::fs::write(&new, filled(text)).expect("the catalog can be written");
@@ -127,9 +111,6 @@ impl TestGateway {
     }
 
     /// Sends a request and reads the whole response.
-    ///
-    /// # Panics
-    /// When no response comes.
     pub fn send(&self, request: &Request) -> ClientResponse {
         let response = request
             .send(self.address)
@@ -140,9 +121,6 @@ impl TestGateway {
     }
 
     /// Sends a request; the caller reads the response.
-    ///
-    /// # Panics
-    /// When the gateway cannot be reached.
     pub fn start_request(&self, request: &Request) -> PendingResponse {
         request.send(self.address).expect("the gateway listens")
     }
@@ -186,34 +164,22 @@ impl TestGateway {
     }
 
     /// Runs another command of the executable on the gateway's data folder.
-    ///
-    /// # Panics
-    /// When it cannot be started.
     pub fn run(&self, arguments: &[&str]) -> Output {
         run(&self.program, self.data(), &self.environment, arguments)
     }
 
     /// All usage records, oldest first, including those still in the journal.
-    #[must_use]
     pub fn records(&self) -> Vec<Value> {
         records(&self.program, self.data(), &self.environment)
     }
 
     /// The usage record of a response; waits, since it is written when the response ends.
-    ///
-    /// # Panics
-    /// When there is none within a minute.
-    #[must_use]
     pub fn record_of(&self, response: &ClientResponse) -> Value {
         let id = response.header("x-request-id").expect("each response has an id").to_owned();
         self.wait_for_record(&format!("record of {id}"), |record| record["id"] == id.as_str())
     }
 
     /// Waits for a record that meets a condition.
-    ///
-    /// # Panics
-    /// When there is none within a minute.
-    #[must_use]
     pub fn wait_for_record(&self, what: &str, meets: impl Fn(&Value) -> bool) -> Value {
         let begin = Instant::now();
         loop {
@@ -227,19 +193,12 @@ impl TestGateway {
     }
 
     /// Sends a signal by name, such as `TERM`.
-    ///
-    /// # Panics
-    /// When `kill` cannot be run.
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").args([format!("-{name}"), self.pid().to_string()]).status().expect("kill");
         assert!(status.success(), "kill -{name} failed");
     }
 
     /// Kills it (SIGKILL) and returns its data folder.
-    ///
-    /// # Panics
-    /// When it cannot be killed.
-    #[must_use]
     pub fn kill(mut self) -> TempDir {
         let mut process = self.process.take().expect("the gateway runs");
         process.kill().expect("it can be killed");
@@ -248,19 +207,12 @@ impl TestGateway {
     }
 
     /// Returns the data folder of a stopped gateway.
-    ///
-    /// # Panics
-    /// When it still runs.
-    #[must_use]
     pub fn into_data(mut self) -> TempDir {
         assert!(self.process.is_none(), "the gateway is stopped");
         self.data.take().expect("the gateway has its folder")
     }
 
     /// Sends SIGTERM, waits for the exit, and returns the exit code.
-    ///
-    /// # Panics
-    /// When it does not end within a minute.
     pub fn stop(&mut self) -> Option<i32> {
         let mut process = self.process.take()?;
         let _ = Command::new("kill").args(["-TERM", &process.id().to_string()]).status();
@@ -315,52 +267,39 @@ impl Drop for TestGateway {
 
 impl TestGatewayBuilder {
     /// Serves this catalog, with `{key}` and `{credential}` replaced by [`SERVICE_KEY`] and [`UPSTREAM_CREDENTIAL`].
-    #[must_use]
     pub fn catalog(mut self, text: &str) -> Self {
         self.catalog = Some(filled(text));
         self
     }
 
     /// Listens on this address instead of a free loopback port.
-    #[must_use]
     pub fn listen(mut self, address: &str) -> Self {
         address.clone_into(&mut self.listen);
         self
     }
 
-    /// Sets an environment variable.
-    #[must_use]
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Adds an argument of `serve`.
-    #[must_use]
     pub fn arg(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());
         self
     }
 
-    /// Uses an existing data folder.
-    #[must_use]
     pub fn data_folder(mut self, data: TempDir) -> Self {
         self.data = Some(data);
         self
     }
 
     /// Skips the check of usage records on drop, for folders that are damaged on purpose or records stored elsewhere.
-    #[must_use]
     pub fn without_record_check(mut self) -> Self {
         self.count_records = false;
         self
     }
 
     /// Starts it and waits until it is ready.
-    ///
-    /// # Panics
-    /// When it does not start.
-    #[must_use]
     pub fn spawn(self) -> TestGateway {
         let data = self.data.unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
         let mut command = command(&self.program, data.path());
@@ -397,10 +336,6 @@ impl TestGatewayBuilder {
     }
 
     /// Runs `serve` until it exits by itself, for starts that fail.
-    ///
-    /// # Panics
-    /// When it cannot be started.
-    #[must_use]
     pub fn run_to_exit(self) -> Output {
         let data = self.data.unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
         let mut arguments = vec!["serve".to_owned(), "--listen".to_owned(), "127.0.0.1:0".to_owned()];

@@ -1,10 +1,9 @@
 //! Support for tests of the real binary: a scripted upstream with faults, a plain HTTP client, and a harness that starts
-//! the executable and checks invariants when it stops.
-//!
-//! Threads and blocking sockets on purpose: a test reads top to bottom, and nothing here shares code with the code under
-//! test.
+//! the executable and checks invariants when it stops. It uses threads and blocking sockets, and shares no code with the
+//! gateway.
 
 #![expect(clippy::disallowed_methods, clippy::format_push_string, reason = "tests read the clock and build small texts")]
+#![expect(clippy::missing_panics_doc, reason = "a test fails by panicking, wherever it does")]
 
 mod client;
 mod gateway;

@@ -28,7 +28,6 @@ use crate::wire;
 pub(crate) struct ModelInput {
     /// Text of the last user turn.
     pub(crate) text: String,
-    /// Names of the tools.
     pub(crate) tools: Vec<String>,
     /// Tool results so far, in order.
     pub(crate) results: Vec<String>,
@@ -49,11 +48,9 @@ pub(crate) struct ModelInput {
 pub(crate) struct ModelOutput {
     pub(crate) thought: Option<String>,
     pub(crate) text: Option<String>,
-    /// Name and arguments of each call.
     pub(crate) calls: Vec<(String, Value)>,
 }
 
-/// An error with its status.
 #[derive(Clone, Debug)]
 pub(crate) struct ProviderError {
     pub(crate) status: u16,
@@ -66,7 +63,6 @@ impl ProviderError {
     }
 }
 
-/// An encoded response body.
 pub(crate) enum ResponseBody {
     Json(Value),
     /// Events including their framing.
@@ -102,9 +98,6 @@ pub(crate) fn deltas(text: &str) -> Vec<String> {
 }
 
 /// Serves connections until the process ends; calls `ready` with the bound address.
-///
-/// # Errors
-/// When the address cannot be bound.
 pub fn serve(address: SocketAddr, ready: impl FnOnce(SocketAddr)) -> io::Result<()> {
     let listener = TcpListener::bind(address)?;
     ready(listener.local_addr()?);

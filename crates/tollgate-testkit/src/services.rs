@@ -23,20 +23,22 @@ pub struct Postgres {
     programs: PathBuf,
     folder: TempDir,
     port: u16,
+    setting: &'static str,
 }
 
 impl Postgres {
     /// Starts a server with an empty database; `None` unless `TOLLGATE_TEST_POSTGRES` is set and the programs are installed.
-    ///
-    /// # Panics
-    /// When the server does not start.
-    #[must_use]
     pub fn start(test: &str) -> Option<Self> {
-        let programs = postgres_programs().filter(|_| std::env::var_os("TOLLGATE_TEST_POSTGRES").is_some());
-        let Some(programs) = programs else {
+        let server = std::env::var_os("TOLLGATE_TEST_POSTGRES").and_then(|_| Self::launch("fsync=off"));
+        if server.is_none() {
             skipped(&format!("{test} (needs PostgreSQL: TOLLGATE_TEST_POSTGRES is not set, or it is not installed)"));
-            return None;
-        };
+        }
+        server
+    }
+
+    /// Starts a server with an empty database and a setting such as `fsync=off`; `None` if the programs are not installed.
+    pub fn launch(setting: &'static str) -> Option<Self> {
+        let programs = postgres_programs()?;
         let folder = TempDir::with_prefix("tollgate-pg-").expect("a temporary folder");
         if is_root() {
             run(Command::new("chown").arg("postgres").arg(folder.path()));
@@ -44,7 +46,7 @@ impl Postgres {
         let data = folder.path().join("data");
         let data = data.to_str().expect("temporary folders have UTF-8 names");
         run(&mut as_postgres(&programs.join("initdb"), &["-D", data, "-A", "trust", "-U", "postgres", "--no-sync"]));
-        let mut server = Self { process: None, programs, folder, port: 0 };
+        let mut server = Self { process: None, programs, folder, port: 0, setting };
         for _ in 0..5 {
             server.port = free_port();
             if server.try_start() {
@@ -54,16 +56,11 @@ impl Postgres {
         panic!("postgres does not start")
     }
 
-    /// URL to connect to.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
     /// Stops it immediately; connections are closed.
-    ///
-    /// # Panics
-    /// When it does not stop.
     pub fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             signal("INT", process.id());
@@ -72,9 +69,6 @@ impl Postgres {
     }
 
     /// Suspends the server (SIGSTOP): connections hang, as on a machine that hangs.
-    ///
-    /// # Panics
-    /// When the process does not stop.
     pub fn freeze(&self) {
         if let Some(process) = &self.process {
             signal("STOP", process.id());
@@ -82,7 +76,6 @@ impl Postgres {
         }
     }
 
-    /// Resumes a frozen server.
     pub fn thaw(&self) {
         if let Some(process) = &self.process {
             signal("CONT", process.id());
@@ -90,9 +83,6 @@ impl Postgres {
     }
 
     /// Starts it again with the same data and address.
-    ///
-    /// # Panics
-    /// When it does not start.
     pub fn restart(&mut self) {
         assert!(self.try_start(), "postgres does not start again at port {}", self.port);
     }
@@ -102,7 +92,7 @@ impl Postgres {
     fn try_start(&mut self) -> bool {
         let (folder, port) = (self.folder.path().display().to_string(), self.port.to_string());
         let data = format!("{folder}/data");
-        let arguments = ["-D", &data, "-h", "127.0.0.1", "-p", &port, "-k", &folder, "-c", "fsync=off"];
+        let arguments = ["-D", &data, "-h", "127.0.0.1", "-p", &port, "-k", &folder, "-c", self.setting];
         let mut command = as_postgres(&self.programs.join("postgres"), &arguments);
         let mut process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("postgres starts");
         let is_ready = || {
@@ -120,9 +110,6 @@ impl Postgres {
     }
 
     /// Runs statements and returns what `psql` prints, without headings.
-    ///
-    /// # Panics
-    /// When they fail.
     pub fn sql(&self, statements: &str) -> String {
         let out = Command::new(self.programs.join("psql"))
             .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", statements, &self.url()])
@@ -162,37 +149,36 @@ const TLS_USER: &str = "gate:opens%3Asesame";
 
 impl Redis {
     /// Starts an empty server; `None` unless `TOLLGATE_TEST_REDIS` is set and Redis is installed.
-    ///
-    /// # Panics
-    /// When the server does not start.
-    #[must_use]
     pub fn start(test: &str) -> Option<Self> {
-        Self::start_as(test, None)
+        Self::started_for(test, Self::launch)
     }
 
     /// Starts an empty server that requires TLS and a password; user and password are part of its URL.
-    ///
-    /// # Panics
-    /// When the server does not start.
-    #[must_use]
     pub fn start_tls(test: &str, certificate: &Path, key: &Path) -> Option<Self> {
-        Self::start_as(test, Some(Tls { certificate: certificate.to_owned(), key: key.to_owned() }))
+        Self::started_for(test, || Self::launch_as(Some(Tls { certificate: certificate.to_owned(), key: key.to_owned() })))
     }
 
-    fn start_as(test: &str, tls: Option<Tls>) -> Option<Self> {
-        let program = redis_program().filter(|_| std::env::var_os("TOLLGATE_TEST_REDIS").is_some());
-        let Some(program) = program else {
+    fn started_for(test: &str, launch: impl FnOnce() -> Option<Self>) -> Option<Self> {
+        let server = std::env::var_os("TOLLGATE_TEST_REDIS").and_then(|_| launch());
+        if server.is_none() {
             skipped(&format!("{test} (needs Redis: TOLLGATE_TEST_REDIS is not set, or redis-server is not installed)"));
-            return None;
-        };
+        }
+        server
+    }
+
+    /// Starts an empty server; `None` if Redis is not installed.
+    pub fn launch() -> Option<Self> {
+        Self::launch_as(None)
+    }
+
+    fn launch_as(tls: Option<Tls>) -> Option<Self> {
+        let program = redis_program()?;
         let folder = TempDir::with_prefix("tollgate-redis-").expect("a temporary folder");
         let mut server = Self { process: None, program, folder, port: free_port(), tls };
         server.restart();
         Some(server)
     }
 
-    /// URL to connect to.
-    #[must_use]
     pub fn url(&self) -> String {
         match &self.tls {
             None => format!("redis://127.0.0.1:{}", self.port),
@@ -201,9 +187,6 @@ impl Redis {
     }
 
     /// Kills it; its data is lost.
-    ///
-    /// # Panics
-    /// When it cannot be killed.
     pub fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
@@ -218,7 +201,6 @@ impl Redis {
         }
     }
 
-    /// Resumes a frozen server.
     pub fn thaw(&self) {
         if let Some(process) = &self.process {
             signal("CONT", process.id());
@@ -226,9 +208,6 @@ impl Redis {
     }
 
     /// Starts it again, empty, at the same address.
-    ///
-    /// # Panics
-    /// When it does not start.
     pub fn restart(&mut self) {
         let port = self.port.to_string();
         let mut command = Command::new(&self.program);
@@ -258,9 +237,6 @@ impl Drop for Redis {
 }
 
 /// Prints that a test was skipped.
-///
-/// # Panics
-/// When `TOLLGATE_TEST_REQUIRE_ALL` is set, which makes every skip a failure.
 pub fn skipped(what: &str) {
     assert!(std::env::var_os("TOLLGATE_TEST_REQUIRE_ALL").is_none(), "skipped, although TOLLGATE_TEST_REQUIRE_ALL is set: {what}");
     eprintln!("skipped: {what}");

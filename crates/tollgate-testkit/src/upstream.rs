@@ -50,7 +50,6 @@ pub struct ReceivedRequest {
     pub line: String,
     /// Header names are in lower case.
     pub headers: Vec<(String, String)>,
-    /// The whole body.
     pub body: Vec<u8>,
     /// When its head was read.
     pub at: Instant,
@@ -60,16 +59,10 @@ pub struct ReceivedRequest {
 
 impl ReceivedRequest {
     /// The body as JSON.
-    ///
-    /// # Panics
-    /// When the body is not JSON.
-    #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).expect("the upstream received JSON")
     }
 
-    /// A header's value.
-    #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -77,10 +70,6 @@ impl ReceivedRequest {
 
 impl Upstream {
     /// Starts on a free port. Without queued responses it answers each path with a plain success of its protocol.
-    ///
-    /// # Panics
-    /// When no loopback port is free.
-    #[must_use]
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
         let address = listener.local_addr().expect("it is bound");
@@ -105,7 +94,6 @@ impl Upstream {
         self
     }
 
-    /// Removes the queued responses.
     pub fn clear(&self) {
         lock(&self.state.queue).clear();
     }
@@ -117,39 +105,28 @@ impl Upstream {
     }
 
     /// Base URL for a chat completions channel.
-    #[must_use]
     pub fn openai_url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
     /// Base URL for a native channel.
-    #[must_use]
     pub fn gemini_url(&self) -> String {
         format!("http://{}/v1beta", self.address)
     }
 
-    /// Address it listens on.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The requests received so far.
-    #[must_use]
     pub fn received(&self) -> Vec<ReceivedRequest> {
         lock(&self.state.received).clone()
     }
 
-    /// Connections accepted so far.
-    #[must_use]
     pub fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)
     }
 
     /// Waits until the received requests meet a condition.
-    ///
-    /// # Panics
-    /// When they do not within the time of [`wait_for`](crate::wait_for).
     pub fn wait_for(&self, what: &str, holds: impl Fn(&[ReceivedRequest]) -> bool) {
         crate::wait_for(&format!("the upstream receives {what}"), Duration::from_secs(1), || holds(&lock(&self.state.received)));
     }

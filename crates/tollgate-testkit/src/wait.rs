@@ -18,9 +18,6 @@ const LEAST: Duration = Duration::from_secs(30);
 ///
 /// `promised` is the documented time. The limit is ten times that and at least half a minute, since a tighter one would
 /// measure the machine.
-///
-/// # Panics
-/// When the condition does not hold in time.
 pub fn wait_for(what: &str, promised: Duration, mut holds: impl FnMut() -> bool) -> Duration {
     let (begin, most) = (Instant::now(), LEAST.max(promised * SLACK));
     while !holds() {

@@ -16,11 +16,10 @@ pub(crate) use error::{AdminError, AdminRefusal};
 pub(crate) use local::FolderPolicy;
 pub(crate) use path::ApiPath;
 
-use crate::{cli::Common, config, failure::Failure, journal_backlog::JournalBacklog};
+use crate::{cli::Common, compose, config, failure::Failure, journal_backlog::JournalBacklog};
 
 /// Page size when all items are read.
 const PAGE: &str = "1000";
-/// Largest response body.
 const MAX_RESPONSE_BYTES: usize = 256 << 20;
 
 /// Client of the admin API.
@@ -33,7 +32,6 @@ pub(crate) struct Admin {
 enum AdminBackend {
     /// In this process, on the database of the data folder.
     Local(local::LocalAdmin),
-    /// A running gateway.
     Remote(remote::RemoteAdmin),
 }
 
@@ -44,31 +42,32 @@ pub(crate) struct AdminRequest<'a> {
     pub(crate) target: &'a ApiPath,
     /// JSON body.
     pub(crate) body: Option<&'a Value>,
-    /// Value of `Idempotency-Key`.
     pub(crate) idempotency_key: Option<&'a str>,
     /// Value of `If-Match`: required revision.
     pub(crate) if_match: Option<u64>,
 }
 
 impl<'a> AdminRequest<'a> {
-    /// A request with a body.
     pub(crate) const fn of(method: Method, target: &'a ApiPath, body: &'a Value) -> Self {
         Self { method, target, body: Some(body), idempotency_key: None, if_match: None }
     }
 
-    /// A DELETE request.
     pub(crate) const fn delete(target: &'a ApiPath) -> Self {
         Self { method: Method::DELETE, target, body: None, idempotency_key: None, if_match: None }
     }
 }
 
-/// A successful response.
 #[derive(Debug)]
 pub(crate) struct AdminResponse {
     /// JSON body; null if there is none.
     pub(crate) body: Value,
     /// Whether an idempotent request was repeated: nothing changed.
     pub(crate) repeated: bool,
+}
+
+/// Runs a command on the admin API of an existing database or of a running gateway.
+pub(crate) fn run<T>(common: &Common, command: impl AsyncFnOnce(&Admin) -> Result<T, Failure>) -> Result<T, Failure> {
+    compose::block_on(async { command(&Admin::open(common, FolderPolicy::MustExist).await?).await })
 }
 
 impl Admin {
@@ -116,8 +115,8 @@ impl Admin {
 
     /// GETs a JSON document.
     pub(crate) async fn get(&self, target: &ApiPath) -> Result<Value, AdminError> {
-        let request = request(Method::GET, target).body(Body::empty()).expect("ApiPath is a valid URI");
-        Ok(self.request_json(request).await?.body)
+        let (request, body) = request(Method::GET, target, None);
+        Ok(self.request_json(request.body(body).expect("ApiPath is a valid URI")).await?.body)
     }
 
     /// GETs one page: its items and the cursor of the next page.
@@ -139,41 +138,22 @@ impl Admin {
         Ok(items)
     }
 
-    /// Sends a request.
     pub(crate) async fn send(&self, sent: AdminRequest<'_>) -> Result<AdminResponse, AdminError> {
         let AdminRequest { method, target, body, idempotency_key, if_match } = sent;
-        let mut request = request(method, target);
+        let (mut request, body) = request(method, target, body);
         if let Some(key) = idempotency_key {
             request = request.header("idempotency-key", key);
         }
         if let Some(revision) = if_match {
             request = request.header(header::IF_MATCH, format!("\"{revision}\""));
         }
-        let body = match body {
-            Some(body) => {
-                request = request.header(header::CONTENT_TYPE, "application/json");
-                Body::from(body.to_string())
-            }
-            None => Body::empty(),
-        };
-        let request = request.body(body);
-        self.request_json(
-            request
-                .map_err(|_| Failure::Usage("the idempotency key has characters that are not allowed in a header".to_owned()))?,
-        )
-        .await
+        let invalid = |_| Failure::Usage("the idempotency key has characters that are not allowed in a header".to_owned());
+        self.request_json(request.body(body).map_err(invalid)?).await
     }
 
     /// Sends a request whose response is a stream of lines.
     pub(crate) async fn lines(&self, method: Method, target: &ApiPath, body: Option<&Value>) -> Result<LineStream, AdminError> {
-        let mut request = request(method, target);
-        let body = match body {
-            Some(body) => {
-                request = request.header(header::CONTENT_TYPE, "application/json");
-                Body::from(body.to_string())
-            }
-            None => Body::empty(),
-        };
+        let (request, body) = request(method, target, body);
         let response = self.call(request.body(body).expect("ApiPath is a valid URI")).await?;
         if response.status() == StatusCode::OK {
             return Ok(LineStream { body: response.into_body(), buffer: Vec::new(), position: 0 });
@@ -214,8 +194,12 @@ impl Admin {
     }
 }
 
-fn request(method: Method, target: &ApiPath) -> http::request::Builder {
-    Request::builder().method(method).uri(target.as_str())
+fn request(method: Method, target: &ApiPath, body: Option<&Value>) -> (http::request::Builder, Body) {
+    let request = Request::builder().method(method).uri(target.as_str());
+    match body {
+        Some(body) => (request.header(header::CONTENT_TYPE, "application/json"), Body::from(body.to_string())),
+        None => (request, Body::empty()),
+    }
 }
 
 /// Lines of a response body.

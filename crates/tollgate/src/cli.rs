@@ -5,11 +5,14 @@ mod resources;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use tollgate_core::Secret;
 
-pub(crate) use accounting::{Audit, Budget, BudgetSubject, GroupBy, Ledger, LedgerPosting, Settings, Usage, UsageFilter};
-pub(crate) use resources::{Account, AdminKey, Channel, FieldArgs, Key, Model, PreviewArgs, ResourceCommand, Scope};
+pub(crate) use accounting::{Audit, Budget, GroupBy, Ledger, LedgerPosting, Settings, Usage, UsageFilter};
+pub(crate) use resources::{
+    Account, AccountName, AccountSelection, AdminKey, Channel, FieldArgs, Key, KeyName, Model, NewRow, PreviewArgs,
+    ResourceCommand, RowChange, RowName,
+};
 
 /// A model gateway: one key, both protocols, every upstream.
 #[derive(Debug, Parser)]
@@ -44,13 +47,17 @@ pub(crate) struct Common {
     pub(crate) quiet: bool,
 }
 
+/// The word of a value on the command line.
+pub(crate) fn word(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
 /// Value parser for secrets: accepts any text and never prints it.
 #[expect(clippy::unnecessary_wraps, reason = "signature of a value parser")]
 fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
     Ok(Secret::new(text.to_owned()))
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the gateway (the default command)
@@ -125,7 +132,6 @@ impl Default for Command {
     }
 }
 
-/// `serve`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Serve {
     /// Catalog file to serve; its rows are read-only elsewhere
@@ -136,7 +142,6 @@ pub(crate) struct Serve {
     pub(crate) listen: Option<String>,
 }
 
-/// `check`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Check {
     /// Also validate this catalog file
@@ -147,7 +152,6 @@ pub(crate) struct Check {
     pub(crate) example: bool,
 }
 
-/// `doctor`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Doctor {
     /// Repair damaged journal segments, keeping intact entries; requires that no gateway is running
@@ -155,7 +159,6 @@ pub(crate) struct Doctor {
     pub(crate) repair: bool,
 }
 
-/// `apply`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Apply {
     /// Catalog file, such as catalog.toml
@@ -171,7 +174,6 @@ pub(crate) struct Apply {
     pub(crate) prune: bool,
 }
 
-/// `migrate …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Migrate {
     /// Copy the SQLite database to PostgreSQL; run it again after stopping the gateway
@@ -182,7 +184,6 @@ pub(crate) enum Migrate {
     },
 }
 
-/// `replay`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Replay {
     /// Catalog file to compare with the current catalog
@@ -191,7 +192,6 @@ pub(crate) struct Replay {
     pub(crate) filter: UsageFilter,
 }
 
-/// `explain`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Explain {
     /// Model name as sent by callers, such as gpt-4.1

@@ -1,18 +1,16 @@
-//! The commands, one file each. Commands that query or change a gateway use [`crate::admin`].
+//! The commands. Those that query or change a gateway use [`crate::admin`].
 
 pub(crate) mod about;
 pub(crate) mod admin_key;
-pub(crate) mod audit;
-pub(crate) mod budget;
 pub(crate) mod catalog;
 pub(crate) mod channel;
 pub(crate) mod check;
 pub(crate) mod doctor;
 pub(crate) mod effects;
 pub(crate) mod explain;
-pub(crate) mod health;
 pub(crate) mod key;
 pub(crate) mod ledger;
+pub(crate) mod lists;
 pub(crate) mod migrate;
 pub(crate) mod model;
 pub(crate) mod ready;
@@ -20,7 +18,6 @@ pub(crate) mod replay;
 pub(crate) mod resource;
 pub(crate) mod secrets;
 pub(crate) mod serve;
-pub(crate) mod settings;
 pub(crate) mod time_flag;
 pub(crate) mod usage;
 pub(crate) mod usage_show;

@@ -9,15 +9,11 @@ use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp};
 use tollgate_gateway::{
     background::alerts::{Alerts, Webhook},
     clock::{Clock as _, SystemClock},
+    condition::Condition,
     settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits},
     state::alert_queue::AlertQueue,
     state::authenticator::Authenticator,
-    state::{
-        metrics::Metrics,
-        retry_budget::RetryBudget,
-        shared::{Condition, Shared},
-        traffic::Traffic,
-    },
+    state::{metrics::Metrics, retry_budget::RetryBudget, shared::Shared, traffic::Traffic},
 };
 use tollgate_store::{
     AccessMode, Actor, ChangeOrigin, Counters, ErrorClass, Journal, JournalError, JournalOptions, JournalSync, LedgerPosition,
@@ -32,7 +28,6 @@ use crate::{
     failure::Failure,
 };
 
-/// Loads the settings of this process.
 pub(crate) fn settings(common: &Common, flags: &[(&'static str, String)]) -> Result<Config, Failure> {
     let mut flags = flags.to_vec();
     if let Some(data) = &common.data {
@@ -41,7 +36,6 @@ pub(crate) fn settings(common: &Common, flags: &[(&'static str, String)]) -> Res
     config::load(&ConfigOverrides { file: common.config.clone(), flags }).map_err(Failure::Written)
 }
 
-/// Current time.
 pub(crate) fn now() -> Timestamp {
     SystemClock.now()
 }
@@ -56,7 +50,6 @@ pub(crate) fn actor() -> Actor {
     Actor { origin: ChangeOrigin::Cli, name: "command line".to_owned() }
 }
 
-/// Runtime for background work and for commands.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     Builder::new_multi_thread()
         .worker_threads(2)
@@ -71,10 +64,8 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
     runtime()?.block_on(future)
 }
 
-/// Opens the store for one command; a gateway may be running on it.
-///
-/// # Errors
-/// There is no database: a misspelled `--data` must not create one.
+/// Opens the store for one command; a gateway may be running on it. There must be a database: a misspelled `--data` must not
+/// create one.
 pub(crate) async fn open(common: &Common) -> Result<Store, Failure> {
     let config = settings(common, &[])?;
     open_existing(&config).await?.ok_or_else(|| {
@@ -118,7 +109,6 @@ pub(crate) fn access(config: &Config) -> AccessMode {
 
 /// Background work for counters in Redis.
 pub(crate) struct RedisTasks {
-    /// Synchronises counters.
     pub(crate) work: RedisWorker,
     /// Cooldowns shared between nodes.
     pub(crate) health: SharedHealth,
@@ -149,7 +139,6 @@ pub(crate) async fn counters(
     Ok((counters, spending.ledger, Some(RedisTasks { work, health })))
 }
 
-/// Address of Redis, if configured.
 pub(crate) fn redis_address(config: &Config) -> Result<Option<RedisAddress>, Failure> {
     let Some(url) = config.redis_url.clone() else { return Ok(None) };
     let ca = match config.text("redis.ca") {
@@ -159,7 +148,6 @@ pub(crate) fn redis_address(config: &Config) -> Result<Option<RedisAddress>, Fai
     Ok(Some(RedisAddress { url, ca }))
 }
 
-/// Address of the database.
 pub(crate) fn store_url(config: &Config) -> Result<StoreUrl, Failure> {
     match &config.database_url {
         Some(url) => Ok(StoreUrl::parse(url)?),
@@ -167,7 +155,6 @@ pub(crate) fn store_url(config: &Config) -> Result<StoreUrl, Failure> {
     }
 }
 
-/// Opens the store with these settings.
 pub(crate) async fn open_as(config: &Config, access: AccessMode) -> Result<Store, Failure> {
     let url = store_url(config)?;
     let master = master_key(config)?;
@@ -192,7 +179,6 @@ fn master_key(config: &Config) -> Result<MasterKeySource, Failure> {
     }
 }
 
-/// Journal folder of a data folder.
 pub(crate) fn journal_folder(data: &Path) -> std::path::PathBuf {
     data.join("journal")
 }
@@ -207,7 +193,6 @@ pub(crate) fn journal(config: &Config) -> Result<(Journal, RecoveryReport), Fail
     Journal::open(options).map_err(|error| journal_failure(&error))
 }
 
-/// Failure for an error of the journal.
 pub(crate) fn journal_failure(error: &JournalError) -> Failure {
     match error.class() {
         ErrorClass::Operator => Failure::written(error.to_string()),
@@ -222,9 +207,6 @@ pub(crate) fn reservation_ttl(config: &Config) -> Duration {
 }
 
 /// Queue and sender for alerts; without a webhook, alerts are dropped and there is no sender.
-///
-/// # Errors
-/// The webhook secret cannot be read.
 pub(crate) fn alerts(config: &Config, store: &Store) -> Result<(AlertQueue, Option<Alerts>), Failure> {
     let Some(url) = &config.webhook else { return Ok((AlertQueue::default(), None)) };
     let secret = match config.text("alerts.secret") {
@@ -236,7 +218,6 @@ pub(crate) fn alerts(config: &Config, store: &Store) -> Result<(AlertQueue, Opti
     Ok((queue, Some(alerts)))
 }
 
-/// State shared by the cores.
 pub(crate) fn shared(
     config: &Config,
     store: &Store,

@@ -17,10 +17,8 @@ use read::Source;
 use table::SETTINGS;
 pub(crate) use table::example;
 
-/// Validated settings.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// Data folder.
     pub(crate) data: PathBuf,
     /// Address for callers (`server.listen`).
     pub(crate) listen: SocketAddr,
@@ -32,7 +30,6 @@ pub(crate) struct Config {
     pub(crate) cores: usize,
     /// Certificate and key files for `listen`.
     pub(crate) tls: Option<(PathBuf, PathBuf)>,
-    /// Receives budget alerts.
     pub(crate) webhook: Option<Url>,
     /// Budgets of the whole gateway.
     pub(crate) budgets: Vec<Budget>,
@@ -42,7 +39,6 @@ pub(crate) struct Config {
     pub(crate) master_key: Option<String>,
     /// Redis for counters shared between nodes.
     pub(crate) redis_url: Option<String>,
-    /// Catalog file to serve.
     pub(crate) catalog_file: Option<PathBuf>,
     /// Whether the last bytes of a response wait for the journal's fsync.
     pub(crate) journal_group_sync: bool,
@@ -54,9 +50,7 @@ pub(crate) struct Config {
 
 impl Config {
     /// Validates rules that involve several settings.
-    ///
-    /// # Errors
-    /// Every fault, one sentence each.
+    /// The error lists every fault, one sentence each.
     pub(crate) fn check(values: ConfigValues) -> Result<Self, Vec<String>> {
         let text = |path: &str| values.get(path).map(|value| value.text.clone()).filter(|text| !text.is_empty());
         let mut faults = Vec::new();
@@ -107,7 +101,6 @@ impl Config {
         })
     }
 
-    /// A number by path.
     pub(crate) fn number(&self, path: &str) -> u64 {
         number(&self.values, path)
     }
@@ -122,7 +115,6 @@ impl Config {
         Duration::from_millis(self.number(path))
     }
 
-    /// Networks by path.
     pub(crate) fn networks(&self, path: &str) -> Vec<IpNet> {
         read::networks(self.text(path)).expect("networks were validated")
     }
@@ -154,7 +146,6 @@ impl Config {
         SETTINGS.iter().map(show).collect()
     }
 
-    /// A boolean by path.
     pub(crate) fn flag(&self, path: &str) -> bool {
         self.text(path) == "true"
     }
@@ -222,7 +213,6 @@ fn number(values: &ConfigValues, path: &str) -> u64 {
     values.get(path).and_then(|value| value.text.parse().ok()).expect("numbers were validated and have defaults")
 }
 
-/// Settings given on the command line.
 #[derive(Default)]
 pub(crate) struct ConfigOverrides {
     /// `--config`.
@@ -232,9 +222,7 @@ pub(crate) struct ConfigOverrides {
 }
 
 /// Loads settings from all sources.
-///
-/// # Errors
-/// Every fault, one sentence each.
+/// The error lists every fault, one sentence each.
 pub(crate) fn load(overrides: &ConfigOverrides) -> Result<Config, Vec<String>> {
     let (name, text) = match settings_file(overrides)? {
         Some((name, text)) => (name, Some(text)),
@@ -292,16 +280,12 @@ fn settings_file(overrides: &ConfigOverrides) -> Result<Option<(String, String)>
     Ok(None)
 }
 
-/// Reads an environment variable.
 pub(crate) fn variable(name: &str) -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "settings are read here")]
     std::env::var(name).ok()
 }
 
 /// Resolves `env:NAME`, `file:PATH` or literal text.
-///
-/// # Errors
-/// Names the missing variable or file.
 pub(crate) fn reference(text: &str) -> Result<String, String> {
     if let Some(name) = text.strip_prefix("env:") {
         return variable(name).ok_or_else(|| format!("the environment variable {name} is not set"));

@@ -20,8 +20,8 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
-    AccountTestResult, ChannelTestError, ChannelTestEvent, Console, ConsoleParts, EffectiveSetting, ExplainRequest, GatewayHandle,
-    NotOfConsole, RequestMeta,
+    AccountTestResult, ChannelTest, ChannelTestError, Console, EffectiveSetting, ExplainRequest, GatewayHandle, NotOfConsole,
+    OnTestEvent, RequestMeta,
 };
 use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, Subject, Timestamp, Window};
 use tollgate_gateway::{
@@ -41,7 +41,6 @@ const MAX_CONCURRENT: usize = 256;
 /// Interval of checks for the first admin key.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A running console.
 pub(crate) struct ConsoleServer {
     /// Serves the paths that the gateway does not.
     pub(crate) fallback: Arc<dyn FallbackService>,
@@ -87,12 +86,8 @@ pub(crate) fn start(
         store: store.clone(),
         settings: config.effective(),
     };
-    let console = Console::new(ConsoleParts {
-        store: store.clone(),
-        gateway: Arc::new(process),
-        catalog_file: config.catalog_file.as_ref().map(|file| file.display().to_string()),
-        version: env!("CARGO_PKG_VERSION"),
-    });
+    let catalog_file = config.catalog_file.as_ref().map(|file| file.display().to_string());
+    let console = Console::new(store.clone(), Arc::new(process), catalog_file);
     let (queue, requests) = queue();
     tasks.spawn_on(serve_queue(console, requests, stop.clone()), runtime.handle());
     if let Some((listener, address)) = own_listener {
@@ -269,17 +264,11 @@ impl GatewayHandle for RunningGateway {
         let (catalog, now) = (self.shared.catalog.load(), self.now());
         let known = RuntimeState::of(&self.shared);
         let counted = CallerCounters::of(&self.shared, &catalog, &request.key);
-        let input = ExplainInput { catalog: &catalog, health: &self.registry.snapshot(), known: &known, counted: &counted, now };
+        let input = ExplainInput { catalog: &catalog, health: &self.registry.snapshot(), state: &known, counters: &counted, now };
         Ok(explain_json(request, &input))
     }
 
-    async fn test(
-        &self,
-        channel: &str,
-        account: Option<&str>,
-        model: Option<&str>,
-        on_event: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
-    ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
+    async fn test(&self, test: ChannelTest<'_>, on_event: OnTestEvent<'_>) -> Result<Vec<AccountTestResult>, ChannelTestError> {
         // Load the catalog: the snapshot of the gateway may be older than the last change.
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
         let mut passed = Vec::new();
@@ -287,7 +276,7 @@ impl GatewayHandle for RunningGateway {
             passed.push(account);
             self.registry.observe(account, &Observation::TestPassed, cooling, self.now());
         };
-        let tested = channel_test::run(&catalog, channel, account, model, on_event, &mut on_pass).await;
+        let tested = channel_test::run(&catalog, test, on_event, &mut on_pass).await;
         // Saved so that other nodes end the cooldown too, and so that results of requests sent before the test are ignored.
         for account in passed {
             if let Err(fault) = self.store.health.save_test(account, self.now()).await {
@@ -300,9 +289,6 @@ impl GatewayHandle for RunningGateway {
 }
 
 /// Explains a request: the object that `explain --json` prints.
-///
-/// # Errors
-/// The model name is invalid.
 pub(crate) fn explain_json(request: &ExplainRequest, input: &ExplainInput<'_>) -> Result<Value, String> {
     let ExplainRequest { key, model, protocol, fields, max_price, input_tokens, output_tokens } = request.clone();
     let input_tokens = input_tokens.unwrap_or(DEFAULT_INPUT_TOKENS);

@@ -33,9 +33,7 @@ pub(crate) async fn open(config: &Config, access: AccessMode) -> Result<Store, F
 }
 
 /// Runs until `stop` is cancelled.
-///
-/// # Errors
-/// The database must not be served from any more (for example, it has a newer schema); cancels `stop_serving`.
+/// When the database must not be served from any more (for example, it has a newer schema), it cancels `stop_serving` and fails.
 pub(crate) async fn watch(
     store: Store,
     shared: Arc<Shared>,

@@ -11,7 +11,6 @@ use tollgate_store::{JournalEntries, JournalEntry, Store, read_journal};
 
 use crate::{cli::Common, compose, failure::Failure};
 
-/// Ids of records found in the journal.
 #[derive(Debug, Default)]
 pub(crate) struct JournalBacklog {
     folder: PathBuf,
@@ -20,9 +19,7 @@ pub(crate) struct JournalBacklog {
 
 impl JournalBacklog {
     /// Reads the ids. Call it before reading the database, so that records booked in between are seen twice rather than never.
-    ///
-    /// # Errors
-    /// The journal is unreadable or damaged: records after the damage would be missing silently.
+    /// A damaged journal is an error: records after the damage would be missing silently.
     pub(crate) fn read(common: &Common) -> Result<Self, Failure> {
         let folder = compose::journal_folder(&compose::settings(common, &[])?.data);
         let mut ids = HashSet::new();
@@ -45,7 +42,6 @@ impl JournalBacklog {
         !self.is_empty()
     }
 
-    /// Whether no records are left.
     pub(crate) fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
@@ -79,7 +75,6 @@ impl JournalBacklog {
     }
 }
 
-/// Entries of a journal.
 pub(crate) fn entries(folder: &Path) -> Result<JournalEntries, Failure> {
     read_journal(folder).map_err(|error| compose::journal_failure(&error))
 }

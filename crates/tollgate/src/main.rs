@@ -30,6 +30,7 @@ use clap::Parser;
 
 use crate::{
     cli::{Cli, Command},
+    command::resource::{GROUPS, MEMBERS},
     failure::Failure,
 };
 
@@ -70,11 +71,11 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Channel(subcommand) => command::channel::run(&common, subcommand),
         Command::Account(subcommand) => command::resource::accounts(&common, subcommand),
         Command::Model(subcommand) => command::model::run(&common, subcommand),
-        Command::Group(subcommand) => command::resource::groups(&common, subcommand),
-        Command::Member(subcommand) => command::resource::members(&common, subcommand),
-        Command::Budget(subcommand) => command::budget::run(&common, &subcommand),
-        Command::Audit(arguments) => command::audit::run(&common, &arguments),
-        Command::Settings(arguments) => command::settings::run(&common, arguments.source.as_deref()),
+        Command::Group(subcommand) => command::resource::named(&common, GROUPS, subcommand),
+        Command::Member(subcommand) => command::resource::named(&common, MEMBERS, subcommand),
+        Command::Budget(subcommand) => command::lists::budgets(&common, &subcommand),
+        Command::Audit(arguments) => command::lists::audit(&common, &arguments),
+        Command::Settings(arguments) => command::lists::settings(&common, arguments.source.as_deref()),
         Command::Usage(subcommand) => command::usage::run(&common, subcommand),
         Command::Migrate(subcommand) => {
             admin::require_local(&common, "tollgate migrate")?;
@@ -88,7 +89,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Explain(arguments) => command::explain::run(&common, &arguments),
         Command::Replay(arguments) => {
             admin::require_local(&common, "tollgate replay")?;
-            command::replay::run(&common, arguments)
+            command::replay::run(&common, &arguments)
         }
         Command::Completions { shell } => command::about::completions(shell),
         Command::Man => command::about::man(),

@@ -2,7 +2,12 @@
 
 use std::io::{self, Write};
 
-use crate::failure::Failure;
+use serde_json::{Value, json};
+
+use crate::{cli::Common, failure::Failure};
+
+/// Rows shown of a table that may be long; JSON output has all of them.
+const MAX_ROWS: usize = 40;
 
 /// A number with its noun: `1 balance`, `2 balances`.
 pub(crate) fn counted(count: impl TryInto<u64>, one: &str, many: &str) -> String {
@@ -25,8 +30,13 @@ pub(crate) fn raw(bytes: &[u8]) -> bool {
 }
 
 /// Writes a JSON value as a line to stdout.
-pub(crate) fn json(value: &serde_json::Value) {
+pub(crate) fn json(value: &Value) {
     line(&value.to_string());
+}
+
+/// Writes the result of a command: JSON with `--json`, else the text.
+pub(crate) fn result(common: &Common, value: &Value, text: &str) {
+    if common.json { json(value) } else { line(text) }
 }
 
 /// Writes a remark to stderr.
@@ -42,19 +52,36 @@ pub(crate) fn failure(failure: &Failure) {
     }
 }
 
-/// Writes rows as aligned columns to stdout; `false` when the pipe is closed.
-pub(crate) fn table(rows: &[Vec<String>]) -> bool {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0))
-        .collect();
-    rows.iter().all(|row| {
-        let mut text = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            text.push_str(cell);
-            text.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
+/// Writes a list: its items with `--json`, else the rows.
+pub(crate) fn list(common: &Common, items: &[Value], headings: &[&str], rows: &[Vec<String>]) {
+    if common.json {
+        json(&json!({"items": items}));
+    } else {
+        table(headings, rows);
+    }
+}
+
+/// Writes the first rows of a table, and how many follow.
+pub(crate) fn long_table(headings: &[&str], rows: &[Vec<String>]) {
+    table(headings, &rows[..rows.len().min(MAX_ROWS)]);
+    if rows.len() > MAX_ROWS {
+        line(&format!("… {} more; --json has all", rows.len() - MAX_ROWS));
+    }
+}
+
+/// Writes rows as aligned columns to stdout, below the headings if there are any; `false` when the pipe is closed.
+pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> bool {
+    let headings: Vec<String> = headings.iter().map(|&heading| heading.to_owned()).collect();
+    let lines = || Some(&headings).filter(|headings| !headings.is_empty()).into_iter().chain(rows);
+    let mut widths = vec![0; lines().map(Vec::len).max().unwrap_or(0)];
+    for row in lines() {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
         }
-        writeln!(io::stdout().lock(), "{}", text.trim_end()).is_ok()
+    }
+    lines().all(|row| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        writeln!(io::stdout().lock(), "{}", cells.collect::<Vec<_>>().join("  ").trim_end()).is_ok()
     })
 }
 

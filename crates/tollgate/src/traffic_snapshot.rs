@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 use tollgate_core::Timestamp;
 use tollgate_gateway::state::{runtime_state::RuntimeState, shared::Shared};
 
-/// Interval of updates.
 const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
 /// Unchanged state is rewritten after this many updates, to refresh its timestamp.
 const REWRITE_AFTER: u32 = 5;

@@ -29,11 +29,8 @@ pub(crate) fn table_row(record: &Value) -> Vec<String> {
 }
 
 /// Headings of [`table_row`].
-pub(crate) fn headings() -> Vec<String> {
-    ["at", "status", "outcome", "reason", "model", "key", "account", "in", "out", "sale USD", "took", "id"]
-        .map(str::to_owned)
-        .to_vec()
-}
+pub(crate) const HEADINGS: [&str; 12] =
+    ["at", "status", "outcome", "reason", "model", "key", "account", "in", "out", "sale USD", "took", "id"];
 
 /// Prints one record as a JSON line; `false` when the pipe is closed.
 pub(crate) fn print_json(record: &UsageRecord) -> bool {

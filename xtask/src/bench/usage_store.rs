@@ -6,13 +6,13 @@ use std::{fs, path::Path, process::Command};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::{postgres::PostgresServer, shell};
+use crate::{servers, shell};
 
 /// Stores this many records in each database, one after the other, and queries them.
 pub(super) fn measure(programs: &Path, folder: &Path, records: u64) -> Result<Value> {
     println!("\nusage: {records} records into each database in the usage writer's batches; then pages and sums over them");
     println!("{:<32}{:>12}{:>18}{:>18}", "", "per second", "slowest page, ms", "slowest sums, ms");
-    let server = PostgresServer::start_durable()?;
+    let server = servers::postgres("fsync=on")?;
     let sqlite = measure_database(programs, folder, "SQLite", records, None)?;
     let postgres = measure_database(programs, folder, "PostgreSQL", records, Some(&server.url()))?;
     Ok(json!({ "SQLite": sqlite, "PostgreSQL": postgres }))

@@ -1,4 +1,4 @@
-//! Accounts under a channel. A credential goes in and never comes out.
+//! Accounts under a channel. Responses never contain the credential.
 
 use serde_json::Value;
 use tollgate_store::{
@@ -7,12 +7,11 @@ use tollgate_store::{
 };
 
 use super::{
-    check, paging,
+    check,
     request_context::{ApplyOutcome, RequestContext},
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{CREATED_AT, NAME, OWNER, REVISION, read, row_object},
-    shared_fields,
 };
 use crate::{api_error::ApiError, response::ApiResponse};
 
@@ -24,55 +23,38 @@ static ACCOUNT: Object = row_object!(
 /// Accounts of a new channel.
 pub(super) const LIST: Kind = Kind::List { of: &Kind::Object(&ACCOUNT), most: 1_000 };
 
-const fn route(method: Method, path: &'static str, id: &'static str, doc: &'static str) -> Route {
-    Route {
-        method,
-        path,
-        resource: "accounts",
-        needs: AdminScope::Operator,
-        id,
-        doc,
-        query: &[],
-        request: RequestSchema::Empty,
-        response: ResponseSchema::Object(&ACCOUNT),
-        handler: handler!(one),
-    }
-}
-
+const RESOURCE: Resource = Resource { tag: "accounts", needs: AdminScope::Operator };
 const ALL: &str = "/admin/v1/channels/{name}/accounts";
 const ONE: &str = "/admin/v1/channels/{name}/accounts/{account}";
 
 pub(super) static ROUTES: &[Route] = &[
-    Route {
-        query: &[LIMIT, AFTER],
-        response: ResponseSchema::Page(&ACCOUNT),
-        handler: handler!(list),
-        ..route(Method::Get, ALL, "list_accounts", "The accounts of a channel.")
-    },
-    Route {
-        request: RequestSchema::Body(&ACCOUNT, WriteMode::Create),
-        response: ResponseSchema::Created(&ACCOUNT),
-        handler: handler!(make),
-        ..route(Method::Post, ALL, "make_account", "Makes an account.")
-    },
-    route(Method::Get, ONE, "get_account", "One account, by name or id."),
-    Route {
-        request: RequestSchema::Body(&ACCOUNT, WriteMode::Update),
-        handler: handler!(change),
-        ..route(Method::Patch, ONE, "change_account", "Changes what is sent; the rest stays, the credential too.")
-    },
-    Route {
-        response: ResponseSchema::Empty,
-        handler: handler!(remove),
-        ..route(Method::Delete, ONE, "remove_account", "Removes an account. Usage keeps its name.")
-    },
+    RESOURCE
+        .route(Method::Get, ALL, "list_accounts", "The accounts of a channel.", handler!(list))
+        .query(&[LIMIT, AFTER])
+        .returns(ResponseSchema::Page(&ACCOUNT)),
+    RESOURCE
+        .route(Method::Post, ALL, "make_account", "Makes an account.", handler!(make))
+        .takes(&ACCOUNT, WriteMode::Create)
+        .returns(ResponseSchema::Created(&ACCOUNT)),
+    RESOURCE
+        .route(Method::Get, ONE, "get_account", "One account, by name or id.", handler!(one))
+        .returns(ResponseSchema::Object(&ACCOUNT)),
+    RESOURCE
+        .route(Method::Patch, ONE, "change_account", "Changes what is sent; the rest stays, the credential too.", handler!(change))
+        .takes(&ACCOUNT, WriteMode::Update)
+        .returns(ResponseSchema::Object(&ACCOUNT)),
+    RESOURCE.route(Method::Delete, ONE, "remove_account", "Removes an account. Usage keeps its name.", handler!(remove)),
 ];
 
 fn show(channel: &str, row: &StoredRow, spec: AccountSpec) -> Value {
-    let mut members = shared_fields::row_of(row);
+    let mut members = rows::object(row);
     members.insert("channel".to_owned(), channel.into());
     members.extend(whole(&AccountInput { spec, credential: None }));
     Value::Object(members)
+}
+
+fn shown(channel: &StoredRow, row: &StoredRow) -> Result<ApiResponse, ApiError> {
+    Ok(ApiResponse::ok(show(&channel.name, row, row.read()?)).revision(row.revision))
 }
 
 async fn channel(context: &RequestContext) -> Result<StoredRow, ApiError> {
@@ -83,15 +65,12 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let channel = channel(&context).await?;
     let mut filter = rows::filter(&context, RowKind::Account)?;
     filter.parent = Some(channel.id);
-    let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
-    let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(AccountSpec, StoredRow)>, ApiError>>()?;
-    Ok(paging::page(rows, context.limit(), |(_, row)| row.id.clone(), |(spec, row)| show(&channel.name, row, spec.clone())))
+    rows::list(&context, &filter, |row, spec: &AccountSpec| show(&channel.name, row, spec.clone())).await
 }
 
 async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let channel = channel(&context).await?;
-    let row = rows::find(&context, RowKind::Account, Some(&channel.id), context.path_param("account")).await?;
-    Ok(ApiResponse::ok(show(&channel.name, &row, row.read()?)).revision(row.revision))
+    shown(&channel, &rows::find(&context, RowKind::Account, Some(&channel.id), context.path_param("account")).await?)
 }
 
 async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -105,8 +84,7 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     changes.push(Change::PutAccount { channel: channel.name.clone(), account, credential });
     if let ApplyOutcome::Replayed(id) = context.apply(&changes).await? {
         let row = rows::find(&context, RowKind::Account, Some(&channel.id), &id).await?;
-        let answer = ApiResponse::ok(show(&channel.name, &row, row.read()?)).revision(row.revision);
-        return Ok(answer.header("idempotent-replayed", "true"));
+        return Ok(shown(&channel, &row)?.header("idempotent-replayed", "true"));
     }
     let row = rows::written(&context, RowKind::Account, Some(&channel.id), &name).await?;
     Ok(ApiResponse::created(show(&channel.name, &row, row.read()?)).revision(row.revision))
@@ -121,7 +99,7 @@ async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
         Ok(vec![Change::PutAccount { channel: channel.name.clone(), account, credential }])
     })
     .await?;
-    Ok(ApiResponse::ok(show(&channel.name, &row, row.read()?)).revision(row.revision))
+    shown(&channel, &row)
 }
 
 async fn remove(context: RequestContext) -> Result<ApiResponse, ApiError> {

@@ -8,12 +8,11 @@ use tollgate_store::{
 };
 
 use super::{
-    check, paging,
+    check,
     request_context::{ApplyOutcome, RequestContext},
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{CREATED_AT, REVISION, TEXT, both, read, row_object},
-    shared_fields,
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
@@ -30,48 +29,35 @@ static ADMIN_KEY: Object = row_object!(
     ]
 );
 
-const fn route(method: Method, path: &'static str, id: &'static str, doc: &'static str) -> Route {
-    Route {
-        method,
-        path,
-        resource: "admin keys",
-        needs: AdminScope::Admin,
-        id,
-        doc,
-        query: &[],
-        request: RequestSchema::Empty,
-        response: ResponseSchema::Empty,
-        handler: handler!(list),
-    }
-}
+const RESOURCE: Resource = Resource { tag: "admin keys", needs: AdminScope::Admin };
 
 pub(super) static ROUTES: &[Route] = &[
-    Route {
-        query: &[LIMIT, AFTER, both("revoked", Kind::Flag, "Revoked ones too.")],
-        response: ResponseSchema::Page(&ADMIN_KEY),
-        ..route(Method::Get, "/admin/v1/admin-keys", "list_admin_keys", "Admin keys, oldest first.")
-    },
-    Route {
-        request: RequestSchema::Body(&ADMIN_KEY, WriteMode::Create),
-        response: ResponseSchema::Created(&ADMIN_KEY),
-        handler: handler!(make),
-        ..route(
+    RESOURCE
+        .route(Method::Get, "/admin/v1/admin-keys", "list_admin_keys", "Admin keys, oldest first.", handler!(list))
+        .query(&[LIMIT, AFTER, both("revoked", Kind::Flag, "Revoked ones too.")])
+        .returns(ResponseSchema::Page(&ADMIN_KEY)),
+    RESOURCE
+        .route(
             Method::Post,
             "/admin/v1/admin-keys",
             "make_admin_key",
             "Creates an admin key; only this response contains the key itself.",
+            handler!(make),
         )
-    },
-    Route {
-        response: ResponseSchema::Object(&ADMIN_KEY),
-        handler: handler!(one),
-        ..route(Method::Get, "/admin/v1/admin-keys/{admin_key}", "get_admin_key", "One admin key.")
-    },
-    Route {
-        response: ResponseSchema::Object(&ADMIN_KEY),
-        handler: handler!(revoke),
-        ..route(Method::Delete, "/admin/v1/admin-keys/{admin_key}", "revoke_admin_key", "Revokes an admin key permanently.")
-    },
+        .takes(&ADMIN_KEY, WriteMode::Create)
+        .returns(ResponseSchema::Created(&ADMIN_KEY)),
+    RESOURCE
+        .route(Method::Get, "/admin/v1/admin-keys/{admin_key}", "get_admin_key", "One admin key.", handler!(one))
+        .returns(ResponseSchema::Object(&ADMIN_KEY)),
+    RESOURCE
+        .route(
+            Method::Delete,
+            "/admin/v1/admin-keys/{admin_key}",
+            "revoke_admin_key",
+            "Revokes an admin key permanently.",
+            handler!(revoke),
+        )
+        .returns(ResponseSchema::Object(&ADMIN_KEY)),
 ];
 
 fn show(row: &StoredRow, spec: &AdminKeySpec) -> Map<String, Value> {
@@ -91,28 +77,24 @@ fn show(row: &StoredRow, spec: &AdminKeySpec) -> Map<String, Value> {
     members
 }
 
+fn shown(row: &StoredRow) -> Result<ApiResponse, ApiError> {
+    Ok(ApiResponse::ok(show(row, &row.read()?)).revision(row.revision))
+}
+
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let filter = RowFilter {
         removed: context.query.0.get("revoked").is_some_and(|revoked| revoked == true),
         ..rows::filter(&context, RowKind::AdminKey)?
     };
-    let rows = context.state.store.listing.page(&filter).await?;
-    let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(AdminKeySpec, StoredRow)>, ApiError>>()?;
-    Ok(paging::page(rows, context.limit(), |(_, row)| row.id.clone(), |(spec, row)| show(row, spec).into()))
-}
-
-async fn find(context: &RequestContext, id: &str) -> Result<StoredRow, ApiError> {
-    let found = context.state.store.listing.row(RowKind::AdminKey, id).await?;
-    found.ok_or_else(|| ApiError::missing(RowKind::AdminKey, id))
+    rows::list(&context, &filter, |row, spec| show(row, spec).into()).await
 }
 
 async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let row = find(&context, context.path_param("admin_key")).await?;
-    Ok(ApiResponse::ok(show(&row, &row.read()?)).revision(row.revision))
+    shown(&rows::find(&context, RowKind::AdminKey, None, context.path_param("admin_key")).await?)
 }
 
 async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    shared_fields::require_future(&context, "expires_at")?;
+    rows::require_future(&context, "expires_at")?;
     let mut spec = AdminKeySpec::default();
     check::write(&context.body.0, &mut spec)?;
     let new = NewKey::draw_admin(&RandomSource::system());
@@ -120,13 +102,11 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let name = spec.name.clone();
     let mut changes = Vec::from_iter(context.idempotency_change()?);
     changes.push(Change::MakeAdminKey { key: Box::new(spec), secret });
-    let applied = context.apply(&changes).await?;
-    if let ApplyOutcome::Replayed(id) = applied {
-        let row = find(&context, &id).await?;
+    if let ApplyOutcome::Replayed(id) = context.apply(&changes).await? {
+        let row = rows::find(&context, RowKind::AdminKey, None, &id).await?;
         return Ok(ApiResponse::ok(show(&row, &row.read()?)).header("idempotent-replayed", "true"));
     }
-    let filter = RowFilter { name: Some(name.clone()), ..RowFilter::of(RowKind::AdminKey, 1) };
-    let row = context.state.store.listing.page(&filter).await?.pop().ok_or_else(|| ApiError::missing(RowKind::AdminKey, &name))?;
+    let row = rows::written(&context, RowKind::AdminKey, None, &name).await?;
     let mut shown = show(&row, &row.read()?);
     shown.insert("key".to_owned(), new.expose_once().into());
     Ok(ApiResponse::created(shown).revision(row.revision))
@@ -136,6 +116,5 @@ async fn revoke(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let id = context.path_param("admin_key");
     let Some(key) = AdminKeyId::parse(id) else { return Err(ApiError::missing(RowKind::AdminKey, id)) };
     context.apply(&[Change::RevokeAdminKey { key }]).await?;
-    let row = find(&context, id).await?;
-    Ok(ApiResponse::ok(show(&row, &row.read()?)).revision(row.revision))
+    shown(&rows::find(&context, RowKind::AdminKey, None, id).await?)
 }

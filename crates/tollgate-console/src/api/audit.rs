@@ -10,7 +10,7 @@ use tollgate_store::{
 
 use super::{
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
     row_names::rows_by_id,
     schema::{COUNT, NAME, TEXT, both, read},
 };
@@ -41,14 +41,12 @@ const KINDS: &[&str] = &["channel", "account", "model", "group", "member", "key"
 const MAX_POSTINGS: usize = 10_000;
 const POSTINGS_AT_ONCE: u32 = 1_000;
 
-pub(super) static ROUTES: &[Route] = &[Route {
-    method: Method::Get,
-    path: "/admin/v1/audit",
-    resource: "audit",
-    needs: AdminScope::Admin,
-    id: "list_audit_events",
-    doc: "Changes to the catalog and postings to the ledger, newest first.",
-    query: &[
+const AUDIT: Resource = Resource { tag: "audit", needs: AdminScope::Admin };
+const DOC: &str = "Changes to the catalog and postings to the ledger, newest first.";
+
+pub(super) static ROUTES: &[Route] = &[AUDIT
+    .route(Method::Get, "/admin/v1/audit", "list_audit_events", DOC, handler!(list))
+    .query(&[
         LIMIT,
         AFTER,
         both("kind", Kind::Word(KINDS), "Only changes of this kind of row, or postings to the ledger."),
@@ -57,11 +55,8 @@ pub(super) static ROUTES: &[Route] = &[Route {
         both("actor", NAME, "Only changes by this author; for an admin key its name."),
         both("since", Kind::Time, "At or after this time."),
         both("until", Kind::Time, "Before this time."),
-    ],
-    request: RequestSchema::Empty,
-    response: ResponseSchema::Page(&EVENT),
-    handler: handler!(list),
-}];
+    ])
+    .returns(ResponseSchema::Page(&EVENT))];
 
 /// A line of the list.
 enum Line {

@@ -1,5 +1,5 @@
-//! Budgets with what is spent of them now. They belong to the rows they bound; here they are side by side, and can be
-//! replaced without sending the rest of the row.
+//! Budgets with current spending. They are fields of rows; these routes list them together, and replace them without the rest
+//! of the row.
 
 use serde_json::{Value, json};
 use tollgate_core::{Budget, ChannelId, GroupId, KeyId, MemberId, Subject};
@@ -10,7 +10,7 @@ use tollgate_store::{
 
 use super::{
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{TEXT, USD, needed, read, row_object},
 };
@@ -32,38 +32,36 @@ static BUDGET_STATE: Object = Object {
 };
 static BUDGETS: Object = Object::of("Budgets", &[BUDGET.with(Access::Required)]);
 
+const RESOURCE: Resource = Resource { tag: "budgets", needs: AdminScope::Operator };
+
 pub(super) static ROUTES: &[Route] = &[
-    Route {
-        method: Method::Get,
-        path: "/admin/v1/budgets",
-        resource: "budgets",
-        needs: AdminScope::Operator,
-        id: "list_budgets",
-        doc: "Budgets of one kind of subject. A page looks at so many rows; those without a budget give no items.",
-        query: &[LIMIT, AFTER, needed("subject", SUBJECTS, "Whose budgets.")],
-        request: RequestSchema::Empty,
-        response: ResponseSchema::Page(&BUDGET_STATE),
-        handler: handler!(list),
-    },
-    Route {
-        method: Method::Put,
-        path: "/admin/v1/budgets/{subject}/{name}",
-        resource: "budgets",
-        needs: AdminScope::Operator,
-        id: "set_budgets",
-        doc: "Replaces the budgets of a key (by id), group, channel or member (admins). The gateway's own are settings.",
-        query: &[],
-        request: RequestSchema::Body(&BUDGETS, WriteMode::Create),
-        response: ResponseSchema::Page(&BUDGET_STATE),
-        handler: handler!(set),
-    },
+    RESOURCE
+        .route(
+            Method::Get,
+            "/admin/v1/budgets",
+            "list_budgets",
+            "Budgets of one kind of subject. A page looks at so many rows; those without a budget give no items.",
+            handler!(list),
+        )
+        .query(&[LIMIT, AFTER, needed("subject", SUBJECTS, "Whose budgets.")])
+        .returns(ResponseSchema::Page(&BUDGET_STATE)),
+    RESOURCE
+        .route(
+            Method::Put,
+            "/admin/v1/budgets/{subject}/{name}",
+            "set_budgets",
+            "Replaces the budgets of a key (by id), group, channel or member (admins). The gateway's own are settings.",
+            handler!(set),
+        )
+        .takes(&BUDGETS, WriteMode::Create)
+        .returns(ResponseSchema::Page(&BUDGET_STATE)),
 ];
 
 fn kind_of(subject: &str) -> Option<RowKind> {
     RowKind::parse(subject).filter(|kind| matches!(kind, RowKind::Key | RowKind::Member | RowKind::Group | RowKind::Channel))
 }
 
-/// A row's budgets and who counts them.
+/// A row's budgets, and the subject that they are counted for.
 fn budgets_of(kind: RowKind, row: &StoredRow) -> Result<(Option<Subject>, Vec<Budget>), ApiError> {
     Ok(match kind {
         RowKind::Key => (KeyId::parse(&row.id).map(Subject::Key), row.read::<KeySpec>()?.budgets),

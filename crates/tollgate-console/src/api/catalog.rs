@@ -15,7 +15,7 @@ use tollgate_store::{
 use super::{
     previews,
     request_context::RequestContext,
-    route::{Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{Method, Resource, ResponseSchema, Route, handler},
     schema::{COUNT, TEXT, both, needed, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse};
@@ -57,41 +57,26 @@ static PLAN: Object = Object::of(
     ],
 );
 
-const fn route(method: Method, path: &'static str, needs: AdminScope, id: &'static str, doc: &'static str) -> Route {
-    Route {
-        method,
-        path,
-        resource: "catalog",
-        needs,
-        id,
-        doc,
-        query: &[],
-        request: RequestSchema::Empty,
-        response: ResponseSchema::Object(&CATALOG),
-        handler: handler!(pull),
-    }
-}
+const READ: Resource = Resource { tag: "catalog", needs: AdminScope::Operator };
+const WRITE: Resource = Resource { needs: AdminScope::Admin, ..READ };
 
 pub(super) static ROUTES: &[Route] = &[
-    route(Method::Get, "/admin/v1/catalog", AdminScope::Operator, "pull_catalog", "The whole catalog as a file, without secrets."),
-    Route {
-        request: RequestSchema::Body(&SENT, WriteMode::Create),
-        response: ResponseSchema::Object(&PLAN),
-        handler: handler!(preview_file),
-        ..route(
+    READ.route(Method::Get, "/admin/v1/catalog", "pull_catalog", "The whole catalog as a file, without secrets.", handler!(pull))
+        .returns(ResponseSchema::Object(&CATALOG)),
+    WRITE
+        .route(
             Method::Post,
             "/admin/v1/catalog/preview",
-            AdminScope::Admin,
             "preview_catalog",
             "Shows what a file would change, without changing it.",
+            handler!(preview_file),
         )
-    },
-    Route {
-        request: RequestSchema::Body(&SENT, WriteMode::Create),
-        response: ResponseSchema::Object(&PLAN),
-        handler: handler!(apply_file),
-        ..route(Method::Post, "/admin/v1/catalog/apply", AdminScope::Admin, "apply_catalog", "Applies a file as a whole.")
-    },
+        .takes(&SENT, WriteMode::Create)
+        .returns(ResponseSchema::Object(&PLAN)),
+    WRITE
+        .route(Method::Post, "/admin/v1/catalog/apply", "apply_catalog", "Applies a file as a whole.", handler!(apply_file))
+        .takes(&SENT, WriteMode::Create)
+        .returns(ResponseSchema::Object(&PLAN)),
 ];
 
 async fn pull(context: RequestContext) -> Result<ApiResponse, ApiError> {

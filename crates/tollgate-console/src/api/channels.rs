@@ -1,24 +1,24 @@
-//! Channels: priced ways to providers. Their accounts are a resource of their own; a new channel may bring some.
+//! Channels: priced ways to reach providers. Accounts are a separate resource, but a new channel may contain some.
 
 use std::collections::HashSet;
 
 use tollgate_core::Provider;
 use tollgate_store::{
-    AdminScope, Change, ChannelSpec, RowFilter, RowKind, StoredRow,
-    fields::{AccountInput, FieldValue as _, Kind, Object, Row as _, WriteMode, private_host},
+    Change, ChannelSpec, RowFilter, RowKind, StoredRow,
+    fields::{AccountInput, FieldValue as _, Kind, Object, Row as _, private_host},
     provider_defaults,
 };
 
 use super::{
     accounts, check,
-    named_resource::{self, CurrentRow, NamedResource, named_routes},
+    named_resource::{CurrentRow, NamedResource, named_routes},
     request_context::{InputFields, RequestContext},
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route},
+    route::Route,
     schema::{CREATED_AT, OWNER, REVISION, both, read, row_object},
 };
 use crate::api_error::ApiError;
 
-/// Accounts of a channel that are searched for credentials: a page.
+/// Accounts of a channel that are searched for credentials: one more than a page.
 const MAX_ACCOUNTS: u32 = 1_001;
 
 static CHANNEL: Object = row_object!(
@@ -33,17 +33,8 @@ static CHANNEL: Object = row_object!(
     ]
 );
 
-pub(super) static ROUTES: &[Route] = &named_routes!(
-    ChannelResource,
-    &CHANNEL,
-    "channels",
-    "channels",
-    ["list_channels", "make_channel", "get_channel", "change_channel", "remove_channel"],
-    AdminScope::Operator,
-    "channel"
-);
+pub(super) static ROUTES: &[Route] = named_routes!(ChannelResource, &CHANNEL, "channels", "channel", AdminScope::Operator);
 
-/// The resource.
 struct ChannelResource;
 
 impl NamedResource for ChannelResource {
@@ -95,11 +86,11 @@ impl NamedResource for ChannelResource {
         if let Some(CurrentRow { spec: before, keeps_secrets }) = there
             && after.base_url != before.base_url
         {
-            // Requests carry the credentials to wherever it says.
+            // Requests would send the credentials to the new URL.
             if *keeps_secrets {
                 context.require_admin("Changing the base_url of a channel whose accounts have credentials")?;
             }
-            // An admin allowed this channel to reach further, and its address with it.
+            // An admin permitted the private network or proxy for the old URL only.
             if before.private_network || before.proxy.is_some() {
                 context.require_admin("Changing the base_url of a channel with private_network or a proxy")?;
             }

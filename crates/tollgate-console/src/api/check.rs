@@ -8,7 +8,7 @@ use tollgate_store::fields::{
 
 use crate::api_error::ApiError;
 
-/// A request's body as an object of this description.
+/// Checks a request's body against its schema.
 pub(crate) fn body(object: &Object, value: Value, mode: WriteMode) -> Result<Map<String, Value>, ApiError> {
     let Value::Object(members) = value else {
         return Err(ApiError::wrong_body("The request body must be an object.".to_owned()));
@@ -18,14 +18,14 @@ pub(crate) fn body(object: &Object, value: Value, mode: WriteMode) -> Result<Map
     problems.first().map_or(Ok(members), |problem| Err(refusal(problem)))
 }
 
-/// Writes checked members into a row by its table; the others stay.
+/// Writes checked fields into a row; the others stay.
 pub(crate) fn write<R: Row>(members: &Map<String, Value>, row: &mut R) -> Result<(), ApiError> {
     let mut problems = Vec::new();
     assign(row, members, &mut problems);
     problems.first().map_or(Ok(()), |problem| Err(refusal(problem)))
 }
 
-/// What the sender of a problem is told.
+/// The error response for a problem.
 pub(crate) fn refusal(problem: &Problem) -> ApiError {
     let at: String = problem.path_text().chars().filter(|c| !c.is_control()).take(100).collect();
     match &problem.fault {
@@ -54,7 +54,7 @@ pub(crate) fn refusal(problem: &Problem) -> ApiError {
     }
 }
 
-/// `; did you mean 'rpm'?` as a sentence of its own.
+/// Turns `; did you mean 'rpm'?` into a sentence.
 fn sentence(instead: &str) -> String {
     let Some(rest) = instead.strip_prefix("; ") else { return String::new() };
     let mut chars = rest.chars();
@@ -63,7 +63,7 @@ fn sentence(instead: &str) -> String {
     format!(" {first}{}{end}", chars.as_str())
 }
 
-/// A query's parameters, each at most once, as their kinds read them.
+/// Parses a query and checks it against its schema; each parameter may occur once.
 pub(crate) fn query(fields: &[FieldShape], text: &str) -> Result<Map<String, Value>, ApiError> {
     let mut found = Map::new();
     for (name, value) in url_pairs(text) {

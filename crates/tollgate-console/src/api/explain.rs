@@ -6,7 +6,7 @@ use tollgate_store::{AdminScope, RowKind, fields::Kind};
 
 use super::{
     request_context::RequestContext,
-    route::{Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{Method, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{MODEL_NAME, NAME, both, needed},
 };
@@ -15,14 +15,13 @@ use crate::{api_error::ApiError, gateway_handle::ExplainRequest, response::ApiRe
 /// Largest accepted number of tokens.
 const MAX_TOKENS: i64 = 1_000_000_000;
 
-pub(super) static ROUTES: &[Route] = &[Route {
-    method: Method::Get,
-    path: "/admin/v1/explain",
-    resource: "explain",
-    needs: AdminScope::Operator,
-    id: "explain",
-    doc: "Explains the routing of a request: limits of the caller, the accounts it would use in order, and why others are excluded.",
-    query: &[
+const RESOURCE: Resource = Resource { tag: "explain", needs: AdminScope::Operator };
+const DOC: &str =
+    "Explains the routing of a request: limits of the caller, the accounts it would use in order, and why others are excluded.";
+
+pub(super) static ROUTES: &[Route] = &[RESOURCE
+    .route(Method::Get, "/admin/v1/explain", "explain", DOC, handler!(explain))
+    .query(&[
         needed("model", MODEL_NAME, "Model name as sent by a caller."),
         needed("key", NAME, "Key id, or key name if it is unambiguous."),
         both("protocol", Kind::Word(&["openai", "gemini"]), "Protocol of the caller; default openai."),
@@ -34,11 +33,8 @@ pub(super) static ROUTES: &[Route] = &[Route {
             Kind::Integer { least: 1, most: MAX_TOKENS },
             "Requested output limit; default: the limit of the model, else 16384.",
         ),
-    ],
-    request: RequestSchema::Empty,
-    response: ResponseSchema::Document,
-    handler: handler!(explain),
-}];
+    ])
+    .returns(ResponseSchema::Document)];
 
 async fn explain(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let key_param = context.query.text("key").unwrap_or_default();

@@ -18,15 +18,14 @@ use tollgate_store::{
 };
 
 use super::{
-    paging,
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, RequestSchema, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{COUNT, MODEL_NAME, NAME, TEXT, both, read},
 };
 use crate::{
     api_error::ApiError,
-    gateway_handle::{AccountTestResult, ChannelTestError, ChannelTestEvent, TestStep},
+    gateway_handle::{AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, TestStep},
     response::ApiResponse,
     time::time_value,
 };
@@ -81,30 +80,26 @@ static TESTED: Object = Object::of(
     ],
 );
 
+const HEALTH_RESOURCE: Resource = Resource { tag: "health", needs: AdminScope::Operator };
+const CHANNELS: Resource = Resource { tag: "channels", needs: AdminScope::Operator };
+
 pub(super) static ROUTES: &[Route] = &[
+    HEALTH_RESOURCE
+        .route(Method::Get, "/admin/v1/health", "list_health", "Current health of every account.", handler!(list))
+        .query(&[LIMIT, AFTER])
+        .returns(ResponseSchema::Page(&HEALTH)),
     Route {
-        method: Method::Get,
-        path: "/admin/v1/health",
-        resource: "health",
-        needs: AdminScope::Operator,
-        id: "list_health",
-        doc: "Current health of every account.",
-        query: &[LIMIT, AFTER],
-        request: RequestSchema::Empty,
-        response: ResponseSchema::Page(&HEALTH),
-        handler: handler!(list),
-    },
-    Route {
-        method: Method::Post,
-        path: "/admin/v1/channels/{name}/test",
-        resource: "channels",
-        needs: AdminScope::Operator,
-        id: "test_channel",
-        doc: "Sends a short real request through each account of a channel and measures each step.",
-        query: &[both("format", Kind::Word(&["json", "jsonl"]), "`jsonl`: streams one JSON object per step and per account.")],
         request: RequestSchema::Optional(&TEST),
-        response: ResponseSchema::Progress(&TESTED),
-        handler: handler!(test),
+        ..CHANNELS
+            .route(
+                Method::Post,
+                "/admin/v1/channels/{name}/test",
+                "test_channel",
+                "Sends a short real request through each account of a channel and measures each step.",
+                handler!(test),
+            )
+            .query(&[both("format", Kind::Word(&["json", "jsonl"]), "`jsonl`: streams one JSON object per step and per account.")])
+            .returns(ResponseSchema::Progress(&TESTED))
     },
 ];
 
@@ -127,7 +122,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
         let channel = channels.get(&row.parent).map_or("", String::as_str);
         show(channel, row, spec, &health, now)
     };
-    Ok(paging::page(accounts, context.limit(), |(_, row)| row.id.clone(), show_one))
+    Ok(rows::page(accounts, context.limit(), |(_, row)| row.id.clone(), show_one))
 }
 
 fn show(channel: &str, row: &StoredRow, spec: &AccountSpec, health: &AccountHealth, now: Timestamp) -> Value {
@@ -156,8 +151,8 @@ async fn test(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if context.query.text("format") == Some("jsonl") {
         return stream_progress(context, channel).await;
     }
-    let (account, model) = (context.body.text("account"), context.body.text("model"));
-    let tested = context.state.gateway.test(&channel, account, model, &mut |_| {}).await.map_err(test_error)?;
+    let test = channel_test(&context, &channel);
+    let tested = context.state.gateway.test(test, &mut |_| {}).await.map_err(test_error)?;
     let items: Vec<Value> = tested
         .iter()
         .map(|result| {
@@ -167,6 +162,10 @@ async fn test(context: RequestContext) -> Result<ApiResponse, ApiError> {
         })
         .collect();
     Ok(ApiResponse::ok(json!({"items": items, "next": null})))
+}
+
+fn channel_test<'a>(context: &'a RequestContext, channel: &'a str) -> ChannelTest<'a> {
+    ChannelTest { channel, account: context.body.text("account"), model: context.body.text("model") }
 }
 
 fn test_error(error: ChannelTestError) -> ApiError {
@@ -213,8 +212,7 @@ async fn stream_progress(context: RequestContext, channel: String) -> Result<Api
         let mut on_event = |event: ChannelTestEvent<'_>| {
             events.lock().unwrap_or_else(PoisonError::into_inner).push_back(event_line(event));
         };
-        let (account, model) = (context.body.text("account"), context.body.text("model"));
-        context.state.gateway.test(&channel, account, model, &mut on_event).await
+        context.state.gateway.test(channel_test(&context, &channel), &mut on_event).await
     };
     let mut testing = Some(Box::pin(testing));
     let mut lines = stream::poll_fn(move |context| {

@@ -1,4 +1,4 @@
-//! Service keys: made, listed, changed, revoked. A key itself is shown in the answer that made it.
+//! Service keys: create, list, change, revoke. The key itself appears only in the response that creates it.
 
 use std::collections::HashSet;
 
@@ -10,13 +10,12 @@ use tollgate_store::{
 };
 
 use super::{
-    check, paging, previews,
+    check, previews,
     request_context::{ApplyOutcome, RequestContext},
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
     row_names::rows_by_id,
     rows,
     schema::{CREATED_AT, NAME, OWNER, REVISION, TEXT, both, read, row_object},
-    shared_fields,
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
@@ -40,52 +39,35 @@ static KEY: Object = row_object!(
     ]
 );
 
-const fn route(method: Method, path: &'static str, id: &'static str, doc: &'static str) -> Route {
-    Route {
-        method,
-        path,
-        resource: "keys",
-        needs: AdminScope::Operator,
-        id,
-        doc,
-        query: &[],
-        request: RequestSchema::Empty,
-        response: ResponseSchema::Object(&KEY),
-        handler: handler!(one),
-    }
-}
+const RESOURCE: Resource = Resource { tag: "keys", needs: AdminScope::Operator };
 
 pub(super) static ROUTES: &[Route] = &[
-    Route {
-        query: &[
+    RESOURCE
+        .route(Method::Get, "/admin/v1/keys", "list_keys", "Service keys, oldest first.", handler!(list))
+        .query(&[
             LIMIT,
             AFTER,
             both("member", NAME, "Of this member, by name or id."),
             both("name", NAME, "Of this name."),
             both("revoked", Kind::Flag, "Revoked ones too."),
-        ],
-        response: ResponseSchema::Page(&KEY),
-        handler: handler!(list),
-        ..route(Method::Get, "/admin/v1/keys", "list_keys", "Service keys, oldest first.")
-    },
-    Route {
-        query: previews::QUERY,
-        request: RequestSchema::Body(&KEY, WriteMode::Create),
-        response: ResponseSchema::Created(&KEY),
-        handler: handler!(make),
-        ..route(Method::Post, "/admin/v1/keys", "make_key", "Makes a service key and shows it, this once.")
-    },
-    route(Method::Get, "/admin/v1/keys/{key}", "get_key", "One service key."),
-    Route {
-        query: previews::QUERY,
-        request: RequestSchema::Body(&KEY, WriteMode::Update),
-        handler: handler!(change),
-        ..route(Method::Patch, "/admin/v1/keys/{key}", "change_key", "Changes what is sent; the rest stays.")
-    },
-    Route {
-        handler: handler!(revoke),
-        ..route(Method::Delete, "/admin/v1/keys/{key}", "revoke_key", "Ends a service key for good.")
-    },
+        ])
+        .returns(ResponseSchema::Page(&KEY)),
+    RESOURCE
+        .route(Method::Post, "/admin/v1/keys", "make_key", "Makes a service key and shows it, this once.", handler!(make))
+        .query(previews::QUERY)
+        .takes(&KEY, WriteMode::Create)
+        .returns(ResponseSchema::Created(&KEY)),
+    RESOURCE
+        .route(Method::Get, "/admin/v1/keys/{key}", "get_key", "One service key.", handler!(one))
+        .returns(ResponseSchema::Object(&KEY)),
+    RESOURCE
+        .route(Method::Patch, "/admin/v1/keys/{key}", "change_key", "Changes what is sent; the rest stays.", handler!(change))
+        .query(previews::QUERY)
+        .takes(&KEY, WriteMode::Update)
+        .returns(ResponseSchema::Object(&KEY)),
+    RESOURCE
+        .route(Method::Delete, "/admin/v1/keys/{key}", "revoke_key", "Ends a service key for good.", handler!(revoke))
+        .returns(ResponseSchema::Object(&KEY)),
 ];
 
 /// What the state of a key depends on besides its row.
@@ -125,7 +107,7 @@ fn show(row: &StoredRow, spec: &KeySpec, standing: &Standing) -> Map<String, Val
         spec.status = KeyStatus::Revoked;
     }
     let (prefix, suffix) = row.shown.clone().unwrap_or_default();
-    let mut members = shared_fields::row_of(row);
+    let mut members = rows::object(row);
     members.insert("state".to_owned(), standing.state(row, &spec).into());
     members.extend(whole(&KeyInput { spec, secret: None }));
     members.insert("prefix".to_owned(), prefix.into());
@@ -139,7 +121,7 @@ async fn shown(context: &RequestContext, row: &StoredRow) -> Result<ApiResponse,
     Ok(ApiResponse::ok(show(row, &row.read()?, &standing)).revision(row.revision))
 }
 
-/// What was sent, written to a spec.
+/// The spec with the fields of the body.
 fn changed(context: &RequestContext, spec: KeySpec) -> Result<KeySpec, ApiError> {
     let mut key = KeyInput { spec, secret: None };
     check::write(&context.body.0, &mut key)?;
@@ -155,7 +137,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
     let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(KeySpec, StoredRow)>, ApiError>>()?;
     let standing = Standing::of(&context, &rows.iter().map(|(_, row)| row).collect::<Vec<_>>()).await?;
-    Ok(paging::page(rows, context.limit(), |(_, row)| row.id.clone(), |(spec, row)| show(row, spec, &standing).into()))
+    Ok(rows::page(rows, context.limit(), |(_, row)| row.id.clone(), |(spec, row)| show(row, spec, &standing).into()))
 }
 
 async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -164,7 +146,7 @@ async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
 
 async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let mut spec = changed(&context, KeyInput::blank().spec)?;
-    shared_fields::require_future(&context, "expires_at")?;
+    rows::require_future(&context, "expires_at")?;
     if spec.member.is_empty() {
         "owner".clone_into(&mut spec.member);
     }

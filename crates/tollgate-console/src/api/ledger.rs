@@ -12,9 +12,8 @@ use tollgate_store::{
 };
 
 use super::{
-    paging,
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{COUNT, NAME, TEXT, USD, both, needed, read},
 };
@@ -55,54 +54,42 @@ static BALANCE: Object = Object::of(
     ],
 );
 
-const fn route(method: Method, path: &'static str, id: &'static str, doc: &'static str) -> Route {
-    Route {
-        method,
-        path,
-        resource: "ledger",
-        needs: AdminScope::Admin,
-        id,
-        doc,
-        query: &[],
-        request: RequestSchema::Empty,
-        response: ResponseSchema::Page(&ENTRY),
-        handler: handler!(list),
-    }
-}
+const RESOURCE: Resource = Resource { tag: "ledger", needs: AdminScope::Admin };
 
 pub(super) static ROUTES: &[Route] = &[
-    Route {
-        query: &[
+    RESOURCE
+        .route(Method::Get, "/admin/v1/ledger", "list_ledger", "Ledger entries, newest first.", handler!(list))
+        .query(&[
             LIMIT,
             both("after", COUNT, "`next` of the previous page."),
             both("member", NAME, "Only entries of this member, by name or id."),
             both("kind", KINDS, "Only entries of this kind."),
-        ],
-        ..route(Method::Get, "/admin/v1/ledger", "list_ledger", "Ledger entries, newest first.")
-    },
-    Route {
-        request: RequestSchema::Body(&POSTING, WriteMode::Create),
-        response: ResponseSchema::Created(&ENTRY),
-        handler: handler!(top_up),
-        ..route(Method::Post, "/admin/v1/ledger/top-ups", "top_up", "Credits a payment to a member. Requires an Idempotency-Key.")
-    },
-    Route {
-        request: RequestSchema::Body(&POSTING, WriteMode::Create),
-        response: ResponseSchema::Created(&ENTRY),
-        handler: handler!(adjust),
-        ..route(
+        ])
+        .returns(ResponseSchema::Page(&ENTRY)),
+    RESOURCE
+        .route(
+            Method::Post,
+            "/admin/v1/ledger/top-ups",
+            "top_up",
+            "Credits a payment to a member. Requires an Idempotency-Key.",
+            handler!(top_up),
+        )
+        .takes(&POSTING, WriteMode::Create)
+        .returns(ResponseSchema::Created(&ENTRY)),
+    RESOURCE
+        .route(
             Method::Post,
             "/admin/v1/ledger/adjustments",
             "adjust",
             "Corrects a balance, up or down. Requires an Idempotency-Key.",
+            handler!(adjust),
         )
-    },
-    Route {
-        query: &[LIMIT, AFTER],
-        response: ResponseSchema::Page(&BALANCE),
-        handler: handler!(balances),
-        ..route(Method::Get, "/admin/v1/ledger/balances", "list_balances", "Balances of members, by member id.")
-    },
+        .takes(&POSTING, WriteMode::Create)
+        .returns(ResponseSchema::Created(&ENTRY)),
+    RESOURCE
+        .route(Method::Get, "/admin/v1/ledger/balances", "list_balances", "Balances of members, by member id.", handler!(balances))
+        .query(&[LIMIT, AFTER])
+        .returns(ResponseSchema::Page(&BALANCE)),
 ];
 
 fn show(entry: &LedgerEntry, name: &str) -> Value {
@@ -201,5 +188,5 @@ async fn balances(context: RequestContext) -> Result<ApiResponse, ApiError> {
     balances.sort_unstable_by_key(|balance| balance.member);
     balances.truncate(context.limit() as usize + 1);
     let show = |it: &Balance| json!({"member": it.member, "name": it.name, "balance": it.balance.to_usd_string()});
-    Ok(paging::page(balances, context.limit(), |it| it.member.to_string(), show))
+    Ok(rows::page(balances, context.limit(), |it| it.member.to_string(), show))
 }

@@ -8,7 +8,7 @@ use tollgate_store::{
 
 use super::{
     request_context::RequestContext,
-    route::{Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{Method, Resource, ResponseSchema, Route, handler},
     schema::{NAME, TEXT, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
@@ -24,22 +24,15 @@ static ME: Object = Object::of(
     ],
 );
 
-pub(super) static ROUTES: &[Route] = &[Route {
-    method: Method::Get,
-    path: "/admin/v1/me",
-    resource: "admin keys",
-    needs: AdminScope::Operator,
-    id: "who_am_i",
-    doc: "The admin key of this request.",
-    query: &[],
-    request: RequestSchema::Empty,
-    response: ResponseSchema::Object(&ME),
-    handler: handler!(show),
-}];
+const ADMIN_KEYS: Resource = Resource { tag: "admin keys", needs: AdminScope::Operator };
+
+pub(super) static ROUTES: &[Route] = &[ADMIN_KEYS
+    .route(Method::Get, "/admin/v1/me", "who_am_i", "The admin key of this request.", handler!(show))
+    .returns(ResponseSchema::Object(&ME))];
 
 async fn show(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let Some(key) = context.principal.key() else { return Err(ApiError::no_path()) };
     Ok(ApiResponse::ok(json!({
-        "id": key.id, "name": key.name, "scope": key.scope, "expires_at": key.expires_at.map(time_value), "version": context.state.version,
+        "id": key.id, "name": key.name, "scope": key.scope, "expires_at": key.expires_at.map(time_value), "version": env!("CARGO_PKG_VERSION"),
     })))
 }

@@ -1,6 +1,6 @@
-//! What channels, models, groups and members have in common: a name that is unique, one spec, and the same five routes.
+//! Resources of named rows (channels, models, groups and members): a unique name, one spec, and the same five routes.
 
-use std::{future::Future, pin::Pin};
+use std::future::Future;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -11,59 +11,54 @@ use tollgate_store::{
 };
 
 use super::{
-    check, paging, previews,
+    check, previews,
     request_context::{ApplyOutcome, InputFields, RequestContext},
-    rows, shared_fields,
+    rows,
 };
 use crate::{api_error::ApiError, response::ApiResponse};
 
 /// A resource of named rows.
 pub(super) trait NamedResource: Sized + Send + Sync {
-    /// The row as the store keeps it.
     type Spec: Row + Clone + DeserializeOwned + Send + Sync;
-    /// What kind of row.
     const KIND: RowKind;
 
-    /// What a request that makes or changes one may ask for: where it is a preview, price limits are evaluated first.
+    /// Query parameters of a change; with those of a preview, price limits are evaluated first.
     const CHANGE_QUERY: &'static [FieldShape] = &[];
 
-    /// Writes it.
     fn put(spec: Self::Spec) -> Change;
 
-    /// Removes it.
     fn remove(name: String) -> Change;
 
-    /// A new row before what was sent is written to it; its provider decides what a channel speaks.
+    /// The row that the fields of a creating request are written to.
     fn blank(_sent: &InputFields) -> Self::Spec {
         Self::Spec::blank()
     }
 
-    /// Further changes that make a new row, such as a channel's accounts.
-    fn related_changes(_ask: &RequestContext, _spec: &Self::Spec) -> Result<Vec<Change>, ApiError> {
+    /// Changes made with a new row, such as adding a channel's accounts.
+    fn related_changes(_context: &RequestContext, _spec: &Self::Spec) -> Result<Vec<Change>, ApiError> {
         Ok(Vec::new())
     }
 
-    /// Whether who asks may make this of that; `None`: of nothing.
-    fn allowed(_ask: &RequestContext, _before: Option<&CurrentRow<Self::Spec>>, _after: &Self::Spec) -> Result<(), ApiError> {
+    /// Checks whether the principal may make this change; `before` is `None` for a new row.
+    fn allowed(_context: &RequestContext, _before: Option<&CurrentRow<Self::Spec>>, _after: &Self::Spec) -> Result<(), ApiError> {
         Ok(())
     }
 
-    /// Whether secrets are kept with a row that a change of it could send elsewhere.
-    fn keeps_secrets(_ask: &RequestContext, _row: &StoredRow) -> impl Future<Output = Result<bool, ApiError>> + Send {
+    /// Whether secrets are stored with the row, which a change of its URL would send elsewhere.
+    fn keeps_secrets(_context: &RequestContext, _row: &StoredRow) -> impl Future<Output = Result<bool, ApiError>> + Send {
         async { Ok(false) }
     }
 }
 
-/// What is there before a change.
+/// A row before a change.
 pub(super) struct CurrentRow<T> {
-    /// The row.
     pub(super) spec: T,
-    /// What [`NamedResource::keeps_secrets`] says of it.
+    /// As [`NamedResource::keeps_secrets`] returned.
     pub(super) keeps_secrets: bool,
 }
 
 fn object<R: NamedResource>(row: &StoredRow, spec: &R::Spec) -> Map<String, Value> {
-    let mut members = shared_fields::row_of(row);
+    let mut members = rows::object(row);
     members.extend(whole(spec));
     members
 }
@@ -72,24 +67,17 @@ fn shown<R: NamedResource>(row: &StoredRow) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(Value::Object(object::<R>(row, &row.read()?))).revision(row.revision))
 }
 
-/// Fields that the table reserves for admins stay as they are when an operator writes the row.
+/// Rejects changes by operators to fields that the table reserves for admins.
 fn require_admin<T: Row>(context: &RequestContext, before: &T, after: &T) -> Result<(), ApiError> {
     admin_changes(before, after).first().map_or(Ok(()), |field| context.require_admin(&format!("Setting {field}")))
 }
 
-/// The part of the path that names the row.
-fn named(context: &RequestContext) -> &str {
-    context.path_param("name")
-}
-
 pub(super) async fn list<R: NamedResource>(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let rows = context.with_query_timeout(context.state.store.listing.page(&rows::filter(&context, R::KIND)?)).await?;
-    let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(R::Spec, StoredRow)>, ApiError>>()?;
-    Ok(paging::page(rows, context.limit(), |(_, row)| row.id.clone(), |(spec, row)| object::<R>(row, spec).into()))
+    rows::list(&context, &rows::filter(&context, R::KIND)?, |row, spec| object::<R>(row, spec).into()).await
 }
 
 pub(super) async fn one<R: NamedResource>(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    shown::<R>(&rows::find(&context, R::KIND, None, named(&context)).await?)
+    shown::<R>(&rows::find(&context, R::KIND, None, context.path_param("name")).await?)
 }
 
 pub(super) async fn make<R: NamedResource>(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -116,7 +104,7 @@ pub(super) async fn make<R: NamedResource>(context: RequestContext) -> Result<Ap
     Ok(with_effects::<R>(object::<R>(&row, &row.read()?), &effects, ApiResponse::created).revision(row.revision))
 }
 
-/// What price limits would do, where that is asked of this resource.
+/// Effects through price limits, for resources that have any.
 async fn effects_of<R: NamedResource>(context: &RequestContext, changes: &[Change]) -> Result<PriceEffects, ApiError> {
     if R::CHANGE_QUERY.is_empty() { Ok(PriceEffects::default()) } else { previews::preview_effects(context, changes).await }
 }
@@ -130,7 +118,7 @@ fn with_effects<R: NamedResource>(
 }
 
 pub(super) async fn change<R: NamedResource>(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let keeps_secrets = R::keeps_secrets(&context, &rows::find(&context, R::KIND, None, named(&context)).await?).await?;
+    let keeps_secrets = R::keeps_secrets(&context, &rows::find(&context, R::KIND, None, context.path_param("name")).await?).await?;
     let changed = |row: &StoredRow| {
         let before = CurrentRow { spec: row.read::<R::Spec>()?, keeps_secrets };
         let mut spec = before.spec.clone();
@@ -141,95 +129,72 @@ pub(super) async fn change<R: NamedResource>(context: RequestContext) -> Result<
     };
     let mut effects = PriceEffects::default();
     if !R::CHANGE_QUERY.is_empty() {
-        let row = rows::find(&context, R::KIND, None, named(&context)).await?;
+        let row = rows::find(&context, R::KIND, None, context.path_param("name")).await?;
         let spec = changed(&row)?;
         effects = effects_of::<R>(&context, &[R::put(spec.clone())]).await?;
         if previews::is_dry_run(&context) {
             return Ok(with_effects::<R>(object::<R>(&row, &spec), &effects, ApiResponse::ok).revision(row.revision));
         }
     }
-    let row = rows::edit(&context, R::KIND, None, named(&context), |row| Ok(vec![R::put(changed(row)?)])).await?;
+    let row = rows::edit(&context, R::KIND, None, context.path_param("name"), |row| Ok(vec![R::put(changed(row)?)])).await?;
     Ok(with_effects::<R>(object::<R>(&row, &row.read()?), &effects, ApiResponse::ok).revision(row.revision))
 }
 
 pub(super) async fn remove<R: NamedResource>(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    rows::edit(&context, R::KIND, None, named(&context), |row| Ok(vec![R::remove(row.name.clone())])).await?;
+    rows::edit(&context, R::KIND, None, context.path_param("name"), |row| Ok(vec![R::remove(row.name.clone())])).await?;
     Ok(ApiResponse::no_content())
 }
 
-/// A handler's future, for the table.
-pub(super) type ResourceFuture = Pin<Box<dyn Future<Output = Result<ApiResponse, ApiError>> + Send>>;
-
-/// The five routes of a resource of named rows.
+/// The five routes of a resource of named rows: `named_routes!(Resource, &OBJECT, "plural", "singular", scope of changes)`.
 macro_rules! named_routes {
-    ($resource:ty, $object:expr, $tag:literal, $path:literal, $ids:tt, $change_needs:expr, $name:literal) => {
-        [
-            Route {
-                method: Method::Get,
-                path: concat!("/admin/v1/", $path),
-                resource: $tag,
-                needs: AdminScope::Operator,
-                id: named_routes!(@id $ids, 0),
-                doc: concat!("All ", $tag, ", in the order in which they were made."),
-                query: &[LIMIT, AFTER, both("name", $crate::api::schema::MODEL_NAME, "Of this name.")],
-                request: RequestSchema::Empty,
-                response: ResponseSchema::Page($object),
-                handler: |context| Box::pin(named_resource::list::<$resource>(context)) as named_resource::ResourceFuture,
-            },
-            Route {
-                method: Method::Post,
-                path: concat!("/admin/v1/", $path),
-                resource: $tag,
-                needs: $change_needs,
-                id: named_routes!(@id $ids, 1),
-                doc: concat!("Makes a ", $name, "."),
-                query: <$resource as named_resource::NamedResource>::CHANGE_QUERY,
-                request: RequestSchema::Body($object, WriteMode::Create),
-                response: ResponseSchema::Created($object),
-                handler: |context| Box::pin(named_resource::make::<$resource>(context)) as named_resource::ResourceFuture,
-            },
-            Route {
-                method: Method::Get,
-                path: concat!("/admin/v1/", $path, "/{name}"),
-                resource: $tag,
-                needs: AdminScope::Operator,
-                id: named_routes!(@id $ids, 2),
-                doc: concat!("One ", $name, ", by name or id."),
-                query: &[],
-                request: RequestSchema::Empty,
-                response: ResponseSchema::Object($object),
-                handler: |context| Box::pin(named_resource::one::<$resource>(context)) as named_resource::ResourceFuture,
-            },
-            Route {
-                method: Method::Patch,
-                path: concat!("/admin/v1/", $path, "/{name}"),
-                resource: $tag,
-                needs: $change_needs,
-                id: named_routes!(@id $ids, 3),
-                doc: "Changes what is sent; the rest stays.",
-                query: <$resource as named_resource::NamedResource>::CHANGE_QUERY,
-                request: RequestSchema::Body($object, WriteMode::Update),
-                response: ResponseSchema::Object($object),
-                handler: |context| Box::pin(named_resource::change::<$resource>(context)) as named_resource::ResourceFuture,
-            },
-            Route {
-                method: Method::Delete,
-                path: concat!("/admin/v1/", $path, "/{name}"),
-                resource: $tag,
-                needs: $change_needs,
-                id: named_routes!(@id $ids, 4),
-                doc: concat!("Removes a ", $name, ". Usage keeps its name."),
-                query: &[],
-                request: RequestSchema::Empty,
-                response: ResponseSchema::Empty,
-                handler: |context| Box::pin(named_resource::remove::<$resource>(context)) as named_resource::ResourceFuture,
-            },
+    ($resource:ty, $object:expr, $tag:literal, $name:literal, $change_needs:expr) => {{
+        use tollgate_store::{AdminScope, fields::WriteMode};
+        use $crate::api::{
+            named_resource::{NamedResource, change, list, make, one, remove},
+            route::{AFTER, LIMIT, Method, Resource, ResponseSchema, handler},
+            schema::{MODEL_NAME, both},
+        };
+        const ALL: &str = concat!("/admin/v1/", $tag);
+        const ONE: &str = concat!("/admin/v1/", $tag, "/{name}");
+        const LIST_DOC: &str = concat!("All ", $tag, ", in the order in which they were made.");
+        const READ: Resource = Resource { tag: $tag, needs: AdminScope::Operator };
+        const WRITE: Resource = Resource { tag: $tag, needs: $change_needs };
+        &[
+            READ.route(Method::Get, ALL, concat!("list_", $tag), LIST_DOC, handler!(list::<$resource>))
+                .query(&[LIMIT, AFTER, both("name", MODEL_NAME, "Of this name.")])
+                .returns(ResponseSchema::Page($object)),
+            WRITE
+                .route(Method::Post, ALL, concat!("make_", $name), concat!("Makes a ", $name, "."), handler!(make::<$resource>))
+                .query(<$resource>::CHANGE_QUERY)
+                .takes($object, WriteMode::Create)
+                .returns(ResponseSchema::Created($object)),
+            READ.route(
+                Method::Get,
+                ONE,
+                concat!("get_", $name),
+                concat!("One ", $name, ", by name or id."),
+                handler!(one::<$resource>),
+            )
+            .returns(ResponseSchema::Object($object)),
+            WRITE
+                .route(
+                    Method::Patch,
+                    ONE,
+                    concat!("change_", $name),
+                    "Changes what is sent; the rest stays.",
+                    handler!(change::<$resource>),
+                )
+                .query(<$resource>::CHANGE_QUERY)
+                .takes($object, WriteMode::Update)
+                .returns(ResponseSchema::Object($object)),
+            WRITE.route(
+                Method::Delete,
+                ONE,
+                concat!("remove_", $name),
+                concat!("Removes a ", $name, ". Usage keeps its name."),
+                handler!(remove::<$resource>),
+            ),
         ]
-    };
-    (@id [$a:literal, $b:literal, $c:literal, $d:literal, $e:literal], 0) => { $a };
-    (@id [$a:literal, $b:literal, $c:literal, $d:literal, $e:literal], 1) => { $b };
-    (@id [$a:literal, $b:literal, $c:literal, $d:literal, $e:literal], 2) => { $c };
-    (@id [$a:literal, $b:literal, $c:literal, $d:literal, $e:literal], 3) => { $d };
-    (@id [$a:literal, $b:literal, $c:literal, $d:literal, $e:literal], 4) => { $e };
+    }};
 }
 pub(super) use named_routes;

@@ -176,7 +176,7 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
     Value::Object(responses)
 }
 
-/// Whether a schema is of what is sent or of what comes back.
+/// Whether a schema describes a request or a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SchemaDirection {
     Request(WriteMode),
@@ -184,7 +184,7 @@ enum SchemaDirection {
 }
 
 impl Schemas {
-    /// A reference to an object's schema, which is written down where it is not yet.
+    /// A reference to an object's schema, which is added on its first use.
     fn object(&mut self, object: &'static Object, side: SchemaDirection) -> Value {
         let name = match side {
             SchemaDirection::Response => object.name.to_owned(),
@@ -220,7 +220,7 @@ impl Schemas {
     }
 
     fn field(&mut self, field: &FieldShape, side: SchemaDirection) -> Value {
-        // What stands below a changed row is sent whole.
+        // Objects within a changed row are sent whole.
         let below =
             if side == SchemaDirection::Response { SchemaDirection::Response } else { SchemaDirection::Request(WriteMode::Create) };
         let schema = self.kind(&field.kind, below);

@@ -71,9 +71,7 @@ fn is_set(context: &RequestContext, name: &str) -> bool {
 }
 
 /// Computes the effects of changes.
-///
-/// # Errors
-/// When the changes are invalid, or when they leave a model without any account and are not confirmed.
+/// Fails when the changes are invalid, or when they leave a model without any account and are not confirmed.
 pub(super) async fn preview_effects(context: &RequestContext, changes: &[Change]) -> Result<PriceEffects, ApiError> {
     // A group's limit also applies to keys with limits of their own; the change of a key affects that key only.
     let changes_group = changes.iter().any(|change| matches!(change, Change::PutGroup(_)));
@@ -119,7 +117,6 @@ fn compute(preview: Preview, context: &RequestContext) -> PriceEffects {
     price_effects(&preview.before, &preview.after, &keys, context.now())
 }
 
-/// Names of the changed keys.
 fn key_names(changes: &[Change]) -> HashSet<String> {
     let named =
         changes.iter().filter_map(|change| if let Change::PutKey { key, .. } = change { Some(key.name.clone()) } else { None });
@@ -143,7 +140,6 @@ fn has_limits(current: &CatalogRows, changes: &[Change]) -> bool {
         || current.keys.iter().any(|key| key.spec.price_limit.is_some())
 }
 
-/// Effects as JSON.
 pub(super) fn show(effects: &[PriceEffect]) -> Value {
     effects.iter().map(show_effect).collect()
 }

@@ -7,9 +7,9 @@ use tollgate_store::{
 };
 
 use super::{
-    check, paging,
+    check,
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{MODEL_NAME, NAME, both, read},
 };
@@ -32,31 +32,29 @@ static PRICES: Object = Object::of(
     ],
 );
 
+const RESOURCE: Resource = Resource { tag: "prices", needs: AdminScope::Operator };
+
 pub(super) static ROUTES: &[Route] = &[
-    Route {
-        method: Method::Get,
-        path: "/admin/v1/prices",
-        resource: "prices",
-        needs: AdminScope::Operator,
-        id: "list_prices",
-        doc: "Prices of every model that has a row or is served, by name.",
-        query: &[LIMIT, AFTER, both("priced", Kind::Flag, "true: only models with a price; false: only models without one.")],
-        request: RequestSchema::Empty,
-        response: ResponseSchema::Page(&PRICES),
-        handler: handler!(list),
-    },
-    Route {
-        method: Method::Put,
-        path: "/admin/v1/prices/{model}",
-        resource: "prices",
-        needs: AdminScope::Operator,
-        id: "set_price",
-        doc: "Sets the sale price of a model; creates its row if there is none.",
-        query: &[],
-        request: RequestSchema::Body(&PRICES, WriteMode::Update),
-        response: ResponseSchema::Object(&PRICES),
-        handler: handler!(set),
-    },
+    RESOURCE
+        .route(
+            Method::Get,
+            "/admin/v1/prices",
+            "list_prices",
+            "Prices of every model that has a row or is served, by name.",
+            handler!(list),
+        )
+        .query(&[LIMIT, AFTER, both("priced", Kind::Flag, "true: only models with a price; false: only models without one.")])
+        .returns(ResponseSchema::Page(&PRICES)),
+    RESOURCE
+        .route(
+            Method::Put,
+            "/admin/v1/prices/{model}",
+            "set_price",
+            "Sets the sale price of a model; creates its row if there is none.",
+            handler!(set),
+        )
+        .takes(&PRICES, WriteMode::Update)
+        .returns(ResponseSchema::Object(&PRICES)),
 ];
 
 /// Every model with its prices, by name.
@@ -84,7 +82,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let mut models = all(&context).await?;
     models.retain(|(name, shown)| name.as_str() > after && priced.is_none_or(|priced| shown["price"].is_null() != priced));
     models.truncate(context.limit() as usize + 1);
-    Ok(paging::page(models, context.limit(), |(name, _)| name.clone(), |(_, shown)| shown.clone()))
+    Ok(rows::page(models, context.limit(), |(name, _)| name.clone(), |(_, shown)| shown.clone()))
 }
 
 async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {

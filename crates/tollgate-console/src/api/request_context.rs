@@ -44,7 +44,6 @@ impl Principal {
     }
 }
 
-/// An authorised and validated request.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(crate) state: Arc<ConsoleState>,
@@ -61,7 +60,6 @@ pub(crate) struct RequestContext {
 /// Result of applying a batch of changes.
 #[derive(Debug)]
 pub(crate) enum ApplyOutcome {
-    /// Written.
     Applied,
     /// Already applied under the same idempotency key; it created the row with this id.
     Replayed(String),
@@ -77,12 +75,10 @@ impl RequestContext {
         self.state.gateway.now()
     }
 
-    /// Requested page size, 50 by default.
     pub(crate) fn limit(&self) -> u32 {
         self.query.whole("limit").and_then(|limit| u32::try_from(limit).ok()).unwrap_or(50)
     }
 
-    /// Fails unless the principal has the scope `admin`.
     pub(crate) fn require_admin(&self, what: &str) -> Result<(), ApiError> {
         if self.principal.scope() == AdminScope::Admin { Ok(()) } else { Err(ApiError::forbidden(what)) }
     }
@@ -108,7 +104,6 @@ impl RequestContext {
         number.map(|number| Some(Revision(number))).map_err(wrong)
     }
 
-    /// Value of `Idempotency-Key`.
     pub(crate) fn idempotency_key(&self) -> Result<Option<&str>, ApiError> {
         let Some(value) = self.headers.get("idempotency-key") else { return Ok(None) };
         match value.to_str() {

@@ -10,8 +10,9 @@ use tollgate_store::{
 use super::{request_context::RequestContext, schema::both};
 use crate::{api_error::ApiError, response::ApiResponse};
 
-/// Future of a handler.
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<ApiResponse, ApiError>> + Send>>;
+
+pub(crate) type Handler = fn(RequestContext) -> HandlerFuture;
 
 /// A route of the admin API.
 pub(crate) struct Route {
@@ -28,7 +29,43 @@ pub(crate) struct Route {
     pub(crate) query: &'static [FieldShape],
     pub(crate) request: RequestSchema,
     pub(crate) response: ResponseSchema,
-    pub(crate) handler: fn(RequestContext) -> HandlerFuture,
+    pub(crate) handler: Handler,
+}
+
+/// What routes have in common: their tag in the OpenAPI document, and the scope they require.
+#[derive(Clone, Copy)]
+pub(crate) struct Resource {
+    pub(crate) tag: &'static str,
+    pub(crate) needs: AdminScope,
+}
+
+impl Resource {
+    /// A route without query and body that answers 204; the methods of [`Route`] change that.
+    pub(crate) const fn route(
+        self,
+        method: Method,
+        path: &'static str,
+        id: &'static str,
+        doc: &'static str,
+        handler: Handler,
+    ) -> Route {
+        let (request, response) = (RequestSchema::Empty, ResponseSchema::Empty);
+        Route { method, path, resource: self.tag, needs: self.needs, id, doc, query: &[], request, response, handler }
+    }
+}
+
+impl Route {
+    pub(crate) const fn query(self, query: &'static [FieldShape]) -> Self {
+        Self { query, ..self }
+    }
+
+    pub(crate) const fn takes(self, object: &'static Object, mode: WriteMode) -> Self {
+        Self { request: RequestSchema::Body(object, mode), ..self }
+    }
+
+    pub(crate) const fn returns(self, response: ResponseSchema) -> Self {
+        Self { response, ..self }
+    }
 }
 
 impl Route {
@@ -44,7 +81,6 @@ impl fmt::Debug for Route {
     }
 }
 
-/// HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Get,
@@ -60,7 +96,6 @@ pub(crate) enum RequestSchema {
     Empty,
     /// A required object.
     Body(&'static Object, WriteMode),
-    /// An optional object.
     Optional(&'static Object),
 }
 

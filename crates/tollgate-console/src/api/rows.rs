@@ -1,11 +1,13 @@
-//! Operations on stored rows that handlers share: finding a row by id or name, and changing one without overwriting concurrent
-//! changes.
+//! Stored rows as handlers use them: finding one by id or name, showing pages of them, and changing one without overwriting
+//! concurrent changes.
 
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
 use tollgate_core::KeyId;
 use tollgate_store::{Change, RowFilter, RowKind, StoredRow};
 
 use super::request_context::{ApplyOutcome, RequestContext};
-use crate::api_error::ApiError;
+use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
 /// Attempts to change a row that is changed concurrently.
 const MAX_ATTEMPTS: u32 = 5;
@@ -41,13 +43,12 @@ pub(super) async fn find(context: &RequestContext, kind: RowKind, parent: Option
         // Key names are not unique.
         None
     } else {
-        let filter = RowFilter { name: Some(text.to_owned()), parent: parent.map(str::to_owned), ..RowFilter::of(kind, 1) };
-        listing.page(&filter).await?.pop()
+        return written(context, kind, parent, text).await;
     };
     found.ok_or_else(|| ApiError::missing(kind, text))
 }
 
-/// Reads back the row of this name after a write.
+/// The row of this name: after a write, the one that was written.
 pub(super) async fn written(
     context: &RequestContext,
     kind: RowKind,
@@ -56,6 +57,45 @@ pub(super) async fn written(
 ) -> Result<StoredRow, ApiError> {
     let filter = RowFilter { name: Some(name.to_owned()), parent: parent.map(str::to_owned), ..RowFilter::of(kind, 1) };
     context.state.store.listing.page(&filter).await?.pop().ok_or_else(|| ApiError::missing(kind, name))
+}
+
+/// A page of rows as objects.
+pub(super) async fn list<S: DeserializeOwned>(
+    context: &RequestContext,
+    filter: &RowFilter,
+    show: impl Fn(&StoredRow, &S) -> Value,
+) -> Result<ApiResponse, ApiError> {
+    let rows = context.with_query_timeout(context.state.store.listing.page(filter)).await?;
+    let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(S, StoredRow)>, ApiError>>()?;
+    Ok(page(rows, context.limit(), |(_, row)| row.id.clone(), |(spec, row)| show(row, spec)))
+}
+
+/// A page of up to `limit` items. `rows` holds one more if there is a next page; `position` gives the `next` cursor of an
+/// item.
+pub(super) fn page<T>(mut rows: Vec<T>, limit: u32, position: impl Fn(&T) -> String, show: impl Fn(&T) -> Value) -> ApiResponse {
+    let limit = limit as usize;
+    let more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = if more { rows.last().map(position) } else { None };
+    ApiResponse::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": next}))
+}
+
+/// The fields that all rows have in answers.
+pub(super) fn object(row: &StoredRow) -> Map<String, Value> {
+    let mut members = Map::new();
+    members.insert("id".to_owned(), row.id.clone().into());
+    members.insert("owner".to_owned(), json!(row.owner));
+    members.insert("created_at".to_owned(), time_value(row.created_at));
+    members.insert("revision".to_owned(), row.revision.0.into());
+    members
+}
+
+/// Rejects an expiry in the past, which is a typing error: the row would never be usable.
+pub(super) fn require_future(context: &RequestContext, name: &str) -> Result<(), ApiError> {
+    match context.body.time(name) {
+        Some(at) if at <= context.now() => Err(ApiError::value(name, "it lies in the past; what is made now would never work")),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Resolves a key id, or the name of a key if it is unambiguous.

@@ -1,4 +1,4 @@
-//! Fields that several resources share, and the objects that answers show rows as.
+//! Fields that several resources share, and the schemas of rows.
 
 use tollgate_store::fields::{Access, FieldShape, Kind};
 
@@ -17,24 +17,19 @@ pub(crate) const fn read(name: &'static str, kind: Kind, doc: &'static str) -> F
     FieldShape::new(name, kind, doc).with(Access::ReadOnly)
 }
 
-/// The name of a row.
 pub(crate) const NAME: Kind = Kind::Text { least: 1, most: 100 };
-/// The name of a model.
 pub(crate) const MODEL_NAME: Kind = Kind::Text { least: 1, most: 256 };
 /// An amount in USD, above or below zero.
 pub(crate) const USD: Kind = Kind::Usd { least: i64::MIN, most: i64::MAX };
-/// A count.
 pub(crate) const COUNT: Kind = Kind::Integer { least: 0, most: i64::MAX };
-/// Any short text.
 pub(crate) const TEXT: Kind = Kind::Text { least: 0, most: 10_000 };
 
-/// The members every stored row has in answers.
 pub(crate) const OWNER: FieldShape =
     read("owner", Kind::Word(&["file", "database"]), "Rows of a served catalog file are changed there only.");
 pub(crate) const CREATED_AT: FieldShape = read("created_at", Kind::Time, "When it was made.");
 pub(crate) const REVISION: FieldShape = read("revision", COUNT, "Its last change; what `If-Match` takes.");
 
-/// How many fields there are in these lists.
+/// Number of fields in these lists.
 pub(crate) const fn count(lists: &[&[FieldShape]]) -> usize {
     let (mut total, mut i) = (0, 0);
     while i < lists.len() {
@@ -44,7 +39,7 @@ pub(crate) const fn count(lists: &[&[FieldShape]]) -> usize {
     total
 }
 
-/// The fields of these lists, one behind the other; `N` is their [`count`].
+/// The concatenation of these lists; `N` is their [`count`].
 pub(crate) const fn join<const N: usize>(lists: &[&[FieldShape]]) -> [FieldShape; N] {
     let mut joined = [OWNER; N];
     let (mut at, mut i) = (0, 0);

@@ -8,7 +8,7 @@ use tollgate_store::{
 
 use super::{
     request_context::RequestContext,
-    route::{Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{Method, Resource, ResponseSchema, Route, handler},
     schema::{NAME, TEXT, both, read},
 };
 use crate::{api_error::ApiError, gateway_handle::EffectiveSetting, response::ApiResponse};
@@ -28,18 +28,18 @@ static SETTING: Object = Object::of(
     ],
 );
 
-pub(super) static ROUTES: &[Route] = &[Route {
-    method: Method::Get,
-    path: "/admin/v1/settings",
-    resource: "settings",
-    needs: AdminScope::Admin,
-    id: "list_settings",
-    doc: "Every setting with its value and source, on one page.",
-    query: &[both("source", SOURCES, "Only settings with this source.")],
-    request: RequestSchema::Empty,
-    response: ResponseSchema::Page(&SETTING),
-    handler: handler!(list),
-}];
+const RESOURCE: Resource = Resource { tag: "settings", needs: AdminScope::Admin };
+
+pub(super) static ROUTES: &[Route] = &[RESOURCE
+    .route(
+        Method::Get,
+        "/admin/v1/settings",
+        "list_settings",
+        "Every setting with its value and source, on one page.",
+        handler!(list),
+    )
+    .query(&[both("source", SOURCES, "Only settings with this source.")])
+    .returns(ResponseSchema::Page(&SETTING))];
 
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let source = context.query.text("source");

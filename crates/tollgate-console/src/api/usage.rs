@@ -14,7 +14,7 @@ use tollgate_store::{
 
 use super::{
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, RequestSchema, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
     row_names::rows_by_id,
     rows,
     schema::{COUNT, MODEL_NAME, NAME, TEXT, USD, both, read},
@@ -120,54 +120,42 @@ const OUTCOME: FieldShape = both("outcome", Kind::Word(OUTCOMES), "Outcome of th
 const SINCE: FieldShape = both("since", Kind::Time, "Arrival at or after this time.");
 const UNTIL: FieldShape = both("until", Kind::Time, "Arrival before this time.");
 
-const fn route(path: &'static str, id: &'static str, doc: &'static str) -> Route {
-    Route {
-        method: Method::Get,
-        path,
-        resource: "usage",
-        needs: AdminScope::Operator,
-        id,
-        doc,
-        query: &[],
-        request: RequestSchema::Empty,
-        response: ResponseSchema::Object(&RECORD),
-        handler: handler!(one),
-    }
-}
+const RESOURCE: Resource = Resource { tag: "usage", needs: AdminScope::Operator };
+const BY: FieldShape = both(
+    "by",
+    Kind::Word(&["nothing", "day", "hour", "model", "key", "member", "group", "outcome"]),
+    "Grouping; default day. `hour` requires `since` and a range of at most 31 days.",
+);
+const FORMAT: FieldShape = both("format", Kind::Word(&["csv", "jsonl"]), "Default csv.");
 
 pub(super) static ROUTES: &[Route] = &[
-    Route {
-        query: &[LIMIT, AFTER, KEY, MEMBER, GROUP, MODEL, OUTCOME, SINCE, UNTIL],
-        response: ResponseSchema::Page(&RECORD),
-        handler: handler!(list),
-        ..route("/admin/v1/usage", "list_usage", "Usage records, newest first.")
-    },
-    route("/admin/v1/usage/{record}", "get_usage", "One usage record, by request id."),
-    Route {
-        query: &[
-            both(
-                "by",
-                Kind::Word(&["nothing", "day", "hour", "model", "key", "member", "group", "outcome"]),
-                "Grouping; default day. `hour` requires `since` and a range of at most 31 days.",
-            ),
-            KEY,
-            MEMBER,
-            GROUP,
-            MODEL,
-            OUTCOME,
-            SINCE,
-            UNTIL,
-        ],
-        response: ResponseSchema::Page(&SUMMARY),
-        handler: handler!(summary),
-        ..route("/admin/v1/usage/summary", "sum_usage", "Sums over usage records, grouped, on one page.")
-    },
-    Route {
-        query: &[both("format", Kind::Word(&["csv", "jsonl"]), "Default csv."), KEY, MEMBER, GROUP, MODEL, OUTCOME, SINCE, UNTIL],
-        response: ResponseSchema::TextLines,
-        handler: handler!(export),
-        ..route("/admin/v1/usage/export", "export_usage", "All matching usage records, oldest first, as CSV or JSON lines.")
-    },
+    RESOURCE
+        .route(Method::Get, "/admin/v1/usage", "list_usage", "Usage records, newest first.", handler!(list))
+        .query(&[LIMIT, AFTER, KEY, MEMBER, GROUP, MODEL, OUTCOME, SINCE, UNTIL])
+        .returns(ResponseSchema::Page(&RECORD)),
+    RESOURCE
+        .route(Method::Get, "/admin/v1/usage/{record}", "get_usage", "One usage record, by request id.", handler!(one))
+        .returns(ResponseSchema::Object(&RECORD)),
+    RESOURCE
+        .route(
+            Method::Get,
+            "/admin/v1/usage/summary",
+            "sum_usage",
+            "Sums over usage records, grouped, on one page.",
+            handler!(summary),
+        )
+        .query(&[BY, KEY, MEMBER, GROUP, MODEL, OUTCOME, SINCE, UNTIL])
+        .returns(ResponseSchema::Page(&SUMMARY)),
+    RESOURCE
+        .route(
+            Method::Get,
+            "/admin/v1/usage/export",
+            "export_usage",
+            "All matching usage records, oldest first, as CSV or JSON lines.",
+            handler!(export),
+        )
+        .query(&[FORMAT, KEY, MEMBER, GROUP, MODEL, OUTCOME, SINCE, UNTIL])
+        .returns(ResponseSchema::TextLines),
 ];
 
 async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiError> {
@@ -292,7 +280,6 @@ fn check_hourly_range(filter: &UsageFilter, now: Timestamp) -> Result<(), ApiErr
     Ok(())
 }
 
-/// State of a running export.
 struct Export {
     context: RequestContext,
     filter: UsageFilter,
@@ -341,10 +328,10 @@ fn json_lines(records: &[UsageRecord]) -> Vec<u8> {
 }
 
 fn csv_lines(records: &[UsageRecord], with_header: bool) -> Vec<u8> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    let header = with_header.then(|| usage_format::COLUMNS.map(str::to_owned).to_vec());
-    for row in header.into_iter().chain(records.iter().map(usage_format::row)) {
-        writer.write_record(&row).expect("writing to a Vec cannot fail");
+    let header = if with_header { usage_format::CSV_HEADER } else { "" };
+    let mut writer = csv::Writer::from_writer(header.as_bytes().to_vec());
+    for record in records {
+        writer.write_record(usage_format::row(record)).expect("writing to a Vec cannot fail");
     }
     writer.into_inner().expect("writing to a Vec cannot fail")
 }

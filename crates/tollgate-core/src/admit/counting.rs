@@ -61,7 +61,6 @@ pub struct PackedSpendTotals {
 
 impl PackedSpendTotals {
     /// The full form, which can hold further periods.
-    #[must_use]
     pub fn unpacked(&self) -> SpendTotals {
         let one = |number: i32, amount: i64| PeriodTotals::one(i64::from(number), amount);
         SpendTotals { day: one(self.day, self.day_amount), month: one(self.month, self.month_amount), total: self.total }
@@ -70,7 +69,6 @@ impl PackedSpendTotals {
 
 impl SpendTotals {
     /// The compact form; `None` when more than one day or month is known.
-    #[must_use]
     pub fn packed(&self) -> Option<PackedSpendTotals> {
         let (PeriodTotals([Some((day, day_amount)), None, ..]), PeriodTotals([Some((month, month_amount)), None, ..])) =
             (self.day, self.month)
@@ -82,7 +80,6 @@ impl SpendTotals {
     }
 
     /// Totals loaded from the database: of the day and month that `at` is in, and overall.
-    #[must_use]
     pub const fn loaded(at: Timestamp, day: NanoUsd, month: NanoUsd, total: NanoUsd) -> Self {
         Self { day: PeriodTotals::one(at.day(), day.0), month: PeriodTotals::one(at.month(), month.0), total: total.0 }
     }
@@ -95,7 +92,6 @@ impl SpendTotals {
     }
 
     /// Money spent in the period that `at` is in.
-    #[must_use]
     pub const fn within(&self, window: Window, at: Timestamp) -> NanoUsd {
         NanoUsd(match window {
             Window::Day => self.day.of(at.day()),
@@ -119,7 +115,6 @@ pub struct SlidingWindow {
 
 impl SlidingWindow {
     /// A window from stored values: the number of the newer bucket, its usage, and that of the bucket before it.
-    #[must_use]
     pub const fn from_buckets(bucket: u64, current: u64, previous: u64) -> Self {
         Self { bucket, current, previous }
     }
@@ -133,7 +128,6 @@ impl SlidingWindow {
     }
 
     /// Usage of the minute that ends now, rounded up.
-    #[must_use]
     pub fn used(&self, now: u64) -> u64 {
         let mut at = *self;
         at.roll(now);
@@ -166,7 +160,6 @@ impl SlidingWindow {
     }
 
     /// Milliseconds, rounded up, until `wanted` more fits within `limit` if nothing else arrives; 0 when it fits now.
-    #[must_use]
     pub fn wait_ms(&self, wanted: u64, limit: u64, now: u64) -> u64 {
         let mut at = *self;
         at.roll(now);
@@ -183,7 +176,6 @@ impl SlidingWindow {
     }
 
     /// Milliseconds, rounded up, until nothing counts any more.
-    #[must_use]
     pub fn reset_ms(&self, now: u64) -> u64 {
         let mut at = *self;
         at.roll(now);

@@ -11,7 +11,6 @@ use crate::{NanoUsd, Timestamp};
 /// Usage and open reservations of one subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meter {
-    /// Settled money.
     pub spent: SpendTotals,
     /// A member's balance in nano-USD, open reservations not subtracted.
     pub balance: i64,
@@ -22,19 +21,16 @@ pub struct Meter {
     pub requests: SlidingWindow,
     /// Tokens of the last minute.
     pub tokens: SlidingWindow,
-    /// Concurrent requests.
     pub running: u64,
 }
 
 impl Meter {
     /// True when a reservation is open or a rate is in use at `micros` (monotonic microseconds).
-    #[must_use]
     pub fn in_use(&self, micros: u64) -> bool {
         self.reserved != 0 || self.running > 0 || self.requests.used(micros) > 0 || self.tokens.used(micros) > 0
     }
 
     /// State of a money limit for a request that arrived at `at`; `None` for other limits.
-    #[must_use]
     pub fn funds(&self, limit: &Limit, at: Timestamp) -> Option<FundsStatus> {
         let (budget, spent, left) = match limit.rule {
             LimitRule::Budget(budget) => {
@@ -51,7 +47,6 @@ impl Meter {
     }
 
     /// Usage of a rate, and what one more request with `tokens` tokens adds; `None` for limits on money.
-    #[must_use]
     pub fn rate_check(&self, rule: LimitRule, tokens: u64, micros: u64) -> Option<RateCheck> {
         match rule {
             LimitRule::Requests(limit) => Some(RateCheck { limit, used: self.requests.used(micros), wanted: 1 }),
@@ -78,9 +73,7 @@ impl Meter {
 /// A rate as one more request finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateCheck {
-    /// The limit.
     pub limit: u64,
-    /// Used of it.
     pub used: u64,
     /// What the request adds.
     pub wanted: u64,
@@ -88,14 +81,12 @@ pub struct RateCheck {
 
 impl RateCheck {
     /// True when the request fits.
-    #[must_use]
     pub const fn fits(&self) -> bool {
         self.used.saturating_add(self.wanted) <= self.limit
     }
 }
 
 /// Per kind, the rate with the least left.
-#[must_use]
 pub fn rate_statuses(limits: &[Limit], micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> RateStatuses {
     let mut rate_statuses = RateStatuses::default();
     for limit in limits {
@@ -116,9 +107,6 @@ pub fn rate_statuses(limits: &[Limit], micros: u64, mut meter: impl FnMut(Subjec
 impl Reservation {
     /// The reservation that fits: reduced to the money that is left where its output may be lowered, else unchanged. `micros` is
     /// the time in the monotonic microseconds of the sliding windows.
-    ///
-    /// # Errors
-    /// The limit that is exceeded.
     pub fn fit_to_limits(&self, micros: u64, mut meter: impl FnMut(Subject) -> Meter) -> Result<Self, LimitExceeded> {
         let funds = match self.check(micros, &mut meter) {
             Ok(()) => return Ok(self.clone()),

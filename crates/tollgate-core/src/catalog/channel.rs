@@ -8,7 +8,6 @@ use tollgate_protocol::{Profile, Protocol};
 use super::{Budget, Owner};
 use crate::{AccountId, ChannelId, Multiplier, PriceSchedule, Secret};
 
-/// The provider behind a channel; it sets defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
@@ -36,13 +35,11 @@ impl Provider {
 /// A priced way to reach a provider.
 #[derive(Clone, Debug)]
 pub struct Channel {
-    /// Channel id.
     pub id: ChannelId,
     /// Name; unique.
     pub name: String,
     /// Where the row is managed.
     pub owner: Owner,
-    /// Provider behind the channel.
     pub provider: Provider,
     /// Wire format. Unused for [`Provider::Echo`], which speaks the caller's protocol.
     pub protocol: Protocol,
@@ -64,7 +61,6 @@ pub struct Channel {
     pub priority: i32,
     /// Share of traffic within its priority.
     pub weight: u32,
-    /// Timeouts.
     pub timeouts: Timeouts,
     /// True to retry when a request was sent but not answered.
     pub retry_uncertain: bool,
@@ -78,7 +74,6 @@ pub struct Channel {
     pub ca_file: Option<String>,
     /// Budgets on the cost price.
     pub budgets: Vec<Budget>,
-    /// Accounts, each with a credential.
     pub accounts: Vec<Arc<Account>>,
     /// The models it serves, and under which upstream names.
     pub mappings: Vec<ModelMapping>,
@@ -118,7 +113,6 @@ impl Default for Timeouts {
 /// One credential under a channel; the unit of concurrency, cooling and health.
 #[derive(Clone, Debug)]
 pub struct Account {
-    /// Account id.
     pub id: AccountId,
     /// Name; unique within its channel.
     pub name: String,
@@ -140,9 +134,7 @@ pub struct Account {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelMapping {
-    /// Public name.
     pub model: String,
-    /// Name used upstream.
     pub upstream: String,
     /// Price the provider charges; `None`: unknown.
     pub cost: Option<PriceSchedule>,

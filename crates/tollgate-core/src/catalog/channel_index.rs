@@ -36,36 +36,28 @@ pub(crate) struct ChannelEntry {
 /// The account fields that routing reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccountEntry {
-    /// Account id.
     pub(crate) id: AccountId,
     /// `false`: disabled by an operator.
     pub(crate) on: bool,
-    /// Its limits.
     pub(crate) limits: AccountLimits,
 }
 
 /// Limits of an account; 0 means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountLimits {
-    /// Concurrent requests.
     pub concurrency: u32,
-    /// Requests per minute.
     pub rpm: u32,
-    /// Tokens per minute.
     pub tpm: u64,
 }
 
 impl AccountLimits {
     /// True when any limit is set.
-    #[must_use]
     pub const fn any(self) -> bool {
         self.concurrency != 0 || self.rpm != 0 || self.tpm != 0
     }
 }
 
 impl Account {
-    /// Limits of the account.
-    #[must_use]
     pub const fn limits(&self) -> AccountLimits {
         AccountLimits { concurrency: self.concurrency, rpm: self.rpm, tpm: self.tpm }
     }

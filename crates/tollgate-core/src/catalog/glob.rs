@@ -4,7 +4,6 @@ use super::Glob;
 
 impl Glob {
     /// True when the name matches. Case-sensitive; at worst linear in the pattern for each character of the name.
-    #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let pattern = self.0.as_bytes();
         if pattern == b"*" {
@@ -40,7 +39,6 @@ impl Glob {
     }
 
     /// True when one of the patterns matches, or when there are none.
-    #[must_use]
     pub fn any(patterns: &[Self], name: &str) -> bool {
         patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name))
     }

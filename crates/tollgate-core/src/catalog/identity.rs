@@ -11,9 +11,7 @@ use crate::{GroupId, KeyId, MemberId, Timestamp};
 /// A service key with everything admission and routing need, its member included. Shared from the key cache.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// Key id.
     pub id: KeyId,
-    /// Key name.
     pub name: String,
     /// Where the row is managed.
     pub owner: Owner,
@@ -21,7 +19,6 @@ pub struct Key {
     pub prefix: String,
     /// Last 4 characters.
     pub suffix: String,
-    /// Status of the key.
     pub status: KeyStatus,
     /// Expiry; `None`: never.
     pub expires_at: Option<Timestamp>,
@@ -31,23 +28,18 @@ pub struct Key {
     pub models: Vec<Glob>,
     /// Networks it may be used from; empty: any.
     pub ip_allow: Vec<IpNet>,
-    /// Limits on requests, tokens and concurrency.
     pub limits: Limits,
     /// Budgets on the sale price.
     pub budgets: Vec<Budget>,
-    /// Price limit of the key.
     pub price_limit: Option<PriceLimit>,
     /// Overrides the group's setting for thought signatures in tool call ids; `None`: as the group says.
     pub signatures_in_ids: Option<bool>,
-    /// Time of creation.
     pub created_at: Timestamp,
-    /// Its member.
     pub member: Member,
 }
 
 impl Key {
     /// True when the key may be used from this address.
-    #[must_use]
     pub fn allows_address(&self, address: IpAddr) -> bool {
         let address = match address {
             IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4),
@@ -57,11 +49,9 @@ impl Key {
     }
 }
 
-/// Status of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyStatus {
-    /// Usable.
     Active,
     /// Disabled, can be enabled again.
     Disabled,
@@ -72,31 +62,23 @@ pub enum KeyStatus {
 /// A person with access to the gateway.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Member id.
     pub id: MemberId,
-    /// Name.
     pub name: String,
-    /// Role in the console.
     pub role: Role,
-    /// Status of the member.
     pub status: MemberStatus,
     /// Private groups granted to the member.
     pub granted: Vec<GroupId>,
     /// Group of keys that name none.
     pub default_group: Option<GroupId>,
-    /// How the member pays.
     pub billing: Billing,
-    /// Limits on requests, tokens and concurrency.
     pub limits: Limits,
     /// Budgets on the sale price.
     pub budgets: Vec<Budget>,
 }
 
-/// Role of a member in the console.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Everything.
     Admin,
     /// Channels, groups, models, prices, all keys, all usage.
     Operator,
@@ -105,18 +87,14 @@ pub enum Role {
     Member,
 }
 
-/// Status of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberStatus {
-    /// May use the gateway.
     #[default]
     Active,
-    /// May not use the gateway.
     Suspended,
 }
 
-/// How a member pays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Billing {

@@ -19,8 +19,6 @@ pub enum Routing {
 }
 
 impl Routing {
-    /// Name in catalogs.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Weighted => "weighted",

@@ -11,7 +11,6 @@ use crate::{Account, AccountId, ChannelId, GroupId, Revision};
 impl Catalog {
     /// Builds a snapshot of these rows, sorted by name, with its indexes. Channel ids of a group that match no row are ignored;
     /// of several rows with the same id or model name the last one wins.
-    #[must_use]
     pub fn from_parts(revision: Revision, channels: Vec<Channel>, groups: Vec<Group>, models: Vec<Model>) -> Self {
         let mut channels = channels;
         let mut groups = groups;
@@ -28,38 +27,30 @@ impl Catalog {
         Self { revision, channels, groups, models, mappings_by_model, reach, channel_index }
     }
 
-    /// The channel with this name.
-    #[must_use]
     pub fn channel_by_name(&self, name: &str) -> Option<&Arc<Channel>> {
         by_name(&self.channels, name, |channel| &channel.name)
     }
 
-    /// The group with this name.
-    #[must_use]
     pub fn group_by_name(&self, name: &str) -> Option<&Arc<Group>> {
         by_name(&self.groups, name, |group| &group.name)
     }
 
     /// The channel at a [`MappingRef::channel`] position.
-    #[must_use]
     pub fn channel_at(&self, position: u32) -> Option<&Arc<Channel>> {
         self.channels.get_index(position as usize).map(|(_, channel)| channel)
     }
 
-    /// All accounts of all channels.
     pub fn accounts(&self) -> impl Iterator<Item = &Arc<Account>> {
         self.channels.values().flat_map(|channel| &channel.accounts)
     }
 
     /// Finds an account and its channel by id. Scans all channels; not for the request path.
-    #[must_use]
     pub fn account(&self, id: AccountId) -> Option<(&Arc<Channel>, &Arc<Account>)> {
         self.channels.values().find_map(|channel| channel.accounts.iter().find(|it| it.id == id).map(|it| (channel, it)))
     }
 
     /// The row of a served model, or a default row (unpriced, accepts everything) when there is none. `None` when no channel
     /// serves it.
-    #[must_use]
     pub fn model(&self, name: &str) -> Option<Arc<Model>> {
         self.mappings_by_model.get(name)?;
         Some(self.models.get(name).cloned().unwrap_or_else(|| Arc::new(Model { name: name.to_owned(), ..Model::default() })))
@@ -75,7 +66,6 @@ impl Catalog {
 
 impl Channel {
     /// True when it accepts requests of this protocol untranslated. Echo speaks every protocol.
-    #[must_use]
     pub(crate) fn speaks(&self, protocol: Protocol) -> bool {
         self.provider == Provider::Echo || self.protocol == protocol
     }

@@ -16,7 +16,6 @@ const MIN_QUOTA_WAIT_MS: i64 = 60_000;
 
 /// When an account with an exhausted quota may be used again: at the end of the window named by the response, else at `retry_at`
 /// (from a header or the body) if that is a minute or more away. Never later than 24 hours from now; `None`: unknown.
-#[must_use]
 pub fn quota_end(window: Option<QuotaWindow>, retry_at: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
     let end = match window {
         Some(QuotaWindow::Day) => Some(next_midnight(now).0),

@@ -28,8 +28,6 @@ const PROBE_WAIT_MS: i64 = 1_000;
 const MILLION: u32 = 1_000_000;
 
 impl HealthState {
-    /// Availability of an account in this state.
-    #[must_use]
     pub fn availability(&self, now: Timestamp) -> Availability {
         match *self {
             Self::Usable => Availability::Usable,
@@ -49,26 +47,21 @@ impl HealthState {
 
 impl AccountHealth {
     /// True when it rests because its credential was refused.
-    #[must_use]
     pub const fn is_refused(&self) -> bool {
         matches!(self.state, HealthState::Resting { why: RestingReason::Refused, .. })
     }
 
-    /// Availability of the account at a time.
-    #[must_use]
     pub fn availability(&self, now: Timestamp) -> Availability {
         self.state.availability(now)
     }
 
     /// Share of its weight the account keeps, in thousandths: 1,000 when nothing fails, at least 50, so that a failing account
     /// still gets traffic that can show its recovery.
-    #[must_use]
     pub fn share(&self) -> u32 {
         (1_000 - self.error_average.min(MILLION) / 1_000).max(50)
     }
 
     /// The part of it that routing reads.
-    #[must_use]
     pub fn status(&self, now: Timestamp) -> HealthStatus {
         HealthStatus {
             availability: self.availability(now),

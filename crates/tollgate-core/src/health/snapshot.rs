@@ -37,8 +37,6 @@ fn latency_units(us: u64) -> u64 {
 }
 
 impl HealthSnapshot {
-    /// Packs a health.
-    #[must_use]
     pub fn of(health: &AccountHealth) -> Self {
         let micros = |time: Timestamp| low_bits(u64::try_from(time.0).unwrap_or(0), STATE_BITS);
         let (kind, time) = match health.state {
@@ -56,8 +54,6 @@ impl HealthSnapshot {
         }
     }
 
-    /// The status at a point in time.
-    #[must_use]
     pub fn status(self, now: Timestamp) -> HealthStatus {
         if self == Self::default() {
             return HealthStatus::HEALTHY;

@@ -6,27 +6,17 @@ use crate::Timestamp;
 /// Prices of all kinds after fallbacks and tier; nano-USD per million tokens, `per_request` in nano-USD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Input tokens.
     pub input: i64,
-    /// Output tokens.
     pub output: i64,
-    /// Tokens read from cache.
     pub cache_read: i64,
-    /// Tokens written to cache.
     pub cache_write: i64,
-    /// Thinking tokens.
     pub thinking: i64,
-    /// Image tokens.
     pub image: i64,
-    /// Audio tokens.
     pub audio: i64,
-    /// One request.
     pub per_request: i64,
 }
 
 impl Price {
-    /// Price list of a free model.
-    #[must_use]
     pub const fn free() -> Self {
         Self {
             input: Some(0),
@@ -64,7 +54,6 @@ impl Price {
 
     /// Prices of all kinds for a prompt of this many tokens: `cache_read`, `cache_write`, `image` and `audio` fall back to
     /// `input`, `thinking` to `output`; kinds still missing are free.
-    #[must_use]
     pub fn rates(&self, prompt_tokens: u64) -> Rates {
         let list = self.tier(prompt_tokens);
         let input = list.input.unwrap_or(0);
@@ -84,7 +73,6 @@ impl Price {
 
 impl PriceSchedule {
     /// The price list in effect: the one with the latest start that is not in the future.
-    #[must_use]
     pub fn at(&self, now: Timestamp) -> Option<&Price> {
         self.0
             .iter()

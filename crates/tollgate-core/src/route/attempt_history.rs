@@ -16,7 +16,6 @@ pub struct AttemptHistory {
     /// Channels whose address refused connections.
     unreachable: Vec<Arc<Channel>>,
     last_resort: bool,
-    /// Attempts that sent nothing.
     unsent_count: usize,
 }
 

@@ -319,7 +319,6 @@ fn is_on(newer: &Catalog, channel: &Channel, at: u32, account: AccountId) -> boo
 }
 
 /// Cost price of a mapping at a time; `None`: unknown. Echo is free.
-#[must_use]
 pub fn cost_of(channel: &Channel, mapping_index: usize, now: Timestamp) -> Option<Cow<'_, Price>> {
     let stated = channel.mappings.get(mapping_index)?.cost.as_ref().and_then(|schedule| schedule.at(now)).map(Cow::Borrowed);
     stated.or_else(|| (channel.provider == Provider::Echo).then(|| Cow::Owned(Price::free())))

@@ -9,42 +9,33 @@ use crate::{
     offer::{ModelPurpose, supports},
 };
 
-/// A candidate that is not tried.
 #[derive(Clone, Debug)]
 pub struct ExcludedCandidate<'c> {
-    /// Channel.
     pub channel: &'c Channel,
     /// Index in [`Channel::accounts`]; `None`: the whole channel.
     pub account: Option<u32>,
-    /// The reason.
     pub why: Exclusion,
     /// Position in the offer's candidates.
     pub(super) offer_index: u32,
 }
 
-/// Why a candidate is not tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exclusion {
     /// The channel has no account.
     NoAccount,
     /// The channel cannot serve the method.
     NoMapping,
-    /// Disabled by an operator.
     Disabled,
     /// Its base URL names a loopback or private address, and `private_network` is off.
     PrivateNetwork,
     /// Cooling, or being probed by another request.
     Cooling {
-        /// End of the cooling.
         until: Timestamp,
-        /// Cause of the cooling.
         why: CoolingReason,
     },
-    /// Resting.
     Resting {
         /// End of the rest; `None`: a test must pass.
         until: Option<Timestamp>,
-        /// Cause of the rest.
         why: RestingReason,
     },
     /// A price exceeds a price limit.
@@ -59,7 +50,6 @@ pub enum Exclusion {
     Capability(Vec<FieldPath>),
     /// It speaks this protocol, and translation is disabled.
     OtherProtocol(Protocol),
-    /// Its concurrency limit is reached.
     Concurrency,
     /// Its limit of requests or tokens per minute is reached.
     Rate {
@@ -87,35 +77,23 @@ pub enum MissingPrice {
 /// A price above a price limit; nano-USD per million tokens after multipliers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriceFigures {
-    /// Level the price limit is set on.
     pub level: LimitLevel,
-    /// Sale or cost price.
     pub on: PriceLimitOn,
-    /// Kind of tokens.
     pub kind: PriceKind,
-    /// The price limit.
     pub limit: i64,
-    /// The price.
     pub price: i64,
 }
 
-/// Level a price limit is set on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitLevel {
-    /// The group.
     Group,
-    /// The key.
     Key,
-    /// The request.
     Request,
 }
 
-/// Kind of tokens a price is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriceKind {
-    /// Input.
     Input,
-    /// Output.
     Output,
 }
 
@@ -123,7 +101,6 @@ pub enum PriceKind {
 /// first variant is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NoRouteCause {
-    /// Accounts are busy.
     Concurrency,
     /// Cooling after failures.
     Cooldown,
@@ -131,7 +108,6 @@ pub enum NoRouteCause {
     UpstreamRateLimited,
     /// Exhausted quota of an account, or our budget on the channel.
     UpstreamQuota,
-    /// Price limits.
     PriceLimit,
     /// A price is missing that bounded money or a price limit requires.
     NoPrice,
@@ -139,16 +115,12 @@ pub enum NoRouteCause {
     Credential,
     /// Disabled by an operator.
     Disabled,
-    /// No account is configured.
     NoneConfigured,
 }
 
-/// Every candidate is excluded.
 #[derive(Clone, Debug)]
 pub struct NoRoute<'c> {
-    /// All of them, with reasons.
     pub excluded: Vec<ExcludedCandidate<'c>>,
-    /// Method of the request.
     pub method: Method,
 }
 
@@ -157,7 +129,6 @@ const MAX_TRACE_ENTRIES: usize = 64;
 
 impl NoRoute<'_> {
     /// The cause to report: the first one present, in the order of [`NoRouteCause`]'s variants.
-    #[must_use]
     pub fn cause(&self) -> NoRouteCause {
         self.excluded.iter().filter_map(|it| it.why.cause()).min().unwrap_or(NoRouteCause::NoneConfigured)
     }
@@ -177,33 +148,27 @@ impl NoRoute<'_> {
     }
 
     /// When the first candidate becomes available again, if known.
-    #[must_use]
     pub fn earliest_recovery(&self) -> Option<Timestamp> {
         self.excluded.iter().filter_map(|it| it.why.until()).min()
     }
 
     /// When the next candidate becomes available after `now`, if known.
-    #[must_use]
     pub fn recovery_after(&self, now: Timestamp) -> Option<Timestamp> {
         self.excluded.iter().filter_map(|it| it.why.until()).filter(|until| *until > now).min()
     }
 
     /// Accounts excluded only because they are busy, in the offer's order. They are worth waiting for.
-    #[must_use]
     pub fn busy_accounts(&self) -> Vec<Arc<Account>> {
         let busy = self.excluded.iter().filter(|it| it.why == Exclusion::Concurrency);
         busy.filter_map(|it| it.account().cloned()).collect()
     }
 
-    /// True when waiting can help.
-    #[must_use]
     pub fn retryable(&self) -> bool {
         self.cause().retryable()
     }
 
     /// The smallest set of fields whose removal makes a candidate usable (E17); `None` when any candidate is excluded for another
     /// reason. Candidates of other protocols do not count while translation is disabled.
-    #[must_use]
     pub fn fewest_unsupported_fields(&self) -> Option<Vec<FieldPath>> {
         if self.excluded.iter().any(|it| it.why.cause().is_some()) {
             return None;
@@ -212,7 +177,6 @@ impl NoRoute<'_> {
     }
 
     /// The methods the model is offered on, when all candidates speak another protocol and translation is disabled (E15).
-    #[must_use]
     pub fn other_protocol_methods(&self) -> Option<Vec<&'static str>> {
         let protocols: Option<Vec<Protocol>> = self.excluded.iter().map(|it| it.why.other_protocol()).collect();
         protocols.filter(|it| !it.is_empty()).map(|protocols| supports(ModelPurpose::of_method(self.method), &protocols))
@@ -220,14 +184,12 @@ impl NoRoute<'_> {
 
     /// Prices that E41 may show. Only limits on the sale price, because callers never see costs; the cheapest candidate if they
     /// differ.
-    #[must_use]
     pub fn price_figures(&self) -> Option<PriceFigures> {
         let figures = self.excluded.iter().filter_map(|it| it.why.figures()).filter(|it| it.on == PriceLimitOn::Sale);
         figures.min_by_key(|figures| figures.price)
     }
 
     /// The usage record's trace of the exclusions.
-    #[must_use]
     pub fn trace(&self) -> Vec<TraceEntry> {
         let mut entries = Vec::new();
         trace(&self.excluded, &mut entries);
@@ -251,15 +213,12 @@ pub(super) fn trace(excluded: &[ExcludedCandidate<'_>], entries: &mut Vec<TraceE
 
 impl<'c> ExcludedCandidate<'c> {
     /// The account; `None`: the whole channel.
-    #[must_use]
     pub fn account(&self) -> Option<&'c Arc<Account>> {
         self.channel.accounts.get(self.account? as usize)
     }
 }
 
 impl Exclusion {
-    /// Name in traces.
-    #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
             Self::NoAccount => "no_account",
@@ -296,7 +255,6 @@ impl Exclusion {
     }
 
     /// When it ends, if known.
-    #[must_use]
     pub const fn until(&self) -> Option<Timestamp> {
         match self {
             Self::Cooling { until, .. } | Self::Rate { until } => Some(*until),
@@ -316,7 +274,6 @@ impl Exclusion {
     }
 
     /// Details for operators. Never shown to callers, because it may contain costs.
-    #[must_use]
     pub fn detail(&self) -> Option<String> {
         let until = self.until().map(|until| format!(" until {until}")).unwrap_or_default();
         match self {
@@ -334,7 +291,6 @@ impl Exclusion {
     }
 
     /// What an operator can do about it.
-    #[must_use]
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::NoAccount => "give the channel an account",
@@ -382,7 +338,6 @@ impl Exclusion {
         }
     }
 
-    /// The fields it names.
     const fn fields(&self) -> Option<&Vec<FieldPath>> {
         if let Self::CannotTranslate(fields) | Self::Capability(fields) = self { Some(fields) } else { None }
     }
@@ -410,8 +365,6 @@ impl fmt::Display for PriceFigures {
 }
 
 impl PriceKind {
-    /// Name in messages.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Input => "input",
@@ -421,8 +374,6 @@ impl PriceKind {
 }
 
 impl LimitLevel {
-    /// Name in messages.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Group => "group",
@@ -484,7 +435,6 @@ impl NoRouteCause {
     }
 
     /// True when waiting alone can help.
-    #[must_use]
     pub const fn retryable(self) -> bool {
         match self {
             Self::Concurrency | Self::Cooldown | Self::UpstreamRateLimited | Self::UpstreamQuota => true,

@@ -6,9 +6,7 @@ use crate::{AccountId, Routing};
 /// A candidate that may be tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    /// Index in the offer's candidates.
     pub(super) offer_index: u32,
-    /// Index in the channel's accounts.
     pub(super) account: u32,
     /// Lower values first.
     pub(super) priority: i64,
@@ -24,10 +22,8 @@ pub(super) struct Candidate {
     pub(super) needs_translation: bool,
 }
 
-/// How candidates are ordered.
 #[derive(Clone, Copy)]
 pub(super) struct RankCriteria<'a> {
-    /// Routing of the group.
     pub(super) routing: Routing,
     /// Hash shared by the requests of one conversation.
     pub(super) affinity: Option<u64>,
@@ -130,7 +126,6 @@ impl<'a> Tier<'a> {
         chosen.member
     }
 
-    /// Removes the next member.
     fn next(&mut self, random: &mut dyn FnMut() -> u32) -> Option<DrawnCandidate> {
         let at = if self.total == 0 {
             (0..self.members.len()).min_by_key(|at| (self.criteria.cost)(&self.members[*at]))?

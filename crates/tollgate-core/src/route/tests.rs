@@ -37,7 +37,6 @@ struct Case {
     history: AttemptHistory,
     /// Simulates a translation check so slow that busy accounts are free afterwards.
     freed_meanwhile: bool,
-    /// Number of translation checks.
     translation_checks: Cell<usize>,
 }
 

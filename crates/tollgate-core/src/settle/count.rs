@@ -30,7 +30,6 @@ const DEFAULT_OUTPUT: u64 = 16_384;
 /// A local count of a request's input tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InputCount {
-    /// Tokens.
     pub tokens: u64,
     /// [`TokenSource::Counted`] for text alone, [`TokenSource::Estimated`] with media.
     pub source: TokenSource,
@@ -62,7 +61,6 @@ pub(super) fn tokens_of(usage: &Usage, source: TokenSource) -> Tokens {
 }
 
 /// Upper estimate of a request's input tokens, for reservations and price limit tiers.
-#[must_use]
 pub fn estimate_input(summary: &RequestSummary) -> u64 {
     let turns = u64::from(summary.turns).saturating_mul(TOKENS_PER_TURN);
     summary.text_bytes.div_ceil(ESTIMATE_BYTES_PER_TOKEN).saturating_add(turns).saturating_add(media_input(summary))
@@ -70,7 +68,6 @@ pub fn estimate_input(summary: &RequestSummary) -> u64 {
 
 /// Upper estimate of a request's output tokens, for reservations: the requested limit capped by the model's, or the model's (also
 /// for a limit of 0), times the number of candidate answers. 0 for methods that generate nothing.
-#[must_use]
 pub fn estimate_output(summary: &RequestSummary, model: &Model) -> u64 {
     if !summary.method.generates() {
         return 0;
@@ -83,7 +80,6 @@ pub fn estimate_output(summary: &RequestSummary, model: &Model) -> u64 {
 }
 
 /// Input tokens when the provider reports none, for bills.
-#[must_use]
 pub fn count_input(summary: &RequestSummary) -> InputCount {
     let media = media_input(summary);
     InputCount {
@@ -100,7 +96,6 @@ pub(super) fn count_output(output: impl Into<DeliveredContent>) -> u64 {
 
 /// Amount of these tokens at a price list (with the tier of their prompt size), rounded once, half up, to nano-USD. `None` when
 /// it exceeds [`NanoUsd::MAX_PER_REQUEST`], which the record reports as an error.
-#[must_use]
 pub fn amount(tokens: &Tokens, price: &Price, multiplier: Multiplier) -> Option<NanoUsd> {
     const PER_MILLION: i128 = 1_000_000;
     const SCALE: i128 = 1_000_000_000_000;
@@ -132,7 +127,6 @@ fn media_input(summary: &RequestSummary) -> u64 {
 
 impl Tokens {
     /// All input tokens.
-    #[must_use]
     pub const fn prompt(&self) -> u64 {
         self.input
             .saturating_add(self.cache_read)
@@ -142,15 +136,12 @@ impl Tokens {
     }
 
     /// All output tokens.
-    #[must_use]
     pub const fn completion(&self) -> u64 {
         self.output.saturating_add(self.thinking)
     }
 }
 
 impl TokenSource {
-    /// Name in records.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",

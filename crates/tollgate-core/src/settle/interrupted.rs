@@ -20,27 +20,17 @@ use crate::{
 pub struct AttemptStart {
     /// Request id, also the record's.
     pub id: RequestId,
-    /// Arrival.
     pub at: Timestamp,
-    /// Key.
     pub key: KeyId,
-    /// Key name.
     pub key_name: String,
-    /// Member.
     pub member: MemberId,
-    /// Group.
     pub group: GroupId,
-    /// Group name.
     pub group_name: String,
-    /// Caller's protocol.
     pub protocol_in: Protocol,
-    /// Method of the request.
     pub method: Method,
-    /// Requested model.
     pub model: String,
     /// True when the answer is to be streamed.
     pub stream: bool,
-    /// Caller's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// The caller's own request id.
@@ -54,49 +44,35 @@ pub struct AttemptStart {
     /// Sale price; `None`: unpriced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sale: Option<Price>,
-    /// The group's multiplier.
     pub sale_multiplier: Multiplier,
-    /// The group's stream-break policy.
     pub policy: StreamBreak,
-    /// Local count of the input.
     pub input: InputCount,
     /// Settled attempts of this request that ended before this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<AttemptRecord>,
-    /// The attempt that starts.
     pub attempt: StartedAttempt,
 }
 
-/// The attempt of an [`AttemptStart`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartedAttempt {
-    /// Channel.
     pub channel: ChannelId,
-    /// Channel name.
     pub channel_name: String,
-    /// Account.
     pub account: AccountId,
-    /// Account name.
     pub account_name: String,
-    /// Protocol spoken to the upstream.
     pub protocol: Protocol,
     /// Model name sent upstream.
     pub upstream_model: String,
-    /// Start of the attempt.
     pub at: Timestamp,
     /// Cost price; `None`: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Price>,
-    /// The account's multiplier.
     pub cost_multiplier: Multiplier,
 }
 
 /// Written at most every 2 s during a stream: what reached the caller so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamProgress {
-    /// Request id.
     pub id: RequestId,
-    /// Time of writing.
     pub at: Timestamp,
     /// Content that reached the caller.
     pub delivered: DeliveredContent,
@@ -108,7 +84,6 @@ pub struct StreamProgress {
 /// The record of a request whose gateway was killed: outcome `gateway_stopped`, status 0, because the caller's view is unknown.
 /// `begins` are its `begin` entries in order, `progress` is the last one. Deterministic, so recovery may run again. `None` when
 /// `begins` is empty.
-#[must_use]
 pub fn settle_stopped(begins: &[AttemptStart], progress: Option<&StreamProgress>) -> Option<UsageRecord> {
     let last = begins.last()?;
     let delivered = progress.map_or(DeliveredContent::default(), |it| it.delivered);

@@ -29,15 +29,12 @@ use crate::{
     },
 };
 
-/// Timeout of one attempt.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Timeout of the look-up of a member's name.
 const NAME_LIMIT: Duration = Duration::from_secs(2);
-/// Waits between attempts.
 const WAITS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(25)];
 const SIGNATURE: &str = "x-tollgate-signature";
 
-/// The destination of alerts.
 #[derive(Clone, Debug)]
 pub struct Webhook {
     /// `http` or `https`.
@@ -124,8 +121,8 @@ impl Alerts {
             headers.insert(SIGNATURE, signature);
         }
         let reach = if self.webhook.private_network { AddressPolicy::Anywhere } else { AddressPolicy::Public };
-        let sent = fetch::Sent { method: Method::POST, headers, body };
-        Ok(fetch::send(&self.webhook.url, sent, reach, &self.trust, &self.tasks).await?.status)
+        let response = fetch::send(&self.webhook.url, Method::POST, headers, body, reach, &self.trust, &self.tasks);
+        Ok(response.await?.status)
     }
 
     /// `sha256=` and the hex form of the body's HMAC.

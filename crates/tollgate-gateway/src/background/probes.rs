@@ -31,32 +31,21 @@ use crate::{
 const TICK: Duration = Duration::from_secs(1);
 /// How often a resting account is probed.
 const RESTING_INTERVAL: Duration = Duration::from_mins(10);
-/// Concurrent probes.
 const MAX_PROBES: usize = 16;
 /// Timeout for the head of an answer, and again for its body.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of an answer that are read.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// The prober's dependencies.
+#[derive(Debug)]
 pub struct Probes {
-    /// Catalog, clock and metrics.
     pub shared: Arc<Shared>,
-    /// Health of accounts.
     pub registry: Arc<HealthRegistry>,
     /// Holds tests that passed in other processes.
     pub saved: Arc<dyn HealthStore>,
-    /// Sends the probes.
     pub upstream: Arc<dyn Upstream>,
 }
 
-impl std::fmt::Debug for Probes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Probes").finish_non_exhaustive()
-    }
-}
-
-/// Result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeOutcome {
     /// A list of models.
@@ -65,14 +54,8 @@ enum ProbeOutcome {
     Refused,
     /// A failure that counts against the account.
     Failure(Observation),
-    /// Inconclusive: there is no such list, or the provider limits the rate.
+    /// Inconclusive: the provider has no such list, or limits the rate.
     Nothing,
-}
-
-/// An account that is due for a probe.
-struct Due {
-    channel: Arc<Channel>,
-    account: Arc<Account>,
 }
 
 impl Probes {
@@ -89,7 +72,7 @@ impl Probes {
                 _ = ticks.tick() => {}
             }
             self.apply_passed_tests().await;
-            for Due { channel, account } in self.due(&mut next, MAX_PROBES.saturating_sub(running.len())) {
+            for (channel, account) in self.due(&mut next, MAX_PROBES.saturating_sub(running.len())) {
                 let (upstream, registry, shared) =
                     (Arc::clone(&self.upstream), Arc::clone(&self.registry), Arc::clone(&self.shared));
                 running.spawn(async move {
@@ -102,7 +85,7 @@ impl Probes {
     }
 
     /// Accounts that are due, at most `most`; the others stay due.
-    fn due(&self, next: &mut HashMap<AccountId, Instant>, most: usize) -> Vec<Due> {
+    fn due(&self, next: &mut HashMap<AccountId, Instant>, most: usize) -> Vec<(Arc<Channel>, Arc<Account>)> {
         let now = self.shared.clock.instant();
         let catalog = self.shared.catalog.load();
         let mut due = Vec::new();
@@ -113,7 +96,7 @@ impl Probes {
                 // A shortened interval takes effect at once.
                 let at = next.get(&account.id).map_or(now + first, |at| (*at).min(now + every));
                 if at <= now && due.len() < most {
-                    due.push(Due { channel: Arc::clone(channel), account: Arc::clone(account) });
+                    due.push((Arc::clone(channel), Arc::clone(account)));
                     watched.insert(account.id, now + every);
                 } else {
                     watched.insert(account.id, at);
@@ -172,7 +155,6 @@ impl Probes {
     }
 }
 
-/// Requests the list of models.
 async fn probe(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Account>, now: Timestamp) -> ProbeOutcome {
     let call = UpstreamCall {
         // A probe belongs to no caller's request.
@@ -214,7 +196,7 @@ fn judge(protocol: Protocol, status: u16, body: &[u8], now: Timestamp) -> ProbeO
             ProbeOutcome::Failure(Observation::QuotaSpent { until: quota_end(problem.window, None, now) })
         }
         _ if problem.account_refused => ProbeOutcome::Refused,
-        // An intermediary's page says nothing about the credential.
+        // An intermediary's page is no evidence about the credential.
         _ if problem.from_intermediary => ProbeOutcome::Nothing,
         401..=403 => ProbeOutcome::Refused,
         408 | 504 | 524 => ProbeOutcome::Failure(Observation::Timeout),

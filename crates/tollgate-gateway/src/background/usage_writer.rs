@@ -7,7 +7,6 @@
 
 mod batch;
 mod bisect;
-mod retry;
 
 use std::{
     sync::{
@@ -27,12 +26,11 @@ use tollgate_store::{HealthStore, Journal, StoreError, UnbookedRecords, UsageSto
 
 use batch::Batch;
 use bisect::bisect;
-use retry::RetryBackoff;
 
 use crate::state::{
     health_registry::HealthRegistry,
     shared::Shared,
-    usage_queue::{QueuedRecord, UsageQueue, UsageReceiver},
+    usage_recorder::{QueuedRecord, UsageQueue, UsageReceiver},
 };
 
 /// Maximum records per transaction.
@@ -44,6 +42,9 @@ const BATCH_INTERVAL: Duration = Duration::from_millis(200);
 const REREAD_AFTER: Duration = Duration::from_mins(1);
 /// Maximum records quarantined because the database rejects them. If it rejects more, the fault is the database's.
 const MAX_QUARANTINED: usize = 1_000;
+/// Wait after the first failure to reach the database, and the longest between two attempts.
+const MIN_RETRY_WAIT: Duration = Duration::from_millis(250);
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(10);
 /// How often account health is saved.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 /// How often partitions for the coming months are created.
@@ -51,7 +52,6 @@ const PARTITION_INTERVAL: Duration = Duration::from_hours(1);
 /// How long a shutdown keeps trying to reach the database; the journal keeps the remaining records.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
-/// Moves records from queue and journal to the database.
 #[derive(Debug)]
 pub struct UsageWriter {
     queue: mpsc::Receiver<QueuedRecord>,
@@ -69,27 +69,17 @@ pub struct UsageWriter {
     shown: AtomicI64,
 }
 
-/// The writer's dependencies.
-#[derive(Debug)]
-pub struct UsageWriterParts {
-    /// Store of usage records.
-    pub usage: Arc<dyn UsageStore>,
-    /// Store of account health.
-    pub health_store: Arc<dyn HealthStore>,
-    /// The journal, told which records are in the database.
-    pub journal: Arc<Journal>,
-    /// Health of accounts.
-    pub registry: Arc<HealthRegistry>,
-    /// Catalog, clock and metrics.
-    pub shared: Arc<Shared>,
-}
-
 impl UsageWriter {
-    /// A writer and the sending end of its queue.
+    /// A writer and the sending end of its queue. Records in the database are marked in `journal`.
     #[must_use]
-    pub fn new(parts: UsageWriterParts) -> (UsageQueue, Self) {
+    pub fn new(
+        usage: Arc<dyn UsageStore>,
+        health_store: Arc<dyn HealthStore>,
+        journal: Arc<Journal>,
+        registry: Arc<HealthRegistry>,
+        shared: Arc<Shared>,
+    ) -> (UsageQueue, Self) {
         let (sender, UsageReceiver { records, spilled }) = UsageQueue::new();
-        let UsageWriterParts { usage, health_store, journal, registry, shared } = parts;
         let writer = Self {
             queue: records,
             spilled,
@@ -105,21 +95,8 @@ impl UsageWriter {
         (sender, writer)
     }
 
-    /// Drains the queue.
-    #[cfg(test)]
-    pub(crate) fn waiting(&mut self) -> Vec<UsageRecord> {
-        std::iter::from_fn(|| self.queue.try_recv().ok()).map(|queued| queued.record).collect()
-    }
-
-    /// The monotonic time, in the form tokio's timers take.
     fn now(&self) -> Instant {
         self.shared.clock.instant()
-    }
-
-    /// The next record in the queue.
-    #[cfg(test)]
-    pub(crate) async fn next(&mut self) -> Option<UsageRecord> {
-        self.queue.recv().await.map(|queued| queued.record)
     }
 
     /// Writes records until every sender is dropped or `stop` is cancelled, then the remaining ones. `recovered` are the
@@ -145,8 +122,8 @@ impl UsageWriter {
                     self.create_partitions().await;
                     continue;
                 }
-                open = self.collect(&mut work), if retry.is_due(now) => open,
-                () = sleep(retry.left(now)), if !retry.is_due(now) => continue,
+                open = self.collect(&mut work), if retry.left(now).is_zero() => open,
+                () = sleep(retry.left(now)), if !retry.left(now).is_zero() => continue,
             };
             if !open {
                 break;
@@ -285,7 +262,6 @@ impl UsageWriter {
         }
     }
 
-    /// Updates the gauges of journal and accounts.
     fn update_gauges(&self) {
         let now = self.shared.clock.now();
         let age = self.journal.oldest_unbooked().map_or(0, |oldest| u64::try_from(now.ms_since(oldest)).unwrap_or(0));
@@ -370,6 +346,25 @@ impl UsageWriter {
     }
 }
 
+/// Exponential backoff between attempts to reach the database.
+#[derive(Debug, Default)]
+struct RetryBackoff {
+    wait: Duration,
+    at: Option<Instant>,
+}
+
+impl RetryBackoff {
+    /// Time until the next attempt.
+    fn left(&self, now: Instant) -> Duration {
+        self.at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
+    }
+
+    fn record_failure(&mut self, now: Instant) {
+        self.wait = (self.wait * 2).clamp(MIN_RETRY_WAIT, MAX_RETRY_WAIT);
+        self.at = Some(now + self.wait);
+    }
+}
+
 /// Records that a stopped writer leaves unwritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageBacklog {
@@ -415,7 +410,5 @@ pub async fn replay(usage: &dyn UsageStore, journal: &Journal, mut records: Unbo
     }
 }
 
-#[cfg(test)]
-pub(crate) mod memory;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,6 @@ use tollgate_core::{
 
 use super::ExplainContext;
 
-/// One limit of a channel or account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CapacityBound {
     /// `concurrency`, `rpm`, `tpm` of the account, or `budget_day`, `budget_month`, `budget_total` of the channel.
@@ -78,7 +77,6 @@ pub(super) fn remedy(bounds: &[CapacityBound]) -> Option<&'static str> {
     })
 }
 
-/// The name of a budget's limit.
 pub(super) const fn budget_word(window: Window) -> &'static str {
     match window {
         Window::Day => "budget_day",
@@ -107,19 +105,17 @@ impl ExplainContext<'_> {
 
     fn left_of(&self, channel: &Channel, limit: &Limit) -> Option<FundsStatus> {
         let LimitRule::Budget(budget) = limit.rule else { return None };
-        let spent = self.input.known.spent(channel.id, budget.window);
+        let spent = self.input.state.spent(channel.id, budget.window);
         let left = NanoUsd(budget.amount.0.saturating_sub(spent.0));
         Some(FundsStatus { subject: limit.subject, budget: Some(budget), spent, left })
     }
 
-    /// The limits of an account and its channel.
     pub(super) fn bounds_of(&self, channel: &Channel, account: Option<&Arc<Account>>) -> Vec<CapacityBound> {
         let mut bounds = self.budgets_of(channel, account);
         bounds.extend(account.into_iter().flat_map(|account| self.rates_of(account)));
         bounds
     }
 
-    /// The limits that caused an exclusion.
     pub(super) fn bounds_against(&self, it: &ExcludedCandidate<'_>) -> Vec<CapacityBound> {
         if matches!(it.why, Exclusion::Budget { .. }) {
             return self.budgets_of(it.channel, it.account());
@@ -137,7 +133,7 @@ impl ExplainContext<'_> {
         let needs = self.cost_on(channel, account);
         let blocking = channel.budgets.iter().filter(|budget| budget.action == BudgetAction::Block);
         let bounds = blocking.map(|budget| {
-            let spent = self.input.known.spent(channel.id, budget.window);
+            let spent = self.input.state.spent(channel.id, budget.window);
             let bound = budget_word(budget.window);
             CapacityBound { bound, limit: budget.amount.0, left: budget.amount.0.saturating_sub(spent.0), needs }
         });
@@ -167,8 +163,8 @@ impl ExplainContext<'_> {
     }
 
     fn rates_of(&self, account: &Account) -> Vec<CapacityBound> {
-        let (known, now) = (self.input.known, self.input.now);
-        let (in_use, micros, most) = (known.in_use(account.id), known.micros_at(now), account.limits());
+        let (state, now) = (self.input.state, self.input.now);
+        let (in_use, micros, most) = (state.in_use(account.id), state.micros_at(now), account.limits());
         let bound = |bound, limit: u64, used: u64, needs: u64| {
             let number = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
             (limit > 0).then(|| CapacityBound {

@@ -4,7 +4,10 @@ use tollgate_core::{AccountId, AccountLimits, AccountLoad, CandidateView, Channe
 use tollgate_protocol::{FieldPath, Framing, RequestSummary, Target, codec, minimal_body, minimal_request, neutral::Request};
 
 use super::{ExplainContext, ExplainRequest};
-use crate::path::types::request_bodies::{inexpressible, is_lenient};
+use crate::{
+    path::types::request_bodies::{inexpressible, is_lenient},
+    state::runtime_state::budget_of,
+};
 
 /// Bytes of text per estimated token.
 const BYTES_PER_TOKEN: u64 = 2;
@@ -49,11 +52,12 @@ impl<'a> ExplainView<'a> {
 impl CandidateView for ExplainView<'_> {
     fn account_load(&self, account: AccountId, bounds: AccountLimits) -> AccountLoad {
         let input = self.context.input;
-        input.known.load(account, bounds, self.context.tokens(), input.now)
+        input.state.load(account, bounds, self.context.tokens(), input.now)
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
-        self.context.input.known.budget(channel, self.context.input.now)
+        let input = self.context.input;
+        budget_of(channel, input.now, |budget| input.state.spent(channel.id, budget.window))
     }
 
     fn unsupported_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
@@ -61,7 +65,7 @@ impl CandidateView for ExplainView<'_> {
             return Vec::new();
         }
         let (input, summary) = (self.context.input, self.context.summary);
-        let learned = input.known.learned(channel.id, &serves.upstream);
+        let learned = input.state.learned(channel.id, &serves.upstream);
         learned.map(|learned| learned.unsupported_in(self.context.question.from, &summary.fields, input.now)).unwrap_or_default()
     }
 

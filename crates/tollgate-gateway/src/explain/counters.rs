@@ -6,7 +6,6 @@ use tollgate_store::CounterSnapshot;
 
 use crate::state::{runtime_state::RuntimeState, shared::Shared};
 
-/// Source of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CounterSource {
@@ -21,14 +20,10 @@ pub enum CounterSource {
     Database,
 }
 
-/// Counters of one subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubjectCounters {
-    /// The key, member, group or the gateway.
     pub subject: Subject,
-    /// Its counters.
     pub meter: Meter,
-    /// Where the counters come from.
     pub by: CounterSource,
     /// Whether the usage of its rate limits is known.
     pub knows_rates: bool,
@@ -37,16 +32,13 @@ pub struct SubjectCounters {
 /// Counters of all subjects whose limits apply to one key.
 #[derive(Clone, Debug, Default)]
 pub struct CallerCounters {
-    /// One entry per subject.
     pub counts: Vec<SubjectCounters>,
     /// The current time in the monotonic microseconds of the rate windows.
     pub micros: u64,
-    /// Budgets of the whole gateway.
     pub budgets: Vec<Budget>,
 }
 
 impl CallerCounters {
-    /// Reads the counters of the running gateway.
     #[must_use]
     pub fn of(shared: &Shared, catalog: &Catalog, key: &Key) -> Self {
         let by = if shared.counters.is_shared() { CounterSource::Node } else { CounterSource::Gateway };
@@ -55,17 +47,17 @@ impl CallerCounters {
         Self { counts: counts.collect(), micros, budgets: shared.settings.budgets.clone() }
     }
 
-    /// Uses the counters in `known`, and those of the database for subjects that are missing there.
+    /// Uses the counters in `state`, and those of the database for subjects that are missing there.
     #[must_use]
-    pub fn from_database(booked: Vec<(Subject, Meter)>, known: &RuntimeState, now: Timestamp, budgets: Vec<Budget>) -> Self {
+    pub fn from_database(booked: Vec<(Subject, Meter)>, state: &RuntimeState, now: Timestamp, budgets: Vec<Budget>) -> Self {
         let counts = booked.into_iter().map(|(subject, meter)| {
-            let reported = known.counted.iter().find(|it| it.subject == subject);
+            let reported = state.counted.iter().find(|it| it.subject == subject);
             match reported {
                 Some(reported) => SubjectCounters { subject, meter: reported.meter, by: CounterSource::Notes, knows_rates: true },
-                None => SubjectCounters { subject, meter, by: CounterSource::Database, knows_rates: !known.counts_more },
+                None => SubjectCounters { subject, meter, by: CounterSource::Database, knows_rates: !state.counts_more },
             }
         });
-        Self { counts: counts.collect(), micros: known.counted_micros_at(now), budgets }
+        Self { counts: counts.collect(), micros: state.counted_micros_at(now), budgets }
     }
 
     /// Counters of one subject; zero when unknown.

@@ -22,18 +22,13 @@ pub struct CallerLimit {
     pub amount: Option<i64>,
     /// What is left of it; may be negative.
     pub left: i64,
-    /// What the request needs of it.
     pub needs: i64,
-    /// Source of the figures.
     pub counted_by: CounterSource,
 }
 
-/// Result of the limit check.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LimitVerdict {
-    /// The limits that apply.
     pub(super) limits: Vec<CallerLimit>,
-    /// The refusal, if a limit is exceeded.
     pub(super) refusal: Option<ExplainedRefusal>,
     /// The output limit in tokens that the gateway sets so that the request stays within its reservation.
     pub(super) output_limit: Option<u64>,
@@ -42,7 +37,7 @@ pub(super) struct LimitVerdict {
 impl ExplainContext<'_> {
     /// Checks the limits as the path does, without reserving anything.
     pub(super) fn limits(&self) -> LimitVerdict {
-        let counters = self.input.counted;
+        let counters = self.input.counters;
         let input = AdmitInput {
             id: RequestId::from_parts(self.input.now, [0; 10]),
             at: self.input.now,
@@ -64,7 +59,7 @@ impl ExplainContext<'_> {
 
     /// A limit compared with the request; `None` for a limit that never refuses.
     fn limit(&self, reservation: &Reservation, limit: &Limit) -> Option<CallerLimit> {
-        let counters = self.input.counted;
+        let counters = self.input.counters;
         let counts = counters.counts(limit.subject);
         let (amount, left, needs) = match (limit.rule, counts.meter.funds(limit, reservation.at)) {
             (LimitRule::Budget(budget), Some(_)) if budget.action == BudgetAction::Alert => return None,
@@ -92,7 +87,7 @@ impl ExplainContext<'_> {
     }
 
     fn refusal(&self, reservation: &Reservation, exhausted: &LimitExceeded) -> ExplainedRefusal {
-        let error = Refusal::limit_exceeded(exhausted, reservation.at).id(self.question.from);
+        let error = Refusal::LimitExceeded(Box::new(exhausted.clone())).id(self.question.from);
         let (retryable, text, remedy) = match exhausted {
             LimitExceeded::Rate(busy) => {
                 let (text, remedy) = self.rate_refusal(reservation, busy);

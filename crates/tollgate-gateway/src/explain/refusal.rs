@@ -6,16 +6,13 @@ use tollgate_protocol::Protocol;
 
 use crate::refusal::Refusal;
 
-/// A refusal in an explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ExplainedRefusal {
-    /// Error id.
     pub error: &'static str,
     /// Machine-readable cause, as in `x-tollgate-cause`.
     pub cause: Option<&'static str>,
     /// Whether the request may succeed later without a change.
     pub retryable: bool,
-    /// The reason as text.
     pub text: String,
     /// How to remove the cause, when it is not listed with the accounts.
     pub remedy: Option<String>,
@@ -30,18 +27,19 @@ pub(super) fn unauthenticated(refusal: &Refusal, from: Protocol) -> ExplainedRef
     } else {
         "the member behind the key is suspended".to_owned()
     };
-    ExplainedRefusal { error: refusal.id(from), cause: None, retryable: false, text, remedy: None }
+    permanent(refusal.id(from), text)
 }
 
-/// No account is usable.
+fn permanent(error: &'static str, text: String) -> ExplainedRefusal {
+    ExplainedRefusal { error, cause: None, retryable: false, text, remedy: None }
+}
+
 pub(super) fn no_route(none: &NoRoute<'_>) -> ExplainedRefusal {
     if let Some(fields) = none.fewest_unsupported_fields() {
-        let text = format!("no channel takes {}", fields.join(", "));
-        return ExplainedRefusal { error: "E17", cause: None, retryable: false, text, remedy: None };
+        return permanent("E17", format!("no channel takes {}", fields.join(", ")));
     }
     if let Some(supports) = none.other_protocol_methods() {
-        let text = format!("the model is offered for {} only", supports.join(", "));
-        return ExplainedRefusal { error: "E15", cause: None, retryable: false, text, remedy: None };
+        return permanent("E15", format!("the model is offered for {} only", supports.join(", ")));
     }
     let cause = none.cause();
     let text = format!("no account is usable: {}", cause.as_str());
@@ -56,5 +54,5 @@ pub(super) fn not_offered(reason: &NotOffered) -> ExplainedRefusal {
         NotOffered::Method { supports } => ("E15", format!("the model is offered for {} only", supports.join(", "))),
         NotOffered::Unsupported { fields } => ("E17", format!("unsupported fields: {}", fields.join(", "))),
     };
-    ExplainedRefusal { error, cause: None, retryable: false, text, remedy: None }
+    permanent(error, text)
 }

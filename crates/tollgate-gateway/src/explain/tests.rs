@@ -14,8 +14,7 @@ use crate::{
         account_limiter::AccountUsage,
         runtime_state::{AccountUsageEntry, ChannelSpending, LearnedFields},
     },
-    testing::key,
-    upstream::testing::{account, channel},
+    testing::{account, channel, key},
 };
 
 const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
@@ -77,8 +76,8 @@ fn explain_model(model: &str, fields: &[&str], known: &RuntimeState) -> Explanat
 fn explain_in(catalog: &Catalog, question: &ExplainRequest, known: &RuntimeState) -> Explanation {
     let mut key = key();
     key.groups = vec![catalog.groups[0].id];
-    let sight = ExplainInput { catalog, health: &FirstCools, known, counted: &CallerCounters::default(), now: NOW };
-    explain(question, Arc::new(key), &sight).unwrap()
+    let input = ExplainInput { catalog, health: &FirstCools, state: known, counters: &CallerCounters::default(), now: NOW };
+    explain(question, Arc::new(key), &input).unwrap()
 }
 
 #[test]
@@ -244,9 +243,9 @@ fn invalid_key_is_reported_first() {
     let of = |change: &dyn Fn(&mut Key)| {
         let mut key = key();
         change(&mut key);
-        let sight =
-            ExplainInput { catalog: &catalog, health: &FirstCools, known: &known, counted: &CallerCounters::default(), now: NOW };
-        let explained = explain(&question("m", &[]), Arc::new(key), &sight).unwrap();
+        let input =
+            ExplainInput { catalog: &catalog, health: &FirstCools, state: &known, counters: &CallerCounters::default(), now: NOW };
+        let explained = explain(&question("m", &[]), Arc::new(key), &input).unwrap();
         assert!(explained.planned.is_empty());
         explained.refusal.unwrap().error
     };

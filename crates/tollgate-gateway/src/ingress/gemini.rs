@@ -17,7 +17,6 @@ pub(super) fn destination(method: &HttpMethod, rest: &str, query: Query<'_>) -> 
     }
 }
 
-/// `models` itself.
 pub(super) fn list(query: Query<'_>) -> Destination {
     let all = ListRequest::All { page_size: query.get("pageSize"), page_token: query.get("pageToken") };
     Destination::List(Protocol::Gemini, all)

@@ -30,7 +30,6 @@ pub(super) fn has_gemini_credentials(headers: &HeaderMap, query: Query<'_>) -> b
         || ["key", "pageSize", "pageToken"].iter().any(|name| query.has(name))
 }
 
-/// Value of a header field.
 enum Field {
     Absent,
     Text(String),
@@ -49,7 +48,6 @@ fn field(headers: &HeaderMap, name: &str) -> Field {
     }
 }
 
-/// A key that cannot exist.
 fn ambiguous() -> Secret {
     Secret::new(String::new())
 }

@@ -7,7 +7,6 @@ use percent_encoding::percent_decode_str;
 pub(crate) struct Query<'a>(&'a str);
 
 impl<'a> Query<'a> {
-    /// Wraps the part after `?`.
     pub(crate) fn new(query: Option<&'a str>) -> Self {
         Self(query.unwrap_or_default())
     }

@@ -146,7 +146,7 @@ fn hints_are_valid_paths() {
         (HttpMethod::GET, "/", None),
         (HttpMethod::POST, "/v1/./chat/completions", Some("/v1/chat/completions")),
     ] {
-        assert_eq!(hint::hint(&method, path).map(|hint| hint.path).as_deref(), expected, "{method} {path}");
+        assert_eq!(hint(&method, path).map(|hint| hint.path).as_deref(), expected, "{method} {path}");
     }
 }
 
@@ -173,14 +173,14 @@ fn every_near_miss_of_a_path_gets_a_hint() {
         ("/v1beta/model/m:generateContent", "/v1beta/models/m:generateContent", None),
         ("/m:streamGenerateContent", "/v1beta/models/m:streamGenerateContent", None),
     ] {
-        let hint = hint::hint(&HttpMethod::POST, path);
+        let hint = hint(&HttpMethod::POST, path);
         assert_eq!(hint.as_ref().map(|hint| hint.path.as_str()), Some(expected), "{path}");
         assert_eq!(hint.and_then(|hint| hint.base_url), base_url, "{path}");
     }
-    let models = hint::hint(&HttpMethod::GET, "/v1/model").unwrap();
+    let models = hint(&HttpMethod::GET, "/v1/model").unwrap();
     assert_eq!((models.path.as_str(), models.base_url), ("/v1/models", None));
     for path in ["/v1/files", "/v1/images/generations", "/", "/favicon.ico", "/admin/v1/me", &"/x".repeat(2_000)] {
-        assert_eq!(hint::hint(&HttpMethod::POST, path), None, "{path}");
+        assert_eq!(hint(&HttpMethod::POST, path), None, "{path}");
     }
 }
 

@@ -9,8 +9,7 @@ use tollgate_core::{
 use super::*;
 use crate::{
     settings::Settings,
-    testing::{SECRET, head, shared},
-    upstream::testing::channel,
+    testing::{SECRET, channel, head, shared},
 };
 
 /// `alpha`, `beta` and `gamma` from the echo channel, which speaks both protocols; `secret` outside the group.
@@ -81,7 +80,7 @@ async fn both_protocols_list_what_the_key_may_use() {
 }
 
 #[tokio::test]
-async fn native_pages_follow_each_other() {
+async fn native_lists_are_paged() {
     let (_, first) = ask("/v1beta/models", Some(SECRET), all(Some("2"), None)).await;
     assert_eq!(names(&first, "models", "name"), ["models/alpha", "models/beta"]);
     let token = first["nextPageToken"].as_str().unwrap();
@@ -95,7 +94,7 @@ async fn native_pages_follow_each_other() {
 }
 
 #[tokio::test]
-async fn one_model_or_none() {
+async fn single_model_or_not_found() {
     let one = |name: &str| ListRequest::One(name.to_owned());
     let (status, model) = ask("/v1/models/alpha", Some(SECRET), one("alpha")).await;
     assert_eq!((status, model["id"].as_str()), (200, Some("alpha")));

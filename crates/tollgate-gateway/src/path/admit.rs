@@ -8,16 +8,12 @@ use tollgate_core::{AdmitInput, attempt_reservations, output_limit_field, reserv
 use super::{
     Worker,
     types::{
-        offered::{Admission, OfferedRequest},
-        request_bodies::OutputLimit,
+        offered::{Admission, OfferedRequest, OutputLimit},
         reserve::reserve,
         usage_guard::UsageGuard,
     },
 };
-use crate::{
-    refusal::{RateFigures, Refusal},
-    request::Head,
-};
+use crate::{refusal::Refusal, request::Head};
 
 /// Reserves what a request may use at most, and with it what its attempts may need on their channels, so that a shared counter
 /// is asked once.
@@ -42,7 +38,7 @@ pub(super) async fn admit(
     let Some(reservation) = reservation_for(&input) else {
         return Ok(Admission { reservation: None, output_limit: earlier_limit });
     };
-    let refuse = |exceeded| Refusal::limit_exceeded(&exceeded, head.arrived);
+    let refuse = |exceeded| Refusal::LimitExceeded(Box::new(exceeded));
     let output_tokens = if let Some(reserved) = earlier.and_then(|earlier| earlier.reservation.as_ref()) {
         match reservation.exceeding(reserved) {
             Some(remainder) => reserve(worker, &remainder, &[], guard).await?.map_err(refuse)?.output,
@@ -53,7 +49,7 @@ pub(super) async fn admit(
     } else {
         let ahead = attempt_reservations(&input, catalog);
         let receipt = reserve(worker, &reservation, &ahead, guard).await?.map_err(refuse)?;
-        guard.set_rates(RateFigures::of(&receipt.rate_statuses));
+        guard.rates = receipt.rate_statuses;
         receipt.output
     };
     let limit = output_tokens.map(|tokens| OutputLimit { tokens, field: output_limit_field(summary, head.from) });

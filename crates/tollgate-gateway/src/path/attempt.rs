@@ -26,7 +26,6 @@ use crate::{
     clock::Clock,
     upstream::{
         call::{ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError},
-        content_type::may_be_json,
         retry_after::asked_wait,
     },
 };
@@ -65,9 +64,7 @@ struct Attempt<'a> {
     request_id: RequestId,
     /// Whether the caller's answer is an event stream.
     events: bool,
-    /// Deadline of the whole request.
     deadline: Instant,
-    /// Time limit of the whole request.
     total: Duration,
 }
 
@@ -104,7 +101,7 @@ impl Attempt<'_> {
         match stream {
             Some(framing) if !contradicts(&answer.headers, framing) => self.stream(answer, framing, &conversion, progress).await,
             Some(_) => Err(self.unexpected_content(answer, "not a stream", progress).await),
-            None if !may_be_json(&answer.headers) => Err(self.unexpected_content(answer, "content-type", progress).await),
+            None if !answer.may_be_json() => Err(self.unexpected_content(answer, "content-type", progress).await),
             None => {
                 let headers = answer.headers;
                 let whole = self.whole(answer.body).await?;

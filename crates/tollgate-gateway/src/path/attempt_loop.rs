@@ -1,7 +1,7 @@
 //! The attempt loop: select, prepare, attempt, judge, until an account answers or nothing is left to try.
 //!
 //! At most three attempts. An attempt whose connection failed before any byte was sent does not count. Each attempt is selected
-//! when the one before it has failed, with what is known by then.
+//! after the one before it has failed.
 
 mod hedge;
 
@@ -24,16 +24,12 @@ use super::{
         usage_guard::UsageGuard,
     },
 };
-use crate::{
-    refusal::{Refusal, UpstreamFailure},
-    upstream::retry_after::seconds_until,
-};
+use crate::refusal::{Refusal, UpstreamFailure, seconds_until};
 
 /// Tries accounts until one answers.
 ///
 /// # Errors
-/// What the caller is told when none did: the last attempt's failure, or why there was none. Or that no account of this
-/// catalog snapshot is left and there is a newer snapshot.
+/// The last attempt's failure, or why there was no attempt; or that this catalog snapshot is exhausted and there is a newer one.
 pub(super) async fn run(
     context: &RouteContext<'_>,
     retry: &mut RetryState,
@@ -112,7 +108,7 @@ fn own_count(body: Bytes) -> AttemptAnswer {
     AttemptAnswer::Whole { body, summary: ReplySummary::default(), events: false }
 }
 
-/// What the caller is told when every channel was skipped.
+/// The refusal when every channel was skipped.
 fn all_skipped(context: &RouteContext<'_>, exclusion: &Exclusion) -> Refusal {
     let now = context.worker.shared.clock.now();
     let retry_after = exclusion.until().map(|until| seconds_until(until, now).clamp(1, 60));
@@ -129,13 +125,13 @@ impl RetryState {
         }
     }
 
-    /// What the caller is told of the attempt that failed last, if there was one.
+    /// The refusal for the attempt that failed last, if there was one.
     fn last_refusal(&mut self, context: &RouteContext<'_>) -> Option<Refusal> {
         let LastAttempt { verdict, .. } = self.last.take()?;
         Some(refusal_for(verdict.reported, context.bodies.model(), self.shortest_wait))
     }
 
-    /// The error when no account is left. The failure of an attempt says more than that nothing is left after it.
+    /// The error when no account is left: the last attempt's failure, if there was one, because it says more.
     fn prefer_last_failure(&mut self, context: &RouteContext<'_>, error: SelectionError) -> SelectionError {
         match error {
             SelectionError::Refused(refusal) => self.last_refusal(context).unwrap_or(refusal).into(),

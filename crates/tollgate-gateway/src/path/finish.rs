@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
-use tollgate_core::Outcome;
+use tollgate_core::{Outcome, RateStatuses};
 use tollgate_protocol::{Framing, ReplySummary, Target};
 
 use super::types::{
@@ -13,7 +13,7 @@ use super::types::{
     usage_guard::{Ending, UsageGuard},
 };
 use crate::{
-    refusal::{REQUEST_ID, RateFigures, Refusal, UpstreamFailure},
+    refusal::{REQUEST_ID, Refusal, UpstreamFailure, write_rates},
     request::Head,
     response::{AnswerBody, whole},
 };
@@ -24,7 +24,6 @@ const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering")
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
 
-/// Records a complete answer.
 pub(super) async fn finish(mut guard: UsageGuard, summary: ReplySummary) {
     guard.answering();
     guard.delivered(summary);
@@ -49,7 +48,7 @@ pub(super) async fn refuse(refusal: &Refusal, mut guard: UsageGuard, head: &Head
             flush.wait().await;
         }
     } else {
-        guard.refuse_unauthenticated(head, refusal.id(head.from), problem.status);
+        guard.recorder.shared.count_refusal(head, refusal.id(head.from), problem.status);
     }
     let mut response = refusal.respond(head, &problem);
     headers.write(response.headers_mut());
@@ -59,22 +58,20 @@ pub(super) async fn refuse(refusal: &Refusal, mut guard: UsageGuard, head: &Head
 /// The response's headers, collected before the usage guard is finished or moves into the body.
 pub(super) struct AnswerHeaders {
     request_id: HeaderValue,
-    rates: RateFigures,
+    rates: RateStatuses,
     attempts: AttemptHeaders,
 }
 
 impl AnswerHeaders {
     pub(super) fn of(guard: &UsageGuard, head: &Head) -> Self {
         let request_id = HeaderValue::from_str(&head.request_id.to_string()).expect("a request id is visible ASCII");
-        Self { request_id, rates: guard.rates(), attempts: AttemptHeaders::of(guard, head) }
+        Self { request_id, rates: guard.rates, attempts: AttemptHeaders::of(guard, head) }
     }
 
-    /// The response for a complete answer.
     pub(super) fn complete(self, body: Bytes, events: bool) -> Response<AnswerBody> {
         self.response(whole(body), if events { EVENT_STREAM } else { JSON })
     }
 
-    /// The response for a stream.
     pub(super) fn stream(self, body: AnswerBody, target: &Target) -> Response<AnswerBody> {
         let mut response = self.response(body, if target.framing == Framing::Sse { EVENT_STREAM } else { JSON });
         let headers = response.headers_mut();
@@ -87,7 +84,7 @@ impl AnswerHeaders {
         let Self { request_id, rates, attempts } = self;
         let mut response = Response::new(body);
         let headers = response.headers_mut();
-        rates.write(headers);
+        write_rates(&rates, headers);
         headers.insert(header::CONTENT_TYPE, content_type);
         headers.insert(REQUEST_ID, request_id);
         attempts.write(headers);
@@ -95,7 +92,7 @@ impl AnswerHeaders {
     }
 }
 
-/// Headers about the attempts: how many reached an upstream, what the request was sent without, and the routing trace.
+/// Headers about the attempts: how many reached an upstream, the dropped fields, and the routing trace.
 struct AttemptHeaders {
     count: usize,
     dropped: String,

@@ -1,5 +1,5 @@
-//! Stage 9 of 11: judge. In: a failed attempt; out: a [`Verdict`]: whether another attempt may follow, what the failure says of
-//! the account's health, and what the caller is told if it was the last attempt (docs/errors.md, E50 to E58).
+//! Stage 9 of 11: judge. In: a failed attempt; out: a [`Verdict`]: whether another attempt may follow, what it means for the
+//! account's health, and the caller's error if it was the last attempt (docs/errors.md, E50 to E58).
 
 use tollgate_core::{AttemptHistory, AttemptResult, Observation, PlannedAttempt, Timestamp, quota_end};
 
@@ -8,13 +8,12 @@ use super::types::{
     failure::{Failure, NextStep, ProblemAnswer, ReportedFailure, Verdict},
 };
 use crate::{
-    refusal::{Rejection, UpstreamFailure},
+    refusal::{Rejection, UpstreamFailure, seconds_until},
     request::Head,
-    upstream::{call::UpstreamError, retry_after::seconds_until},
+    upstream::call::UpstreamError,
 };
 
-/// Judges a failed attempt, logs it, and notes what it says about the channel: fields it does not support, addresses that
-/// cannot be reached.
+/// Judges a failed attempt, logs it, and records unsupported fields and unreachable addresses of the channel.
 pub(super) fn judge(
     context: &RouteContext<'_>,
     failure: &Failure,
@@ -42,7 +41,7 @@ fn verdict_of(context: &RouteContext<'_>, failure: &Failure, planned: &PlannedAt
     verdict(failure, planned.channel.timeouts.first_byte_ms, context.worker.shared.clock.now())
 }
 
-/// Notes the fields that the upstream calls unsupported.
+/// Records the fields that the upstream calls unsupported.
 fn learn(context: &RouteContext<'_>, planned: &PlannedAttempt, failure: &Failure) {
     if let Failure::Problem(answer) = failure {
         let RouteContext { worker, head, summary, .. } = *context;
@@ -53,18 +52,13 @@ fn learn(context: &RouteContext<'_>, planned: &PlannedAttempt, failure: &Failure
 
 /// Logs one line per failed attempt, with the class of the failure and never the upstream's text.
 fn warn(head: &Head, planned: &PlannedAttempt, failure: &Failure, id: &'static str) {
-    let status = match failure {
-        Failure::Problem(answer) => Some(answer.problem.status),
-        Failure::Unexpected { status } => Some(*status),
-        Failure::NoAnswer(_) | Failure::TimedOut { .. } | Failure::OutOfTime { .. } | Failure::BadAnswer(_) => None,
-    };
-    let class = match failure {
-        Failure::NoAnswer(fault) => fault.to_string(),
-        Failure::TimedOut { .. } => "timed out".to_owned(),
-        Failure::OutOfTime { .. } => "the request's time is up".to_owned(),
-        Failure::BadAnswer(what) => format!("bad answer: {what}"),
-        Failure::Unexpected { .. } => "unexpected status".to_owned(),
-        Failure::Problem(_) => "refused".to_owned(),
+    let (status, class) = match failure {
+        Failure::NoAnswer(fault) => (None, fault.to_string()),
+        Failure::TimedOut { .. } => (None, "timed out".to_owned()),
+        Failure::OutOfTime { .. } => (None, "the request's time is up".to_owned()),
+        Failure::BadAnswer(what) => (None, format!("bad answer: {what}")),
+        Failure::Unexpected { status } => (Some(*status), "unexpected status".to_owned()),
+        Failure::Problem(answer) => (Some(answer.problem.status), "refused".to_owned()),
     };
     tracing::warn!(
         request.id = %head.request_id,
@@ -77,6 +71,7 @@ fn warn(head: &Head, planned: &PlannedAttempt, failure: &Failure, id: &'static s
         "an attempt failed"
     );
 }
+
 /// The verdict on a failure. `first_byte_ms` is the channel's own limit, which the messages of E51 and E57 name.
 pub(crate) fn verdict(failure: &Failure, first_byte_ms: u64, now: Timestamp) -> Verdict {
     match failure {

@@ -21,15 +21,14 @@ use super::{
 };
 use crate::refusal::Refusal;
 
-/// What preparing an attempt came to.
+/// Result of [`prepare`].
 pub(super) enum Preparation<'a> {
-    /// The attempt may be sent.
     Started(StartedAttempt<'a>),
     /// The upstream cannot count tokens; this is the gateway's own count.
     OwnCount(Bytes),
     /// The channel cannot serve this request.
     ChannelSkipped(Arc<PlannedAttempt>, Exclusion),
-    /// Concurrent requests used up the retry budget.
+    /// Concurrent requests exhausted the retry budget.
     RetryBudgetSpent,
 }
 
@@ -38,11 +37,9 @@ pub(super) enum Preparation<'a> {
 pub(super) enum RetryCharge {
     /// The first attempt, or one after an attempt of which nothing was sent.
     Free,
-    /// Any other attempt.
     Charged,
 }
 
-/// Prepares the selected attempt.
 ///
 /// # Errors
 /// E63 when the counters do not answer, or when the journal cannot be written and must be.
@@ -83,7 +80,7 @@ pub(super) async fn prepare<'a>(
     Ok(Preparation::Started(StartedAttempt { context, planned, request, progress }))
 }
 
-/// Prepares a hedged attempt beside the one under way. `None` when it cannot be sent.
+/// Prepares a concurrent hedged attempt. `None` when it cannot be sent.
 pub(super) fn prepare_hedge<'a>(
     context: &'a RouteContext<'a>,
     selection: Selection,
@@ -105,9 +102,6 @@ pub(super) fn prepare_hedge<'a>(
 }
 
 /// Reserves the cost of an attempt on its channel's budgets. Returns what excludes the channel when they do not suffice.
-///
-/// # Errors
-/// When the counters do not answer.
 pub(super) async fn reserve_on_channel(
     context: &RouteContext<'_>,
     planned: &PlannedAttempt,

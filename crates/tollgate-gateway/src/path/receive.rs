@@ -3,16 +3,19 @@
 //! Checks content type and encoding, and enforces the size limit (on the declared length, while reading and while decompressing)
 //! and the read timeout. A body that arrives in one piece is not copied.
 
-mod unpack;
-
-use std::{error::Error as _, io};
+use std::{
+    error::Error as _,
+    io::{self, Read as _},
+};
 
 use bytes::{Bytes, BytesMut};
+use flate2::bufread::GzDecoder;
 use http::{HeaderMap, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 
 use crate::{
+    condition::InFlightRequest,
     refusal::Refusal,
     request::{Head, RequestBody, RequestBodyFault},
     settings::Bounds,
@@ -20,8 +23,9 @@ use crate::{
 
 /// Largest buffer allocated before the first byte.
 const FIRST_RESERVE: usize = 64 * 1024;
+/// Decompressed bytes between two yields.
+const GUNZIP_SLICE: usize = 256 * 1024;
 
-/// How a body is packed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Encoding {
     Identity,
@@ -38,11 +42,11 @@ pub(crate) async fn receive(head: &Head, body: RequestBody, bounds: &Bounds) -> 
     if body.size_hint().lower() > bounds.body_bytes as u64 {
         return Err(Refusal::BodyTooLarge { limit: bounds.body_bytes });
     }
-    let room = body.memory();
+    let memory = body.memory();
     let bytes = read(body, bounds).await?;
     match encoding {
         Encoding::Identity => Ok(bytes),
-        Encoding::Gzip => unpack::gunzip(bytes, bounds.body_bytes, room.as_ref()).await,
+        Encoding::Gzip => gunzip(bytes, bounds.body_bytes, memory.as_deref()).await,
     }
 }
 
@@ -69,10 +73,40 @@ async fn read(mut body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> 
     Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
 
+/// Decompresses a body of one gzip member. The output is bounded, and a large body yields to the core's other requests between two
+/// slices.
+async fn gunzip(packed: Bytes, limit: usize, memory: Option<&InFlightRequest>) -> Result<Bytes, Refusal> {
+    let mut decoder = GzDecoder::new(&packed[..]);
+    let mut out = Vec::with_capacity(GUNZIP_SLICE.min(limit));
+    loop {
+        // One byte more than allowed tells "exactly at the limit" from "beyond".
+        let remaining = (limit + 1 - out.len()).min(GUNZIP_SLICE);
+        let before = out.len();
+        let read = decoder.by_ref().take(remaining as u64).read_to_end(&mut out);
+        if read.is_err() {
+            return Err(Refusal::BodyUnreadable { fault: "its gzip encoding is broken" });
+        }
+        if memory.is_some_and(|memory| memory.reserve_body(out.len() - before).is_err()) {
+            return Err(Refusal::Overloaded);
+        }
+        if out.len() > limit {
+            return Err(Refusal::BodyTooLarge { limit });
+        }
+        if read.is_ok_and(|read| read < remaining) {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    if !decoder.get_ref().is_empty() {
+        return Err(Refusal::BodyUnreadable { fault: "something stands behind its gzip encoding" });
+    }
+    Ok(out.into())
+}
+
 /// Broken framing is answered; on a closed connection no answer can be sent.
 fn refusal_of(fault: &RequestBodyFault) -> Refusal {
     match fault {
-        RequestBodyFault::NoRoom => Refusal::Overloaded,
+        RequestBodyFault::MemoryExhausted => Refusal::Overloaded,
         RequestBodyFault::TooSlow(limit) => Refusal::TooSlow { secs: limit.as_secs() },
         RequestBodyFault::Broken(fault) => {
             let io = fault.source().and_then(|source| source.downcast_ref::<io::Error>());

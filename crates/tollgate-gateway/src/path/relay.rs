@@ -50,15 +50,15 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
     head.presented_key = None;
     head.headers = HeaderMap::new();
     guard.answering();
-    let now = guard.recorder().shared.clock.instant();
+    let now = guard.recorder.shared.clock.instant();
     let Streaming { relay, first, rest, idle_ms } = streaming;
     let first_content_us = guard.first_content_us();
     if let Some(us) = first_content_us {
         guard.record_first_token(us);
     }
     let idle = Duration::from_millis(idle_ms);
-    let UpstreamLimits { keep_alive, total } = guard.recorder().shared.settings.upstream;
-    let clock = Arc::clone(&guard.recorder().shared.clock);
+    let UpstreamLimits { keep_alive, total } = guard.recorder.shared.settings.upstream;
+    let clock = Arc::clone(&guard.recorder.shared.clock);
     let mut relayed = Relayed {
         clock,
         relay,
@@ -112,7 +112,7 @@ struct Relayed {
     head: Box<Head>,
     phase: Phase,
     idle: Duration,
-    /// Longest time without progress of the answer, whatever else arrives.
+    /// Longest time without progress of the answer; comments and empty deltas do not count.
     stall_limit: Duration,
     /// Longest silence towards the caller; then a keep-alive is sent.
     keep_alive: Duration,
@@ -130,13 +130,16 @@ struct Relayed {
 }
 
 enum Phase {
-    /// Bytes are relayed.
     Flowing,
     /// The answer is complete. Its last bytes wait until the upstream ends or usage is known.
-    Ending { until: Instant },
+    Ending {
+        until: Instant,
+    },
     /// The record is written. The last bytes wait for the journal's flush.
-    Flushing { flush: Pin<Box<dyn Future<Output = ()> + Send>>, then: Close },
-    /// The last bytes are sent.
+    Flushing {
+        flush: Pin<Box<dyn Future<Output = ()> + Send>>,
+        then: Close,
+    },
     Closing(Close),
     /// Nothing is left. The server aborts a connection only after the bytes before the abort are sent.
     Done,
@@ -366,7 +369,7 @@ impl Relayed {
     /// Reads the rest of the upstream's body in the background, so that its connection can be reused.
     fn drain(&mut self) {
         let (Some(mut rest), Some(guard)) = (self.upstream.take(), &self.guard) else { return };
-        guard.recorder().shared.tracker.spawn(async move {
+        guard.recorder.shared.tracker.spawn(async move {
             let read = async {
                 let mut read_bytes = 0;
                 while let Some(Ok(frame)) = rest.frame().await {

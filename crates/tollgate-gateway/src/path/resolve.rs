@@ -1,5 +1,5 @@
-//! Stage 4 of 11: resolve. In: caller and summary; out: the offer, that is the model as this caller gets it: group, prices
-//! and parameters. E13 to E17 when the model is not offered like this.
+//! Stage 4 of 11: resolve. In: caller and summary; out: the offer, the model with its group, prices and parameters for this
+//! caller. E13 to E17 when it is not offered.
 
 use std::sync::Arc;
 
@@ -10,11 +10,7 @@ use tollgate_protocol::{RequestSummary, Target, codec, remove_fields};
 use super::types::offered::OfferedRequest;
 use crate::{refusal::Refusal, request::Head};
 
-/// Resolves the model a request names. Fields that the model does not take, and that its row says to drop, are removed from
-/// the body.
-///
-/// # Errors
-/// E13 to E17.
+/// Resolves the model of a request. Unsupported fields are removed from the body if the model's row says to drop them.
 pub(super) fn resolve(
     head: &Head,
     target: &Target,

@@ -1,5 +1,4 @@
-//! Stage 6 of 11: select. In: the routing context and the attempts so far; out: the account to try, with a permit for it, or why
-//! there is none.
+//! Stage 6 of 11: select. In: the routing context and the attempts so far; out: the account to try, with a permit, or a refusal.
 //!
 //! When accounts are only busy, the request waits for one of them, at most two seconds, and selects again whenever a catalog
 //! change or a recovery may have made another account usable. A request whose attempt failed selects again in the same way.
@@ -22,7 +21,7 @@ use super::types::{
     usage_guard::UsageGuard,
 };
 use crate::{
-    refusal::Refusal,
+    refusal::{Refusal, seconds_until},
     request::Head,
     state::{
         account_limiter::{AcquireOutcome, Permit, QueuedAcquire},
@@ -30,7 +29,6 @@ use crate::{
         runtime_state::budget_of,
         traffic::TrafficView,
     },
-    upstream::retry_after::seconds_until,
 };
 
 /// Header with which a caller limits the price of one request.
@@ -80,10 +78,10 @@ pub(super) async fn select(
     }
 }
 
-/// Selects an account that is free now, for an attempt beside one that runs. `None` when there is none.
+/// Selects an account that is free now, for a hedged attempt. `None` when there is none.
 pub(super) fn select_hedge(context: &RouteContext<'_>, history: &AttemptHistory) -> Option<Selection> {
     let planned = route(context, history, max_price(context.head).ok()?, None).ok()?.first;
-    // An account that cools down is no help beside one that works.
+    // A cooling account is no better than the one that is being tried.
     if planned.last_resort {
         return None;
     }
@@ -96,7 +94,6 @@ enum Blocked<'a> {
     /// Other requests took the capacity between planning and acquiring, or the model's last account, which is tried although it
     /// cools down, is busy.
     Contended(Plan<'a>),
-    /// No candidate is usable.
     NoCandidate(NoRoute<'a>),
 }
 

@@ -7,10 +7,6 @@ use tollgate_protocol::{RequestSummary, Target, codec};
 
 use crate::{refusal::Refusal, request::Head};
 
-/// Summarises a request body.
-///
-/// # Errors
-/// When the body is not valid JSON or does not have the shape of a request.
 pub(super) fn summarise(head: &Head, target: &Target, body: &Bytes) -> Result<RequestSummary, Refusal> {
     codec(head.from).summarise(target, body).map_err(Refusal::Malformed)
 }

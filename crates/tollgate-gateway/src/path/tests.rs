@@ -1,7 +1,7 @@
 //! Tests of the request path in one process, with a scripted upstream, a real journal and paused time.
 
-mod endings;
-mod endings_money;
+mod account_limits;
+mod changes_while_waiting;
 mod failover;
 mod first_content;
 mod golden;
@@ -9,10 +9,10 @@ mod hedging;
 mod hostile;
 mod learning;
 mod loopback;
-mod meanwhile;
 mod media;
 mod money;
-mod room;
+mod records;
+mod settlement;
 mod streams;
 mod translation;
 
@@ -30,21 +30,19 @@ use tollgate_store::{Journal, JournalOptions};
 
 use super::*;
 use crate::{
-    background::usage_writer::{
-        UsageWriter, UsageWriterParts,
-        memory::{self, MemoryStore},
-    },
-    clock::{Clock, PausedClock},
+    background::usage_writer::UsageWriter,
+    clock::Clock,
     request::RequestBody,
+    settings::Settings,
     state::health_registry::HealthRegistry,
-    testing::{head, key},
-    upstream::{
+    testing::{
+        PausedClock, SECRET, account, channel, head, key,
+        memory_store::MemoryStore,
         scripted::{Piece, Script},
-        testing::{account, channel},
+        shared_with,
     },
 };
 
-const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
 const CHAT: &str = r#"{"model":"m","messages":[{"role":"user","content":"hello there"}]}"#;
 const STREAM: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"hello there"}]}"#;
 const REPLY: &str = r#"{"id":"x","object":"chat.completion","created":1,"model":"up-m","choices":[{"index":0,"message":{"role":"assistant","content":"hi","refusal":null},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}"#;
@@ -137,15 +135,10 @@ impl Rig {
         script.watch(&journal);
         let clock = Arc::new(PausedClock::start());
         let store = MemoryStore::new(key);
-        let mut shared = memory::shared(catalog, &store, clock.clone());
-        Arc::get_mut(&mut shared).unwrap().settings.budgets = budgets.to_vec();
-        let (queue, usage_writer) = UsageWriter::new(UsageWriterParts {
-            usage: store.clone(),
-            health_store: store,
-            journal: Arc::clone(&journal),
-            registry: Arc::clone(&registry),
-            shared: Arc::clone(&shared),
-        });
+        let settings = Settings { budgets: budgets.to_vec(), ..Settings::default() };
+        let shared = shared_with(store.clone(), settings, catalog, clock.clone());
+        let (queue, usage_writer) =
+            UsageWriter::new(store.clone(), store, Arc::clone(&journal), Arc::clone(&registry), Arc::clone(&shared));
         let recorder = UsageRecorder::open(shared, &journal, 0, queue, Arc::clone(&registry)).unwrap();
         let core = Worker::new(recorder, script.clone()).unwrap();
         Self { core, script, usage_writer, journal, registry, clock, dice: CoreRng::seeded(1), _dir: dir }

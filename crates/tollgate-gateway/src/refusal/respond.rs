@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use tollgate_core::{LimitExceeded, RateStatus, RateStatuses};
 use tollgate_protocol::{ErrorStyle, Problem, codec};
 
-use super::{RateFigures, Refusal};
+use super::Refusal;
 use crate::{
     request::Head,
     response::{AnswerBody, whole},
@@ -75,8 +76,10 @@ impl Refusal {
         if let Self::NoRoute { cause, .. } = self {
             headers.insert(CAUSE, HeaderValue::from_static(cause.as_str()));
         }
-        if let Self::RateLimited(limit) = self {
-            limit.figures.write(headers);
+        if let Self::LimitExceeded(exceeded) = self
+            && let LimitExceeded::Rate(rate) = &**exceeded
+        {
+            write_rates(&rate.rate_statuses, headers);
         }
         if self.closes() {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -96,22 +99,16 @@ impl Refusal {
     }
 }
 
-impl RateFigures {
-    /// Writes those of the six headers that have a value (OpenAI, "Rate limits", headers).
-    pub(crate) fn write(&self, headers: &mut HeaderMap) {
-        let count = |value: Option<u64>| value.map(|value| value.to_string());
-        for (name, value) in [
-            ("x-ratelimit-limit-requests", count(self.limit_requests)),
-            ("x-ratelimit-limit-tokens", count(self.limit_tokens)),
-            ("x-ratelimit-remaining-requests", count(self.remaining_requests)),
-            ("x-ratelimit-remaining-tokens", count(self.remaining_tokens)),
-            ("x-ratelimit-reset-requests", self.reset_requests_ms.map(duration)),
-            ("x-ratelimit-reset-tokens", self.reset_tokens_ms.map(duration)),
-        ] {
-            if let Some(value) = value {
-                put(headers, HeaderName::from_static(name), &value);
-            }
-        }
+/// Writes the `x-ratelimit-*` headers of the rates that apply (OpenAI, "Rate limits", headers).
+pub(crate) fn write_rates(rates: &RateStatuses, headers: &mut HeaderMap) {
+    const REQUESTS: [&str; 3] = ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"];
+    const TOKENS: [&str; 3] = ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"];
+    for (names, rate) in [(REQUESTS, rates.requests), (TOKENS, rates.tokens)] {
+        let Some(RateStatus { limit, used, reset_ms }) = rate else { continue };
+        let [limit_name, remaining_name, reset_name] = names.map(HeaderName::from_static);
+        headers.insert(limit_name, HeaderValue::from(limit));
+        headers.insert(remaining_name, HeaderValue::from(limit.saturating_sub(used)));
+        put(headers, reset_name, &duration(reset_ms));
     }
 }
 

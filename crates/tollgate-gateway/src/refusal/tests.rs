@@ -4,10 +4,13 @@ mod rows;
 
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
-use tollgate_core::Secret;
+use tollgate_core::{Secret, Subject, Window};
 
 use super::*;
-use crate::{request::Head, testing::head};
+use crate::{
+    request::Head,
+    testing::{self, head},
+};
 
 /// The expected encoding of a row.
 struct RefusalRow {
@@ -239,16 +242,15 @@ fn retry_after_stays_between_one_second_and_a_minute() {
 #[test]
 fn budget_that_renews_soon_has_retry_after() {
     let head = caller(CHAT);
-    let spent = |renews_at| {
-        let subject = BudgetSubject::Key;
-        let (spent, amount) = (NanoUsd(50_000_000_000), NanoUsd(50_000_000_000));
-        Refusal::Spent(Box::new(SpentBudget { subject, window: tollgate_core::Window::Day, spent, amount, renews_at }))
-            .problem(&head)
+    let midnight = Window::Day.ends(head.arrived).unwrap();
+    let spent = |window, ms_to_midnight: i64| {
+        let head = Head { arrived: midnight.plus_ms(-ms_to_midnight), ..head.clone() };
+        rows::spent(Subject::Key(testing::key().id), Some(window), 0).problem(&head)
     };
-    assert_eq!(spent(Some(head.arrived.plus_ms(20_500))).retry_after, Some(21));
-    assert_eq!(spent(Some(head.arrived.plus_ms(61_000))).retry_after, None);
-    assert_eq!(spent(None).retry_after, None);
-    assert!(spent(None).stop);
+    assert_eq!(spent(Window::Day, 20_500).retry_after, Some(21));
+    assert_eq!(spent(Window::Day, 61_000).retry_after, None);
+    assert_eq!(spent(Window::Total, 20_500).retry_after, None);
+    assert!(spent(Window::Total, 20_500).stop);
 }
 
 fn rejected(protocol: Protocol, problem: UpstreamProblem) -> Refusal {

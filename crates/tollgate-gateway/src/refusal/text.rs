@@ -13,6 +13,11 @@ pub(super) fn masked(key: Option<&Secret>) -> String {
     first.iter().chain(&['*'; 3]).chain(last).collect()
 }
 
+/// Whole seconds from now, rounded up, for the caller's `Retry-After`.
+pub(crate) fn seconds_until(until: Timestamp, now: Timestamp) -> u32 {
+    u32::try_from(until.ms_since(now).max(0).unsigned_abs().div_ceil(1_000)).unwrap_or(u32::MAX)
+}
+
 /// RFC 3339 in UTC, whole seconds.
 pub(super) fn time(at: Timestamp) -> String {
     jiff::Timestamp::from_second(at.seconds()).map_or_else(|_| "an unknown time".to_owned(), |at| at.to_string())
@@ -68,5 +73,11 @@ mod tests {
     fn quoted_text_is_bounded_and_visible() {
         assert_eq!(quoted("a\u{0}b\n"), "a?b?");
         assert_eq!(quoted(&"x".repeat(300)).chars().count(), 257);
+    }
+
+    #[test]
+    fn seconds_for_the_caller_are_rounded_up() {
+        assert_eq!(seconds_until(Timestamp(0).plus_ms(1_001), Timestamp(0)), 2);
+        assert_eq!(seconds_until(Timestamp(0).plus_ms(-5), Timestamp(0)), 0);
     }
 }

@@ -14,8 +14,9 @@ use http_body::{Body, Frame, SizeHint};
 use super::connection_timers::ConnectionTimers;
 use crate::{
     clock::Clock,
+    condition::InFlightRequest,
     response::{AnswerAborted, AnswerBody},
-    state::{metrics::GaugeGuard, shared::InFlightRequest},
+    state::metrics::GaugeGuard,
 };
 
 /// A request in progress on a connection: from the end of its head to the last byte of its response.
@@ -44,7 +45,6 @@ impl Drop for RequestInProgress {
     }
 }
 
-/// A response body and its request.
 pub(super) struct OutgoingBody {
     body: AnswerBody,
     slot: usize,
@@ -59,9 +59,7 @@ impl OutgoingBody {
         let slot = request.timers.answer(request.clock.instant());
         Self { body, slot, failed_at: None, request }
     }
-}
 
-impl OutgoingBody {
     fn poll_abort(&self, seen: u64, context: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerAborted>>> {
         let timers = &self.request.timers;
         // Register before reading the count; otherwise a flush in between is missed.

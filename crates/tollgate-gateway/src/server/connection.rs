@@ -20,7 +20,6 @@ use tokio::{
     time::{sleep_until, timeout},
 };
 use tokio_rustls::TlsAcceptor;
-use tokio_util::task::TaskTracker;
 
 use super::{
     Core, ModelPath,
@@ -28,7 +27,7 @@ use super::{
     respond::{ConnectionContext, anonymous_head, answer},
     wire::{Watch, Wire},
 };
-use crate::refusal::Refusal;
+use crate::{executor::TrackedExecutor, refusal::Refusal};
 
 /// The HTTP/2 connection preface (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -40,7 +39,6 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 /// Interval and timeout of HTTP/2 keep-alive pings.
 const PING: Duration = Duration::from_secs(30);
 
-/// Serves a connection until it closes.
 pub(super) async fn serve<P: ModelPath>(core: Arc<Core<P>>, socket: TcpStream, peer: SocketAddr) {
     // Fails only if the peer is already gone; the first read reports that.
     let _ = socket.set_nodelay(true);
@@ -117,7 +115,7 @@ where
 {
     let limits = &core.shared.settings.http;
     let wire = Wire::new(io, first, Arc::clone(&context.timers), Arc::clone(&core.shared.clock), Watch::Nothing);
-    let mut builder = conn::http2::Builder::new(Tasks(core.tracker.clone()));
+    let mut builder = conn::http2::Builder::new(TrackedExecutor(core.tracker.clone()));
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.h2_streams)
@@ -128,19 +126,6 @@ where
     // Boxed, so that an idle connection does not allocate space for a request.
     let service = service_fn(move |request| Box::pin(answer(Arc::clone(&service_core), service_context.clone(), request)));
     drive(&core, &context, Box::pin(builder.serve_connection(TokioIo::new(wire), service))).await;
-}
-
-/// Spawns the streams of HTTP/2 connections on the tracker a shutdown waits for.
-#[derive(Clone)]
-struct Tasks(TaskTracker);
-
-impl<F> hyper::rt::Executor<F> for Tasks
-where
-    F: Future<Output: Send> + Send + 'static,
-{
-    fn execute(&self, task: F) {
-        self.0.spawn(task);
-    }
 }
 
 /// Drives a connection, enforces its timeouts and closes it when the gateway drains.

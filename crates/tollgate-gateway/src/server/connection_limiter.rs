@@ -6,22 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The unit of per-address limits: an IPv4 address or an IPv6 /64.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct AddressBlock(u64, bool);
-
-impl AddressBlock {
-    /// The block of an address. IPv4-mapped IPv6 counts as IPv4.
-    pub(crate) fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(v4) => Self(u64::from(v4.to_bits()), false),
-            IpAddr::V6(v6) => {
-                let [a, b, c, d, ..] = v6.segments();
-                Self(u64::from(a) << 48 | u64::from(b) << 32 | u64::from(c) << 16 | u64::from(d), true)
-            }
-        }
-    }
-}
+use crate::address_block::AddressBlock;
 
 /// Counts the connections of all cores.
 #[derive(Debug)]
@@ -66,7 +51,6 @@ impl ConnectionLimiter {
         Some(ConnectionPermit { connection_limiter: Arc::clone(self), block })
     }
 
-    /// The current number of connections.
     #[cfg(test)]
     pub(crate) fn connections(&self) -> usize {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).all

@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use super::head_scan::{Framing, HeadScan};
 use crate::settings::HttpLimits;
 
-/// The state of one connection.
 #[derive(Debug)]
 pub(super) struct ConnectionTimers {
     state: Mutex<State>,
@@ -108,7 +107,6 @@ impl ConnectionTimers {
         std::mem::take(&mut state.scan).framing()
     }
 
-    /// Records the end of a request.
     pub(super) fn end(&self, now: Instant) {
         let mut state = self.state();
         state.answering = state.answering.saturating_sub(1);
@@ -157,7 +155,6 @@ impl ConnectionTimers {
         if now < due { Alarm::Wait(due) } else { alarm }
     }
 
-    /// Number of flushes to the socket so far.
     pub(super) fn flushes(&self) -> u64 {
         self.flushes.load(Ordering::Acquire)
     }

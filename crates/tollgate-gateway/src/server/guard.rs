@@ -8,7 +8,6 @@ use crate::{refusal::Refusal, settings::HttpLimits};
 /// Bytes of a header field besides name and value: `: ` and CRLF.
 const FIELD_OVERHEAD: usize = 4;
 
-/// Checks a head.
 pub(super) fn check(parts: &Parts, framing: Framing, limits: &HttpLimits) -> Result<(), Refusal> {
     if framing == Framing::Ambiguous {
         return Err(invalid("content-length", "The length of the request body is stated in more than one way."));

@@ -8,10 +8,8 @@ const KEPT: usize = 18;
 /// Framing of a message according to its raw head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// Unambiguous.
     #[default]
     Plain,
-    /// Stated more than once.
     Ambiguous,
 }
 

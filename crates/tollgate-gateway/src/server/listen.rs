@@ -25,9 +25,7 @@ pub struct Listening {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}")]
 pub struct ListenError {
-    /// The configured address.
     pub address: SocketAddr,
-    /// The error of the operating system.
     pub source: io::Error,
 }
 
@@ -38,7 +36,6 @@ impl Listening {
         self.address
     }
 
-    /// Number of cores.
     #[must_use]
     pub fn cores(&self) -> usize {
         self.sockets.len()
@@ -46,9 +43,6 @@ impl Listening {
 }
 
 /// Binds the sockets without accepting connections.
-///
-/// # Errors
-/// When the address is in use or not local.
 pub fn listen(settings: &Settings) -> Result<Listening, ListenError> {
     let cores = match settings.cores {
         0 => thread::available_parallelism().map_or(1, usize::from),

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt as _;
-use http::{HeaderMap, HeaderValue, Request, Response, Version, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header, request::Parts};
 use tollgate_protocol::Protocol;
 
 use super::{
@@ -11,17 +11,20 @@ use super::{
     body::{OutgoingBody, RequestInProgress},
     client_address::client_address,
     connection_timers::ConnectionTimers,
-    guard, pages,
+    guard,
 };
 use crate::{
     fallback::{FallbackRequest, FallbackResponse},
     ingress::{self, Destination, WellKnown},
     model_list,
     refusal::{REQUEST_ID, Refusal},
-    request::{BodyMemory, Head, Incoming, RequestBody},
-    response::AnswerBody,
+    request::{Head, Incoming, RequestBody},
+    response::{AnswerBody, whole},
     settings::MetricsAccess,
+    state::{metrics::METRICS_CONTENT_TYPE, shared::Shared},
 };
+
+const JSON: &str = "application/json; charset=utf-8";
 
 /// The connection of a request.
 #[derive(Clone, Debug)]
@@ -96,11 +99,11 @@ async fn dispatch<P: ModelPath>(
             model_list::list(shared, &head, &list).await
         }
         Destination::Model(_, target) => {
-            let Some(in_flight) = shared.condition.enter(shared.settings.http.requests) else {
+            let limits = &shared.settings;
+            let Some(in_flight) = shared.condition.enter(limits.http.requests, limits.body_memory_bytes) else {
                 return refuse(core, &Refusal::Overloaded, &head);
             };
-            let in_flight = Arc::new(in_flight);
-            let body = body.within(BodyMemory::new(Arc::clone(&in_flight), shared.settings.body_memory_bytes));
+            let body = body.within(Arc::clone(&in_flight));
             in_progress.count(in_flight, shared.metrics.in_flight());
             head.presented_key = ingress::key_of(head.from, &parts.uri, &parts.headers);
             head.headers = parts.headers;
@@ -121,7 +124,34 @@ async fn well_known<P: ModelPath>(
         (WellKnown::Metrics, MetricsAccess::Guarded) => head.peer.is_some_and(|peer| peer.is_loopback()),
         (WellKnown::Metrics, MetricsAccess::NotHere) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
     };
-    if served { pages::page(page, &core.shared) } else { fallback(core, head, parts, body).await }
+    if served { page_response(page, &core.shared) } else { fallback(core, head, parts, body).await }
+}
+
+fn page_response(page: WellKnown, shared: &Shared) -> Response<AnswerBody> {
+    match page {
+        WellKnown::Health => text(StatusCode::OK, JSON, r#"{"status":"ok"}"#.to_owned()),
+        WellKnown::Ready => {
+            let readiness = shared.condition.readiness();
+            let status = if readiness.serves() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            text(status, JSON, format!(r#"{{"status":"{}"}}"#, readiness.as_str()))
+        }
+        WellKnown::Version => {
+            text(StatusCode::OK, JSON, format!(r#"{{"name":"tollgate","version":"{}"}}"#, env!("CARGO_PKG_VERSION")))
+        }
+        WellKnown::Metrics => {
+            shared.metrics.open_reservations(shared.counters.open_reservations());
+            text(StatusCode::OK, METRICS_CONTENT_TYPE, shared.metrics.render())
+        }
+    }
+}
+
+fn text(status: StatusCode, kind: &'static str, body: String) -> Response<AnswerBody> {
+    let mut response = Response::new(whole(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// Passes a request to the fallback service. An unknown path is E10.
@@ -136,7 +166,7 @@ async fn fallback<P: ModelPath>(core: &Arc<Core<P>>, head: Head, parts: Parts, b
 
 fn with_hint<P>(core: &Core<P>, refusal: Refusal, head: &Head) -> Refusal {
     if matches!(refusal, Refusal::UnknownPath { .. }) && core.serves == Serves::Everything {
-        return Refusal::UnknownPath { hint: ingress::hint::hint(&head.http_method, &head.path) };
+        return Refusal::UnknownPath { hint: ingress::hint(&head.http_method, &head.path) };
     }
     refusal
 }

@@ -20,7 +20,6 @@ const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 /// How a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// Every request completed.
     Complete,
     /// Number of requests that were cut off at the deadline.
     CutOff(usize),
@@ -29,18 +28,10 @@ pub enum Drained {
 /// Why the gateway cannot run, or cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A core cannot be set up.
     #[error("cannot set up core {core}: {source}")]
-    Core {
-        /// Index of the core.
-        core: u16,
-        /// The cause.
-        source: Box<dyn Error + Send + Sync>,
-    },
-    /// A core ended before shutdown.
+    Core { core: u16, source: Box<dyn Error + Send + Sync> },
     #[error("core {0} ended unexpectedly")]
     Ended(u16),
 }
@@ -49,9 +40,6 @@ pub enum RunError {
 /// in progress may complete within [`crate::settings::Settings::drain`].
 ///
 /// `path` creates the model path of one core; it is called on the core's thread, inside its runtime.
-///
-/// # Errors
-/// When TLS or a core cannot be set up, or a core ends before shutdown.
 pub async fn run<P, F>(
     shared: Arc<Shared>,
     listening: Listening,
@@ -104,7 +92,7 @@ where
     }
     shared.condition.listening();
 
-    let ended = futures_util::future::select_all(cores.iter_mut().map(|core| &mut core.ended));
+    let ended = futures_util::future::select_all(cores.iter_mut());
     let unexpected = tokio::select! {
         () = shutdown.cancelled() => None,
         (_, index, _) = ended => Some(index),
@@ -122,18 +110,13 @@ where
     }
     closing.cancel();
     for core in cores {
-        let _ = core.ended.await;
+        let _ = core.await;
     }
     Ok(if is_quiet { Drained::Complete } else { Drained::CutOff(left) })
 }
 
-/// A running core.
-struct Running {
-    ended: oneshot::Receiver<()>,
-}
-
-/// Starts a core's thread and waits until it listens.
-async fn start<B>(index: u16, body: B) -> Result<Running, RunError>
+/// Starts a core's thread and waits until it listens. The receiver completes when the thread ends.
+async fn start<B>(index: u16, body: B) -> Result<oneshot::Receiver<()>, RunError>
 where
     B: FnOnce(oneshot::Sender<Result<(), Box<dyn Error + Send + Sync>>>) + Send + 'static,
 {
@@ -149,7 +132,7 @@ where
         })
         .map_err(|error| failed(error.into()))?;
     match is_ready.await {
-        Ok(Ok(())) => Ok(Running { ended }),
+        Ok(Ok(())) => Ok(ended),
         Ok(Err(source)) => Err(failed(source)),
         Err(_) => Err(RunError::Ended(index)),
     }

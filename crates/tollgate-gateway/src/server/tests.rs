@@ -20,7 +20,7 @@ use tollgate_core::Catalog;
 use super::*;
 use crate::{
     fallback::NotFound,
-    path::{authenticate::caller_of, receive::receive},
+    path::receive::receive,
     response::{AnswerAborted, whole},
     settings::Settings,
     testing::{SECRET, shared},
@@ -37,7 +37,7 @@ impl ModelPath for Script {
     async fn serve(&self, incoming: Incoming) -> Response<AnswerBody> {
         let Incoming { head, body, .. } = incoming;
         let refused = |refusal: crate::refusal::Refusal| refusal.respond(&head, &refusal.problem(&head));
-        if let Err(error) = caller_of(&self.0.keys, &Catalog::default(), &head, head.arrived).await {
+        if let Err(error) = self.0.keys.caller_of(&Catalog::default(), &head, head.arrived).await {
             return refused(error.refusal);
         }
         let body = match receive(&head, body, &self.0.settings.bounds).await {

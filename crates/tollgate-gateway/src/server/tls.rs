@@ -29,12 +29,7 @@ use crate::settings::TlsFiles;
 pub enum TlsError {
     /// A file cannot be read or does not contain the expected kind of PEM.
     #[error("cannot read {} as PEM: {source}", .path.display())]
-    Pem {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: pem::Error,
-    },
+    Pem { path: PathBuf, source: pem::Error },
     /// Certificate and key do not match, or their type is not supported.
     #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
@@ -44,9 +39,6 @@ pub enum TlsError {
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Creates an acceptor that offers HTTP/2 and HTTP/1.1, and its certificate, which can be replaced while it serves.
-///
-/// # Errors
-/// When a file cannot be read, or certificate and key do not match.
 pub fn tls_acceptor(files: &TlsFiles) -> Result<(TlsAcceptor, Arc<Certificate>), TlsError> {
     let certificate = Arc::new(Certificate::read(files)?);
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&certificate.provider))

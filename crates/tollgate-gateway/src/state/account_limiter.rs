@@ -6,7 +6,6 @@
 //!
 //! Bounds: 100 waiters per account; one request waits at no more than 16 accounts, for a time its caller chooses.
 
-mod permit;
 mod queue;
 mod usage;
 mod wait_queue;
@@ -26,11 +25,9 @@ use crate::{
     clock::Clock,
     state::account_map::{AccountMap, AccountSnapshot},
 };
-use permit::{HeldPermit, PermitUse};
 use queue::FairQueue;
 use usage::AtCapacity;
 
-pub use permit::Permit;
 pub use usage::AccountUsage;
 pub(crate) use wait_queue::{AcquireOutcome, QueuedAcquire};
 
@@ -47,7 +44,6 @@ pub(crate) struct AccountLimiters {
 #[derive(Debug, Default)]
 struct AccountLimiter {
     state: Mutex<LimiterState>,
-    /// Running requests.
     running: AtomicU32,
     /// Requests and tokens of the last minute at the time of the last change. They only fall until the next change.
     requests: AtomicU64,
@@ -75,11 +71,10 @@ impl AccountLimiter {
         if within(&self.requests, 1, u64::from(bounds.rpm)) && within(&self.tokens, tokens, bounds.tpm) {
             return None;
         }
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).full(bounds, tokens, now())
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).in_use.full(bounds, tokens, now())
     }
 }
 
-/// Usage and waiters of one account.
 #[derive(Debug, Default)]
 struct LimiterState {
     in_use: AccountUsage,
@@ -110,7 +105,7 @@ impl AccountLimiters {
         }
         let (entry, now) = (self.entries.get_or_insert(account.id), self.micros());
         entry.with(now, |state| {
-            state.full(bounds, tokens, now).is_none().then(|| self.reserve(&entry, state, account.id, tokens, now))
+            state.in_use.full(bounds, tokens, now).is_none().then(|| self.reserve(&entry, state, account.id, tokens, now))
         })
     }
 
@@ -142,7 +137,7 @@ impl AccountLimiters {
         held.entry.with(now, |state| {
             state.release(held, now);
             while let Some(waiter) = state.queue.next(state.in_use.running) {
-                if state.full(waiter.bounds, waiter.tokens, now).is_some() {
+                if state.in_use.full(waiter.bounds, waiter.tokens, now).is_some() {
                     waiter.handoff.wake();
                     continue;
                 }
@@ -157,19 +152,6 @@ impl AccountLimiters {
         });
     }
 
-    /// Requests that hold a permit on an account.
-    #[cfg(test)]
-    pub(crate) fn running(&self, account: AccountId) -> u32 {
-        self.entries.get_or_insert(account).with(0, |state| state.in_use.running)
-    }
-
-    /// Requests that wait for a permit on an account.
-    #[cfg(test)]
-    pub(crate) fn waiting(&self, account: AccountId) -> usize {
-        self.entries.get_or_insert(account).with(0, |state| state.queue.len())
-    }
-
-    /// Current usage of an account.
     pub(crate) fn in_use(&self, account: AccountId) -> AccountUsage {
         let Some(entry) = self.entries.get(account) else { return AccountUsage::default() };
         entry.state.lock().unwrap_or_else(PoisonError::into_inner).in_use
@@ -182,6 +164,7 @@ impl AccountLimiters {
 }
 
 /// The limiters at one moment, for one routing decision. Not to be stored.
+#[derive(Debug)]
 pub(crate) struct LimiterSnapshot<'a> {
     limiters: &'a AccountLimiters,
     entries: AccountSnapshot<AccountLimiter>,
@@ -196,20 +179,12 @@ impl LimiterSnapshot<'_> {
         let Some(entry) = self.entries.get(account) else { return AccountLoad::Free };
         match entry.full(bounds, tokens, || self.limiters.micros()) {
             None => AccountLoad::Free,
-            Some(AtCapacity::AtConcurrency) => AccountLoad::AtConcurrency,
-            Some(AtCapacity::AtRate { wait_ms }) => {
-                let wait_ms = i64::try_from(wait_ms).unwrap_or(i64::MAX);
-                AccountLoad::AtRate { until: self.limiters.clock.now().plus_ms(wait_ms) }
-            }
+            Some(full) => full.load(self.limiters.clock.now()),
         }
     }
 }
 
 impl LimiterState {
-    fn full(&self, bounds: Bounds, tokens: u64, now: u64) -> Option<AtCapacity> {
-        self.in_use.full(bounds, tokens, now)
-    }
-
     fn release(&mut self, held: &HeldPermit, now: u64) {
         self.in_use.running = self.in_use.running.saturating_sub(1);
         match held.used {
@@ -219,6 +194,71 @@ impl LimiterState {
             }
             PermitUse::Request => {}
             PermitUse::Tokens(actual) => self.in_use.tokens.adjust(held.tokens_at, held.tokens, actual, now),
+        }
+    }
+}
+
+/// Reserved capacity on one account, released when dropped. Empty for an account without a limit.
+#[derive(Debug)]
+pub struct Permit(Option<HeldPermit>);
+
+#[derive(Debug)]
+struct HeldPermit {
+    limiters: Arc<AccountLimiters>,
+    entry: Arc<AccountLimiter>,
+    account: AccountId,
+    tokens: u64,
+    requests_at: u64,
+    tokens_at: u64,
+    used: PermitUse,
+}
+
+/// What the attempt used.
+#[derive(Clone, Copy, Debug)]
+enum PermitUse {
+    /// No request was sent: nothing counts.
+    Nothing,
+    /// A request was sent and its tokens are unknown: the estimate counts.
+    Request,
+    /// A request was sent and used this many tokens.
+    Tokens(u64),
+}
+
+impl Permit {
+    pub(crate) fn is_on(&self, account: AccountId) -> bool {
+        self.0.as_ref().is_some_and(|held| held.account == account)
+    }
+
+    /// Whether usage of the account is counted.
+    pub(crate) const fn counts(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn begin(&mut self) {
+        self.set_use(PermitUse::Request);
+    }
+
+    /// Reverts [`Self::begin`]: no byte of the request was sent.
+    pub(crate) fn mark_unsent(&mut self) {
+        self.set_use(PermitUse::Nothing);
+    }
+
+    pub(crate) fn used_tokens(&mut self, tokens: u64) {
+        self.set_use(PermitUse::Tokens(tokens));
+    }
+
+    fn set_use(&mut self, used: PermitUse) {
+        if let Some(held) = &mut self.0 {
+            held.used = used;
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(held) = self.0.take() {
+            let limiters = Arc::clone(&held.limiters);
+            limiters.release(&held);
         }
     }
 }

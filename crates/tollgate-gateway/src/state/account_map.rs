@@ -14,7 +14,6 @@ use std::{
 use arc_swap::{ArcSwap, Guard};
 use tollgate_core::{AccountId, IdHash};
 
-/// One entry per account.
 #[derive(Debug)]
 pub(crate) struct AccountMap<T> {
     table: ArcSwap<AccountTable<T>>,
@@ -22,7 +21,6 @@ pub(crate) struct AccountMap<T> {
     replacing: Mutex<()>,
 }
 
-/// The entries at one moment.
 #[derive(Debug)]
 struct AccountTable<T> {
     in_order: Vec<(AccountId, Arc<T>)>,
@@ -68,7 +66,6 @@ impl<T> FromIterator<(AccountId, Arc<T>)> for AccountMap<T> {
 }
 
 impl<T> AccountMap<T> {
-    /// An account's entry, if it has one.
     pub(crate) fn get(&self, account: AccountId) -> Option<Arc<T>> {
         self.table.load().get(account).map(|(_, entry)| Arc::clone(entry))
     }
@@ -108,6 +105,7 @@ impl<T: Default> AccountMap<T> {
 }
 
 /// All entries at one moment, for one routing decision. Not to be stored.
+#[derive(Debug)]
 pub(crate) struct AccountSnapshot<T> {
     table: Guard<Arc<AccountTable<T>>>,
     /// Position after the entry that was read last.
@@ -115,7 +113,6 @@ pub(crate) struct AccountSnapshot<T> {
 }
 
 impl<T> AccountSnapshot<T> {
-    /// An account's entry, if it has one.
     #[inline]
     pub(crate) fn get(&self, account: AccountId) -> Option<&T> {
         let next = self.next.load(Ordering::Relaxed);

@@ -18,14 +18,12 @@ pub struct AlertQueue(Option<mpsc::Sender<QueuedAlert>>);
 /// An alert that waits to be sent.
 #[derive(Debug)]
 pub(crate) struct QueuedAlert {
-    /// The webhook's JSON body.
     pub(crate) body: Value,
     /// Member whose name is added before sending. The request path knows only the member's id.
     pub(crate) member: Option<MemberId>,
 }
 
 impl AlertQueue {
-    /// A queue and its receiving end.
     pub(crate) fn new() -> (Self, mpsc::Receiver<QueuedAlert>) {
         let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
         (Self(Some(sender)), receiver)

@@ -12,14 +12,14 @@ use std::{
 
 use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
 use tokio_util::task::TaskTracker;
-use tollgate_core::{Key, KeyId};
+use tollgate_core::{Caller, Catalog, Key, KeyId, KeyStatus, MemberStatus, Timestamp};
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, looks_like_key};
 
 use self::{
     cache::{CachedLookup, KeyCache},
     failed_keys::FailedKeys,
 };
-use crate::{clock::Clock, refusal::Refusal, settings::Settings};
+use crate::{clock::Clock, refusal::Refusal, request::Head, settings::Settings};
 
 /// Concurrent key look-ups over all cores; further ones wait.
 const LOOKUPS: usize = 64;
@@ -40,7 +40,7 @@ pub struct Authenticator {
 
 impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authenticator").field("cache", &self.cache).finish_non_exhaustive()
+        f.debug_struct("Authenticator").finish_non_exhaustive()
     }
 }
 
@@ -67,7 +67,6 @@ impl Authenticator {
         }
     }
 
-    /// Evicts a key that changed.
     pub fn drop_key(&self, key: KeyId) {
         self.cache.evict(key);
     }
@@ -90,7 +89,21 @@ impl Authenticator {
         self.failed.count(from.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), self.clock.instant())
     }
 
-    /// The key behind a presented secret; `None` when no key has it.
+    /// The caller of a request by its presented key, as of `now`.
+    pub(crate) async fn caller_of(&self, catalog: &Catalog, head: &Head, now: Timestamp) -> Result<Caller, AuthError> {
+        let Some(presented) = &head.presented_key else { return Err(Refusal::KeyMissing.into()) };
+        let Some(key) = self.find(presented.expose()).await? else {
+            self.wrong_key(head.peer).map_err(|retry_after| Refusal::WrongKeys { retry_after })?;
+            return Err(Refusal::KeyInvalid.into());
+        };
+        let is_allowed_address = head.peer.map_or(key.ip_allow.is_empty(), |peer| key.allows_address(peer));
+        match check(&key, is_allowed_address, now) {
+            Ok(()) => Ok(Caller::of(catalog, key)),
+            Err(refusal) => Err(AuthError { refusal, key: Some(key) }),
+        }
+    }
+
+    /// The key with a presented secret; `None` when there is none.
     ///
     /// # Errors
     /// E68 when the store does not answer in time.
@@ -132,6 +145,37 @@ impl Authenticator {
                 Err(Refusal::KeyCheckUnavailable)
             }
         }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct AuthError {
+    pub(crate) refusal: Refusal,
+    /// The key, when it is known (E3 to E6). The refusal is recorded under it.
+    pub(crate) key: Option<Arc<Key>>,
+}
+
+impl From<Refusal> for AuthError {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, key: None }
+    }
+}
+
+/// Checks expiry, status, address and member of a key, in this order (E3 to E6).
+pub(crate) fn check(key: &Key, is_allowed_address: bool, now: Timestamp) -> Result<(), Refusal> {
+    if let Some(end) = key.expires_at.filter(|end| *end <= now) {
+        return Err(Refusal::KeyExpired(end));
+    }
+    match key.status {
+        KeyStatus::Active => {}
+        KeyStatus::Disabled | KeyStatus::Revoked => return Err(Refusal::KeyDisabled),
+    }
+    if !is_allowed_address {
+        return Err(Refusal::AddressBlocked);
+    }
+    match key.member.status {
+        MemberStatus::Active => Ok(()),
+        MemberStatus::Suspended => Err(Refusal::Suspended),
     }
 }
 

@@ -1,18 +1,15 @@
 //! Health of accounts, shared by all cores. A change locks one account; routing reads all of them without a lock.
 
-mod fingerprint;
-
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use sha2::{Digest as _, Sha256};
 use tollgate_core::{
     Account, AccountHealth, AccountId, CredentialFingerprint, HealthSnapshot, HealthState, HealthStatus, HealthView, Observation,
-    Timestamp, observe, start_probe,
+    Secret, Timestamp, observe, start_probe,
 };
-
-use self::fingerprint::{CurrentCredential, fingerprint};
 
 use crate::state::{
     account_map::{AccountMap, AccountSnapshot},
@@ -23,11 +20,10 @@ use crate::state::{
 #[derive(Debug, Default)]
 pub struct HealthRegistry {
     entries: AccountMap<HealthEntry>,
-    /// Notified when an account becomes usable, or due for a probe, earlier than its state said.
+    /// Notified when an account becomes usable, or due for a probe, earlier than scheduled.
     pub(crate) recoveries: ChangeSignal,
 }
 
-/// Health of one account.
 #[derive(Debug, Default)]
 struct HealthEntry {
     health: Mutex<AccountHealth>,
@@ -223,17 +219,12 @@ impl HealthRegistry {
 }
 
 /// Health at one moment, for one routing decision. Not to be stored.
+#[derive(Debug)]
 pub struct RegistrySnapshot(AccountSnapshot<HealthEntry>);
 
 impl HealthView for RegistrySnapshot {
     fn status(&self, account: AccountId, now: Timestamp) -> HealthStatus {
         self.0.get(account).map_or(HealthStatus::HEALTHY, |entry| entry.snapshot().status(now))
-    }
-}
-
-impl std::fmt::Debug for RegistrySnapshot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RegistrySnapshot").finish_non_exhaustive()
     }
 }
 
@@ -257,6 +248,37 @@ const fn state_word(state: &HealthState) -> &'static str {
         HealthState::Cooling { .. } => "cooling",
         HealthState::Resting { .. } => "resting",
         HealthState::Probing { .. } => "probing",
+    }
+}
+
+/// The fingerprint of an account's credential: 32 bits of a hash, enough to detect a replaced credential and too few to reveal
+/// anything about it where health is saved and shared. Equal credentials of two accounts have different fingerprints.
+fn fingerprint(account: &Account) -> CredentialFingerprint {
+    let credential = account.credential.as_ref().map_or("", Secret::expose);
+    let hash = Sha256::new().chain_update(account.id.to_string()).chain_update([0]).chain_update(credential).finalize();
+    let first = hash.iter().take(4).fold(0, |bits, byte| (bits << 8) | u32::from(*byte));
+    CredentialFingerprint(first)
+}
+
+/// The fingerprint of an account's current credential, if known.
+#[derive(Debug, Default)]
+struct CurrentCredential(AtomicU64);
+
+impl CurrentCredential {
+    const KNOWN: u64 = 1 << 32;
+
+    fn get(&self) -> Option<CredentialFingerprint> {
+        let bits = self.0.load(Ordering::Relaxed);
+        u32::try_from(bits.checked_sub(Self::KNOWN)?).ok().map(CredentialFingerprint)
+    }
+
+    fn set(&self, fingerprint: CredentialFingerprint) {
+        self.0.store(Self::KNOWN | u64::from(fingerprint.0), Ordering::Relaxed);
+    }
+
+    /// Whether the current credential differs from `fingerprint`. False when either is unknown.
+    fn replaced(&self, fingerprint: Option<CredentialFingerprint>) -> bool {
+        fingerprint.zip(self.get()).is_some_and(|(given, current)| given != current)
     }
 }
 

@@ -21,7 +21,6 @@ const MIN_SAMPLES: u32 = 20;
 const STEPS: u32 = 8;
 /// Buckets up to 2^40 µs, twelve days.
 const BUCKETS: usize = 41 * STEPS as usize;
-/// Maximum models.
 const MAX_MODELS: usize = 10_000;
 
 /// Histograms of time to first token. The lock covers only the look-up of a model; the counts are atomics.
@@ -30,14 +29,12 @@ pub(crate) struct LatencyEstimate {
     models: RwLock<HashMap<String, Arc<ModelHistogram>>>,
 }
 
-/// The histogram of one model.
 #[derive(Debug)]
 struct ModelHistogram {
     since: Instant,
     windows: [Window; 2],
 }
 
-/// Counts of one window of time.
 #[derive(Debug)]
 struct Window {
     /// Index of the window since `since`.

@@ -12,7 +12,6 @@ use std::{
 use tollgate_core::{Channel, ChannelId, PlannedAttempt, Timestamp, UnsupportedFields};
 use tollgate_protocol::{FieldPath, Protocol};
 
-/// Maximum models remembered.
 const MAX_MODELS: usize = 10_000;
 
 /// Unsupported fields by channel and upstream model.
@@ -94,7 +93,6 @@ impl LearnedParameters {
     }
 }
 
-/// Removes expired entries.
 fn forget(models: &mut HashMap<ChannelId, HashMap<String, UnsupportedFields>>, now: Timestamp) {
     for channel in models.values_mut() {
         channel.retain(|_, learned| !learned.is_empty(now));

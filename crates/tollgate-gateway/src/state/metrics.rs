@@ -3,7 +3,7 @@
 //! Label values are bounded: names in the catalog, else `other`; never a key or a member. Requests that leave a usage record
 //! are counted from the record, off the request path ([`Metrics::observe`]).
 
-use std::{fmt, sync::atomic::AtomicU64, time::Duration};
+use std::{sync::atomic::AtomicU64, time::Duration};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
@@ -14,7 +14,7 @@ use prometheus_client::{
         histogram::{Histogram, exponential_buckets},
         info::Info,
     },
-    registry::Registry,
+    registry::{Metric, Registry},
 };
 use tollgate_core::{AttemptRecord, Catalog, Tokens, UsageRecord};
 
@@ -24,74 +24,32 @@ pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.
 /// Label value for names that are not in the catalog.
 const OTHER: &str = "other";
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    protocol: &'static str,
-    model: String,
-    group: String,
-    outcome: &'static str,
-    status: u16,
+/// Declares sets of labels. The field names are the labels' names.
+macro_rules! label_sets {
+    ($($name:ident { $($label:ident: $kind:ty),+ })+) => {$(
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+        struct $name { $($label: $kind),+ }
+    )+};
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ErrorLabels {
-    error: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ModelLabels {
-    model: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TokenLabels {
-    model: String,
-    kind: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SaleLabels {
-    model: String,
-    group: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ChannelLabels {
-    channel: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AttemptLabels {
-    channel: String,
-    account: String,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ProbeLabels {
-    channel: String,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AccountLabels {
-    channel: String,
-    account: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabels {
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OperationLabels {
-    operation: &'static str,
+label_sets! {
+    RequestLabels { protocol: &'static str, model: String, group: String, outcome: &'static str, status: u16 }
+    ErrorLabels { error: String }
+    ModelLabels { model: String }
+    TokenLabels { model: String, kind: &'static str }
+    SaleLabels { model: String, group: String }
+    ChannelLabels { channel: String }
+    AttemptLabels { channel: String, account: String, result: &'static str }
+    ProbeLabels { channel: String, result: &'static str }
+    AccountLabels { channel: String, account: String }
+    ResultLabels { result: &'static str }
+    OperationLabels { operation: &'static str }
 }
 
 type Money = Counter<f64, AtomicU64>;
 
 /// All metrics of a process.
+#[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
@@ -114,15 +72,9 @@ pub struct Metrics {
     journal_held: Gauge,
     journal_refused: Gauge,
     till_records: Counter,
-    unrecorded: Counter,
     alerts: Family<ResultLabels, Counter>,
+    unrecorded: Counter,
     store_errors: Family<OperationLabels, Counter>,
-}
-
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
-    }
 }
 
 /// 10 ms to about 11 minutes.
@@ -135,78 +87,62 @@ fn overhead_buckets() -> Histogram {
     Histogram::new(exponential_buckets(0.000_05, 2.0, 15))
 }
 
+/// A registry whose `register` returns the metric.
+struct Registering(Registry);
+
+impl Registering {
+    fn register<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
+        self.0.register(name, help, metric.clone());
+        metric
+    }
+}
+
 impl Metrics {
-    /// All metrics at zero. `version` is the program's.
+    /// All metrics at zero. `version` is the program's. The encoder appends `_total` to counters.
     #[must_use]
     pub fn new(version: &str) -> Self {
+        let mut registry = Registering(Registry::with_prefix("tollgate"));
         let first_content = Family::new_with_constructor(answer_buckets as fn() -> Histogram);
+        let unknown = "Parts of translated answers that were dropped because their type is unknown";
+        let held = "Requests recorded only in memory because the journal is full";
+        let refused = "Records moved out of the journal since the start because the database rejected them";
+        let duration = "Time from arrival to the last byte of the answer";
         let mut metrics = Self {
-            registry: Registry::with_prefix("tollgate"),
-            requests: Family::default(),
-            refusals: Family::default(),
-            duration: answer_buckets(),
-            first_content,
-            overhead: overhead_buckets(),
-            tokens: Family::default(),
-            sale: Family::default(),
-            cost: Family::default(),
-            attempts: Family::default(),
-            probes: Family::default(),
-            unknown_content: Family::default(),
-            usable: Family::default(),
-            in_flight: Gauge::default(),
-            open_reservations: Gauge::default(),
-            connections: Gauge::default(),
-            journal_bytes: Gauge::default(),
-            journal_oldest: Gauge::default(),
-            journal_held: Gauge::default(),
-            journal_refused: Gauge::default(),
-            till_records: Counter::default(),
-            unrecorded: Counter::default(),
-            alerts: Family::default(),
-            store_errors: Family::default(),
+            requests: registry.register("requests", "Model requests with a known key", Family::default()),
+            refusals: registry.register("refusals", "Requests refused by the gateway, by error id", Family::default()),
+            duration: registry.register("request_duration_seconds", duration, answer_buckets()),
+            first_content: registry.register("first_content_seconds", "Time from arrival to the first content", first_content),
+            overhead: registry.register("overhead_seconds", "Request time not spent waiting for an upstream", overhead_buckets()),
+            tokens: registry.register("tokens", "Model tokens, by kind", Family::default()),
+            sale: registry.register("sale_usd", "Sale amount charged to callers, in USD", Family::default()),
+            cost: registry.register("cost_usd", "Cost charged by providers, in USD", Family::default()),
+            attempts: registry.register("attempts", "Attempts on accounts, by result", Family::default()),
+            probes: registry.register("probes", "Probes of accounts, by result", Family::default()),
+            unknown_content: registry.register("unknown_content", unknown, Family::default()),
+            usable: registry.register("account_usable", "1 when the account can be used, else 0", Family::default()),
+            in_flight: registry.register("in_flight", "Requests in progress", Gauge::default()),
+            open_reservations: registry.register("holds", "Open reservations of requests in progress", Gauge::default()),
+            connections: registry.register("connections", "Open connections from callers", Gauge::default()),
+            journal_bytes: registry.register("journal_bytes", "Size of the journal in bytes", Gauge::default()),
+            journal_oldest: registry.register(
+                "journal_oldest_seconds",
+                "Age of the oldest record not yet in the database",
+                Gauge::default(),
+            ),
+            journal_held: registry.register("journal_held", held, Gauge::default()),
+            journal_refused: registry.register("journal_refused", refused, Gauge::default()),
+            till_records: registry.register("till_records", "Usage records written to the database", Counter::default()),
+            alerts: registry.register("alerts", "Webhook alerts, by result", Family::default()),
+            unrecorded: registry.register("unrecorded", "Requests answered without a usage record", Counter::default()),
+            store_errors: registry.register("store_errors", "Database errors, by operation", Family::default()),
+            registry: Registry::default(),
         };
-        metrics.register(version);
+        let mut registry = registry.0;
+        registry.register("build", "Version of the program", Info::new(vec![("version".to_owned(), version.to_owned())]));
+        metrics.registry = registry;
         metrics
     }
 
-    /// Registers every metric. The encoder appends `_total` to counters.
-    fn register(&mut self, version: &str) {
-        let Self { registry, .. } = self;
-        registry.register("requests", "Model requests with a known key", self.requests.clone());
-        registry.register("refusals", "Requests refused by the gateway, by error id", self.refusals.clone());
-        registry.register("request_duration_seconds", "Time from arrival to the last byte of the answer", self.duration.clone());
-        registry.register("first_content_seconds", "Time from arrival to the first content", self.first_content.clone());
-        registry.register("overhead_seconds", "Request time not spent waiting for an upstream", self.overhead.clone());
-        registry.register("tokens", "Model tokens, by kind", self.tokens.clone());
-        registry.register("sale_usd", "Sale amount charged to callers, in USD", self.sale.clone());
-        registry.register("cost_usd", "Cost charged by providers, in USD", self.cost.clone());
-        registry.register("attempts", "Attempts on accounts, by result", self.attempts.clone());
-        registry.register("probes", "Probes of accounts, by result", self.probes.clone());
-        let unknown = "Parts of translated answers that were dropped because their type is unknown";
-        registry.register("unknown_content", unknown, self.unknown_content.clone());
-        registry.register("account_usable", "1 when the account can be used, else 0", self.usable.clone());
-        registry.register("in_flight", "Requests in progress", self.in_flight.clone());
-        registry.register("holds", "Open reservations of requests in progress", self.open_reservations.clone());
-        registry.register("connections", "Open connections from callers", self.connections.clone());
-        registry.register("journal_bytes", "Size of the journal in bytes", self.journal_bytes.clone());
-        registry.register(
-            "journal_oldest_seconds",
-            "Age of the oldest record not yet in the database",
-            self.journal_oldest.clone(),
-        );
-        let held = "Requests recorded only in memory because the journal is full";
-        registry.register("journal_held", held, self.journal_held.clone());
-        let refused = "Records moved out of the journal since the start because the database rejected them";
-        registry.register("journal_refused", refused, self.journal_refused.clone());
-        registry.register("till_records", "Usage records written to the database", self.till_records.clone());
-        registry.register("alerts", "Webhook alerts, by result", self.alerts.clone());
-        registry.register("unrecorded", "Requests answered without a usage record", self.unrecorded.clone());
-        registry.register("store_errors", "Database errors, by operation", self.store_errors.clone());
-        registry.register("build", "Version of the program", Info::new(vec![("version".to_owned(), version.to_owned())]));
-    }
-
-    /// The text of `/metrics`.
     #[must_use]
     pub fn render(&self) -> String {
         let mut out = String::new();
@@ -222,7 +158,6 @@ impl Metrics {
         self.refusals.get_or_create(&ErrorLabels { error: id.to_owned() }).inc();
     }
 
-    /// Counts a probe of an account.
     pub fn probed(&self, channel: &str, result: &'static str) {
         self.probes.get_or_create(&ProbeLabels { channel: channel.to_owned(), result }).inc();
     }
@@ -287,7 +222,6 @@ impl Metrics {
         }
     }
 
-    /// Sets whether an account can be used.
     pub fn account_usable(&self, channel: &str, account: &str, usable: bool) {
         let labels = AccountLabels { channel: channel.to_owned(), account: account.to_owned() };
         self.usable.get_or_create(&labels).set(i64::from(usable));
@@ -298,29 +232,25 @@ impl Metrics {
         self.usable.clear();
     }
 
-    /// Sets the size of the journal and the age of its oldest record that is not in the database.
     pub fn journal(&self, bytes: u64, oldest: Duration) {
-        self.journal_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.journal_bytes.set(whole(bytes));
         self.journal_oldest.set(oldest.as_secs_f64());
     }
 
     /// Sets the requests recorded only in memory, and the records that the database rejected.
     pub fn journal_trouble(&self, held: usize, refused: usize) {
-        self.journal_held.set(i64::try_from(held).unwrap_or(i64::MAX));
-        self.journal_refused.set(i64::try_from(refused).unwrap_or(i64::MAX));
+        self.journal_held.set(whole(held));
+        self.journal_refused.set(whole(refused));
     }
 
-    /// Sets the number of open reservations.
     pub fn open_reservations(&self, open: usize) {
-        self.open_reservations.set(i64::try_from(open).unwrap_or(i64::MAX));
+        self.open_reservations.set(whole(open));
     }
 
-    /// Counts usage records written to the database.
     pub fn booked(&self, records: u64) {
         self.till_records.inc_by(records);
     }
 
-    /// Counts a request that was answered and could not be recorded.
     pub fn unrecorded(&self) {
         self.unrecorded.inc();
     }
@@ -330,7 +260,6 @@ impl Metrics {
         self.alerts.get_or_create(&ResultLabels { result }).inc();
     }
 
-    /// Counts a database error.
     pub fn store_error(&self, operation: &'static str) {
         self.store_errors.get_or_create(&OperationLabels { operation }).inc();
     }
@@ -361,6 +290,11 @@ impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
+}
+
+/// A gauge's value.
+fn whole(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
 }
 
 fn is_error_id(reason: &str) -> bool {

@@ -29,7 +29,6 @@ pub struct RetryBudget {
     words: [AtomicU64; WINDOW as usize],
 }
 
-/// The decoded contents of a word.
 #[derive(Clone, Copy, Debug)]
 struct Second {
     /// Seconds since `begin`, modulo [`SECONDS`].
@@ -49,7 +48,6 @@ impl Second {
 }
 
 impl RetryBudget {
-    /// An empty window that begins now.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self { begin: now, words: Default::default() }
@@ -65,7 +63,6 @@ impl RetryBudget {
         self.left(self.second(now)) > 0
     }
 
-    /// Acquires a retry, if one is available.
     pub fn try_acquire(&self, now: Instant) -> bool {
         // The remainder is computed again whenever another core changed this second's word, so that two requests cannot
         // acquire the same retry.
@@ -74,7 +71,6 @@ impl RetryBudget {
         })
     }
 
-    /// Releases a retry that was acquired and not used.
     pub fn release(&self, now: Instant) {
         self.change(now, |second| Some(Second { retries: second.retries.saturating_sub(1), ..second }));
     }

@@ -10,9 +10,7 @@ use tollgate_store::CounterSnapshot;
 
 use crate::state::{account_limiter::AccountUsage, shared::Shared};
 
-/// Maximum accounts in a snapshot.
 const MAX_ACCOUNTS: usize = 10_000;
-/// Maximum limit subjects in a snapshot.
 const MAX_SUBJECTS: usize = 2_000;
 /// Maximum models with learned unsupported fields in a snapshot.
 const MAX_LEARNED_MODELS: usize = 1_000;
@@ -24,7 +22,6 @@ pub struct RuntimeState {
     pub at: Timestamp,
     /// `at` in the monotonic microseconds of account rate windows.
     pub micros: u64,
-    /// Fields that upstreams rejected as unsupported.
     pub learned: Vec<LearnedFields>,
     /// Usage of accounts that have limits and are in use.
     pub accounts: Vec<AccountUsageEntry>,
@@ -39,48 +36,37 @@ pub struct RuntimeState {
     /// `at` in the monotonic microseconds of the subjects' rate windows.
     #[serde(default)]
     pub counted_micros: u64,
-    /// True when `counted` is truncated.
     #[serde(default)]
     pub counts_more: bool,
 }
 
-/// Usage of one limit subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubjectUsage {
-    /// The key, member, group, channel or the gateway.
     pub subject: Subject,
-    /// Its counters.
     pub meter: Meter,
 }
 
 /// Fields that one model of a channel does not support.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LearnedFields {
-    /// The channel.
     pub channel: ChannelId,
-    /// The model's name upstream.
     pub upstream_model: String,
     /// Unsupported fields, including those not yet confirmed by enough refusals.
     pub fields: UnsupportedFields,
 }
 
-/// Usage of one account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountUsageEntry {
-    /// The account.
     pub account: AccountId,
-    /// Running requests and rate windows.
     pub in_use: AccountUsage,
 }
 
 /// Cost spent on a channel in one budget window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelSpending {
-    /// The channel.
     pub channel: ChannelId,
     /// The window; the amount is of its current period.
     pub window: Window,
-    /// Cost in nano-USD.
     pub spent: NanoUsd,
 }
 
@@ -88,11 +74,7 @@ impl RuntimeState {
     /// True when the snapshot carries no data.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.learned.is_empty()
-            && self.accounts.is_empty()
-            && self.spent.is_empty()
-            && self.in_memory_only == 0
-            && self.counted.is_empty()
+        self.same_content(&Self::default())
     }
 
     /// Whether two snapshots are equal apart from their times.
@@ -119,18 +101,11 @@ impl RuntimeState {
         found.map_or(NanoUsd::ZERO, |it| it.spent)
     }
 
-    /// Whether a blocking budget of the channel is exhausted.
-    pub(crate) fn budget(&self, channel: &Channel, now: Timestamp) -> ChannelBudget {
-        budget_of(channel, now, |budget| self.spent(channel.id, budget.window))
-    }
-
-    /// Unsupported fields of a channel's model.
     pub(crate) fn learned(&self, channel: ChannelId, upstream_model: &str) -> Option<&UnsupportedFields> {
         let found = self.learned.iter().find(|it| it.channel == channel && it.upstream_model == upstream_model);
         found.map(|it| &it.fields)
     }
 
-    /// Current usage of an account.
     pub(crate) fn in_use(&self, account: AccountId) -> AccountUsage {
         self.accounts.iter().find(|it| it.account == account).map(|it| it.in_use).unwrap_or_default()
     }

@@ -1,7 +1,7 @@
 //! State derived from this process's traffic: account usage, fields that upstreams refuse, time to first token, hedge
 //! spending. Shared by all cores and lost when the process ends.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use tollgate_core::{
     Account, AccountId, AccountLimits, AccountLoad, CandidateView, Channel, GroupId, ModelMapping, NanoUsd, Timestamp,
@@ -23,27 +23,22 @@ use crate::{
 /// Traffic state of the process.
 #[derive(Debug)]
 pub struct Traffic {
-    /// Concurrency and rate limits of accounts.
     pub(crate) limiters: Arc<AccountLimiters>,
-    /// Fields that upstreams rejected as unsupported.
     pub(crate) learned_parameters: LearnedParameters,
     /// Fetches media that requests refer to by URL, and caches it.
     pub(crate) media: MediaFetcher,
-    /// Time to first token by model.
     pub(crate) latency: LatencyEstimate,
-    /// Spending on hedge attempts.
     pub(crate) hedges: Arc<HedgeSpending>,
     /// Notified when the catalog is replaced.
     pub(crate) catalogs: ChangeSignal,
 }
 
 impl Traffic {
-    /// Empty state.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
-            limiters: AccountLimiters::new(Arc::clone(&clock)),
-            media: MediaFetcher::new(clock),
+            limiters: AccountLimiters::new(clock),
+            media: MediaFetcher::new(),
             learned_parameters: LearnedParameters::default(),
             latency: LatencyEstimate::default(),
             hedges: Arc::default(),
@@ -75,6 +70,7 @@ impl Traffic {
 }
 
 /// Traffic state as seen by one routing decision. Not to be stored.
+#[derive(Debug)]
 pub struct TrafficView<'a> {
     limiters: LimiterSnapshot<'a>,
     learned_parameters: &'a LearnedParameters,
@@ -95,11 +91,5 @@ impl CandidateView for TrafficView<'_> {
 
     fn unsupported_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         self.learned_parameters.of(channel, &serves.upstream, self.from, &self.summary.fields, self.now)
-    }
-}
-
-impl fmt::Debug for TrafficView<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TrafficView").finish_non_exhaustive()
     }
 }

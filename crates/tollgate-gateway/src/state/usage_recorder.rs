@@ -1,34 +1,87 @@
 //! Appends usage records to the journal and queues them for the database. One recorder per core.
+//!
+//! Bound: 16,384 queued records. A record that finds no space and is in the journal is read back from there later.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
+use tokio::sync::mpsc::{self, OwnedPermit};
 use tollgate_core::UsageRecord;
 use tollgate_store::{Journal, JournalError, JournalWriter, SyncWaiter};
 
-use super::{
-    health_registry::HealthRegistry,
-    shared::Shared,
-    usage_queue::{QueuePermit, UsageQueue},
-};
+use super::{health_registry::HealthRegistry, shared::Shared};
+
+/// Records that may wait in memory.
+pub(crate) const QUEUE_CAPACITY: usize = 16_384;
+
+/// The sending end of the queue.
+#[derive(Clone, Debug)]
+pub struct UsageQueue {
+    records: mpsc::Sender<QueuedRecord>,
+    spilled: Arc<AtomicBool>,
+}
+
+/// The receiving end of the queue.
+#[derive(Debug)]
+pub(crate) struct UsageReceiver {
+    pub(crate) records: mpsc::Receiver<QueuedRecord>,
+    /// Whether a record is in the journal but found no space in the queue.
+    pub(crate) spilled: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+pub(crate) struct QueuedRecord {
+    pub(crate) record: UsageRecord,
+    pub(crate) in_journal: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct QueuePermit(OwnedPermit<QueuedRecord>);
+
+impl UsageQueue {
+    pub(crate) fn new() -> (Self, UsageReceiver) {
+        let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
+        let spilled = Arc::new(AtomicBool::new(false));
+        (Self { records: sender, spilled: Arc::clone(&spilled) }, UsageReceiver { records: receiver, spilled })
+    }
+
+    /// Reserves space for one record; `None` when the queue is full. The record then reaches the database through the
+    /// journal.
+    pub(crate) fn reserve(&self) -> Option<QueuePermit> {
+        self.records.clone().try_reserve_owned().ok().map(QueuePermit)
+    }
+
+    /// Queues a record. `in_journal`: the journal has it, so it may be left out when the queue is full. Returns whether
+    /// it was queued.
+    pub(crate) fn send(&self, record: UsageRecord, permit: Option<QueuePermit>, in_journal: bool) -> bool {
+        let record = QueuedRecord { record, in_journal };
+        let queued = match permit {
+            Some(QueuePermit(permit)) => {
+                permit.send(record);
+                true
+            }
+            None => self.records.try_send(record).is_ok(),
+        };
+        if !queued && in_journal {
+            self.spilled.store(true, Ordering::Release);
+        }
+        queued
+    }
+}
 
 /// What one core records with.
 #[derive(Debug)]
 pub struct UsageRecorder {
-    /// State of the process.
     pub shared: Arc<Shared>,
-    /// The core's segment of the journal.
     pub journal: JournalWriter,
-    /// The queue to the database.
     pub queue: UsageQueue,
-    /// Health of accounts.
     pub health: Arc<HealthRegistry>,
 }
 
 impl UsageRecorder {
     /// The recorder of core number `core`.
-    ///
-    /// # Errors
-    /// When the journal already has a writer for this core.
     pub fn open(
         shared: Arc<Shared>,
         journal: &Journal,

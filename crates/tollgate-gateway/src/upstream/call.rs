@@ -9,7 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, header::CONTENT_TYPE};
 use http_body::Body;
 use tokio::time::Instant;
 use tollgate_core::{Account, Channel, RequestId};
@@ -17,15 +17,12 @@ use tollgate_protocol::{Framing, Method, Protocol};
 
 /// A service that answers model requests.
 #[async_trait]
-pub trait Upstream: Send + Sync {
+pub trait Upstream: Send + Sync + fmt::Debug {
     /// Sends one request and waits for the response head. Dropping the future, or the body before its end, closes the
     /// connection (HTTP/2: the stream) at once.
     ///
     /// The implementation enforces the channel's connect timeout and calls [`SentMark::set`] when the first byte of the
     /// request is written. The caller enforces the first-byte and idle timeouts.
-    ///
-    /// # Errors
-    /// When no response head was received.
     async fn call(&self, call: UpstreamCall) -> Result<UpstreamAnswer, UpstreamError>;
 }
 
@@ -34,15 +31,12 @@ pub trait Upstream: Send + Sync {
 pub struct UpstreamCall {
     /// The gateway's id of the request.
     pub request_id: RequestId,
-    /// Destination.
     pub channel: Arc<Channel>,
     /// Account whose credential is sent.
     pub account: Arc<Account>,
     /// Protocol of the request; for the echo channel the caller's.
     pub protocol: Protocol,
-    /// Operation.
     pub method: Method,
-    /// The upstream's name of the model.
     pub upstream_model: String,
     /// Framing of a streamed response; `None`: not streamed.
     pub stream: Option<Framing>,
@@ -50,7 +44,6 @@ pub struct UpstreamCall {
     pub path: String,
     /// Body of a `POST`; empty: a `GET`.
     pub body: Bytes,
-    /// Set when the first byte of the request is written.
     pub sent: SentMark,
 }
 
@@ -77,12 +70,20 @@ pub type UpstreamBody = Pin<Box<dyn Body<Data = Bytes, Error = UpstreamBodyFault
 
 /// A response whose body is unread.
 pub struct UpstreamAnswer {
-    /// HTTP status.
     pub status: u16,
     /// Header fields; none of them is forwarded to the caller.
     pub headers: HeaderMap,
-    /// Unread body.
     pub body: UpstreamBody,
+}
+
+impl UpstreamAnswer {
+    /// Whether the body may be JSON. A missing or generic type counts as JSON; parsing decides then.
+    pub(crate) fn may_be_json(&self) -> bool {
+        let Some(kind) = self.headers.get(CONTENT_TYPE) else { return true };
+        let kind = kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+        matches!(&*kind, b"" | b"application/json" | b"text/json" | b"application/octet-stream" | b"binary/octet-stream")
+            || kind.ends_with(b"+json")
+    }
 }
 
 impl fmt::Debug for UpstreamAnswer {
@@ -108,28 +109,21 @@ pub enum UpstreamError {
 /// Why no connection was established.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectFault {
-    /// The base URL is invalid.
     #[error("bad base URL")]
     BadUrl,
-    /// The host name cannot be resolved.
     #[error("name not resolved")]
     Resolve,
     /// The channel must not reach any address of the host.
     #[error("address not allowed for this channel")]
     Denied,
-    /// The TCP connection failed.
     #[error("connection refused or unreachable")]
     Refused,
-    /// The TLS handshake failed, or the certificate is not trusted.
     #[error("TLS handshake failed")]
     Tls,
-    /// The channel's CA file cannot be read or parsed.
     #[error("CA file cannot be used")]
     CaFile,
-    /// The proxy refused the connection or failed.
     #[error("proxy failed")]
     Proxy,
-    /// The connect timeout expired.
     #[error("not connected in time")]
     TimedOut,
     /// A header of the channel, or the credential, is not a valid header value.
@@ -146,7 +140,6 @@ pub enum UpstreamBodyFault {
     /// The connection was lost, reset, or closed early.
     #[error("connection lost")]
     Lost,
-    /// The framing is invalid.
     #[error("unreadable framing")]
     Unreadable,
 }

@@ -8,6 +8,7 @@
 mod checked_io;
 mod connect;
 mod destination;
+mod dial;
 pub(crate) mod fetch;
 mod guard;
 mod host;
@@ -56,7 +57,6 @@ const SWEEP_EVERY: Duration = Duration::from_secs(15);
 /// Longest time for all name resolutions of one sweep.
 const RESOLVE_LIMIT: Duration = Duration::from_secs(5);
 
-/// The HTTP client of one core.
 pub struct Client {
     hosts: Arc<Mutex<HashMap<ChannelId, Entry>>>,
     trust: Arc<Trust>,
@@ -112,11 +112,6 @@ impl Client {
         let host = Arc::new(Host::new(UpstreamTarget::of(channel)?, Arc::clone(&self.clock)));
         hosts.insert(channel.id, Entry { channel: Arc::clone(channel), host: Arc::clone(&host) });
         Ok(host)
-    }
-
-    #[cfg(test)]
-    fn idle_count(&self, channel: &Arc<Channel>) -> usize {
-        self.host(channel).unwrap().idle_count()
     }
 }
 

@@ -50,7 +50,7 @@ mod tests {
     use tollgate_protocol::Protocol;
 
     use super::*;
-    use crate::upstream::testing::call;
+    use crate::testing::call;
 
     fn shown(call: &UpstreamCall) -> Vec<String> {
         let headers = headers_for(call).unwrap();

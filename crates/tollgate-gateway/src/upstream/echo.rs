@@ -1,39 +1,30 @@
 //! The built-in echo channel, and the dispatch between it and the HTTP client.
 
-use std::{
-    fmt,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{iter, sync::Arc};
 
 use async_trait::async_trait;
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
+use futures_util::stream;
 use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
-use http_body::{Body, Frame};
+use http_body::Frame;
+use http_body_util::StreamBody;
 use tollgate_core::Provider;
-use tollgate_protocol::{EchoBody, EchoCall, EchoEvents, Framing, echo};
+use tollgate_protocol::{EchoBody, EchoCall, Framing, echo};
 
 use super::{
-    call::{Upstream, UpstreamAnswer, UpstreamBodyFault, UpstreamCall, UpstreamError},
+    call::{Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError},
     client::Client,
 };
 use crate::clock::Clock;
 
 /// Dispatches calls to the echo channel or to the HTTP client, by the channel's provider.
+#[derive(Debug)]
 pub struct UpstreamDispatch {
     client: Client,
     clock: Arc<dyn Clock>,
 }
 
-impl fmt::Debug for UpstreamDispatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UpstreamDispatch").finish_non_exhaustive()
-    }
-}
-
 impl UpstreamDispatch {
-    /// Creates the upstream of one core.
     #[must_use]
     pub fn new(client: Client, clock: Arc<dyn Clock>) -> Self {
         Self { client, clock }
@@ -62,65 +53,30 @@ fn answer(call: &UpstreamCall, now: i64) -> UpstreamAnswer {
     let answer = echo(&echo_call, &call.body);
     let mut headers = HeaderMap::with_capacity(1);
     let body = match answer.body {
-        EchoBody::Whole(bytes) => Echoed::Whole(Some(bytes)),
-        EchoBody::Events(events) if call.stream == Some(Framing::JsonArray) => {
-            Echoed::Elements { events, at: ArrayPosition::First }
-        }
+        EchoBody::Whole(bytes) => body_of(iter::once(bytes)),
+        EchoBody::Events(events) if call.stream == Some(Framing::JsonArray) => body_of(array_elements(events)),
         EchoBody::Events(events) => {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-            Echoed::Events(events)
+            body_of(events)
         }
     };
-    UpstreamAnswer { status: answer.status, headers, body: Box::pin(body) }
+    UpstreamAnswer { status: answer.status, headers, body }
 }
 
-/// Body of an echo response.
-enum Echoed {
-    Whole(Option<Bytes>),
-    Events(EchoEvents),
-    /// Events as elements of a JSON array, for Gemini callers without `alt=sse`.
-    Elements {
-        events: EchoEvents,
-        at: ArrayPosition,
-    },
+fn body_of(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> UpstreamBody {
+    Box::pin(StreamBody::new(stream::iter(pieces.map(|bytes| Ok(Frame::data(bytes))))))
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ArrayPosition {
-    First,
-    Later,
-    End,
-}
-
-impl Echoed {
-    fn next(&mut self) -> Option<Bytes> {
-        match self {
-            Self::Whole(bytes) => bytes.take(),
-            Self::Events(events) => events.next(),
-            Self::Elements { at: ArrayPosition::End, .. } => None,
-            Self::Elements { events, at } => {
-                let mut piece = BytesMut::new();
-                let before = std::mem::replace(at, ArrayPosition::Later);
-                if let Some(event) = events.next() {
-                    piece.put_u8(if before == ArrayPosition::First { b'[' } else { b',' });
-                    piece.extend_from_slice(event.strip_prefix(b"data: ").unwrap_or(&event).trim_ascii_end());
-                } else {
-                    *at = ArrayPosition::End;
-                    piece.extend_from_slice(if before == ArrayPosition::First { b"[]" } else { b"]" });
-                }
-                Some(piece.freeze())
-            }
-        }
-    }
-}
-
-impl Body for Echoed {
-    type Data = Bytes;
-    type Error = UpstreamBodyFault;
-
-    fn poll_frame(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UpstreamBodyFault>>> {
-        Poll::Ready(self.get_mut().next().map(|bytes| Ok(Frame::data(bytes))))
-    }
+/// Events as elements of a JSON array, for Gemini callers without `alt=sse`.
+fn array_elements(events: impl Iterator<Item = Bytes>) -> impl Iterator<Item = Bytes> {
+    let mut events = events.peekable();
+    let end = Bytes::from_static(if events.peek().is_some() { b"]" } else { b"[]" });
+    let elements = events.enumerate().map(|(at, event)| {
+        let mut piece = BytesMut::from(if at == 0 { "[" } else { "," });
+        piece.extend_from_slice(event.strip_prefix(b"data: ").unwrap_or(&event).trim_ascii_end());
+        piece.freeze()
+    });
+    elements.chain(iter::once(end))
 }
 
 #[cfg(test)]
@@ -129,10 +85,7 @@ mod tests {
     use tollgate_protocol::{Method, Protocol};
 
     use super::*;
-    use crate::{
-        clock::SystemClock,
-        upstream::{client::Trust, testing::call},
-    };
+    use crate::{clock::SystemClock, testing::call, upstream::client::Trust};
 
     async fn ask(method: Method, stream: Option<Framing>, body: &'static str) -> String {
         let mut call = call("");

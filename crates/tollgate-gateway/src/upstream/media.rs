@@ -5,7 +5,6 @@
 //! URLs and 32 MiB per request, 64 concurrent downloads. Files are cached for 60 s, up to 64 MiB. The media type is detected
 //! from the bytes; the `Content-Type` of the server is ignored.
 
-mod media_cache;
 mod sniff;
 
 use std::{
@@ -21,15 +20,15 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::header::{CONTENT_ENCODING, LOCATION};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use moka::{policy::EvictionPolicy, sync::Cache};
 use tokio::{sync::Semaphore, time::timeout};
 use tokio_util::task::TaskTracker;
 use tollgate_protocol::DownloadedMedia;
 use url::Url;
 
-use self::{media_cache::MediaCache, sniff::mime_of};
+use self::sniff::mime_of;
 use crate::{
-    clock::Clock,
-    request::BodyMemory,
+    condition::InFlightRequest,
     upstream::{
         call::ConnectFault,
         client::{AddressPolicy, Trust, fetch},
@@ -48,14 +47,21 @@ const LIMIT: Duration = Duration::from_secs(10);
 const MOST_AT_ONCE: usize = 64;
 /// Most redirects followed.
 const MOST_REDIRECTS: usize = 3;
+/// Bytes of all cached files.
+const CACHE_BYTES: u64 = 64 * 1024 * 1024;
+/// How long a file is cached, so that consecutive turns of a conversation do not download it again.
+const CACHE_AGE: Duration = Duration::from_mins(1);
+
+/// Downloaded files. A file from a private address is not served to a channel that could not reach it, so the policy is part of
+/// the key.
+type MediaCache = Cache<(String, AddressPolicy), Arc<DownloadedMedia>>;
 
 /// Downloads media; one instance per process.
 pub(crate) struct MediaFetcher {
     trust: Trust,
     tasks: TaskTracker,
     permits: Semaphore,
-    media_cache: MediaCache,
-    clock: Arc<dyn Clock>,
+    cache: MediaCache,
 }
 
 /// Why a download failed.
@@ -66,19 +72,18 @@ pub(crate) enum FetchFault {
     Unreachable(&'static str),
     /// Larger than the limit per file or per request.
     TooLarge,
-    /// The media type cannot be detected.
     UnknownType,
     /// More than [`MOST_ADDRESSES`] URLs.
     TooMany,
     /// The memory limit for all request bodies is reached.
-    NoRoom,
+    MemoryExhausted,
 }
 
 impl FetchFault {
     /// The text in the caller's error message, in parentheses.
     pub(crate) const fn reason(self) -> &'static str {
         match self {
-            Self::Unreachable(_) | Self::NoRoom => "the address could not be fetched",
+            Self::Unreachable(_) | Self::MemoryExhausted => "the address could not be fetched",
             Self::TooLarge => "the file behind the address is too large: at most 20 MiB each, 32 MiB together",
             Self::UnknownType => "the file behind the address is of an unknown type",
             Self::TooMany => "at most 16 remote addresses",
@@ -92,7 +97,7 @@ impl FetchFault {
             Self::TooLarge => "too large",
             Self::UnknownType => "unknown type",
             Self::TooMany => "too many addresses",
-            Self::NoRoom => "no room for bodies",
+            Self::MemoryExhausted => "memory limit for bodies",
         }
     }
 }
@@ -113,12 +118,12 @@ impl From<ConnectFault> for FetchFault {
 /// The bytes one request may still download.
 pub(crate) struct Allowance {
     left: AtomicUsize,
-    memory: Option<BodyMemory>,
+    memory: Option<Arc<InFlightRequest>>,
 }
 
 impl Allowance {
-    /// The full allowance of a request. Downloaded bytes are counted in `memory` with the request's body.
-    pub(crate) const fn new(memory: Option<BodyMemory>) -> Self {
+    /// Downloaded bytes are counted in `memory` with the request's body.
+    pub(crate) const fn new(memory: Option<Arc<InFlightRequest>>) -> Self {
         Self { left: AtomicUsize::new(MOST_REQUEST_BYTES), memory }
     }
 
@@ -127,7 +132,7 @@ impl Allowance {
         self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).map_err(|_| FetchFault::TooLarge)?;
         match &self.memory {
             // In memory twice as base64: the cached file and the request body built from it.
-            Some(memory) => memory.take(bytes.saturating_mul(8) / 3).map_err(|_| FetchFault::NoRoom),
+            Some(memory) => memory.reserve_body(bytes.saturating_mul(8) / 3).map_err(|_| FetchFault::MemoryExhausted),
             None => Ok(()),
         }
     }
@@ -140,10 +145,18 @@ impl fmt::Debug for MediaFetcher {
 }
 
 impl MediaFetcher {
-    /// Creates a fetcher with an empty cache.
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let (trust, tasks) = (Trust::default(), TaskTracker::new());
-        Self { trust, tasks, permits: Semaphore::new(MOST_AT_ONCE), media_cache: MediaCache::default(), clock }
+    pub(crate) fn new() -> Self {
+        let bytes =
+            |key: &(String, _), file: &Arc<DownloadedMedia>| u32::try_from(key.0.len() + file.data.len()).unwrap_or(u32::MAX);
+        let cache = Cache::builder().eviction_policy(EvictionPolicy::lru()).weigher(bytes).max_capacity(CACHE_BYTES);
+        let cache = cache.time_to_live(CACHE_AGE).build();
+        Self { trust: Trust::default(), tasks: TaskTracker::new(), permits: Semaphore::new(MOST_AT_ONCE), cache }
+    }
+
+    fn keep(&self, key: (String, AddressPolicy), file: &Arc<DownloadedMedia>) {
+        self.cache.insert(key, Arc::clone(file));
+        // Evicts now, so that the cache does not exceed its bound until its next use.
+        self.cache.run_pending_tasks();
     }
 
     /// Downloads a URL, or returns it from the cache.
@@ -156,7 +169,8 @@ impl MediaFetcher {
         reach: AddressPolicy,
         allowance: &Allowance,
     ) -> Result<Arc<DownloadedMedia>, FetchFault> {
-        if let Some(kept) = self.media_cache.find(address, reach, self.clock.instant()) {
+        let key = (address.to_owned(), reach);
+        if let Some(kept) = self.cache.get(&key) {
             allowance.take(kept.data.len() / 4 * 3)?;
             return Ok(kept);
         }
@@ -167,7 +181,7 @@ impl MediaFetcher {
         match outcome {
             Ok(fetched) => {
                 let fetched = Arc::new(fetched);
-                self.media_cache.keep(address, reach, &fetched, self.clock.instant());
+                self.keep(key, &fetched);
                 Ok(fetched)
             }
             Err(fault) => {
@@ -203,7 +217,6 @@ impl MediaFetcher {
     }
 }
 
-/// Reads a body to its end within the limits.
 async fn read(mut got: fetch::FetchedResponse, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
     if got.headers.get(CONTENT_ENCODING).is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(FetchFault::Unreachable("packed although it was not to be"));

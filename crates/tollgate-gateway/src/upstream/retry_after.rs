@@ -31,11 +31,6 @@ pub(crate) fn asked_wait(headers: &HeaderMap, problem: &UpstreamProblem, now: Ti
     Some(now.plus_ms(wait_ms.clamp(SHORTEST_MS, LONGEST_MS)))
 }
 
-/// Whole seconds from now, rounded up, for the caller's `Retry-After`.
-pub(crate) fn seconds_until(until: Timestamp, now: Timestamp) -> u32 {
-    u32::try_from(until.ms_since(now).max(0).unsigned_abs().div_ceil(1_000)).unwrap_or(u32::MAX)
-}
-
 #[expect(clippy::cast_possible_truncation, reason = "the value is clamped to the range of i64 first")]
 fn millis(text: &str, factor: f64) -> Option<i64> {
     let figure: f64 = text.parse().ok()?;
@@ -275,11 +270,5 @@ mod tests {
         for text in ["", "5", "s", "1x", "-1s", "1s2"] {
             assert_eq!(duration_ms(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn seconds_for_the_caller_are_rounded_up() {
-        assert_eq!(seconds_until(NOW.plus_ms(1_001), NOW), 2);
-        assert_eq!(seconds_until(NOW.plus_ms(-5), NOW), 0);
     }
 }

@@ -20,7 +20,7 @@ use tollgate_core::{
     Timeouts, Timestamp, TranslationPolicy, TranslationSwitches, UsageRecord, Visibility,
 };
 use tollgate_gateway::{
-    background::usage_writer::{UsageWriter, UsageWriterParts},
+    background::usage_writer::UsageWriter,
     clock::{Clock, SystemClock},
     fallback::NotFound,
     path::Worker,
@@ -161,13 +161,8 @@ impl Gate {
         let dir = TempDir::new().unwrap();
         let (journal, recovered) = Journal::open(JournalOptions::new(dir.path().to_owned(), uuid::Uuid::nil())).unwrap();
         let (journal, registry) = (Arc::new(journal), Arc::new(HealthRegistry::default()));
-        let (queue, writer) = UsageWriter::new(UsageWriterParts {
-            usage: store.clone(),
-            health_store: store,
-            journal: Arc::clone(&journal),
-            registry: Arc::clone(&registry),
-            shared: Arc::clone(&shared),
-        });
+        let (queue, writer) =
+            UsageWriter::new(store.clone(), store, Arc::clone(&journal), Arc::clone(&registry), Arc::clone(&shared));
         let stop = CancellationToken::new();
         tracker.spawn(writer.run(recovered.records, stop.clone()));
         let for_path = Arc::clone(&shared);

@@ -14,7 +14,6 @@ use crate::{
     scan::Scanner,
 };
 
-/// Appends the events of a complete answer, including its end.
 pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     let answer: MessagesResponse<'_> = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not a message"))?;
     if is_truthy(answer.error) || answer.kind.as_ref().is_some_and(|kind| kind.0 == "error") {

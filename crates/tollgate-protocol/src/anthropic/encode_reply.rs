@@ -2,11 +2,11 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::reply_fields::{blocked_sentence, foreign_signature, input, signed_id, write_stop, write_usage};
+use super::reply_fields::{foreign_signature, input, write_stop, write_usage};
 use crate::{
     FinishReason, Protocol,
     json_text::{write_json, write_string},
-    neutral::{Candidate, Part, PartKind, Reply, ReplyContext},
+    neutral::{Candidate, Part, PartKind, Reply, ReplyContext, signature},
 };
 
 /// Encodes the first candidate; the protocol has only one.
@@ -26,7 +26,7 @@ pub(super) fn encode(reply: &Reply, from: Protocol, context: &ReplyContext) -> B
             (finish, explanation) = (FinishReason::Filter, candidate.refusal.clone());
         }
     } else if let Some(blocked) = &reply.blocked {
-        (finish, explanation) = (FinishReason::Filter, Some(blocked_sentence(&blocked.reason, blocked.message.as_deref())));
+        (finish, explanation) = (FinishReason::Filter, Some(blocked.sentence()));
     }
     out.put_slice(b"],");
     write_stop(&mut out, finish, explanation.as_deref());
@@ -87,7 +87,7 @@ impl BlockWriter<'_> {
         self.close();
         self.next();
         self.out.put_slice(b"{\"type\":\"tool_use\",\"id\":");
-        write_string(self.out, &signed_id(id, part.signature.as_ref().filter(|_| self.id_signatures)));
+        write_string(self.out, &signature::signed_id(id, part.signature.as_ref().filter(|_| self.id_signatures)));
         self.out.put_slice(b",\"name\":");
         write_string(self.out, name);
         self.out.put_slice(b",\"input\":");

@@ -1,20 +1,24 @@
 //! Encodes requests for Messages upstreams.
 
 mod messages;
-mod params;
 mod thinking;
-mod tools;
 
+use serde_json::Number;
+
+use self::thinking::ThinkingFields;
 use crate::{
-    Method, Protocol,
+    Malformed, Method, Protocol,
     json_writer::{Json, JsonObject},
-    neutral::{Operation, encode_context::EncodeContext},
+    neutral::{
+        Format, Located, Operation, Tool, ToolChoice, ToolChoiceMode,
+        encode_context::{EncodeContext, free_text},
+        schema,
+    },
 };
 
 /// Output limit in tokens where neither the caller nor the profile gives one; the protocol requires it.
 const DEFAULT_MAX_TOKENS: u64 = 16_384;
 
-/// Encodes the body; also returns its method.
 pub(crate) fn encode(out: &mut EncodeContext<'_>) -> (Method, Json) {
     match &out.request.operation {
         Operation::Generate => (Method::Chat, generate(out)),
@@ -40,8 +44,8 @@ fn generate(out: &mut EncodeContext<'_>) -> Json {
     let mut body = JsonObject(vec![("model", Json::text(out.model)), ("max_tokens", Json::uint(limit))]);
     conversation(out, &mut body);
     let thinking = thinking::thinking(out, limit);
-    tools::write(out, &mut body, thinking.budgeted);
-    params::write(out, &mut body, thinking);
+    write_tools(out, &mut body, thinking.budgeted);
+    write_params(out, &mut body, thinking);
     body.json()
 }
 
@@ -55,6 +59,173 @@ fn conversation(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
 fn count(out: &mut EncodeContext<'_>) -> Json {
     let mut body = JsonObject(vec![("model", Json::text(out.model))]);
     conversation(out, &mut body);
-    tools::write(out, &mut body, false);
+    write_tools(out, &mut body, false);
     body.json()
+}
+
+// --- tools ---
+
+/// Encodes `tools` and `tool_choice`. `budgeted`: thinking has a budget, with which tools cannot be forced.
+fn write_tools(out: &mut EncodeContext<'_>, body: &mut JsonObject, budgeted: bool) {
+    let request = out.request;
+    let choice = request.choice.as_ref();
+    if !out.tool_choice_is_valid() {
+        return;
+    }
+    // The protocol has no list of allowed tools: only the allowed ones are declared.
+    let allowed = choice.filter(|choice| match choice.mode {
+        ToolChoiceMode::None => false,
+        ToolChoiceMode::Auto => !choice.names.is_empty(),
+        ToolChoiceMode::Any => choice.names.len() > 1,
+    });
+    let declared = request.tools.iter().filter(|tool| allowed.is_none_or(|choice| choice.names.contains(&tool.name)));
+    let mut tools: Vec<Json> = declared.map(|tool| declaration(out, tool)).collect();
+    for tool in &request.server_tools {
+        if tool.owner == Protocol::Anthropic {
+            tools.push(Json::Raw(tool.raw.clone()));
+        } else {
+            out.report.refuse(&tool.path);
+        }
+    }
+    let has_tools = !tools.is_empty();
+    if has_tools {
+        body.put("tools", Json::List(tools));
+    }
+    body.put_some("tool_choice", tool_choice(out, choice, has_tools, budgeted));
+}
+
+fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
+    let mut entry = JsonObject(vec![("name", Json::text(out.names.get(&tool.name)))]);
+    entry.put_some("description", tool.description.as_ref().map(Json::text));
+    let schema = if tool.custom { Some(schema::to_json(&free_text())) } else { tool.schema.as_ref().map(schema::to_json) };
+    let mut schema = schema.unwrap_or_else(|| serde_json::json!({"type": "object", "properties": {}}));
+    if let serde_json::Value::Object(root) = &mut schema
+        && !root.contains_key("type")
+    {
+        root.insert("type".to_owned(), "object".into());
+    }
+    entry.put("input_schema", Json::value(&schema));
+    entry.put_some("strict", tool.strict.filter(|strict| *strict && !tool.custom).map(Json::Bool));
+    entry.json()
+}
+
+fn tool_choice(out: &mut EncodeContext<'_>, choice: Option<&ToolChoice>, has_tools: bool, budgeted: bool) -> Option<Json> {
+    let disable_parallel = out.request.params.parallel.is_some();
+    if !has_tools {
+        if let Some(ToolChoice { mode: ToolChoiceMode::Any, path, .. }) = choice {
+            out.report.malformed(Malformed::invalid(out.request.origin, path, "is only allowed when tools are given"));
+        }
+        return None;
+    }
+    let mut encoded = match choice {
+        None if disable_parallel => JsonObject(vec![("type", Json::text("auto"))]),
+        None => return None,
+        Some(ToolChoice { mode: ToolChoiceMode::None, .. }) => return Some(Json::object([("type", Json::text("none"))])),
+        Some(ToolChoice { mode: ToolChoiceMode::Auto, .. }) => JsonObject(vec![("type", Json::text("auto"))]),
+        Some(ToolChoice { path, .. }) if budgeted || out.profile.forced_tools == Some(false) => {
+            out.report.refuse(path);
+            return None;
+        }
+        Some(ToolChoice { names, .. }) => match names.as_slice() {
+            [only] => JsonObject(vec![("type", Json::text("tool")), ("name", Json::text(out.names.get(only)))]),
+            _ => JsonObject(vec![("type", Json::text("any"))]),
+        },
+    };
+    if disable_parallel {
+        encoded.put("disable_parallel_tool_use", Json::Bool(true));
+    }
+    Some(encoded.json())
+}
+
+// --- params ---
+
+/// Minimum `top_p` with a thinking budget (Anthropic API docs, "Extended thinking").
+const MIN_TOP_P: f64 = 0.95;
+
+/// True for 1, the default temperature.
+fn is_one(value: f64) -> bool {
+    (value - 1.0).abs() < f64::EPSILON
+}
+
+/// Encodes the parameters that the protocol supports and refuses the others.
+fn write_params(out: &mut EncodeContext<'_>, body: &mut JsonObject, thinking: ThinkingFields) {
+    let request = out.request;
+    let params = &request.params;
+    let mut supported = out.supported_params();
+    if thinking.budgeted {
+        let restrict = |number: &mut Option<&Number>, given: &Option<Located<Number>>, is_allowed: &dyn Fn(f64) -> bool| {
+            let (Some(value), Some(given)) = (*number, given) else { return None };
+            if value.as_f64().is_some_and(is_allowed) {
+                return None;
+            }
+            *number = None;
+            Some(given.path.clone())
+        };
+        let refused = [
+            restrict(&mut supported.temperature, &params.temperature, &is_one),
+            restrict(&mut supported.top_p, &params.top_p, &|value| value >= MIN_TOP_P),
+            restrict(&mut supported.top_k, &params.top_k, &|_| false),
+        ];
+        for field in refused.into_iter().flatten() {
+            out.report.refuse_because(&field, "cannot be combined with thinking");
+        }
+    }
+    body.put_some("thinking", thinking.thinking);
+    let mut output = JsonObject::default();
+    output.put_some("effort", thinking.effort.map(Json::Text));
+    output.put_some("format", format(out));
+    body.put_some("output_config", output.some());
+    body.put_some("temperature", supported.temperature.map(Json::number));
+    body.put_some("top_p", supported.top_p.map(Json::number));
+    body.put_some("top_k", supported.top_k.map(Json::number));
+    if let (Some(stop), Some(given)) = (supported.stop, &params.stop) {
+        if stop.iter().any(|sequence| sequence.trim().is_empty()) {
+            out.report.refuse_because(&given.path, "a stop sequence must not be blank");
+        } else {
+            body.put("stop_sequences", Json::texts(stop));
+        }
+    }
+    refuse_unsupported(out);
+    user(out, body);
+    if params.stream {
+        body.put("stream", Json::Bool(true));
+    }
+}
+
+fn refuse_unsupported(out: &mut EncodeContext<'_>) {
+    let params = &out.request.params;
+    let google = &params.google;
+    let unsupported = [
+        params.seed.as_ref().map(|given| &given.path),
+        params.tier.as_ref().map(|given| &given.path),
+        params.web_search.as_ref().map(|given| &given.path),
+        google.cached_content.as_ref().map(|given| &given.path),
+        params.media_resolution.as_ref().map(|given| &given.path),
+    ];
+    for field in unsupported.into_iter().flatten() {
+        out.report.refuse(field);
+    }
+    if let Some(safety) = &google.safety_settings {
+        out.report.drop_field(&safety.path);
+    }
+}
+
+/// Encodes the end-user id where the channel allows it.
+fn user(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
+    let Some(user) = &out.request.params.user else { return };
+    if out.options.pass_user || out.request.origin == Protocol::Anthropic {
+        body.put("metadata", Json::object([("user_id", Json::text(&user.value))]));
+    } else {
+        out.report.drop_field(&user.path);
+    }
+}
+
+fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
+    let Located { value, path } = out.request.params.format.as_ref()?;
+    let Format::Schema { schema, .. } = value else {
+        out.report.refuse(path);
+        return None;
+    };
+    let schema = Json::value(&schema::to_json(schema));
+    Some(Json::object([("type", Json::text("json_schema")), ("schema", schema)]))
 }

@@ -1,31 +1,13 @@
 //! Decodes and encodes error bodies (Anthropic API reference, "Errors").
 
 use bytes::Bytes;
-use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{Problem, QuotaWindow, UpstreamProblem, upstream_error};
 
-#[derive(Serialize)]
-struct Body<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    error: Error<'a>,
-    request_id: &'a str,
-}
-
-#[derive(Serialize)]
-struct Error<'a> {
-    #[serde(rename = "type")]
-    kind: &'a str,
-    message: &'a str,
-}
-
-/// Encodes an error body.
 pub(super) fn encode(problem: &Problem) -> Bytes {
-    let error = Error { kind: error_type(problem.status), message: &problem.message };
-    let body = Body { kind: "error", error, request_id: &problem.request_id };
-    Bytes::from(serde_json::to_vec(&body).expect("strings always serialise"))
+    let error = json!({"type": error_type(problem.status), "message": problem.message});
+    json!({"type": "error", "error": error, "request_id": problem.request_id}).to_string().into()
 }
 
 const fn error_type(status: u16) -> &'static str {
@@ -60,7 +42,6 @@ fn quota_window(message: &str) -> Option<QuotaWindow> {
     Some(QuotaWindow::Until(days * 86_400 + hour * 3_600 + minute * 60))
 }
 
-/// Decodes an error answer of an upstream.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
     let kind = found.text_field("type");

@@ -15,12 +15,7 @@ pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRela
     Box::new(Relay {
         body_kind: BodyKind::default(),
         parser: SseParser::new(),
-        events: EventRelay {
-            model: edits.caller_model.as_deref().map(edits::literal),
-            summary: ReplySummary::default(),
-            counts: MessagesUsageCounts::default(),
-            stopped: false,
-        },
+        events: EventRelay { model: edits.caller_model.as_deref().map(edits::literal), ..EventRelay::default() },
     })
 }
 
@@ -30,13 +25,12 @@ struct Relay {
     events: EventRelay,
 }
 
-/// State of the events so far.
+#[derive(Default)]
 struct EventRelay {
     /// The caller's name of the model as a JSON literal.
     model: Option<String>,
     summary: ReplySummary,
     counts: MessagesUsageCounts,
-    /// `message_stop` was forwarded.
     stopped: bool,
 }
 
@@ -92,30 +86,21 @@ impl EventRelay {
         let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else {
             return Err(StreamError::Malformed("an event without a type"));
         };
-        let summary = &mut self.summary;
         self.counts = answer.counts;
-        summary.usage = answer.summary.usage.or(summary.usage);
-        summary.finish = answer.summary.finish.or(summary.finish);
-        summary.content |= answer.summary.content;
-        summary.text_bytes += answer.summary.text_bytes;
+        self.summary.add(&answer.summary);
         if name == "message_stop" {
-            if summary.finish.is_none() {
+            if self.summary.finish.is_none() {
                 return Err(StreamError::Truncated);
             }
             self.stopped = true;
         }
         let mut changes = Edits::new();
-        if let Some(model) = &self.model {
-            for range in answer.models {
-                changes.replace(range, model.as_bytes());
-            }
-        }
+        changes.replace_all(answer.models, self.model.as_deref());
         out.push(if changes.is_empty() { named(name, event.data) } else { named(name, &changes.apply(event.data)) });
         Ok(())
     }
 }
 
-/// Encodes a named event.
 fn named(name: &str, json: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(json.len() + name.len() + 16);
     out.extend_from_slice(b"event: ");
@@ -131,7 +116,7 @@ mod tests {
     use super::*;
     use crate::{
         FinishReason, Usage,
-        passthrough::testing::{Run, run_cut_everywhere},
+        passthrough::tests::{Run, run_cut_everywhere},
     };
 
     fn pass(stream: &str, model: Option<&str>) -> Run {

@@ -30,11 +30,7 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
     }
     let model = edits.caller_model.as_deref().map(edits::literal);
     let mut changes = Edits::new();
-    if let Some(model) = &model {
-        for range in answer.models {
-            changes.replace(range, model.as_bytes());
-        }
-    }
+    changes.replace_all(answer.models, model.as_deref());
     Ok(CheckedReply { body: changes.apply_to(body), summary: answer.summary })
 }
 

@@ -6,8 +6,6 @@ use super::finish;
 use crate::{
     FinishReason, Protocol, Usage,
     json_text::{arguments_object, write_string},
-    neutral::Signature,
-    opaque_state::id_suffix,
 };
 
 /// Writes `stop_reason`, `stop_sequence` and, for a refusal with an explanation, `stop_details`, without a leading comma.
@@ -26,13 +24,6 @@ pub(super) fn foreign_signature(from: Protocol) -> String {
     format!("tg1.{}", from.as_str())
 }
 
-/// A call id with Gemini's signature appended.
-pub(super) fn signed_id(id: &str, signature: Option<&Signature>) -> String {
-    let signature = signature.filter(|signature| signature.owner == Protocol::Gemini);
-    let suffix = signature.and_then(|signature| id_suffix(&signature.value)).unwrap_or_default();
-    format!("{id}{suffix}")
-}
-
 /// The input of a call, always an object. Other text is wrapped in an object, so that the caller's tool can reject it and
 /// report that to the model. `None` for input truncated by the token limit.
 pub(super) fn input(args: &str, finish: FinishReason) -> Option<String> {
@@ -41,11 +32,6 @@ pub(super) fn input(args: &str, finish: FinishReason) -> Option<String> {
         None if finish == FinishReason::Length => None,
         None => Some(serde_json::json!({ "_raw": args }).to_string()),
     }
-}
-
-/// Explanation of a blocked prompt.
-pub(super) fn blocked_sentence(reason: &str, message: Option<&str>) -> String {
-    message.map_or_else(|| format!("The prompt was blocked by the upstream safety filter ({reason})."), ToOwned::to_owned)
 }
 
 /// Writes the `usage` object. Client libraries require it, so unknown usage is written as zeros.

@@ -8,37 +8,27 @@ use crate::{
     scan::{JsonStr, Scanner, SyntaxError, ValueKind},
 };
 
-/// Facts of one body or event.
 #[derive(Debug, Default)]
 pub(super) struct MessagesReplyScan {
-    /// Facts for the usage record.
     pub summary: ReplySummary,
     /// Token counts so far, including those of this text.
     pub counts: MessagesUsageCounts,
     /// Top-level `type`, at most 64 characters.
     pub kind: String,
-    /// `content` is an array.
     pub content_list: bool,
     /// `content` has an element that is not an object.
     pub unusable: bool,
     /// Byte ranges of `model` strings, at the top level and in `message`.
     pub models: Vec<Range<usize>>,
-    /// There is an `error` member that is an object or a string.
     pub error: bool,
     /// Top-level `input_tokens` of a token count.
     pub input_tokens: Option<u64>,
 }
 
 impl MessagesReplyScan {
-    /// Scans a document, updating the counts known so far.
     pub(super) fn read(text: &[u8], counts: MessagesUsageCounts) -> Result<Self, SyntaxError> {
         let mut answer = Self { counts, ..Self::default() };
-        let mut scanner = Scanner::answer(text)?;
-        if scanner.peek() != ValueKind::Object {
-            return Err(SyntaxError::new(scanner.position(), "expected an object"));
-        }
-        scanner.members(|scanner, name| answer.member(scanner, name))?;
-        scanner.end()?;
+        Scanner::answer_object(text, |scanner, name| answer.member(scanner, name))?;
         answer.summary.usage = answer.counts.usage();
         Ok(answer)
     }
@@ -93,7 +83,7 @@ impl MessagesReplyScan {
 
     fn delta(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
         scanner.members(|scanner, name| match &*name.decode() {
-            "text" | "thinking" | "partial_json" => add_text(scanner, &mut self.summary),
+            "text" | "thinking" | "partial_json" => self.summary.add_text(scanner),
             "stop_reason" => self.stop_reason(scanner),
             _ => Ok(()),
         })?;
@@ -107,7 +97,7 @@ fn block(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, 
     let object = scanner.members(|scanner, name| {
         match &*name.decode() {
             "type" => plain = scanner.optional_string()?.is_some_and(|kind| matches!(&*kind.decode(), "text" | "thinking")),
-            "text" | "thinking" => add_text(scanner, summary)?,
+            "text" | "thinking" => summary.add_text(scanner)?,
             // Complete arguments, or `{}` before the streamed pieces.
             "input" => {
                 let length = scanner.skip()?.len() as u64;
@@ -120,12 +110,4 @@ fn block(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, 
     // Calls, results and opaque thinking are content even without text.
     summary.content |= object.is_some() && !plain;
     Ok(object.is_some())
-}
-
-fn add_text(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
-    if let Some(text) = scanner.optional_string()? {
-        summary.text_bytes += text.decoded_bytes();
-        summary.content |= !text.raw().is_empty();
-    }
-    Ok(())
 }

@@ -19,7 +19,6 @@ const OPEN_BLOCK_LIMIT: usize = 64;
 /// Maximum number of citations of one text block.
 const CITATION_LIMIT: usize = 256;
 
-/// State of one stream.
 #[derive(Debug, Default)]
 pub(super) struct MessagesStreamDecoder {
     usage: MessagesUsageCounts,

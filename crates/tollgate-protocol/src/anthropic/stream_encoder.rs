@@ -3,18 +3,18 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::reply_fields::{blocked_sentence, foreign_signature, input, signed_id, write_stop, write_usage};
+use super::reply_fields::{foreign_signature, input, write_stop, write_usage};
 use crate::{
     FinishReason, Protocol, Usage,
     json_text::write_string,
-    neutral::{Event, ReplyContext, Signature, StreamEncoder},
+    neutral::{Event, ReplyContext, Signature, StreamEncoder, signature},
 };
 
 /// Maximum length of a refusal that is repeated as explanation, in bytes.
 const REFUSAL_LIMIT: usize = 4 * 1024;
 
 /// State of one stream. The protocol has one candidate; the first to appear is encoded.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct MessagesStreamEncoder {
     id: String,
     model: String,
@@ -39,7 +39,6 @@ enum TextBlock {
     Thinking,
 }
 
-/// A call that is not encoded yet.
 #[derive(Debug)]
 struct PendingCall {
     call: u32,
@@ -57,18 +56,10 @@ impl MessagesStreamEncoder {
             include_thoughts: context.include_thoughts,
             signature: foreign_signature(from),
             id_signatures: context.id_signatures,
-            candidate: None,
-            started: false,
-            index: 0,
-            open: None,
-            calls: Vec::new(),
-            finish: None,
-            refusal: String::new(),
-            usage: None,
+            ..Self::default()
         }
     }
 
-    /// True for events of the encoded candidate.
     fn is_encoded(&mut self, candidate: u32) -> bool {
         *self.candidate.get_or_insert(candidate) == candidate
     }
@@ -140,7 +131,7 @@ impl MessagesStreamEncoder {
         self.start(out);
         begin(out, "content_block_start");
         out.put_slice(format!(",\"index\":{},\"content_block\":{{\"type\":\"tool_use\",\"id\":", self.index).as_bytes());
-        write_string(out, &signed_id(&call.id, call.signature.as_ref().filter(|_| self.id_signatures)));
+        write_string(out, &signature::signed_id(&call.id, call.signature.as_ref().filter(|_| self.id_signatures)));
         out.put_slice(b",\"name\":");
         write_string(out, &call.name);
         out.put_slice(b",\"input\":{}}}\n\n");
@@ -206,8 +197,7 @@ impl StreamEncoder for MessagesStreamEncoder {
             }
             Event::Finish { candidate, finish, message, .. } if self.is_encoded(candidate) => self.finish = Some((finish, message)),
             Event::BlockedPrompt(blocked) => {
-                let sentence = blocked_sentence(&blocked.reason, blocked.message.as_deref());
-                self.finish = Some((FinishReason::Filter, Some(sentence)));
+                self.finish = Some((FinishReason::Filter, Some(blocked.sentence())));
             }
             Event::Usage(usage) => self.usage = Some(usage),
             Event::End => self.end(out),

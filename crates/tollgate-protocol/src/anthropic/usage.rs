@@ -43,7 +43,6 @@ impl MessagesUsageCounts {
     }
 
     /// Usage with totals that include cached tokens; `None` until input and output counts are known.
-    #[must_use]
     pub(crate) fn usage(self) -> Option<Usage> {
         let (cached, cache_write) = (self.cache_read.unwrap_or(0), self.cache_creation.unwrap_or(0));
         Some(Usage {

@@ -10,26 +10,20 @@ use crate::{
     neutral::Citation,
 };
 
-/// A complete answer.
 #[derive(Deserialize)]
 pub(super) struct MessagesResponse<'a> {
-    #[serde(default, rename = "type")]
+    #[serde(rename = "type")]
     pub kind: Option<LenientText>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     pub content: Option<Vec<ContentBlock<'a>>>,
-    #[serde(default)]
     pub stop_reason: Option<LenientText>,
-    #[serde(default)]
     pub stop_details: Option<StopDetails>,
-    #[serde(default, borrow)]
     pub usage: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     pub error: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct StopDetails {
-    #[serde(default)]
     pub explanation: Option<LenientText>,
 }
 
@@ -37,68 +31,49 @@ pub(super) struct StopDetails {
 pub(super) struct ContentBlock<'a> {
     #[serde(rename = "type")]
     pub kind: LenientText,
-    #[serde(default)]
     pub text: Option<LenientText>,
-    #[serde(default)]
     pub thinking: Option<LenientText>,
-    #[serde(default)]
     pub signature: Option<LenientText>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     pub data: Option<&'a RawValue>,
-    #[serde(default)]
     pub id: Option<LenientText>,
-    #[serde(default)]
     pub name: Option<LenientText>,
-    #[serde(default, borrow)]
     pub input: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     pub citations: Option<&'a RawValue>,
 }
 
-/// A stream event.
 #[derive(Deserialize)]
 pub(super) struct StreamEvent<'a> {
-    #[serde(default, rename = "type")]
+    #[serde(rename = "type")]
     pub kind: Option<LenientText>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     pub message: Option<Message<'a>>,
     #[serde(default)]
     pub index: LenientCount,
-    #[serde(default, borrow)]
     pub content_block: Option<ContentBlock<'a>>,
-    #[serde(default, borrow)]
     pub delta: Option<Delta<'a>>,
-    #[serde(default, borrow)]
     pub usage: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     pub error: Option<&'a RawValue>,
 }
 
 /// The message of `message_start`.
 #[derive(Deserialize)]
 pub(super) struct Message<'a> {
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     pub usage: Option<&'a RawValue>,
 }
 
-/// Delta of a block or of the message.
 #[derive(Deserialize)]
 pub(super) struct Delta<'a> {
-    #[serde(default, rename = "type")]
+    #[serde(rename = "type")]
     pub kind: Option<LenientText>,
-    #[serde(default)]
     pub text: Option<LenientText>,
-    #[serde(default)]
     pub thinking: Option<LenientText>,
-    #[serde(default)]
     pub signature: Option<LenientText>,
-    #[serde(default)]
     pub partial_json: Option<LenientText>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     pub citation: Option<&'a RawValue>,
-    #[serde(default)]
     pub stop_reason: Option<LenientText>,
-    #[serde(default)]
     pub stop_details: Option<StopDetails>,
 }
 
@@ -115,7 +90,6 @@ pub(super) fn citation(raw: &RawValue, start: usize, end: usize) -> Option<Citat
     #[derive(Deserialize)]
     struct Location {
         url: LenientText,
-        #[serde(default)]
         title: Option<LenientText>,
     }
     let location: Location = serde_json::from_str(raw.get()).ok()?;

@@ -5,26 +5,18 @@ use serde_json::Value;
 use super::words;
 use crate::Method;
 
-/// The parts of a request that affect the echo.
 #[derive(Debug, Default)]
 pub(super) struct EchoRequest {
-    /// Text of the last user turn.
     pub text: String,
-    /// Number of words in the prompt.
     pub prompt_words: u64,
-    /// Maximum number of words in the answer.
     pub max_words: Option<u64>,
-    /// A JSON format is requested.
     pub json: bool,
     /// A forced call: name, and true for a custom tool.
     pub call: Option<(String, bool)>,
-    /// The answer is streamed.
     pub stream: bool,
-    /// A usage chunk is requested.
     pub include_usage: bool,
 }
 
-/// Reads a chat completions request.
 pub(super) fn openai(body: &Value) -> EchoRequest {
     let messages = list(&body["messages"]);
     let format = body["response_format"]["type"].as_str().unwrap_or_default();
@@ -159,7 +151,6 @@ fn openai_call(body: &Value) -> Option<(String, bool)> {
     }
 }
 
-/// The function that mode `ANY` forces.
 fn gemini_call(body: &Value) -> Option<(String, bool)> {
     let config = either(either(body, "toolConfig", "tool_config"), "functionCallingConfig", "function_calling_config");
     let any = config["mode"].as_str().is_some_and(|mode| mode.eq_ignore_ascii_case("any")) || config["mode"] == 2;
@@ -184,7 +175,6 @@ fn either<'a>(object: &'a Value, camel: &str, snake: &str) -> &'a Value {
     if value.is_null() { &object[snake] } else { value }
 }
 
-/// A whole number, given as a number or as a string.
 fn whole(value: &Value) -> Option<u64> {
     match value {
         Value::Number(number) => crate::scan::whole(&number.to_string()),

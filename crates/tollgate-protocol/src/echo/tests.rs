@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{Framing, ReplyEdits, passthrough::testing};
+use crate::{Framing, ReplyEdits, passthrough::tests};
 
 const CHAT: EchoCall<'_> =
     EchoCall { protocol: Protocol::OpenAi, method: Method::Chat, model: "echo", request_id: "0abc", now: 1_700_000_000 };
@@ -27,7 +27,7 @@ fn events(call: &EchoCall<'_>, body: &Value) -> Vec<Value> {
     let EchoBody::Events(events) = answer.body else { panic!("streamed") };
     let all: Vec<Bytes> = events.collect();
     let relay = codec(call.protocol).relay(Framing::Sse, &ReplyEdits::default());
-    let (out, result, summary) = testing::run(relay, all.iter().map(|event| &event[..]));
+    let (out, result, summary) = tests::run(relay, all.iter().map(|event| &event[..]));
     assert_eq!((result, out), (Ok(()), String::from_utf8(all.concat()).unwrap()));
     if summary.usage.is_some() {
         assert_eq!(summary.usage, Some(answer.usage));

@@ -5,7 +5,6 @@ const MAX_CHUNKS: u64 = 10_000;
 /// Maximum length of a chunk in bytes, far below the size limit of an event even after JSON escaping.
 const MAX_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Number of words separated by whitespace.
 pub(super) fn count(text: &str) -> u64 {
     text.split_whitespace().count() as u64
 }
@@ -40,12 +39,10 @@ impl WordChunks {
         self.count
     }
 
-    /// The complete text.
     pub(super) fn whole(&self) -> &str {
         &self.text
     }
 
-    /// True when all chunks were returned.
     pub(super) fn is_empty(&self) -> bool {
         self.at == self.text.len()
     }
@@ -71,7 +68,6 @@ impl WordChunks {
     }
 }
 
-/// End of the next word that starts at or after `from`.
 fn word_end(text: &str, from: usize) -> usize {
     let rest = &text[from..];
     let Some(begin) = rest.find(|letter: char| !letter.is_whitespace()) else { return text.len() };

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use super::{EchoCall, EchoReply};
 use crate::{FinishReason, Protocol, Usage, sse};
 
-/// Iterator over the events of a streamed answer.
 #[derive(Clone, Debug)]
 pub struct EchoEvents {
     reply: EchoReply,
@@ -62,7 +61,6 @@ impl EchoEvents {
         }
     }
 
-    /// The answer as a complete body.
     pub(super) fn whole(&self) -> Bytes {
         let text = self.reply.words.whole();
         let body = match (&self.reply.call, self.gemini) {

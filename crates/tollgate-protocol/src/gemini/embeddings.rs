@@ -6,19 +6,18 @@ use serde_json::value::RawValue;
 
 use crate::{
     InvalidReply, embedding_values as text,
+    json_text::write_separator,
     lenient::{LenientCount, is_truthy},
     neutral::{AnswerKind, Embeddings, ReplyContext},
 };
 
 #[derive(Deserialize)]
 struct EmbedContentResponse<'a> {
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     embedding: Option<Embedding<'a>>,
-    #[serde(default, borrow)]
     embeddings: Option<Vec<Embedding<'a>>>,
-    #[serde(default, rename = "usageMetadata", alias = "usage_metadata")]
+    #[serde(rename = "usageMetadata", alias = "usage_metadata")]
     usage: Option<UsageMetadata>,
-    #[serde(default, borrow)]
     error: Option<&'a RawValue>,
 }
 
@@ -56,7 +55,7 @@ pub(super) fn encode(vectors: &Embeddings, context: &ReplyContext) -> Bytes {
     let mut out = BytesMut::new();
     out.put_slice(if list { b"{\"embeddings\":[" } else { b"{\"embedding\":" });
     for (at, vector) in vectors.items.iter().take(if list { usize::MAX } else { 1 }).enumerate() {
-        super::reply_fields::comma(&mut out, at);
+        write_separator(&mut out, at);
         out.put_slice(b"{\"values\":");
         out.put_slice(vector.as_bytes());
         out.put_u8(b'}');
@@ -71,7 +70,6 @@ pub(super) fn encode(vectors: &Embeddings, context: &ReplyContext) -> Bytes {
     out.freeze()
 }
 
-/// Decodes the reply of `:countTokens`.
 pub(super) fn decode_count(body: &[u8]) -> Result<u64, InvalidReply> {
     #[derive(Deserialize)]
     struct Counted {
@@ -82,7 +80,6 @@ pub(super) fn decode_count(body: &[u8]) -> Result<u64, InvalidReply> {
     counted.total.given().ok_or(InvalidReply::Unreadable("not a token count"))
 }
 
-/// Encodes the reply of `:countTokens`.
 pub(super) fn encode_count(tokens: u64) -> Bytes {
     Bytes::from(format!("{{\"totalTokens\":{}}}", i32::try_from(tokens).unwrap_or(i32::MAX)))
 }

@@ -5,13 +5,14 @@ use bytes::{BufMut, Bytes, BytesMut};
 use super::{
     parts::PartBuffer,
     reply_fields::{
-        CandidateEnd, Mean, comma, identity, write_content, write_ending, write_feedback, write_grounding, write_logprobs,
-        write_usage,
+        CandidateEnd, Mean, identity, write_content, write_ending, write_feedback, write_grounding, write_logprobs, write_usage,
     },
 };
-use crate::neutral::{Candidate, PartKind, Reply, ReplyContext};
+use crate::{
+    json_text::write_separator,
+    neutral::{Candidate, PartKind, Reply, ReplyContext},
+};
 
-/// Encodes the body of a complete reply.
 pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     out.put_u8(b'{');
@@ -20,7 +21,7 @@ pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
     } else {
         out.put_slice(b"\"candidates\":[");
         for (at, candidate) in reply.candidates.iter().enumerate() {
-            comma(&mut out, at);
+            write_separator(&mut out, at);
             self::candidate(&mut out, candidate, context);
         }
         out.put_u8(b']');

@@ -1,16 +1,20 @@
 //! Encodes requests for Gemini upstreams. Fields the caller did not set are not written.
 
-mod config;
 mod contents;
-mod tools;
 
 use crate::{
-    Method,
+    CanDisableThinking, Malformed, Method, Protocol, Thinking,
     json_writer::{Json, JsonObject},
-    neutral::{EmbedRequest, Operation, Part, encode_context::EncodeContext},
+    neutral::{
+        EmbedRequest, Format, Located, Operation, Part, Schema, Tool, ToolChoice, ToolChoiceMode,
+        effort::{
+            SettingSource, ThinkingSetting, as_effort, budget_within, effort_of, lowest, nearest, shows_thoughts, thinking_setting,
+        },
+        encode_context::{EncodeContext, free_text},
+        schema,
+    },
 };
 
-/// Encodes the body; returns it with the upstream's method.
 pub(crate) fn encode(out: &mut EncodeContext<'_>) -> (Method, Json) {
     let request = out.request;
     match &request.operation {
@@ -25,9 +29,9 @@ pub(crate) fn encode(out: &mut EncodeContext<'_>) -> (Method, Json) {
 
 fn generate(out: &mut EncodeContext<'_>) -> JsonObject {
     let mut body = conversation(out);
-    body.put_some("generationConfig", config::generation_config(out).some());
+    body.put_some("generationConfig", generation_config(out).some());
     let params = &out.request.params;
-    let raw = |given: &crate::neutral::Located<String>| Json::Raw(given.value.clone());
+    let raw = |given: &Located<String>| Json::Raw(given.value.clone());
     body.put_some("safetySettings", params.google.safety_settings.as_ref().map(raw));
     body.put_some("cachedContent", params.google.cached_content.as_ref().map(|given| Json::text(&given.value)));
     body.put_some("serviceTier", params.tier.as_ref().map(|given| Json::text(&given.value)));
@@ -45,11 +49,11 @@ fn conversation(out: &mut EncodeContext<'_>) -> JsonObject {
     if !system.is_empty() {
         body.put("systemInstruction", Json::object([("parts", Json::List(system))]));
     }
-    let tools = tools::tools(out);
-    if !tools.is_empty() {
-        body.put("tools", Json::List(tools));
+    let declared = tools(out);
+    if !declared.is_empty() {
+        body.put("tools", Json::List(declared));
     }
-    body.put_some("toolConfig", tools::tool_config(out));
+    body.put_some("toolConfig", tool_config(out));
     body
 }
 
@@ -88,4 +92,189 @@ fn embed_contents(out: &mut EncodeContext<'_>, embed: &EmbedRequest) -> (Method,
         return (Method::BatchEmbedContents, Json::object([("requests", Json::List(requests))]));
     }
     (Method::EmbedContent, requests.swap_remove(0).json())
+}
+
+// --- config ---
+
+fn generation_config(out: &mut EncodeContext<'_>) -> JsonObject {
+    let allowed = out.supported_params();
+    let params = &out.request.params;
+    let mut config = JsonObject::default();
+    config.put_some("temperature", allowed.temperature.map(Json::number));
+    config.put_some("topP", allowed.top_p.map(Json::number));
+    config.put_some("topK", allowed.top_k.map(Json::number));
+    config.put_some("candidateCount", allowed.n.map(|n| Json::Int(n.into())));
+    config.put_some("maxOutputTokens", params.max_tokens.as_ref().map(|given| Json::uint(given.value)));
+    config.put_some("stopSequences", allowed.stop.map(Json::texts));
+    // The field is an int32. The low bits of a wider seed are as good a seed.
+    let seed = |given: &Located<i64>| Json::Int(if out.request.is_native() { given.value } else { given.value & 0x7fff_ffff });
+    config.put_some("seed", params.seed.as_ref().map(seed));
+    config.put_some("presencePenalty", allowed.presence.map(Json::number));
+    config.put_some("frequencyPenalty", allowed.frequency.map(Json::number));
+    config.put_some("responseLogprobs", allowed.logprobs.then_some(Json::Bool(true)));
+    config.put_some("logprobs", allowed.top_logprobs.map(|count| Json::Int(count.into())));
+    if let Some(resolution) = &params.media_resolution {
+        config.put("mediaResolution", Json::text(format!("MEDIA_RESOLUTION_{}", resolution.value.to_ascii_uppercase())));
+    }
+    format(out, &mut config);
+    config.put_some("thinkingConfig", thinking(out).some());
+    config
+}
+
+fn format(out: &mut EncodeContext<'_>, config: &mut JsonObject) {
+    let Some(Located { value, path }) = &out.request.params.format else { return };
+    if !out.request.tools.is_empty() && out.profile.tools_with_json == Some(false) {
+        out.report.refuse_because(path, "cannot be combined with 'tools'");
+        return;
+    }
+    config.put("responseMimeType", Json::text("application/json"));
+    if let Format::Schema { schema, .. } = value {
+        let (name, value) = schema_member(out, schema, "responseSchema", "responseJsonSchema");
+        config.put(name, value);
+    }
+}
+
+/// Levels for models with thinking levels, budgets for models with thinking budgets, never both.
+fn thinking(out: &mut EncodeContext<'_>) -> JsonObject {
+    let mut config = JsonObject::default();
+    let setting = thinking_setting(out.request);
+    match &out.profile.thinking {
+        Some(Thinking::Level(levels) | Thinking::Effort(levels) | Thinking::Adaptive(levels)) => {
+            config.put_some("thinkingLevel", level(out, &setting, levels).map(|level| Json::text(level.to_ascii_uppercase())));
+        }
+        Some(Thinking::Budget(range)) => config.put_some("thinkingBudget", budget(out, &setting, *range).map(Json::Int)),
+        Some(Thinking::None) | None => {
+            if let ThinkingSetting::Effort(_, source) | ThinkingSetting::Budget(_, source) = setting {
+                out.report.refuse(source.path());
+            } else if let Some(include) = out.request.params.thinking.include.as_ref().filter(|include| include.value) {
+                out.report.drop_field(&include.path);
+            }
+            return config;
+        }
+    }
+    let specified = out.request.params.thinking.include.is_some() || shows_thoughts(out.request);
+    if matches!(setting, ThinkingSetting::Off(_)) {
+        config.put("includeThoughts", Json::Bool(false));
+    } else if specified {
+        config.put("includeThoughts", Json::Bool(shows_thoughts(out.request)));
+    }
+    config
+}
+
+/// The model's level for the setting. "Off" becomes the lowest level: models with levels cannot stop thinking.
+fn level<'p>(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, levels: &'p [String]) -> Option<&'p str> {
+    if let ThinkingSetting::Off(source) = setting {
+        let level = lowest(levels)?;
+        out.report.adjust(source.path(), &source.in_terms(level));
+        return Some(level);
+    }
+    let (wanted, source) = as_effort(setting)?;
+    let (level, changed) = nearest(wanted, levels)?;
+    if changed {
+        out.report.adjust(source.path(), &source.in_terms(level));
+    }
+    Some(level)
+}
+
+fn budget(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, range: [u64; 2]) -> Option<i64> {
+    let ThinkingSetting::Off(source) = setting else {
+        let dynamic = out.request.params.thinking.budget.as_ref().is_some_and(|budget| budget.value < 0);
+        return if dynamic { Some(-1) } else { budget_within(setting, range, &mut out.report) };
+    };
+    if out.profile.can_disable_thinking == Some(CanDisableThinking::Yes) {
+        return Some(0);
+    }
+    let least = i64::try_from(range[0]).unwrap_or(i64::MAX);
+    let used = if matches!(source, SettingSource::Budget(_)) { least.to_string() } else { source.in_terms(effort_of(least)) };
+    out.report.adjust(source.path(), &used);
+    Some(least)
+}
+
+// --- tools ---
+
+/// Encodes all functions as one tool, then the tools that only Gemini has.
+fn tools(out: &mut EncodeContext<'_>) -> Vec<Json> {
+    let request = out.request;
+    let mut tools = Vec::new();
+    if !request.is_native() && !out.tool_choice_is_valid() {
+        return tools;
+    }
+    let declared_tools = declared_tools(out);
+    if !declared_tools.is_empty() {
+        let declarations = declared_tools.into_iter().map(|tool| declaration(out, tool)).collect();
+        tools.push(Json::object([("functionDeclarations", Json::List(declarations))]));
+    }
+    for tool in &request.server_tools {
+        if tool.owner == Protocol::Gemini {
+            tools.push(Json::Raw(tool.raw.clone()));
+        } else {
+            out.report.refuse(&tool.path);
+        }
+    }
+    if let Some(search) = &request.params.web_search {
+        if out.options.server_tools {
+            tools.push(Json::object([("googleSearch", Json::Object(Vec::new()))]));
+        } else {
+            out.report.refuse(&search.path);
+        }
+    }
+    tools
+}
+
+/// The tools, reduced to the allowed ones if the model has no mode for that.
+fn declared_tools<'a>(out: &EncodeContext<'a>) -> Vec<&'a Tool> {
+    let request = out.request;
+    let only = request.choice.as_ref().filter(|choice| {
+        choice.mode == ToolChoiceMode::Auto && !choice.names.is_empty() && out.profile.validated_mode == Some(false)
+    });
+    request.tools.iter().filter(|tool| only.is_none_or(|choice| choice.names.contains(&tool.name))).collect()
+}
+
+fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
+    let mut function = JsonObject::default();
+    function.put("name", Json::text(out.names.get(&tool.name)));
+    function.put_some("description", tool.description.as_ref().map(Json::text));
+    let schema = if tool.custom { Some(free_text()) } else { tool.schema.clone() };
+    if let Some(schema) = schema.filter(|schema| out.request.is_native() || !schema::has_no_parameters(&schema::to_json(schema))) {
+        let (name, value) = schema_member(out, &schema, "parameters", "parametersJsonSchema");
+        function.put(name, value);
+    }
+    function.json()
+}
+
+/// Encodes a schema in the member that fits it and the model: JSON Schema if the model accepts it, otherwise a `Schema` message.
+fn schema_member(out: &EncodeContext<'_>, schema: &Schema, plain: &'static str, json: &'static str) -> (&'static str, Json) {
+    match schema {
+        Schema::Google(value) => (plain, Json::value(value)),
+        Schema::Json(value) if out.request.is_native() => (json, Json::value(value)),
+        Schema::Json(value) if out.profile.json_schema_fields.unwrap_or(true) => {
+            (json, Json::value(&schema::for_google_json(value.clone())))
+        }
+        Schema::Json(value) => (plain, Json::value(&schema::to_google(value))),
+    }
+}
+
+fn tool_config(out: &mut EncodeContext<'_>) -> Option<Json> {
+    let ToolChoice { mode, names, path } = out.request.choice.as_ref()?;
+    if *mode == ToolChoiceMode::Any && out.profile.forced_tools == Some(false) {
+        out.report.refuse(path);
+        return None;
+    }
+    if *mode == ToolChoiceMode::Any && out.request.tools.is_empty() {
+        out.report.malformed(Malformed::invalid(out.request.origin, path, "is only allowed when tools are given"));
+        return None;
+    }
+    let validated = !names.is_empty() && out.profile.validated_mode.unwrap_or(true);
+    let word = match mode {
+        ToolChoiceMode::None => "NONE",
+        ToolChoiceMode::Any => "ANY",
+        ToolChoiceMode::Auto if validated => "VALIDATED",
+        ToolChoiceMode::Auto => "AUTO",
+    };
+    let mut config = JsonObject(vec![("mode", Json::text(word))]);
+    if !names.is_empty() && matches!(word, "ANY" | "VALIDATED") {
+        let names: Vec<&str> = names.iter().map(|name| out.names.get(name)).collect();
+        config.put("allowedFunctionNames", Json::texts(&names));
+    }
+    Some(Json::object([("functionCallingConfig", config.json())]))
 }

@@ -13,11 +13,11 @@ use crate::{
     lenient::LenientText,
     neutral::{
         Event, Media, MediaSource, Signature, TokenLogprob,
+        encode_context::fenced,
         media::{self, standard_base64},
     },
 };
 
-/// State of the reply so far.
 #[derive(Debug, Default)]
 pub(super) struct DecodeState {
     calls: CallState,
@@ -31,7 +31,6 @@ struct CallState {
 }
 
 impl DecodeState {
-    /// Appends the citations of a candidate that is about to end.
     pub(super) fn close(&mut self, candidate: u32, out: &mut Vec<Event>) {
         let citations = self.sources.take(candidate);
         if !citations.is_empty() {
@@ -137,17 +136,6 @@ fn arguments(raw: Option<&RawValue>) -> Result<String, StreamError> {
 fn media(mime: Option<LenientText>, source: MediaSource) -> Media {
     let mime = mime.map(|mime| media::mime_type(&mime.0)).unwrap_or_default();
     Media { mime, source, name: None, detail: None, path: String::new() }
-}
-
-/// Code in a Markdown fence longer than any fence inside it.
-fn fenced(language: &str, code: &str) -> String {
-    let mut fence = String::from("```");
-    while code.contains(&fence) {
-        fence.push('`');
-    }
-    let language = if language == "language_unspecified" { "" } else { language };
-    let code = code.strip_suffix('\n').unwrap_or(code);
-    format!("\n{fence}{language}\n{code}\n{fence}\n")
 }
 
 fn logprobs(raw: &RawValue) -> Vec<TokenLogprob> {

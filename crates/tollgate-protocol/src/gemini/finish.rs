@@ -30,7 +30,6 @@ pub(super) fn read(native: &str) -> FinishReason {
     }
 }
 
-/// Encodes a finish reason.
 pub(super) const fn reason_str(finish: FinishReason) -> &'static str {
     match finish {
         FinishReason::Stop | FinishReason::Tool => "STOP",

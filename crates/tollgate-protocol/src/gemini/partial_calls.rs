@@ -10,14 +10,11 @@ use crate::{
     neutral::{CALL_BYTES_LIMIT, Signature},
 };
 
-/// Maximum depth of an argument path.
 const DEPTH_LIMIT: usize = 128;
-/// Maximum length of an array in arguments.
 const LIST_LIMIT: usize = 10_000;
 
 const BAD_PATH: StreamError = StreamError::Malformed("a path of an argument that leads nowhere");
 
-/// A complete call.
 #[derive(Debug)]
 pub(super) struct CompleteCall {
     pub id: String,
@@ -27,7 +24,6 @@ pub(super) struct CompleteCall {
     pub signature: Option<Signature>,
 }
 
-/// The incomplete call of each candidate.
 #[derive(Debug, Default)]
 pub(super) struct PartialCalls {
     open: Vec<(u32, Collected)>,
@@ -73,7 +69,6 @@ impl PartialCalls {
         Ok(if call.will_continue == Some(true) { None } else { self.close(candidate) })
     }
 
-    /// Returns the incomplete call of a candidate that ended.
     pub(super) fn close(&mut self, candidate: u32) -> Option<CompleteCall> {
         let at = self.open.iter().position(|(index, _)| *index == candidate)?;
         let (_, collected) = self.open.swap_remove(at);

@@ -13,7 +13,7 @@ use crate::{
 const WAITING_LIMIT: usize = 1024 * 1024;
 
 /// Parts of one candidate being written.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct PartBuffer {
     include_thoughts: bool,
     carry_thinking: bool,
@@ -35,12 +35,7 @@ impl PartBuffer {
         Self {
             include_thoughts: context.include_thoughts,
             carry_thinking: context.include_thoughts || context.carry_thinking,
-            json: BytesMut::new(),
-            waiting: Vec::new(),
-            waiting_bytes: 0,
-            block_open: false,
-            placeholder_written: false,
-            malformed: false,
+            ..Self::default()
         }
     }
 
@@ -61,14 +56,14 @@ impl PartBuffer {
         }
         self.open("text");
         write_string(&mut self.json, text);
-        let waiting = self.ride();
+        let waiting = self.take_waiting();
         self.close(waiting.as_deref());
     }
 
     /// A complete thinking block or a piece of one (see [`crate::neutral::Event::Think`]).
     pub(super) fn think(&mut self, text: &str, redacted: Option<&str>, signature: Option<&str>) {
         if let Some(data) = redacted {
-            self.wait(redacted_item(data));
+            self.push_waiting(redacted_item(data));
         } else if !text.is_empty() {
             self.block_open = signature.is_none();
             if self.include_thoughts {
@@ -76,7 +71,7 @@ impl PartBuffer {
             }
         } else if let Some(signature) = signature {
             if !std::mem::take(&mut self.block_open) {
-                self.wait(thinking_item(signature));
+                self.push_waiting(thinking_item(signature));
             } else if self.include_thoughts {
                 self.thought("", Some(signature));
             }
@@ -89,7 +84,7 @@ impl PartBuffer {
         self.json.put_slice(b",\"thought\":true");
         let items = signature.and_then(|signature| {
             self.waiting.push(thinking_item(signature));
-            self.ride()
+            self.take_waiting()
         });
         self.close(items.as_deref());
     }
@@ -109,7 +104,7 @@ impl PartBuffer {
         write_json(&mut self.json, &args);
         self.json.put_u8(b'}');
         let first = !std::mem::replace(&mut self.placeholder_written, true);
-        let signature = self.ride().or_else(|| first.then(|| PLACEHOLDER.to_owned()));
+        let signature = self.take_waiting().or_else(|| first.then(|| PLACEHOLDER.to_owned()));
         self.close(signature.as_deref());
     }
 
@@ -133,7 +128,7 @@ impl PartBuffer {
 
     /// Writes waiting thinking blocks at the end of the reply, on an empty text.
     pub(super) fn end(&mut self) {
-        if let Some(items) = self.ride() {
+        if let Some(items) = self.take_waiting() {
             self.open("text");
             self.json.put_slice(b"\"\"");
             self.close(Some(&items));
@@ -157,7 +152,7 @@ impl PartBuffer {
         self.json.put_u8(b'}');
     }
 
-    fn wait(&mut self, item: String) {
+    fn push_waiting(&mut self, item: String) {
         if self.carry_thinking && self.waiting_bytes + item.len() <= WAITING_LIMIT {
             self.waiting_bytes += item.len();
             self.waiting.push(item);
@@ -165,7 +160,7 @@ impl PartBuffer {
     }
 
     /// The waiting items as one signature.
-    fn ride(&mut self) -> Option<String> {
+    fn take_waiting(&mut self) -> Option<String> {
         if self.waiting.is_empty() {
             return None;
         }

@@ -1,128 +1,55 @@
 //! Decodes and encodes error bodies.
 
 use bytes::Bytes;
-use serde::{
-    Serialize, Serializer,
-    ser::{SerializeMap, SerializeSeq},
-};
-use serde_json::{Value, value::RawValue};
+use serde_json::{Map, Value, json};
 
-use crate::{FieldViolation, GeminiErrorFields, Problem, QuotaViolation, UpstreamProblem, upstream_error};
+use crate::{FieldViolation, Problem, UpstreamProblem, upstream_error};
 
-/// Value of `ErrorInfo.domain`.
-const DOMAIN: &str = "tollgate";
+const DETAIL_TYPE: &str = "type.googleapis.com/google.rpc.";
 
-#[derive(Serialize)]
-struct Body<'a> {
-    error: Error<'a>,
-}
-
-/// The error object. `code` is numeric and `details` always present, because clients fail without it.
-#[derive(Serialize)]
-struct Error<'a> {
-    code: u16,
-    message: &'a str,
-    status: &'a str,
-    details: Details<'a>,
-}
-
-struct Details<'a>(&'a Problem);
-
-#[derive(Serialize)]
-#[serde(tag = "@type", rename_all_fields = "camelCase")]
-enum Detail<'a> {
-    #[serde(rename = "type.googleapis.com/google.rpc.ErrorInfo")]
-    ErrorInfo { reason: &'a str, domain: &'a str, metadata: Metadata<'a> },
-    #[serde(rename = "type.googleapis.com/google.rpc.BadRequest")]
-    BadRequest { field_violations: Vec<FieldViolationEntry<'a>> },
-    #[serde(rename = "type.googleapis.com/google.rpc.RetryInfo")]
-    RetryInfo { retry_delay: String },
-    #[serde(rename = "type.googleapis.com/google.rpc.QuotaFailure")]
-    QuotaFailure { violations: Vec<QuotaEntry<'a>> },
-    #[serde(rename = "type.googleapis.com/google.rpc.ResourceInfo")]
-    ResourceInfo { resource_type: &'a str, resource_name: &'a str },
-}
-
-#[derive(Serialize)]
-struct FieldViolationEntry<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    field: &'a str,
-    description: &'a str,
-}
-
-#[derive(Serialize)]
-struct QuotaEntry<'a> {
-    subject: &'a str,
-    description: &'a str,
-}
-
-struct Metadata<'a>(&'a Problem);
-
-impl Serialize for Metadata<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(None)?;
-        map.serialize_entry("requestId", &self.0.request_id)?;
-        for (name, value) in &self.0.native.metadata {
-            map.serialize_entry(name, value)?;
-        }
-        map.end()
+/// Encodes an error body. `code` is numeric and `details` always present, because clients fail without it.
+pub(super) fn encode(problem: &Problem) -> Bytes {
+    let native = &problem.native;
+    let status = if native.status.is_empty() { canonical(problem.status) } else { native.status };
+    let mut metadata = Map::from_iter([("requestId".to_owned(), json!(problem.request_id))]);
+    metadata.extend(native.metadata.iter().map(|(name, value)| ((*name).to_owned(), json!(value))));
+    let mut details = Vec::new();
+    let mut add = |kind: &str, members: Value| {
+        let mut detail = Map::from_iter([("@type".to_owned(), format!("{DETAIL_TYPE}{kind}").into())]);
+        detail.extend(members.as_object().cloned().unwrap_or_default());
+        details.push(Value::Object(detail));
+    };
+    add("ErrorInfo", json!({"reason": native.reason, "domain": "tollgate", "metadata": metadata}));
+    if !native.violations.is_empty() {
+        let violations = native.violations.iter().map(|FieldViolation { field, description }| match field.as_str() {
+            "" => json!({ "description": description }),
+            field => json!({"field": field, "description": description}),
+        });
+        add("BadRequest", json!({"fieldViolations": violations.collect::<Value>()}));
     }
-}
-
-impl Serialize for Details<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let problem = self.0;
-        let GeminiErrorFields { reason, violations, quota, resource, upstream_details, .. } = &problem.native;
-        let mut list = to.serialize_seq(None)?;
-        list.serialize_element(&Detail::ErrorInfo { reason, domain: DOMAIN, metadata: Metadata(problem) })?;
-        if !violations.is_empty() {
-            let field_violations =
-                violations.iter().map(|FieldViolation { field, description }| FieldViolationEntry { field, description }).collect();
-            list.serialize_element(&Detail::BadRequest { field_violations })?;
-        }
-        if let Some(seconds) = problem.retry_after {
-            list.serialize_element(&Detail::RetryInfo { retry_delay: format!("{seconds}s") })?;
-        }
-        if !quota.is_empty() {
-            let violations =
-                quota.iter().map(|QuotaViolation { subject, description }| QuotaEntry { subject, description }).collect();
-            list.serialize_element(&Detail::QuotaFailure { violations })?;
-        }
-        if let Some((resource_type, resource_name)) = resource {
-            list.serialize_element(&Detail::ResourceInfo { resource_type, resource_name })?;
-        }
-        for detail in upstream_details.iter().filter_map(|detail| passed_on(detail)) {
-            list.serialize_element(detail)?;
-        }
-        list.end()
+    if let Some(seconds) = problem.retry_after {
+        add("RetryInfo", json!({"retryDelay": format!("{seconds}s")}));
     }
+    if !native.quota.is_empty() {
+        let quota = native.quota.iter().map(|quota| json!({"subject": quota.subject, "description": quota.description}));
+        add("QuotaFailure", json!({"violations": quota.collect::<Value>()}));
+    }
+    if let Some((kind, name)) = &native.resource {
+        add("ResourceInfo", json!({"resourceType": kind, "resourceName": name}));
+    }
+    details.extend(native.upstream_details.iter().filter_map(|detail| forwardable(detail)));
+    let error = json!({"code": problem.status, "message": problem.message, "status": status, "details": details});
+    json!({ "error": error }).to_string().into()
 }
 
 /// An upstream detail that may be forwarded beside ours. Reason and retry delay are replaced by ours; request id and debug info
 /// concern the upstream's account.
-fn passed_on(detail: &str) -> Option<&RawValue> {
-    #[derive(serde::Deserialize)]
-    struct Typed<'a> {
-        #[serde(rename = "@type", borrow)]
-        kind: std::borrow::Cow<'a, str>,
-    }
-    let typed: Typed<'_> = serde_json::from_str(detail).ok()?;
-    let name = typed.kind.strip_prefix("type.googleapis.com/google.rpc.")?;
-    if matches!(name, "ErrorInfo" | "RetryInfo" | "RequestInfo" | "DebugInfo") {
-        return None;
-    }
-    serde_json::from_str(detail).ok()
+fn forwardable(detail: &str) -> Option<Value> {
+    let value: Value = serde_json::from_str(detail).ok()?;
+    let kind = value.get("@type")?.as_str()?.strip_prefix(DETAIL_TYPE)?;
+    (!matches!(kind, "ErrorInfo" | "RetryInfo" | "RequestInfo" | "DebugInfo")).then_some(value)
 }
 
-/// Encodes an error body.
-pub(super) fn encode(problem: &Problem) -> Bytes {
-    let named = problem.native.status;
-    let status = if named.is_empty() { canonical(problem.status) } else { named };
-    let error = Error { code: problem.status, message: &problem.message, status, details: Details(problem) };
-    Bytes::from(serde_json::to_vec(&Body { error }).expect("strings and checked JSON always serialise"))
-}
-
-/// Google's name for an HTTP status (`google/rpc/code.proto`).
 const fn canonical(status: u16) -> &'static str {
     match status {
         401 => "UNAUTHENTICATED",
@@ -139,7 +66,6 @@ const fn canonical(status: u16) -> &'static str {
     }
 }
 
-/// Decodes an upstream's error.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
     let kind = found.text_field("status").filter(|word| word.parse::<u16>().is_err()).or_else(|| found.text_field("type"));
@@ -174,7 +100,7 @@ fn violated_fields(found: &upstream_error::UpstreamErrorBody) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::QuotaWindow;
+    use crate::{GeminiErrorFields, QuotaViolation, QuotaWindow};
 
     fn problem() -> Problem {
         Problem {
@@ -281,7 +207,7 @@ mod tests {
         assert!(
             decode(400, br#"{"error":{"code":400,"message":"User location is not supported for the API use."}}"#).account_refused
         );
-        assert!(!decode(403, body.as_bytes()).account_refused, "the status says it");
+        assert!(!decode(403, body.as_bytes()).account_refused, "the status already says so");
         assert!(!decode(400, br#"{"error":{"code":400,"message":"bad"}}"#).account_refused);
     }
 

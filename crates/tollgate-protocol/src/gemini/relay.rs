@@ -14,12 +14,12 @@ use crate::{
     Framing, Problem, ReplyEdits, ReplySummary, StreamError, StreamRelay,
     edits::{self, Edits},
     json_array::ArraySplitter,
+    json_text::line_end,
     passthrough::{self, BodyKind, ChunkWriter},
     reply_summary::CandidateProgress,
     sse::{self, SseEvent, SseParser},
 };
 
-/// A relay for one reply.
 pub(super) fn relay(framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
     Box::new(Relay::new(framing, edits))
 }
@@ -32,7 +32,7 @@ struct Relay {
     chunks: Chunks,
 }
 
-/// State of the reply so far.
+#[derive(Default)]
 struct Chunks {
     framing: Framing,
     /// The caller's model name as a JSON literal.
@@ -44,28 +44,14 @@ struct Chunks {
     call: bool,
     /// An element was written, so the next one needs a comma.
     begun: bool,
-    /// The end of the stream was written.
     ended: bool,
 }
 
 impl Relay {
     fn new(framing: Framing, edits: &ReplyEdits) -> Self {
-        Self {
-            opening: BodyKind::default(),
-            parser: SseParser::new(),
-            array: ArraySplitter::new(),
-            chunks: Chunks {
-                framing,
-                model: edits.caller_model.as_deref().map(edits::literal),
-                summary: ReplySummary::default(),
-                counts: GeminiUsageCounts::default(),
-                progress: CandidateProgress::default(),
-                blocked: false,
-                call: false,
-                begun: false,
-                ended: false,
-            },
-        }
+        let model = edits.caller_model.as_deref().map(edits::literal);
+        let chunks = Chunks { framing, model, ..Chunks::default() };
+        Self { opening: BodyKind::default(), parser: SseParser::new(), array: ArraySplitter::new(), chunks }
     }
 }
 
@@ -171,24 +157,15 @@ impl Chunks {
             return Err(StreamError::Malformed("a candidate that is not an object"));
         }
         self.note(&answer);
-        let Some(model) = &self.model else { return Ok(None) };
         let mut changes = Edits::new();
-        for range in answer.models {
-            changes.replace(range, model.as_bytes());
-        }
+        changes.replace_all(answer.models, self.model.as_deref());
         Ok(if changes.is_empty() { None } else { Some(changes.apply(data)) })
     }
 
     fn note(&mut self, answer: &GeminiReplyScan) {
-        let summary = &mut self.summary;
         // Counts are cumulative: the last valid value of each member counts.
         self.counts = answer.counts;
-        summary.usage = answer.summary.usage.or(summary.usage);
-        summary.finish = answer.summary.finish.or(summary.finish);
-        summary.content |= answer.summary.content;
-        summary.account_refused |= answer.summary.account_refused;
-        summary.text_bytes += answer.summary.text_bytes;
-        summary.media = summary.media.saturating_add(answer.summary.media);
+        self.summary.add(&answer.summary);
         self.progress.join(answer.progress);
         self.blocked |= answer.blocked;
         self.call |= answer.call;
@@ -212,12 +189,8 @@ impl Chunks {
 /// Escapes U+2028, U+2029 and U+0085, which some SDKs treat as line ends. They occur only inside strings.
 fn escaped(json: &[u8]) -> Cow<'_, [u8]> {
     let next = |from: usize| {
-        memchr::memchr2_iter(0xe2, 0xc2, &json[from..]).map(|at| from + at).find_map(|at| match json[at..] {
-            [0xe2, 0x80, 0xa8, ..] => Some((at, 3, &b"\\u2028"[..])),
-            [0xe2, 0x80, 0xa9, ..] => Some((at, 3, &b"\\u2029"[..])),
-            [0xc2, 0x85, ..] => Some((at, 2, &b"\\u0085"[..])),
-            _ => None,
-        })
+        let mut at = memchr::memchr2_iter(0xe2, 0xc2, &json[from..]).map(|at| from + at);
+        at.find_map(|at| line_end(&json[at..]).map(|(escape, length)| (at, length, escape)))
     };
     let Some(mut found) = next(0) else { return Cow::Borrowed(json) };
     let mut out = Vec::with_capacity(json.len() + 16);

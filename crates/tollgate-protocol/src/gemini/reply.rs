@@ -44,11 +44,7 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
     answer.summary.finish = reply_scan::with_call(answer.summary.finish, answer.call);
     let model = edits.caller_model.as_deref().map(edits::literal);
     let mut changes = Edits::new();
-    if let Some(model) = &model {
-        for range in answer.models {
-            changes.replace(range, model.as_bytes());
-        }
-    }
+    changes.replace_all(answer.models, model.as_deref());
     Ok(CheckedReply { body: changes.apply_to(body), summary: answer.summary })
 }
 
@@ -171,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_inside_a_200_counts_as_the_status_it_names() {
+    fn error_in_a_200_gets_the_status_it_names() {
         for (body, status) in [
             (r#"{"error":{"code":503,"message":"m","status":"UNAVAILABLE"}}"#, 503),
             (r#"[{"error":{"code":429,"message":"m","status":"RESOURCE_EXHAUSTED"}}]"#, 429),

@@ -5,17 +5,15 @@ use bytes::{BufMut, BytesMut};
 use super::finish;
 use crate::{
     FinishReason, Usage,
-    json_text::write_string,
+    json_text::{write_separator, write_string},
     neutral::{Citation, TokenLogprob},
 };
 
-/// The end of a candidate.
 #[derive(Debug)]
 pub(super) struct CandidateEnd<'a> {
     pub finish: FinishReason,
     /// A call was dropped because its arguments are not an object.
     pub malformed: bool,
-    /// Text of the model's refusal.
     pub refusal: Option<&'a str>,
     /// The upstream's explanation.
     pub message: Option<&'a str>,
@@ -47,17 +45,17 @@ pub(super) fn write_logprobs(out: &mut BytesMut, tokens: &[TokenLogprob]) {
     }
     out.put_slice(b",\"logprobsResult\":{\"chosenCandidates\":[");
     for (at, token) in tokens.iter().enumerate() {
-        comma(out, at);
+        write_separator(out, at);
         write_token(out, &token.token, &token.logprob);
     }
     out.put_u8(b']');
     if tokens.iter().any(|token| !token.top.is_empty()) {
         out.put_slice(b",\"topCandidates\":[");
         for (at, token) in tokens.iter().enumerate() {
-            comma(out, at);
+            write_separator(out, at);
             out.put_slice(b"{\"candidates\":[");
             for (at, (text, logprob)) in token.top.iter().enumerate() {
-                comma(out, at);
+                write_separator(out, at);
                 write_token(out, text, logprob);
             }
             out.put_slice(b"]}");
@@ -110,7 +108,7 @@ pub(super) fn write_grounding(out: &mut BytesMut, citations: &[Citation]) {
             sources.push(citation);
             sources.len() - 1
         });
-        comma(&mut supports, at);
+        write_separator(&mut supports, at);
         let segment = format!(
             "{{\"segment\":{{\"startIndex\":{},\"endIndex\":{}}},\"groundingChunkIndices\":[{index}]}}",
             citation.start, citation.end
@@ -119,7 +117,7 @@ pub(super) fn write_grounding(out: &mut BytesMut, citations: &[Citation]) {
     }
     out.put_slice(b",\"groundingMetadata\":{\"groundingChunks\":[");
     for (at, source) in sources.iter().enumerate() {
-        comma(out, at);
+        write_separator(out, at);
         out.put_slice(b"{\"web\":{\"uri\":");
         write_string(out, &source.url);
         out.put_slice(b",\"title\":");
@@ -149,18 +147,10 @@ pub(super) fn write_content(out: &mut BytesMut, parts: &[u8]) {
     out.put_slice(b"]}");
 }
 
-/// Writes `"promptFeedback":{…}`.
 pub(super) fn write_feedback(out: &mut BytesMut, reason: &str) {
     out.put_slice(b"\"promptFeedback\":{\"blockReason\":");
     write_string(out, reason);
     out.put_u8(b'}');
-}
-
-/// Writes a comma before every element but the first.
-pub(super) fn comma(out: &mut BytesMut, at: usize) {
-    if at > 0 {
-        out.put_u8(b',');
-    }
 }
 
 /// Writes `usageMetadata` without a leading comma. Zero sub-counts are omitted; counts are capped at int32.

@@ -12,11 +12,9 @@ use crate::{
 /// Facts of one complete body or stream chunk.
 #[derive(Debug, Default)]
 pub(super) struct GeminiReplyScan {
-    /// Facts for the usage record.
     pub summary: ReplySummary,
     /// Counts merged from this text and the chunks before it.
     pub counts: GeminiUsageCounts,
-    /// Candidates that started and ended.
     pub progress: CandidateProgress,
     /// Number of candidates; `None` if there is no list.
     pub candidates: Option<usize>,
@@ -24,15 +22,12 @@ pub(super) struct GeminiReplyScan {
     pub unusable: bool,
     /// A candidate has neither content nor a finish reason.
     pub bare_candidate: bool,
-    /// `promptFeedback` states a block reason.
     pub blocked: bool,
     /// The first candidate contains a call.
     pub call: bool,
     /// Ranges of all `modelVersion` values that are strings.
     pub models: Vec<Range<usize>>,
-    /// An `error` member is an object or a string.
     pub error: bool,
-    /// `totalTokens` of a count.
     pub total_tokens: Option<u64>,
     /// `cachedContentTokenCount` of a count.
     pub cached_tokens: u64,
@@ -41,15 +36,9 @@ pub(super) struct GeminiReplyScan {
 }
 
 impl GeminiReplyScan {
-    /// Scans a whole document, adding to the counts known so far.
     pub(super) fn read(text: &[u8], counts: GeminiUsageCounts) -> Result<Self, SyntaxError> {
         let mut answer = Self { counts, ..Self::default() };
-        let mut scanner = Scanner::answer(text)?;
-        if scanner.peek() != ValueKind::Object {
-            return Err(SyntaxError::new(scanner.position(), "expected an object"));
-        }
-        scanner.members(|scanner, name| answer.member(scanner, name))?;
-        scanner.end()?;
+        Scanner::answer_object(text, |scanner, name| answer.member(scanner, name))?;
         Ok(answer)
     }
 
@@ -130,7 +119,7 @@ fn part(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, S
     let mut call = false;
     scanner.members(|scanner, name| {
         match &*name.decode() {
-            "text" => add_text(scanner, summary)?,
+            "text" => summary.add_text(scanner)?,
             "functionCall" => {
                 call = true;
                 summary.content = true;
@@ -148,7 +137,7 @@ fn part(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, S
             "executableCode" | "codeExecutionResult" => {
                 summary.content = true;
                 scanner.members(|scanner, name| match &*name.decode() {
-                    "code" | "output" => add_text(scanner, summary),
+                    "code" | "output" => summary.add_text(scanner),
                     _ => Ok(()),
                 })?;
             }
@@ -158,14 +147,6 @@ fn part(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, S
         Ok(())
     })?;
     Ok(call)
-}
-
-fn add_text(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
-    if let Some(text) = scanner.optional_string()? {
-        summary.text_bytes += text.decoded_bytes();
-        summary.content |= !text.raw().is_empty();
-    }
-    Ok(())
 }
 
 /// `STOP` after a call becomes [`FinishReason::Tool`].

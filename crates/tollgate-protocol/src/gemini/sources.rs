@@ -6,7 +6,7 @@
 use serde_json::value::RawValue;
 
 use super::wire::Grounding;
-use crate::neutral::{CITATION_BYTES_LIMIT, Citation, Event};
+use crate::neutral::{CITATION_BYTES_LIMIT, Citation, Event, find_or_insert};
 
 /// Maximum number of parts per candidate whose offsets are recorded.
 const PART_LIMIT: usize = 4096;
@@ -17,37 +17,27 @@ pub(super) struct GroundingSources {
     candidates: Vec<CandidateSources>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct CandidateSources {
     candidate: u32,
-    /// Length of the visible text so far, in bytes.
     bytes: usize,
-    /// Offset of each part in the concatenated text, in bytes.
     starts: Vec<usize>,
     last: Kind,
     found: Vec<Citation>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Kind {
     Text,
     Thought,
+    #[default]
     Other,
 }
 
 impl GroundingSources {
     fn sources(&mut self, candidate: u32) -> &mut CandidateSources {
-        let at = self.candidates.iter().position(|sources| sources.candidate == candidate).unwrap_or_else(|| {
-            self.candidates.push(CandidateSources {
-                candidate,
-                bytes: 0,
-                starts: Vec::new(),
-                last: Kind::Other,
-                found: Vec::new(),
-            });
-            self.candidates.len() - 1
-        });
-        &mut self.candidates[at]
+        let new = || CandidateSources { candidate, ..CandidateSources::default() };
+        find_or_insert(&mut self.candidates, |sources| sources.candidate == candidate, new)
     }
 
     /// Records a part that was converted to `events`. A part that is the `first` of its event may continue the previous part,
@@ -78,7 +68,6 @@ impl GroundingSources {
         }
     }
 
-    /// Removes and returns the citations of a candidate.
     pub(super) fn take(&mut self, candidate: u32) -> Vec<Citation> {
         std::mem::take(&mut self.sources(candidate).found)
     }

@@ -1,8 +1,6 @@
 //! Edits a Gemini body for an upstream of the same protocol in place of re-encoding it. The model is in the path; it is changed
 //! in the body only where the protocol repeats it there and requires both to be equal.
 
-mod clean;
-
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -10,7 +8,9 @@ use bytes::Bytes;
 use crate::{
     Method, RequestEdits, RequestSummary,
     edits::{Edits, first_member, literal},
-    scan::{Scanner, SyntaxError, Value, whole},
+    markers::{WRAPPED_SIGNATURE, clean_turns},
+    opaque_state::PLACEHOLDER,
+    scan::{Scanner, SyntaxError, Value, ValueKind, whole},
 };
 
 /// Applies the edits; returns the same buffer if nothing changes.
@@ -28,7 +28,7 @@ pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &Re
         adopt(&mut changes, |changes| rename(body, name, changes));
     }
     if summary.splices.markers {
-        adopt(&mut changes, |changes| clean::clean(body, changes));
+        adopt(&mut changes, |changes| clean(body, changes));
     }
     changes.apply_to(body)
 }
@@ -107,6 +107,78 @@ fn rename(body: &[u8], name: &str, changes: &mut Edits<'static>) -> Result<(), S
 
 fn text<'a>(body: &'a [u8], range: &Range<usize>) -> &'a str {
     body.get(range.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+}
+
+// --- histories ---
+
+/// Removes what only another provider can read, signatures wrapped by this gateway and the thoughts they belong to, from the
+/// contents at the top level and inside `generateContentRequest`.
+fn clean(body: &[u8], changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
+    Scanner::new(body)?.members(|scanner, name| match &*name.decode() {
+        "contents" => contents(scanner, changes),
+        "generateContentRequest" | "generate_content_request" => {
+            scanner.members(|scanner, name| if name.decode() == "contents" { contents(scanner, changes) } else { Ok(()) })?;
+            Ok(())
+        }
+        _ => Ok(()),
+    })?;
+    Ok(())
+}
+
+fn contents(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
+    clean_turns(scanner, changes, "parts", part)
+}
+
+/// Properties of a part that decide how its signature is removed.
+#[derive(Default)]
+struct PartTraits {
+    thought: bool,
+    call: bool,
+    text: bool,
+    other: bool,
+    members: Vec<(Range<usize>, bool)>,
+    wrapped: Vec<Range<usize>>,
+}
+
+/// Cleans one part. Returns its range, and true if the whole part has to be removed.
+fn part(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
+        return Ok((scanner.skip()?, false));
+    }
+    let mut traits = PartTraits::default();
+    let range = scanner.object(|scanner, name| {
+        let (value, range) = scanner.value()?;
+        let mut wrapped = false;
+        match &*name.decode() {
+            "thought" => traits.thought = value == Value::Bool(true),
+            "functionCall" | "function_call" => traits.call |= value != Value::Null,
+            "text" => traits.text = matches!(value, Value::Text(text) if !text.raw().is_empty()),
+            "thoughtSignature" | "thought_signature" => {
+                wrapped = matches!(value, Value::Text(text) if text.raw().starts_with(WRAPPED_SIGNATURE));
+            }
+            _ => traits.other |= value != Value::Null,
+        }
+        if wrapped {
+            traits.wrapped.push(range.clone());
+        }
+        traits.members.push((name.content_range().start - 1..range.end, wrapped));
+        Ok(())
+    })?;
+    if traits.wrapped.is_empty() {
+        return Ok((range, false));
+    }
+    if traits.call {
+        let placeholder = format!("\"{PLACEHOLDER}\"").into_bytes();
+        for value in traits.wrapped {
+            changes.replace(value, placeholder.clone());
+        }
+        return Ok((range, false));
+    }
+    if traits.thought || !(traits.text || traits.other) {
+        return Ok((range, true));
+    }
+    changes.remove_items(&traits.members);
+    Ok((range, false))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     FinishReason, Framing, Usage,
-    neutral::{Citation, Event, ReplyContext, StreamEncoder, TokenLogprob},
+    neutral::{Citation, Event, ReplyContext, StreamEncoder, TokenLogprob, find_or_insert},
 };
 
 /// Maximum size in bytes of a refusal repeated as `finishMessage`.
@@ -21,11 +21,9 @@ const LOGPROB_LIMIT: usize = 4 * 1024;
 /// Maximum number of citations held for the last event of a candidate.
 const CITATION_LIMIT: usize = 1024;
 
-/// Encodes a stream for a Gemini caller.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct GeminiStreamEncoder {
     context: ReplyContext,
-    /// The end of every event.
     identity: Vec<u8>,
     opened: bool,
     candidates: Vec<CandidateBuffer>,
@@ -33,8 +31,7 @@ pub(super) struct GeminiStreamEncoder {
     usage: Option<Usage>,
 }
 
-/// Buffered output of one candidate.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct CandidateBuffer {
     index: u32,
     parts: PartBuffer,
@@ -68,31 +65,13 @@ impl CandidateBuffer {
 
 impl GeminiStreamEncoder {
     pub(super) fn new(context: &ReplyContext) -> Self {
-        Self {
-            context: context.clone(),
-            identity: identity(&context.model, &context.response_id),
-            opened: false,
-            candidates: Vec::new(),
-            blocked: None,
-            usage: None,
-        }
+        Self { context: context.clone(), identity: identity(&context.model, &context.response_id), ..Self::default() }
     }
 
     fn state(&mut self, candidate: u32) -> &mut CandidateBuffer {
-        let at = self.candidates.iter().position(|state| state.index == candidate).unwrap_or_else(|| {
-            self.candidates.push(CandidateBuffer {
-                index: candidate,
-                parts: PartBuffer::new(&self.context),
-                calls: Vec::new(),
-                finish: None,
-                refusal: String::new(),
-                logprobs: Vec::new(),
-                mean: Mean::default(),
-                citations: Vec::new(),
-            });
-            self.candidates.len() - 1
-        });
-        &mut self.candidates[at]
+        let parts = || PartBuffer::new(&self.context);
+        let new = || CandidateBuffer { index: candidate, parts: parts(), ..CandidateBuffer::default() };
+        find_or_insert(&mut self.candidates, |state| state.index == candidate, new)
     }
 
     /// Writes an event with the buffered parts of a candidate, if there are any.

@@ -1,17 +1,15 @@
 //! Summarises a Gemini body in one pass without a tree. Model and method come from the path. Every field is accepted in
 //! lowerCamelCase and `snake_case`. Only fields the gateway uses are validated; the upstream validates the rest.
 
-mod config;
 mod content;
 
 use crate::{
     ErrorStyle, Malformed, Method, RequestSummary, Target, markers,
-    scan::{JsonStr, Scanner, SyntaxError, ValueKind},
-    summary_builder::{MAX_TOOLS, MAX_TURNS, SummaryBuilder},
+    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
+    summary_builder::{MAX_TOOLS, MAX_TURNS, SeenMembers, SummaryBuilder, candidates_of},
     validation::JsonPath,
 };
 
-/// Required members found.
 #[derive(Debug, Default)]
 struct RequiredMembers {
     contents: bool,
@@ -57,7 +55,7 @@ fn read(bytes: &[u8], builder: &mut SummaryBuilder, found: &mut RequiredMembers,
         let present = scanner.peek() != ValueKind::Null;
         match (&*word, method) {
             ("content", Method::EmbedContent) => {
-                builder.check_unique("content", &name)?;
+                builder.members.check_unique("content", &name)?;
                 found.content = present;
                 if !present {
                     return scanner.skip().map(drop);
@@ -65,16 +63,16 @@ fn read(bytes: &[u8], builder: &mut SummaryBuilder, found: &mut RequiredMembers,
                 content::content(builder, scanner, &JsonPath::Root.member("content"))
             }
             ("requests", Method::BatchEmbedContents) => {
-                builder.check_unique("requests", &name)?;
+                builder.members.check_unique("requests", &name)?;
                 found.requests = true;
                 builder.required_list(scanner, &JsonPath::Root.member("requests"), embed_request)
             }
             ("generateContentRequest" | "generate_content_request", Method::CountTokens) if present => {
-                builder.check_unique("generateContentRequest", &name)?;
+                builder.members.check_unique("generateContentRequest", &name)?;
                 found.whole_request = true;
                 whole_request(scanner, builder, &JsonPath::Root.member(&word))
             }
-            (_, Method::EmbedContent | Method::BatchEmbedContents) => config::embedding(scanner, builder, &word),
+            (_, Method::EmbedContent | Method::BatchEmbedContents) => embedding(scanner, builder, &word),
             _ => member(scanner, builder, found, &JsonPath::Root, &name, &word),
         }
     })?;
@@ -95,27 +93,23 @@ fn member(
     let present = scanner.peek() != ValueKind::Null;
     match word {
         "contents" => {
-            builder.check_unique("contents", name)?;
+            builder.members.check_unique("contents", name)?;
             found.contents = true;
             return builder.required_list(scanner, &path, content::content);
         }
         "model" => return scanner.skip().map(drop),
         _ if !present => return scanner.skip().map(drop),
         "generationConfig" | "generation_config" => {
-            builder.check_unique(if word == "generationConfig" { "generationConfig" } else { "generation_config" }, name)?;
-            return config::generation(scanner, builder, &path);
+            builder.members.check_listed(&["generationConfig", "generation_config"], word, name)?;
+            return generation(scanner, builder, &path);
         }
-        "toolConfig" | "tool_config" => return config::open_object(scanner, builder, &path),
-        "systemInstruction" => {
-            builder.check_unique("systemInstruction", name)?;
-            content::instruction(scanner, builder, &path)?;
-        }
-        "system_instruction" => {
-            builder.check_unique("system_instruction", name)?;
+        "toolConfig" | "tool_config" => return open_object(scanner, builder, &path),
+        "systemInstruction" | "system_instruction" => {
+            builder.members.check_listed(&["systemInstruction", "system_instruction"], word, name)?;
             content::instruction(scanner, builder, &path)?;
         }
         "tools" => {
-            builder.check_unique("tools", name)?;
+            builder.members.check_unique("tools", name)?;
             tools(scanner, builder, &path)?;
         }
         "safetySettings" | "safety_settings" => {
@@ -149,7 +143,6 @@ fn whole_request(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: 
     Ok(())
 }
 
-/// One request of an embedding batch.
 fn embed_request(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         builder.errors.wrong_type(path, "an object");
@@ -196,6 +189,101 @@ fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPat
         builder.errors.invalid(path, &format!("must have at most {MAX_TOOLS} function declarations"));
     }
     Ok(())
+}
+
+/// Members that may appear once in each spelling.
+const CONFIG_MEMBERS: [&str; 4] = ["maxOutputTokens", "max_output_tokens", "candidateCount", "candidate_count"];
+/// Largest `maxOutputTokens`; the field is an int32.
+const MAX_LIMIT: u64 = i32::MAX.unsigned_abs() as u64;
+
+/// Reads a `generationConfig` that is not `null`: limits, and the names of all members.
+fn generation(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
+        builder.errors.wrong_type(path, "an object");
+        return scanner.skip().map(drop);
+    }
+    let mut members = SeenMembers::default();
+    let range = scanner.object(|scanner, name| {
+        let word = name.decode();
+        members.check_listed(&CONFIG_MEMBERS, &word, &name)?;
+        let path = path.member(&word);
+        let present = scanner.peek() != ValueKind::Null;
+        match &*word {
+            "maxOutputTokens" | "max_output_tokens" => limit(scanner, builder, &path)?,
+            "candidateCount" | "candidate_count" => {
+                builder.candidates = builder.candidates.max(candidates_of(&scanner.value()?.0));
+            }
+            "temperature" => {
+                let value = scanner.value()?.0;
+                if present && !is_float(&value) {
+                    builder.errors.wrong_type(&path, "a number");
+                }
+            }
+            _ => {
+                scanner.skip()?;
+            }
+        }
+        if present {
+            builder.field(&path);
+        }
+        Ok(())
+    })?;
+    builder.splices.config_open = Some(range.start + 1);
+    Ok(())
+}
+
+/// Reads an output limit. If both spellings are present, the larger one counts: which one an upstream uses is unknown.
+fn limit(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    let (value, range) = scanner.value()?;
+    builder.splices.max_output.push(range);
+    let limit = match value {
+        Value::Null => return Ok(()),
+        Value::Number(number) => whole(number),
+        Value::Text(text) => whole(&text.decode()),
+        Value::Bool(_) | Value::Array | Value::Object => None,
+    };
+    match limit.filter(|limit| *limit <= MAX_LIMIT) {
+        Some(limit) => builder.max_output = builder.max_output.max(Some(limit)),
+        None => builder.errors.wrong_type(path, "a whole number from 0 to 2147483647"),
+    }
+    Ok(())
+}
+
+/// A number, or a string with one. proto3 JSON accepts both, and `NaN` and infinities as strings.
+fn is_float(value: &Value<'_>) -> bool {
+    match value {
+        Value::Number(number) => is_finite(number),
+        Value::Text(text) => matches!(&*text.decode(), "NaN" | "Infinity" | "-Infinity") || is_finite(&text.decode()),
+        Value::Null | Value::Bool(_) | Value::Array | Value::Object => false,
+    }
+}
+
+/// Reads another configuration object that is not `null`: only the names of its members.
+fn open_object(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
+        builder.field(path);
+        return scanner.skip().map(drop);
+    }
+    scanner.object(|scanner, name| {
+        if scanner.peek() != ValueKind::Null {
+            builder.field(&path.member(&name.decode()));
+        }
+        scanner.skip().map(drop)
+    })?;
+    Ok(())
+}
+
+fn embedding(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str) -> Result<(), SyntaxError> {
+    let path = JsonPath::Member(&JsonPath::Root, word);
+    match word {
+        "model" => scanner.skip().map(drop),
+        _ if scanner.peek() == ValueKind::Null => scanner.skip().map(drop),
+        "embedContentConfig" | "embed_content_config" => open_object(scanner, builder, &path),
+        _ => {
+            builder.field(&path);
+            scanner.skip().map(drop)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ pub(crate) struct GeminiUsageCounts {
     cached: Option<u64>,
     image: Option<u64>,
     audio: Option<u64>,
-    /// A main count is invalid.
     invalid: bool,
 }
 
@@ -33,26 +32,25 @@ impl GeminiUsageCounts {
     pub(crate) fn merge(&mut self, scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxError> {
         let mut counts = Self { total: None, ..*self };
         scanner.members(|scanner, name| {
-            match &*name.decode() {
-                "promptTokenCount" | "prompt_token_count" => {
-                    counts.prompt = scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.invalidate()).or(counts.prompt);
+            let count = match &*name.decode() {
+                "promptTokenCount" | "prompt_token_count" => &mut counts.prompt,
+                "toolUsePromptTokenCount" | "tool_use_prompt_token_count" => &mut counts.tool_use,
+                "candidatesTokenCount" | "candidates_token_count" => &mut counts.candidates,
+                "thoughtsTokenCount" | "thoughts_token_count" => &mut counts.thoughts,
+                "totalTokenCount" | "total_token_count" => {
+                    counts.total = scanner.token_count()?.ok().flatten();
+                    return Ok(());
                 }
-                "toolUsePromptTokenCount" | "tool_use_prompt_token_count" => {
-                    counts.tool_use = scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.invalidate()).or(counts.tool_use);
-                }
-                "candidatesTokenCount" | "candidates_token_count" => {
-                    counts.candidates =
-                        scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.invalidate()).or(counts.candidates);
-                }
-                "thoughtsTokenCount" | "thoughts_token_count" => {
-                    counts.thoughts = scanner.token_count()?.unwrap_or_else(|InvalidCount| counts.invalidate()).or(counts.thoughts);
-                }
-                "totalTokenCount" | "total_token_count" => counts.total = scanner.token_count()?.ok().flatten(),
                 "cachedContentTokenCount" | "cached_content_token_count" => {
                     counts.cached = scanner.token_count()?.ok().flatten().or(counts.cached);
+                    return Ok(());
                 }
-                "promptTokensDetails" | "prompt_tokens_details" => counts.modalities(scanner)?,
-                _ => {}
+                "promptTokensDetails" | "prompt_tokens_details" => return counts.modalities(scanner),
+                _ => return Ok(()),
+            };
+            match scanner.token_count()? {
+                Ok(given) => *count = given.or(*count),
+                Err(InvalidCount) => counts.invalid = true,
             }
             Ok(())
         })?;
@@ -61,11 +59,6 @@ impl GeminiUsageCounts {
             *self = counts;
         }
         Ok(usage)
-    }
-
-    fn invalidate(&mut self) -> Option<u64> {
-        self.invalid = true;
-        None
     }
 
     /// Usage with totals that include their parts.

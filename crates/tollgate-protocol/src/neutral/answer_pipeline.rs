@@ -2,7 +2,7 @@
 //! call ids, map tool names back, unwrap custom tools, drop surplus parallel calls, normalise finish reasons, and count
 //! what the usage record needs. Memory is constant except for open calls.
 
-use super::{BlockedPrompt, Event, Media, ReplyContext};
+use super::{BlockedPrompt, Event, Media, ReplyContext, find_or_insert};
 use crate::{FinishReason, ReplySummary, StreamError, UpstreamProblem, lenient::LenientText, reply_summary::ACCOUNT_LIMITED};
 
 /// Maximum number of candidates in one answer.
@@ -16,15 +16,11 @@ pub(crate) const CALL_BYTES_LIMIT: usize = 16 * 1024 * 1024;
 /// Maximum size of the citations read or kept per candidate, in bytes.
 pub(crate) const CITATION_BYTES_LIMIT: usize = 1024 * 1024;
 
-/// State of one answer between decoder and encoder.
 #[derive(Debug)]
 pub(crate) struct AnswerPipeline {
     /// True for media that the caller's protocol can represent in an answer.
     supports_media: fn(&Media) -> bool,
-    request_id: String,
-    parallel: bool,
-    custom_tools: Vec<String>,
-    name_map: Vec<(String, String)>,
+    context: ReplyContext,
     candidates: Vec<CandidateState>,
     open: Vec<OpenCall>,
     call_bytes: usize,
@@ -34,7 +30,7 @@ pub(crate) struct AnswerPipeline {
     ended: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct CandidateState {
     index: u32,
     /// Text, a call or media was received.
@@ -58,10 +54,7 @@ impl AnswerPipeline {
     pub(crate) fn new(context: &ReplyContext, supports_media: fn(&Media) -> bool) -> Self {
         Self {
             supports_media,
-            request_id: context.request_id.clone(),
-            parallel: context.parallel,
-            custom_tools: context.custom_tools.clone(),
-            name_map: context.name_map.clone(),
+            context: context.clone(),
             candidates: Vec::new(),
             open: Vec::new(),
             call_bytes: 0,
@@ -81,12 +74,10 @@ impl AnswerPipeline {
         self.blocked || (!self.candidates.is_empty() && self.candidates.iter().all(|state| state.finished))
     }
 
-    /// True when [`Event::End`] was forwarded.
     pub(crate) fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Processes one event and appends the events to forward.
     pub(crate) fn push(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), StreamError> {
         if self.ended {
             return Ok(());
@@ -138,17 +129,9 @@ impl AnswerPipeline {
         if self.blocked {
             return Ok(None);
         }
-        let at = self.candidates.iter().position(|state| state.index == candidate).unwrap_or_else(|| {
-            self.candidates.push(CandidateState {
-                index: candidate,
-                usable: false,
-                called: false,
-                discarded: false,
-                finished: false,
-            });
-            self.candidates.len() - 1
-        });
-        Ok(Some(&mut self.candidates[at]).filter(|state| !state.finished))
+        let new = || CandidateState { index: candidate, ..CandidateState::default() };
+        let state = find_or_insert(&mut self.candidates, |state| state.index == candidate, new);
+        Ok(Some(state).filter(|state| !state.finished))
     }
 
     fn content(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), StreamError> {
@@ -188,7 +171,7 @@ impl AnswerPipeline {
 
     fn open_call(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), StreamError> {
         let Event::CallOpen { candidate, call, mut id, mut name, custom: _, signature } = event else { return Ok(()) };
-        let parallel = self.parallel;
+        let parallel = self.context.parallel;
         let Some(state) = self.candidate(candidate)? else { return Ok(()) };
         if state.called && !parallel {
             return Ok(());
@@ -200,14 +183,14 @@ impl AnswerPipeline {
             return Err(StreamError::Malformed("too many calls open at once"));
         }
         if id.is_empty() {
-            id = format!("call_{}_{}", self.request_id, self.generated_ids);
+            id = format!("call_{}_{}", self.context.request_id, self.generated_ids);
             self.generated_ids += 1;
         }
-        if let Some((_, own)) = self.name_map.iter().find(|(upstream, _)| *upstream == name) {
+        if let Some((_, own)) = self.context.name_map.iter().find(|(upstream, _)| *upstream == name) {
             name.clone_from(own);
         }
         self.count_call_bytes(id.len() + name.len())?;
-        let custom = self.custom_tools.contains(&name);
+        let custom = self.context.custom_tools.contains(&name);
         self.open.push(OpenCall { call, wrapped: custom.then(String::new) });
         out.push(Event::CallOpen { candidate, call, id, name, custom, signature });
         Ok(())
@@ -289,6 +272,17 @@ fn unwrap_input(arguments: String) -> String {
     serde_json::from_str::<Wrapped>(&arguments).map_or(arguments, |wrapped| wrapped.input.0)
 }
 
+/// Native reasons that the log shows as they are.
+const FAILURES: [&str; 7] = [
+    "MALFORMED_FUNCTION_CALL",
+    "UNEXPECTED_TOOL_CALL",
+    "TOO_MANY_TOOL_CALLS",
+    "MALFORMED_RESPONSE",
+    "MISSING_THOUGHT_SIGNATURE",
+    "NO_IMAGE",
+    "IMAGE_OTHER",
+];
+
 /// Error for a candidate that failed upstream before any usable content.
 fn failure(native: Option<&str>) -> StreamError {
     let reason = match native.unwrap_or_default() {
@@ -302,14 +296,7 @@ fn failure(native: Option<&str>) -> StreamError {
                 ..UpstreamProblem::default()
             }));
         }
-        "MALFORMED_FUNCTION_CALL" => "MALFORMED_FUNCTION_CALL",
-        "UNEXPECTED_TOOL_CALL" => "UNEXPECTED_TOOL_CALL",
-        "TOO_MANY_TOOL_CALLS" => "TOO_MANY_TOOL_CALLS",
-        "MALFORMED_RESPONSE" => "MALFORMED_RESPONSE",
-        "MISSING_THOUGHT_SIGNATURE" => "MISSING_THOUGHT_SIGNATURE",
-        "NO_IMAGE" => "NO_IMAGE",
-        "IMAGE_OTHER" => "IMAGE_OTHER",
-        _ => "failed without an answer",
+        native => FAILURES.iter().find(|known| **known == native).unwrap_or(&"failed without an answer"),
     };
     StreamError::Malformed(reason)
 }

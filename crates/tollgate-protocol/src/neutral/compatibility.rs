@@ -36,12 +36,10 @@ impl<'a> CompatibilityReport<'a> {
         report
     }
 
-    /// Refuses a parameter that the upstream does not support.
     pub(crate) fn refuse(&mut self, field: &str) {
         self.record(UnsupportedField { field: field.to_owned(), reason: None, droppable: true });
     }
 
-    /// Refuses a parameter, with a short reason.
     pub(crate) fn refuse_because(&mut self, field: &str, reason: impl Into<String>) {
         self.record(UnsupportedField { field: field.to_owned(), reason: Some(reason.into()), droppable: true });
     }
@@ -51,7 +49,6 @@ impl<'a> CompatibilityReport<'a> {
         self.record(UnsupportedField { field: field.to_owned(), reason: reason.map(str::to_owned), droppable: false });
     }
 
-    /// Records a field that was dropped.
     pub(crate) fn drop_field(&mut self, field: &str) {
         self.dropped.insert(field.to_owned());
     }
@@ -75,9 +72,6 @@ impl<'a> CompatibilityReport<'a> {
     }
 
     /// The entries for `x-tollgate-dropped`, sorted.
-    ///
-    /// # Errors
-    /// The malformed body, or all refused fields at once.
     pub(crate) fn finish(self) -> Result<Vec<String>, TranslateError> {
         if let Some(fault) = self.malformed {
             return Err(fault.into());

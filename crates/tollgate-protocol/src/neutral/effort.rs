@@ -9,16 +9,13 @@ use crate::{Protocol, neutral::compatibility::CompatibilityReport};
 const EFFORT_BUDGETS: [(&str, i64); 7] =
     [("none", 0), ("minimal", 512), ("low", 1_024), ("medium", 8_192), ("high", 24_576), ("xhigh", 32_768), ("max", 32_768)];
 
-/// The caller's thinking setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ThinkingSetting<'a> {
     /// No depth given.
     Unspecified,
-    /// No thinking.
     Off(SettingSource<'a>),
     /// An effort other than `none`.
     Effort(&'a str, SettingSource<'a>),
-    /// A budget in tokens.
     Budget(i64, SettingSource<'a>),
     /// The model chooses the depth.
     Auto,
@@ -27,16 +24,13 @@ pub(crate) enum ThinkingSetting<'a> {
 /// The field the setting came from. It decides the terms in which adjustments are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SettingSource<'a> {
-    /// An effort at this path.
     Effort(&'a str),
-    /// A level name at this path.
     Level(&'a str),
     /// A token budget at this path.
     Budget(&'a str),
 }
 
 impl SettingSource<'_> {
-    /// Path in the caller's spelling.
     pub(crate) const fn path(&self) -> &str {
         match self {
             Self::Effort(path) | Self::Level(path) | Self::Budget(path) => path,
@@ -53,7 +47,6 @@ impl SettingSource<'_> {
     }
 }
 
-/// The thinking setting of a request.
 pub(crate) fn thinking_setting(request: &Request) -> ThinkingSetting<'_> {
     let thinking = &request.params.thinking;
     if let Some(Located { value, path }) = &thinking.effort {
@@ -83,12 +76,10 @@ pub(crate) fn shows_thoughts(request: &Request) -> bool {
     thinking.include.as_ref().map_or_else(implied, |include| include.value)
 }
 
-/// The budget equivalent to an effort, in tokens.
 pub(crate) fn budget_of(effort: &str) -> i64 {
     EFFORT_BUDGETS.iter().find(|(word, _)| *word == effort).map_or(0, |(_, budget)| *budget)
 }
 
-/// The effort equivalent to a budget.
 pub(crate) const fn effort_of(budget: i64) -> &'static str {
     match budget {
         0 => "none",

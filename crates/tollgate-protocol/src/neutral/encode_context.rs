@@ -4,29 +4,28 @@
 use serde_json::Number;
 
 use super::{
-    EncodedRequest, Located, Media, MediaSource, Part, PartKind, Request, Role, ToolChoiceMode, TranslateError, TranslateOptions,
-    Turn,
+    EncodedRequest, Located, Media, MediaSource, Part, PartKind, Request, Role, Schema, ToolChoiceMode, TranslateError,
+    TranslateOptions, Turn,
     compatibility::CompatibilityReport,
     media::downloaded,
     names::{Ids, Names},
 };
-use crate::{Malformed, Profile, Protocol};
+use crate::{
+    Malformed, Profile, Protocol,
+    json_writer::Json,
+    tree::{Tree, compact},
+};
 
-/// State of encoding one request.
 #[derive(Debug)]
 pub(crate) struct EncodeContext<'a> {
     pub(crate) request: &'a Request,
-    /// Effective profile of the upstream model.
     pub(crate) profile: &'a Profile,
     pub(crate) options: &'a TranslateOptions<'a>,
-    /// Upstream name of the model.
     pub(crate) model: &'a str,
-    /// Fields refused, dropped or adjusted so far.
     pub(crate) report: CompatibilityReport<'a>,
     pub(crate) names: Names,
     /// Call ids for upstreams other than Gemini.
     pub(crate) ids: Ids,
-    /// Upstream protocol.
     pub(crate) to: Protocol,
 }
 
@@ -44,7 +43,6 @@ pub(crate) struct SupportedParams<'a> {
     pub(crate) top_logprobs: Option<u32>,
 }
 
-/// Media in a form that the upstream accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamMedia {
     /// Bytes: MIME type, base64.
@@ -71,7 +69,6 @@ impl<'a> EncodeContext<'a> {
         self.request.system.iter().chain(later.flat_map(|turn| &turn.parts)).collect()
     }
 
-    /// The turns, without hoisted system turns.
     pub(crate) fn turns(&self) -> impl Iterator<Item = &'a Turn> + use<'a> {
         let hoist = self.options.hoist;
         self.request.turns.iter().filter(move |turn| !(hoist && turn.role == Role::System))
@@ -191,9 +188,6 @@ impl<'a> EncodeContext<'a> {
     }
 
     /// Completes `encoded` with the dropped fields and renamed tools.
-    ///
-    /// # Errors
-    /// All refused fields.
     pub(crate) fn finish(self, encoded: EncodedRequest) -> Result<EncodedRequest, TranslateError> {
         let dropped = self.report.finish()?;
         Ok(EncodedRequest { dropped, name_map: self.names.into_renamed(), ..encoded })
@@ -228,4 +222,23 @@ pub(crate) fn fenced(language: &str, code: &str) -> String {
     let language = if language == "language_unspecified" { "" } else { language };
     let code = code.strip_suffix('\n').unwrap_or(code);
     format!("\n{fence}{language}\n{code}\n{fence}\n")
+}
+
+/// Parameter schema of a custom tool: one string, `input`.
+pub(crate) fn free_text() -> Schema {
+    Schema::Json(serde_json::json!({"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}))
+}
+
+/// Arguments as a JSON object. Text that is not a JSON object is kept verbatim under `_raw`, neither repaired nor dropped.
+pub(crate) fn arguments(args: &str, custom: bool) -> Json {
+    if custom {
+        return Json::object([("input", Json::text(args))]);
+    }
+    if args.trim().is_empty() {
+        return Json::Object(Vec::new());
+    }
+    match Tree::parse(args.as_bytes()) {
+        Ok(tree) if tree.members().is_some() => Json::Raw(compact(tree.text)),
+        _ => Json::object([("_raw", Json::text(args))]),
+    }
 }

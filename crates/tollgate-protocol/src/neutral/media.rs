@@ -6,10 +6,8 @@ use percent_encoding::percent_decode_str;
 use super::{Media, MediaSource};
 use crate::{FieldPath, RemoteMedia};
 
-/// Why media cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadMedia {
-    /// Not base64.
     Base64,
     /// Not a `data:`, `gs://`, `https://` or `http://` URL.
     Url,
@@ -38,17 +36,13 @@ pub(crate) fn classify_url(url: &str) -> Option<MediaSource> {
     Some(MediaSource::Remote(url.to_owned()))
 }
 
-/// Inline media from base64 and a MIME type.
 pub(crate) fn inline(mime: &str, base64: &str, path: FieldPath) -> Result<Media, BadMedia> {
     let data = standard_base64(base64).ok_or(BadMedia::Base64)?;
     Ok(Media { mime: mime_type(mime), source: MediaSource::Inline(data), name: None, detail: None, path })
 }
 
 /// Remote media as inline media: the downloaded bytes with the type the server gave, or an empty placeholder while the
-/// download is deferred.
-///
-/// # Errors
-/// The reason, as it appears in parentheses in the error message.
+/// download is deferred. The error is shown in parentheses in the message to the caller.
 pub(crate) fn downloaded(media: &Media, remote: RemoteMedia<'_>) -> Result<Media, &'static str> {
     const SWITCHED_OFF: &str = "remote media is switched off";
     let MediaSource::Remote(url) = &media.source else { return Err(SWITCHED_OFF) };

@@ -10,7 +10,6 @@ use crate::Protocol;
 /// Maximum length of a call id for upstreams other than Gemini.
 const ID_LIMIT: usize = 64;
 
-/// Mapping of the caller's tool names to upstream tool names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     map: HashMap<String, String>,
@@ -41,7 +40,6 @@ impl Names {
         names
     }
 
-    /// Upstream name of a tool.
     pub(crate) fn get<'a>(&'a self, name: &'a str) -> &'a str {
         self.map.get(name).map_or(name, String::as_str)
     }
@@ -53,15 +51,8 @@ impl Names {
 }
 
 fn tool_name(part: &Part) -> Option<&str> {
-    match &part.kind {
-        PartKind::Call { name, .. } | PartKind::Result { name, .. } => Some(name.as_str()).filter(|name| !name.is_empty()),
-        PartKind::Text(_)
-        | PartKind::Think { .. }
-        | PartKind::Media(_)
-        | PartKind::Code { .. }
-        | PartKind::CodeOutput { .. }
-        | PartKind::Opaque { .. } => None,
-    }
+    let (PartKind::Call { name, .. } | PartKind::Result { name, .. }) = &part.kind else { return None };
+    Some(name.as_str()).filter(|name| !name.is_empty())
 }
 
 /// The name with every character that the protocol does not allow replaced by `_`.
@@ -117,7 +108,6 @@ impl Ids {
         ids
     }
 
-    /// Upstream id for a caller's id.
     pub(crate) fn get<'a>(&'a self, id: &'a str) -> &'a str {
         self.map.get(id).map_or(id, String::as_str)
     }

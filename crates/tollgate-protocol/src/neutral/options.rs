@@ -23,7 +23,6 @@ pub enum TranslateError {
     NoCounter,
 }
 
-/// Media downloaded from a remote URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DownloadedMedia {
     /// MIME type, parameters allowed.
@@ -38,7 +37,6 @@ pub type FetchedMedia = HashMap<String, Result<Arc<DownloadedMedia>, &'static st
 /// Treatment of remote media that the upstream does not fetch itself ([`pending_media`](crate::pending_media)).
 #[derive(Clone, Copy, Debug, Default)]
 pub enum RemoteMedia<'a> {
-    /// Refused by name.
     #[default]
     Refused,
     /// Downloaded when an attempt needs it. Until then an empty placeholder is encoded: the body shows whether everything

@@ -7,47 +7,35 @@ use crate::FieldPath;
 /// A parameter with its path in the caller's spelling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Located<T> {
-    /// The value.
     pub value: T,
-    /// Path in the caller's spelling.
     pub path: FieldPath,
 }
 
 impl<T> Located<T> {
-    /// A value and its path.
     pub fn new(value: impl Into<T>, path: impl Into<FieldPath>) -> Self {
         Self { value: value.into(), path: path.into() }
     }
 }
 
-/// Optional parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Params {
-    /// `temperature`.
     pub temperature: Option<Located<serde_json::Number>>,
-    /// `top_p`.
     pub top_p: Option<Located<serde_json::Number>>,
-    /// `top_k`.
     pub top_k: Option<Located<serde_json::Number>>,
     /// Output limit in tokens, at least 1.
     pub max_tokens: Option<Located<u64>>,
     /// Number of candidates, at least 2 (1 is the default).
     pub n: Option<Located<u32>>,
-    /// Stop sequences, at least one.
     pub stop: Option<Located<Vec<String>>>,
-    /// `seed`.
     pub seed: Option<Located<i64>>,
     /// Presence penalty, not zero.
     pub presence: Option<Located<serde_json::Number>>,
-    /// Frequency penalty, not zero.
     pub frequency: Option<Located<serde_json::Number>>,
     /// Log probabilities requested; always `true`.
     pub logprobs: Option<Located<bool>>,
-    /// Number of alternatives per token.
     pub top_logprobs: Option<Located<u32>>,
     /// Output format; `None` for plain text.
     pub format: Option<Located<Format>>,
-    /// Thinking settings.
     pub thinking: ThinkingParams,
     /// Parallel calls disabled; always `false`.
     pub parallel: Option<Located<bool>>,
@@ -61,7 +49,6 @@ pub struct Params {
     pub web_search: Option<Located<String>>,
     /// Parameters of Gemini without a counterpart.
     pub google: GoogleParams,
-    /// The answer is streamed.
     pub stream: bool,
     /// The caller wants a usage chunk at the end of the stream.
     pub include_usage: bool,
@@ -78,16 +65,7 @@ pub struct ThinkingParams {
     pub level: Option<Located<String>>,
     /// Thinking is on and the model chooses the depth (Anthropic `adaptive` without an effort).
     pub adaptive: Option<Located<()>>,
-    /// Whether thoughts are included in the answer.
     pub include: Option<Located<bool>>,
-}
-
-impl ThinkingParams {
-    /// True when no setting was given.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.effort.is_none() && self.budget.is_none() && self.level.is_none() && self.adaptive.is_none() && self.include.is_none()
-    }
 }
 
 /// Parameters of Gemini without a counterpart in other protocols.
@@ -99,18 +77,8 @@ pub struct GoogleParams {
     pub safety_settings: Option<Located<String>>,
 }
 
-/// Output format.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Format {
-    /// Any JSON.
     Json,
-    /// JSON that matches a schema.
-    Schema {
-        /// JSON Schema or Google's subset.
-        schema: Schema,
-        /// Name of the format.
-        name: Option<String>,
-        /// Whether the output must match the schema exactly.
-        strict: Option<bool>,
-    },
+    Schema { schema: Schema, name: Option<String>, strict: Option<bool> },
 }

@@ -2,10 +2,8 @@
 
 use crate::{FieldPath, Protocol};
 
-/// One part of a turn or of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// Content.
     pub kind: PartKind,
     /// Opaque state that must be returned with the part.
     pub signature: Option<Signature>,
@@ -13,65 +11,46 @@ pub struct Part {
     pub path: FieldPath,
 }
 
-/// Content of a part.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PartKind {
-    /// Text.
     Text(String),
     /// Thinking text, or opaque data in `redacted`.
     Think {
-        /// The text, possibly empty.
         text: String,
-        /// Opaque data instead of text.
         redacted: Option<String>,
     },
-    /// Image, audio, document, video.
     Media(Media),
-    /// A tool call. `args` is JSON text exactly as received, or compact JSON.
+    /// A tool call. `args` is JSON text exactly as received, or compact JSON; plain text for a custom (free-text) tool. The id is
+    /// empty where the message had none.
     Call {
-        /// Id; empty where the message had none.
         id: String,
-        /// Name of the tool.
         name: String,
-        /// Arguments as JSON text (custom tools: plain text).
         args: String,
-        /// True for a custom (free-text) tool.
         custom: bool,
     },
-    /// A tool result.
+    /// A tool result. Id and name are empty where the message had none. `json`: the content is the compact JSON text of an object
+    /// (Gemini `response` other than `{"output": "…"}`).
     Result {
-        /// Id of the call; empty where the message had none.
         call_id: String,
-        /// Name of the function; empty where the message had none.
         name: String,
-        /// Text content.
         content: String,
-        /// True when `content` is compact JSON text of an object (Gemini `response` other than `{"output": "…"}`).
         json: bool,
-        /// Media in addition to the text.
         media: Vec<Media>,
-        /// The tool reported a failure.
         is_error: bool,
     },
-    /// Code written by the model for execution.
+    /// Code written by the model for execution; the language is in lower case.
     Code {
-        /// Language name, lower case.
         language: String,
-        /// The code.
         text: String,
     },
-    /// Result of executing code.
+    /// Result of executing code; the outcome is `OUTCOME_OK` or the like.
     CodeOutput {
-        /// `OUTCOME_OK` and the like.
         outcome: String,
-        /// Output text.
         text: String,
     },
-    /// Content that only its own protocol can represent.
+    /// JSON that only its own protocol can represent.
     Opaque {
-        /// Protocol of the content.
         protocol: Protocol,
-        /// Raw JSON.
         raw: String,
     },
 }
@@ -83,7 +62,6 @@ pub struct Media {
     pub mime: String,
     /// The bytes or their location.
     pub source: MediaSource,
-    /// File name.
     pub name: Option<String>,
     /// Requested resolution, lower case: `low`, `medium`, `high`… `None` leaves it to the model.
     pub detail: Option<String>,
@@ -91,7 +69,6 @@ pub struct Media {
     pub path: FieldPath,
 }
 
-/// Source of media.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediaSource {
     /// Standard padded base64.
@@ -105,14 +82,11 @@ pub enum MediaSource {
 /// Opaque state of a provider. It may only be sent back to the protocol it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
-    /// Protocol that issued the state.
     pub owner: Protocol,
-    /// Value as received.
     pub value: String,
 }
 
 impl Part {
-    /// An unsigned text part at `path`.
     pub(crate) fn text(text: impl Into<String>, path: impl Into<FieldPath>) -> Self {
         Self::new(PartKind::Text(text.into()), path)
     }
@@ -125,7 +99,6 @@ impl Part {
         matches!(self.kind, PartKind::Call { .. })
     }
 
-    /// An unsigned part at `path`.
     pub(crate) fn new(kind: PartKind, path: impl Into<FieldPath>) -> Self {
         Self { kind, signature: None, path: path.into() }
     }

@@ -1,183 +1,137 @@
 //! Protocol-neutral answers and stream events.
 
-use super::{Media, Part, Signature};
+use super::{Media, Part, PartKind, Signature};
 use crate::{FinishReason, Framing, Usage};
 
-/// A complete answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
     /// Candidates, in order of index.
     pub candidates: Vec<Candidate>,
-    /// Set when the prompt was blocked.
     pub blocked: Option<BlockedPrompt>,
-    /// Token usage, if the upstream reported it.
     pub usage: Option<Usage>,
 }
 
-/// Embedding vectors.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Embeddings {
     /// One compact JSON array of numbers per input, as the upstream sent them, in order of the inputs.
     pub items: Vec<String>,
-    /// Input tokens, if the upstream reported them.
     pub prompt_tokens: Option<u64>,
 }
 
-/// A blocked prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockedPrompt {
     /// Gemini block reason, such as `SAFETY`.
     pub reason: String,
-    /// The upstream's message.
     pub message: Option<String>,
 }
 
-/// One candidate.
-#[derive(Clone, Debug, PartialEq)]
+impl BlockedPrompt {
+    /// The explanation for callers of protocols without block reasons.
+    pub(crate) fn sentence(&self) -> String {
+        let generic = || format!("The prompt was blocked by the upstream safety filter ({}).", self.reason);
+        self.message.clone().unwrap_or_else(generic)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Candidate {
-    /// Index in the answer.
     pub index: u32,
-    /// Content.
     pub parts: Vec<Part>,
-    /// Finish reason; `None` where the upstream gave none.
     pub finish: Option<FinishReason>,
     /// The upstream's own finish reason.
     pub native: Option<String>,
-    /// The upstream's explanation.
     pub message: Option<String>,
     /// Refusal text (chat completions).
     pub refusal: Option<String>,
-    /// Log probabilities.
     pub logprobs: Option<Vec<TokenLogprob>>,
     /// Citations, with byte offsets into the joined text.
     pub citations: Vec<Citation>,
 }
 
-/// A token with its log probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
-    /// Token text.
     pub token: String,
-    /// Log probability.
     pub logprob: serde_json::Number,
-    /// Alternatives with their log probabilities.
     pub top: Vec<(String, serde_json::Number)>,
 }
 
-/// A source cited by the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Citation {
     /// Offset of the first byte.
     pub start: usize,
     /// Offset after the last byte.
     pub end: usize,
-    /// URL of the source.
     pub url: String,
-    /// Title of the source.
     pub title: String,
 }
 
-/// One event of an answer, streamed or not.
+/// One event of an answer. `candidate` is the candidate's index, `call` the number of a call, counted over the whole answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// Text.
+    /// The text is empty for a signature alone.
     Text {
-        /// Index of the candidate.
         candidate: u32,
-        /// The text; empty for a signature alone.
         text: String,
-        /// Opaque state to return with it.
         signature: Option<Signature>,
     },
-    /// Thinking text. In a stream, an empty text with a signature closes the block of the preceding pieces; without preceding
-    /// pieces it is a block of its own.
+    /// Thinking text, or opaque data in `redacted`. In a stream, an empty text with a signature closes the block of the preceding
+    /// pieces; without preceding pieces it is a block of its own.
     Think {
-        /// Index of the candidate.
         candidate: u32,
-        /// The text, possibly empty.
         text: String,
-        /// Opaque data instead of text.
         redacted: Option<String>,
-        /// The block's signature.
         signature: Option<Signature>,
     },
-    /// Start of a call.
+    /// The id is empty where the upstream gave none. The arguments of a custom (free-text) tool are plain text.
     CallOpen {
-        /// Index of the candidate.
         candidate: u32,
-        /// Number of the call, counted over the whole answer.
         call: u32,
-        /// Id; empty where the upstream gave none.
         id: String,
-        /// Name of the tool.
         name: String,
-        /// True for a custom (free-text) tool: the arguments are plain text.
         custom: bool,
-        /// Opaque state to return with it.
         signature: Option<Signature>,
     },
     /// A piece of a call's arguments.
     CallArgs {
-        /// Index of the candidate.
         candidate: u32,
-        /// Number of the call, counted over the whole answer.
         call: u32,
-        /// The piece.
         fragment: String,
     },
-    /// End of a call.
     CallDone {
-        /// Index of the candidate.
         candidate: u32,
-        /// Number of the call, counted over the whole answer.
         call: u32,
     },
-    /// Media.
     Media {
-        /// Index of the candidate.
         candidate: u32,
-        /// The media.
         media: Media,
     },
     /// Refusal text (chat completions).
     Refusal {
-        /// Index of the candidate.
         candidate: u32,
-        /// The text.
         text: String,
     },
     /// Log probabilities of text that follows.
     Logprobs {
-        /// Index of the candidate.
         candidate: u32,
-        /// The tokens.
         tokens: Vec<TokenLogprob>,
     },
     /// Citations of preceding text.
     Citations {
-        /// Index of the candidate.
         candidate: u32,
-        /// The citations.
         citations: Vec<Citation>,
     },
-    /// End of a candidate.
+    /// `native` is the upstream's own finish reason, `message` its explanation.
     Finish {
-        /// Index of the candidate.
         candidate: u32,
-        /// Finish reason.
         finish: FinishReason,
-        /// The upstream's own finish reason.
         native: Option<String>,
-        /// The upstream's explanation.
         message: Option<String>,
     },
-    /// The prompt was blocked.
     BlockedPrompt(BlockedPrompt),
     /// Cumulative token usage; a later event replaces an earlier one.
     Usage(Usage),
     /// Content of an unknown kind: counted, not forwarded.
     Unknown {
-        /// Index of the candidate.
         candidate: u32,
     },
     /// End of the answer: the stream's end marker, or the end of a complete body.
@@ -187,58 +141,40 @@ pub enum Event {
 impl Event {
     /// True for content of an answer. Signatures, citations and log probabilities alone are not content.
     pub(crate) fn is_content(&self) -> bool {
-        match self {
-            Self::Text { text, .. } | Self::Think { text, .. } | Self::Refusal { text, .. } => !text.is_empty(),
-            Self::CallOpen { .. } | Self::Media { .. } | Self::BlockedPrompt(_) => true,
-            Self::CallArgs { .. }
-            | Self::CallDone { .. }
-            | Self::Logprobs { .. }
-            | Self::Citations { .. }
-            | Self::Finish { .. }
-            | Self::Usage(_)
-            | Self::Unknown { .. }
-            | Self::End => false,
+        if let Self::Text { text, .. } | Self::Think { text, .. } | Self::Refusal { text, .. } = self {
+            return !text.is_empty();
         }
+        matches!(self, Self::CallOpen { .. } | Self::Media { .. } | Self::BlockedPrompt(_))
     }
 }
 
-/// Kind of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnswerKind {
-    /// Generated content.
     #[default]
     Generated,
-    /// Token count.
     Count,
-    /// Embedding vectors.
+    /// `count` vectors, as a list (every form except Gemini's `:embedContent`) and as base64 of little-endian floats if the
+    /// caller wants that.
     Embeddings {
-        /// The caller expects a list (every form except Gemini's `:embedContent`).
         list: bool,
-        /// Vectors are encoded as base64 of little-endian floats.
         base64: bool,
-        /// Number of inputs, and so of expected vectors.
         count: usize,
     },
 }
 
 /// Facts about a request that the translation of its answer needs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReplyContext {
     /// Request id of the gateway without `req_`, used in generated ids.
     pub request_id: String,
     /// Request id of the gateway as callers see it (`req_…`): Gemini `responseId`.
     pub response_id: String,
-    /// Unix time in seconds, for `created`.
+    /// Unix seconds, for `created`.
     pub now: i64,
-    /// Name of the model in the request.
     pub model: String,
-    /// Expected kind of answer.
     pub kind: AnswerKind,
-    /// Framing of the caller's stream.
     pub framing: Framing,
-    /// The answer is streamed.
     pub stream: bool,
-    /// The caller wants a usage chunk.
     pub include_usage: bool,
     /// Include thoughts in the answer. OpenAI callers always get them.
     pub include_thoughts: bool,
@@ -250,7 +186,6 @@ pub struct ReplyContext {
     pub id_signatures: bool,
     /// `false`: forward only the first call of a candidate.
     pub parallel: bool,
-    /// Names of custom tools.
     pub custom_tools: Vec<String>,
     /// Pairs of upstream tool name and caller's tool name.
     pub name_map: Vec<(String, String)>,
@@ -259,23 +194,84 @@ pub struct ReplyContext {
 impl ReplyContext {
     /// Context of a plain request: not streamed, no thoughts, no renamed tools. `request_id` is given without `req_`, `now`
     /// in Unix seconds.
-    #[must_use]
     pub fn new(request_id: &str, now: i64, model: &str) -> Self {
         Self {
             request_id: request_id.to_owned(),
             response_id: format!("req_{request_id}"),
             now,
             model: model.to_owned(),
-            kind: AnswerKind::Generated,
-            framing: Framing::Sse,
-            stream: false,
-            include_usage: false,
-            include_thoughts: false,
-            carry_thinking: false,
             id_signatures: true,
             parallel: true,
-            custom_tools: Vec::new(),
-            name_map: Vec::new(),
+            ..Self::default()
         }
+    }
+}
+
+/// The first element that `is` accepts, or a new one at the end. The lists are short: candidates, choices, open calls.
+pub(crate) fn find_or_insert<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
+    let at = list.iter().position(is).unwrap_or_else(|| {
+        list.push(new());
+        list.len() - 1
+    });
+    &mut list[at]
+}
+
+impl Reply {
+    /// Builds a reply from the events of a complete answer. Calls keep the position at which they were opened; candidates
+    /// are sorted by index.
+    pub(crate) fn assemble(events: Vec<Event>) -> Self {
+        let mut reply = Self::default();
+        // Position of each call: call, candidate index, part index.
+        let mut calls: Vec<(u32, u32, usize)> = Vec::new();
+        for event in events {
+            match event {
+                Event::Text { candidate, text, signature } => reply.part(candidate, PartKind::Text(text), signature),
+                Event::Think { candidate, text, redacted, signature } => {
+                    reply.part(candidate, PartKind::Think { text, redacted }, signature);
+                }
+                Event::Media { candidate, media } => reply.part(candidate, PartKind::Media(media), None),
+                Event::CallOpen { candidate, call, id, name, custom, signature } => {
+                    calls.push((call, candidate, reply.candidate(candidate).parts.len()));
+                    reply.part(candidate, PartKind::Call { id, name, args: String::new(), custom }, signature);
+                }
+                Event::CallArgs { candidate, call, fragment } => {
+                    if let Some((_, _, at)) = calls.iter().rfind(|(open, _, _)| *open == call)
+                        && let Some(Part { kind: PartKind::Call { args, .. }, .. }) = reply.candidate(candidate).parts.get_mut(*at)
+                    {
+                        args.push_str(&fragment);
+                    }
+                }
+                Event::Refusal { candidate, text } => reply.candidate(candidate).refusal.get_or_insert_default().push_str(&text),
+                Event::Logprobs { candidate, tokens } => reply.candidate(candidate).logprobs.get_or_insert_default().extend(tokens),
+                Event::Citations { candidate, citations } => reply.candidate(candidate).citations.extend(citations),
+                Event::Finish { candidate, finish, native, message } => {
+                    let candidate = reply.candidate(candidate);
+                    candidate.finish = Some(finish);
+                    candidate.native = native;
+                    candidate.message = message;
+                }
+                Event::BlockedPrompt(blocked) => reply.blocked = Some(blocked),
+                Event::Usage(usage) => reply.usage = Some(usage),
+                Event::CallDone { .. } | Event::Unknown { .. } | Event::End => {}
+            }
+        }
+        reply.candidates.sort_by_key(|candidate| candidate.index);
+        reply
+    }
+
+    fn candidate(&mut self, index: u32) -> &mut Candidate {
+        let new = || Candidate { index, ..Candidate::default() };
+        find_or_insert(&mut self.candidates, |candidate| candidate.index == index, new)
+    }
+
+    fn part(&mut self, index: u32, kind: PartKind, signature: Option<Signature>) {
+        self.candidate(index).parts.push(Part { kind, signature, path: String::new() });
+    }
+}
+
+impl Candidate {
+    /// The finish reason; a natural end where the upstream gave none.
+    pub(crate) fn finish(&self) -> FinishReason {
+        self.finish.unwrap_or(FinishReason::Stop)
     }
 }

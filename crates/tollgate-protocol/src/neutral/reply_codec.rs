@@ -1,54 +1,55 @@
-//! [`ReplyCodec`]: conversion between one wire format's answers and the neutral form.
+//! Conversion between one wire format's answers, complete or streamed, and the neutral form.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
-use super::{Embeddings, Event, Reply, ReplyContext, StreamDecoder, StreamEncoder};
-use crate::{InvalidReply, Protocol};
+use super::{Embeddings, Event, Reply, ReplyContext};
+use crate::{InvalidReply, Protocol, StreamError};
 
 /// Decodes upstream answers and encodes caller answers of one wire format.
 pub(crate) trait ReplyCodec: Send + Sync {
     /// Decodes a complete answer and appends its events, [`Event::End`] last.
-    ///
-    /// # Errors
-    /// A body that is not an answer, or an error object.
     fn decode_reply(&self, body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply>;
 
     /// Encodes a complete answer that came from the upstream protocol `from`.
     fn encode_reply(&self, reply: &Reply, from: Protocol, context: &ReplyContext) -> Bytes;
 
-    /// A decoder for one stream.
     fn stream_decoder(&self) -> Box<dyn StreamDecoder>;
 
     /// An encoder for one stream that comes from the upstream protocol `from`.
     fn stream_encoder(&self, from: Protocol, context: &ReplyContext) -> Box<dyn StreamEncoder>;
 
-    /// Decodes embeddings.
-    ///
-    /// # Errors
-    /// A body without embeddings; any body where the format has none.
-    fn decode_embeddings(&self, body: &[u8]) -> Result<Embeddings, InvalidReply> {
-        let _ = body;
+    fn decode_embeddings(&self, _body: &[u8]) -> Result<Embeddings, InvalidReply> {
         Err(InvalidReply::Unreadable("the protocol has no vectors"))
     }
 
-    /// Encodes embeddings; empty where the format has none.
-    fn encode_embeddings(&self, vectors: &Embeddings, context: &ReplyContext) -> Bytes {
-        let _ = (vectors, context);
+    fn encode_embeddings(&self, _vectors: &Embeddings, _context: &ReplyContext) -> Bytes {
         Bytes::new()
     }
 
-    /// Decodes a count of input tokens.
-    ///
-    /// # Errors
-    /// A body without a count; any body where the format has no token counter.
-    fn decode_count(&self, body: &[u8]) -> Result<u64, InvalidReply> {
-        let _ = body;
+    fn decode_count(&self, _body: &[u8]) -> Result<u64, InvalidReply> {
         Err(InvalidReply::Unreadable("the protocol counts no tokens"))
     }
 
-    /// Encodes a count of input tokens; empty where the format has no token counter.
-    fn encode_count(&self, tokens: u64) -> Bytes {
-        let _ = tokens;
+    fn encode_count(&self, _tokens: u64) -> Bytes {
         Bytes::new()
     }
+}
+
+pub trait StreamDecoder: Send {
+    /// Decodes the data of one complete event and appends the neutral events. Events appended before an error are valid.
+    fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamError>;
+
+    /// True when the protocol has an end marker. Otherwise a stream may end once its candidates have finished.
+    fn marks_end(&self) -> bool;
+}
+
+pub trait StreamEncoder: Send {
+    /// Encodes one event. Events arrive in order: nothing of a candidate after its finish, and a single [`Event::End`] last.
+    fn push(&mut self, event: Event, out: &mut BytesMut);
+
+    /// Writes an error event with an error body. The stream is aborted afterwards.
+    fn problem(&mut self, body: &[u8], out: &mut BytesMut);
+
+    /// A keep-alive that the protocol's client libraries accept.
+    fn keep_alive(&self) -> &'static [u8];
 }

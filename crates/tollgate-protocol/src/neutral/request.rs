@@ -2,30 +2,24 @@
 
 use bytes::Bytes;
 
-use super::{AnswerKind, EmbedRequest, Params, Part, ReplyContext};
+use super::{AnswerKind, Located, Params, Part, ReplyContext};
 use crate::{FieldPath, Framing, Method, Protocol};
 
 /// A request in neutral form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Name of the model in the request.
     pub model: String,
-    /// Protocol of the caller.
     pub origin: Protocol,
-    /// Requested operation.
     pub operation: Operation,
     /// Leading system texts, in order.
     pub system: Vec<Part>,
     /// The conversation, normalised: no adjacent model turns, tool results directly after their calls, every call with an
     /// id, no empty turns.
     pub turns: Vec<Turn>,
-    /// Tools declared by the caller.
     pub tools: Vec<Tool>,
     /// Tools that the provider executes, and other kinds of tools that exist in one protocol only.
     pub server_tools: Vec<ServerTool>,
-    /// Tool choice.
     pub choice: Option<ToolChoice>,
-    /// Optional parameters.
     pub params: Params,
     /// Fields that no other protocol can express, found while decoding.
     pub refused: Vec<UnsupportedField>,
@@ -39,8 +33,6 @@ impl Request {
         self.origin == Protocol::Gemini
     }
 
-    /// A request without content or parameters.
-    #[must_use]
     pub fn new(model: impl Into<String>, origin: Protocol, operation: Operation) -> Self {
         Self {
             model: model.into(),
@@ -62,24 +54,44 @@ impl Request {
         self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: true });
     }
 
+    /// Records parameters that no other protocol can express.
+    pub(crate) fn refuse_all(&mut self, fields: impl IntoIterator<Item = FieldPath>) {
+        fields.into_iter().for_each(|field| self.refuse(field));
+    }
+
+    /// Records a parameter that no other protocol can express, if it was given.
+    pub(crate) fn refuse_given<T>(&mut self, given: Option<Located<T>>) {
+        self.refuse_all(given.map(|given| given.path));
+    }
+
     /// Records a message or part that no other protocol can express.
     pub(crate) fn refuse_part(&mut self, field: impl Into<FieldPath>) {
         self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: false });
     }
 }
 
-/// Operation of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
-    /// Generate content.
     Generate,
-    /// Count input tokens.
     Count,
-    /// Compute embeddings.
     Embed(Box<EmbedRequest>),
 }
 
-/// A field that the upstream cannot express.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmbedRequest {
+    /// The texts, at least one, in order.
+    pub inputs: Vec<String>,
+    /// The answer is a list (every form except Gemini's `:embedContent`).
+    pub list: bool,
+    pub dimensions: Option<Located<u32>>,
+    /// Gemini `taskType`, upper case.
+    pub task: Option<Located<String>>,
+    pub title: Option<Located<String>>,
+    /// The caller wants the vectors as base64 of little-endian floats.
+    pub base64: bool,
+    pub user: Option<Located<String>>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsupportedField {
     /// Path in the caller's spelling.
@@ -90,53 +102,39 @@ pub struct UnsupportedField {
     pub droppable: bool,
 }
 
-/// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
-    /// Author of the turn.
     pub role: Role,
-    /// Content.
     pub parts: Vec<Part>,
-    /// Path of the turn in the caller's body.
     pub path: FieldPath,
 }
 
-/// Author of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// System text after the beginning of the conversation.
     System,
-    /// The user.
     User,
-    /// The model.
     Model,
     /// Results of the tool calls in the preceding model turn.
     ToolResults,
 }
 
-/// A tool declared by the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
-    /// Name of the function.
     pub name: String,
-    /// Description for the model.
     pub description: Option<String>,
     /// Parameter schema; `None` when there are no parameters.
     pub schema: Option<Schema>,
-    /// `strict` of OpenAI tools.
     pub strict: Option<bool>,
     /// True for a custom (free-text) tool of OpenAI.
     pub custom: bool,
-    /// Path in the caller's body.
     pub path: FieldPath,
 }
 
 /// A tool that only its own protocol can represent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTool {
-    /// Protocol of the tool.
     pub owner: Protocol,
-    /// The tool entry as compact JSON.
     pub raw: String,
     /// Path in the caller's body, such as `tools[0].googleSearch`.
     pub path: FieldPath,
@@ -145,29 +143,23 @@ pub struct ServerTool {
 /// A schema: JSON Schema, or Google's `OpenAPI` subset. Member order is preserved.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Schema {
-    /// JSON Schema.
     Json(serde_json::Value),
     /// Google's `Schema` message as the caller sent it (camelCase or `snake_case` names).
     Google(serde_json::Value),
 }
 
-/// Tool choice of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolChoice {
     /// Whether tools may or must be called.
     pub mode: ToolChoiceMode,
     /// Allowed tools; all where empty.
     pub names: Vec<String>,
-    /// Path in the caller's body.
     pub path: FieldPath,
 }
 
-/// Mode of a tool choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolChoiceMode {
-    /// The model chooses.
     Auto,
-    /// No tool is called.
     None,
     /// At least one tool is called.
     Any,
@@ -176,25 +168,18 @@ pub enum ToolChoiceMode {
 /// A request encoded for an upstream, with the facts that the translation of its answer needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EncodedRequest {
-    /// Upstream method; it determines the path.
     pub method: Method,
-    /// Whether the upstream will stream.
     pub stream: bool,
-    /// Encoded body.
     pub body: Bytes,
     /// Entries for `x-tollgate-dropped`, sorted: paths, or `path=value` for adjusted ones.
     pub dropped: Vec<String>,
     /// Pairs of upstream tool name and caller's tool name, where they differ.
     pub name_map: Vec<(String, String)>,
-    /// Caller's names of custom tools.
     pub custom_tools: Vec<String>,
-    /// The caller wants a usage chunk.
     pub include_usage: bool,
-    /// The caller wants thoughts in the answer.
     pub include_thoughts: bool,
     /// See [`ReplyContext::carry_thinking`].
     pub carry_thinking: bool,
-    /// Expected kind of answer.
     pub kind: AnswerKind,
     /// `false`: forward only the first call of a candidate.
     pub parallel: bool,
@@ -203,7 +188,6 @@ pub struct EncodedRequest {
 impl EncodedRequest {
     /// Context for translating the answer. `request_id` is given without `req_`, `now` in Unix seconds, `model` as the caller
     /// named it.
-    #[must_use]
     pub fn reply_context(&self, request_id: &str, now: i64, model: &str, framing: Framing) -> ReplyContext {
         ReplyContext {
             kind: self.kind,

@@ -28,7 +28,6 @@ const SCHEMA_LIST_KEYWORDS: [&str; 5] = ["anyOf", "oneOf", "allOf", "prefixItems
 /// Keywords whose value maps names to schemas.
 const SCHEMA_MAP_KEYWORDS: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 
-/// The schema as JSON Schema.
 pub(crate) fn to_json(schema: &Schema) -> Value {
     match schema {
         Schema::Json(value) => value.clone(),

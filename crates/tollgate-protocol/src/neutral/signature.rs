@@ -8,7 +8,11 @@ use base64::{
 };
 
 use super::{Part, PartKind, Signature, media::standard_base64};
-use crate::{Protocol, markers::bare_id, opaque_state::ID_MARK};
+use crate::{
+    Protocol,
+    markers::bare_id,
+    opaque_state::{ID_MARK, id_suffix},
+};
 
 /// Value that Gemini accepts in place of a signature (Gemini API docs, "Thought signatures").
 pub(crate) const PLACEHOLDER: &str = "skip_thought_signature_validator";
@@ -34,6 +38,17 @@ pub(crate) fn split_id(id: &str) -> (&str, Option<Signature>) {
     let suffix = id.rsplit(ID_MARK).next().unwrap_or_default();
     let value = SUFFIX_DECODER.decode(suffix).ok().filter(|bytes| !bytes.is_empty()).and_then(|_| standard_base64(suffix));
     (bare, value.map(|value| Signature { owner: Protocol::Gemini, value }))
+}
+
+/// The value of a signature that Gemini issued.
+pub(crate) fn google(signature: Option<&Signature>) -> Option<&str> {
+    signature.filter(|signature| signature.owner == Protocol::Gemini).map(|signature| signature.value.as_str())
+}
+
+/// A call id with Gemini's signature appended, unless the signature is too long for an id.
+pub(crate) fn signed_id(id: &str, signature: Option<&Signature>) -> String {
+    let suffix = google(signature).and_then(id_suffix).unwrap_or_default();
+    format!("{id}{suffix}")
 }
 
 /// A thinking block carried by a `thoughtSignature` value.

@@ -9,7 +9,6 @@ const RUN_LIMIT: usize = 8 * 1024;
 pub(crate) struct TextMap {
     /// Runs of characters of equal length.
     runs: Vec<Run>,
-    /// The limit is reached.
     full: bool,
 }
 
@@ -37,7 +36,6 @@ impl Run {
 }
 
 impl TextMap {
-    /// Appends text.
     pub(crate) fn push(&mut self, text: &str) {
         for character in text.chars() {
             if self.full {
@@ -53,7 +51,6 @@ impl TextMap {
         }
     }
 
-    /// Length of the mapped text in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.runs.iter().map(|run| run.count() * run.width()).sum()
     }

@@ -37,7 +37,6 @@ pub(super) fn is_error(answer: &ChatCompletion<'_>) -> bool {
     is_truthy(answer.error) || answer.object.as_ref().is_some_and(|object| object.0 == "error")
 }
 
-/// Usage, if it can be parsed.
 pub(super) fn read_usage(raw: &serde_json::value::RawValue) -> Option<crate::Usage> {
     usage::read(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok().flatten()
 }

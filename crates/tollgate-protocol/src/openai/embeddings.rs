@@ -6,18 +6,16 @@ use serde_json::value::RawValue;
 
 use crate::{
     InvalidReply, embedding_values as text,
-    json_text::write_string,
+    json_text::{write_separator, write_string},
     lenient::{LenientCount, is_truthy},
     neutral::{AnswerKind, Embeddings, ReplyContext},
 };
 
 #[derive(Deserialize)]
 struct EmbeddingsResponse<'a> {
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     data: Option<Vec<Embedding<'a>>>,
-    #[serde(default)]
     usage: Option<Usage>,
-    #[serde(default, borrow)]
     error: Option<&'a RawValue>,
 }
 
@@ -54,13 +52,12 @@ pub(super) fn decode(body: &[u8]) -> Result<Embeddings, InvalidReply> {
     Ok(Embeddings { items, prompt_tokens: answer.usage.and_then(|usage| usage.prompt_tokens.given()) })
 }
 
-/// Encodes a reply.
 pub(super) fn encode(vectors: &Embeddings, context: &ReplyContext) -> Bytes {
     let base64 = matches!(context.kind, AnswerKind::Embeddings { base64: true, .. });
     let mut out = BytesMut::new();
     out.put_slice(b"{\"object\":\"list\",\"data\":[");
     for (at, vector) in vectors.items.iter().enumerate() {
-        super::reply_fields::comma(&mut out, at);
+        write_separator(&mut out, at);
         out.put_slice(format!("{{\"object\":\"embedding\",\"index\":{at},\"embedding\":").as_bytes());
         if base64 {
             write_string(&mut out, &text::base64(vector));

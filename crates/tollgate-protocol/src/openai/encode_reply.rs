@@ -3,16 +3,15 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::reply_fields::{
-    arguments, blocked_native, blocked_sentence, comma, filtered_sentence, google, image_url, signed_id, write_annotations,
-    write_extra_content, write_finish, write_logprobs, write_usage,
+    arguments, blocked_native, filtered_sentence, image_url, write_annotations, write_extra_content, write_finish, write_logprobs,
+    write_usage,
 };
 use crate::{
     FinishReason,
-    json_text::write_string,
-    neutral::{Candidate, Part, PartKind, Reply, ReplyContext, Signature, TextMap},
+    json_text::{write_separator, write_string},
+    neutral::{Candidate, Part, PartKind, Reply, ReplyContext, Signature, TextMap, signature},
 };
 
-/// Encodes the body of a complete reply.
 pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     out.put_slice(b"{\"id\":");
@@ -22,13 +21,13 @@ pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
     out.put_slice(b",\"choices\":[");
     if let Some(blocked) = &reply.blocked {
         out.put_slice(b"{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":null,\"refusal\":");
-        write_string(&mut out, &blocked_sentence(blocked));
+        write_string(&mut out, &blocked.sentence());
         out.put_slice(b"},\"logprobs\":null,");
         write_finish(&mut out, FinishReason::Filter, Some(&blocked_native(blocked)));
         out.put_u8(b'}');
     }
     for (at, candidate) in reply.candidates.iter().enumerate() {
-        comma(&mut out, at);
+        write_separator(&mut out, at);
         choice(&mut out, candidate, context);
     }
     out.put_u8(b']');
@@ -108,7 +107,7 @@ fn choice(out: &mut BytesMut, candidate: &Candidate, context: &ReplyContext) {
         map.push(&message.text);
         write_annotations(out, &candidate.citations, &map);
     }
-    if google(message.signature).is_some() {
+    if signature::google(message.signature).is_some() {
         write_extra_content(out, message.signature);
     }
     out.put_slice(b"},\"logprobs\":");
@@ -123,7 +122,7 @@ fn calls(out: &mut BytesMut, calls: &[&Part], context: &ReplyContext) {
         let PartKind::Call { id, name, args, custom } = &part.kind else { continue };
         out.put_slice(if at == 0 { b",\"tool_calls\":[" } else { b"," });
         out.put_slice(b"{\"id\":");
-        write_string(out, &signed_id(id, part.signature.as_ref().filter(|_| context.id_signatures)));
+        write_string(out, &signature::signed_id(id, part.signature.as_ref().filter(|_| context.id_signatures)));
         if *custom {
             out.put_slice(b",\"type\":\"custom\",\"custom\":{\"name\":");
             write_string(out, name);

@@ -14,7 +14,6 @@ pub(super) fn read(word: &str) -> FinishReason {
     }
 }
 
-/// Encodes a finish reason.
 pub(super) const fn reason_str(finish: FinishReason) -> &'static str {
     match finish {
         FinishReason::Stop | FinishReason::Other | FinishReason::Fail => "stop",

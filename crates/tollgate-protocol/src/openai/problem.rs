@@ -1,31 +1,15 @@
 //! Decodes and encodes error bodies.
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::{Problem, UpstreamProblem, upstream_error};
 
-#[derive(Serialize)]
-struct Body<'a> {
-    error: Error<'a>,
-}
-
-/// The error object: always these four members, in this order.
-#[derive(Serialize)]
-struct Error<'a> {
-    message: &'a str,
-    #[serde(rename = "type")]
-    kind: &'a str,
-    param: Option<&'a str>,
-    code: Option<&'a str>,
-}
-
-/// Encodes an error body.
+/// The error object always has these four members, in this order.
 pub(super) fn encode(problem: &Problem) -> Bytes {
     let fields = &problem.openai;
-    let error =
-        Error { message: &problem.message, kind: &fields.kind, param: fields.param.as_deref(), code: fields.code.as_deref() };
-    Bytes::from(serde_json::to_vec(&Body { error }).expect("strings always serialise"))
+    let error = json!({"message": problem.message, "type": fields.kind, "param": fields.param, "code": fields.code});
+    json!({ "error": error }).to_string().into()
 }
 
 /// Codes for an account without quota or credit.
@@ -145,7 +129,7 @@ mod tests {
     fn refused_account_is_detected_with_any_status() {
         let body = br#"{"error":{"message":"m","type":"invalid_request_error","code":"invalid_api_key"}}"#;
         assert!(decode(400, body).account_refused);
-        assert!(!decode(401, body).account_refused, "the status says it");
+        assert!(!decode(401, body).account_refused, "the status already says so");
     }
 
     #[test]
@@ -179,7 +163,7 @@ mod tests {
             assert!(!problem.account_refused && !problem.quota_exhausted, "{text}");
         }
         let own = br#"{"error":{"message":"You don't have enough: insufficient credits for 'm'.","type":"x"}}"#;
-        assert!(decode(400, own).quota_exhausted, "an apostrophe is no quotation mark");
+        assert!(decode(400, own).quota_exhausted, "an apostrophe is not a quotation mark");
         let wrapped = br#"{"error":{"message":"upstream said \"Insufficient Balance\"","type":"x"}}"#;
         assert!(decode(429, wrapped).quota_exhausted, "a 429 does not quote the caller");
     }

@@ -26,9 +26,7 @@ pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRela
         events: Events {
             model: edits.caller_model.as_deref().map(edits::literal),
             hide_usage: edits.hide_usage,
-            summary: ReplySummary::default(),
-            candidates: CandidateProgress::default(),
-            done: false,
+            ..Events::default()
         },
     })
 }
@@ -39,14 +37,13 @@ struct Relay {
     events: Events,
 }
 
-/// State over the events so far.
+#[derive(Default)]
 struct Events {
     /// The caller's name of the model as a JSON literal.
     model: Option<String>,
     hide_usage: bool,
     summary: ReplySummary,
     candidates: CandidateProgress,
-    /// The end marker was forwarded.
     done: bool,
 }
 
@@ -139,22 +136,13 @@ impl Events {
             Choices::Unusable => return Err(StreamError::Malformed("a choice that is not an object")),
             Choices::Missing | Choices::Null(_) | Choices::Listed(_) => {}
         }
-        self.note(&answer);
-        self.hand_on(event, &answer, outbox);
+        self.summary.add(&answer.summary);
+        self.candidates.join(answer.candidates);
+        self.forward(event, &answer, outbox);
         Ok(())
     }
 
-    fn note(&mut self, answer: &ChatReplyScan) {
-        let summary = &mut self.summary;
-        summary.usage = answer.usage.or(summary.usage);
-        summary.finish = answer.summary.finish.or(summary.finish);
-        summary.content |= answer.summary.content;
-        summary.text_bytes += answer.summary.text_bytes;
-        summary.media = summary.media.saturating_add(answer.summary.media);
-        self.candidates.join(answer.candidates);
-    }
-
-    fn hand_on(&self, event: &SseEvent<'_>, answer: &ChatReplyScan, outbox: &mut ChunkWriter<'_>) {
+    fn forward(&self, event: &SseEvent<'_>, answer: &ChatReplyScan, outbox: &mut ChunkWriter<'_>) {
         let no_choices = !matches!(answer.choices, Choices::Listed(1..));
         if no_choices && answer.usage_object && self.hide_usage {
             return;
@@ -172,11 +160,7 @@ impl Events {
             Choices::Wrong | Choices::Unusable | Choices::Listed(_) => {}
         }
         self.remove_members(event, answer, &mut changes);
-        if let Some(model) = &self.model {
-            for range in &answer.models {
-                changes.replace(range.clone(), model.as_bytes());
-            }
-        }
+        changes.replace_all(answer.models.iter().cloned(), self.model.as_deref());
         if changes.is_empty() {
             outbox.forward(event);
         } else {

@@ -37,11 +37,7 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
     }
     let model = edits.caller_model.as_deref().map(edits::literal);
     let mut changes = Edits::new();
-    if let Some(model) = &model {
-        for range in answer.models {
-            changes.replace(range, model.as_bytes());
-        }
-    }
+    changes.replace_all(answer.models, model.as_deref());
     Ok(CheckedReply { body: changes.apply_to(body), summary: answer.summary })
 }
 
@@ -153,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_inside_a_200_counts_as_the_status_it_names() {
+    fn error_in_a_200_gets_the_status_it_names() {
         for (body, status) in [
             (r#"{"error":{"message":"m","type":"server_error","code":null}}"#, 500),
             (r#"{"error":{"message":"m","code":429}}"#, 429),

@@ -4,10 +4,9 @@ use bytes::{BufMut, BytesMut};
 
 use super::finish;
 use crate::{
-    FinishReason, Protocol, Usage,
-    json_text::write_string,
-    neutral::{BlockedPrompt, Citation, Media, MediaSource, Signature, TextMap, TokenLogprob},
-    opaque_state::id_suffix,
+    FinishReason, Usage,
+    json_text::{write_separator, write_string},
+    neutral::{BlockedPrompt, Citation, Media, MediaSource, Signature, TextMap, TokenLogprob, signature},
 };
 
 /// Native reasons that add nothing to `finish_reason`.
@@ -33,17 +32,11 @@ pub(super) fn filtered_sentence(message: Option<&str>, native: Option<&str>) -> 
     )
 }
 
-/// Refusal text of a blocked prompt.
-pub(super) fn blocked_sentence(blocked: &BlockedPrompt) -> String {
-    blocked.message.clone().unwrap_or_else(|| format!("The prompt was blocked by the upstream safety filter ({}).", blocked.reason))
-}
-
 /// The value of `native_finish_reason` for a blocked prompt.
 pub(super) fn blocked_native(blocked: &BlockedPrompt) -> String {
     format!("PROMPT_BLOCKED:{}", blocked.reason)
 }
 
-/// Writes the `usage` object.
 pub(super) fn write_usage(out: &mut BytesMut, usage: &Usage) {
     let text = format!(
         "{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":{{\"cached_tokens\":{}",
@@ -61,7 +54,6 @@ pub(super) fn write_usage(out: &mut BytesMut, usage: &Usage) {
     out.put_slice(format!("}},\"completion_tokens_details\":{{\"reasoning_tokens\":{}}}}}", usage.reasoning).as_bytes());
 }
 
-/// Writes the value of `logprobs`.
 pub(super) fn write_logprobs(out: &mut BytesMut, tokens: &[TokenLogprob]) {
     if tokens.is_empty() {
         out.put_slice(b"null");
@@ -69,11 +61,11 @@ pub(super) fn write_logprobs(out: &mut BytesMut, tokens: &[TokenLogprob]) {
     }
     out.put_slice(b"{\"content\":[");
     for (at, token) in tokens.iter().enumerate() {
-        comma(out, at);
+        write_separator(out, at);
         write_token(out, &token.token, &token.logprob);
         out.put_slice(b",\"top_logprobs\":[");
         for (at, (text, logprob)) in token.top.iter().enumerate() {
-            comma(out, at);
+            write_separator(out, at);
             write_token(out, text, logprob);
             out.put_u8(b'}');
         }
@@ -92,7 +84,7 @@ fn write_token(out: &mut BytesMut, token: &str, logprob: &serde_json::Number) {
 /// Writes Google's signature in `extra_content`, the form of its OpenAI-compatible endpoint, with a leading comma. Other
 /// providers' signatures are not written.
 pub(super) fn write_extra_content(out: &mut BytesMut, signature: Option<&Signature>) {
-    if let Some(signature) = google(signature) {
+    if let Some(signature) = signature::google(signature) {
         out.put_slice(b",\"extra_content\":{\"google\":{\"thought_signature\":");
         write_string(out, signature);
         out.put_slice(b"}}");
@@ -100,16 +92,6 @@ pub(super) fn write_extra_content(out: &mut BytesMut, signature: Option<&Signatu
 }
 
 /// The value of a signature of Google's.
-pub(super) fn google(signature: Option<&Signature>) -> Option<&str> {
-    signature.filter(|signature| signature.owner == Protocol::Gemini).map(|signature| signature.value.as_str())
-}
-
-/// A call id with Google's signature appended, unless the signature is too long for an id.
-pub(super) fn signed_id(id: &str, signature: Option<&Signature>) -> String {
-    let suffix = google(signature).and_then(id_suffix).unwrap_or_default();
-    format!("{id}{suffix}")
-}
-
 /// Arguments as a JSON string value; empty arguments are `{}`.
 pub(super) fn arguments(args: &str) -> &str {
     if args.is_empty() { "{}" } else { args }
@@ -133,7 +115,7 @@ pub(super) fn image_url(media: &Media) -> Option<String> {
     }
 }
 
-/// Writes `annotations` with a leading comma, byte offsets converted to character offsets of the text in `map`. Citations outside
+/// Writes `annotations` with a leading byte offsets converted to character offsets of the text in `map`. Citations outside
 /// the text are dropped; without any, nothing is written.
 pub(super) fn write_annotations(out: &mut BytesMut, citations: &[Citation], map: &TextMap) {
     if citations.is_empty() || map.bytes() == 0 {
@@ -156,12 +138,5 @@ pub(super) fn write_annotations(out: &mut BytesMut, citations: &[Citation], map:
     }
     if written > 0 {
         out.put_u8(b']');
-    }
-}
-
-/// Writes a comma before every element but the first.
-pub(super) fn comma(out: &mut BytesMut, at: usize) {
-    if at > 0 {
-        out.put_u8(b',');
     }
 }

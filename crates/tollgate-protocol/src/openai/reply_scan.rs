@@ -9,24 +9,17 @@ use crate::{
     scan::{JsonStr, Scanner, SyntaxError, ValueKind},
 };
 
-/// Facts of one complete body or stream chunk.
 #[derive(Debug, Default)]
 pub(super) struct ChatReplyScan {
-    /// Facts for the usage record.
     pub summary: ReplySummary,
-    /// Candidates that started and ended.
     pub candidates: CandidateProgress,
-    /// The value of `choices`.
     pub choices: Choices,
-    /// The usage, if it can be parsed.
     pub usage: Option<Usage>,
     /// `usage` is an object, even if it cannot be parsed.
     pub usage_object: bool,
     /// Ranges of all `usage` members, from the quote of the name to the end of the value.
     pub usage_members: Vec<Range<usize>>,
-    /// Ranges of all `obfuscation` members.
     pub padding: Vec<Range<usize>>,
-    /// Ranges of all `model` values that are strings.
     pub models: Vec<Range<usize>>,
     /// An `error` member is set, or the body is the flat error object some servers send.
     pub error: bool,
@@ -36,10 +29,8 @@ pub(super) struct ChatReplyScan {
     pub vectors: bool,
 }
 
-/// The value of `choices`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Choices {
-    /// Absent.
     #[default]
     Missing,
     /// `null`, with its range.
@@ -53,15 +44,9 @@ pub(super) enum Choices {
 }
 
 impl ChatReplyScan {
-    /// Scans a whole document.
     pub(super) fn read(text: &[u8]) -> Result<Self, SyntaxError> {
         let mut answer = Self::default();
-        let mut scanner = Scanner::answer(text)?;
-        if scanner.peek() != ValueKind::Object {
-            return Err(SyntaxError::new(scanner.position(), "expected an object"));
-        }
-        scanner.members(|scanner, name| answer.member(scanner, name))?;
-        scanner.end()?;
+        Scanner::answer_object(text, |scanner, name| answer.member(scanner, name))?;
         answer.summary.usage = answer.usage;
         Ok(answer)
     }
@@ -78,7 +63,7 @@ impl ChatReplyScan {
             }
             "obfuscation" => self.padding.push(starts..scanner.skip()?.end),
             "model" if scanner.peek() == ValueKind::Text => self.models.push(scanner.skip()?),
-            "error" => self.error |= says_something(scanner)?,
+            "error" => self.error |= is_set(scanner)?,
             "object" => self.error |= scanner.optional_string()?.is_some_and(|object| object.decode() == "error"),
             "data" => self.vectors = scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0),
             _ => {}
@@ -150,7 +135,7 @@ fn message(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool
     let object = scanner.members(|scanner, name| {
         match &*name.decode() {
             "content" => content(scanner, summary)?,
-            "refusal" => add_text(scanner, summary)?,
+            "refusal" => summary.add_text(scanner)?,
             "reasoning_content" | "reasoning" => {
                 thoughts = thoughts.max(scanner.optional_string()?.map_or(0, |text| text.decoded_bytes()));
             }
@@ -179,23 +164,15 @@ fn message(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool
 /// `content` is a string, or a list of parts from some upstreams.
 fn content(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Array {
-        return add_text(scanner, summary);
+        return summary.add_text(scanner);
     }
     scanner.elements(|scanner, _| {
         scanner.members(|scanner, name| match &*name.decode() {
-            "text" | "refusal" | "thinking" => add_text(scanner, summary),
+            "text" | "refusal" | "thinking" => summary.add_text(scanner),
             _ => Ok(()),
         })?;
         Ok(())
     })?;
-    Ok(())
-}
-
-fn add_text(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
-    if let Some(text) = scanner.optional_string()? {
-        summary.text_bytes += text.decoded_bytes();
-        summary.content |= !text.raw().is_empty();
-    }
     Ok(())
 }
 
@@ -210,7 +187,7 @@ fn tool_call(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<()
 /// Scans `{name, arguments}` or `{name, input}`; either counts as content if it is an object.
 fn call(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
     let object = scanner.members(|scanner, name| match &*name.decode() {
-        "arguments" | "input" => add_text(scanner, summary),
+        "arguments" | "input" => summary.add_text(scanner),
         _ => Ok(()),
     })?;
     summary.content |= object.is_some();
@@ -226,14 +203,14 @@ fn audio(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), Sy
             }
             Ok(())
         }
-        "transcript" => add_text(scanner, summary),
+        "transcript" => summary.add_text(scanner),
         _ => Ok(()),
     })?;
     Ok(())
 }
 
 /// Whether an `error` member is set. Some servers always send one, with `null`, `false`, `""` or `{}`.
-fn says_something(scanner: &mut Scanner<'_>) -> Result<bool, SyntaxError> {
+fn is_set(scanner: &mut Scanner<'_>) -> Result<bool, SyntaxError> {
     Ok(match scanner.peek() {
         ValueKind::Object => {
             let mut members = false;

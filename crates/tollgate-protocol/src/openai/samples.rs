@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-/// A body with one user message.
 pub(crate) fn minimal_body(model: &str, text: &str) -> Value {
     json!({"model": model, "messages": [{"role": "user", "content": text}]})
 }

@@ -13,7 +13,6 @@ use crate::{
 
 /// Name of an added limit where the upstream's profile names none.
 const LIMIT_FIELD: &str = "max_completion_tokens";
-/// Both names of the output limit.
 const LIMIT_FIELDS: [&str; 2] = ["max_tokens", "max_completion_tokens"];
 
 /// Applies the edits; returns the same buffer if nothing changes.
@@ -59,7 +58,6 @@ fn force_usage(body: &Bytes, summary: &RequestSummary, changes: &mut Edits<'_>) 
     }
 }
 
-/// Writes or renames the output limit.
 fn limit_output(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>, changes: &mut Edits<'_>) {
     let given: Vec<_> = summary.splices.max_output.iter().filter(|range| text(body, range) != "null").collect();
     if let (Some(wanted), [only]) = (edits.output_limit_field, given.as_slice())
@@ -114,7 +112,7 @@ fn clean(body: &[u8], google: bool, changes: &mut Edits<'_>) -> Result<(), Synta
 }
 
 fn clean_message(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_>) -> Result<(), SyntaxError> {
-    without_extras(scanner, google, changes, |scanner, name, changes| {
+    strip_signature(scanner, google, changes, |scanner, name, changes| {
         match name {
             "tool_call_id" => strip_id_suffix(scanner, changes)?,
             "tool_calls" => {
@@ -129,13 +127,13 @@ fn clean_message(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_
 }
 
 fn clean_call(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_>) -> Result<(), SyntaxError> {
-    without_extras(scanner, google, changes, |scanner, name, changes| {
+    strip_signature(scanner, google, changes, |scanner, name, changes| {
         if name == "id" { strip_id_suffix(scanner, changes) } else { scanner.skip().map(drop) }
     })
 }
 
 /// Reads an object with `each` and removes Google's signature from its `extra_content`.
-fn without_extras<'a>(
+fn strip_signature<'a>(
     scanner: &mut Scanner<'a>,
     google: bool,
     changes: &mut Edits<'_>,
@@ -174,17 +172,17 @@ fn without<'a>(
     let mut kept = Vec::new();
     scanner.object(|scanner, name| {
         let mut inside = Edits::new();
-        let goes = each(scanner, &name.decode(), &mut inside)?;
-        members.push((name.content_range().start - 1..scanner.position(), goes));
+        let removed = each(scanner, &name.decode(), &mut inside)?;
+        members.push((name.content_range().start - 1..scanner.position(), removed));
         kept.push(inside);
         Ok(())
     })?;
-    if !members.is_empty() && members.iter().all(|(_, goes)| *goes) {
+    if !members.is_empty() && members.iter().all(|(_, removed)| *removed) {
         return Ok(true);
     }
     changes.remove_items(&members);
-    for (inside, (_, goes)) in kept.into_iter().zip(&members) {
-        if !goes {
+    for (inside, (_, removed)) in kept.into_iter().zip(&members) {
+        if !removed {
             changes.append(inside);
         }
     }

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Codec, FinishReason, StreamError,
     lenient::LenientText,
-    neutral::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, Event, OPEN_CALL_LIMIT, StreamDecoder, TextMap},
+    neutral::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, Event, OPEN_CALL_LIMIT, StreamDecoder, TextMap, find_or_insert},
 };
 
 /// Decodes a chat completions stream. Fragments of several calls may interleave; a call is complete when its choice ends.
@@ -30,7 +30,7 @@ struct ChoiceState {
     text: TextMap,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct PendingCall {
     candidate: u32,
     /// Index on the wire; `None` if the upstream sends none.
@@ -43,7 +43,6 @@ struct PendingCall {
     opened: bool,
 }
 
-/// A delta of one call.
 struct Fragment {
     index: Option<u64>,
     id: String,
@@ -54,9 +53,8 @@ struct Fragment {
 impl StreamDecoder for ChatStreamDecoder {
     fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamError> {
         if data.trim_ascii() == b"[DONE]" {
-            for candidate in
-                self.choices.iter().filter(|state| state.blank && !state.ended).map(|state| state.candidate).collect::<Vec<_>>()
-            {
+            let blank = self.choices.iter().filter(|state| state.blank && !state.ended);
+            for candidate in blank.map(|state| state.candidate).collect::<Vec<_>>() {
                 self.end(candidate, FinishReason::Stop, None, out)?;
             }
             out.push(Event::End);
@@ -102,11 +100,8 @@ impl ChatStreamDecoder {
     }
 
     fn choice_state(&mut self, candidate: u32) -> &mut ChoiceState {
-        let at = self.choices.iter().position(|state| state.candidate == candidate).unwrap_or_else(|| {
-            self.choices.push(ChoiceState { candidate, ..ChoiceState::default() });
-            self.choices.len() - 1
-        });
-        &mut self.choices[at]
+        let new = || ChoiceState { candidate, ..ChoiceState::default() };
+        find_or_insert(&mut self.choices, |state| state.candidate == candidate, new)
     }
 
     fn calls(&mut self, candidate: u32, message: ChoiceMessage<'_>, out: &mut Vec<Event>) -> Result<(), StreamError> {
@@ -173,20 +168,12 @@ impl ChatStreamDecoder {
         if self.calls.len() == OPEN_CALL_LIMIT {
             return Err(StreamError::Malformed("too many calls open at once"));
         }
-        self.calls.push(PendingCall {
-            candidate,
-            index: fragment.index,
-            number: self.next_call,
-            id: String::new(),
-            name: String::new(),
-            early_args: String::new(),
-            opened: false,
-        });
+        let (index, number) = (fragment.index, self.next_call);
+        self.calls.push(PendingCall { candidate, index, number, ..PendingCall::default() });
         self.next_call = self.next_call.wrapping_add(1);
         Ok(self.calls.len() - 1)
     }
 
-    /// Ends a choice and completes its calls.
     fn end(
         &mut self,
         candidate: u32,
@@ -199,10 +186,7 @@ impl ChatStreamDecoder {
             return Ok(());
         }
         state.ended = true;
-        let (own, others) = std::mem::take(&mut self.calls).into_iter().partition(|call| call.candidate == candidate);
-        self.calls = others;
-        let own: Vec<PendingCall> = own;
-        for mut call in own {
+        for mut call in self.calls.extract_if(.., |call| call.candidate == candidate) {
             if call.name.is_empty() {
                 return Err(StreamError::Malformed("a call without a name"));
             }
@@ -217,7 +201,6 @@ impl ChatStreamDecoder {
 }
 
 impl PendingCall {
-    /// Opens the call and emits the arguments received so far.
     fn release(&mut self, out: &mut Vec<Event>) {
         self.opened = true;
         let (candidate, call) = (self.candidate, self.number);

@@ -3,13 +3,15 @@
 use bytes::{BufMut, BytesMut};
 
 use super::reply_fields::{
-    blocked_native, blocked_sentence, filtered_sentence, google, image_url, signed_id, write_annotations, write_extra_content,
-    write_finish, write_logprobs, write_usage,
+    blocked_native, filtered_sentence, image_url, write_annotations, write_extra_content, write_finish, write_logprobs, write_usage,
 };
 use crate::{
     FinishReason, Usage,
     json_text::write_string,
-    neutral::{CITATION_BYTES_LIMIT, Citation, Event, Media, ReplyContext, Signature, StreamEncoder, TextMap, TokenLogprob},
+    neutral::{
+        CITATION_BYTES_LIMIT, Citation, Event, Media, ReplyContext, Signature, StreamEncoder, TextMap, TokenLogprob,
+        find_or_insert, signature,
+    },
 };
 
 /// Encodes a stream for a chat completions caller. State is kept per choice: role sent, tool index, content sent.
@@ -45,7 +47,6 @@ struct Choice {
     next_call: u32,
     open: Vec<OpenCall>,
     images: u32,
-    /// Log probabilities of the next text.
     logprobs: Vec<TokenLogprob>,
     /// Maps byte to character offsets of the text so far, for citations.
     map: TextMap,
@@ -66,7 +67,7 @@ impl Choice {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct OpenCall {
     call: u32,
     index: u32,
@@ -89,11 +90,8 @@ impl ChatStreamEncoder {
     }
 
     fn choice(&mut self, candidate: u32) -> (&Frame, &mut Choice) {
-        let at = self.choices.iter().position(|choice| choice.index == candidate).unwrap_or_else(|| {
-            self.choices.push(Choice { index: candidate, ..Choice::default() });
-            self.choices.len() - 1
-        });
-        (&self.frame, &mut self.choices[at])
+        let new = || Choice { index: candidate, ..Choice::default() };
+        (&self.frame, find_or_insert(&mut self.choices, |choice| choice.index == candidate, new))
     }
 
     fn end(&mut self, out: &mut BytesMut) {
@@ -160,7 +158,7 @@ impl Frame {
     }
 
     fn text(&self, out: &mut BytesMut, choice: &mut Choice, text: &str, signature: Option<&Signature>) {
-        let signature = signature.filter(|_| google(signature).is_some());
+        let signature = signature.filter(|_| signature::google(signature).is_some());
         if text.is_empty() && signature.is_none() {
             return;
         }
@@ -202,27 +200,35 @@ impl Frame {
     }
 
     /// Writes the first chunk of a call, the only one with id, type and name.
-    fn open_call(&self, out: &mut BytesMut, choice: &mut Choice, call: u32, opening: &Opening<'_>) {
+    fn open_call(
+        &self,
+        out: &mut BytesMut,
+        choice: &mut Choice,
+        call: OpenCall,
+        id: &str,
+        name: &str,
+        signature: Option<&Signature>,
+    ) {
         self.role(out, choice, false);
         choice.other = true;
         let index = choice.next_call;
         choice.next_call += 1;
-        choice.open.push(OpenCall { call, index, custom: opening.custom, begun: false });
         self.chunk(out, choice.index, &[], |out| {
             out.put_slice(format!("\"tool_calls\":[{{\"index\":{index},\"id\":").as_bytes());
-            write_string(out, &signed_id(opening.id, opening.signature.filter(|_| self.id_signatures)));
-            if opening.custom {
+            write_string(out, &signature::signed_id(id, signature.filter(|_| self.id_signatures)));
+            if call.custom {
                 out.put_slice(b",\"type\":\"custom\",\"custom\":{\"name\":");
-                write_string(out, opening.name);
+                write_string(out, name);
                 out.put_slice(b",\"input\":\"\"}}]");
             } else {
                 out.put_slice(b",\"type\":\"function\",\"function\":{\"name\":");
-                write_string(out, opening.name);
+                write_string(out, name);
                 out.put_slice(b",\"arguments\":\"\"}");
-                write_extra_content(out, opening.signature);
+                write_extra_content(out, signature);
                 out.put_slice(b"}]");
             }
         });
+        choice.open.push(OpenCall { index, ..call });
     }
 
     fn arguments(&self, out: &mut BytesMut, choice: &mut Choice, call: u32, fragment: &str) {
@@ -286,13 +292,6 @@ impl Frame {
     }
 }
 
-struct Opening<'a> {
-    id: &'a str,
-    name: &'a str,
-    custom: bool,
-    signature: Option<&'a Signature>,
-}
-
 impl StreamEncoder for ChatStreamEncoder {
     fn push(&mut self, event: Event, out: &mut BytesMut) {
         match event {
@@ -307,7 +306,8 @@ impl StreamEncoder for ChatStreamEncoder {
             }
             Event::CallOpen { candidate, call, id, name, custom, signature } => {
                 let (frame, choice) = self.choice(candidate);
-                frame.open_call(out, choice, call, &Opening { id: &id, name: &name, custom, signature: signature.as_ref() });
+                let call = OpenCall { call, custom, index: 0, begun: false };
+                frame.open_call(out, choice, call, &id, &name, signature.as_ref());
             }
             Event::CallArgs { candidate, call, fragment } => {
                 let (frame, choice) = self.choice(candidate);
@@ -338,7 +338,7 @@ impl StreamEncoder for ChatStreamEncoder {
             }
             Event::BlockedPrompt(blocked) => {
                 let (frame, choice) = self.choice(0);
-                frame.refusal(out, choice, &blocked_sentence(&blocked));
+                frame.refusal(out, choice, &blocked.sentence());
                 frame.finish(out, 0, FinishReason::Filter, Some(&blocked_native(&blocked)));
             }
             Event::Usage(usage) => self.usage = Some(usage),

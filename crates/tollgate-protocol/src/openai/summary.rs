@@ -8,17 +8,30 @@ use std::ops::Range;
 
 use crate::{
     ErrorStyle, Malformed, Method, RequestSummary, Target, markers,
-    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind, whole},
-    summary_builder::{MAX_TURNS, SummaryBuilder, candidates_of, is_finite_number},
+    scan::{Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
+    summary_builder::{MAX_TURNS, SummaryBuilder, candidates_of},
     validation::JsonPath,
 };
 
 /// Longest model name, in bytes; names are repeated in errors and usage records.
 const MAX_MODEL_BYTES: usize = 1_024;
+/// Members of a chat body that may appear once: the gateway reads them.
+const CHAT_MEMBERS: [&str; 11] = [
+    "model",
+    "messages",
+    "stream",
+    "stream_options",
+    "max_tokens",
+    "max_completion_tokens",
+    "n",
+    "temperature",
+    "tools",
+    "functions",
+    "prompt_cache_key",
+];
 /// Largest output limit, in tokens.
 const MAX_LIMIT: u64 = i64::MAX.unsigned_abs();
 
-/// Fields of the body that the builder does not collect.
 #[derive(Debug, Default)]
 struct Body {
     model: Model,
@@ -56,21 +69,13 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
     }
     // Errors of the model come last: the body is validated before the model is looked up.
     let path = JsonPath::Root.member("model");
-    let model = match body.model {
-        Model::Named(name) => name,
-        Model::Missing => {
-            builder.errors.missing(&path);
-            String::new()
-        }
-        Model::WrongType => {
-            builder.errors.wrong_type(&path, "a string");
-            String::new()
-        }
-        Model::Invalid(rule) => {
-            builder.errors.invalid(&path, rule);
-            String::new()
-        }
-    };
+    match &body.model {
+        Model::Named(_) => {}
+        Model::Missing => builder.errors.missing(&path),
+        Model::WrongType => builder.errors.wrong_type(&path, "a string"),
+        Model::Invalid(rule) => builder.errors.invalid(&path, rule),
+    }
+    let model = if let Model::Named(name) = body.model { name } else { String::new() };
     // Both fields are passed on and upstreams differ in which one they use: the larger is the worst case.
     builder.max_output = body.max_completion_tokens.max(body.max_tokens);
     builder.splices.markers = chat && (markers::has_suffixed_ids(bytes) || markers::has_google_signatures(bytes));
@@ -81,28 +86,27 @@ fn read(bytes: &[u8], builder: &mut SummaryBuilder, body: &mut Body, chat: bool)
     let mut scanner = Scanner::new(bytes)?;
     let range = scanner.object(|scanner, name| {
         let word = name.decode();
+        builder.members.check_listed(if chat { &CHAT_MEMBERS } else { &["model", "input"] }, &word, &name)?;
         let present = scanner.peek() != ValueKind::Null;
         let optional = match &*word {
             "model" => {
-                body.model = model(scanner, builder, &name)?;
+                body.model = model(scanner, builder)?;
                 false
             }
             "messages" if chat => {
-                builder.check_unique("messages", &name)?;
                 body.has_messages = true;
                 let path = JsonPath::Root.member("messages");
                 builder.required_list(scanner, &path, message::message)?;
                 false
             }
             "input" if !chat => {
-                builder.check_unique("input", &name)?;
                 body.has_input = present;
                 input(scanner, builder)?;
                 false
             }
             word if chat => {
                 body.has_contents |= word == "contents";
-                body.option(scanner, builder, word, &name)?;
+                body.option(scanner, builder, word)?;
                 true
             }
             _ => {
@@ -119,8 +123,7 @@ fn read(bytes: &[u8], builder: &mut SummaryBuilder, body: &mut Body, chat: bool)
     scanner.end()
 }
 
-fn model(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, name: &JsonStr<'_>) -> Result<Model, SyntaxError> {
-    builder.check_unique("model", name)?;
+fn model(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<Model, SyntaxError> {
     let (value, range) = scanner.value()?;
     builder.splices.model = Some(range);
     Ok(match value {
@@ -142,57 +145,28 @@ fn model(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, name: &JsonStr
 
 impl Body {
     /// An optional member of a chat body; `null` is the same as absent.
-    fn option(
-        &mut self,
-        scanner: &mut Scanner<'_>,
-        builder: &mut SummaryBuilder,
-        word: &str,
-        name: &JsonStr<'_>,
-    ) -> Result<(), SyntaxError> {
+    fn option(&mut self, scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str) -> Result<(), SyntaxError> {
         match word {
-            "stream" => {
-                builder.check_unique("stream", name)?;
-                match scanner.value()?.0 {
-                    Value::Bool(stream) => self.stream = stream,
-                    Value::Null => {}
-                    Value::Number(_) | Value::Text(_) | Value::Array | Value::Object => {
-                        builder.errors.wrong_type(&JsonPath::Root.member("stream"), "a boolean");
-                    }
+            "stream" => match scanner.value()?.0 {
+                Value::Bool(stream) => self.stream = stream,
+                Value::Null => {}
+                Value::Number(_) | Value::Text(_) | Value::Array | Value::Object => {
+                    builder.errors.wrong_type(&JsonPath::Root.member("stream"), "a boolean");
                 }
-            }
-            "stream_options" => {
-                builder.check_unique("stream_options", name)?;
-                self.stream_options(scanner, builder)?;
-            }
-            "max_tokens" => {
-                builder.check_unique("max_tokens", name)?;
-                self.max_tokens = limit(scanner, builder, "max_tokens")?;
-            }
-            "max_completion_tokens" => {
-                builder.check_unique("max_completion_tokens", name)?;
-                self.max_completion_tokens = limit(scanner, builder, "max_completion_tokens")?;
-            }
-            "n" => {
-                builder.check_unique("n", name)?;
-                builder.candidates = candidates_of(&scanner.value()?.0);
-            }
+            },
+            "stream_options" => self.stream_options(scanner, builder)?,
+            "max_tokens" => self.max_tokens = limit(scanner, builder, "max_tokens")?,
+            "max_completion_tokens" => self.max_completion_tokens = limit(scanner, builder, "max_completion_tokens")?,
+            "n" => builder.candidates = candidates_of(&scanner.value()?.0),
             "temperature" => {
-                builder.check_unique("temperature", name)?;
                 let (value, _) = scanner.value()?;
-                if value != Value::Null && !is_finite_number(&value) {
+                if !matches!(value, Value::Null) && !matches!(value, Value::Number(number) if is_finite(number)) {
                     builder.errors.wrong_type(&JsonPath::Root.member("temperature"), "a finite number");
                 }
             }
-            "tools" => {
-                builder.check_unique("tools", name)?;
-                tool::tools(scanner, builder)?;
-            }
-            "functions" => {
-                builder.check_unique("functions", name)?;
-                tool::functions(scanner, builder)?;
-            }
+            "tools" => tool::tools(scanner, builder)?,
+            "functions" => tool::functions(scanner, builder)?,
             "prompt_cache_key" => {
-                builder.check_unique("prompt_cache_key", name)?;
                 if let (Value::Text(key), _) = scanner.value()? {
                     builder.cache_key(&key);
                 }
@@ -210,7 +184,7 @@ impl Body {
                 if name.decode() != "include_usage" {
                     return scanner.skip().map(drop);
                 }
-                builder.check_unique("stream_options.include_usage", &name)?;
+                builder.members.check_unique("stream_options.include_usage", &name)?;
                 let (value, range) = scanner.value()?;
                 self.include_usage = value == Value::Bool(true);
                 builder.splices.include_usage = Some(range);

@@ -16,13 +16,10 @@ use crate::{
 
 #[derive(Deserialize)]
 pub(super) struct ChatCompletion<'a> {
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     pub choices: Option<Vec<CompletionChoice<'a>>>,
-    #[serde(default, borrow)]
     pub usage: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     pub error: Option<&'a RawValue>,
-    #[serde(default)]
     pub object: Option<LenientText>,
 }
 
@@ -30,35 +27,24 @@ pub(super) struct ChatCompletion<'a> {
 pub(super) struct CompletionChoice<'a> {
     #[serde(default)]
     pub index: LenientCount,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     pub message: Option<ChoiceMessage<'a>>,
-    #[serde(default, borrow)]
     pub delta: Option<ChoiceMessage<'a>>,
-    #[serde(default)]
     pub finish_reason: Option<LenientText>,
-    #[serde(default, borrow)]
     pub logprobs: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct ChoiceMessage<'a> {
-    #[serde(default)]
     pub content: Option<MessageContent>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     pub refusal: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     pub reasoning_content: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     pub reasoning: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     pub tool_calls: Option<Vec<ToolCall<'a>>>,
-    #[serde(default, borrow)]
     pub function_call: Option<Function<'a>>,
-    #[serde(default, borrow)]
     pub images: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     pub annotations: Option<&'a RawValue>,
-    #[serde(default, borrow)]
     pub audio: Option<&'a RawValue>,
 }
 
@@ -73,7 +59,7 @@ impl<'de> Deserialize<'de> for MessageContent {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct ContentPart<'a> {
-            #[serde(default, borrow)]
+            #[serde(borrow)]
             text: Option<&'a RawValue>,
         }
 
@@ -108,19 +94,16 @@ impl<'de> Deserialize<'de> for MessageContent {
 pub(super) struct ToolCall<'a> {
     #[serde(default)]
     pub index: LenientCount,
-    #[serde(default)]
     pub id: Option<LenientText>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     pub function: Option<Function<'a>>,
-    #[serde(default, borrow)]
     pub custom: Option<Custom<'a>>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct Function<'a> {
-    #[serde(default)]
     pub name: Option<LenientText>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     pub arguments: Option<&'a RawValue>,
 }
 
@@ -133,15 +116,13 @@ impl Function<'_> {
 
 #[derive(Deserialize)]
 pub(super) struct Custom<'a> {
-    #[serde(default)]
     pub name: Option<LenientText>,
-    #[serde(default, borrow)]
+    #[serde(borrow)]
     pub input: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct Image {
-    #[serde(default)]
     pub image_url: Option<ImageUrl>,
 }
 
@@ -152,15 +133,12 @@ pub(super) struct ImageUrl {
 
 #[derive(Deserialize)]
 pub(super) struct Audio {
-    #[serde(default)]
     pub data: Option<LenientText>,
-    #[serde(default)]
     pub transcript: Option<LenientText>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct Annotation {
-    #[serde(default)]
     pub url_citation: Option<UrlCitation>,
 }
 
@@ -171,13 +149,11 @@ pub(super) struct UrlCitation {
     #[serde(default)]
     pub end_index: LenientCount,
     pub url: LenientText,
-    #[serde(default)]
     pub title: Option<LenientText>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct Logprobs {
-    #[serde(default)]
     pub content: Option<Vec<LogprobEntry>>,
 }
 
@@ -185,7 +161,6 @@ pub(super) struct Logprobs {
 pub(super) struct LogprobEntry {
     pub token: LenientText,
     pub logprob: serde_json::Number,
-    #[serde(default)]
     pub top_logprobs: Option<Vec<TopLogprob>>,
 }
 

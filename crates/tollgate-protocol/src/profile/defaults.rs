@@ -7,43 +7,13 @@ use crate::Protocol;
 /// The effective profile of a model: stated members, then the defaults for its name, then those of the protocol.
 /// `provider` is the catalog's value (`openai`, `gemini`, `anthropic`, `compatible`…), `protocol` the channel's. Every member
 /// that has a meaning in that protocol is set.
-#[must_use]
 pub fn effective_profile(provider: &str, protocol: Protocol, upstream_model: &str, stated: &Profile) -> Profile {
     let defaults = match protocol {
         Protocol::OpenAi => openai(provider, upstream_model),
         Protocol::Gemini => gemini(upstream_model),
         Protocol::Anthropic => anthropic(upstream_model, stated),
     };
-    merge(stated, &defaults)
-}
-
-/// Members of `first`, and those of `second` where unset.
-fn merge(first: &Profile, second: &Profile) -> Profile {
-    Profile {
-        thinking: first.thinking.clone().or_else(|| second.thinking.clone()),
-        can_disable_thinking: first.can_disable_thinking.or(second.can_disable_thinking),
-        thinking_display: first.thinking_display.or(second.thinking_display),
-        prefill: first.prefill.or(second.prefill),
-        forced_tools: first.forced_tools.or(second.forced_tools),
-        signature_required: first.signature_required.or(second.signature_required),
-        call_ids: first.call_ids.or(second.call_ids),
-        sampling: first.sampling.or(second.sampling),
-        penalties: first.penalties.or(second.penalties),
-        top_k: first.top_k.or(second.top_k),
-        logprobs: first.logprobs.or(second.logprobs),
-        n_max: first.n_max.or(second.n_max),
-        stop_max: first.stop_max.or(second.stop_max),
-        json_schema_fields: first.json_schema_fields.or(second.json_schema_fields),
-        tools_with_json: first.tools_with_json.or(second.tools_with_json),
-        media_in_results: first.media_in_results.or(second.media_in_results),
-        part_media_resolution: first.part_media_resolution.or(second.part_media_resolution),
-        validated_mode: first.validated_mode.or(second.validated_mode),
-        max_tokens_field: first.max_tokens_field.clone().or_else(|| second.max_tokens_field.clone()),
-        default_max_tokens: first.default_max_tokens.or(second.default_max_tokens),
-        temperature_max: first.temperature_max.or(second.temperature_max),
-        fetches_urls: first.fetches_urls.or(second.fetches_urls),
-        system_role: first.system_role.clone().or_else(|| second.system_role.clone()),
-    }
+    stated.clone().or(defaults)
 }
 
 fn owned(names: &[&str]) -> Vec<String> {
@@ -167,7 +137,6 @@ fn gemini_common() -> Profile {
 
 /// Defaults of a group of Claude models.
 struct ClaudeModels {
-    /// Prefixes of the names.
     names: &'static [&'static str],
     /// Supported efforts; `None` for models with a thinking budget.
     efforts: Option<&'static [&'static str]>,

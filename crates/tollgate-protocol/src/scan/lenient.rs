@@ -15,6 +15,19 @@ impl<'a> Scanner<'a> {
         Ok(scanner)
     }
 
+    /// Reads a whole reply that must be an object.
+    pub(crate) fn answer_object(
+        body: &'a [u8],
+        each: impl FnMut(&mut Self, &JsonStr<'a>) -> Result<(), SyntaxError>,
+    ) -> Result<(), SyntaxError> {
+        let mut scanner = Self::answer(body)?;
+        if scanner.peek() != ValueKind::Object {
+            return Err(SyntaxError::new(scanner.position(), "expected an object"));
+        }
+        scanner.members(each)?;
+        scanner.end()
+    }
+
     /// Reads an object; a value that `each` leaves unread is skipped. A value of another type is skipped and gives `None`.
     pub(crate) fn members(
         &mut self,
@@ -59,7 +72,6 @@ impl<'a> Scanner<'a> {
         Ok(Some(length))
     }
 
-    /// Reads a value of any type; `None` unless it is a string.
     pub(crate) fn optional_string(&mut self) -> Result<Option<JsonStr<'a>>, SyntaxError> {
         let value = self.value()?.0;
         Ok(if let Value::Text(text) = value { Some(text) } else { None })
@@ -78,7 +90,6 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// A value that is not a token count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidCount;
 

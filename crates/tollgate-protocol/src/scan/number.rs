@@ -80,7 +80,6 @@ fn exponent_of(text: &str) -> i64 {
     text.parse::<i64>().map_or(far, |exponent| exponent.clamp(-FAR, FAR))
 }
 
-/// Whether a JSON number is finite as an `f64`.
 pub(crate) fn is_finite(number: &str) -> bool {
     !number.is_empty() && end(number.as_bytes(), 0) == Ok(number.len()) && number.parse::<f64>().is_ok_and(f64::is_finite)
 }

@@ -42,7 +42,7 @@ fn accepts_what_the_grammar_allows() {
 }
 
 #[test]
-fn names_what_is_wrong_and_where() {
+fn syntax_errors_have_reason_and_position() {
     for (body, expected) in [
         ("", "expected a value at line 1 column 1"),
         (" \n\t ", "expected a value at line 2 column 3"),

@@ -4,7 +4,6 @@ use std::{borrow::Cow, ops::Range};
 
 use super::SyntaxError;
 
-/// A string of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JsonStr<'a> {
     raw: &'a str,
@@ -38,7 +37,6 @@ impl<'a> JsonStr<'a> {
         if self.decoded == self.raw.len() { Cow::Borrowed(self.raw) } else { Cow::Owned(decode(self.raw, self.decoded)) }
     }
 
-    /// Whether the text is empty or white space.
     pub(crate) fn is_blank(&self) -> bool {
         self.decode().trim().is_empty()
     }

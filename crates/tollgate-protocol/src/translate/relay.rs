@@ -13,7 +13,6 @@ use crate::{
 
 /// A relay that translates an upstream's stream to the caller's protocol. Upstreams always stream events, whichever framing
 /// the caller requested.
-#[must_use]
 pub fn translating_relay(upstream: Protocol, caller: Protocol, context: &ReplyContext) -> Box<dyn StreamRelay> {
     let decoder = upstream.spec().reply_codec.stream_decoder();
     let marks_end = decoder.marks_end();
@@ -37,19 +36,16 @@ pub fn translating_relay(upstream: Protocol, caller: Protocol, context: &ReplyCo
 }
 
 struct TranslatingRelay {
-    /// Whether the body is an event stream or a document.
     body_kind: BodyKind,
     parser: SseParser,
     translator: EventTranslator,
     caller: &'static dyn Codec,
     marks_end: bool,
-    /// Bytes were written for the caller.
     written: bool,
     /// The error that ended the stream; later calls return it again.
     error: Option<StreamError>,
 }
 
-/// Decoder, pipeline and encoder of one stream.
 struct EventTranslator {
     upstream: &'static dyn Codec,
     decoder: Box<dyn StreamDecoder>,

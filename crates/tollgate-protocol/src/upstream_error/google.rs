@@ -6,18 +6,15 @@ use serde_json::Value;
 use super::{UpstreamErrorBody, whole_seconds};
 use crate::QuotaWindow;
 
-/// Most details that are kept, and the longest one in bytes.
 const DETAILS: (usize, usize) = (20, 8192);
 /// Values of `ErrorInfo.reason` for a refused account, sent with a 400.
 const ACCOUNT_REFUSED_REASONS: &[&str] =
     &["API_KEY_INVALID", "API_KEY_EXPIRED", "CONSUMER_SUSPENDED", "BILLING_DISABLED", "SERVICE_DISABLED"];
-/// Texts for a refused account.
 const ACCOUNT_REFUSED_PHRASES: &[&str] =
     &["api key not valid", "api key expired", "user location is not supported", "enable billing"];
 
 impl UpstreamErrorBody {
     /// Google's `details`, each a raw JSON object.
-    #[must_use]
     pub(crate) fn details(&self) -> Vec<String> {
         let list = self.object.get("details").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         list.iter()
@@ -31,7 +28,6 @@ impl UpstreamErrorBody {
     }
 
     /// A detail by the last part of its type, such as `RetryInfo`.
-    #[must_use]
     pub(crate) fn detail(&self, kind: &str) -> Option<&Value> {
         self.object
             .get("details")?
@@ -41,7 +37,6 @@ impl UpstreamErrorBody {
     }
 
     /// Whole seconds of `RetryInfo.retryDelay`, rounded up, 1 or more.
-    #[must_use]
     pub(crate) fn retry_delay(&self) -> Option<u32> {
         let delay = self.detail("RetryInfo")?.get("retryDelay")?;
         let seconds = match delay {
@@ -53,7 +48,6 @@ impl UpstreamErrorBody {
     }
 
     /// Whether Google refused the account, in an answer with this status.
-    #[must_use]
     pub(crate) fn refused_by_google(&self, answered: u16) -> bool {
         let reason = self.detail("ErrorInfo").and_then(|info| info.get("reason")).and_then(Value::as_str).unwrap_or_default();
         ACCOUNT_REFUSED_REASONS.contains(&reason) || self.mentions(answered, ACCOUNT_REFUSED_PHRASES)
@@ -62,7 +56,6 @@ impl UpstreamErrorBody {
     /// Whether a quota is exhausted for longer than a rate limit, and its window. `QuotaFailure` names the quotas: one per day
     /// or month is exhausted, one per minute is a rate limit. Without it, the text "exceeded your current quota" counts unless
     /// `RetryInfo` is present. Beside a daily quota `RetryInfo` names seconds too, but the window counts.
-    #[must_use]
     pub(crate) fn quota_spent(&self, answered: u16) -> (bool, Option<QuotaWindow>) {
         let Some(failure) = self.detail("QuotaFailure") else {
             let plain = self.mentions(answered, &["exceeded your current quota"]) && self.detail("RetryInfo").is_none();

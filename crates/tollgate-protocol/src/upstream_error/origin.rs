@@ -5,13 +5,11 @@ use serde_json::Value;
 
 use super::UpstreamErrorBody;
 
-/// Form of an error body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorBodyForm {
-    /// An error object.
     ErrorObject,
     /// Text, alone or in a member, or an unreadable body.
-    Words,
+    Text,
 }
 
 /// Texts of web servers and frameworks for an unknown path, in lower case without digits and punctuation.
@@ -39,7 +37,6 @@ const WEB_SERVER_PHRASES: &[&str] = &[
 ];
 /// Texts of model servers for an unknown path.
 const UNKNOWN_PATH_PHRASES: &[&str] = &["invalid url", "unknown url", "unknown request url", "unrecognized request url"];
-/// Words in a text that is about the account.
 const ACCOUNT_WORDS: &[&str] = &[
     "key",
     "token",
@@ -66,7 +63,7 @@ impl UpstreamErrorBody {
             return false;
         }
         if status == 403 {
-            return self.is_firewalls();
+            return self.is_from_firewall();
         }
         let phrase = self.is_phrase();
         // Model servers accept POST on every path we use.
@@ -80,18 +77,18 @@ impl UpstreamErrorBody {
             }
             ErrorBodyForm::ErrorObject => !self.is_error_object,
             // Texts about an unknown path vary; a text about an unknown model contains the word.
-            ErrorBodyForm::Words if about_path => phrase || !self.mentions(status, &["model"]),
-            ErrorBodyForm::Words => phrase,
+            ErrorBodyForm::Text if about_path => phrase || !self.mentions(status, &["model"]),
+            ErrorBodyForm::Text => phrase,
         }
     }
 
     /// Whether a 403 comes from a firewall: a page, an empty body, JSON without an error, Cloudflare's JSON, or a text that
     /// does not mention an account. Any other error in JSON counts against the account, even `{"message":"Forbidden"}`,
     /// which Amazon API Gateway sends for a wrong key.
-    fn is_firewalls(&self) -> bool {
+    fn is_from_firewall(&self) -> bool {
         let Some(object) = self.object.as_object() else { return !self.mentions(403, ACCOUNT_WORDS) };
-        let complains = self.is_error_object || !self.message.is_empty();
-        !complains || object.get("cloudflare_error").is_some_and(|it| it == &Value::Bool(true))
+        let has_error = self.is_error_object || !self.message.is_empty();
+        !has_error || object.get("cloudflare_error").is_some_and(|it| it == &Value::Bool(true))
     }
 
     /// Whether the text is only the name of its status.
@@ -177,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_403_without_an_api_error_is_from_a_firewall() {
+    fn forbidden_without_an_api_error_is_from_a_firewall() {
         for body in [
             "",
             "<!DOCTYPE html><title>Attention Required! | Cloudflare</title>Sorry, you have been blocked",

@@ -50,7 +50,7 @@ fn openai_choice(reply: &mut Value, chunk: &Value) {
         choices.len() - 1
     });
     let choice = &mut choices[at];
-    assert!(choice.get("finish_reason").is_none(), "nothing behind the finish");
+    assert!(choice.get("finish_reason").is_none(), "no event after the finish");
     for (name, value) in chunk["delta"].as_object().expect("a delta") {
         let message = choice["message"].as_object_mut().expect("a message");
         match (name.as_str(), value) {
@@ -80,7 +80,7 @@ fn openai_calls(message: &mut Map<String, Value>, calls: &Value) {
             opening.as_object_mut().expect("an entry").remove("index");
             list.push(opening);
         } else {
-            assert!(call.get("id").is_none() && call.get("type").is_none(), "id and type only once");
+            assert!(call.get("id").is_none() && call.get("type").is_none(), "id and type are written once");
             push_text(&mut list[index]["function"]["arguments"], call["function"]["arguments"].as_str().expect("a piece"));
         }
     }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::Latch;
 
-/// One scripted response.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct ScriptedResponse {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
@@ -31,8 +31,6 @@ pub struct ScriptedResponse {
 }
 
 impl ScriptedResponse {
-    /// An empty body with a status.
-    #[must_use]
     pub fn status(status: u16) -> Self {
         Self {
             status,
@@ -53,20 +51,15 @@ impl ScriptedResponse {
         }
     }
 
-    /// Status 200 with a JSON body.
-    #[must_use]
     pub fn json(body: &Value) -> Self {
         Self::status(200).body(body.to_string(), "application/json")
     }
 
-    /// An error with a JSON body.
-    #[must_use]
     pub fn error(status: u16, body: &Value) -> Self {
         Self::status(status).body(body.to_string(), "application/json")
     }
 
     /// A chat completion with usage 5 + 7.
-    #[must_use]
     pub fn chat(text: &str) -> Self {
         Self::json(&json!({
             "id": "chatcmpl-upstream", "object": "chat.completion", "created": 1_700_000_000, "model": "upstream-model",
@@ -76,7 +69,6 @@ impl ScriptedResponse {
     }
 
     /// A streamed chat completion with a usage chunk of 5 + 7.
-    #[must_use]
     pub fn chat_stream(texts: &[&str]) -> Self {
         let chunk = |choices: Value, usage: Value| {
             let event = json!({
@@ -102,20 +94,17 @@ impl ScriptedResponse {
     }
 
     /// A native (Gemini) response with usage 5 + 7.
-    #[must_use]
     pub fn native(text: &str) -> Self {
         Self::json(&native_chunk(text, true))
     }
 
     /// A streamed native response with usage 5 + 7.
-    #[must_use]
     pub fn native_stream(texts: &[&str]) -> Self {
         let last = texts.len().saturating_sub(1);
         Self::events(texts.iter().enumerate().map(|(i, text)| format!("data: {}\r\n\r\n", native_chunk(text, i == last))).collect())
     }
 
     /// An event stream of these chunks.
-    #[must_use]
     pub fn events(chunks: Vec<String>) -> Self {
         let mut response = Self::status(200).header("content-type", "text/event-stream");
         response.chunks = chunks.into_iter().map(String::into_bytes).collect();
@@ -124,7 +113,6 @@ impl ScriptedResponse {
     }
 
     /// Bytes sent unchanged instead of an HTTP response; the connection is closed after them.
-    #[must_use]
     pub fn raw(bytes: &[u8]) -> Self {
         let mut response = Self::status(0);
         response.chunks = vec![bytes.to_vec()];
@@ -134,29 +122,24 @@ impl ScriptedResponse {
     }
 
     /// Closes the connection without a response once the request has been read.
-    #[must_use]
     pub fn close_immediately() -> Self {
         let mut response = Self::status(0);
         response.close_immediately = true;
         response
     }
 
-    /// Adds a header.
-    #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// Sets the body and its content type.
-    #[must_use]
     pub fn body(mut self, body: impl Into<Vec<u8>>, content_type: &str) -> Self {
         self.chunks = vec![body.into()];
         self.header("content-type", content_type)
     }
 
     /// Sets the chunks of a chunked body, each written separately.
-    #[must_use]
     pub fn chunks(mut self, chunks: impl IntoIterator<Item = Vec<u8>>) -> Self {
         self.chunks = chunks.into_iter().collect();
         self.chunked = true;
@@ -164,7 +147,6 @@ impl ScriptedResponse {
     }
 
     /// Repeats the last chunk until the gateway closes the connection or 1 GiB was written.
-    #[must_use]
     pub fn repeat_last_chunk(mut self) -> Self {
         self.repeat_last_chunk = true;
         self.chunked = true;
@@ -172,49 +154,41 @@ impl ScriptedResponse {
     }
 
     /// Resets the connection (RST, not FIN) instead of ending the body.
-    #[must_use]
     pub fn reset(mut self) -> Self {
         self.reset = true;
         self
     }
 
     /// Closes the connection after the response although it has no `connection: close`.
-    #[must_use]
     pub fn close_unannounced(mut self) -> Self {
         self.close_unannounced = true;
         self
     }
 
     /// Waits before the first byte of the response.
-    #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Waits between chunks.
-    #[must_use]
     pub fn chunk_delay(mut self, delay: Duration) -> Self {
         self.chunk_delay = delay;
         self
     }
 
     /// Writes this many chunks (0: not even the head), then waits until the test opens the latch.
-    #[must_use]
     pub fn wait_after(mut self, chunks: usize, latch: &Latch) -> Self {
         self.latch = Some((chunks, latch.clone()));
         self
     }
 
     /// Closes the connection after this many chunks (events) of the body.
-    #[must_use]
     pub fn cut_after(mut self, chunks: usize) -> Self {
         self.cut_after = Some(chunks);
         self
     }
 
     /// Writes nothing more after this many chunks (events) of the body, until the gateway closes the connection.
-    #[must_use]
     pub fn stall_after(mut self, chunks: usize) -> Self {
         self.stall_after = Some(chunks);
         self

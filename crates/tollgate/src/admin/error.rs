@@ -11,18 +11,15 @@ use crate::failure::Failure;
 /// Largest error response.
 const MAX_ERROR_BYTES: usize = 1 << 20;
 
-/// Error response of the admin API.
 #[derive(Debug)]
 pub(crate) struct AdminRefusal {
     pub(crate) status: StatusCode,
-    /// Error code, such as `not_found`.
     pub(crate) code: String,
     pub(crate) message: String,
     /// Faults of a catalog file: line, column, message.
     pub(crate) faults: Vec<(u64, u64, String)>,
 }
 
-/// Error of a request.
 #[derive(Debug)]
 pub(crate) enum AdminError {
     /// The admin API answered with an error.
@@ -83,7 +80,6 @@ fn list_command(message: &str) -> Option<&'static str> {
     })
 }
 
-/// The server is not an admin API.
 pub(super) fn not_admin_api(server: &str) -> Failure {
     Failure::Unreachable(format!(
         "the server at {server} is not the admin API of a tollgate gateway: check --url (TOLLGATE_URL); if console.listen is set, \
@@ -91,7 +87,6 @@ pub(super) fn not_admin_api(server: &str) -> Failure {
     ))
 }
 
-/// Reads an error response.
 pub(super) async fn read(response: Response<Body>, server: &str) -> AdminError {
     let status = response.status();
     if let Some(InternalFailure { fault, message }) = response.extensions().get::<InternalFailure>().cloned() {

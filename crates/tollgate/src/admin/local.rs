@@ -3,7 +3,7 @@
 use std::{net::Ipv4Addr, sync::Arc};
 
 use http::{Request, Response};
-use tollgate_console::{Body, Console, ConsoleParts, RequestMeta};
+use tollgate_console::{Body, Console, RequestMeta};
 use tollgate_core::RequestId;
 use tollgate_store::{AccessMode, Actor, ChangeOrigin, Store};
 
@@ -15,11 +15,9 @@ use crate::{cli::Common, compose, failure::Failure};
 pub(crate) enum FolderPolicy {
     /// Fail: a misspelled `--data` must not create a database.
     MustExist,
-    /// Create the database.
     CreateIfMissing,
 }
 
-/// A console without a listener.
 #[derive(Debug)]
 pub(super) struct LocalAdmin {
     console: Console,
@@ -35,12 +33,9 @@ impl LocalAdmin {
             FolderPolicy::CreateIfMissing => compose::open_as(&config, AccessMode::Command).await?,
         };
         let gateway = Arc::new(StoppedGateway::load(store.clone(), config).await?);
-        let console =
-            Console::new(ConsoleParts { store: store.clone(), gateway, catalog_file: None, version: env!("CARGO_PKG_VERSION") });
-        Ok(Self { console, actor: compose::actor(), store })
+        Ok(Self { console: Console::new(store.clone(), gateway, None), actor: compose::actor(), store })
     }
 
-    /// Sets the actor recorded for changes.
     pub(super) fn set_actor(&mut self, name: &str) {
         self.actor = Actor { origin: ChangeOrigin::Cli, name: name.to_owned() };
     }

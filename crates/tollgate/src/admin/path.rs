@@ -2,7 +2,6 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// A path with its query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiPath(String);
 
@@ -13,7 +12,6 @@ impl ApiPath {
         Self(format!("/admin/v1/{}", segments.join("/")))
     }
 
-    /// Adds a query parameter.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.0.push(if self.0.contains('?') { '&' } else { '?' });
         self.0.push_str(name);
@@ -22,7 +20,6 @@ impl ApiPath {
         self
     }
 
-    /// Adds an optional query parameter.
     pub(crate) fn maybe(self, name: &str, value: Option<&str>) -> Self {
         match value {
             Some(value) => self.with(name, value),

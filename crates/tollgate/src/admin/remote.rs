@@ -30,7 +30,6 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_mins(2);
 /// Longest pause within a response. A step of a channel test may take this long.
 const READ_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// A running gateway.
 #[derive(Debug)]
 pub(super) struct RemoteAdmin {
     /// URL for messages.

@@ -2,7 +2,6 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-/// `ledger …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Ledger {
     /// Credit a payment to a member, such as `ledger top-up alice 25`
@@ -44,7 +43,6 @@ pub(crate) struct LedgerPosting {
     pub(crate) idempotency_key: Option<String>,
 }
 
-/// `usage …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Usage {
     /// Show the newest usage records
@@ -126,7 +124,6 @@ pub(crate) enum GroupBy {
     Outcome,
 }
 
-/// `budget …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Budget {
     /// List budgets with current spending
@@ -152,7 +149,6 @@ pub(crate) enum BudgetSubject {
     Key,
 }
 
-/// `audit`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Audit {
     /// Only changes of this kind of row: channel, account, model, group, member, key or `admin_key`; ledger: postings
@@ -178,7 +174,6 @@ pub(crate) struct Audit {
     pub(crate) limit: u32,
 }
 
-/// `settings`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Settings {
     /// Only settings from this source: default, file, environment or flag

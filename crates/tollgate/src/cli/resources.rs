@@ -1,8 +1,7 @@
-//! Verbs about what is configured.
+//! Arguments of the commands for rows of the catalog.
 
 use clap::{Args, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
 
-/// `key …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Key {
     /// Make a key and print it, this once
@@ -12,13 +11,13 @@ pub(crate) enum Key {
         /// A group it reaches; repeat in order of preference
         #[arg(long = "group", value_name = "GROUP")]
         groups: Vec<String>,
-        /// Whose it is
+        /// Member that it belongs to
         #[arg(long, default_value = "owner")]
         member: String,
         /// A model it may use, `*` and `?` allowed; repeat
         #[arg(long = "model", value_name = "GLOB")]
         models: Vec<String>,
-        /// What may be spent with it, in USD: 5/month, 0.50/day:alert, or several with commas between
+        /// Budget in USD: 5/month, 0.50/day:alert, or several, separated by commas
         #[arg(long, value_name = "AMOUNT/WINDOW")]
         budget: Option<String>,
         /// When it ends: 30d, 12h, or a time such as 2027-01-01T00:00:00Z
@@ -30,31 +29,29 @@ pub(crate) enum Key {
     },
     /// List keys
     List,
-    /// Show everything about a key but the key itself
-    Show {
-        /// Its id, or its name where only one has it
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        key: String,
-    },
+    /// Show a key without its secret
+    Show(KeyName),
     /// Change a key; what is not named stays
     Set {
-        /// Its id, or its name where only one has it
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        key: String,
+        #[command(flatten)]
+        key: KeyName,
         #[command(flatten)]
         members: FieldArgs,
         #[command(flatten)]
         saving: PreviewArgs,
     },
     /// End a key for good
-    Revoke {
-        /// Its id, or its name where only one has it
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        key: String,
-    },
+    Revoke(KeyName),
 }
 
-/// `admin-key …`.
+/// A service key.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct KeyName {
+    /// Its id, or its name where only one has it
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) key: String,
+}
+
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum AdminKey {
     /// Make an admin key and print it, this once
@@ -90,7 +87,7 @@ pub(crate) enum Scope {
 /// How to save a group or key whose price limits exclude a channel.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct PreviewArgs {
-    /// Groups and keys: only show whom price limits would exclude
+    /// Groups and keys: only show which accounts price limits would exclude
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Groups and keys: save it although price limits exclude a channel
@@ -107,46 +104,80 @@ pub(crate) struct FieldArgs {
     pub(crate) words: Vec<String>,
 }
 
-/// `group …`, `member …`.
+/// A row of the catalog.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RowName {
+    /// Its name or id
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) name: String,
+}
+
+/// A row to be made.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct NewRow {
+    /// Its name
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) members: FieldArgs,
+}
+
+/// A change of a row.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RowChange {
+    #[command(flatten)]
+    pub(crate) row: RowName,
+    #[command(flatten)]
+    pub(crate) members: FieldArgs,
+}
+
+/// Subcommands of `group` and `member`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ResourceCommand {
     /// List all
     List,
     /// Show everything about one
-    Show {
-        /// Its name or id
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        name: String,
-    },
+    Show(RowName),
     /// Make one
     Add {
-        /// Its name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        name: String,
         #[command(flatten)]
-        members: FieldArgs,
+        row: NewRow,
         #[command(flatten)]
         saving: PreviewArgs,
     },
     /// Change one; what is not named stays
     Set {
-        /// Its name or id
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        name: String,
         #[command(flatten)]
-        members: FieldArgs,
+        change: RowChange,
         #[command(flatten)]
         saving: PreviewArgs,
     },
     /// Remove one; the usage log keeps its name
-    Remove {
-        /// Its name or id
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        name: String,
-    },
+    Remove(RowName),
 }
 
-/// `account …`.
+/// An account of a channel.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AccountName {
+    /// Channel name
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) channel: String,
+    /// Account name
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) account: String,
+}
+
+/// All accounts of a channel, or one.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AccountSelection {
+    /// Channel name
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) channel: String,
+    /// Only this account
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) account: Option<String>,
+}
+
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Account {
     /// List the accounts of a channel with their health
@@ -155,144 +186,62 @@ pub(crate) enum Account {
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         channel: String,
     },
-    /// Show everything about one but its credential
-    Show {
-        /// Channel name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        channel: String,
-        /// Account name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        account: String,
-    },
+    /// Show one without its credential
+    Show(AccountName),
     /// Make one; its credential is best given as credential=env:NAME or credential=file:PATH
     Add {
-        /// Channel name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        channel: String,
-        /// Account name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        account: String,
+        #[command(flatten)]
+        account: AccountName,
         #[command(flatten)]
         members: FieldArgs,
     },
     /// Change one; what is not named stays, the credential too
     Set {
-        /// Channel name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        channel: String,
-        /// Account name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        account: String,
+        #[command(flatten)]
+        account: AccountName,
         #[command(flatten)]
         members: FieldArgs,
     },
     /// Remove one; the usage log keeps its name
-    Remove {
-        /// Channel name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        channel: String,
-        /// Account name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        account: String,
-    },
+    Remove(AccountName),
 }
 
-/// `channel …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Channel {
     /// List channels with their accounts and health
     List,
     /// Show everything about one
-    Show {
-        /// Channel name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        name: String,
-    },
+    Show(RowName),
     /// Make one, such as `channel add main provider=openai`; its accounts are made by `account add`
-    Add {
-        /// Its name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        name: String,
-        #[command(flatten)]
-        members: FieldArgs,
-    },
+    Add(NewRow),
     /// Change one; what is not named stays
-    Set {
-        /// Channel name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        name: String,
-        #[command(flatten)]
-        members: FieldArgs,
-    },
+    Set(RowChange),
     /// Remove one with its accounts; the usage log keeps their names
-    Remove {
-        /// Channel name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        name: String,
-    },
+    Remove(RowName),
     /// Call a channel's accounts for real and show each step
     Test {
-        /// Channel name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        channel: String,
-        /// Only this account
-        #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-        account: Option<String>,
+        #[command(flatten)]
+        accounts: AccountSelection,
         /// With this model [default: the first it serves]
         #[arg(long)]
         model: Option<String>,
     },
     /// Switch a channel (or one account) on
-    Enable {
-        /// Channel name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        channel: String,
-        /// Only this account
-        #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-        account: Option<String>,
-    },
+    Enable(AccountSelection),
     /// Switch a channel (or one account) off by hand
-    Disable {
-        /// Channel name
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        channel: String,
-        /// Only this account
-        #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-        account: Option<String>,
-    },
+    Disable(AccountSelection),
 }
 
-/// `model …`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Model {
     /// List models with prices and the channels that serve them
     List,
     /// Show everything about one that has a row
-    Show {
-        /// Its name or id
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        name: String,
-    },
+    Show(RowName),
     /// Make a row for one, such as `model add m price=input:1,output:2`
-    Add {
-        /// What callers say
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        name: String,
-        #[command(flatten)]
-        members: FieldArgs,
-    },
+    Add(NewRow),
     /// Change one; what is not named stays
-    Set {
-        /// Its name or id
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        name: String,
-        #[command(flatten)]
-        members: FieldArgs,
-    },
+    Set(RowChange),
     /// Remove its row: without a price it is still served
-    Remove {
-        /// Its name or id
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        name: String,
-    },
+    Remove(RowName),
 }

@@ -9,7 +9,6 @@ use crate::{
     output,
 };
 
-/// Prints a completion script.
 #[expect(clippy::unnecessary_wraps, reason = "all commands have this signature")]
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
@@ -18,7 +17,6 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the manual page.
 pub(crate) fn man() -> Result<(), Failure> {
     let mut page = Vec::new();
     clap_mangen::Man::new(Cli::command())
@@ -28,14 +26,9 @@ pub(crate) fn man() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the version.
 #[expect(clippy::unnecessary_wraps, reason = "all commands have this signature")]
 pub(crate) fn version(common: &Common) -> Result<(), Failure> {
     let version = env!("CARGO_PKG_VERSION");
-    if common.json {
-        output::json(&json!({"version": version}));
-    } else {
-        output::line(&format!("tollgate {version}"));
-    }
+    output::result(common, &json!({"version": version}), &format!("tollgate {version}"));
     Ok(())
 }

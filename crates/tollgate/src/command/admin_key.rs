@@ -5,14 +5,13 @@ use serde_json::{Value, json};
 
 use crate::{
     admin::{Admin, AdminRequest, ApiPath, FolderPolicy},
-    cli::{self, Common, Scope},
+    cli::{self, Common},
     command::time_flag,
     compose,
     failure::Failure,
     output,
 };
 
-/// Runs a subcommand.
 pub(crate) fn run(common: &Common, subcommand: cli::AdminKey) -> Result<(), Failure> {
     compose::block_on(async {
         match subcommand {
@@ -20,13 +19,9 @@ pub(crate) fn run(common: &Common, subcommand: cli::AdminKey) -> Result<(), Fail
                 if let Some(text) = &expires_at {
                     time_flag::parse("--expires-at", text)?;
                 }
-                let scope = match scope {
-                    Scope::Operator => "operator",
-                    Scope::Admin => "admin",
-                };
                 // The first admin key may be created before the first start.
                 let admin = Admin::open(common, FolderPolicy::CreateIfMissing).await?;
-                create(common, &admin, &json!({"name": name, "scope": scope, "expires_at": expires_at})).await
+                create(common, &admin, &json!({"name": name, "scope": cli::word(&scope), "expires_at": expires_at})).await
             }
             cli::AdminKey::List => list(common, &Admin::open(common, FolderPolicy::MustExist).await?).await,
             cli::AdminKey::Revoke { key } => revoke(common, &Admin::open(common, FolderPolicy::MustExist).await?, &key).await,
@@ -54,23 +49,19 @@ async fn all(admin: &Admin) -> Result<Vec<Value>, Failure> {
 
 async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
     let keys = all(admin).await?;
-    if common.json {
-        output::json(&json!({"items": keys}));
-        return Ok(());
-    }
-    let mut rows = vec![["name", "key", "scope", "expires", "revoked", "id"].map(str::to_owned).to_vec()];
-    for key in &keys {
+    let row = |key: &Value| {
         let text = |member: &str| key[member].as_str().unwrap_or_default().to_owned();
-        rows.push(vec![
+        vec![
             text("name"),
             format!("{}…{}", text("prefix"), text("suffix")),
             text("scope"),
             key["expires_at"].as_str().unwrap_or("never").to_owned(),
             key["revoked_at"].as_str().unwrap_or("–").to_owned(),
             text("id"),
-        ]);
-    }
-    output::table(&rows);
+        ]
+    };
+    let rows: Vec<_> = keys.iter().map(row).collect();
+    output::list(common, &keys, &["name", "key", "scope", "expires", "revoked", "id"], &rows);
     Ok(())
 }
 
@@ -82,10 +73,6 @@ async fn revoke(common: &Common, admin: &Admin, name: &str) -> Result<(), Failur
     };
     let target = ApiPath::of(&["admin-keys", id]);
     admin.send(AdminRequest::delete(&target)).await?;
-    if common.json {
-        output::json(&json!({"id": id, "status": "revoked"}));
-    } else {
-        output::line(&format!("revoked {id}"));
-    }
+    output::result(common, &json!({"id": id, "status": "revoked"}), &format!("revoked {id}"));
     Ok(())
 }

@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    admin::{Admin, AdminError, AdminRefusal, AdminRequest, ApiPath, FolderPolicy},
+    admin::{self, Admin, AdminError, AdminRefusal, AdminRequest, ApiPath, FolderPolicy},
     catalog_file,
     cli::{Apply, Common},
     command::{effects, secrets},
@@ -30,11 +30,7 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
         let plan = send("preview", None).await?;
         let lines: Vec<String> = plan["lines"].as_array().into_iter().flatten().map(plan_line).collect();
         if lines.is_empty() && plan["changes"] == 0 {
-            if common.json {
-                output::json(&json!({"changes": 0, "lines": []}));
-            } else {
-                output::line("nothing to change");
-            }
+            output::result(common, &json!({"changes": 0, "lines": []}), "nothing to change");
             return Ok(());
         }
         let mut summary = json!({"changes": plan["changes"], "lines": lines, "excluded_by_price": plan["effects"], "excluded_by_price_cut": plan["effects_cut"], "warnings": plan["warnings"]});
@@ -57,12 +53,8 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
             return Ok(());
         }
         let applied = send("apply", plan["revision"].as_u64()).await?;
-        if common.json {
-            summary["revision"] = applied["revision"].clone();
-            output::json(&summary);
-        } else {
-            output::line(&format!("applied; the catalog is at revision {}", applied["revision"]));
-        }
+        summary["revision"] = applied["revision"].clone();
+        output::result(common, &summary, &format!("applied; the catalog is at revision {}", applied["revision"]));
         Ok(())
     })
 }
@@ -91,12 +83,8 @@ fn apply_failure(error: AdminError, path: &Path) -> Failure {
     }
 }
 
-/// Prints the current catalog.
 pub(crate) fn pull(common: &Common) -> Result<(), Failure> {
-    let catalog = compose::block_on(async {
-        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
-        Ok(admin.get(&ApiPath::of(&["catalog"])).await?)
-    })?;
+    let catalog = admin::run(common, async |admin| Ok(admin.get(&ApiPath::of(&["catalog"])).await?))?;
     if common.json {
         output::json(&json!({"catalog": catalog["file"]}));
     } else {

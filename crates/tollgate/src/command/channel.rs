@@ -4,59 +4,47 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    admin::{Admin, AdminError, AdminRefusal, AdminRequest, ApiPath, FolderPolicy},
-    cli::{self, Common},
-    command::{
-        health,
-        resource::{self, Resource},
-    },
-    compose,
+    admin::{self, Admin, AdminError, AdminRefusal, AdminRequest, ApiPath},
+    cli::{self, AccountSelection, Common, PreviewArgs, ResourceCommand},
+    command::resource::{self, Resource},
     failure::Failure,
     output,
 };
 
 const CHANNELS: Resource = Resource { path: "channels", word: "channel", columns: &[] };
 
-/// Runs a subcommand.
 pub(crate) fn run(common: &Common, subcommand: cli::Channel) -> Result<(), Failure> {
-    compose::block_on(async {
-        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
-        match subcommand {
-            cli::Channel::List => list(common, &admin).await,
-            cli::Channel::Show { name } => resource::show(common, &admin, &["channels", &name]).await,
-            cli::Channel::Add { name, members } => resource::add(common, &admin, CHANNELS, &["channels"], &name, &members).await,
-            cli::Channel::Set { name, members } => resource::set(common, &admin, CHANNELS, &["channels", &name], &members).await,
-            cli::Channel::Remove { name } => resource::remove_named(common, &admin, CHANNELS, &name).await,
-            cli::Channel::Enable { channel, account } => switch(common, &admin, &channel, account.as_deref(), "on").await,
-            cli::Channel::Disable { channel, account } => switch(common, &admin, &channel, account.as_deref(), "off").await,
-            cli::Channel::Test { channel, account, model } => {
-                test(common, &admin, &channel, account.as_deref(), model.as_deref()).await
-            }
+    let saving = PreviewArgs::default();
+    match subcommand {
+        cli::Channel::List => admin::run(common, async |admin| list(common, admin).await),
+        cli::Channel::Show(row) => resource::named(common, CHANNELS, ResourceCommand::Show(row)),
+        cli::Channel::Add(row) => resource::named(common, CHANNELS, ResourceCommand::Add { row, saving }),
+        cli::Channel::Set(change) => resource::named(common, CHANNELS, ResourceCommand::Set { change, saving }),
+        cli::Channel::Remove(row) => resource::named(common, CHANNELS, ResourceCommand::Remove(row)),
+        cli::Channel::Enable(accounts) => admin::run(common, async |admin| switch(common, admin, &accounts, "on").await),
+        cli::Channel::Disable(accounts) => admin::run(common, async |admin| switch(common, admin, &accounts, "off").await),
+        cli::Channel::Test { accounts, model } => {
+            admin::run(common, async |admin| test(common, admin, &accounts, model.as_deref()).await)
         }
-    })
+    }
 }
 
-async fn switch(common: &Common, admin: &Admin, channel: &str, account: Option<&str>, to: &str) -> Result<(), Failure> {
+async fn switch(common: &Common, admin: &Admin, accounts: &AccountSelection, to: &str) -> Result<(), Failure> {
+    let AccountSelection { channel, account } = accounts;
     let target = match account {
         Some(account) => ApiPath::of(&["channels", channel, "accounts", account]),
         None => ApiPath::of(&["channels", channel]),
     };
     let row = admin.send(AdminRequest::of(Method::PATCH, &target, &json!({"status": to}))).await?.body;
-    let what = account.map_or_else(|| channel.to_owned(), |account| format!("{channel}/{account}"));
-    if common.json {
-        output::json(&json!({"channel": what, "status": to, "revision": row["revision"]}));
-    } else {
-        output::line(&format!("{what} is {to}"));
-    }
+    let what = account.as_ref().map_or_else(|| channel.clone(), |account| format!("{channel}/{account}"));
+    output::result(common, &json!({"channel": what, "status": to, "revision": row["revision"]}), &format!("{what} is {to}"));
     Ok(())
 }
 
 async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
     let channels = admin.all(&ApiPath::of(&["channels"])).await?;
     let health = admin.all(&ApiPath::of(&["health"])).await?;
-    let mut items = Vec::new();
-    let mut rows =
-        vec![["channel", "provider", "protocol", "status", "account", "state", "models", "address"].map(str::to_owned).to_vec()];
+    let (mut items, mut rows) = (Vec::new(), Vec::new());
     for channel in &channels {
         let text = |member: &str| channel[member].as_str().unwrap_or_default().to_owned();
         let serves = channel["serves"].as_array().into_iter().flatten();
@@ -64,7 +52,7 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
         let accounts: Vec<(String, String)> = health
             .iter()
             .filter(|account| account["channel"] == channel["name"])
-            .map(|account| (account["account"].as_str().unwrap_or_default().to_owned(), health::account_state(account)))
+            .map(|account| (account["account"].as_str().unwrap_or_default().to_owned(), resource::account_state(account)))
             .collect();
         items.push(json!({
             "id": channel["id"], "name": channel["name"], "provider": channel["provider"], "protocol": channel["protocol"],
@@ -86,11 +74,8 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
             ]);
         }
     }
-    if common.json {
-        output::json(&json!({"items": items}));
-    } else {
-        output::table(&rows);
-    }
+    let headings = ["channel", "provider", "protocol", "status", "account", "state", "models", "address"];
+    output::list(common, &items, &headings, &rows);
     Ok(())
 }
 
@@ -102,10 +87,11 @@ struct AccountTestProgress {
 }
 
 /// Tests the accounts of a channel and prints each step as it completes.
-async fn test(common: &Common, admin: &Admin, channel: &str, account: Option<&str>, model: Option<&str>) -> Result<(), Failure> {
+async fn test(common: &Common, admin: &Admin, accounts: &AccountSelection, model: Option<&str>) -> Result<(), Failure> {
+    let AccountSelection { channel, account } = accounts;
     let row = admin.get(&ApiPath::of(&["channels", channel])).await?;
     let mut body = json!({});
-    for (name, value) in [("account", account), ("model", model)] {
+    for (name, value) in [("account", account.as_deref()), ("model", model)] {
         if let Some(value) = value {
             body[name] = value.into();
         }
@@ -113,11 +99,8 @@ async fn test(common: &Common, admin: &Admin, channel: &str, account: Option<&st
     let target = ApiPath::of(&["channels", channel, "test"]).with("format", "jsonl");
     let mut lines = match admin.lines(Method::POST, &target, Some(&body)).await {
         Err(AdminError::Refused(AdminRefusal { code, .. })) if code == "built_in" => {
-            if common.json {
-                output::json(&json!({"account": null, "steps": [], "error": null}));
-            } else {
-                output::line(&format!("{channel} is built in: there is no upstream to test"));
-            }
+            let text = format!("{channel} is built in: there is no upstream to test");
+            output::result(common, &json!({"account": null, "steps": [], "error": null}), &text);
             return Ok(());
         }
         lines => lines?,

@@ -37,12 +37,11 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
         output::json(&json!({"settings": settings, "catalog": file, "warnings": warnings.unwrap_or_default()}));
         return Ok(());
     }
-    let mut rows = vec![vec!["setting".to_owned(), "value".to_owned(), "from".to_owned()]];
-    for setting in &effective {
+    let row = |setting: &EffectiveSetting| {
         let value = setting.value.clone().filter(|value| !value.is_empty());
-        rows.push(vec![setting.name.to_owned(), value.unwrap_or_else(|| "–".to_owned()), source(setting)]);
-    }
-    output::table(&rows);
+        vec![setting.name.to_owned(), value.unwrap_or_else(|| "–".to_owned()), source(setting)]
+    };
+    output::table(&["setting", "value", "from"], &effective.iter().map(row).collect::<Vec<_>>());
     for name in &config.unread {
         output::line(&format!("warning: the environment variable {name} is no setting; nothing reads it"));
     }

@@ -13,14 +13,12 @@ use crate::{
     journal_backlog, output,
 };
 
-/// Result of one check.
 struct CheckResult {
     what: &'static str,
     good: bool,
     text: String,
 }
 
-/// Runs all checks; exit code 1 if one of them fails.
 pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
     let config = compose::settings(common, &[])?;
     let mut findings = vec![CheckResult { what: "settings", good: true, text: "all values are valid".to_owned() }];

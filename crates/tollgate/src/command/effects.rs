@@ -6,9 +6,6 @@ use serde_json::Value;
 
 use crate::{failure::Failure, output};
 
-/// Rows shown in a table; JSON output has all of them.
-const MAX_ROWS: usize = 40;
-
 /// Prints the `effects` of a response as a table.
 pub(crate) fn print(response: &Value) {
     let effects = response["effects"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -20,8 +17,8 @@ pub(crate) fn print(response: &Value) {
         return;
     }
     output::line("");
-    output::line("price limits would exclude what they do not exclude now:");
-    let mut rows = vec![["whose", "model", "channel", "account", "why"].map(str::to_owned).to_vec()];
+    output::line("price limits would newly exclude:");
+    let mut rows = Vec::new();
     for effect in effects {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (subject, model) = (subject(effect), text(&effect["model"]));
@@ -35,18 +32,10 @@ pub(crate) fn print(response: &Value) {
             rows.push(vec![subject, model, "–".to_owned(), "–".to_owned(), why]);
         }
     }
-    let more = rows.len().saturating_sub(MAX_ROWS + 1);
-    rows.truncate(MAX_ROWS + 1);
-    output::table(&rows);
-    if more > 0 {
-        output::line(&format!("… {more} more; --json has all"));
-    }
+    output::long_table(&["requests of", "model", "channel", "account", "reason"], &rows);
 }
 
-/// Asks for confirmation on the terminal.
-///
-/// # Errors
-/// There is no terminal.
+/// Asks for confirmation on the terminal; fails without one.
 pub(crate) fn confirmed(question: &str) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::Usage("there is no terminal to confirm on; check the plan and repeat with --yes".to_owned()));

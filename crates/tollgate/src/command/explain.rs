@@ -6,17 +6,15 @@ use serde_json::Value;
 use tollgate_core::NanoUsd;
 
 use crate::{
-    admin::{Admin, ApiPath, FolderPolicy},
+    admin::{self, ApiPath},
     cli::{Common, Explain},
-    compose,
     failure::Failure,
     output,
 };
 
-/// Explains the routing of a request.
 pub(crate) fn run(common: &Common, arguments: &Explain) -> Result<(), Failure> {
     let target = target(arguments)?;
-    let explanation = compose::block_on(async { Ok(Admin::open(common, FolderPolicy::MustExist).await?.get(&target).await?) })?;
+    let explanation = admin::run(common, async |admin| Ok(admin.get(&target).await?))?;
     if common.json {
         output::json(&explanation);
     } else {
@@ -69,19 +67,19 @@ fn print(explanation: &Value) {
         output::line(&format!("refused with {}: {}{hint}", text(&refusal["error"]), text(&refusal["text"])));
     }
     print_limits(explanation);
-    let mut rows = vec![["", "channel", "account", "priority", "why", "what would change it"].map(str::to_owned).to_vec()];
+    let mut rows = Vec::new();
     for (number, account) in explanation["planned"].as_array().into_iter().flatten().enumerate() {
         rows.push(row(&(number + 1).to_string(), account, &account["priority"].to_string(), ""));
     }
     for account in explanation["excluded"].as_array().into_iter().flatten() {
         rows.push(row("–", account, "", account["remedy"].as_str().unwrap_or_default()));
     }
-    if rows.len() > 1 {
-        output::table(&rows);
+    if !rows.is_empty() {
+        output::table(&["", "channel", "account", "priority", "why", "what would change it"], &rows);
     }
     for rejection in explanation["learned"].as_array().into_iter().flatten() {
         output::line(&format!(
-            "{} ({}) lately refused the field {}; tried again after {}",
+            "{} ({}) recently refused the field {}; it is sent again after {}",
             text(&rejection["channel"]),
             text(&rejection["upstream_model"]),
             text(&rejection["field"]),
@@ -94,9 +92,8 @@ fn print(explanation: &Value) {
 fn print_limits(explanation: &Value) {
     let limits = explanation["limits"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !limits.is_empty() {
-        let mut rows = vec![["limit of", "limit", "left", "the request takes", "as counted by"].map(str::to_owned).to_vec()];
-        rows.extend(limits.iter().map(limit_row));
-        output::table(&rows);
+        let rows: Vec<_> = limits.iter().map(limit_row).collect();
+        output::table(&["limit of", "limit", "left", "the request takes", "as counted by"], &rows);
     }
     let (granted, requested) = (explanation["output_limit"].as_u64(), explanation["estimate"]["output_tokens"].as_u64());
     if let (Some(granted), Some(requested)) = (granted, requested)

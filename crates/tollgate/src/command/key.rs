@@ -4,20 +4,22 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    admin::{Admin, AdminRequest, ApiPath, FolderPolicy},
-    cli::{self, Common},
-    command::{resource, time_flag},
+    admin::{self, Admin, AdminRequest, ApiPath},
+    cli::{self, Common, KeyName},
+    command::{
+        resource::{self, Resource, Rows},
+        time_flag,
+    },
     compose,
     failure::Failure,
     output,
 };
 
-const KEYS: resource::Resource = resource::Resource { path: "keys", word: "key", columns: &[] };
+const KEYS: Resource = Resource { path: "keys", word: "key", columns: &[] };
 
-/// Runs one of the verbs.
 pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
-    compose::block_on(async {
-        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
+    admin::run(common, async |admin| {
+        let rows = Rows { common, admin, resource: KEYS };
         match verb {
             cli::Key::Create { name, groups, member, models, budget, expires, env } => {
                 let expires_at = expires.map(|text| time_flag::parse_expiry("--expires", &text, compose::now())).transpose()?;
@@ -30,14 +32,14 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
                     let fields = tollgate_console::parse_field_args("make_key", &[format!("budget={budget}")]);
                     body["budget"] = fields.map_err(Failure::Usage)?.remove("budget").unwrap_or_default();
                 }
-                create(common, &admin, &body, env).await
+                create(common, admin, &body, env).await
             }
-            cli::Key::List => list(common, &admin).await,
-            cli::Key::Show { key } => resource::show(common, &admin, &["keys", &id(&admin, &key).await?]).await,
-            cli::Key::Set { key, members, saving } => {
-                resource::set_weighed(common, &admin, KEYS, &["keys", &id(&admin, &key).await?], &members, saving).await
+            cli::Key::List => list(common, admin).await,
+            cli::Key::Show(KeyName { key }) => rows.show(&["keys", &id(admin, &key).await?]).await,
+            cli::Key::Set { key: KeyName { key }, members, saving } => {
+                rows.set(&["keys", &id(admin, &key).await?], &members, saving).await
             }
-            cli::Key::Revoke { key } => revoke(common, &admin, &key).await,
+            cli::Key::Revoke(KeyName { key }) => revoke(common, admin, &key).await,
         }
     })
 }
@@ -63,46 +65,38 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
     let mut keys = admin.all(&ApiPath::of(&["keys"]).with("revoked", "true")).await?;
     let text = |key: &Value, member: &str| key[member].as_str().unwrap_or_default().to_owned();
     keys.sort_by_cached_key(|key| (text(key, "member"), text(key, "name"), text(key, "id")));
-    if common.json {
-        output::json(&json!({"items": keys}));
-        return Ok(());
-    }
-    let mut rows =
-        vec![["name", "key", "member", "groups", "state", "budget", "owner", "expires", "id"].map(str::to_owned).to_vec()];
-    for key in &keys {
+    let row = |key: &Value| {
         let groups = match key["groups"].as_array() {
             Some(groups) if !groups.is_empty() => resource::cell(&key["groups"]),
             Some(_) | None => "member's default".to_owned(),
         };
-        rows.push(vec![
+        vec![
             text(key, "name"),
             format!("{}…{}", text(key, "prefix"), text(key, "suffix")),
             text(key, "member"),
             groups,
             text(key, "state"),
-            super::budget::short(&key["budget"]),
+            super::lists::short_budgets(&key["budget"]),
             text(key, "owner"),
             key["expires_at"].as_str().unwrap_or("never").to_owned(),
             text(key, "id"),
-        ]);
-    }
-    output::table(&rows);
+        ]
+    };
+    let rows: Vec<_> = keys.iter().map(row).collect();
+    output::list(common, &keys, &["name", "key", "member", "groups", "state", "budget", "owner", "expires", "id"], &rows);
     Ok(())
 }
 
 async fn revoke(common: &Common, admin: &Admin, name: &str) -> Result<(), Failure> {
     let target = ApiPath::of(&["keys", &id(admin, name).await?]);
     let key = admin.send(AdminRequest::delete(&target)).await?.body;
-    if common.json {
-        output::json(&json!({"id": key["id"], "status": key["status"]}));
-    } else {
-        let text = |member: &str| key[member].as_str().unwrap_or_default();
-        output::line(&format!("revoked {} ({}…{})", text("name"), text("prefix"), text("suffix")));
-    }
+    let text = |member: &str| key[member].as_str().unwrap_or_default();
+    let done = format!("revoked {} ({}…{})", text("name"), text("prefix"), text("suffix"));
+    output::result(common, &json!({"id": key["id"], "status": key["status"]}), &done);
     Ok(())
 }
 
-/// The id of a key that is named by it, or by its name where only one has it. Revoked keys are found by id.
+/// Resolves a key id, or a key name if it is unambiguous. Revoked keys are found by id only.
 pub(crate) async fn id(admin: &Admin, name: &str) -> Result<String, Failure> {
     if name.strip_prefix("key_").is_some_and(|digits| digits.len() == 26) {
         return Ok(name.to_owned());

@@ -5,30 +5,25 @@ use serde_json::{Value, json};
 use tollgate_core::NanoUsd;
 
 use crate::{
-    admin::{Admin, AdminError, AdminRequest, ApiPath, FolderPolicy},
+    admin::{self, Admin, AdminError, AdminRequest, ApiPath},
     cli::{self, Common, LedgerPosting},
-    compose,
     failure::Failure,
     output,
 };
 
-/// Runs a subcommand.
 pub(crate) fn run(common: &Common, subcommand: cli::Ledger) -> Result<(), Failure> {
-    compose::block_on(async {
-        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
-        match subcommand {
-            cli::Ledger::TopUp(posting) => post(common, &admin, "top-ups", posting).await,
-            cli::Ledger::Adjust(posting) => post(common, &admin, "adjustments", posting).await,
-            cli::Ledger::List { member, kind, before, limit } => {
-                if let Some(kind) = kind.as_deref().filter(|kind| !["top_up", "settle", "adjust"].contains(kind)) {
-                    return Err(Failure::Usage(format!("--kind takes top_up, settle or adjust, not '{kind}'")));
-                }
-                let before = before.map(|place| place.to_string());
-                let target = ApiPath::of(&["ledger"]).with("limit", &limit.to_string()).maybe("member", member.as_deref());
-                list(common, &admin, &target.maybe("kind", kind.as_deref()).maybe("after", before.as_deref())).await
+    admin::run(common, async |admin| match subcommand {
+        cli::Ledger::TopUp(posting) => post(common, admin, "top-ups", posting).await,
+        cli::Ledger::Adjust(posting) => post(common, admin, "adjustments", posting).await,
+        cli::Ledger::List { member, kind, before, limit } => {
+            if let Some(kind) = kind.as_deref().filter(|kind| !["top_up", "settle", "adjust"].contains(kind)) {
+                return Err(Failure::Usage(format!("--kind takes top_up, settle or adjust, not '{kind}'")));
             }
-            cli::Ledger::Balances => balances(common, &admin).await,
+            let before = before.map(|place| place.to_string());
+            let target = ApiPath::of(&["ledger"]).with("limit", &limit.to_string()).maybe("member", member.as_deref());
+            list(common, admin, &target.maybe("kind", kind.as_deref()).maybe("after", before.as_deref())).await
         }
+        cli::Ledger::Balances => balances(common, admin).await,
     })
 }
 
@@ -41,15 +36,11 @@ async fn post(common: &Common, admin: &Admin, path: &str, asked: LedgerPosting) 
     let request = AdminRequest { idempotency_key: Some(&key), ..AdminRequest::of(Method::POST, &target, &body) };
     let response = admin.send(request).await.map_err(|error| posting_failure(error, &key, has_own_key))?;
     let entry = &response.body;
-    if common.json {
-        let mut shown = entry_json(entry);
-        shown["repeated"] = response.repeated.into();
-        output::json(&shown);
-        return Ok(());
-    }
+    let mut shown = entry_json(entry);
+    shown["repeated"] = response.repeated.into();
     let done = if response.repeated { "was posted before; nothing changed:" } else { "posted:" };
     let text = |member: &str| entry[member].as_str().unwrap_or_default();
-    output::line(&format!("{done} {} USD, balance {} USD", text("amount"), text("balance")));
+    output::result(common, &shown, &format!("{done} {} USD, balance {} USD", text("amount"), text("balance")));
     Ok(())
 }
 
@@ -71,11 +62,9 @@ async fn list(common: &Common, admin: &Admin, target: &ApiPath) -> Result<(), Fa
         output::json(&json!({"items": entries.iter().map(entry_json).collect::<Vec<_>>(), "next": next}));
         return Ok(());
     }
-    let mut rows =
-        vec![["place", "at", "member", "kind", "amount USD", "balance USD", "request or note"].map(str::to_owned).to_vec()];
-    for entry in &entries {
+    let row = |entry: &Value| {
         let text = |member: &str| entry[member].as_str().unwrap_or_default().to_owned();
-        rows.push(vec![
+        vec![
             entry["place"].to_string(),
             text("at"),
             name_of(entry, "member_name"),
@@ -83,22 +72,18 @@ async fn list(common: &Common, admin: &Admin, target: &ApiPath) -> Result<(), Fa
             text("amount"),
             text("balance"),
             entry["request"].as_str().map_or_else(|| text("note"), str::to_owned),
-        ]);
-    }
-    output::table(&rows);
+        ]
+    };
+    let headings = ["place", "at", "member", "kind", "amount USD", "balance USD", "request or note"];
+    output::table(&headings, &entries.iter().map(row).collect::<Vec<_>>());
     Ok(())
 }
 
 async fn balances(common: &Common, admin: &Admin) -> Result<(), Failure> {
     let mut items = admin.all(&ApiPath::of(&["ledger", "balances"])).await?;
     items.sort_by_cached_key(|item| name_of(item, "name"));
-    if common.json {
-        output::json(&json!({"items": items}));
-        return Ok(());
-    }
-    let mut rows = vec![["member", "balance USD"].map(str::to_owned).to_vec()];
-    rows.extend(items.iter().map(|it| vec![name_of(it, "name"), it["balance"].as_str().unwrap_or_default().to_owned()]));
-    output::table(&rows);
+    let row = |item: &Value| vec![name_of(item, "name"), item["balance"].as_str().unwrap_or_default().to_owned()];
+    output::list(common, &items, &["member", "balance USD"], &items.iter().map(row).collect::<Vec<_>>());
     Ok(())
 }
 

@@ -15,10 +15,8 @@ use crate::{
     output,
 };
 
-/// Interval of progress messages.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs a subcommand.
 pub(crate) fn run(common: &Common, subcommand: &Migrate) -> Result<(), Failure> {
     let Migrate::ToPostgres { target: url } = subcommand;
     let config = compose::settings(common, &[])?;
@@ -54,7 +52,6 @@ pub(crate) fn run(common: &Common, subcommand: &Migrate) -> Result<(), Failure> 
     })
 }
 
-/// Prints progress at intervals.
 struct ProgressReporter {
     quiet: bool,
     last: Option<Instant>,

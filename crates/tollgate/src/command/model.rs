@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    admin::{Admin, ApiPath, FolderPolicy},
+    admin::{self, Admin, ApiPath},
     cli::{Common, Model, PreviewArgs, ResourceCommand},
     command::resource::{self, Resource},
     compose,
@@ -13,18 +13,13 @@ use crate::{
 
 const MODELS: Resource = Resource { path: "models", word: "model", columns: &[] };
 
-/// Runs a subcommand.
 pub(crate) fn run(common: &Common, subcommand: Model) -> Result<(), Failure> {
     match subcommand {
-        Model::List => compose::block_on(async { list(common, &Admin::open(common, FolderPolicy::MustExist).await?).await }),
-        Model::Show { name } => resource::named(common, MODELS, ResourceCommand::Show { name }),
-        Model::Add { name, members } => {
-            resource::named(common, MODELS, ResourceCommand::Add { name, members, saving: PreviewArgs::default() })
-        }
-        Model::Set { name, members } => {
-            resource::named(common, MODELS, ResourceCommand::Set { name, members, saving: PreviewArgs::default() })
-        }
-        Model::Remove { name } => resource::named(common, MODELS, ResourceCommand::Remove { name }),
+        Model::List => admin::run(common, async |admin| list(common, admin).await),
+        Model::Show(row) => resource::named(common, MODELS, ResourceCommand::Show(row)),
+        Model::Add(row) => resource::named(common, MODELS, ResourceCommand::Add { row, saving: PreviewArgs::default() }),
+        Model::Set(change) => resource::named(common, MODELS, ResourceCommand::Set { change, saving: PreviewArgs::default() }),
+        Model::Remove(row) => resource::named(common, MODELS, ResourceCommand::Remove(row)),
     }
 }
 
@@ -33,8 +28,7 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
     let prices = admin.all(&ApiPath::of(&["prices"])).await?;
     let channels = admin.all(&ApiPath::of(&["channels"])).await?;
     let now = crate::usage_format::time(compose::now());
-    let mut rows = vec![["model", "input", "output", "protocols", "channels"].map(str::to_owned).to_vec()];
-    let mut items = Vec::new();
+    let (mut rows, mut items) = (Vec::new(), Vec::new());
     for model in &prices {
         let price = price_at(&model["price"], &now);
         let served_by = model["served_by"].as_array().into_iter().flatten();
@@ -57,10 +51,8 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
             names.join(", "),
         ]);
     }
-    if common.json {
-        output::json(&json!({"items": items}));
-    } else {
-        output::table(&rows);
+    output::list(common, &items, &["model", "input", "output", "protocols", "channels"], &rows);
+    if !common.json {
         output::remark("prices are USD per million tokens, before the group's multiplier");
     }
     Ok(())

@@ -5,14 +5,14 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde_json::json;
 use tollgate_core::{
-    Catalog, GroupId, Key, KeyId, MemberId, NanoUsd, Outcome, Replay, ReplayReport, ReplaySide, ReplayTotals, UsageRecord,
+    GroupId, Key, KeyId, MemberId, NanoUsd, Replay, ReplayChannel, ReplayReport, ReplayShare, ReplaySide, ReplayTotals, UsageRecord,
 };
 use tollgate_store::{KeyScope, RandomSource, RowFilter, RowKind, SortOrder, Store, UsageFilter, infer_apply_mode, preview};
 
 use crate::{
     catalog_file,
     cli::{Common, Replay as Arguments, UsageFilter as FilterArgs},
-    command::{time_flag, usage},
+    command::usage,
     compose,
     failure::Failure,
     journal_backlog::JournalBacklog,
@@ -21,11 +21,9 @@ use crate::{
 
 /// Records per page.
 const PAGE_SIZE: u32 = 1_000;
-/// Rows shown in a table; JSON output has all of them.
-const MAX_ROWS: usize = 40;
 
 /// Replays the usage log under the file.
-pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> {
+pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure> {
     let file = catalog_file::read(&arguments.file)?;
     // Read before the database, so that no record is missed; records in both are counted once.
     let backlog = JournalBacklog::read(common)?;
@@ -37,9 +35,11 @@ pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> 
         let after = after.map_err(|error| catalog_file::preview_failure(&arguments.file, error))?;
         // Both sides come from the preview: session affinity depends on account ids, which differ from the originals.
         let (keys, keys_after) = (into_arcs(after.keys_before), into_arcs(after.keys));
-        let filter = read_filter(&store, arguments.filter).await?;
+        let filter = read_filter(&store, &arguments.filter).await?;
         let lines: Vec<String> = after.lines.iter().map(ToString::to_string).collect();
-        Ok((replay(&store, filter, backlog, (&after.before, &keys), (&after.after, &keys_after)).await?, lines))
+        let before = ReplaySide { catalog: &after.before, keys: &keys };
+        let sides = Replay::new(before, ReplaySide { catalog: &after.after, keys: &keys_after });
+        Ok((replay(&store, filter, backlog, sides).await?, lines))
     })?;
     if common.json {
         print_json(&report, &lines);
@@ -50,22 +50,8 @@ pub(crate) fn run(common: &Common, arguments: Arguments) -> Result<(), Failure> 
 }
 
 /// Builds the store filter, resolving names to ids.
-async fn read_filter(store: &Store, args: FilterArgs) -> Result<UsageFilter, Failure> {
-    let outcome = match args.outcome.as_deref() {
-        None => None,
-        Some(word) => Some(serde_json::from_value::<Outcome>(json!(word)).map_err(|_| {
-            Failure::Usage(format!(
-                "--outcome takes completed, caller_left, upstream_broke, refused or gateway_stopped, not '{word}'"
-            ))
-        })?),
-    };
-    let mut filter = UsageFilter {
-        model: args.model,
-        outcome,
-        since: args.since.as_deref().map(|text| time_flag::parse("--since", text)).transpose()?,
-        until: args.until.as_deref().map(|text| time_flag::parse("--until", text)).transpose()?,
-        ..UsageFilter::default()
-    };
+async fn read_filter(store: &Store, args: &FilterArgs) -> Result<UsageFilter, Failure> {
+    let mut filter = usage::parse_filter(args)?;
     if let Some(key) = &args.key {
         filter.key = KeyId::parse(&id_of(store, RowKind::Key, key).await?);
     }
@@ -95,18 +81,12 @@ fn into_arcs(keys: HashMap<KeyId, Key>) -> HashMap<KeyId, Arc<Key>> {
     keys.into_iter().map(|(id, key)| (id, Arc::new(key))).collect()
 }
 
-/// Catalog and keys of one side.
-type CatalogWithKeys<'a> = (&'a Catalog, &'a HashMap<KeyId, Arc<Key>>);
-
 async fn replay(
     store: &Store,
     mut filter: UsageFilter,
     mut backlog: JournalBacklog,
-    before: CatalogWithKeys<'_>,
-    after: CatalogWithKeys<'_>,
+    mut replay: Replay<'_>,
 ) -> Result<ReplayReport, Failure> {
-    let side = |(catalog, keys)| ReplaySide { catalog, keys };
-    let mut replay = Replay::new(side(before), side(after));
     filter.order = SortOrder::Oldest;
     filter.limit = PAGE_SIZE;
     loop {
@@ -139,7 +119,7 @@ fn print(report: &ReplayReport, lines: &[String]) {
     }
     output::line("");
     output::line(&format!(
-        "{} requests replayed, {} of them end elsewhere; {} were settled before accounts were chosen, {} are of keys that do not work",
+        "{} requests replayed, {} of them change their target; {} never reached routing, {} have a key that does not work",
         report.replayed,
         report.moved(),
         report.not_routed,
@@ -149,14 +129,14 @@ fn print(report: &ReplayReport, lines: &[String]) {
         return;
     }
     output::line("");
-    output::table(&totals(&report.before, &report.after));
+    output::table(&["", "as it is", "changed", "difference"], &totals(&report.before, &report.after));
     if !report.channels.is_empty() {
         output::line("");
-        output::table(&channels(report));
+        print_channels(report);
     }
     if !report.moves.is_empty() {
         output::line("");
-        output::table(&moves(report));
+        print_moves(report);
     }
 }
 
@@ -172,7 +152,6 @@ fn totals(before: &ReplayTotals, after: &ReplayTotals) -> Vec<Vec<String>> {
         vec![name.to_owned(), a.to_usd_string(), b.to_usd_string(), changed]
     };
     vec![
-        ["", "as it is", "changed", "difference"].map(str::to_owned).to_vec(),
         count("served", |totals| totals.served),
         count("refused", |totals| totals.refused),
         money("sale USD", |totals| totals.sale),
@@ -191,9 +170,8 @@ fn difference(before: i128, after: i128, shown: impl Fn(i128) -> String) -> Stri
     }
 }
 
-fn channels(report: &ReplayReport) -> Vec<Vec<String>> {
-    let headings = ["model", "channel", "requests as it is", "changed", "cost USD as it is", "changed"];
-    let rows = report.channels.iter().map(|(of, share)| {
+fn print_channels(report: &ReplayReport) {
+    let row = |(of, share): (&ReplayChannel, &ReplayShare)| {
         vec![
             of.model.clone(),
             of.channel.clone(),
@@ -202,26 +180,16 @@ fn channels(report: &ReplayReport) -> Vec<Vec<String>> {
             share.cost_before.to_usd_string(),
             share.cost_after.to_usd_string(),
         ]
-    });
-    truncated(headings.map(str::to_owned).to_vec(), rows.collect())
+    };
+    let headings = ["model", "channel", "requests as it is", "changed", "cost USD as it is", "changed"];
+    output::long_table(&headings, &report.channels.iter().map(row).collect::<Vec<_>>());
 }
 
-fn moves(report: &ReplayReport) -> Vec<Vec<String>> {
+fn print_moves(report: &ReplayReport) {
     let mut moves: Vec<_> = report.moves.iter().collect();
     moves.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let rows = moves.into_iter().map(|(of, count)| vec![count.to_string(), of.model.clone(), of.from.clone(), of.to.clone()]);
-    truncated(["requests", "model", "from", "to"].map(str::to_owned).to_vec(), rows.collect())
-}
-
-/// Heading and rows, truncated to [`MAX_ROWS`].
-fn truncated(headings: Vec<String>, mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
-    let more = rows.len().saturating_sub(MAX_ROWS);
-    rows.truncate(MAX_ROWS);
-    rows.insert(0, headings);
-    if more > 0 {
-        rows.push(vec![format!("… {more} more; --json has all")]);
-    }
-    rows
+    output::long_table(&["requests", "model", "from", "to"], &rows.collect::<Vec<_>>());
 }
 
 fn print_json(report: &ReplayReport, lines: &[String]) {

@@ -1,32 +1,35 @@
-//! Rows of the catalog: listed, shown, made, changed, removed. Which members there are is the admin API's to say.
+//! `group`, `member` and `account`: lists, shows, makes, changes and removes rows of the catalog. The admin API defines the
+//! fields.
+
+use std::collections::HashMap;
 
 use http::Method;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    admin::{Admin, AdminRequest, ApiPath, FolderPolicy},
-    cli::{Account, Common, FieldArgs, PreviewArgs, ResourceCommand},
+    admin::{self, Admin, AdminRequest, ApiPath},
+    cli::{Account, AccountName, Common, FieldArgs, NewRow, PreviewArgs, ResourceCommand, RowChange, RowName},
     command::effects,
-    compose, config,
+    config,
     failure::Failure,
     output,
 };
 
-/// A column of a list: its heading, and the member that stands in it.
+/// A column of a list: heading and JSON member.
 pub(crate) type Column = (&'static str, &'static str);
 
-/// What a resource is called: in paths, in names of routes, for people.
+/// A resource of the admin API.
 #[derive(Clone, Copy)]
 pub(crate) struct Resource {
-    /// In paths, such as `groups`.
+    /// Name in paths, such as `groups`.
     pub(crate) path: &'static str,
-    /// For people and in names of routes, such as `group`.
+    /// Name in messages and in ids of routes, such as `group`.
     pub(crate) word: &'static str,
     /// Columns of its list.
     pub(crate) columns: &'static [Column],
 }
 
-const GROUPS: Resource = Resource {
+pub(crate) const GROUPS: Resource = Resource {
     path: "groups",
     word: "group",
     columns: &[
@@ -39,7 +42,7 @@ const GROUPS: Resource = Resource {
         ("id", "id"),
     ],
 };
-const MEMBERS: Resource = Resource {
+pub(crate) const MEMBERS: Resource = Resource {
     path: "members",
     word: "member",
     columns: &[
@@ -55,63 +58,48 @@ const MEMBERS: Resource = Resource {
 };
 const ACCOUNTS: Resource = Resource { path: "accounts", word: "account", columns: &[] };
 
-/// `group …`.
-pub(crate) fn groups(common: &Common, verb: ResourceCommand) -> Result<(), Failure> {
-    named(common, GROUPS, verb)
-}
-
-/// `member …`.
-pub(crate) fn members(common: &Common, verb: ResourceCommand) -> Result<(), Failure> {
-    named(common, MEMBERS, verb)
-}
-
-/// The verbs of a resource of named rows.
-pub(crate) fn named(common: &Common, resource: Resource, verb: ResourceCommand) -> Result<(), Failure> {
-    compose::block_on(async {
-        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
-        match verb {
-            ResourceCommand::List => list(common, &admin, resource).await,
-            ResourceCommand::Show { name } => show(common, &admin, &[resource.path, &name]).await,
-            ResourceCommand::Add { name, members, saving } => {
-                add_weighed(common, &admin, resource, &[resource.path], &name, &members, saving).await
+/// Runs a subcommand for a resource of named rows.
+pub(crate) fn named(common: &Common, resource: Resource, subcommand: ResourceCommand) -> Result<(), Failure> {
+    admin::run(common, async |admin| {
+        let (rows, path) = (Rows { common, admin, resource }, resource.path);
+        match subcommand {
+            ResourceCommand::List => {
+                print_list(common, resource.columns, &admin.all(&ApiPath::of(&[path])).await?);
+                Ok(())
             }
-            ResourceCommand::Set { name, members, saving } => {
-                set_weighed(common, &admin, resource, &[resource.path, &name], &members, saving).await
+            ResourceCommand::Show(RowName { name }) => rows.show(&[path, &name]).await,
+            ResourceCommand::Add { row: NewRow { name, members }, saving } => rows.add(&[path], &name, &members, saving).await,
+            ResourceCommand::Set { change: RowChange { row, members }, saving } => {
+                rows.set(&[path, &row.name], &members, saving).await
             }
-            ResourceCommand::Remove { name } => remove(common, &admin, resource, &[resource.path, &name]).await,
+            ResourceCommand::Remove(RowName { name }) => rows.remove(&[path, &name]).await,
         }
     })
 }
 
-/// `account …`.
-pub(crate) fn accounts(common: &Common, verb: Account) -> Result<(), Failure> {
-    compose::block_on(async {
-        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
-        match verb {
-            Account::List { channel } => list_accounts(common, &admin, &channel).await,
-            Account::Show { channel, account } => show(common, &admin, &["channels", &channel, "accounts", &account]).await,
-            Account::Add { channel, account, members } => {
-                add(common, &admin, ACCOUNTS, &["channels", &channel, "accounts"], &account, &members).await
+pub(crate) fn accounts(common: &Common, subcommand: Account) -> Result<(), Failure> {
+    admin::run(common, async |admin| {
+        let rows = Rows { common, admin, resource: ACCOUNTS };
+        let saving = PreviewArgs::default();
+        match subcommand {
+            Account::List { channel } => list_accounts(common, admin, &channel).await,
+            Account::Show(AccountName { channel, account }) => rows.show(&["channels", &channel, "accounts", &account]).await,
+            Account::Add { account: AccountName { channel, account }, members } => {
+                rows.add(&["channels", &channel, "accounts"], &account, &members, saving).await
             }
-            Account::Set { channel, account, members } => {
-                set(common, &admin, ACCOUNTS, &["channels", &channel, "accounts", &account], &members).await
+            Account::Set { account: AccountName { channel, account }, members } => {
+                rows.set(&["channels", &channel, "accounts", &account], &members, saving).await
             }
-            Account::Remove { channel, account } => {
-                remove(common, &admin, ACCOUNTS, &["channels", &channel, "accounts", &account]).await
-            }
+            Account::Remove(AccountName { channel, account }) => rows.remove(&["channels", &channel, "accounts", &account]).await,
         }
     })
-}
-
-async fn list(common: &Common, admin: &Admin, resource: Resource) -> Result<(), Failure> {
-    let items = admin.all(&ApiPath::of(&[resource.path])).await?;
-    print_list(common, resource.columns, &items);
-    Ok(())
 }
 
 async fn list_accounts(common: &Common, admin: &Admin, channel: &str) -> Result<(), Failure> {
     let mut items = admin.all(&ApiPath::of(&["channels", channel, "accounts"])).await?;
-    let states = super::health::account_states(admin).await?;
+    let health = admin.all(&ApiPath::of(&["health"])).await?;
+    let states: HashMap<_, _> =
+        health.iter().filter_map(|account| Some((account["id"].as_str()?, account_state(account)))).collect();
     for item in &mut items {
         let state = item["id"].as_str().and_then(|id| states.get(id)).cloned();
         item["state"] = state.into();
@@ -131,134 +119,100 @@ async fn list_accounts(common: &Common, admin: &Admin, channel: &str) -> Result<
     Ok(())
 }
 
-/// Shows a row.
-pub(crate) async fn show(common: &Common, admin: &Admin, path: &[&str]) -> Result<(), Failure> {
-    let row = admin.get(&ApiPath::of(path)).await?;
-    print_row(common, &row);
-    Ok(())
+/// Operations on the rows of a resource. `path` is that of a row, or of the list for a new one.
+pub(crate) struct Rows<'a> {
+    pub(crate) common: &'a Common,
+    pub(crate) admin: &'a Admin,
+    pub(crate) resource: Resource,
 }
 
-/// Makes a row.
-pub(crate) async fn add(
-    common: &Common,
-    admin: &Admin,
-    resource: Resource,
-    path: &[&str],
-    name: &str,
-    members: &FieldArgs,
-) -> Result<(), Failure> {
-    add_weighed(common, admin, resource, path, name, members, PreviewArgs::default()).await
-}
-
-async fn add_weighed(
-    common: &Common,
-    admin: &Admin,
-    resource: Resource,
-    path: &[&str],
-    name: &str,
-    members: &FieldArgs,
-    saving: PreviewArgs,
-) -> Result<(), Failure> {
-    let mut body = written(&format!("make_{}", resource.word), members)?;
-    if body.insert("name".to_owned(), name.into()).is_some() {
-        return Err(Failure::Usage("the name stands before the fields; leave name= away".to_owned()));
+impl Rows<'_> {
+    pub(crate) async fn show(&self, path: &[&str]) -> Result<(), Failure> {
+        let row = self.admin.get(&ApiPath::of(path)).await?;
+        if self.common.json {
+            output::json(&row);
+            return Ok(());
+        }
+        let members = row.as_object().into_iter().flatten();
+        output::table(&[], &members.map(|(name, value)| vec![name.clone(), cell(value)]).collect::<Vec<_>>());
+        Ok(())
     }
-    let (target, body) = (ApiPath::of(path), Value::Object(body));
-    if let Some(row) = save(common, admin, resource, AdminRequest::of(Method::POST, &target, &body), saving).await? {
-        told(common, &row, &format!("made {} {name}", resource.word));
-    }
-    Ok(())
-}
 
-/// Changes a row.
-pub(crate) async fn set(
-    common: &Common,
-    admin: &Admin,
-    resource: Resource,
-    path: &[&str],
-    members: &FieldArgs,
-) -> Result<(), Failure> {
-    set_weighed(common, admin, resource, path, members, PreviewArgs::default()).await
-}
-
-/// The same for rows whose price limits are looked at first.
-pub(crate) async fn set_weighed(
-    common: &Common,
-    admin: &Admin,
-    resource: Resource,
-    path: &[&str],
-    members: &FieldArgs,
-    saving: PreviewArgs,
-) -> Result<(), Failure> {
-    let route = format!("change_{}", resource.word);
-    let body = written(&route, members)?;
-    if body.is_empty() {
-        let known: Vec<&str> = tollgate_console::route_fields(&route).into_iter().map(|(name, _)| name).collect();
-        return Err(Failure::Usage(format!("say what to change, such as rpm=60; there are {}", known.join(", "))));
+    async fn add(&self, path: &[&str], name: &str, members: &FieldArgs, saving: PreviewArgs) -> Result<(), Failure> {
+        let word = self.resource.word;
+        let mut body = request_body(&format!("make_{word}"), members)?;
+        if body.insert("name".to_owned(), name.into()).is_some() {
+            return Err(Failure::Usage("the name stands before the fields; leave name= away".to_owned()));
+        }
+        let (target, body) = (ApiPath::of(path), Value::Object(body));
+        if let Some(row) = self.save(AdminRequest::of(Method::POST, &target, &body), saving).await? {
+            output::result(self.common, &row, &format!("made {word} {name}"));
+        }
+        Ok(())
     }
-    let (target, body) = (ApiPath::of(path), Value::Object(body));
-    if let Some(row) = save(common, admin, resource, AdminRequest::of(Method::PATCH, &target, &body), saving).await? {
-        let name = row["name"].as_str().unwrap_or_default();
-        told(common, &row, &format!("changed {} {name}", resource.word));
-    }
-    Ok(())
-}
 
-/// Creates or changes a row. Channels that price limits would newly exclude are shown first, and must be confirmed.
-/// `None`: nothing was saved, as it was asked for.
-async fn save(
-    common: &Common,
-    admin: &Admin,
-    resource: Resource,
-    sending: AdminRequest<'_>,
-    saving: PreviewArgs,
-) -> Result<Option<Value>, Failure> {
-    if !["group", "key"].contains(&resource.word) {
+    pub(crate) async fn set(&self, path: &[&str], members: &FieldArgs, saving: PreviewArgs) -> Result<(), Failure> {
+        let word = self.resource.word;
+        let route = format!("change_{word}");
+        let body = request_body(&route, members)?;
+        if body.is_empty() {
+            let known: Vec<&str> = tollgate_console::route_fields(&route).into_iter().map(|(name, _)| name).collect();
+            return Err(Failure::Usage(format!("say what to change, such as rpm=60; there are {}", known.join(", "))));
+        }
+        let (target, body) = (ApiPath::of(path), Value::Object(body));
+        if let Some(row) = self.save(AdminRequest::of(Method::PATCH, &target, &body), saving).await? {
+            output::result(self.common, &row, &format!("changed {word} {}", row["name"].as_str().unwrap_or_default()));
+        }
+        Ok(())
+    }
+
+    /// Creates or changes a row. Channels that price limits would newly exclude are shown first, and must be confirmed. Returns
+    /// `None` if nothing was saved, as requested.
+    async fn save(&self, sending: AdminRequest<'_>, saving: PreviewArgs) -> Result<Option<Value>, Failure> {
+        let Self { common, admin, resource: Resource { word, .. } } = self;
+        if !["group", "key"].contains(word) {
+            if saving.dry_run {
+                return Err(Failure::Usage(format!("--dry-run shows what price limits do; a {word} has none")));
+            }
+            return Ok(Some(admin.send(sending).await?.body));
+        }
+        let dry = sending.target.clone().with("dry_run", "true");
+        let would_be = admin.send(AdminRequest { target: &dry, ..sending.clone() }).await?.body;
+        let excludes = would_be["effects"].as_array().is_some_and(|effects| !effects.is_empty());
         if saving.dry_run {
-            return Err(Failure::Usage(format!("--dry-run shows what price limits do; a {} has none", resource.word)));
+            if common.json {
+                output::json(&would_be);
+            } else if excludes || would_be["effects_cut"] == true {
+                effects::print(&would_be);
+            } else {
+                output::line("price limits would exclude no further channel");
+            }
+            return Ok(None);
         }
-        return Ok(Some(admin.send(sending).await?.body));
-    }
-    let dry = sending.target.clone().with("dry_run", "true");
-    let would_be = admin.send(AdminRequest { target: &dry, ..sending.clone() }).await?.body;
-    let excludes = would_be["effects"].as_array().is_some_and(|effects| !effects.is_empty());
-    if saving.dry_run {
-        if common.json {
-            output::json(&would_be);
-        } else if excludes || would_be["effects_cut"] == true {
+        if !common.json {
             effects::print(&would_be);
-        } else {
-            output::line("price limits would exclude no further channel");
         }
-        return Ok(None);
+        // What was not served before is shown, and lost by nobody.
+        let is_lost = |effect: &Value| effect["served_before"] == true;
+        let loses = would_be["effects"].as_array().is_some_and(|effects| effects.iter().any(is_lost));
+        if loses && !saving.yes && !effects::confirmed(&format!("save this {word}?"))? {
+            return Ok(None);
+        }
+        let confirmed = if excludes { sending.target.clone().with("confirm", "true") } else { sending.target.clone() };
+        Ok(Some(admin.send(AdminRequest { target: &confirmed, ..sending }).await?.body))
     }
-    if !common.json {
-        effects::print(&would_be);
+
+    async fn remove(&self, path: &[&str]) -> Result<(), Failure> {
+        self.admin.send(AdminRequest::delete(&ApiPath::of(path))).await?;
+        let name = path.last().copied().unwrap_or_default();
+        let done = format!("removed {} {name}", self.resource.word);
+        output::result(self.common, &json!({"name": name, "status": "removed"}), &done);
+        Ok(())
     }
-    // What was not served before is shown, and lost by nobody.
-    let loses = would_be["effects"].as_array().is_some_and(|effects| effects.iter().any(|effect| effect["served_before"] == true));
-    if loses && !saving.yes && !effects::confirmed(&format!("save this {}?", resource.word))? {
-        return Ok(None);
-    }
-    let confirmed = if excludes { sending.target.clone().with("confirm", "true") } else { sending.target.clone() };
-    Ok(Some(admin.send(AdminRequest { target: &confirmed, ..sending }).await?.body))
 }
 
-async fn remove(common: &Common, admin: &Admin, resource: Resource, path: &[&str]) -> Result<(), Failure> {
-    let target = ApiPath::of(path);
-    admin.send(AdminRequest::delete(&target)).await?;
-    let name = path.last().copied().unwrap_or_default();
-    told(common, &json!({"name": name, "status": "removed"}), &format!("removed {} {name}", resource.word));
-    Ok(())
-}
-
-/// Removes a row of a named resource.
-pub(crate) async fn remove_named(common: &Common, admin: &Admin, resource: Resource, name: &str) -> Result<(), Failure> {
-    remove(common, admin, resource, &[resource.path, name]).await
-}
-
-/// The members of a request, secrets read where they are named.
-fn written(route: &str, members: &FieldArgs) -> Result<Map<String, Value>, Failure> {
+/// The body of a request, with the secret that `credential=env:NAME` or `file:PATH` refers to.
+fn request_body(route: &str, members: &FieldArgs) -> Result<Map<String, Value>, Failure> {
     let mut body = tollgate_console::parse_field_args(route, &members.words)
         .map_err(|fault| Failure::Usage(format!("{}; `show` has all fields", fault.trim_end_matches('.'))))?;
     if let Some(Value::String(credential)) = body.get_mut("credential") {
@@ -267,37 +221,28 @@ fn written(route: &str, members: &FieldArgs) -> Result<Map<String, Value>, Failu
     Ok(body)
 }
 
-/// What was done.
-fn told(common: &Common, row: &Value, words: &str) {
-    if common.json {
-        output::json(row);
-    } else {
-        output::line(words);
-    }
-}
-
-/// Rows in columns, or all of them as JSON.
+/// Prints rows in columns, or as JSON.
 pub(crate) fn print_list(common: &Common, columns: &[Column], items: &[Value]) {
-    if common.json {
-        output::json(&json!({"items": items}));
-        return;
-    }
-    let mut rows = vec![columns.iter().map(|(heading, _)| (*heading).to_owned()).collect::<Vec<_>>()];
-    rows.extend(items.iter().map(|item| columns.iter().map(|(_, member)| cell(&item[*member])).collect()));
-    output::table(&rows);
+    let headings: Vec<&str> = columns.iter().map(|(heading, _)| *heading).collect();
+    let row = |item: &Value| columns.iter().map(|(_, member)| cell(&item[*member])).collect();
+    output::list(common, items, &headings, &items.iter().map(row).collect::<Vec<_>>());
 }
 
-/// A row, member by member.
-fn print_row(common: &Common, row: &Value) {
-    if common.json {
-        output::json(row);
-        return;
+/// The state of an account as shown in tables, such as `cooling until … (rate limited)`.
+pub(super) fn account_state(account: &Value) -> String {
+    let reason = || account["reason"].as_str().unwrap_or("unknown").replace('_', " ");
+    match (account["status"].as_str(), account["state"].as_str(), account["until"].as_str()) {
+        (Some("off"), ..) => "off by hand".to_owned(),
+        (_, Some("due"), _) => "usable (next request is the probe)".to_owned(),
+        (_, Some("probing"), _) => "a request is trying it".to_owned(),
+        (_, Some("cooling"), Some(until)) => format!("cooling until {until} ({})", reason()),
+        (_, Some("resting"), Some(until)) => format!("resting until {until} ({})", reason()),
+        (_, Some("resting"), None) => format!("resting until a test passes ({})", reason()),
+        (_, state, _) => state.unwrap_or("usable").to_owned(),
     }
-    let members = row.as_object().into_iter().flatten();
-    output::table(&members.map(|(name, value)| vec![name.clone(), cell(value)]).collect::<Vec<_>>());
 }
 
-/// A value for people: lists of words with commas, nothing as a dash, what is nested as JSON.
+/// A value in a table: lists of texts separated by commas, empty values as a dash, nested values as JSON.
 pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => "–".to_owned(),
@@ -316,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_for_people() {
+    fn cells_show_lists_and_empty_values() {
         for (value, shown) in [
             (json!(null), "–"),
             (json!(["a", "b"]), "a, b"),
@@ -330,14 +275,26 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_is_read_where_it_is_named() {
+    fn credential_is_read_from_its_reference() {
         let members = |word: &str| FieldArgs { words: vec![word.to_owned()] };
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("credential");
         std::fs::write(&file, "sk-secret\n").unwrap();
-        let body = written("make_account", &members(&format!("credential=file:{}", file.display()))).unwrap();
+        let body = request_body("make_account", &members(&format!("credential=file:{}", file.display()))).unwrap();
         assert_eq!(body["credential"], "sk-secret");
-        assert_eq!(written("make_account", &members("credential=env:NO_SUCH_NAME_HERE")).unwrap_err().code(), 3);
-        assert_eq!(written("make_account", &members("rpms=1")).unwrap_err().code(), 2);
+        assert_eq!(request_body("make_account", &members("credential=env:NO_SUCH_NAME_HERE")).unwrap_err().code(), 3);
+        assert_eq!(request_body("make_account", &members("rpms=1")).unwrap_err().code(), 2);
+    }
+
+    #[test]
+    fn states_are_readable() {
+        let of = |status: &str, state_word: &str, reason: Option<&str>, until: Option<&str>| {
+            account_state(&json!({"status": status, "state": state_word, "reason": reason, "until": until}))
+        };
+        assert_eq!(of("on", "usable", None, None), "usable");
+        assert_eq!(of("off", "cooling", Some("rate_limited"), Some("T")), "off by hand");
+        assert_eq!(of("on", "cooling", Some("rate_limited"), Some("T")), "cooling until T (rate limited)");
+        assert_eq!(of("on", "resting", Some("account_refused"), None), "resting until a test passes (account refused)");
+        assert_eq!(of("on", "due", None, None), "usable (next request is the probe)");
     }
 }

@@ -8,9 +8,6 @@ use toml::de::{DeTable, DeValue};
 use crate::{config, failure::Failure};
 
 /// Replaces secret references by the secrets. A file that is not valid TOML is returned unchanged: the admin API reports its faults.
-///
-/// # Errors
-/// A referenced secret cannot be read.
 pub(crate) fn inline_secrets(text: &str) -> Result<String, Failure> {
     let (root, faults) = DeTable::parse_recoverable(text);
     if !faults.is_empty() {

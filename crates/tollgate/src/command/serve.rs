@@ -10,11 +10,11 @@ use tollgate_gateway::{
     background::{
         alerts::Alerts,
         probes::Probes,
-        usage_writer::{UsageBacklog, UsageWriter, UsageWriterParts, replay},
+        usage_writer::{UsageBacklog, UsageWriter, replay},
     },
     path::Worker,
     server::{Drained, ListenError, RunError, listen, run as run_cores},
-    state::{health_registry::HealthRegistry, shared::Shared, usage_queue::UsageQueue, usage_recorder::UsageRecorder},
+    state::{health_registry::HealthRegistry, shared::Shared, usage_recorder::UsageQueue, usage_recorder::UsageRecorder},
     upstream::{
         client::{Client, Trust},
         echo::UpstreamDispatch,
@@ -35,7 +35,6 @@ use crate::{
 /// Warnings about the catalog that are logged at the start; `check --catalog` has all of them.
 const MAX_WARNINGS: usize = 10;
 
-/// Serves until a signal.
 pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
     let mut flags = Vec::new();
     if let Some(listen) = &arguments.listen {
@@ -88,13 +87,13 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         background.spawn(health_share::watch(health, Arc::clone(&registry), stop_background.clone()));
     }
     background.spawn(end_on_signal(stop_cores.clone(), Arc::clone(&shared), stop_background.clone()));
-    let (queue, writer) = UsageWriter::new(UsageWriterParts {
-        usage: Arc::clone(&store.usage),
-        health_store: Arc::clone(&store.health),
-        journal: Arc::clone(&journal),
-        registry: Arc::clone(&registry),
-        shared: Arc::clone(&shared),
-    });
+    let (queue, writer) = UsageWriter::new(
+        Arc::clone(&store.usage),
+        Arc::clone(&store.health),
+        Arc::clone(&journal),
+        Arc::clone(&registry),
+        Arc::clone(&shared),
+    );
     let stop_writer = CancellationToken::new();
     let writing = background.spawn(writer.run(recovered, stop_writer.clone()));
 
@@ -159,7 +158,6 @@ fn spawn_background(background: &TaskTracker, config: &Config, components: &Serv
     background.spawn(traffic_snapshot::run(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
 }
 
-/// The result of serving.
 fn exit_status(
     config: &Config,
     drained: Result<Drained, RunError>,

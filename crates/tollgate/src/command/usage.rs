@@ -11,10 +11,9 @@ use tollgate_core::{RequestId, Timestamp, UsageRecord};
 use tollgate_store::UsageFilter;
 
 use crate::{
-    admin::{Admin, ApiPath, FolderPolicy},
-    cli::{Common, GroupBy, Usage, UsageFilter as FilterArgs},
-    command::time_flag,
-    compose,
+    admin::{self, Admin, ApiPath},
+    cli::{self, Common, GroupBy, Usage, UsageFilter as FilterArgs},
+    command::{resource, time_flag},
     failure::Failure,
     output, usage_format,
 };
@@ -30,30 +29,40 @@ const MAX_REMEMBERED: usize = 20_000;
 /// New records printed per query.
 const MAX_NEW: usize = MAX_REMEMBERED / 2;
 
-/// Runs a subcommand.
 pub(crate) fn run(common: &Common, subcommand: Usage) -> Result<(), Failure> {
-    compose::block_on(async {
-        let admin = Admin::open(common, FolderPolicy::MustExist).await?;
-        match subcommand {
-            Usage::Tail { follow, lines, filter } => tail(common, &admin, &filter, lines as usize, follow).await,
-            Usage::Show { id } => super::usage_show::show(common, &admin, &id).await,
-            Usage::Summary { by, filter } => summary(common, &admin, &filter, by).await,
-            Usage::Export { filter } => export(common, &admin, &filter).await,
-        }
+    admin::run(common, async |admin| match subcommand {
+        Usage::Tail { follow, lines, filter } => tail(common, admin, &filter, lines as usize, follow).await,
+        Usage::Show { id } => super::usage_show::show(common, admin, &id).await,
+        Usage::Summary { by, filter } => summary(common, admin, &filter, by).await,
+        Usage::Export { filter } => export(common, admin, &filter).await,
+    })
+}
+
+/// The filter without what is given by id or name.
+pub(crate) fn parse_filter(args: &FilterArgs) -> Result<UsageFilter, Failure> {
+    let outcome = |word: &String| {
+        serde_json::from_value(json!(word)).map_err(|_| {
+            Failure::Usage(format!(
+                "--outcome takes one of completed, caller_left, upstream_broke, refused, gateway_stopped, not '{word}'"
+            ))
+        })
+    };
+    Ok(UsageFilter {
+        model: args.model.clone(),
+        outcome: args.outcome.as_ref().map(outcome).transpose()?,
+        since: args.since.as_deref().map(|text| time_flag::parse("--since", text)).transpose()?,
+        until: args.until.as_deref().map(|text| time_flag::parse("--until", text)).transpose()?,
+        ..UsageFilter::default()
     })
 }
 
 /// Adds the filter as query parameters.
 fn with_filter(target: ApiPath, args: &FilterArgs) -> Result<ApiPath, Failure> {
+    parse_filter(args)?;
     let time = |flag: &str, text: Option<&String>| {
         text.map(|text| time_flag::parse(flag, text).map(tollgate_console::rfc3339)).transpose()
     };
     let (since, until) = (time("--since", args.since.as_ref())?, time("--until", args.until.as_ref())?);
-    const OUTCOMES: [&str; 5] = ["completed", "caller_left", "upstream_broke", "refused", "gateway_stopped"];
-    if let Some(word) = args.outcome.as_deref().filter(|word| !OUTCOMES.contains(word)) {
-        let known = OUTCOMES.join(", ");
-        return Err(Failure::Usage(format!("--outcome takes one of {known}, not '{word}'")));
-    }
     Ok(target
         .maybe("key", args.key.as_deref())
         .maybe("member", args.member.as_deref())
@@ -107,12 +116,10 @@ impl PrintedRecords {
     }
 }
 
-/// Arrival of a record.
 fn arrived(record: &Value) -> Option<Timestamp> {
     time_flag::parse("at", record["at"].as_str()?).ok()
 }
 
-/// End of a request.
 fn ended(record: &Value) -> Option<Timestamp> {
     Some(Timestamp(arrived(record)?.0.saturating_add(record["duration_us"].as_i64()?)))
 }
@@ -165,34 +172,19 @@ async fn unseen(
     Ok(new)
 }
 
-/// Prints records; `false` when the pipe is closed.
 fn print_records(common: &Common, records: &[Value], heading: bool) -> bool {
     if common.json {
         return records.iter().all(|record| output::raw(format!("{record}\n").as_bytes()));
     }
-    let mut rows = Vec::new();
-    if heading {
-        rows.push(usage_format::headings());
-    }
-    rows.extend(records.iter().map(usage_format::table_row));
-    output::table(&rows)
+    let rows: Vec<_> = records.iter().map(usage_format::table_row).collect();
+    output::table(if heading { &usage_format::HEADINGS } else { &[] }, &rows)
 }
 
 async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, by: GroupBy) -> Result<(), Failure> {
-    let word = match by {
-        GroupBy::Nothing => "nothing",
-        GroupBy::Day => "day",
-        GroupBy::Hour => "hour",
-        GroupBy::Model => "model",
-        GroupBy::Key => "key",
-        GroupBy::Member => "member",
-        GroupBy::Group => "group",
-        GroupBy::Outcome => "outcome",
-    };
     if by == GroupBy::Hour && args.since.is_none() {
         return Err(Failure::Usage("a summary by hour covers at most 31 days: set --since".to_owned()));
     }
-    let (items, _) = admin.page(&with_filter(ApiPath::of(&["usage", "summary"]).with("by", word), args)?).await?;
+    let (items, _) = admin.page(&with_filter(ApiPath::of(&["usage", "summary"]).with("by", &cli::word(&by)), args)?).await?;
     let mut columns = vec![
         ("requests", "requests"),
         ("completed", "completed"),
@@ -215,7 +207,7 @@ async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, by: GroupBy)
             columns.insert(0, ("of", "of"));
         }
     }
-    super::resource::print_list(common, &columns, &items);
+    resource::print_list(common, &columns, &items);
     Ok(())
 }
 
@@ -257,13 +249,7 @@ fn id_of(line: &[u8]) -> Option<&str> {
 
 /// Filter for records that are not in the database, with names resolved to ids.
 async fn filter(admin: &Admin, args: &FilterArgs) -> Result<UsageFilter, Failure> {
-    let mut filter = UsageFilter {
-        model: args.model.clone(),
-        outcome: args.outcome.as_ref().and_then(|word| serde_json::from_value(json!(word)).ok()),
-        since: args.since.as_deref().map(|text| time_flag::parse("--since", text)).transpose()?,
-        until: args.until.as_deref().map(|text| time_flag::parse("--until", text)).transpose()?,
-        ..UsageFilter::default()
-    };
+    let mut filter = parse_filter(args)?;
     if let Some(key) = &args.key {
         let id = super::key::id(admin, key).await?;
         filter.key = serde_json::from_value(json!(id)).ok();

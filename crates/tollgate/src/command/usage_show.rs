@@ -43,14 +43,14 @@ fn print(common: &Common, record: &Value) {
         output::json(record);
         return;
     }
-    output::table(&facts(record));
+    output::table(&[], &facts(record));
     let table = |title: &str, columns: &[(&str, &str)], items: &Value| {
         let Some(items) = items.as_array().filter(|items| !items.is_empty()) else { return };
         output::line("");
         output::line(title);
-        let mut rows = vec![columns.iter().map(|(heading, _)| (*heading).to_owned()).collect::<Vec<_>>()];
-        rows.extend(items.iter().map(|item| columns.iter().map(|(_, member)| shown(member, &item[*member])).collect()));
-        output::table(&rows);
+        let headings: Vec<&str> = columns.iter().map(|(heading, _)| *heading).collect();
+        let row = |item: &Value| columns.iter().map(|(_, member)| shown(member, &item[*member])).collect();
+        output::table(&headings, &items.iter().map(row).collect::<Vec<_>>());
     };
     let attempts = [
         ("channel", "channel"),

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnet::IpNet;
+use tollgate_store::fields::nearest;
 use toml::de::{DeTable, DeValue};
 
 use super::table::{self, SETTINGS, SettingKind, SettingSpec};
 
-/// Source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// Built-in default.
@@ -16,7 +16,6 @@ pub(crate) enum Source {
     File,
     /// An environment variable, by name.
     Environment(String),
-    /// A flag.
     Flag,
 }
 
@@ -32,7 +31,6 @@ impl Source {
     }
 }
 
-/// A value with its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfigValue {
     /// Text without quotes.
@@ -44,9 +42,7 @@ pub(crate) struct ConfigValue {
 pub(crate) type ConfigValues = BTreeMap<&'static str, ConfigValue>;
 
 /// Merges all sources.
-///
-/// # Errors
-/// Every fault, one sentence each.
+/// The error lists every fault, one sentence each.
 pub(crate) fn values(
     file: Option<(&str, &str)>,
     environment: &dyn Fn(&str) -> Option<String>,
@@ -216,27 +212,7 @@ fn position(text: &str, offset: usize) -> String {
 
 /// `; did you mean 'x'?` with the closest known name, or nothing if none is close.
 fn suggestion<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
-    known
-        .map(|word| (distance(wrong, word), word))
-        .min()
-        .filter(|(distance, word)| *distance <= 2.max(word.len() / 3))
-        .map_or(String::new(), |(_, word)| format!("; did you mean '{word}'?"))
-}
-
-/// Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
+    nearest(wrong, known).map_or_else(String::new, |word| format!("; did you mean '{word}'?"))
 }
 
 #[cfg(test)]

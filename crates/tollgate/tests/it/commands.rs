@@ -193,7 +193,7 @@ fn replay_reports_effects_of_a_changed_file_and_writes_nothing() {
     assert_eq!(support::nano_usd(&said["before"]["sale"]), 5 * (5 * 10_000 + 7 * 20_000), "{said}");
     assert_eq!(said["moves"][0]["to"], "E41 price_limit");
     let text = out(&gateway.run(&["replay", &file]));
-    assert!(text.contains("5 requests replayed, 5 of them end elsewhere"), "{text}");
+    assert!(text.contains("5 requests replayed, 5 of them change their target"), "{text}");
     assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200, "nothing was written");
     // A changed weight among many accounts moves only the conversations it has to; here none.
     let many = |weight: &str| {

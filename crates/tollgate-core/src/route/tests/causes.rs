@@ -12,12 +12,12 @@ fn check(case: &Case, code: &str, cause: NoRouteCause, retryable: bool) {
 }
 
 #[test]
-fn a_channel_without_accounts_is_none_configured() {
+fn channel_without_accounts_is_none_configured() {
     check(&Case::accounts(0), "no_account", NoRouteCause::NoneConfigured, false);
 }
 
 #[test]
-fn a_channel_that_cannot_serve_the_method_has_no_mapping() {
+fn channel_that_cannot_serve_the_method_has_no_mapping() {
     let anthropic = Channel { protocol: Protocol::Anthropic, ..channel("c", &["m"]) };
     let case = Case {
         model: Model { embeddings: true, ..model("m") },

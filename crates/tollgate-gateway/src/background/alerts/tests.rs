@@ -9,8 +9,10 @@ use super::*;
 use crate::{
     settings::Settings,
     state::alert_queue::{QUEUE_CAPACITY, alert_body},
-    testing::{shared, usage_record},
-    upstream::testing::{RawUpstream, read_request},
+    testing::{
+        raw_upstream::{RawUpstream, read_request},
+        shared, usage_record,
+    },
 };
 
 fn spent_alert() -> BudgetAlert {

@@ -4,10 +4,8 @@ use tollgate_core::{AccountHealth, Catalog, Revision, Timestamp};
 
 use super::*;
 use crate::{
-    background::usage_writer::memory::{self, MemoryStore},
-    clock::PausedClock,
-    testing::key,
-    upstream::{scripted::Script, testing},
+    settings::Settings,
+    testing::{self, PausedClock, key, memory_store::MemoryStore, scripted::Script, shared_with},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -29,7 +27,7 @@ impl Rig {
         change(&mut channel);
         let catalog = Catalog::from_parts(Revision(1), vec![channel], Vec::new(), Vec::new());
         let store = MemoryStore::new(key());
-        let shared = memory::shared(catalog, &store, Arc::new(PausedClock::start()));
+        let shared = shared_with(store.clone(), Settings::default(), catalog, Arc::new(PausedClock::start()));
         let (script, registry) = (Arc::new(script), Arc::new(HealthRegistry::default()));
         let probes =
             Probes { shared: Arc::clone(&shared), registry: Arc::clone(&registry), saved: store.clone(), upstream: script.clone() };

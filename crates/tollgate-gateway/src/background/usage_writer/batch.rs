@@ -6,13 +6,12 @@ use tollgate_core::{RequestId, UsageRecord};
 use tollgate_store::{Journal, UnbookedRecords};
 
 use super::BATCH_SIZE;
-use crate::state::usage_queue::QueuedRecord;
+use crate::state::usage_recorder::QueuedRecord;
 
 /// A batch, and the backlog it is filled from.
 #[derive(Debug)]
 pub(super) struct Batch {
     records: Vec<UsageRecord>,
-    /// Records that are not in the journal.
     not_in_journal: HashSet<RequestId>,
     /// Records being read back from the journal.
     backlog: Option<UnbookedRecords>,
@@ -34,27 +33,22 @@ impl Batch {
         }
     }
 
-    /// The records.
     pub(super) fn records(&self) -> &[UsageRecord] {
         &self.records
     }
 
-    /// True when the batch holds no records.
     pub(super) const fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// How many more records fit.
     pub(super) fn remaining(&self) -> usize {
         BATCH_SIZE.saturating_sub(self.records.len())
     }
 
-    /// Whether records are being read back.
     pub(super) const fn has_backlog(&self) -> bool {
         self.backlog.is_some()
     }
 
-    /// Starts reading back these records.
     pub(super) fn read_back(&mut self, records: UnbookedRecords) {
         self.backlog = Some(records);
         self.present = Some(self.records.iter().map(|record| record.id).collect());
@@ -104,7 +98,6 @@ impl Batch {
         unread
     }
 
-    /// Empties the batch after it was written.
     pub(super) fn clear(&mut self) {
         self.records.clear();
         self.not_in_journal.clear();
@@ -124,7 +117,6 @@ impl Batch {
         }
     }
 
-    /// Records that are not in the journal.
     pub(super) fn not_in_journal(&self) -> Vec<UsageRecord> {
         self.records.iter().filter(|record| self.not_in_journal.contains(&record.id)).cloned().collect()
     }

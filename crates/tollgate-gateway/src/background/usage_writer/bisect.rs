@@ -9,11 +9,8 @@ use super::MAX_QUARANTINED;
 /// Result of a bisection.
 #[derive(Debug, Default)]
 pub(super) struct BisectOutcome {
-    /// Records written.
     pub(super) booked: usize,
-    /// Records quarantined.
     pub(super) refused: usize,
-    /// Records not attempted.
     pub(super) left: Vec<RequestId>,
     /// Why the bisection stopped early: the database became unreachable, or it rejects more than [`MAX_QUARANTINED`] records.
     pub(super) stopped: Option<StoreError>,

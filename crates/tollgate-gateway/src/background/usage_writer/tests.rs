@@ -4,13 +4,25 @@ use tempfile::TempDir;
 use tollgate_core::{AccountId, AttemptStart, Catalog, Observation, RequestId, Timestamp};
 use tollgate_store::{JournalOptions, JournalWriter};
 
-use super::{memory::MemoryStore, *};
+use super::*;
 use crate::{
-    clock::PausedClock,
-    state::shared::Readiness,
-    state::usage_queue::QUEUE_CAPACITY,
-    testing::{key, usage_record},
+    condition::Readiness,
+    settings::Settings,
+    state::usage_recorder::QUEUE_CAPACITY,
+    testing::{PausedClock, key, memory_store::MemoryStore, shared_with, usage_record},
 };
+
+impl UsageWriter {
+    /// Drains the queue.
+    pub(crate) fn waiting(&mut self) -> Vec<UsageRecord> {
+        std::iter::from_fn(|| self.queue.try_recv().ok()).map(|queued| queued.record).collect()
+    }
+
+    /// The next record in the queue.
+    pub(crate) async fn next(&mut self) -> Option<UsageRecord> {
+        self.queue.recv().await.map(|queued| queued.record)
+    }
+}
 
 struct Rig {
     store: Arc<MemoryStore>,
@@ -36,14 +48,9 @@ impl Rig {
         options(&mut asked);
         let (journal, _) = Journal::open(asked).unwrap();
         let (journal, registry, store) = (Arc::new(journal), Arc::new(HealthRegistry::default()), MemoryStore::new(key()));
-        let shared = memory::shared(Catalog::default(), &store, Arc::new(PausedClock::start()));
-        let (queue, usage_writer) = UsageWriter::new(UsageWriterParts {
-            usage: store.clone(),
-            health_store: store.clone(),
-            journal: Arc::clone(&journal),
-            registry: Arc::clone(&registry),
-            shared: Arc::clone(&shared),
-        });
+        let shared = shared_with(store.clone(), Settings::default(), Catalog::default(), Arc::new(PausedClock::start()));
+        let (queue, usage_writer) =
+            UsageWriter::new(store.clone(), store.clone(), Arc::clone(&journal), Arc::clone(&registry), Arc::clone(&shared));
         let writer = journal.writer(0).unwrap();
         let (usage_writer, stop) = (Some(usage_writer), CancellationToken::new());
         Self { store, journal, writer, registry, shared, queue, usage_writer, stop, drawn: 0, dir }

@@ -48,9 +48,9 @@ impl Case {
         let mut key = self.key.clone();
         key.groups = vec![catalog.groups[0].id];
         let known = RuntimeState::default();
-        let sight = ExplainInput { catalog: &catalog, health: &FirstCools, known: &known, counted, now: NOW };
+        let input = ExplainInput { catalog: &catalog, health: &FirstCools, state: &known, counters: counted, now: NOW };
         let question = ExplainRequest { output_tokens: self.output_tokens, ..question("m", &[]) };
-        explain(&question, Arc::new(key), &sight).unwrap()
+        explain(&question, Arc::new(key), &input).unwrap()
     }
 }
 
@@ -85,10 +85,10 @@ fn each_limit_shows_what_is_left_and_what_the_request_needs() {
         it.gateway = budget("9", Window::Day);
     })
     .explained();
-    let told: Vec<_> = explained.limits.iter().map(|it| (it.of, it.limit, it.amount, it.left, it.needs)).collect();
+    let shown: Vec<_> = explained.limits.iter().map(|it| (it.of, it.limit, it.amount, it.left, it.needs)).collect();
     let costs = 1_000 * 1_000 + 1_000 * 2_000;
     assert_eq!(
-        told,
+        shown,
         [
             ("key", "budget_month", Some(1_000_000_000), 500_000_000, costs),
             ("gateway", "budget_day", Some(9_000_000_000), 9_000_000_000, costs),

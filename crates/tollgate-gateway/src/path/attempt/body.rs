@@ -9,7 +9,6 @@ pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Larger bodies are mapped, with space for the largest. Pages that are not written to cost nothing.
 const SMALL_BYTES: usize = 2 * 1024 * 1024;
 
-/// The bytes received so far.
 pub(super) enum WholeBody {
     Small(BytesMut),
     Large(Large),

@@ -21,7 +21,7 @@ use crate::{
     state::hedge_budget::HedgeReservation,
 };
 
-/// When a request may be hedged, and for how much money.
+/// When a request is hedged, and at which cost.
 pub(super) struct HedgePlan {
     after: Duration,
     group: GroupId,
@@ -53,7 +53,7 @@ impl HedgePlan {
     }
 }
 
-/// Runs an attempt, and a second one beside it when the first is late.
+/// Runs an attempt, and concurrently a second one when the first is late.
 pub(super) async fn race<'a>(
     context: &'a RouteContext<'a>,
     first: StartedAttempt<'a>,
@@ -61,7 +61,7 @@ pub(super) async fn race<'a>(
     history: &mut AttemptHistory,
     guard: &mut UsageGuard,
 ) -> AttemptOutcome {
-    let (first_planned, first_dropped) = (Arc::clone(&first.planned), first.dropped());
+    let (first_planned, first_dropped) = (Arc::clone(&first.planned), first.request.dropped.clone());
     let mut first_attempt = Box::pin(attempt(first));
     if let Ok(outcome) = timeout(hedge.after, &mut first_attempt).await {
         return outcome;
@@ -73,7 +73,7 @@ pub(super) async fn race<'a>(
         second = start_second(context, hedge, &first_planned, history, guard) => second,
     };
     let Some(second) = second else { return first_attempt.await };
-    let (second_planned, second_dropped) = (Arc::clone(&second.planned), second.dropped());
+    let (second_planned, second_dropped) = (Arc::clone(&second.planned), second.request.dropped.clone());
     let mut second_attempt = Box::pin(attempt(second));
     let (outcome, second_ended) = select! {
         biased;
@@ -145,7 +145,7 @@ async fn start_second<'a>(
             return None;
         }
         let started = prepare_hedge(context, selection, history, guard)?;
-        guard.hold_hedge_budget(reservation);
+        guard.hedge_reservation = Some(reservation);
         return Some(started);
     }
 }

@@ -4,7 +4,7 @@ use tollgate_core::{AttemptResult, Availability, Catalog, CoolingReason, NanoUsd
 
 use super::*;
 
-/// Puts a fault into a script; the row of the error table it stands for; how the attempt is recorded.
+/// Adds a fault to a script, the expected error id, and the recorded result of the attempt.
 type Fault = (fn(Script) -> Script, &'static str, AttemptResult);
 
 fn results(record: &UsageRecord) -> Vec<(Option<&str>, AttemptResult)> {
@@ -12,7 +12,7 @@ fn results(record: &UsageRecord) -> Vec<(Option<&str>, AttemptResult)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_handed_on_with_its_headers_and_recorded() {
+async fn answer_is_delivered_with_its_headers_and_recorded() {
     let mut rig = Rig::new(Script::new().replies(REPLY), 1);
     let got = rig.ask(CHAT).await;
     assert_eq!((got.status, got.aborted), (200, false));
@@ -32,7 +32,7 @@ async fn an_answer_is_handed_on_with_its_headers_and_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_journal_has_the_beginning_before_anything_is_sent() {
+async fn beginning_is_in_the_journal_before_anything_is_sent() {
     let mut rig = Rig::new(Script::new().refuses(500, &[]).replies(REPLY), 2);
     rig.ask(CHAT).await;
     let begun: Vec<_> = rig.script.seen().iter().map(|seen| seen.begun).collect();
@@ -41,7 +41,7 @@ async fn the_journal_has_the_beginning_before_anything_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_failure_of_an_account_leads_to_the_next_one() {
+async fn every_account_failure_fails_over() {
     let faults: [Fault; 21] = [
         (Script::not_sent, "E50", AttemptResult::NotSent),
         (Script::lost, "E50", AttemptResult::Failed),
@@ -104,7 +104,7 @@ async fn rate_limit_of_every_account_is_recorded_as_refused_and_a_failure_as_bro
 }
 
 #[tokio::test(start_paused = true)]
-async fn whole_answers_are_believed_where_their_type_leaves_it_open() {
+async fn answers_with_a_missing_or_generic_content_type_are_parsed() {
     for kind in [
         "application/json",
         "Application/JSON; charset=utf-8",
@@ -138,7 +138,7 @@ async fn wrong_address_is_502_without_alternative_and_cools_its_account() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_overloaded_account_is_left_alone_as_long_as_it_asks() {
+async fn overloaded_account_cools_for_its_retry_after() {
     let busy = Script::new().refuses(503, &[("retry-after", "40")]).replies(REPLY).replies(REPLY).replies(REPLY);
     let mut rig = Rig::new(busy, 2);
     for attempts in ["2", "1", "1"] {
@@ -151,9 +151,9 @@ async fn an_overloaded_account_is_left_alone_as_long_as_it_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_learned_or_switched_off_during_an_attempt_counts_for_the_next_one() {
-    type Meanwhile = fn(&Rig);
-    let meanwhile: [Meanwhile; 2] = [
+async fn changes_during_an_attempt_apply_to_the_next_one() {
+    type Change = fn(&Rig);
+    let changes: [Change; 2] = [
         |rig| {
             for account in rig.core.shared.catalog.load().channels.values().flat_map(|channel| &channel.accounts) {
                 rig.registry.observe(account.id, &Observation::Refused, true, rig.clock.now());
@@ -167,11 +167,11 @@ async fn what_is_learned_or_switched_off_during_an_attempt_counts_for_the_next_o
             rig.core.shared.catalog.store(Arc::new(catalog));
         },
     ];
-    for happens in meanwhile {
+    for change in changes {
         let mut rig = Rig::new(Script::new().silent().replies(REPLY), 2);
         let later = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
-            happens(&rig);
+            change(&rig);
         };
         let (got, ()) = tokio::join!(rig.ask(CHAT), later);
         assert_eq!((got.status, got.header("x-tollgate-attempts")), (504, Some("1")));
@@ -208,7 +208,7 @@ async fn at_most_three_attempts_are_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_uncertain_attempt_is_not_repeated_where_the_channel_says_so() {
+async fn uncertain_attempt_is_not_repeated_without_retry_uncertain() {
     type Uncertain = (fn(Script) -> Script, u16);
     // Sent, and no usable answer, or one whose outcome is unknown.
     let uncertain: [Uncertain; 9] = [
@@ -275,7 +275,7 @@ async fn unsent_attempts_do_not_count_as_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_of_which_nothing_was_sent_end_at_eight_and_cost_nothing_of_the_budget() {
+async fn unsent_attempts_are_limited_to_eight_and_use_no_retry_budget() {
     let mut rig = Rig::with(not_sent(Script::new(), 13 * 8), 12, |channel| channel.cooling = false);
     for _ in 0..13 {
         let got = rig.ask(CHAT).await;
@@ -288,7 +288,7 @@ async fn attempts_of_which_nothing_was_sent_end_at_eight_and_cost_nothing_of_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_several_limited_accounts_the_one_that_is_back_first_is_told() {
+async fn retry_after_is_that_of_the_account_that_recovers_first() {
     for waits in [["7", "50"], ["50", "7"]] {
         let [one, other] = waits.map(|wait| [("retry-after", wait)]);
         let mut rig = Rig::new(Script::new().refuses(429, &one).refuses(429, &other), 2);
@@ -296,13 +296,13 @@ async fn of_several_limited_accounts_the_one_that_is_back_first_is_told() {
         assert_eq!((got.status, got.code().as_str()), (429, "upstream_rate_limited"));
         assert_eq!(got.header("retry-after"), Some("7"), "{waits:?}");
         let got = rig.ask(CHAT).await;
-        assert_eq!((got.status, got.header("retry-after")), (503, Some("7")), "and the next request is told the same");
+        assert_eq!((got.status, got.header("retry-after")), (503, Some("7")), "and so is that of the next request");
         assert_eq!(rig.records().len(), 2);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_price_limit_beside_channels_that_are_off_is_nothing_to_retry() {
+async fn price_limit_beside_disabled_channels_is_not_retryable() {
     let mut rig = Rig::new(Script::new(), 1);
     rig.add_channel(|channel| channel.on = false);
     let mut incoming = rig.incoming(CHAT);
@@ -315,7 +315,7 @@ async fn a_price_limit_beside_channels_that_are_off_is_nothing_to_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_ends_at_the_channels_first_byte_limit() {
+async fn silent_upstream_times_out_at_the_first_byte_limit() {
     let mut rig = Rig::with(Script::new(), 1, |channel| channel.timeouts.first_byte_ms = 7_000);
     let began = tokio::time::Instant::now();
     let got = rig.ask(CHAT).await;
@@ -326,7 +326,7 @@ async fn silence_ends_at_the_channels_first_byte_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_whole_request_takes_no_longer_than_ten_minutes() {
+async fn request_ends_after_ten_minutes() {
     let mut rig = Rig::with(Script::new(), 3, |channel| channel.timeouts.first_byte_ms = 250_000);
     let began = tokio::time::Instant::now();
     assert_eq!(rig.ask(CHAT).await.status, 504);
@@ -350,7 +350,7 @@ async fn body_cut_by_the_request_timeout_blames_no_account() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_stalls_ends_at_the_idle_limit_and_another_account_answers() {
+async fn stalled_body_ends_at_the_idle_limit_and_fails_over() {
     let stalls = vec![Piece::from("{\"id\":"), Piece::Stall];
     let mut rig = Rig::new(Script::new().answers(200, &[], stalls).replies(REPLY), 2);
     let began = tokio::time::Instant::now();
@@ -360,7 +360,7 @@ async fn a_body_that_stalls_ends_at_the_idle_limit_and_another_account_answers()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limited_account_cools_as_long_as_it_says_and_is_probed_then() {
+async fn rate_limited_account_cools_for_its_retry_after_and_is_then_probed() {
     let script = Script::new().refuses(429, &[("retry-after", "20")]).replies(REPLY).replies(REPLY);
     let mut rig = Rig::new(script, 1);
     let got = rig.ask(CHAT).await;
@@ -376,7 +376,7 @@ async fn a_limited_account_cools_as_long_as_it_says_and_is_probed_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_total_outage_costs_at_most_a_fifth_more_attempts() {
+async fn total_outage_adds_at_most_a_fifth_of_attempts() {
     let script = (0..1_000).fold(Script::new(), |script, _| script.refuses(500, &[]));
     let mut rig = Rig::with(script, 5, |channel| channel.cooling = false);
     for _ in 0..200 {
@@ -387,7 +387,7 @@ async fn a_total_outage_costs_at_most_a_fifth_more_attempts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upstreams_words_are_handed_on_without_our_credential() {
+async fn upstream_message_is_forwarded_without_the_credential() {
     let body = r#"{"error":{"message":"Unsupported parameter: 'x' (key sk-upstream-secret)","type":"invalid_request_error","param":"x","code":"unsupported_parameter"}}"#;
     let mut rig = Rig::new(Script::new().answers(400, &[("set-cookie", "a=b"), ("x-secret", "y")], vec![body.into()]), 1);
     let got = rig.ask(CHAT).await;
@@ -398,7 +398,7 @@ async fn an_upstreams_words_are_handed_on_without_our_credential() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_huge_error_page_is_read_only_as_far_as_needed() {
+async fn huge_error_page_is_read_in_part() {
     let page: Vec<Piece> = (0..50_000).map(|_| Piece::Data(Bytes::from_static(&[b'x'; 1_024]))).collect();
     let mut rig = Rig::new(Script::new().answers(500, &[("content-type", "text/html")], page), 1);
     assert_eq!(rig.ask(CHAT).await.code(), "upstream_error");
@@ -407,7 +407,7 @@ async fn a_huge_error_page_is_read_only_as_far_as_needed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_page_that_never_ends_is_not_waited_for() {
+async fn endless_error_page_is_read_for_five_seconds() {
     let mut rig = Rig::new(Script::new().answers(500, &[], vec!["{".into(), Piece::Stall]), 1);
     let began = tokio::time::Instant::now();
     assert_eq!(rig.ask(CHAT).await.code(), "upstream_error");
@@ -424,7 +424,7 @@ async fn unrequested_gzip_is_a_bad_response() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_of_a_gigabyte_is_given_up_at_64_mib() {
+async fn body_above_64_mib_is_a_bad_response() {
     let mib = Bytes::from(vec![b' '; 1 << 20]);
     let pieces = (0..1_024).map(|_| Piece::Data(mib.clone())).collect();
     let mut rig = Rig::new(Script::new().answers(200, &[], pieces), 1);
@@ -434,7 +434,7 @@ async fn a_body_of_a_gigabyte_is_given_up_at_64_mib() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_object_inside_a_200_counts_as_the_status_it_names() {
+async fn error_object_in_a_200_counts_as_its_status() {
     let body = r#"{"error":{"message":"slow down","type":"rate_limit_error","param":null,"code":429}}"#;
     let mut rig = Rig::new(Script::new().replies(body).replies(REPLY), 2);
     assert_eq!(rig.ask(CHAT).await.status, 200);

@@ -43,7 +43,7 @@ const LIMITED: &str =
     r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"PUP_LIMITED_DISABLED","index":0}]}"#;
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_says_its_account_is_limited_is_an_answer_and_the_accounts_last() {
+async fn answer_that_reports_an_exhausted_account_is_delivered_and_rests_the_account() {
     let generate = r#"{"contents":[{"parts":[{"text":"hello"}]}]}"#;
     for (method, body) in
         [(Method::Chat, CHAT), (Method::Chat, STREAM), (Method::Generate, generate), (Method::StreamGenerate, generate)]

@@ -1,7 +1,6 @@
-//! The golden cases of translation from end to end: what a caller sends in one protocol and what the upstream is sent
-//! in another; and every case that ends in an error, as the caller is told. The cases are the protocol crate's
-//! (`fixtures/golden/README.md` there explains them); answers that are no errors need facts of requests the cases do
-//! not hold, and are run there.
+//! The golden cases of translation, end to end: requests as the upstream receives them, and every case that ends in an error as
+//! the caller receives it. The cases are those of the protocol crate (see `fixtures/golden/README.md` there). Answers without an
+//! error need facts about their request that the cases do not contain, and are tested there.
 
 use std::{collections::BTreeSet, fs};
 
@@ -78,7 +77,7 @@ requests! {
 }
 
 const DIRECTIONS: [&str; 4] = ["openai_to_gemini", "gemini_to_openai", "openai_to_anthropic", "gemini_to_anthropic"];
-/// What an upstream answers where the case does not say.
+/// Answers of upstreams for cases that contain none.
 const GEMINI_REPLY: &str = r#"{"candidates":[{"content":{"parts":[{"text":"hi"}]},"finishReason":"STOP"}]}"#;
 const ANTHROPIC_REPLY: &str = r#"{"id":"a","type":"message","role":"assistant","model":"c","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}"#;
 
@@ -95,7 +94,7 @@ fn function_name(case: &Value) -> String {
     case["name"].as_str().unwrap().replacen('.', "_", 1)
 }
 
-/// Whether the caller is told something else than the upstream's answer.
+/// Whether the caller receives an error instead of the upstream's answer.
 fn is_refusal(case: &Value) -> bool {
     case["kind"] != "request" && case["expected"]["status"].is_u64() && case["expected"]["body"].is_object()
 }
@@ -106,7 +105,7 @@ fn sides(direction: &str) -> (Protocol, Protocol) {
 }
 
 #[test]
-fn the_list_names_every_case_that_ends_in_an_error() {
+fn every_error_case_is_listed() {
     for direction in DIRECTIONS {
         let listed = LISTED.iter().find(|(name, _)| *name == direction).map_or(&[][..], |(_, cases)| cases);
         let listed: BTreeSet<String> = listed.iter().map(|name| (*name).to_owned()).collect();
@@ -115,13 +114,13 @@ fn the_list_names_every_case_that_ends_in_an_error() {
     }
 }
 
-/// Whether the case is of a request as the upstream gets it. Media that was fetched would need a network.
+/// Whether the case is a request as the upstream receives it. Fetched media would need a network.
 fn is_request(case: &Value) -> bool {
     case["kind"] == "request" && case["ctx"]["fetched"].is_null()
 }
 
 #[test]
-fn the_list_names_every_case_of_a_request() {
+fn every_request_case_is_listed() {
     for direction in DIRECTIONS {
         let listed = SENT.iter().find(|(name, _)| *name == direction).map_or(&[][..], |(_, cases)| cases);
         let listed: BTreeSet<String> = listed.iter().map(|name| (*name).to_owned()).collect();
@@ -130,7 +129,7 @@ fn the_list_names_every_case_of_a_request() {
     }
 }
 
-/// A gateway before one account of an upstream as the case has it.
+/// A gateway with one account of the case's upstream.
 fn rig(script: Script, upstream: Protocol, case: &Value) -> Rig {
     let (provider, word) = match upstream {
         Protocol::OpenAi => (Provider::OpenAi, "openai-chat"),
@@ -175,13 +174,13 @@ async fn refused(direction: &str, name: &str) {
     };
     let calls = usize::from(sent.is_none());
     let streams = case["kind"] == "stream";
-    let harmless = match caller {
+    let valid = match caller {
         Protocol::Gemini => r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]}]}"#,
         Protocol::OpenAi | Protocol::Anthropic if streams => STREAM,
         Protocol::OpenAi | Protocol::Anthropic => CHAT,
     };
     let mut rig = rig(script, upstream, &case);
-    let got = ask(&rig, caller, sent.as_deref().unwrap_or(harmless), streams).await;
+    let got = ask(&rig, caller, sent.as_deref().unwrap_or(valid), streams).await;
 
     let expected = &case["expected"];
     assert_eq!(u64::from(got.status), expected["status"].as_u64().unwrap(), "{}", got.body);
@@ -189,41 +188,39 @@ async fn refused(direction: &str, name: &str) {
         assert_eq!(got.header(name), value.as_str(), "{name}");
     }
     let id = got.header("x-request-id").expect("on every answer").to_owned();
-    let told: Value = serde_json::from_str(&got.body).unwrap();
+    let received: Value = serde_json::from_str(&got.body).unwrap();
     let wanted: Value = serde_json::from_str(&expected["body"].to_string().replace("\"req1\"", &format!("\"{id}\""))).unwrap();
-    assert_same_error(&told, &wanted);
+    assert_same_error(&received, &wanted);
     assert_eq!(rig.script.seen().len(), calls, "calls upstream");
     assert_eq!(u64::from(rig.record().status), expected["status"].as_u64().unwrap());
 }
 
-/// Equal, but for the parenthesis of a sentence and for sentences docs/errors.md does not print, which hold at
-/// least the words that stand between quotation marks.
-fn assert_same_error(told: &Value, wanted: &Value) {
-    let (mut one, mut other) = (told.clone(), wanted.clone());
+/// Compares two errors. Text in parentheses may differ. A message that docs/errors.md does not spell out only needs the quoted words.
+fn assert_same_error(received: &Value, wanted: &Value) {
+    let (mut one, mut other) = (received.clone(), wanted.clone());
     let free = wanted["error"]["code"] == "invalid_value" || wanted["error"]["details"][0]["reason"] == "INVALID_BODY";
     for pointer in ["/error/message", "/error/details/1/fieldViolations/0/description"] {
-        let (Some(told), Some(wanted)) = (one.pointer_mut(pointer), other.pointer_mut(pointer)) else { continue };
-        let (mine, theirs) = (told.as_str().unwrap(), wanted.as_str().unwrap());
+        let (Some(received), Some(wanted)) = (one.pointer_mut(pointer), other.pointer_mut(pointer)) else { continue };
+        let (mine, theirs) = (received.as_str().unwrap(), wanted.as_str().unwrap());
         if free {
             for word in theirs.split('\'').skip(1).step_by(2) {
                 assert!(mine.contains(&format!("'{word}'")), "'{word}' is not in: {mine}");
             }
-            *told = wanted.clone();
+            *received = wanted.clone();
         } else {
-            (*told, *wanted) = (bare(mine).into(), bare(theirs).into());
+            (*received, *wanted) = (bare(mine).into(), bare(theirs).into());
         }
     }
-    assert_eq!(one, other, "told {told}");
+    assert_eq!(one, other, "received {received}");
 }
 
-/// A sentence without its parenthesis. The price family's `(gemini)` is no reason: it stays, since both have it.
+/// A sentence without its text in parentheses, except `(gemini)`, the protocol family.
 fn bare(sentence: &str) -> String {
     let Some((before, rest)) = sentence.split_once(" (") else { return sentence.to_owned() };
     let Some((inside, after)) = rest.split_once(')') else { return sentence.to_owned() };
     if inside == "gemini" { sentence.to_owned() } else { format!("{before}{after}") }
 }
 
-/// A request reaches the upstream as its case says.
 async fn sends(direction: &str, name: &str) {
     let (caller, upstream) = sides(direction);
     let case = cases(direction).into_iter().find(|case| is_request(case) && function_name(case) == name).expect("the case");

@@ -97,8 +97,8 @@ async fn no_hedge_when_it_is_not_needed_or_not_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_second_attempt_where_a_channel_does_not_let_a_request_be_sent_twice() {
-    let rig_of = |firm: [bool; 2]| {
+async fn no_hedge_without_retry_uncertain() {
+    let rig_of = |no_resend: [bool; 2]| {
         let rig = hedging(Script::new().streams(late(SECOND)).streams(prompt("soon")), 1);
         let catalog = rig.core.shared.catalog.load_full();
         let mut channels = vec![Channel::clone(&catalog.channels[0]), Channel::clone(&catalog.channels[0])];
@@ -106,8 +106,8 @@ async fn no_second_attempt_where_a_channel_does_not_let_a_request_be_sent_twice(
         channels[1].name = "two".to_owned();
         channels[1].priority = 1;
         channels[1].accounts = vec![Arc::new(account(2))];
-        for (channel, firm) in channels.iter_mut().zip(firm) {
-            channel.retry_uncertain = !firm;
+        for (channel, no_resend) in channels.iter_mut().zip(no_resend) {
+            channel.retry_uncertain = !no_resend;
         }
         let mut group = Group::clone(&catalog.groups[0]);
         group.channels.push(channels[1].id);
@@ -115,10 +115,10 @@ async fn no_second_attempt_where_a_channel_does_not_let_a_request_be_sent_twice(
         rig.core.shared.catalog.store(Arc::new(Catalog::from_parts(catalog.revision, channels, vec![group], models)));
         rig
     };
-    for (firm, attempts) in [([false, false], "2"), ([true, false], "1"), ([false, true], "1"), ([true, true], "1")] {
-        let mut rig = rig_of(firm);
+    for (no_resend, attempts) in [([false, false], "2"), ([true, false], "1"), ([false, true], "1"), ([true, true], "1")] {
+        let mut rig = rig_of(no_resend);
         let got = rig.ask(STREAM).await;
-        assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some(attempts)), "{firm:?}");
+        assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, Some(attempts)), "{no_resend:?}");
         rig.record();
     }
 }
@@ -226,7 +226,7 @@ async fn when_both_fail_the_third_account_is_tried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fault_of_the_request_ends_both() {
+async fn rejected_request_ends_both_attempts() {
     let mut rig = hedging(Script::new().streams(late(SECOND * 30)).refuses(400, &[]), 2);
     let began = tokio::time::Instant::now();
     assert_eq!(rig.ask(STREAM).await.status, 400);

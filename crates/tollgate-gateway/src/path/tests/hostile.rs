@@ -1,5 +1,5 @@
-//! Upstream answers that must not hurt, where the upstream speaks another protocol than the caller: each ends as the
-//! error table says, in the caller's protocol, and a broken stream never as a whole one.
+//! Invalid and hostile answers of upstreams whose protocol differs from the caller's: each gives the documented error in the
+//! caller's protocol, and a broken stream never ends like a complete one.
 
 use tollgate_core::{Outcome, Provider};
 use tollgate_protocol::Protocol;
@@ -35,7 +35,7 @@ async fn ask(rig: &Rig, caller: Protocol, streams: bool) -> Got {
     read(serve(&rig.core, incoming).await).await
 }
 
-/// The word for the fault in an error of the caller's protocol, which must be an error of that protocol alone.
+/// The error code in an error of the caller's protocol. Checks that it is an error of that protocol alone.
 fn fault_of(caller: Protocol, error: &serde_json::Value) -> String {
     let word = match caller {
         Protocol::Gemini => {
@@ -47,12 +47,12 @@ fn fault_of(caller: Protocol, error: &serde_json::Value) -> String {
             error["error"]["code"].as_str().unwrap().to_owned()
         }
     };
-    assert!(!error.to_string().contains("secret"), "the upstream's words stay with the gateway: {error}");
+    assert!(!error.to_string().contains("secret"), "the upstream's text is not disclosed: {error}");
     word
 }
 
-/// Whole answers that are none: what they are called, and what a caller is told.
-fn no_answers(upstream: Protocol) -> Vec<(Vec<Piece>, u16, &'static str)> {
+/// Invalid complete answers, with the expected status and error code.
+fn invalid_answers(upstream: Protocol) -> Vec<(Vec<Piece>, u16, &'static str)> {
     let half: &str = match upstream {
         Protocol::OpenAi => r#"{"choices":[{"index":0,"message":{"content":"secret"#,
         Protocol::Gemini => r#"{"candidates":[{"content":{"parts":[{"text":"secret"#,
@@ -90,9 +90,9 @@ fn no_answers(upstream: Protocol) -> Vec<(Vec<Piece>, u16, &'static str)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_whole_answer_that_is_none_is_an_error_of_the_callers_protocol() {
+async fn invalid_complete_answer_is_an_error_of_the_callers_protocol() {
     for (caller, upstream) in PAIRS {
-        for (number, (pieces, status, word)) in no_answers(upstream).into_iter().enumerate() {
+        for (number, (pieces, status, word)) in invalid_answers(upstream).into_iter().enumerate() {
             let mut rig = rig(Script::new().answers(200, &[("content-type", "application/json")], pieces), upstream);
             let got = ask(&rig, caller, false).await;
             let shown = format!("{caller:?} from {upstream:?}, case {number}: {}", got.body);
@@ -103,8 +103,8 @@ async fn a_whole_answer_that_is_none_is_an_error_of_the_callers_protocol() {
     }
 }
 
-/// Events of an answer that has begun.
-fn begun(upstream: Protocol) -> Vec<Piece> {
+/// The first events of an answer.
+fn first_events(upstream: Protocol) -> Vec<Piece> {
     match upstream {
         Protocol::OpenAi => vec![role(), chunk("hello")],
         Protocol::Gemini => {
@@ -119,7 +119,7 @@ fn begun(upstream: Protocol) -> Vec<Piece> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_breaks_ends_with_the_callers_error_and_an_abort() {
+async fn broken_stream_ends_with_an_error_of_the_callers_protocol_and_an_abort() {
     let breaks: Vec<Vec<Piece>> = vec![
         vec![Piece::Break],
         vec![],
@@ -136,7 +136,7 @@ async fn a_stream_that_breaks_ends_with_the_callers_error_and_an_abort() {
     ];
     for (caller, upstream) in PAIRS {
         for (number, end) in breaks.iter().enumerate() {
-            let pieces = begun(upstream).into_iter().chain(end.iter().cloned()).collect();
+            let pieces = first_events(upstream).into_iter().chain(end.iter().cloned()).collect();
             let mut rig = rig(Script::new().streams(pieces), upstream);
             let got = ask(&rig, caller, true).await;
             let shown = format!("{caller:?} from {upstream:?}, case {number}: {}", got.body);
@@ -152,7 +152,7 @@ async fn a_stream_that_breaks_ends_with_the_callers_error_and_an_abort() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_without_an_answer_is_an_ordinary_error() {
+async fn stream_without_content_is_an_http_error() {
     let endless = || vec![Piece::from(": ping\n\n"), Piece::Stall];
     let nothing: Vec<(Vec<Piece>, u16, &str)> = vec![
         (vec![], 502, "upstream_bad_response"),

@@ -10,7 +10,7 @@ fn refusing(script: Script) -> Script {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_field_refused_three_times_in_a_row_is_refused_here_until_ten_minutes_later() {
+async fn field_refused_three_times_in_a_row_is_refused_for_ten_minutes() {
     let script = refusing(refusing(refusing(Script::new()))).replies(REPLY).replies(REPLY);
     let mut rig = Rig::with(script, 1, |channel| channel.learn_unsupported = true);
     for _ in 0..3 {
@@ -53,7 +53,7 @@ async fn channel_with_learning_disabled_does_not_learn() {
     assert_eq!(rig.script.seen().len(), 4);
 }
 
-/// A request that asks how it is routed, of a group that tells.
+/// A request for a trace, in a group that allows it.
 async fn traced(rig: &Rig, body: &str, asks: &str) -> Got {
     let mut incoming = rig.incoming(body);
     incoming.head.headers.insert("x-tollgate-trace", asks.parse().unwrap());
@@ -61,7 +61,7 @@ async fn traced(rig: &Rig, body: &str, asks: &str) -> Got {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_see_codes_and_counts_where_the_group_lets_them() {
+async fn trace_header_has_codes_and_counts_if_the_group_allows_it() {
     let script = Script::new().refuses(500, &[]).replies(REPLY).streams(vec![role(), chunk("hi"), tail()]);
     let mut rig = Rig::grouped(script, 2, |group| group.trace = true);
     assert_eq!(traced(&rig, CHAT, "1").await.header("x-tollgate-trace"), Some("planned=2; attempts: E55, ok"));
@@ -75,7 +75,7 @@ async fn callers_see_codes_and_counts_where_the_group_lets_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_shown_unasked_or_where_the_group_says_nothing_of_it() {
+async fn trace_header_is_absent_unless_requested_and_allowed() {
     let rig = Rig::grouped(Script::new().replies(REPLY).replies(REPLY), 1, |group| group.trace = true);
     assert_eq!(rig.ask(CHAT).await.header("x-tollgate-trace"), None);
     assert_eq!(traced(&rig, CHAT, "0").await.header("x-tollgate-trace"), None);

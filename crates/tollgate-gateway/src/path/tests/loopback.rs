@@ -16,10 +16,10 @@ use crate::{
     clock::SystemClock,
     fallback::NotFound,
     server::{Drained, listen, run},
+    testing::raw_upstream::{RawUpstream, read_request},
     upstream::{
         client::{Client, Trust},
         echo::UpstreamDispatch,
-        testing::{RawUpstream, read_request},
     },
 };
 
@@ -47,14 +47,9 @@ impl Gate {
         let (journal, _) = Journal::open(JournalOptions::new(dir.path().to_owned(), uuid::Uuid::nil())).unwrap();
         let (journal, registry, store) = (Arc::new(journal), Arc::new(HealthRegistry::default()), MemoryStore::new(key));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let shared = memory::shared(catalog, &store, Arc::clone(&clock));
-        let (queue, usage_writer) = UsageWriter::new(UsageWriterParts {
-            usage: store.clone(),
-            health_store: store,
-            journal: Arc::clone(&journal),
-            registry: Arc::clone(&registry),
-            shared: Arc::clone(&shared),
-        });
+        let shared = shared_with(store.clone(), Settings::default(), catalog, Arc::clone(&clock));
+        let (queue, usage_writer) =
+            UsageWriter::new(store.clone(), store, Arc::clone(&journal), Arc::clone(&registry), Arc::clone(&shared));
         let settings = crate::settings::Settings {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             cores: 1,
@@ -125,25 +120,25 @@ fn chunked(text: &str) -> String {
 const STREAM_HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 
 /// An upstream that answers like this, says when the request is there and when its connection is closed.
-async fn telling(answer: String) -> (RawUpstream, mpsc::Receiver<&'static str>) {
-    let (tell, told) = mpsc::channel(4);
+async fn reporting(answer: String) -> (RawUpstream, mpsc::Receiver<&'static str>) {
+    let (sender, seen) = mpsc::channel(4);
     let upstream = RawUpstream::start(move |mut socket, _| {
-        let (tell, answer) = (tell.clone(), answer.clone());
+        let (sender, answer) = (sender.clone(), answer.clone());
         async move {
             read_request(&mut socket).await.unwrap();
             socket.write_all(answer.as_bytes()).await.unwrap();
-            tell.send("asked").await.unwrap();
+            sender.send("asked").await.unwrap();
             let mut rest = [0; 64];
             while socket.read(&mut rest).await.is_ok_and(|n| n > 0) {}
-            tell.send("closed").await.unwrap();
+            sender.send("closed").await.unwrap();
         }
     })
     .await;
-    (upstream, told)
+    (upstream, seen)
 }
 
 #[tokio::test]
-async fn an_answer_has_its_length_and_the_connection_stays() {
+async fn complete_answer_has_a_length_and_keeps_the_connection() {
     let answer = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{REPLY}", REPLY.len());
     let upstream = RawUpstream::answering(answer).await;
     let mut gate = Gate::before(&upstream);
@@ -157,7 +152,7 @@ async fn an_answer_has_its_length_and_the_connection_stays() {
 }
 
 #[tokio::test]
-async fn a_broken_stream_ends_with_the_error_event_and_without_the_last_chunk() {
+async fn broken_stream_ends_with_the_error_event_and_without_the_last_chunk() {
     let broken = format!("{STREAM_HEAD}{}{}", chunked(&text(&role())), chunked(&text(&chunk("hello"))));
     let upstream = RawUpstream::answering_once(broken).await;
     let mut gate = Gate::before(&upstream);
@@ -170,7 +165,7 @@ async fn a_broken_stream_ends_with_the_error_event_and_without_the_last_chunk() 
 }
 
 #[tokio::test]
-async fn a_whole_stream_ends_with_the_last_chunk() {
+async fn complete_stream_ends_with_the_last_chunk() {
     let whole = format!("{STREAM_HEAD}{}{}0\r\n\r\n", chunked(&text(&chunk("hello"))), chunked(&text(&tail())));
     let upstream = RawUpstream::answering(whole).await;
     let mut gate = Gate::before(&upstream);
@@ -183,14 +178,14 @@ async fn a_whole_stream_ends_with_the_last_chunk() {
 }
 
 #[tokio::test]
-async fn a_caller_who_hangs_up_mid_stream_closes_the_upstream_at_once() {
-    let (upstream, mut told) = telling(format!("{STREAM_HEAD}{}", chunked(&text(&chunk("hello"))))).await;
+async fn disconnect_during_a_stream_closes_the_upstream_at_once() {
+    let (upstream, mut seen) = reporting(format!("{STREAM_HEAD}{}", chunked(&text(&chunk("hello"))))).await;
     let mut gate = Gate::before(&upstream);
     let mut socket = gate.ask(STREAM).await;
     read_until(&mut socket, "hello").await;
-    assert_eq!(told.recv().await, Some("asked"));
+    assert_eq!(seen.recv().await, Some("asked"));
     drop(socket);
-    assert_eq!(timeout(AT_ONCE, told.recv()).await.expect("closed at once"), Some("closed"));
+    assert_eq!(timeout(AT_ONCE, seen.recv()).await.expect("closed at once"), Some("closed"));
     let record = gate.record().await;
     assert_eq!((record.outcome, record.status), (Outcome::CallerLeft, 200));
     assert!(record.tokens.output > 0);
@@ -198,14 +193,14 @@ async fn a_caller_who_hangs_up_mid_stream_closes_the_upstream_at_once() {
 }
 
 #[tokio::test]
-async fn a_caller_who_hangs_up_while_waiting_closes_the_upstream_at_once() {
+async fn disconnect_while_waiting_closes_the_upstream_at_once() {
     for body in [CHAT, STREAM] {
-        let (upstream, mut told) = telling(String::new()).await;
+        let (upstream, mut seen) = reporting(String::new()).await;
         let mut gate = Gate::before(&upstream);
         let socket = gate.ask(body).await;
-        assert_eq!(timeout(TIMEOUT, told.recv()).await.unwrap(), Some("asked"));
+        assert_eq!(timeout(TIMEOUT, seen.recv()).await.unwrap(), Some("asked"));
         drop(socket);
-        assert_eq!(timeout(AT_ONCE, told.recv()).await.expect("closed at once"), Some("closed"));
+        assert_eq!(timeout(AT_ONCE, seen.recv()).await.expect("closed at once"), Some("closed"));
         let record = gate.record().await;
         assert_eq!((record.outcome, record.status), (Outcome::CallerLeft, 499));
         gate.close().await;

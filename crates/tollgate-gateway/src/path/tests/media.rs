@@ -1,10 +1,10 @@
-//! Remote media for upstreams that want bytes: fetched where the channel allows it, refused by name elsewhere.
+//! Remote media for upstreams that need it inline: fetched if the channel allows it, otherwise refused.
 
 use tollgate_core::Provider;
 use tollgate_protocol::Protocol;
 
 use super::*;
-use crate::upstream::testing::RawUpstream;
+use crate::testing::raw_upstream::RawUpstream;
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n....";
 const GEMINI_REPLY: &str =
@@ -29,7 +29,7 @@ fn showing(addresses: &[String]) -> String {
 }
 
 #[tokio::test]
-async fn a_picture_behind_an_address_is_sent_as_bytes() {
+async fn remote_image_is_sent_inline() {
     let server = pictures().await;
     let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, gemini);
     let got = rig.ask(&showing(&[server.url.clone(), format!("{}/b", server.url), server.url.clone()])).await;
@@ -40,12 +40,12 @@ async fn a_picture_behind_an_address_is_sent_as_bytes() {
     for part in parts {
         assert_eq!(part["inlineData"], serde_json::json!({"mimeType": "image/png", "data": "iVBORw0KGgouLi4u"}));
     }
-    assert_eq!(server.accepted(), 2, "each address once");
+    assert_eq!(server.accepted(), 2, "each address is fetched once");
     rig.record();
 }
 
 #[tokio::test]
-async fn nothing_is_fetched_where_the_channel_does_not_say_so_or_the_upstream_reads_addresses() {
+async fn media_is_not_fetched_if_disabled_or_not_needed() {
     let server = pictures().await;
     let body = showing(std::slice::from_ref(&server.url));
     let mut rig = Rig::with(Script::new(), 1, |channel| {
@@ -67,7 +67,7 @@ async fn nothing_is_fetched_where_the_channel_does_not_say_so_or_the_upstream_re
 }
 
 #[tokio::test]
-async fn an_address_of_our_own_network_is_refused_by_name_and_never_reached() {
+async fn private_address_is_refused_and_not_connected_to() {
     let server = pictures().await;
     let mut rig = Rig::with(Script::new(), 1, |channel| {
         gemini(channel);
@@ -77,14 +77,14 @@ async fn an_address_of_our_own_network_is_refused_by_name_and_never_reached() {
     let got = rig.ask(&showing(&[server.url.clone(), metadata])).await;
     assert_eq!((got.status, got.code().as_str()), (400, "unsupported_parameter"));
     assert!(got.body.contains("'messages[0].content[0].image_url', 'messages[0].content[1].image_url'"), "{}", got.body);
-    assert!(got.body.contains("(the address could not be fetched)"), "which of all reasons is not told: {}", got.body);
+    assert!(got.body.contains("(the address could not be fetched)"), "the reason is not disclosed: {}", got.body);
     assert_eq!((server.accepted(), rig.script.seen().len()), (0, 0));
     let record = rig.record();
     assert_eq!((record.reason.as_deref(), record.trace[0].code.as_str()), (Some("E17"), "cannot_translate"));
 }
 
 #[tokio::test]
-async fn a_channel_whose_media_cannot_be_had_is_passed_over() {
+async fn channel_whose_media_cannot_be_fetched_is_skipped() {
     let gone = RawUpstream::answering("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
     let mut rig = Rig::with(Script::new().replies(REPLY), 1, |channel| channel.priority = 1);
     rig.add_channel(|channel| {
@@ -98,7 +98,7 @@ async fn a_channel_whose_media_cannot_be_had_is_passed_over() {
 }
 
 #[tokio::test]
-async fn media_is_fetched_for_the_attempt_that_needs_it_and_not_before() {
+async fn media_is_fetched_only_for_the_attempt_that_needs_it() {
     let server = pictures().await;
     let ask = async |script: Script| {
         let mut rig = Rig::with(script, 1, |_| {});
@@ -114,7 +114,7 @@ async fn media_is_fetched_for_the_attempt_that_needs_it_and_not_before() {
 }
 
 #[tokio::test]
-async fn media_is_fetched_for_a_second_attempt_while_the_first_goes_on() {
+async fn media_is_fetched_for_a_hedge_while_the_first_attempt_runs() {
     let server = pictures().await;
     let late = vec![role(), Piece::Wait(SECOND * 60), chunk("late"), tail()];
     let mut rig =
@@ -135,7 +135,7 @@ async fn media_is_fetched_for_a_second_attempt_while_the_first_goes_on() {
 }
 
 #[tokio::test]
-async fn a_request_with_too_many_addresses_is_refused_before_any_is_fetched() {
+async fn too_many_addresses_are_refused_before_any_is_fetched() {
     let server = pictures().await;
     let addresses: Vec<_> = (0..17).map(|number| format!("{}/{number}", server.url)).collect();
     let mut rig = Rig::with(Script::new(), 1, gemini);
@@ -146,7 +146,7 @@ async fn a_request_with_too_many_addresses_is_refused_before_any_is_fetched() {
 }
 
 #[tokio::test]
-async fn a_file_the_upstream_cannot_take_is_refused_by_name() {
+async fn file_the_upstream_does_not_support_is_refused() {
     let video = RawUpstream::answering("HTTP/1.1 200 OK\r\ncontent-length: 16\r\n\r\n\0\0\0\x20ftypisom....").await;
     let mut rig = Rig::new(Script::new(), 1);
     rig.change(|channels, _, _| channels[0].translation.fetch_media = true);

@@ -23,7 +23,7 @@ const SALE: i64 = 3 * 1_000 + 2_000;
 // === Rates ===
 
 #[tokio::test(start_paused = true)]
-async fn a_used_up_rate_is_e31_with_its_figures_until_the_minute_has_passed() {
+async fn exhausted_rate_is_e31_with_figures_until_the_minute_has_passed() {
     let mut rig = Rig::keyed(replying(3), |key| key.limits.rpm = 2);
     let first = rig.ask(CHAT).await;
     assert_eq!(first.status, 200);
@@ -50,7 +50,7 @@ async fn a_used_up_rate_is_e31_with_its_figures_until_the_minute_has_passed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_of_a_minute_are_put_right_when_an_answer_ends() {
+async fn token_rate_is_corrected_when_an_answer_ends() {
     let mut rig = Rig::keyed(replying(2), |key| key.limits.tpm = 30_000);
     let body = r#"{"model":"m","max_tokens":20000,"messages":[{"role":"user","content":"hello there"}]}"#;
     let first = rig.ask(body).await;
@@ -60,7 +60,7 @@ async fn tokens_of_a_minute_are_put_right_when_an_answer_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_stream_carries_the_figures_too() {
+async fn event_stream_has_rate_limit_headers() {
     let mut rig = Rig::keyed(Script::new().streams(vec![role(), chunk("hi"), tail()]), |key| key.limits.rpm = 5);
     let got = rig.ask(STREAM).await;
     assert_eq!((got.status, got.header("x-ratelimit-limit-requests"), got.aborted), (200, Some("5"), false));
@@ -68,7 +68,7 @@ async fn an_event_stream_carries_the_figures_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_request_at_a_time_and_the_next_when_it_has_ended() {
+async fn concurrency_limit_of_one_admits_the_next_request_after_the_first() {
     let script = Script::new().streams(vec![role(), chunk("hi"), Piece::Stall]).replies(REPLY).silent().replies(REPLY);
     let mut rig = Rig::keyed(script, |key| key.limits.concurrency = 1);
     let streaming = serve(&rig.core, rig.incoming(STREAM)).await;
@@ -84,7 +84,7 @@ async fn one_request_at_a_time_and_the_next_when_it_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_members_and_a_groups_bounds_count_too() {
+async fn limits_of_member_and_group_apply() {
     let mut rig = Rig::keyed(replying(1), |key| key.member.limits.rpm = 1);
     assert_eq!([rig.ask(CHAT).await.status, rig.ask(CHAT).await.status], [200, 429]);
     assert_eq!(rig.records().len(), 2);
@@ -97,7 +97,7 @@ async fn a_members_and_a_groups_bounds_count_too() {
 // === Money ===
 
 #[tokio::test(start_paused = true)]
-async fn a_bounded_key_is_given_an_output_limit_that_is_named() {
+async fn key_with_a_budget_gets_an_output_limit_that_is_reported() {
     let mut rig = Rig::keyed(replying(1), |key| key.budgets = block(1_000_000_000));
     rig.change_model(|model| model.max_output = Some(4_096));
     let got = rig.ask(CHAT).await;
@@ -108,7 +108,7 @@ async fn a_bounded_key_is_given_an_output_limit_that_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_of_the_callers_own_stays_as_it_is() {
+async fn callers_own_output_limit_is_kept() {
     let mut rig = Rig::keyed(replying(1), |key| key.budgets = block(1_000_000_000));
     let body = r#"{"model":"m","max_tokens":20,"messages":[{"role":"user","content":"hello there"}]}"#;
     let got = rig.ask(body).await;
@@ -118,7 +118,7 @@ async fn a_limit_of_the_callers_own_stays_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_native_request_is_given_its_limit_in_native_words() {
+async fn native_request_gets_the_limit_in_native_fields() {
     let reply = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":1,"totalTokenCount":4}}"#;
     let mut rig = Rig::keyed(Script::new().replies(reply), |key| key.budgets = block(1_000_000_000));
     rig.change(|channels, _, models| {
@@ -132,7 +132,7 @@ async fn a_native_request_is_given_its_limit_in_native_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_translated_request_is_given_its_limit_too() {
+async fn translated_request_gets_the_output_limit() {
     let mut rig = Rig::keyed(replying(1), |key| key.budgets = block(1_000_000_000));
     rig.change_model(|model| model.max_output = Some(512));
     let got = read(serve(&rig.core, rig.native(Method::Generate, NATIVE)).await).await;
@@ -143,7 +143,7 @@ async fn a_translated_request_is_given_its_limit_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_lowers_the_limit_until_it_is_e33_and_then_e32() {
+async fn remaining_budget_lowers_the_output_limit_then_gives_e33_then_e32() {
     // The input is held at 14 tokens: 11 bytes are 6 tokens, and 8 for the turn.
     let afford = |output: i64| 14 * 1_000 + output * 2_000;
     let mut rig = Rig::keyed(replying(2), |key| key.budgets = block(afford(300)));
@@ -174,7 +174,7 @@ async fn what_is_left_lowers_the_limit_until_it_is_e33_and_then_e32() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_prepaid_member_pays_first() {
+async fn prepaid_member_needs_a_balance() {
     let mut rig = Rig::keyed(replying(1), |key| key.member.billing = Billing::Prepaid);
     let refused = rig.ask(CHAT).await;
     assert_eq!(refused.status, 429);
@@ -187,7 +187,7 @@ async fn a_prepaid_member_pays_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn budgets_of_member_group_and_gateway_refuse_by_their_own_name() {
+async fn refusal_names_the_exhausted_budget() {
     let refused = |rig: Rig| async move {
         let mut rig = rig;
         let got = rig.ask(CHAT).await;
@@ -204,7 +204,7 @@ async fn budgets_of_member_group_and_gateway_refuse_by_their_own_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_no_price_is_not_sold_where_money_is_bounded() {
+async fn model_without_a_price_is_refused_under_a_budget() {
     let mut rig = Rig::keyed(Script::new(), |key| key.budgets = block(1_000_000_000));
     rig.change_model(|model| model.price = None);
     let got = rig.ask(CHAT).await;
@@ -226,7 +226,7 @@ async fn counting_tokens_needs_no_money() {
 // === Channels ===
 
 #[tokio::test(start_paused = true)]
-async fn a_channel_whose_budget_is_spent_is_left_out() {
+async fn channel_with_a_spent_budget_is_excluded() {
     let cost = 14 * 500 + 16_384 * 1_000;
     let mut rig = Rig::with(replying(2), 1, |channel| channel.budgets = block(cost));
     rig.add_channel(|channel| {
@@ -236,7 +236,7 @@ async fn a_channel_whose_budget_is_spent_is_left_out() {
     assert_eq!(rig.ask(CHAT).await.status, 200);
     let mut spent = rig.usage_writer.waiting().remove(0);
     assert_eq!(spent.attempts[0].channel_name, "one");
-    // What is left does not afford another one, nor nothing at all.
+    // The remaining budget does not cover another request.
     assert_eq!(rig.ask(CHAT).await.status, 200);
     let second = rig.usage_writer.waiting().remove(0);
     assert_eq!(second.attempts[0].channel_name, "two");
@@ -251,7 +251,7 @@ async fn a_channel_whose_budget_is_spent_is_left_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_only_channel_without_enough_left_is_e40() {
+async fn insufficient_budget_of_the_only_channel_is_e40() {
     let mut rig = Rig::with(Script::new(), 1, |channel| channel.budgets = block(1_000));
     let refused = rig.ask(CHAT).await;
     assert_eq!((refused.status, refused.header("x-tollgate-cause")), (503, Some("upstream_quota")));
@@ -259,7 +259,7 @@ async fn the_only_channel_without_enough_left_is_e40() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_a_budget_passes_a_channel_over_the_cause_is_that_of_all_candidates() {
+async fn cause_covers_all_candidates_if_a_budget_skips_a_channel() {
     let mut rig = Rig::with(Script::new(), 3, |channel| channel.budgets = block(1_000));
     rig.add_channel(|channel| channel.budgets.clear());
     let until = Some(rig.clock.now().plus_ms(20_000));
@@ -275,7 +275,7 @@ async fn where_a_budget_passes_a_channel_over_the_cause_is_that_of_all_candidate
 // === Endings ===
 
 #[tokio::test(start_paused = true)]
-async fn every_ending_gives_everything_back() {
+async fn every_ending_settles_all_reservations() {
     let bounded = |script| {
         Rig::keyed(script, |key| {
             key.budgets = block(1_000_000_000);
@@ -303,26 +303,26 @@ async fn every_ending_gives_everything_back() {
         assert_eq!(rig.ask(body).await.status, status, "{body}");
         let record = rig.record();
         let spent = rig.core.shared.counters.spent(Subject::Key(record.key), Window::Month, record.at);
-        assert_eq!(spent, record.sale.unwrap(), "nothing but the sale stays counted: {body}");
+        assert_eq!(spent, record.sale.unwrap(), "only the sale amount stays counted: {body}");
     }
 }
 
-// === Nothing can be written down ===
+// === The journal cannot be written ===
 
 #[tokio::test(start_paused = true)]
-async fn without_room_in_the_journal_bounded_keys_wait_and_others_go_on_counted() {
-    let no_room = |dir: &std::path::Path| {
+async fn full_journal_refuses_keys_with_a_budget_and_serves_others() {
+    let full_journal = |dir: &std::path::Path| {
         let mut options = JournalOptions::new(dir.to_owned(), uuid::Uuid::nil());
         (options.max_bytes, options.memory_bytes) = (0, 0);
         options
     };
     let mut bounded = key();
     bounded.budgets = block(1_000_000_000);
-    let rig = Rig::build_for(Script::new(), 1, no_room, |_| {}, bounded, &[]);
+    let rig = Rig::build_for(Script::new(), 1, full_journal, |_| {}, bounded, &[]);
     let refused = rig.ask(CHAT).await;
     assert_eq!((refused.status, refused.code().as_str()), (503, "server_overloaded"), "{}", refused.body);
-    assert_eq!(rig.script.seen().len(), 0, "what cannot be written down is not bought");
-    assert_eq!(rig.core.shared.counters.open_reservations(), 0, "and its reservation is released");
-    let rig = Rig::build(replying(1), 1, no_room, |_| {});
-    assert_eq!(rig.ask(CHAT).await.status, 200, "money of others is not bounded");
+    assert_eq!(rig.script.seen().len(), 0, "nothing is sent");
+    assert_eq!(rig.core.shared.counters.open_reservations(), 0, "the reservation is released");
+    let rig = Rig::build(replying(1), 1, full_journal, |_| {});
+    assert_eq!(rig.ask(CHAT).await.status, 200, "keys without a budget are served");
 }

@@ -5,7 +5,7 @@ use tollgate_core::{AttemptResult, NanoUsd, Outcome};
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_is_relayed_and_its_usage_hidden_from_who_did_not_ask() {
+async fn stream_is_relayed_without_usage_unless_requested() {
     let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hel"), chunk("lo"), tail()]), 1);
     let got = rig.ask(STREAM).await;
     assert_eq!((got.status, got.aborted), (200, false));
@@ -21,7 +21,7 @@ async fn a_stream_is_relayed_and_its_usage_hidden_from_who_did_not_ask() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_200_waits_for_content_and_fails_over_until_then() {
+async fn fail_over_is_possible_until_the_first_content() {
     let beginnings: Vec<(Vec<Piece>, &str)> = vec![
         (vec![role(), Piece::Break], "E58"),
         (vec![role()], "E58"),
@@ -43,7 +43,7 @@ async fn the_200_waits_for_content_and_fails_over_until_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_instead_of_a_stream_is_an_http_error() {
+async fn error_instead_of_a_stream_is_an_http_error() {
     let mut rig = Rig::new(Script::new().refuses(400, &[]), 1);
     let got = rig.ask(STREAM).await;
     assert_eq!((got.status, got.header("content-type")), (400, Some("application/json; charset=utf-8")));
@@ -58,7 +58,7 @@ async fn a_refusal_instead_of_a_stream_is_an_http_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_breaks_ends_in_an_error_event_and_an_abort() {
+async fn broken_stream_ends_in_an_error_event_and_an_abort() {
     let breaks: Vec<Vec<Piece>> = vec![
         vec![role(), chunk("hello"), Piece::Break],
         vec![role(), chunk("hello")],
@@ -83,7 +83,7 @@ async fn a_stream_that_breaks_ends_in_an_error_event_and_an_abort() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_in_the_middle_is_bridged_and_then_ended() {
+async fn silence_is_bridged_by_keep_alives_until_the_idle_limit() {
     let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hello"), Piece::Stall]), 1);
     let began = tokio::time::Instant::now();
     let got = rig.ask(STREAM).await;
@@ -96,7 +96,7 @@ async fn silence_in_the_middle_is_bridged_and_then_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_limit_shorter_than_the_keep_alive_is_kept() {
+async fn idle_limit_below_the_keep_alive_interval_applies() {
     let script = Script::new().streams(vec![role(), chunk("hello"), Piece::Stall]);
     let mut rig = Rig::with(script, 1, |channel| channel.timeouts.idle_ms = 3_000);
     let began = tokio::time::Instant::now();
@@ -106,7 +106,7 @@ async fn an_idle_limit_shorter_than_the_keep_alive_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_stream_is_kept_alive_and_ends_well() {
+async fn slow_stream_is_kept_alive_and_completes() {
     let slow = vec![role(), chunk("a"), Piece::Wait(SECOND * 80), chunk("b"), Piece::Wait(SECOND * 80), chunk("c"), tail()];
     let mut rig = Rig::new(Script::new().streams(slow), 1);
     let got = rig.ask(STREAM).await;
@@ -117,7 +117,7 @@ async fn a_slow_stream_is_kept_alive_and_ends_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_complete_answer_does_not_wait_for_an_upstream_that_never_ends() {
+async fn complete_answer_does_not_wait_for_the_upstreams_end() {
     let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hi"), tail(), Piece::Stall]), 1);
     let began = tokio::time::Instant::now();
     let got = rig.ask(STREAM).await;
@@ -131,7 +131,7 @@ const FINISH: &str = "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\
 const USAGE: &str = "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2,\"total_tokens\":5}}\n\n";
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_lacks_nothing_but_its_terminator_is_complete_whatever_follows() {
+async fn answer_without_its_terminator_is_complete() {
     let endings: [(Vec<Piece>, u64); 6] = [
         (vec![FINISH.into(), USAGE.into(), Piece::Stall], 5),
         (vec![USAGE.into(), FINISH.into(), Piece::Stall], 5),
@@ -159,7 +159,7 @@ async fn an_answer_that_lacks_nothing_but_its_terminator_is_complete_whatever_fo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_idle_limit_is_kept_behind_a_settled_answer_too() {
+async fn short_idle_limit_applies_after_a_finish_reason() {
     let script = Script::new().streams(vec![role(), chunk("hello"), FINISH.into(), USAGE.into(), Piece::Stall]);
     let mut rig = Rig::with(script, 1, |channel| channel.timeouts.idle_ms = 1_000);
     let began = tokio::time::Instant::now();
@@ -179,7 +179,7 @@ const NOTHING: [&str; 2] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn behind_a_finish_comments_and_empty_deltas_are_silence() {
+async fn comments_and_empty_deltas_after_a_finish_reason_count_as_silence() {
     for nothing in NOTHING {
         let endings: [(Vec<Piece>, u64, u64); 4] = [
             (vec![FINISH.into(), USAGE.into()], 1_500, 1_500),
@@ -201,7 +201,7 @@ async fn behind_a_finish_comments_and_empty_deltas_are_silence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_a_finish_they_hold_a_stream_for_the_total_limit() {
+async fn comments_and_empty_deltas_before_a_finish_reason_last_for_the_total_limit() {
     for nothing in NOTHING {
         let thinks = [vec![role(), chunk("hello")], drip(nothing, 1_000), vec![chunk("and"), tail()]].concat();
         let mut rig = Rig::with(Script::new().streams(thinks), 1, |channel| channel.timeouts.idle_ms = 1_500);
@@ -219,7 +219,7 @@ async fn before_a_finish_they_hold_a_stream_for_the_total_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_break_behind_a_complete_answer_does_not_matter() {
+async fn break_after_a_complete_answer_is_ignored() {
     let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hi"), tail(), Piece::Break]), 1);
     let got = rig.ask(STREAM).await;
     assert!(!got.aborted && got.body.ends_with("[DONE]\n\n"), "{}", got.body);
@@ -227,7 +227,7 @@ async fn a_break_behind_a_complete_answer_does_not_matter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_journal_has_the_end_before_the_caller_has_the_last_bytes() {
+async fn end_is_in_the_journal_before_the_last_bytes_are_sent() {
     let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hi"), Piece::Wait(SECOND), tail()]), 1);
     let mut body = serve(&rig.core, rig.incoming(STREAM)).await.into_body();
     let mut text = String::new();
@@ -241,7 +241,7 @@ async fn the_journal_has_the_end_before_the_caller_has_the_last_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_byte_at_a_time_is_the_same_answer() {
+async fn stream_cut_into_single_bytes_gives_the_same_answer() {
     let whole = {
         let rig = Rig::new(Script::new().streams(vec![role(), chunk("grüße"), tail()]), 1);
         rig.ask(STREAM).await.body
@@ -259,7 +259,7 @@ async fn one_byte_at_a_time_is_the_same_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endless_nothing_before_content_is_given_up() {
+async fn endless_prelude_without_content_is_a_bad_response() {
     let comments: Vec<Piece> = (0..3_000).map(|_| Piece::Data(Bytes::from(format!(": {}\n\n", "x".repeat(1_000))))).collect();
     let mut rig = Rig::new(Script::new().streams(comments), 1);
     assert_eq!(rig.ask(STREAM).await.code(), "upstream_bad_response");
@@ -268,7 +268,7 @@ async fn endless_nothing_before_content_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_of_a_hundred_megabytes_is_given_up() {
+async fn line_of_a_hundred_megabytes_is_a_bad_response() {
     let mib = Bytes::from(vec![b'x'; 1 << 20]);
     let mut line = vec![role(), chunk("hi"), Piece::from("data: \"")];
     line.extend((0..100).map(|_| Piece::Data(mib.clone())));

@@ -19,7 +19,7 @@ fn events(pieces: &[&str]) -> Vec<Piece> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chat_caller_gets_a_gemini_answer_as_chat() {
+async fn gemini_answer_is_translated_for_a_chat_caller() {
     let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, gemini);
     let got = rig.ask(CHAT).await;
     assert_eq!(got.status, 200, "{}", got.body);
@@ -36,7 +36,7 @@ async fn a_chat_caller_gets_a_gemini_answer_as_chat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chat_stream_from_gemini_is_relayed_and_breaks_like_a_chat_stream() {
+async fn gemini_stream_is_relayed_and_breaks_as_a_chat_stream() {
     let text = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"index":0}]}"#;
     let end = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":""}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":2,"totalTokenCount":5}}"#;
     let mut rig = Rig::with(Script::new().streams(events(&[text, end])), 1, gemini);
@@ -54,7 +54,7 @@ async fn a_chat_stream_from_gemini_is_relayed_and_breaks_like_a_chat_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_native_caller_gets_a_chat_answer_as_native() {
+async fn chat_answer_is_translated_for_a_native_caller() {
     let mut rig = Rig::new(Script::new().replies(REPLY), 1);
     let got = read(serve(&rig.core, rig.native(Method::Generate, GENERATE)).await).await;
     let body: serde_json::Value = serde_json::from_str(&got.body).unwrap();
@@ -73,7 +73,7 @@ async fn a_native_caller_gets_a_chat_answer_as_native() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_upstream_can_express_is_refused_by_name_before_anything_is_sent() {
+async fn field_no_upstream_can_express_is_refused_before_anything_is_sent() {
     let body = CHAT.replace("\"m\",", "\"m\",\"logit_bias\":{\"1\":2},");
     let mut rig = Rig::with(Script::new(), 1, gemini);
     let got = rig.ask(&body).await;
@@ -85,7 +85,7 @@ async fn what_no_upstream_can_express_is_refused_by_name_before_anything_is_sent
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_channel_that_cannot_express_a_field_is_passed_over_for_one_that_can() {
+async fn channel_that_cannot_express_a_field_is_skipped() {
     let body = CHAT.replace("\"m\",", "\"m\",\"logit_bias\":{\"1\":2},");
     let mut rig = Rig::with(Script::new().replies(REPLY), 1, |channel| channel.priority = 1);
     rig.add_channel(|channel| {
@@ -112,9 +112,9 @@ async fn fail_over_crosses_protocols() {
     assert_eq!(spoken, [Protocol::OpenAi, Protocol::Gemini]);
 }
 
-/// A conversation that a Gemini model began goes on at a chat upstream: Google's signatures do not go with it.
+/// A conversation begun by a Gemini model continues on a chat upstream.
 #[tokio::test(start_paused = true)]
-async fn googles_signatures_stay_behind_when_a_conversation_changes_to_a_chat_upstream() {
+async fn google_signatures_are_removed_for_other_chat_upstreams() {
     const SIGNED: &str = r#"{"model":"m","messages":[{"role":"user","content":"q"},{"role":"assistant","content":"t","tool_calls":[{"id":"c1__sig1_QUJD","type":"function","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"QUJD"}}}],"extra_content":{"google":{"thought_signature":"REVG"}}},{"role":"tool","tool_call_id":"c1__sig1_QUJD","content":"ok"}]}"#;
     let sent = async |change: fn(&mut Channel)| {
         let mut rig = Rig::with(Script::new().replies(REPLY), 1, change);
@@ -129,7 +129,7 @@ async fn googles_signatures_stay_behind_when_a_conversation_changes_to_a_chat_up
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lenient_group_drops_and_names_what_a_strict_one_refuses() {
+async fn lenient_group_drops_and_reports_fields_a_strict_one_refuses() {
     let body = CHAT.replace("\"m\",", "\"m\",\"logit_bias\":{\"1\":2},");
     let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, gemini);
     rig.change_group(|group| group.translation = TranslationPolicy::Lenient);
@@ -145,7 +145,7 @@ async fn a_lenient_group_drops_and_names_what_a_strict_one_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_drops_what_is_unsupported_drops_nested_parameters_too() {
+async fn model_that_drops_unsupported_fields_drops_nested_ones() {
     let chat = |members: &str| CHAT.replace("\"m\",", &format!("\"m\",{members},"));
     let grammar = r#""tools":[{"type":"custom","custom":{"name":"f","format":{"type":"grammar"}}}]"#;
     for (body, dropped) in [
@@ -169,7 +169,7 @@ async fn a_model_that_drops_what_is_unsupported_drops_nested_parameters_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_are_counted_here_where_the_upstream_cannot() {
+async fn tokens_are_counted_locally_if_the_upstream_cannot() {
     let mut rig = Rig::new(Script::new(), 1);
     let got = read(serve(&rig.core, rig.native(Method::CountTokens, GENERATE)).await).await;
     assert_eq!((got.status, got.header("x-tollgate-attempts")), (200, None), "{}", got.body);
@@ -180,7 +180,7 @@ async fn tokens_are_counted_here_where_the_upstream_cannot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_blocked_prompt_is_an_answer_to_a_native_caller() {
+async fn blocked_prompt_is_an_answer_for_a_native_caller() {
     let blocked = r#"{"error":{"message":"filtered","type":"invalid_request_error","param":null,"code":"content_filter"}}"#;
     let mut rig = Rig::new(Script::new().answers(400, &[], vec![blocked.into()]), 1);
     let got = read(serve(&rig.core, rig.native(Method::Generate, GENERATE)).await).await;
@@ -190,7 +190,7 @@ async fn a_blocked_prompt_is_an_answer_to_a_native_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_no_header_could_carry_and_long_lists_are_reported_all_the_same() {
+async fn dropped_fields_are_encoded_and_long_lists_truncated() {
     let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, gemini);
     rig.change_group(|group| group.translation = TranslationPolicy::Lenient);
     let got = rig.ask(&CHAT.replace("\"m\",", "\"m\",\"größe\":1,\"a,b\":1,")).await;
@@ -216,13 +216,13 @@ fn anthropic(channel: &mut Channel) {
     channel.provider = Provider::Anthropic;
 }
 
-/// What the upstream of a rig was sent last.
+/// The body that was sent upstream last.
 fn sent(rig: &Rig) -> serde_json::Value {
     serde_json::from_str(&rig.script.seen().last().expect("a request").body).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn later_system_texts_go_to_the_beginning_only_where_the_channel_says_so() {
+async fn later_system_messages_are_hoisted_if_the_channel_asks() {
     for (hoist, beginning) in [(false, None), (true, Some("rhyme"))] {
         let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, |channel| {
             gemini(channel);
@@ -235,7 +235,7 @@ async fn later_system_texts_go_to_the_beginning_only_where_the_channel_says_so()
 }
 
 #[tokio::test(start_paused = true)]
-async fn tools_of_the_provider_are_asked_for_only_where_the_channel_allows_it() {
+async fn server_tools_need_the_channels_permission() {
     let body = CHAT.replace("\"m\",", "\"m\",\"web_search_options\":{},");
     let mut rig = Rig::with(Script::new(), 1, gemini);
     let got = rig.ask(&body).await;
@@ -252,7 +252,7 @@ async fn tools_of_the_provider_are_asked_for_only_where_the_channel_allows_it() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_person_behind_a_caller_is_named_upstream_only_where_the_channel_allows_it() {
+async fn user_is_passed_if_the_channel_allows_it() {
     for (pass_user, named, dropped) in [(false, None, Some("user")), (true, Some("u-1"), None)] {
         let mut rig = Rig::with(Script::new().replies(ANTHROPIC_REPLY), 1, |channel| {
             anthropic(channel);
@@ -266,7 +266,7 @@ async fn the_person_behind_a_caller_is_named_upstream_only_where_the_channel_all
 }
 
 #[tokio::test(start_paused = true)]
-async fn signatures_stay_off_the_ids_of_calls_where_group_or_key_say_so() {
+async fn signatures_in_tool_call_ids_follow_group_and_key() {
     let whole = |group: bool| async move {
         let mut rig = Rig::with(Script::new().replies(SIGNED_CALL), 1, gemini);
         rig.change_group(|row| row.signatures_in_ids = group);
@@ -292,7 +292,7 @@ async fn signatures_stay_off_the_ids_of_calls_where_group_or_key_say_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_later_attempt_that_cannot_express_the_request_is_skipped_for_the_next_that_can() {
+async fn attempt_that_cannot_express_the_request_is_skipped() {
     let body = CHAT.replace("\"m\",", "\"m\",\"logit_bias\":{\"1\":2},");
     let mut rig = Rig::with(Script::new().refuses(500, &[]).replies(REPLY), 2, |_| {});
     rig.add_channel(gemini);
@@ -313,7 +313,7 @@ async fn a_later_attempt_that_cannot_express_the_request_is_skipped_for_the_next
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_only_other_protocols_could_not_read_goes_through_where_the_callers_is_spoken() {
+async fn body_only_other_protocols_cannot_read_passes_to_the_callers_protocol() {
     // A tool result that answers no call is found by reading the request whole.
     let orphan = r#"{"model":"m","messages":[{"role":"user","content":"a"},{"role":"tool","tool_call_id":"x","content":"r"}]}"#;
     let mut rig = Rig::with(Script::new().replies(REPLY), 1, |channel| channel.priority = 0);
@@ -330,7 +330,7 @@ async fn a_body_only_other_protocols_could_not_read_goes_through_where_the_calle
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_left_out_is_named_beside_an_error_too() {
+async fn dropped_fields_are_reported_with_an_error() {
     let body = CHAT.replace("\"m\",", "\"m\",\"metadata\":{\"a\":\"b\"},\"user\":\"u\",");
     let mut rig = Rig::with(Script::new().refuses(500, &[]), 1, gemini);
     let got = rig.ask(&body).await;
@@ -343,7 +343,7 @@ async fn what_was_left_out_is_named_beside_an_error_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fields_taken_out_are_named_where_tokens_are_counted_here_too() {
+async fn dropped_fields_are_reported_with_a_local_token_count() {
     let body = r#"{"contents":[{"role":"user","parts":[{"text":"hello there"}]}],"labels":{"a":"b"}}"#;
     let mut rig = Rig::new(Script::new(), 1);
     rig.change_model(|model| {
@@ -356,7 +356,7 @@ async fn fields_taken_out_are_named_where_tokens_are_counted_here_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn facts_a_channel_states_win_over_what_is_known_of_a_name() {
+async fn channel_profile_overrides_the_known_profile() {
     let body = CHAT.replace("\"m\",", "\"m\",\"temperature\":0.5,");
     let ask = async |change: fn(&mut Channel)| {
         let mut rig = Rig::with(Script::new().replies(ANTHROPIC_REPLY), 1, |channel| {
@@ -380,7 +380,7 @@ async fn facts_a_channel_states_win_over_what_is_known_of_a_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_parts_are_counted_for_their_channel() {
+async fn unknown_parts_are_counted_by_channel() {
     let reply = GEMINI_REPLY.replace("[{\"text\":\"hi\"}]", "[{\"text\":\"hi\"},{\"hologram\":{}}]");
     let mut rig = Rig::with(Script::new().replies(&reply), 1, gemini);
     let got = rig.ask(CHAT).await;

@@ -1,6 +1,6 @@
-//! An attempt once it may be sent, and the answer it brings.
+//! An attempt that may be sent, and its answer.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tollgate_core::PlannedAttempt;
@@ -17,18 +17,10 @@ pub(crate) struct StartedAttempt<'a> {
     pub(crate) progress: Arc<AttemptProgress>,
 }
 
-impl StartedAttempt<'_> {
-    /// Entries of `x-tollgate-dropped`.
-    pub(crate) fn dropped(&self) -> Vec<String> {
-        self.request.dropped.clone()
-    }
-}
-
 /// How an attempt ended, and which one it was.
 pub(crate) type AttemptOutcome = Result<(AttemptAnswer, Arc<PlannedAttempt>), (Failure, Arc<PlannedAttempt>)>;
 
-/// An answer that may go to the caller.
-#[derive(Debug)]
+/// An answer for the caller.
 pub(crate) enum AttemptAnswer {
     /// A complete answer, checked.
     Whole {
@@ -54,18 +46,11 @@ pub(crate) struct Streaming {
 
 /// What follows a stream's first content.
 pub(crate) enum Rest {
-    /// More of the upstream's body.
     ToCome(UpstreamBody),
     /// Nothing: the upstream ended and the relay is finished.
     Ended,
     /// Nothing usable: the bytes that brought the content also broke the stream.
     Broken(StreamError),
-}
-
-impl fmt::Debug for Streaming {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Streaming").finish_non_exhaustive()
-    }
 }
 
 /// Whether the status 200 may be sent: content has arrived, or the answer is complete without any.

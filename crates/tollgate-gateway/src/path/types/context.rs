@@ -1,4 +1,4 @@
-//! What the stages of the attempt loop look at, and what a request keeps from one attempt to the next.
+//! Input of the stages in the attempt loop, and the state kept between attempts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,12 +12,7 @@ use super::{
     request_bodies::RequestBodies,
     usage_guard::JournalFailurePolicy,
 };
-use crate::{
-    path::Worker,
-    refusal::Refusal,
-    request::{BodyMemory, Head},
-    state::account_limiter::Permit,
-};
+use crate::{condition::InFlightRequest, path::Worker, refusal::Refusal, request::Head, state::account_limiter::Permit};
 
 /// Longest wait for a busy account.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -43,7 +38,7 @@ impl<'a> RouteContext<'a> {
         target: &'a Target,
         offered: &'a OfferedRequest,
         admission: &Admission,
-        memory: Option<BodyMemory>,
+        memory: Option<Arc<InFlightRequest>>,
     ) -> Self {
         let OfferedRequest { catalog, caller, offer, summary, .. } = offered;
         let bodies = RequestBodies::new(head, target, offered, admission.output_limit.as_ref(), memory);
@@ -89,7 +84,6 @@ pub(crate) struct Selection {
 /// Why no account was selected.
 #[derive(Debug)]
 pub(crate) enum SelectionError {
-    /// No account can serve the request.
     Refused(Refusal),
     /// No account of the request's snapshot can serve it, and a newer snapshot is in force.
     StaleCatalog,
@@ -120,12 +114,10 @@ impl WaitBudget {
         self.until = None;
     }
 
-    /// Whether the request may move to a newer snapshot.
     pub(crate) const fn may_renew(&self) -> bool {
         self.renewals < MAX_RENEWALS
     }
 
-    /// The request moved to a newer snapshot.
     pub(crate) const fn count_renewal(&mut self) {
         self.renewals += 1;
     }
@@ -136,13 +128,12 @@ impl WaitBudget {
     }
 }
 
-/// What a request keeps from one attempt to the next, under whatever snapshot.
+/// State kept between attempts, also across catalog snapshots.
 #[derive(Default)]
 pub(crate) struct RetryState {
     /// Accounts and addresses that are not tried again.
     pub(crate) history: AttemptHistory,
     pub(crate) wait_budget: WaitBudget,
-    /// The attempt that failed last.
     pub(crate) last: Option<LastAttempt>,
     /// Shortest wait that an upstream asked for, in seconds.
     pub(crate) shortest_wait: Option<u32>,
@@ -150,7 +141,6 @@ pub(crate) struct RetryState {
     pub(crate) counted: bool,
 }
 
-/// The attempt that failed last.
 pub(crate) struct LastAttempt {
     pub(crate) verdict: Verdict,
     pub(crate) planned: Arc<PlannedAttempt>,

@@ -4,30 +4,20 @@ use tollgate_core::{AttemptResult, Observation, Timestamp};
 use tollgate_protocol::{Protocol, UpstreamProblem};
 
 use crate::{
-    refusal::UpstreamFailure,
-    upstream::{
-        call::{ConnectFault, UpstreamError},
-        retry_after::seconds_until,
-    },
+    refusal::{UpstreamFailure, seconds_until},
+    upstream::call::{ConnectFault, UpstreamError},
 };
 
-/// How an attempt failed before anything reached the caller.
+/// How an attempt failed before anything reached the caller. `limit_ms` is the limit that was reached, `sent` whether anything had
+/// been sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// No head of an answer arrived.
     NoAnswer(UpstreamError),
     /// The upstream was silent before the head or before the first content.
-    TimedOut {
-        /// The limit that was reached, in milliseconds.
-        limit_ms: u64,
-    },
+    TimedOut { limit_ms: u64 },
     /// The request's time limit was reached while the account was within its own.
-    OutOfTime {
-        /// The limit of the whole request, in milliseconds.
-        limit_ms: u64,
-        /// Whether anything had been sent.
-        sent: bool,
-    },
+    OutOfTime { limit_ms: u64, sent: bool },
     /// An error answer, or an error inside a 200.
     Problem(Box<ProblemAnswer>),
     /// A 2xx that is not an answer, or a body that broke off. The text is for the log.
@@ -37,27 +27,9 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Whether the address cannot be reached, whichever account is used.
+    /// Whether the address is unreachable, for any account.
     pub(crate) const fn is_of_the_address(&self) -> bool {
-        match self {
-            Self::NoAnswer(UpstreamError::NotSent(fault)) => match fault {
-                ConnectFault::BadUrl
-                | ConnectFault::Resolve
-                | ConnectFault::Denied
-                | ConnectFault::Refused
-                | ConnectFault::Tls
-                | ConnectFault::CaFile
-                | ConnectFault::Proxy
-                | ConnectFault::TimedOut => true,
-                ConnectFault::BadHeader | ConnectFault::Closed => false,
-            },
-            Self::NoAnswer(UpstreamError::Lost | UpstreamError::Unreadable(_))
-            | Self::TimedOut { .. }
-            | Self::OutOfTime { .. }
-            | Self::Problem(_)
-            | Self::BadAnswer(_)
-            | Self::Unexpected { .. } => false,
-        }
+        matches!(self, Self::NoAnswer(UpstreamError::NotSent(fault)) if !matches!(fault, ConnectFault::BadHeader | ConnectFault::Closed))
     }
 }
 
@@ -67,7 +39,7 @@ pub(crate) struct ProblemAnswer {
     /// The upstream's protocol.
     pub protocol: Protocol,
     pub problem: UpstreamProblem,
-    /// When the upstream accepts requests again, if it says so.
+    /// When the upstream accepts requests again, if it reported a time.
     pub until: Option<Timestamp>,
 }
 
@@ -85,20 +57,18 @@ pub(crate) enum NextStep {
     UncertainAttempt,
 }
 
-/// What the caller is told if it was the last attempt.
+/// The failure that the caller sees if it was the last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReportedFailure {
     /// E50 to E58.
     Failure(UpstreamFailure),
     /// E40 with cause `upstream_quota`: the account's money is spent, which is the operator's concern and not the caller's.
-    QuotaSpent {
-        /// When the quota renews, if known.
-        until: Option<Timestamp>,
-    },
+    /// `until` is when the quota renews, if known.
+    QuotaSpent { until: Option<Timestamp> },
 }
 
 impl ReportedFailure {
-    /// Seconds until the upstream accepts requests again, if it said so.
+    /// Seconds until the upstream accepts requests again, if it reported a time.
     pub(crate) fn wait(&self, now: Timestamp) -> Option<u32> {
         match self {
             Self::Failure(UpstreamFailure::RateLimited { retry_after } | UpstreamFailure::Overloaded { retry_after }) => {

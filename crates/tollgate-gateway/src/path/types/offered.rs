@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tollgate_core::{Caller, Catalog, Offer, Reservation};
-use tollgate_protocol::RequestSummary;
-
-use super::request_bodies::OutputLimit;
+use tollgate_protocol::{FieldPath, RequestSummary};
 
 /// A request as one catalog snapshot offers it.
 pub(crate) struct OfferedRequest {
@@ -21,7 +19,6 @@ pub(crate) struct OfferedRequest {
 }
 
 impl OfferedRequest {
-    /// The body as the caller sent it.
     pub(crate) fn original_body(&self) -> Bytes {
         self.original_body.as_ref().unwrap_or(&self.body).clone()
     }
@@ -34,4 +31,12 @@ pub(crate) struct Admission {
     pub(crate) reservation: Option<Reservation>,
     /// The output limit the reservation was lowered to. It is written into the request.
     pub(crate) output_limit: Option<OutputLimit>,
+}
+
+/// An output limit that the gateway writes into a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OutputLimit {
+    pub tokens: u64,
+    /// The field it is written to, as the caller's protocol spells it.
+    pub field: FieldPath,
 }

@@ -23,8 +23,12 @@ use tollgate_protocol::{
 
 use self::media::PrefetchedMedia;
 use crate::{
-    path::types::{failure::Failure, offered::OfferedRequest},
-    request::{BodyMemory, Head},
+    condition::InFlightRequest,
+    path::types::{
+        failure::Failure,
+        offered::{OfferedRequest, OutputLimit},
+    },
+    request::Head,
     upstream::client::AddressPolicy,
 };
 
@@ -46,17 +50,7 @@ pub(crate) struct RequestBodies<'a> {
     /// Boxed, because most requests are never decoded.
     decoded: OnceLock<Box<Result<Request, TranslateError>>>,
     encoded: Mutex<Vec<EncodedBody>>,
-    /// Remote media fetched so far.
     media: PrefetchedMedia,
-}
-
-/// An output limit that the gateway writes into a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OutputLimit {
-    /// Tokens per answer.
-    pub tokens: u64,
-    /// The field it is written to, as the caller's protocol spells it.
-    pub field: FieldPath,
 }
 
 /// The request as encoded for one channel's model.
@@ -73,24 +67,21 @@ struct EncodedBody {
 pub(crate) struct UpstreamRequest {
     /// The operation, as the upstream's protocol knows it.
     pub method: Method,
-    /// Path and query behind the channel's base URL.
+    /// Path and query, appended to the channel's base URL.
     pub path: String,
     /// Framing of a streamed answer; `None` for a complete one.
     pub stream: Option<Framing>,
     pub body: Bytes,
-    /// Entries of `x-tollgate-dropped`.
     pub dropped: Vec<String>,
     pub conversion: ResponseConversion,
 }
 
 /// The body for one upstream.
 pub(crate) enum BodyFor {
-    /// The request can be sent.
     Upstream(Box<UpstreamRequest>),
     /// The upstream cannot count tokens: the gateway's own count, in the caller's protocol.
     OwnCount {
         body: Bytes,
-        /// Entries of `x-tollgate-dropped`.
         dropped: Vec<String>,
     },
     /// The upstream's protocol cannot express the request.
@@ -99,9 +90,7 @@ pub(crate) enum BodyFor {
 
 /// How an answer is converted to the caller's protocol.
 pub(crate) enum ResponseConversion {
-    /// The upstream speaks the caller's protocol.
     Same { protocol: Protocol, edits: ReplyEdits },
-    /// The upstream speaks another protocol.
     Translated { upstream: Protocol, caller: Protocol, context: Box<ReplyContext> },
 }
 
@@ -111,7 +100,7 @@ impl<'a> RequestBodies<'a> {
         target: &'a Target,
         offered: &'a OfferedRequest,
         output_limit: Option<&OutputLimit>,
-        memory: Option<BodyMemory>,
+        memory: Option<Arc<InFlightRequest>>,
     ) -> Self {
         let OfferedRequest { caller, offer, body, summary, .. } = offered;
         let mut dropped = offer.drop_fields.clone();
@@ -133,7 +122,6 @@ impl<'a> RequestBodies<'a> {
         }
     }
 
-    /// The model as the caller named it.
     pub(crate) fn model(&self) -> &str {
         &self.summary.model
     }
@@ -162,7 +150,6 @@ impl<'a> RequestBodies<'a> {
         reasons.all(|other| other == first).then_some(first)?
     }
 
-    /// The body for a planned attempt.
     pub(crate) fn body_for(&self, planned: &PlannedAttempt) -> BodyFor {
         if planned.protocol == self.from {
             return BodyFor::Upstream(Box::new(self.passthrough(planned)));
@@ -221,7 +208,7 @@ impl<'a> RequestBodies<'a> {
         dropped.extend(encoded.dropped.iter().filter(|entry| !self.dropped.contains(entry)).cloned());
         UpstreamRequest {
             method: encoded.method,
-            // Upstreams always stream events, whatever framing the caller asked for.
+            // Upstreams always stream events, independent of the caller's framing.
             path: codec(planned.protocol).upstream_path(encoded.method, &planned.mapping().upstream, Framing::Sse),
             stream: encoded.stream.then_some(Framing::Sse),
             body: encoded.body.clone(),
@@ -311,13 +298,11 @@ fn options_of<'a>(channel: &Channel, lenient: bool, media: RemoteMedia<'a>) -> T
     TranslateOptions { lenient, hoist, server_tools, pass_user, media }
 }
 
-/// The facts known about a channel's upstream model.
 fn profile_of(channel: &Channel, mapping: &ModelMapping) -> Profile {
     effective_profile(provider_word(channel.provider), channel.protocol, &mapping.upstream, &mapping.profile)
 }
 
 impl ResponseConversion {
-    /// Reads a complete 2xx body.
     pub(crate) fn read_reply(&self, method: Method, body: &Bytes) -> Result<CheckedReply, InvalidReply> {
         match self {
             Self::Same { protocol, edits } => codec(*protocol).read_reply(method, body, edits),

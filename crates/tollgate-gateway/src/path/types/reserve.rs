@@ -7,9 +7,6 @@ use crate::{path::Worker, refusal::Refusal};
 
 /// Reserves on the counters; the inner error says which limit was exceeded. `ahead` are reservations that later attempts of the
 /// same request may need.
-///
-/// # Errors
-/// When the counters do not answer.
 pub(crate) async fn reserve(
     worker: &Worker,
     reservation: &Reservation,
@@ -17,7 +14,7 @@ pub(crate) async fn reserve(
     guard: &mut UsageGuard,
 ) -> Result<Result<ReservationReceipt, LimitExceeded>, Refusal> {
     // Before the first await: a request that is dropped here is still settled.
-    guard.mark_reserved();
+    guard.has_reservation = true;
     let shared = &worker.shared;
     shared.counters.reserve(reservation, ahead, shared.clock.instant()).await.map_err(|fault| {
         shared.metrics.store_error("take_hold");

@@ -14,7 +14,7 @@ pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
     headers.get(TRACE).is_some_and(|value| value.as_bytes() == b"1")
 }
 
-/// The error id or word for how an attempt ended; `None` for success.
+/// Error id of a failed attempt, or `cancelled`; `None` for success.
 pub(crate) fn ended(attempt: &AttemptFacts) -> Option<&str> {
     if attempt.result == AttemptResult::Cancelled { Some("cancelled") } else { attempt.error.as_deref() }
 }
@@ -26,7 +26,7 @@ pub(crate) fn summary<'a>(candidates: &[TraceEntry], attempts: impl Iterator<Ite
     for entry in candidates {
         match entry.code.as_str() {
             "planned" => planned += 1,
-            // The entry at the end of a long list says how many more there are.
+            // The last entry of a long list: the number of those left out.
             "more" => more += entry.detail.as_deref().and_then(|text| text.split(' ').next()?.parse().ok()).unwrap_or(0),
             code => *counts.entry(code).or_default() += 1,
         }
@@ -44,7 +44,7 @@ pub(crate) fn summary<'a>(candidates: &[TraceEntry], attempts: impl Iterator<Ite
         text.push_str(attempt.unwrap_or("ok"));
         lead = ", ";
     }
-    // Codes are words of the gateway, so the value is always valid.
+    // Codes are ASCII words, so the value is always valid.
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("planned=0"))
 }
 

@@ -13,7 +13,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 use tollgate_core::{
     AttemptResult, DeliveredContent, InputCount, Key, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
-    Provider, RequestFacts, Revision, StreamProgress, TraceEntry, count_input, settle, settle_attempt,
+    Provider, RateStatuses, RequestFacts, Revision, StreamProgress, TraceEntry, count_input, settle, settle_attempt,
 };
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
 use tollgate_store::SyncWaiter;
@@ -26,9 +26,12 @@ use crate::{
         dropped::listed,
         trace::{ended, summary},
     },
-    refusal::RateFigures,
     request::Head,
-    state::{account_limiter::Permit, hedge_budget::HedgeReservation, usage_queue::QueuePermit, usage_recorder::UsageRecorder},
+    state::{
+        account_limiter::Permit,
+        hedge_budget::HedgeReservation,
+        usage_recorder::{QueuePermit, UsageRecorder},
+    },
 };
 
 /// How a request ended.
@@ -44,7 +47,6 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
-    /// A complete answer.
     pub(crate) const fn completed() -> Self {
         Self { status: 200, outcome: Outcome::Completed, reason: None, detail: None }
     }
@@ -53,32 +55,30 @@ impl Ending {
 /// What happens to a request when the journal cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JournalFailurePolicy {
-    /// A limit on money applies to it: what is not recorded cannot be counted, so it is refused.
+    /// The request is refused: a limit on money applies, and usage that is not recorded cannot be counted.
     Refuse,
     /// It is served, counted and logged.
     GoOn,
 }
 
-/// What is known about a request so far.
+/// The facts known about a request so far.
 #[derive(Debug)]
 pub(crate) struct UsageGuard {
-    recorder: Arc<UsageRecorder>,
+    pub(crate) recorder: Arc<UsageRecorder>,
     started: Instant,
     /// Everything but the attempts under way; `None` before authentication and once finished.
     facts: Option<Box<RequestFacts>>,
     queue_permit: Option<QueuePermit>,
-    /// The attempt under way.
     attempt: Option<Box<OpenAttempt>>,
-    /// A hedged attempt beside it.
+    /// A concurrent hedged attempt.
     hedge_attempt: Option<Box<OpenAttempt>>,
     /// Reserved for the attempt that loses.
-    hedge_reservation: Option<HedgeReservation>,
-    /// Whether a status was sent to the caller.
+    pub(crate) hedge_reservation: Option<HedgeReservation>,
     answered: bool,
-    /// Whether the counters may hold a reservation.
-    has_reservation: bool,
-    /// Figures for the rate-limit headers.
-    rates: RateFigures,
+    /// Whether the counters may hold a reservation, which is settled when the guard finishes.
+    pub(crate) has_reservation: bool,
+    /// For the rate-limit headers.
+    pub(crate) rates: RateStatuses,
 }
 
 impl UsageGuard {
@@ -94,7 +94,7 @@ impl UsageGuard {
             hedge_reservation: None,
             answered: false,
             has_reservation: false,
-            rates: RateFigures::default(),
+            rates: RateStatuses::default(),
         }
     }
 
@@ -132,7 +132,6 @@ impl UsageGuard {
         self.facts.is_some()
     }
 
-    /// Notes model, stream flag and input size.
     pub(crate) fn record_summary(&mut self, summary: &RequestSummary) {
         if let Some(facts) = &mut self.facts {
             facts.model = Some(summary.model.clone());
@@ -141,7 +140,6 @@ impl UsageGuard {
         }
     }
 
-    /// Notes the group and the prices that apply to the request.
     pub(crate) fn set_offer(&mut self, offer: &Offer) {
         if let Some(facts) = &mut self.facts {
             facts.group = Some(Arc::clone(&offer.group));
@@ -150,20 +148,7 @@ impl UsageGuard {
         }
     }
 
-    /// The counters are asked for a reservation, which is settled when the guard finishes.
-    pub(crate) const fn mark_reserved(&mut self) {
-        self.has_reservation = true;
-    }
-
-    pub(crate) const fn set_rates(&mut self, rates: RateFigures) {
-        self.rates = rates;
-    }
-
-    pub(crate) const fn rates(&self) -> RateFigures {
-        self.rates
-    }
-
-    /// Notes the candidates considered, behind the attempts already made.
+    /// Sets the candidates considered, after the attempts already made.
     pub(crate) fn set_trace(&mut self, trace: Vec<TraceEntry>) {
         if let Some(facts) = &mut self.facts {
             facts.trace = facts.attempts.iter().map(|attempt| attempt.planned.trace()).chain(trace).collect();
@@ -177,7 +162,6 @@ impl UsageGuard {
         }
     }
 
-    /// Entries of `x-tollgate-dropped`.
     pub(crate) fn dropped_entries(&self) -> &[String] {
         self.facts.as_ref().map_or(&[], |facts| &facts.dropped)
     }
@@ -192,7 +176,6 @@ impl UsageGuard {
         })
     }
 
-    /// Attempts begun.
     pub(crate) fn attempts(&self) -> usize {
         self.facts.as_ref().map_or(0, |facts| facts.attempts.len())
             + usize::from(self.attempt.is_some())
@@ -218,12 +201,7 @@ impl UsageGuard {
         self.write_begin(self.attempt.as_deref()?, policy)
     }
 
-    /// Keeps the reservation for the attempt that loses.
-    pub(crate) fn hold_hedge_budget(&mut self, reservation: HedgeReservation) {
-        self.hedge_reservation = Some(reservation);
-    }
-
-    /// Begins a hedged attempt beside the one under way; otherwise as [`Self::begin_attempt`].
+    /// Begins a concurrent hedged attempt; otherwise as [`Self::begin_attempt`].
     pub(crate) fn begin_hedge(
         &mut self,
         planned: &PlannedAttempt,
@@ -242,11 +220,10 @@ impl UsageGuard {
         Box::new(OpenAttempt::begin(planned, permit, clock))
     }
 
-    /// Writes the beginning of an attempt to the journal.
     fn write_begin(&self, attempt: &OpenAttempt, policy: JournalFailurePolicy) -> Option<Arc<AttemptProgress>> {
         let progress = Arc::clone(attempt.progress());
         let Some(facts) = self.facts.as_deref() else { return Some(progress) };
-        // Recovery takes the attempt written last as the one under way, and the one beside it as cancelled.
+        // Recovery takes the attempt written last as the one under way, and a concurrent one as cancelled.
         let others = [&self.attempt, &self.hedge_attempt].into_iter().flatten().filter(|other| !other.is_on(attempt.account()));
         let concurrent = others.map(|other| other.facts()).collect::<Vec<_>>();
         let Some(begin) = start_entry(facts, attempt, &concurrent) else { return Some(progress) };
@@ -282,7 +259,6 @@ impl UsageGuard {
         }
     }
 
-    /// Ends the attempt under way.
     pub(crate) fn end_attempt(&mut self, result: AttemptResult, error: Option<&str>, observation: Option<Observation>) {
         if let Some(attempt) = self.attempt.take() {
             self.close(attempt, false, result, error, observation);
@@ -341,14 +317,12 @@ impl UsageGuard {
         }
     }
 
-    /// Notes what was sent to the caller.
     pub(crate) fn delivered(&mut self, summary: ReplySummary) {
         if let Some(facts) = &mut self.facts {
             facts.delivered = summary.into();
         }
     }
 
-    /// Writes the progress of a stream to the journal.
     pub(crate) fn write_progress(&self) {
         let Some(facts) = self.facts.as_deref() else { return };
         let usage = self.attempt.as_deref().and_then(OpenAttempt::reply).and_then(|summary| summary.usage);
@@ -374,10 +348,6 @@ impl UsageGuard {
         }
     }
 
-    pub(crate) const fn recorder(&self) -> &Arc<UsageRecorder> {
-        &self.recorder
-    }
-
     /// The attempt under way gave a complete answer.
     pub(crate) fn succeeded(&mut self) {
         // Token counts and embeddings are not measured, and a stream that arrived whole has no first token.
@@ -385,23 +355,6 @@ impl UsageGuard {
         let took = if is_measured { self.attempt.as_deref().map(OpenAttempt::elapsed_us) } else { None };
         let observation = Observation::Success { latency: took.map(LatencySample::WholeAnswer) };
         self.end_attempt(AttemptResult::Answered, None, Some(observation));
-    }
-
-    /// Counts and logs the refusal of an unauthenticated request. It leaves no record, so that it cannot fill the database.
-    pub(crate) fn refuse_unauthenticated(&self, head: &Head, error: &'static str, status: u16) {
-        self.recorder.shared.metrics.refused(error);
-        let duration_ms = micros_between(self.started, self.recorder.shared.clock.instant()) / 1_000;
-        tracing::info!(
-            request.id = %head.request_id,
-            http.status = status,
-            error.id = error,
-            outcome = Outcome::Refused.as_str(),
-            reason = error,
-            protocol.in = head.from.as_str(),
-            client.request_id = head.client_request_id.as_deref(),
-            duration_ms,
-            "request"
-        );
     }
 
     /// Writes the usage record. The answer's last bytes wait for the returned flush.

@@ -1,6 +1,9 @@
 //! The expected rows.
 
-use tollgate_core::{LimitLevel, MissingPrice, PriceKind, PriceLimitOn, Window};
+use tollgate_core::{
+    Budget, BudgetAction, FundsStatus, LimitLevel, MissingPrice, NanoUsd, PriceKind, PriceLimitOn, RateExceeded, RateKind,
+    RateStatus, RateStatuses,
+};
 use tollgate_protocol::{FieldViolation, MalformedKind};
 
 use super::*;
@@ -51,14 +54,18 @@ pub(super) fn no_route(cause: NoRouteCause) -> Refusal {
 }
 
 pub(super) fn rate_limit() -> Refusal {
-    let figures = RateFigures {
-        limit_requests: Some(60),
-        remaining_requests: Some(0),
-        reset_requests_ms: Some(12_000),
-        ..RateFigures::default()
-    };
-    let (limited, subject) = (LimitKind::Requests, LimitSubject::Key);
-    Refusal::RateLimited(Box::new(RateLimit { limited, subject, limit: 60, used: 60, retry_after: 12, figures }))
+    let requests = Some(RateStatus { limit: 60, used: 60, reset_ms: 12_000 });
+    let rate_statuses = RateStatuses { requests, tokens: None };
+    let (subject, kind) = (Subject::Key(testing::key().id), RateKind::Requests);
+    let rate = RateExceeded { subject, kind, limit: 60, used: 60, wait_ms: 11_500, rate_statuses };
+    Refusal::LimitExceeded(Box::new(LimitExceeded::Rate(rate)))
+}
+
+/// A budget of 50 USD of which all but `left` is spent; without a window, a balance.
+pub(super) fn spent(subject: Subject, window: Option<Window>, left: i64) -> Refusal {
+    let amount = NanoUsd(50_000_000_000);
+    let budget = window.map(|window| Budget { amount, window, action: BudgetAction::Block });
+    Refusal::LimitExceeded(Box::new(LimitExceeded::Money(FundsStatus { subject, budget, spent: amount, left: NanoUsd(left) })))
 }
 
 fn malformed(kind: MalformedKind, message: &str, field: &str) -> Refusal {
@@ -238,16 +245,7 @@ fn shapes() -> Vec<RefusalRow> {
 fn limits() -> Vec<RefusalRow> {
     let money: Face = ("insufficient_quota", Some("insufficient_quota"), None);
     let quota = ("RESOURCE_EXHAUSTED", "RESOURCE_QUOTA_EXCEEDED");
-    let spent = |subject, window, amount, renews_at| {
-        Refusal::Spent(Box::new(SpentBudget {
-            subject,
-            window,
-            spent: NanoUsd(50_000_000_000),
-            amount: NanoUsd(amount),
-            renews_at,
-        }))
-    };
-    let december = Timestamp(1_796_083_200_000_000);
+    let (key, member) = (Subject::Key(testing::key().id), Subject::Member(testing::key().member.id));
     vec![
         row(
             "E31",
@@ -269,7 +267,7 @@ fn limits() -> Vec<RefusalRow> {
         .retry(9),
         row(
             "E32",
-            spent(BudgetSubject::Key, Window::Month, 50_000_000_000, Some(december)),
+            spent(key, Some(Window::Month), 0),
             429,
             money,
             quota,
@@ -278,7 +276,7 @@ fn limits() -> Vec<RefusalRow> {
         .stop(),
         row(
             "E32",
-            spent(BudgetSubject::Balance, Window::Total, -250_000_000, None),
+            spent(member, None, -250_000_000),
             429,
             money,
             quota,
@@ -287,7 +285,7 @@ fn limits() -> Vec<RefusalRow> {
         .stop(),
         row(
             "E33",
-            Refusal::TooDear(BudgetSubject::Key),
+            spent(key, Some(Window::Month), 1),
             429,
             money,
             quota,

@@ -14,16 +14,13 @@ use super::{Bounds, Permit};
 /// Maximum waiters per account.
 const MAX_WAITERS: usize = 100;
 
-/// One waiting request.
 #[derive(Debug)]
 pub(super) struct Waiter {
     /// Identifies the request in all queues it joined.
     pub(super) number: u64,
     /// The account's limits when the request joined.
     pub(super) bounds: Bounds,
-    /// Estimated tokens.
     pub(super) tokens: u64,
-    /// Delivers the permit.
     pub(super) handoff: Handoff,
 }
 
@@ -61,7 +58,7 @@ impl Handoff {
 pub(super) struct FairQueue {
     /// The next key to serve is first; every key has at least one waiter.
     keys: VecDeque<(KeyId, VecDeque<Waiter>)>,
-    len: usize,
+    pub(super) len: usize,
 }
 
 impl FairQueue {
@@ -93,7 +90,6 @@ impl FairQueue {
         Some(waiter)
     }
 
-    /// Removes a waiter.
     pub(super) fn leave(&mut self, number: u64) {
         for (_, waiters) in &mut self.keys {
             let before = waiters.len();
@@ -101,10 +97,5 @@ impl FairQueue {
             self.len -= before - waiters.len();
         }
         self.keys.retain(|(_, waiters)| !waiters.is_empty());
-    }
-
-    #[cfg(test)]
-    pub(super) const fn len(&self) -> usize {
-        self.len
     }
 }

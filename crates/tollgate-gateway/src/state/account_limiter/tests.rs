@@ -7,9 +7,21 @@ use tokio::{task::JoinHandle, time::timeout};
 use tollgate_core::{KeyId, Timestamp};
 
 use super::*;
-use crate::{clock::PausedClock, upstream::testing};
+use crate::testing::{self, PausedClock};
 
 const SECOND: Duration = Duration::from_secs(1);
+
+impl AccountLimiters {
+    /// Requests that hold a permit on an account.
+    pub(crate) fn running(&self, account: AccountId) -> u32 {
+        self.entries.get_or_insert(account).with(0, |state| state.in_use.running)
+    }
+
+    /// Requests that wait for a permit on an account.
+    pub(crate) fn waiting(&self, account: AccountId) -> usize {
+        self.entries.get_or_insert(account).with(0, |state| state.queue.len)
+    }
+}
 
 fn limiters() -> Arc<AccountLimiters> {
     AccountLimiters::new(Arc::new(PausedClock::start()))

@@ -6,11 +6,8 @@ use tollgate_core::{AccountLimits as Bounds, AccountLoad, SlidingWindow, Timesta
 /// Running requests and per-minute windows of one account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountUsage {
-    /// Running requests.
     pub running: u32,
-    /// Requests of the last minute.
     pub requests: SlidingWindow,
-    /// Tokens of the last minute.
     pub tokens: SlidingWindow,
 }
 
@@ -23,13 +20,7 @@ impl AccountUsage {
     /// Whether a request estimated at `tokens` fits. `now` is in monotonic microseconds, `at` is the same moment as wall-clock
     /// time.
     pub(crate) fn load(&self, bounds: Bounds, tokens: u64, now: u64, at: Timestamp) -> AccountLoad {
-        match self.full(bounds, tokens, now) {
-            None => AccountLoad::Free,
-            Some(AtCapacity::AtConcurrency) => AccountLoad::AtConcurrency,
-            Some(AtCapacity::AtRate { wait_ms }) => {
-                AccountLoad::AtRate { until: at.plus_ms(i64::try_from(wait_ms).unwrap_or(i64::MAX)) }
-            }
-        }
+        self.full(bounds, tokens, now).map_or(AccountLoad::Free, |full| full.load(at))
     }
 
     /// Why the request does not fit; `None` when it fits.
@@ -52,8 +43,18 @@ impl AccountUsage {
 /// The limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AtCapacity {
-    /// Concurrent requests.
     AtConcurrency,
     /// Requests or tokens per minute. The request fits after `wait_ms` if no other request comes first.
-    AtRate { wait_ms: u64 },
+    AtRate {
+        wait_ms: u64,
+    },
+}
+
+impl AtCapacity {
+    pub(super) fn load(self, now: Timestamp) -> AccountLoad {
+        match self {
+            Self::AtConcurrency => AccountLoad::AtConcurrency,
+            Self::AtRate { wait_ms } => AccountLoad::AtRate { until: now.plus_ms(i64::try_from(wait_ms).unwrap_or(i64::MAX)) },
+        }
+    }
 }

@@ -10,15 +10,12 @@ use super::{
     queue::{Handoff, Waiter},
 };
 
-/// Maximum accounts that one request waits for.
 const MAX_AWAITED: usize = 16;
 
 /// Result of [`AccountLimiters::enqueue`].
 #[derive(Debug)]
 pub(crate) enum AcquireOutcome {
-    /// An account had capacity.
     Permit(Permit),
-    /// The request was added to at least one queue.
     Queued(QueuedAcquire),
     /// No account can be waited for: its queue is full, or its rate limit is reached.
     QueueFull,
@@ -56,7 +53,7 @@ impl AccountLimiters {
         for account in accounts.iter().take(MAX_AWAITED) {
             let bounds = account.limits();
             let (entry, now) = (self.entries.get_or_insert(account.id), self.micros());
-            let (permit, joined) = entry.with(now, |state| match state.full(bounds, tokens, now) {
+            let (permit, joined) = entry.with(now, |state| match state.in_use.full(bounds, tokens, now) {
                 None => (Some(self.reserve(&entry, state, account.id, tokens, now)), false),
                 Some(AtCapacity::AtRate { .. }) => (None, false),
                 Some(AtCapacity::AtConcurrency) => {

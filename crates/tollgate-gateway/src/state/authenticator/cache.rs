@@ -1,7 +1,6 @@
 //! Cache of key look-ups by full hash: valid keys until they change, wrong ones for a short time.
 
 use std::{
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -25,15 +24,6 @@ pub(super) struct KeyCache {
     keys: Cache<[u8; 32], Arc<Key>>,
     wrong: Cache<[u8; 32], ()>,
     generation: AtomicU64,
-}
-
-impl fmt::Debug for KeyCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyCache")
-            .field("keys", &self.keys.entry_count())
-            .field("wrong", &self.wrong.entry_count())
-            .finish_non_exhaustive()
-    }
 }
 
 impl KeyCache {

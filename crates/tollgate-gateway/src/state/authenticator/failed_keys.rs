@@ -6,7 +6,7 @@ use std::{net::IpAddr, sync::Mutex, time::Duration};
 use moka::sync::Cache;
 use tokio::time::Instant;
 
-use crate::server::AddressBlock;
+use crate::address_block::AddressBlock;
 
 /// Maximum addresses remembered; the least used are evicted.
 const ADDRESSES: u64 = 100_000;
@@ -30,7 +30,6 @@ impl FailedKeys {
         Self { limit, started: now, counts }
     }
 
-    /// Counts a wrong key.
     ///
     /// # Errors
     /// The seconds until the next minute, when the address exceeded the limit in this one.

@@ -2,15 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use tollgate_core::{Caller, Catalog, Key, KeyStatus, MemberStatus, Secret, Timestamp};
+use tollgate_core::Secret;
 use tollgate_protocol::Protocol;
 
 use super::*;
-use crate::{
-    clock::PausedClock,
-    path::authenticate::{AuthError, caller_of},
-    testing::{MemoryKeys, SECRET, head, key},
-};
+use crate::testing::{MemoryKeys, PausedClock, SECRET, head, key};
 
 struct Rig {
     store: Arc<MemoryKeys>,
@@ -40,7 +36,7 @@ impl Rig {
     async fn ask(&self, secret: &str) -> Result<Caller, AuthError> {
         let mut head = head("/v1/chat/completions");
         head.presented_key = Some(Secret::new(secret.to_owned()));
-        caller_of(&self.authenticator, &Catalog::default(), &head, self.clock.now()).await
+        self.authenticator.caller_of(&Catalog::default(), &head, self.clock.now()).await
     }
 
     async fn id(&self, secret: &str) -> &'static str {
@@ -80,7 +76,7 @@ async fn wrong_key_is_looked_up_once_and_a_malformed_one_never() {
 #[tokio::test(start_paused = true)]
 async fn missing_key_needs_no_look_up() {
     let rig = rig(Some(key()), &Settings::default());
-    let refused = caller_of(&rig.authenticator, &Catalog::default(), &head("/v1/models"), rig.clock.now()).await.unwrap_err();
+    let refused = rig.authenticator.caller_of(&Catalog::default(), &head("/v1/models"), rig.clock.now()).await.unwrap_err();
     assert_eq!(refused.refusal, Refusal::KeyMissing);
     assert!(refused.key.is_none());
     assert_eq!(rig.asked(), 0);

@@ -3,7 +3,7 @@
 use tollgate_core::{Availability, CoolingReason, RestingReason, Secret};
 
 use super::*;
-use crate::upstream::testing::account as row;
+use crate::testing::account as row;
 
 const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
 

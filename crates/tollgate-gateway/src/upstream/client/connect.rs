@@ -2,7 +2,6 @@
 
 use std::{
     future::poll_fn,
-    io,
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::{
@@ -13,7 +12,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use http_body_util::Full;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -27,13 +25,12 @@ use tokio_util::task::TaskTracker;
 use super::{
     checked_io::{CheckedIo, IoState, OverTcp},
     destination::UpstreamTarget,
+    dial::dial,
     proxy, tls,
     tls::Trust,
 };
-use crate::upstream::call::ConnectFault;
+use crate::{executor::TrackedExecutor, upstream::call::ConnectFault};
 
-/// Delay before the next address is tried in parallel (Connection Attempt Delay, RFC 8305, section 5).
-const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Most header fields of a response.
 const MOST_HEADERS: usize = 256;
 /// Most bytes of a response head.
@@ -108,7 +105,7 @@ async fn http2<S>(stream: S, tasks: &TaskTracker) -> Result<Connected, ConnectFa
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (sender, mut connection) = http2::Builder::new(OnTracker(tasks.clone()))
+    let (sender, mut connection) = http2::Builder::new(TrackedExecutor(tasks.clone()))
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(16 * STREAM_WINDOW)
@@ -132,43 +129,4 @@ where
         }
     });
     Ok(Connected::Http2(sender, max_streams))
-}
-
-/// Connects to the first address that accepts; each is tried [`ATTEMPT_DELAY`] before the next.
-pub(crate) async fn dial(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
-    let mut waiting = addresses.into_iter();
-    let mut dialing = FuturesUnordered::new();
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    loop {
-        if let Some(address) = waiting.next() {
-            dialing.push(TcpStream::connect(address));
-        } else if dialing.is_empty() {
-            return Err(last);
-        }
-        let more = waiting.len() > 0;
-        tokio::select! {
-            Some(done) = dialing.next() => match done {
-                Ok(socket) => {
-                    socket.set_nodelay(true)?;
-                    return Ok(socket);
-                }
-                Err(fault) => last = fault,
-            },
-            () = tokio::time::sleep(ATTEMPT_DELAY), if more => {}
-        }
-    }
-}
-
-/// Spawns a connection's tasks on the tracker a shutdown waits for.
-#[derive(Clone)]
-struct OnTracker(TaskTracker);
-
-impl<F> hyper::rt::Executor<F> for OnTracker
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    fn execute(&self, task: F) {
-        self.0.spawn(task);
-    }
 }

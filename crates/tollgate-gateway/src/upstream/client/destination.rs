@@ -13,13 +13,11 @@ use crate::upstream::call::ConnectFault;
 /// A parsed base URL and everything else that determines how connections are established.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UpstreamTarget {
-    /// `https`.
     pub tls: bool,
     /// Host name or address, without brackets.
     pub host: String,
     /// The address, if the host is one.
     pub address: Option<IpAddr>,
-    /// Port.
     pub port: u16,
     /// `host` header, with the port if it is not the scheme's default.
     pub authority: HeaderValue,
@@ -36,7 +34,6 @@ pub(crate) struct UpstreamTarget {
 }
 
 impl UpstreamTarget {
-    /// The destination of a channel.
     pub(crate) fn of(channel: &Channel) -> Result<Self, ConnectFault> {
         let url = Url::parse(&channel.base_url).map_err(|_| ConnectFault::BadUrl)?;
         let proxy = channel.proxy.as_ref().map(|proxy| Url::parse(proxy.expose())).transpose().map_err(|_| ConnectFault::Proxy)?;
@@ -97,7 +94,6 @@ impl UpstreamTarget {
     }
 }
 
-/// Form of a request target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetForm {
     /// Path and query (HTTP/1.1).
@@ -109,7 +105,7 @@ pub(crate) enum TargetForm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::testing::channel;
+    use crate::testing::channel;
 
     fn of(base: &str) -> Result<UpstreamTarget, ConnectFault> {
         let mut row = channel(base);

@@ -27,11 +27,8 @@ const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 
 /// A response with an unread body. Dropping it closes the connection.
 pub(crate) struct FetchedResponse {
-    /// HTTP status.
     pub(crate) status: u16,
-    /// Header fields.
     pub(crate) headers: HeaderMap,
-    /// Unread body.
     pub(crate) body: Incoming,
     _connection: Connection,
 }
@@ -47,18 +44,7 @@ impl Drop for Connection {
     }
 }
 
-/// The request to send.
-pub(crate) struct Sent {
-    pub(crate) method: Method,
-    /// Header fields besides `host` and `user-agent`.
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-}
-
 /// Fetches a media URL. The caller bounds the time and the body.
-///
-/// # Errors
-/// When the address is not allowed or not reachable, or no response head arrives.
 pub(crate) async fn get(
     url: &Url,
     reach: AddressPolicy,
@@ -68,16 +54,15 @@ pub(crate) async fn get(
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, MEDIA_TYPES);
     headers.insert(ACCEPT_ENCODING, IDENTITY);
-    send(url, Sent { method: Method::GET, headers, body: Bytes::new() }, reach, trust, tasks).await
+    send(url, Method::GET, headers, Bytes::new(), reach, trust, tasks).await
 }
 
-/// Sends one request. The caller bounds the time and the body.
-///
-/// # Errors
-/// When the address is not allowed or not reachable, or no response head arrives.
+/// Sends one request; `host` and `user-agent` are added to its headers. The caller bounds the time and the body.
 pub(crate) async fn send(
     url: &Url,
-    sent: Sent,
+    method: Method,
+    headers: HeaderMap,
+    body: Bytes,
     reach: AddressPolicy,
     trust: &Trust,
     tasks: &TaskTracker,
@@ -89,10 +74,10 @@ pub(crate) async fn send(
         path.push_str(query);
     }
     let request = |form: TargetForm| -> Result<Request<Full<Bytes>>, ConnectFault> {
-        let mut request = Request::new(Full::new(sent.body.clone()));
-        request.method_mut().clone_from(&sent.method);
+        let mut request = Request::new(Full::new(body.clone()));
+        request.method_mut().clone_from(&method);
         *request.uri_mut() = destination.target(&path, form)?;
-        request.headers_mut().clone_from(&sent.headers);
+        *request.headers_mut() = headers.clone();
         let headers = request.headers_mut();
         if form == TargetForm::Origin {
             headers.insert(HOST, destination.authority.clone());

@@ -6,9 +6,8 @@ use std::net::IpAddr;
 use tollgate_core::{Channel, is_public};
 
 /// Whether a channel may connect to non-public addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AddressPolicy {
-    /// Public addresses only.
     Public,
     /// Loopback and private addresses too: the channel has `private_network`.
     Anywhere,
@@ -19,7 +18,6 @@ impl AddressPolicy {
         if channel.private_network { Self::Anywhere } else { Self::Public }
     }
 
-    /// Whether this address may be connected to.
     pub(crate) fn allows(self, address: IpAddr) -> bool {
         match self {
             Self::Anywhere => !is_group_address(address),

@@ -52,7 +52,6 @@ const MAX_DIALS: usize = 256;
 /// HTTP/2 connections to one channel, per core.
 const MAX_HTTP2: usize = 16;
 
-/// The connections of one channel.
 pub(crate) struct Host {
     pub(crate) destination: UpstreamTarget,
     addresses: Addresses,
@@ -64,7 +63,6 @@ pub(crate) struct Host {
     clock: Arc<dyn Clock>,
 }
 
-/// An HTTP/1.1 connection.
 struct Wire {
     sender: http1::SendRequest<Full<Bytes>>,
     close: AbortHandle,
@@ -379,7 +377,7 @@ fn send_fault(error: &hyper::Error, fate: DeliveryState) -> SendFault {
 }
 
 /// Whether the peer reports that it did not process the stream (RFC 9113, sections 6.8 and 8.7): `REFUSED_STREAM`, or a
-/// stream above the last id of a GOAWAY, whatever its reason. h2 fails only those streams with the peer's GOAWAY; lower
+/// stream above the last id of a GOAWAY with any reason. h2 fails only those streams with the peer's GOAWAY; lower
 /// ones continue or fail with the connection's error.
 fn not_processed(fault: &h2::Error) -> bool {
     fault.is_remote() && (fault.is_go_away() || fault.reason() == Some(h2::Reason::REFUSED_STREAM))

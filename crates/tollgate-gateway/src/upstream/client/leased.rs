@@ -2,7 +2,7 @@
 
 use std::{
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
@@ -38,25 +38,14 @@ impl Body for LeasedBody {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UpstreamBodyFault>>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.body).poll_frame(context);
-        match polled {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(None) => {
-                if let Some(lease) = this.lease.take() {
-                    lease.release();
-                }
-                Poll::Ready(None)
-            }
-            Poll::Ready(Some(Ok(frame))) => {
-                this.release_at_end();
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Poll::Ready(Some(Err(fault))) => {
-                this.lease = None;
-                let fault = if fault.is_parse() { UpstreamBodyFault::Unreadable } else { UpstreamBodyFault::Lost };
-                Poll::Ready(Some(Err(fault)))
-            }
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
+        match &frame {
+            None => this.lease.take().into_iter().for_each(Lease::release),
+            Some(Ok(_)) => this.release_at_end(),
+            Some(Err(_)) => this.lease = None,
         }
+        let fault_of = |fault: hyper::Error| if fault.is_parse() { UpstreamBodyFault::Unreadable } else { UpstreamBodyFault::Lost };
+        Poll::Ready(frame.map(|frame| frame.map_err(fault_of)))
     }
 
     fn is_end_stream(&self) -> bool {

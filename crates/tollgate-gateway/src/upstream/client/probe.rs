@@ -15,7 +15,7 @@ use tollgate_protocol::{Framing, ReplyEdits, Usage, codec, probe_request};
 
 use super::{
     Client, UpstreamTarget,
-    connect::dial,
+    dial::dial,
     proxy,
     resolver::resolve,
     tls::{self, Trust},
@@ -24,10 +24,8 @@ use crate::{
     clock::Clock,
     refusal::redact_secrets,
     upstream::call::{ConnectFault, SentMark, Upstream as _, UpstreamCall, UpstreamError},
-    upstream::content_type::may_be_json,
 };
 
-/// Largest response body of a test.
 const MOST_BYTES: usize = 1024 * 1024;
 
 /// Shorter values of a channel's headers are versions and switches, no secrets.
@@ -64,12 +62,7 @@ pub enum ProbeFault {
     TimedOut(u64),
     /// The upstream answered with an error.
     #[error("status {status}: {message}")]
-    Refused {
-        /// HTTP status.
-        status: u16,
-        /// The upstream's error message.
-        message: String,
-    },
+    Refused { status: u16, message: String },
     /// The upstream answered 2xx with an invalid body.
     #[error("{0}")]
     Unreadable(String),
@@ -77,9 +70,6 @@ pub enum ProbeFault {
 
 /// Tests one account with a request of a few tokens. `seen` receives each completed step and its duration. Must run inside
 /// a runtime. The channel's timeouts apply.
-///
-/// # Errors
-/// The first step that failed.
 pub async fn probe(
     channel: &Arc<Channel>,
     account: &Arc<Account>,
@@ -166,7 +156,7 @@ async fn send_request(
         UpstreamError::Lost | UpstreamError::Unreadable(_) => ProbeFault::Broken(error.to_string()),
     })?;
     seen(ProbeStep::Answered(answer.status), since(begin));
-    let is_json = may_be_json(&answer.headers);
+    let is_json = answer.may_be_json();
     let mut body = Limited::new(answer.body, MOST_BYTES);
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -200,7 +190,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::SystemClock,
-        upstream::testing::{self, RawUpstream},
+        testing::{self, raw_upstream::RawUpstream},
     };
 
     async fn check(answer: &str) -> (Vec<ProbeStep>, Result<(), ProbeFault>) {

@@ -15,7 +15,7 @@ use tokio::{
 };
 use url::Url;
 
-use super::{connect::dial, destination::UpstreamTarget};
+use super::{destination::UpstreamTarget, dial::dial};
 use crate::upstream::call::ConnectFault;
 
 /// Largest response head to CONNECT.
@@ -133,7 +133,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::upstream::testing::channel;
+    use crate::testing::channel;
 
     fn to(base: &str) -> UpstreamTarget {
         UpstreamTarget::of(&channel(base)).unwrap()

@@ -27,7 +27,6 @@ impl CachedAddresses {
     }
 }
 
-/// The addresses of one destination.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     known: Mutex<Option<CachedAddresses>>,
@@ -149,7 +148,7 @@ fn interleave(answer: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upstream::testing::channel;
+    use crate::testing::channel;
 
     #[test]
     fn families_alternate_and_duplicates_are_dropped() {

@@ -15,13 +15,22 @@ use tokio::{
 };
 
 use super::*;
-use crate::upstream::{
-    call::{ConnectFault, UpstreamBody, UpstreamBodyFault, UpstreamCall, UpstreamError},
-    testing::{RawUpstream, call, read_request},
+use crate::{
+    testing::{
+        call,
+        raw_upstream::{RawUpstream, read_request},
+    },
+    upstream::call::{ConnectFault, UpstreamBody, UpstreamBodyFault, UpstreamCall, UpstreamError},
 };
 
 /// Longest wait in a test.
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+impl Client {
+    fn idle_count(&self, channel: &Arc<Channel>) -> usize {
+        self.host(channel).unwrap().idle_count()
+    }
+}
 
 fn client() -> Client {
     Client::new(Arc::new(Trust::default()), Arc::new(crate::clock::SystemClock))
@@ -222,7 +231,7 @@ async fn closes(dropped: impl AsyncFnOnce(Client, UpstreamCall), before: &'stati
 }
 
 #[tokio::test]
-async fn a_dropped_body_closes_the_upstream_at_once() {
+async fn dropped_body_closes_the_upstream_at_once() {
     let head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n";
     closes(
         async |client, call| {
@@ -236,7 +245,7 @@ async fn a_dropped_body_closes_the_upstream_at_once() {
 }
 
 #[tokio::test]
-async fn a_dropped_call_closes_the_upstream_at_once() {
+async fn dropped_call_closes_the_upstream_at_once() {
     closes(
         async |client, call| {
             let sent = call.sent.clone();
@@ -281,7 +290,7 @@ async fn ten_thousand_headers() {
 }
 
 #[tokio::test]
-async fn a_header_of_a_megabyte() {
+async fn header_of_a_megabyte() {
     let head = format!("HTTP/1.1 200 OK\r\nx-big: {}\r\ncontent-length: 2\r\n\r\n{{}}", "y".repeat(1 << 20));
     assert_eq!(fails_before_the_body(head).await, UpstreamError::Unreadable("answer head too large"));
 }
@@ -335,7 +344,7 @@ async fn body_shorter_than_declared() {
 }
 
 #[tokio::test]
-async fn a_bad_chunk_size() {
+async fn invalid_chunk_size() {
     let faults = [
         fails_in_the_body("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n{}\r\n0\r\n\r\n").await,
         fails_in_the_body("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n{}\r\n0\r\n\r\n").await,
@@ -367,7 +376,7 @@ async fn body_of_204_is_ignored() {
 }
 
 #[tokio::test]
-async fn a_flood_of_interim_answers_ends_in_the_final_one() {
+async fn interim_answers_are_skipped() {
     let flood = format!("{}{}", "HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n".repeat(20_000), ok("{}"));
     let upstream = RawUpstream::answering_once(flood).await;
     assert_eq!(ask(&client(), &call(&upstream.url)).await.unwrap().status, 200);
@@ -384,7 +393,7 @@ async fn unsolicited_101_is_not_a_success() {
 }
 
 #[tokio::test]
-async fn an_answer_before_the_request_was_read() {
+async fn answer_before_the_request_was_read() {
     let upstream = RawUpstream::start(|mut socket, _| async move {
         socket.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}").await.unwrap();
         let mut rest = [0; 1024];

@@ -1,10 +1,7 @@
 //! TLS towards upstreams. Trusted roots: those of the operating system, the bundled Mozilla roots (a scratch image has no
 //! others), and a channel's own CA file.
 
-use std::{
-    fmt,
-    sync::{Arc, OnceLock},
-};
+use std::sync::{Arc, OnceLock};
 
 use rustls::{
     ClientConfig, RootCertStore,
@@ -20,16 +17,10 @@ use crate::upstream::call::ConnectFault;
 const CA_FILE_BYTES: u64 = 1 << 20;
 
 /// The roots shared by all destinations and cores, loaded on the first TLS connection.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Trust {
     roots: OnceLock<RootCertStore>,
     plain: OnceLock<Arc<ClientConfig>>,
-}
-
-impl fmt::Debug for Trust {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Trust").finish_non_exhaustive()
-    }
 }
 
 impl Trust {

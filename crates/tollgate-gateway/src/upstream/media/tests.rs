@@ -3,15 +3,12 @@
 use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 
 use super::*;
-use crate::{
-    clock::SystemClock,
-    upstream::testing::{RawUpstream, read_request},
-};
+use crate::testing::raw_upstream::{RawUpstream, read_request};
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\nthe rest of a picture";
 
 fn fetcher() -> MediaFetcher {
-    MediaFetcher::new(Arc::new(SystemClock))
+    MediaFetcher::new()
 }
 
 fn answer(head: &str, body: &[u8]) -> Vec<u8> {
@@ -210,4 +207,16 @@ async fn silent_server_times_out() {
     let begin = tokio::time::Instant::now();
     assert_eq!(fetch(&server, AddressPolicy::Anywhere).await, Err(FetchFault::Unreachable("not in time")));
     assert!(begin.elapsed() <= LIMIT + Duration::from_secs(1));
+}
+
+#[test]
+fn oldest_file_is_evicted_at_the_size_limit() {
+    let fetcher = fetcher();
+    let key = |address: &str| (address.to_owned(), AddressPolicy::Public);
+    let file = Arc::new(DownloadedMedia { mime: "image/png".to_owned(), data: "A".repeat(32 * 1024 * 1024 - 100) });
+    for address in ["http://a/", "http://b/", "http://c/"] {
+        fetcher.keep(key(address), &file);
+    }
+    assert!(fetcher.cache.get(&key("http://a/")).is_none());
+    assert!(fetcher.cache.get(&key("http://b/")).is_some() && fetcher.cache.get(&key("http://c/")).is_some());
 }

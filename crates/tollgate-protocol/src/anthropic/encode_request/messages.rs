@@ -6,8 +6,7 @@ use crate::{
     json_writer::{Json, JsonObject},
     neutral::{
         Media, Part, PartKind, Role, Turn,
-        as_function::arguments,
-        encode_context::{EncodeContext, UpstreamMedia, fenced},
+        encode_context::{EncodeContext, UpstreamMedia, arguments, fenced},
     },
     tree::Tree,
 };
@@ -26,7 +25,6 @@ fn text_block(text: &str) -> Json {
     Json::object([("type", Json::text("text")), ("text", Json::text(text))])
 }
 
-/// Encodes all messages.
 pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut messages: Vec<(&'static str, Vec<Json>)> = Vec::new();
     for turn in out.turns() {

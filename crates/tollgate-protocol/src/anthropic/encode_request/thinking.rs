@@ -16,12 +16,9 @@ use crate::{
 /// Minimum budget of the protocol, in tokens.
 const MIN_BUDGET_TOKENS: i64 = 1_024;
 
-/// Members to write for a thinking setting.
 #[derive(Debug, Default)]
 pub(super) struct ThinkingFields {
-    /// `thinking`.
     pub(super) thinking: Option<Json>,
-    /// `output_config.effort`.
     pub(super) effort: Option<String>,
     /// Thinking has a budget, which restricts sampling and tool choice.
     pub(super) budgeted: bool,

@@ -25,7 +25,6 @@ const DATA: [&str; 9] = [
     "toolResponse",
 ];
 
-/// Decodes the system instruction: all its texts.
 pub(super) fn system(mut content: Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     let Some((parts, path)) = content.list("parts")? else { return Ok(()) };
     for (index, item) in parts.iter().enumerate() {
@@ -51,28 +50,25 @@ pub(super) fn read(contents: &[Tree<'_>], path: &str, request: &mut Request) -> 
         let path = format!("{path}[{index}]");
         let mut fields = Fields::new(content, &path, FROM)?;
         let role = role(&mut fields)?;
-        let (mut said, mut results) = (Vec::new(), Vec::new());
-        if let Some((parts, path)) = fields.list("parts")? {
-            for (index, item) in parts.iter().enumerate() {
-                let path = format!("{path}[{index}]");
-                let Some(part) = part(item, &path, request)? else { continue };
-                if matches!(part.kind, PartKind::Result { .. }) {
-                    results.push(part);
-                } else if part.is_call() && role != Role::Model {
-                    request.refuse_part(path);
-                } else {
-                    said.push(part);
-                }
+        let (mut others, mut results) = (Vec::new(), Vec::new());
+        for (item, path) in fields.elements("parts")? {
+            let Some(part) = part(item, &path, request)? else { continue };
+            if matches!(part.kind, PartKind::Result { .. }) {
+                results.push(part);
+            } else if part.is_call() && role != Role::Model {
+                request.refuse_part(path);
+            } else {
+                others.push(part);
             }
         }
         if role == Role::System && request.turns.is_empty() && results.is_empty() {
-            for part in said {
+            for part in others {
                 push_system(part, request);
             }
             continue;
         }
-        if !said.is_empty() || results.is_empty() {
-            request.turns.push(Turn { role, parts: said, path: path.clone() });
+        if !others.is_empty() || results.is_empty() {
+            request.turns.push(Turn { role, parts: others, path: path.clone() });
         }
         if !results.is_empty() {
             request.turns.push(Turn { role: Role::ToolResults, parts: results, path });
@@ -97,7 +93,7 @@ fn role(fields: &mut Fields<'_, '_>) -> Result<Role, Malformed> {
 /// Decodes one part. `None` for an empty part, and for a kind that has no neutral form, which is recorded as unsupported.
 fn part(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<Option<Part>, Malformed> {
     let mut fields = Fields::new(item, path, FROM)?;
-    let thought = fields.bool("thought")?.is_some_and(|thought| thought.value);
+    let thought = fields.flag("thought")?;
     let signature = fields.text("thoughtSignature")?.filter(|given| !given.value.is_empty());
     let signature = signature.map(|given| Signature { owner: Protocol::Gemini, value: given.value });
     let detail = fields.take("mediaResolution").and_then(|field| resolution(field.value));
@@ -151,7 +147,7 @@ fn bad_media(fault: BadMedia, path: &str) -> Malformed {
 
 fn inline(mut data: Fields<'_, '_>, path: &str) -> Result<Media, Malformed> {
     let mime = data.required_text("mimeType")?;
-    let bytes = data.text("data")?.map(|data| data.value).unwrap_or_default();
+    let bytes = data.text_or_empty("data")?;
     media::inline(&mime, &bytes, path.to_owned()).map_err(|fault| bad_media(fault, path))
 }
 
@@ -217,12 +213,12 @@ fn function_response(mut fields: Fields<'_, '_>, path: &str) -> Result<PartKind,
 
 fn executable_code(mut code: Fields<'_, '_>) -> Result<PartKind, Malformed> {
     let language = code.text("language")?.map(|language| language.value.to_ascii_lowercase()).unwrap_or_default();
-    let text = code.text("code")?.map(|text| text.value).unwrap_or_default();
+    let text = code.text_or_empty("code")?;
     Ok(PartKind::Code { language, text })
 }
 
 fn code_output(mut output: Fields<'_, '_>) -> Result<PartKind, Malformed> {
-    let outcome = output.text("outcome")?.map(|outcome| outcome.value).unwrap_or_default();
-    let text = output.text("output")?.map(|text| text.value).unwrap_or_default();
+    let outcome = output.text_or_empty("outcome")?;
+    let text = output.text_or_empty("output")?;
     Ok(PartKind::CodeOutput { outcome, text })
 }

@@ -1,13 +1,12 @@
 //! Decodes `:embedContent` and `:batchEmbedContents`.
 
-use super::{FROM, config::narrow};
+use super::FROM;
 use crate::{
     Malformed,
     neutral::{EmbedRequest, Located, Operation, Request},
     object::Fields,
 };
 
-/// The request for one text.
 struct EmbedContent {
     text: String,
     task: Option<Located<String>>,
@@ -15,7 +14,6 @@ struct EmbedContent {
     dimensions: Option<Located<u32>>,
 }
 
-/// Decodes `:embedContent`.
 pub(super) fn one(mut fields: Fields<'_, '_>, model: String) -> Result<Request, Malformed> {
     let mut refused = Vec::new();
     let EmbedContent { text, task, title, dimensions } = read(&mut fields, &mut refused)?;
@@ -54,9 +52,7 @@ fn same<T: PartialEq>(left: Option<&Located<T>>, right: Option<&Located<T>>) -> 
 
 fn finished(model: String, embed: EmbedRequest, refused: Vec<String>) -> Request {
     let mut request = Request::new(model, FROM, Operation::Embed(Box::new(embed)));
-    for field in refused {
-        request.refuse(field);
-    }
+    request.refuse_all(refused);
     request
 }
 
@@ -65,13 +61,10 @@ fn read(fields: &mut Fields<'_, '_>, refused: &mut Vec<String>) -> Result<EmbedC
     let missing = if path.is_empty() { "content".to_owned() } else { format!("{path}.content") };
     let mut content = fields.object("content")?.ok_or_else(|| Malformed::missing(FROM, &missing))?;
     let mut texts = Vec::new();
-    if let Some((parts, path)) = content.list("parts")? {
-        for (index, item) in parts.iter().enumerate() {
-            let path = format!("{path}[{index}]");
-            match Fields::new(item, &path, FROM)?.text("text")? {
-                Some(text) => texts.push(text.value),
-                None => refused.push(path),
-            }
+    for (item, path) in content.elements("parts")? {
+        match Fields::new(item, &path, FROM)?.text("text")? {
+            Some(text) => texts.push(text.value),
+            None => refused.push(path),
         }
     }
     let mut one = settings(fields)?;
@@ -101,6 +94,6 @@ fn settings(fields: &mut Fields<'_, '_>) -> Result<EmbedContent, Malformed> {
         text: String::new(),
         task: task.filter(|task| task.value != "TASK_TYPE_UNSPECIFIED"),
         title: fields.text("title")?,
-        dimensions: fields.at_least("outputDimensionality", 1)?.map(narrow).transpose()?,
+        dimensions: fields.count("outputDimensionality", 1)?,
     })
 }

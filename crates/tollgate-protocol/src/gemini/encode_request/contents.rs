@@ -4,9 +4,9 @@ use crate::{
     Protocol,
     json_writer::{Json, JsonObject},
     neutral::{
-        Media, Part, PartKind, Role, Turn, as_function,
-        encode_context::{EncodeContext, UpstreamMedia},
-        signature::PLACEHOLDER,
+        Media, Part, PartKind, Role, Turn,
+        encode_context::{EncodeContext, UpstreamMedia, arguments},
+        signature::{self, PLACEHOLDER},
     },
     tree::Tree,
 };
@@ -62,13 +62,13 @@ pub(super) fn text_part(text: impl Into<String>) -> Json {
 
 /// Encodes the parts of a model turn. If the model requires signatures and no call has one, the first call gets the placeholder.
 fn model_parts(out: &mut EncodeContext<'_>, turn: &Turn) -> Vec<Json> {
-    let signed = turn.parts.iter().filter(|part| part.is_call()).any(|part| google_signature(part).is_some());
+    let signed = turn.parts.iter().filter(|part| part.is_call()).any(|part| signature::google(part.signature.as_ref()).is_some());
     let mut placeholder = out.profile.signature_required == Some(true) && !signed;
     let mut parts = Vec::with_capacity(turn.parts.len());
     for part in &turn.parts {
         let Some(json) = part_of(out, part) else { continue };
         let Json::Object(mut members) = json else { continue };
-        if let Some(signature) = google_signature(part) {
+        if let Some(signature) = signature::google(part.signature.as_ref()) {
             members.push(("thoughtSignature", Json::text(signature)));
         } else if placeholder && part.is_call() {
             members.push(("thoughtSignature", Json::text(PLACEHOLDER)));
@@ -77,10 +77,6 @@ fn model_parts(out: &mut EncodeContext<'_>, turn: &Turn) -> Vec<Json> {
         parts.push(Json::Object(members));
     }
     parts
-}
-
-fn google_signature(part: &Part) -> Option<&str> {
-    part.signature.as_ref().filter(|signature| signature.owner == Protocol::Gemini).map(|signature| signature.value.as_str())
 }
 
 /// Encodes any part except a function response.
@@ -103,7 +99,7 @@ fn part_of(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
                 call.put("id", Json::text(id));
             }
             call.put("name", Json::text(out.names.get(name)));
-            call.put("args", as_function::arguments(args, *custom));
+            call.put("args", arguments(args, *custom));
             Some(Json::object([("functionCall", call.json())]))
         }
         PartKind::Code { language, text } => {
@@ -151,7 +147,7 @@ fn results(out: &mut EncodeContext<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
         let mut inside = Vec::new();
         for item in media {
             match out.encodable_media(item) {
-                Some(UpstreamMedia::Bytes(mime, data)) if known(&mime) => {
+                Some(UpstreamMedia::Bytes(mime, data)) if is_supported(&mime) => {
                     let bytes = Json::object([("inlineData", inline(&mime, data))]);
                     if out.profile.media_in_results == Some(true) { inside.push(bytes) } else { following.push(bytes) }
                 }
@@ -171,7 +167,7 @@ fn results(out: &mut EncodeContext<'_>, turn: &Turn) -> (Vec<Json>, Vec<Json>) {
 fn media_part(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
     let mut part = JsonObject::default();
     match out.encodable_media(media)? {
-        UpstreamMedia::Bytes(mime, data) if known(&mime) => part.put("inlineData", inline(&mime, data)),
+        UpstreamMedia::Bytes(mime, data) if is_supported(&mime) => part.put("inlineData", inline(&mime, data)),
         UpstreamMedia::Bytes(..) => {
             out.refuse_media(media);
             return None;
@@ -188,7 +184,7 @@ fn media_part(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
 }
 
 /// Whether Gemini accepts media of this type.
-fn known(mime: &str) -> bool {
+fn is_supported(mime: &str) -> bool {
     ["image/", "audio/", "video/", "text/"].iter().any(|kind| mime.starts_with(kind)) || mime == "application/pdf"
 }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     FinishReason, Usage,
-    passthrough::testing::{Run, run, run_cut_everywhere},
+    passthrough::tests::{Run, run, run_cut_everywhere},
 };
 
 fn make(framing: Framing, model: Option<&str>) -> Box<dyn StreamRelay> {

@@ -20,7 +20,6 @@ const MULTI_WORD_MEMBERS: [&str; 9] = [
     "additionalProperties",
 ];
 
-/// Converts a schema and all nested schemas.
 pub(super) fn from_google(schema: &Value) -> Value {
     let Value::Object(object) = schema else { return schema.clone() };
     let mut out = Map::new();

@@ -41,12 +41,10 @@ pub(crate) fn to_google(schema: &Value) -> Value {
     Lowering { root: schema, path: Vec::new(), nodes: MAX_NODES, copy_bytes: MAX_COPIED_BYTES }.lower(schema.clone())
 }
 
-/// State of one conversion.
 struct Lowering<'a> {
     root: &'a Value,
     /// References being resolved, and an empty entry for each level of members.
     path: Vec<String>,
-    /// Remaining schemas.
     nodes: usize,
     /// Remaining bytes that may be copied.
     copy_bytes: usize,

@@ -143,20 +143,15 @@ fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<P
         sign_text(&mut parts, signature, fields.path());
     }
     // Replies of this gateway carry images here, so histories do too.
-    if let Some((images, path)) = fields.list("images")? {
-        for (index, item) in images.iter().enumerate() {
-            let path = format!("{path}[{index}]");
-            let mut fields = Fields::new(item, &path, FROM)?;
-            parts.push(media_part(image(&mut fields, &path)?, &path));
-        }
+    for (item, path) in fields.elements("images")? {
+        let mut fields = Fields::new(item, &path, FROM)?;
+        parts.push(media_part(image(&mut fields, &path)?, &path));
     }
     if let Some(audio) = fields.take("audio") {
         request.refuse_part(audio.path);
     }
-    if let Some((calls, path)) = fields.list("tool_calls")? {
-        for (index, item) in calls.iter().enumerate() {
-            parts.push(call(item, &format!("{path}[{index}]"))?);
-        }
+    for (item, path) in fields.elements("tool_calls")? {
+        parts.push(call(item, &path)?);
     }
     if let Some(mut function) = fields.object("function_call")? {
         let path = function.path().to_owned();
@@ -184,11 +179,11 @@ fn sign_text(parts: &mut Vec<Part>, signature: Signature, path: &str) {
 
 fn call(item: &Tree<'_>, path: &str) -> Result<Part, Malformed> {
     let mut fields = Fields::new(item, path, FROM)?;
-    let given = fields.text("id")?.map(|id| id.value).unwrap_or_default();
+    let given = fields.text_or_empty("id")?;
     let (id, carried) = split_id(&given);
     let signature = extra_signature(&mut fields).or(carried);
     let kind = if let Some(mut custom) = fields.object("custom")? {
-        let args = custom.text("input")?.map(|input| input.value).unwrap_or_default();
+        let args = custom.text_or_empty("input")?;
         PartKind::Call { id: id.to_owned(), name: custom.required_text("name")?, args, custom: true }
     } else {
         let mut function = fields.object("function")?.ok_or_else(|| Malformed::missing(FROM, &format!("{path}.function")))?;

@@ -1,8 +1,8 @@
 //! Decodes optional parameters. Values that request the default behaviour are dropped here, so that no encoder refuses them.
 
-use serde_json::{Number, Value};
+use serde_json::Value;
 
-use super::{FROM, narrow};
+use super::FROM;
 use crate::{
     Malformed,
     neutral::{Format, Located, Request, Schema, effort::is_effort},
@@ -22,19 +22,19 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     let newer = fields.at_least("max_completion_tokens", 1)?;
     let older = fields.at_least("max_tokens", 1)?;
     params.max_tokens = newer.or(older);
-    params.n = fields.at_least("n", 1)?.filter(|n| n.value > 1).map(narrow).transpose()?;
+    params.n = fields.count("n", 1)?.filter(|n| n.value > 1);
     params.stop = stop(fields)?;
     params.seed = fields.integer("seed")?;
-    params.presence = fields.number("presence_penalty")?.filter(not_zero);
-    params.frequency = fields.number("frequency_penalty")?.filter(not_zero);
+    params.presence = fields.nonzero("presence_penalty")?;
+    params.frequency = fields.nonzero("frequency_penalty")?;
     params.logprobs = fields.bool("logprobs")?.filter(|wanted| wanted.value);
-    params.top_logprobs = fields.at_least("top_logprobs", 0)?.map(narrow).transpose()?;
+    params.top_logprobs = fields.count("top_logprobs", 0)?;
     params.parallel = fields.bool("parallel_tool_calls")?.filter(|parallel| !parallel.value);
     params.user = fields.text("user")?;
     params.web_search = fields.take("web_search_options").map(|field| Located::new(field.value.compact(), field.path));
-    params.stream = fields.bool("stream")?.is_some_and(|stream| stream.value);
+    params.stream = fields.flag("stream")?;
     if let Some(mut options) = fields.object("stream_options")? {
-        params.include_usage = options.bool("include_usage")?.is_some_and(|wanted| wanted.value);
+        params.include_usage = options.flag("include_usage")?;
     }
     format(fields, request)?;
     thinking(fields, request)?;
@@ -42,10 +42,6 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     harmless(fields, request)?;
     request.dropped.extend(fields.paths(&DROPPED));
     Ok(())
-}
-
-fn not_zero(number: &Located<Number>) -> bool {
-    number.value.as_f64() != Some(0.0)
 }
 
 fn stop(fields: &mut Fields<'_, '_>) -> Result<Option<Located<Vec<String>>>, Malformed> {
@@ -122,13 +118,9 @@ fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
         request.params.google.cached_content = google.text("cached_content")?;
         let safety = google.take("safety_settings");
         request.params.google.safety_settings = safety.map(|field| Located::new(field.value.compact(), field.path));
-        for field in google.rest() {
-            request.refuse(field);
-        }
+        request.refuse_all(google.rest());
     }
-    for field in extra.rest() {
-        request.refuse(field);
-    }
+    request.refuse_all(extra.rest());
     Ok(())
 }
 
@@ -186,12 +178,8 @@ fn harmless(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
     if let Some(bias) = fields.take("logit_bias").filter(|bias| bias.value.members().is_none_or(|members| !members.is_empty())) {
         request.refuse(bias.path);
     }
-    if let Some(store) = fields.bool("store")?.filter(|store| store.value) {
-        request.refuse(store.path);
-    }
-    if let Some(verbosity) = fields.text("verbosity")?.filter(|verbosity| verbosity.value != "medium") {
-        request.refuse(verbosity.path);
-    }
+    request.refuse_given(fields.bool("store")?.filter(|store| store.value));
+    request.refuse_given(fields.text("verbosity")?.filter(|verbosity| verbosity.value != "medium"));
     if let Some(modalities) = fields.take("modalities") {
         let only_text =
             matches!(&modalities.value.kind, NodeKind::List(items) if items.iter().all(|item| item.str() == Some("text")));

@@ -45,7 +45,6 @@ pub(super) fn mention(request: &Request, word: &str) -> bool {
     parts.filter_map(Part::as_text).any(|text| text.to_ascii_lowercase().contains(word))
 }
 
-/// Encodes all turns.
 pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut messages = Vec::new();
     for turn in out.turns() {

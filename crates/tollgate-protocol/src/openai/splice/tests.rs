@@ -151,7 +151,7 @@ proptest! {
 
     /// After any edits, the result is JSON with the requested changes and is otherwise equal.
     #[test]
-    fn edits_change_what_they_name_and_nothing_else(
+    fn edits_change_only_the_named_ranges(
         stream in any::<bool>(),
         options in prop::option::of(prop::option::of(any::<bool>())),
         limit in prop::option::of(1_u64..200),

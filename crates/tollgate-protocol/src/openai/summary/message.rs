@@ -6,7 +6,6 @@ use crate::{
     validation::JsonPath,
 };
 
-/// Validates a message and counts its text and media.
 pub(super) fn message(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         builder.errors.wrong_type(path, "an object");

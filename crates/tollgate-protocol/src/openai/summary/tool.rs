@@ -27,7 +27,6 @@ pub(super) fn functions(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder)
     Ok(())
 }
 
-/// The value of `function`.
 enum Function {
     Absent,
     NotAnObject,

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use futures_util::future::join_all;
@@ -11,7 +11,7 @@ use tollgate_protocol::{FetchedMedia, pending_media};
 
 use super::{RequestBodies, profile_of};
 use crate::{
-    request::BodyMemory,
+    condition::InFlightRequest,
     upstream::{
         client::AddressPolicy,
         media::{Allowance, FetchFault, MOST_ADDRESSES, MediaFetcher},
@@ -26,7 +26,7 @@ pub(super) struct PrefetchedMedia {
 }
 
 impl PrefetchedMedia {
-    pub(super) fn new(memory: Option<BodyMemory>) -> Self {
+    pub(super) fn new(memory: Option<Arc<InFlightRequest>>) -> Self {
         Self { public: Mutex::default(), anywhere: Mutex::default(), allowance: Allowance::new(memory) }
     }
 

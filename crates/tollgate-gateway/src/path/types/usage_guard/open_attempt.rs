@@ -1,4 +1,4 @@
-//! An attempt under way: its plan, its permit, and the progress that it notes while the usage guard stays with the request.
+//! An attempt under way: its plan, its permit and its progress.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use tollgate_protocol::ReplySummary;
 
 use crate::{clock::Clock, state::account_limiter::Permit};
 
-/// What an attempt notes while it runs. Two may run at once.
+/// Progress of a running attempt. Two may run at once.
 #[derive(Debug)]
 pub(crate) struct AttemptProgress {
     clock: Arc<dyn Clock>,
@@ -105,7 +105,7 @@ impl OpenAttempt {
         self.progress.elapsed_us()
     }
 
-    /// The facts as of now, as if the attempt were cancelled for the one beside it.
+    /// The facts as of now, as if the attempt were cancelled for the concurrent one.
     pub(super) fn facts(&self) -> AttemptFacts {
         let facts = self.progress.facts(self.planned.clone(), self.at, AttemptResult::Cancelled, None);
         AttemptFacts { hedged: true, ..facts }

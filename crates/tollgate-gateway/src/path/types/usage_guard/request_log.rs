@@ -1,4 +1,4 @@
-//! The log event of a request.
+//! The log event of a request. The module's path is the event's target (docs/logging.md).
 
 use tollgate_core::UsageRecord;
 

@@ -1,0 +1,72 @@
+//! Groups, models and members: named rows without further rules. A model exists when a channel serves it, with or without a
+//! row; the money of members is in the ledger.
+
+use tollgate_store::{
+    Change, GroupSpec, MemberSpec, ModelSpec, RowKind,
+    fields::{FieldShape, Kind, Object},
+};
+
+use super::{
+    named_resource::{NamedResource, named_routes},
+    previews,
+    route::Route,
+    schema::{CREATED_AT, OWNER, REVISION, read, row_object},
+};
+
+static GROUP: Object = row_object!(
+    GroupSpec,
+    [read("id", Kind::Id("grp_"), "Id.")],
+    [OWNER, CREATED_AT, REVISION, previews::WITH_ROW, previews::CUT_WITH_ROW]
+);
+static MODEL: Object = row_object!(ModelSpec, [read("id", Kind::Id("mdl_"), "Id.")], [OWNER, CREATED_AT, REVISION]);
+static MEMBER: Object = row_object!(MemberSpec, [read("id", Kind::Id("mbr_"), "Id.")], [OWNER, CREATED_AT, REVISION]);
+
+pub(super) static GROUP_ROUTES: &[Route] = named_routes!(Groups, &GROUP, "groups", "group", AdminScope::Operator);
+pub(super) static MODEL_ROUTES: &[Route] = named_routes!(Models, &MODEL, "models", "model", AdminScope::Operator);
+pub(super) static MEMBER_ROUTES: &[Route] = named_routes!(Members, &MEMBER, "members", "member", AdminScope::Admin);
+
+struct Groups;
+
+impl NamedResource for Groups {
+    type Spec = GroupSpec;
+    const KIND: RowKind = RowKind::Group;
+    const CHANGE_QUERY: &'static [FieldShape] = previews::QUERY;
+
+    fn put(spec: GroupSpec) -> Change {
+        Change::PutGroup(Box::new(spec))
+    }
+
+    fn remove(group: String) -> Change {
+        Change::RemoveGroup { group }
+    }
+}
+
+struct Models;
+
+impl NamedResource for Models {
+    type Spec = ModelSpec;
+    const KIND: RowKind = RowKind::Model;
+
+    fn put(spec: ModelSpec) -> Change {
+        Change::PutModel(Box::new(spec))
+    }
+
+    fn remove(model: String) -> Change {
+        Change::RemoveModel { model }
+    }
+}
+
+struct Members;
+
+impl NamedResource for Members {
+    type Spec = MemberSpec;
+    const KIND: RowKind = RowKind::Member;
+
+    fn put(spec: MemberSpec) -> Change {
+        Change::PutMember(Box::new(spec))
+    }
+
+    fn remove(member: String) -> Change {
+        Change::RemoveMember { member }
+    }
+}

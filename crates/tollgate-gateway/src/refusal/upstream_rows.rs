@@ -1,0 +1,185 @@
+//! Refusals for lack of a usable account, and after upstream failures.
+
+use tollgate_core::{LimitLevel, MissingPrice, NanoUsd, NoRouteCause, PriceFigures, PriceKind};
+use tollgate_protocol::{ErrorStyle, Protocol};
+
+use super::{
+    Rejection, UpstreamFailure,
+    redact::redact,
+    refusal_row::{INVALID_REQUEST, RefusalRow, SERVER_ERROR, UNAVAILABLE_ERROR},
+    text::{quoted, usd},
+};
+
+/// Seconds of E40 when no recovery time is known.
+const UNKNOWN_RECOVERY_SECS: u32 = 30;
+
+/// E40.
+pub(super) fn no_route(model: &str, cause: NoRouteCause, retry_after: Option<u32>, from: Protocol) -> RefusalRow {
+    let model = quoted(model);
+    let message = format!(
+        "{}: model '{model}' has no usable upstream account at the moment. Do not retry without limit; check availability in the \
+         model square and the usage log.",
+        scope(from)
+    );
+    no_accounts(message, model, cause, from).retry(retry_after.unwrap_or(UNKNOWN_RECOVERY_SECS))
+}
+
+/// E41.
+pub(super) fn above_price_limit(model: &str, price: Option<&PriceFigures>, from: Protocol) -> RefusalRow {
+    let model = quoted(model);
+    let whose = match price.map(|price| price.level) {
+        Some(LimitLevel::Group) => "this key's group",
+        Some(LimitLevel::Request) => "this request",
+        Some(LimitLevel::Key) | None => "this key",
+    };
+    let figures = price.map_or_else(String::new, |price| {
+        let kind = match price.kind {
+            PriceKind::Input => "input",
+            PriceKind::Output => "output",
+        };
+        format!(" (limit {}, cheapest {} USD per 1M {kind} tokens)", usd(NanoUsd(price.limit)), usd(NanoUsd(price.price)))
+    });
+    let message = format!(
+        "{}: every channel offering model '{model}' is above the channel price limit of {whose}{figures}. Raise the limit or \
+         choose another model; prices and availability stand in the model square.",
+        scope(from)
+    );
+    no_accounts(message, model, NoRouteCause::PriceLimit, from).stop()
+}
+
+/// E42.
+pub(super) fn no_price(model: &str, missing: Option<MissingPrice>, from: Protocol) -> RefusalRow {
+    let model = quoted(model);
+    let why = match missing {
+        Some(MissingPrice::SaleForBoundedMoney) | None => "this key's use is bounded in money",
+        // Callers never see costs, so a missing cost is not told apart.
+        Some(MissingPrice::SaleForPriceLimit | MissingPrice::CostForPriceLimit) => "a channel price limit of this key requires one",
+    };
+    let message = format!("{}: model '{model}' has no price, and {why}. The operator must set a price.", scope(from));
+    no_accounts(message, model, NoRouteCause::NoPrice, from).stop()
+}
+
+/// The common beginning of these messages. It names the caller's protocol, whichever upstream was tried.
+fn scope(from: Protocol) -> String {
+    let family = from.as_str();
+    if from.spec().error_style == ErrorStyle::Gemini {
+        format!("No available accounts exist for the native protocol family ({family})")
+    } else {
+        format!("No available accounts exist for the {family} protocol family")
+    }
+}
+
+fn no_accounts(message: String, model: String, cause: NoRouteCause, from: Protocol) -> RefusalRow {
+    RefusalRow::new(503, UNAVAILABLE_ERROR, "no_available_accounts", "UNAVAILABLE", "NO_AVAILABLE_ACCOUNTS", message)
+        .metadata("family", from.as_str())
+        .metadata("model", model)
+        .metadata("cause", cause.as_str())
+        .metadata("retryable", if cause.retryable() { "true" } else { "false" })
+}
+
+/// E50 to E60.
+pub(super) fn failed(model: &str, failure: &UpstreamFailure) -> RefusalRow {
+    match failure {
+        UpstreamFailure::Unreachable => {
+            broken("upstream_unreachable", "UPSTREAM_UNREACHABLE", "The upstream provider could not be reached.").retry(5)
+        }
+        UpstreamFailure::TimedOut { limit_ms } | UpstreamFailure::GatewayTimedOut { limit_ms } => {
+            timed_out(format!("The upstream provider did not answer within {}.", time(*limit_ms)))
+        }
+        UpstreamFailure::Rejected(rejection) => rejected(rejection),
+        UpstreamFailure::AccountRefused => {
+            let message = "The upstream provider refused the gateway's account. The operator has been informed.";
+            broken("upstream_account_error", "UPSTREAM_ACCOUNT_ERROR", message).retry(10)
+        }
+        UpstreamFailure::RateLimited { retry_after } => rate_limited(model, retry_after.unwrap_or(5).clamp(1, 60)),
+        UpstreamFailure::Failed { status } => {
+            let message = format!("The upstream provider failed with status {status}.");
+            broken("upstream_error", "UPSTREAM_ERROR", &message).retry(2)
+        }
+        UpstreamFailure::Overloaded { retry_after } => {
+            let message = "The upstream provider is overloaded.";
+            RefusalRow::unavailable("upstream_overloaded", "UPSTREAM_OVERLOADED", message).retry(retry_after.unwrap_or(5))
+        }
+        UpstreamFailure::BadResponse => {
+            let message = "The upstream provider returned a response that could not be read.";
+            broken("upstream_bad_response", "UPSTREAM_BAD_RESPONSE", message)
+        }
+        UpstreamFailure::StreamInterrupted => {
+            let message = "The upstream provider's stream ended before the answer was complete.";
+            broken("upstream_stream_interrupted", "UPSTREAM_STREAM_INTERRUPTED", message)
+        }
+        UpstreamFailure::StreamIdle { limit_ms } => {
+            timed_out(format!("The upstream provider sent nothing for {}; the answer is incomplete.", time(*limit_ms)))
+        }
+    }
+}
+
+/// `120 s`, or `300 ms` when it is not a whole number of seconds.
+fn time(ms: u64) -> String {
+    if ms.is_multiple_of(1_000) { format!("{} s", ms / 1_000) } else { format!("{ms} ms") }
+}
+
+/// 502.
+fn broken(code: &str, reason: &str, message: &str) -> RefusalRow {
+    RefusalRow::new(502, SERVER_ERROR, code, "UNAVAILABLE", reason, message.to_owned())
+}
+
+/// 504.
+fn timed_out(message: String) -> RefusalRow {
+    RefusalRow::new(504, SERVER_ERROR, "upstream_timeout", "DEADLINE_EXCEEDED", "UPSTREAM_TIMEOUT", message)
+}
+
+/// E54.
+fn rate_limited(model: &str, secs: u32) -> RefusalRow {
+    let message =
+        format!("The upstream provider's rate limit is reached for the model '{}'. Try again in {secs} s.", quoted(model));
+    RefusalRow::new(429, "rate_limit_error", "upstream_rate_limited", "RESOURCE_EXHAUSTED", "UPSTREAM_RATE_LIMITED", message)
+        .retry(secs)
+}
+
+/// E52 with the upstream's message. A 404 that is not about a model is caused by the channel's base URL, not by the request,
+/// and becomes 502.
+fn rejected(rejection: &Rejection) -> RefusalRow {
+    let problem = &rejection.problem;
+    let about_model = problem.message.to_ascii_lowercase().contains("model")
+        || problem.code.as_deref().is_some_and(|code| code.contains("model"));
+    let status = if problem.status == 404 && !about_model { 502 } else { problem.status };
+    let message = redact(problem.message.trim());
+    let message = if message.is_empty() {
+        format!("The upstream provider rejected the request with status {}.", problem.status)
+    } else {
+        message
+    };
+    let native_status = match status {
+        404 => "NOT_FOUND",
+        502 => "UNAVAILABLE",
+        _ => "INVALID_ARGUMENT",
+    };
+    let kind = if status == 502 { SERVER_ERROR } else { INVALID_REQUEST };
+    let mut row = RefusalRow::new(status, kind, "upstream_rejected", native_status, "UPSTREAM_REJECTED", message);
+    let own_words = &mut row.0;
+    if problem.is_error_object && status != 502 {
+        match rejection.protocol {
+            Protocol::OpenAi => {
+                if let Some(kind) = &problem.kind {
+                    own_words.openai.kind = redact(kind);
+                }
+                own_words.openai.code = problem.code.as_deref().map(redact);
+                own_words.openai.param = problem.param.as_deref().map(redact);
+            }
+            Protocol::Gemini => {
+                own_words.native.upstream_details = problem.details.iter().filter(|raw| harmless(raw)).cloned().collect();
+            }
+            Protocol::Anthropic => {}
+        }
+    }
+    row
+}
+
+/// Whether an upstream's detail can be forwarded unchanged. A detail with anything to redact is omitted, because raw JSON
+/// cannot be edited word by word.
+fn harmless(raw: &str) -> bool {
+    // Type names look like hosts to the redaction and are the one place where a host is expected.
+    let plain = raw.replace("type.googleapis.com/", "").replace("googleapis.com", "");
+    redact(&plain) == plain
+}

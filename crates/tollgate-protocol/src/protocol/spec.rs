@@ -1,0 +1,180 @@
+//! The one table with everything the workspace knows of each wire format besides its codec.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::{
+    CallerSurface, Codec, CredentialHeader, ErrorStyle, Malformed, Method, Protocol, Target, anthropic, gemini,
+    json_writer::Json,
+    neutral::{Media, ReplyCodec, Request, encode_context::EncodeContext},
+    openai,
+    protocol::FieldNames,
+};
+
+impl Protocol {
+    pub const WORDS: [&'static str; 3] = [Self::OpenAi.as_str(), Self::Gemini.as_str(), Self::Anthropic.as_str()];
+
+    pub const fn spec(self) -> &'static ProtocolSpec {
+        &TABLE[self as usize]
+    }
+
+    /// The word in catalogs, records, metrics and the `protocol` member of refusals.
+    pub const fn as_str(self) -> &'static str {
+        self.spec().word
+    }
+
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|protocol| protocol.as_str() == word)
+    }
+}
+
+/// What differs between protocols outside of their codecs. Adding a protocol means a folder, a variant of [`Protocol`]
+/// and a row here.
+pub struct ProtocolSpec {
+    pub protocol: Protocol,
+    pub word: &'static str,
+    /// Base URL of the vendor's own API, without a trailing slash.
+    pub default_base_url: &'static str,
+    pub credential: CredentialHeader,
+    /// Headers every request to an upstream carries, names in lower case.
+    pub fixed_headers: &'static [(&'static str, &'static str)],
+    /// Path and query of the shortest list of models, relative to the base URL; a health probe requests it.
+    pub model_list_path: &'static str,
+    pub generate_method: Method,
+    /// Body fields that limit the output, in tokens, as paths. The first is written where the caller used none.
+    pub output_limit_fields: &'static [&'static str],
+    pub embeddings: bool,
+    /// What callers can request in this protocol; `None` for a protocol that is spoken to upstreams only.
+    pub caller: Option<CallerSurface>,
+    pub error_style: ErrorStyle,
+    pub(crate) field_names: FieldNames,
+    /// Longest tool name, in characters.
+    pub(crate) tool_name_limit: usize,
+    /// Same-protocol requests, replies, streams and errors.
+    pub(crate) codec: &'static dyn Codec,
+    /// Replies and streams to and from the neutral form.
+    pub(crate) reply_codec: &'static dyn ReplyCodec,
+    /// Reads a caller's request into the neutral form.
+    pub(crate) decode_request: fn(&Target, &[u8]) -> Result<Request, Malformed>,
+    pub(crate) encode_request: fn(&mut EncodeContext<'_>) -> (Method, Json),
+    /// Whether upstreams count the tokens of a request.
+    pub(crate) counts_tokens: bool,
+    /// Whether a reply in this protocol can hold a piece of media.
+    pub(crate) carries_media: fn(&Media) -> bool,
+    /// The smallest body that generates text: a model and one user message with this text.
+    pub(crate) minimal_body: fn(model: &str, text: &str) -> Value,
+    /// For a field that accepts only certain values: its value, keyed by `""`, then other members it depends on, by path.
+    /// Empty for a field without such demands.
+    pub(crate) field_sample: fn(field: &str) -> Vec<(&'static str, Value)>,
+}
+
+impl fmt::Debug for ProtocolSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProtocolSpec").field("protocol", &self.protocol).finish_non_exhaustive()
+    }
+}
+
+static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
+    ProtocolSpec {
+        protocol: Protocol::OpenAi,
+        word: "openai",
+        default_base_url: "https://api.openai.com/v1",
+        credential: CredentialHeader { name: "authorization", prefix: "Bearer " },
+        fixed_headers: &[],
+        model_list_path: "/models",
+        generate_method: Method::Chat,
+        output_limit_fields: &["max_completion_tokens", "max_tokens"],
+        embeddings: true,
+        caller: Some(CallerSurface {
+            model_list_path: "/v1/models",
+            generation: &["/v1/chat/completions"],
+            embedding: &["/v1/embeddings"],
+        }),
+        error_style: ErrorStyle::OpenAi,
+        field_names: FieldNames::Exact,
+        tool_name_limit: 64,
+        codec: &openai::OpenAi,
+        reply_codec: &openai::OpenAi,
+        decode_request: openai::decode_request::decode,
+        encode_request: openai::encode_request::encode,
+        counts_tokens: false,
+        carries_media: openai::carries,
+        minimal_body: openai::samples::minimal_body,
+        field_sample: openai::samples::field_sample,
+    },
+    ProtocolSpec {
+        protocol: Protocol::Gemini,
+        word: "gemini",
+        default_base_url: "https://generativelanguage.googleapis.com/v1beta",
+        credential: CredentialHeader { name: "x-goog-api-key", prefix: "" },
+        fixed_headers: &[],
+        model_list_path: "/models?pageSize=1",
+        generate_method: Method::Generate,
+        output_limit_fields: &["generationConfig.maxOutputTokens"],
+        embeddings: true,
+        caller: Some(CallerSurface {
+            model_list_path: "/v1beta/models",
+            generation: &["generateContent", "streamGenerateContent", "countTokens"],
+            embedding: &["embedContent", "batchEmbedContents"],
+        }),
+        error_style: ErrorStyle::Gemini,
+        field_names: FieldNames::Proto3,
+        tool_name_limit: 128,
+        codec: &gemini::Gemini,
+        reply_codec: &gemini::Gemini,
+        decode_request: gemini::decode_request::decode,
+        encode_request: gemini::encode_request::encode,
+        counts_tokens: true,
+        carries_media: |_| true,
+        minimal_body: gemini::samples::minimal_body,
+        field_sample: gemini::samples::field_sample,
+    },
+    ProtocolSpec {
+        protocol: Protocol::Anthropic,
+        word: "anthropic",
+        default_base_url: "https://api.anthropic.com/v1",
+        credential: CredentialHeader { name: "x-api-key", prefix: "" },
+        // The only version of the Messages API (Anthropic API reference, "Versions").
+        fixed_headers: &[("anthropic-version", "2023-06-01")],
+        model_list_path: "/models?limit=1",
+        generate_method: Method::Chat,
+        output_limit_fields: &["max_tokens"],
+        embeddings: false,
+        caller: None,
+        error_style: ErrorStyle::OpenAi,
+        field_names: FieldNames::Exact,
+        tool_name_limit: 64,
+        codec: &anthropic::Anthropic,
+        reply_codec: &anthropic::Anthropic,
+        decode_request: anthropic::decode_request::decode,
+        encode_request: anthropic::encode_request::encode,
+        counts_tokens: true,
+        carries_media: |_| false,
+        minimal_body: anthropic::minimal_body,
+        field_sample: |_| Vec::new(),
+    },
+];
+
+// `Protocol::spec` indexes the table by discriminant.
+const _: () = {
+    let mut index = 0;
+    while index < TABLE.len() {
+        assert!(TABLE[index].protocol as usize == index, "rows are in the order of the variants");
+        index += 1;
+    }
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_serde() {
+        for protocol in Protocol::ALL {
+            assert_eq!(serde_json::to_value(protocol).unwrap(), protocol.as_str());
+            assert_eq!(Protocol::parse(protocol.as_str()), Some(protocol));
+        }
+        assert_eq!(Protocol::parse("OpenAI"), None);
+    }
+}

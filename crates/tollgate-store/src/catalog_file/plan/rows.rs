@@ -1,0 +1,246 @@
+//! The changes of channels, with what they serve and their accounts, and of keys.
+
+use std::collections::{HashMap, HashSet};
+
+use subtle::ConstantTimeEq as _;
+use tollgate_core::{MemberStatus, Owner, Provider, Role, Secret};
+
+use super::{
+    super::{FileAccount, FileChannel, FileKey, FilePosition, render::FileForm},
+    ApplyMode, PlanAction, Planner,
+};
+use crate::{
+    AccountRow, Change, ChannelRow, ChannelSpec, KeyHash, KeySpec, MemberSpec, RowKind, apply::OWNER, proxy::ProxyPassword,
+};
+
+impl Planner<'_> {
+    pub(super) fn channels(&mut self) {
+        let (file, current) = (self.file, self.current);
+        let there: HashMap<&str, &ChannelRow> = current.channels.iter().map(|row| (row.spec.name.as_str(), row)).collect();
+        for channel in &file.channels {
+            self.channel(channel, there.get(channel.row.spec.name.as_str()).copied());
+        }
+        let named: HashSet<&str> = file.channels.iter().map(|channel| channel.row.spec.name.as_str()).collect();
+        for channel in current.channels.iter().filter(|channel| !named.contains(channel.spec.name.as_str())) {
+            if self.removes(channel.owner) {
+                let name = &channel.spec.name;
+                self.line(PlanAction::Remove, RowKind::Channel, name, "");
+                for account in &channel.accounts {
+                    self.line(PlanAction::Remove, RowKind::Account, &format!("{name}/{}", account.spec.name), "with its channel");
+                }
+                self.last.push(Change::RemoveChannel { channel: name.clone() });
+            }
+        }
+    }
+
+    fn channel(&mut self, file: &FileChannel, there: Option<&ChannelRow>) {
+        let name = file.row.spec.name.as_str();
+        let mut spec = file.row.spec.clone();
+        match there {
+            None => {
+                self.line(PlanAction::Add, RowKind::Channel, name, "");
+                self.puts.push(Change::PutChannel(Box::new(spec)));
+            }
+            Some(old) => {
+                if self.mode == (ApplyMode::Apply { prune: false }) {
+                    // Nothing is removed without pruning, models that are served included.
+                    let named: HashSet<&str> = file.row.spec.serves.iter().map(|serves| serves.model.as_str()).collect();
+                    spec.serves.extend(old.spec.serves.iter().filter(|serves| !named.contains(serves.model.as_str())).cloned());
+                    spec = in_old_order(spec, &old.spec);
+                }
+                let mut named = spec.clone();
+                let password = ProxyPassword::take_from(&mut named);
+                let mut details = differences(&old.spec, &named);
+                details.extend(served_differences(&old.spec, &spec));
+                if let ProxyPassword::Given(whole) = password
+                    && !old.proxy.as_ref().is_some_and(|kept| is_same(kept, &whole))
+                {
+                    details.push("password of its proxy replaced".to_owned());
+                }
+                if details.is_empty() && old.spec != named {
+                    details.push("order of its models".to_owned());
+                }
+                if self.may_write(RowKind::Channel, name, old.owner, &details, file.row.place)
+                    && self.compare(RowKind::Channel, name, old.owner, details)
+                {
+                    self.puts.push(Change::PutChannel(Box::new(spec)));
+                }
+            }
+        }
+        let accounts = there.map_or(&[][..], |old| &old.accounts);
+        for account in &file.accounts {
+            self.account(name, account, accounts.iter().find(|old| old.spec.name == account.spec.name), there.map(|old| old.owner));
+        }
+        let whole = match self.mode {
+            ApplyMode::Served => true,
+            ApplyMode::Apply { prune } => prune && there.is_some_and(|old| old.owner == Owner::Database),
+        };
+        for old in accounts.iter().filter(|_| whole) {
+            if !file.accounts.iter().any(|account| account.spec.name == old.spec.name) {
+                self.line(PlanAction::Remove, RowKind::Account, &format!("{name}/{}", old.spec.name), "");
+                self.puts.push(Change::RemoveAccount { channel: name.to_owned(), account: old.spec.name.clone() });
+            }
+        }
+    }
+
+    fn account(&mut self, channel: &str, file: &FileAccount, there: Option<&AccountRow>, owner: Option<Owner>) {
+        let shown = format!("{channel}/{}", file.spec.name);
+        let provider = self.file.channels.iter().find(|it| it.row.spec.name == channel).map(|it| it.row.spec.provider);
+        let mut credential = file.credential.clone();
+        let owner = owner.unwrap_or_else(|| self.owner());
+        let written = match there {
+            None if !self.may_write(RowKind::Account, &shown, owner, &["new".to_owned()], file.place) => false,
+            None => {
+                if credential.is_none() && !provider.is_some_and(Provider::works_without_credential) {
+                    self.errors.push(file.place.error(format!("account '{shown}' is new and needs its credential")));
+                }
+                self.line(PlanAction::Add, RowKind::Account, &shown, "");
+                true
+            }
+            Some(old) => {
+                let mut details = differences(&old.spec, &file.spec);
+                credential = credential.filter(|given| !old.credential.as_ref().is_some_and(|kept| is_same(kept, given)));
+                if credential.is_some() {
+                    details.push("credential replaced".to_owned());
+                }
+                self.may_write(RowKind::Account, &shown, owner, &details, file.place)
+                    && self.compare(RowKind::Account, &shown, owner, details)
+            }
+        };
+        if written {
+            self.puts.push(Change::PutAccount { channel: channel.to_owned(), account: file.spec.clone(), credential });
+        }
+    }
+}
+
+/// Compares whole texts; how far they agree cannot be told from the time it takes.
+fn is_same(one: &Secret, other: &Secret) -> bool {
+    one.expose().as_bytes().ct_eq(other.expose().as_bytes()).into()
+}
+
+/// The served models in the order they had, new ones behind.
+fn in_old_order(mut spec: ChannelSpec, old: &ChannelSpec) -> ChannelSpec {
+    let place = |model: &str| old.serves.iter().position(|serves| serves.model == model).unwrap_or(usize::MAX);
+    spec.serves.sort_by_key(|serves| place(&serves.model));
+    spec
+}
+
+impl Planner<'_> {
+    pub(super) fn keys(&mut self) {
+        let (file, current) = (self.file, self.current);
+        let default_member = self.default_member();
+        let mut named = HashSet::new();
+        let mut secrets: HashMap<KeyHash, FilePosition> = HashMap::new();
+        for key in &file.keys {
+            let mut spec = key.row.spec.clone();
+            if spec.member.is_empty() {
+                spec.member.clone_from(&default_member);
+            }
+            if let Some(secret) = &key.secret
+                && let Some(first) = secrets.insert(current.hasher.hash(secret.expose()), key.row.place)
+            {
+                let (one, two) = (first.line, key.row.place.line);
+                self.errors.push(key.row.place.error(format!("the keys in line {one} and in line {two} have the same secret")));
+            }
+            if !named.insert((spec.member.clone(), spec.name.clone())) {
+                self.errors.push(key.row.place.error(format!("key '{}/{}' is defined twice", spec.member, spec.name)));
+                continue;
+            }
+            self.key(key, spec);
+        }
+        for key in &current.keys {
+            if self.removes(key.owner) && !named.contains(&(key.spec.member.clone(), key.spec.name.clone())) {
+                self.line(PlanAction::Remove, RowKind::Key, &shown(&key.spec), "revoked");
+                self.first.push(Change::RevokeKey { key: key.id });
+            }
+        }
+    }
+
+    fn key(&mut self, file: &FileKey, spec: KeySpec) {
+        let shown = shown(&spec);
+        let there = self.current.keys.iter().find(|key| key.spec.member == spec.member && key.spec.name == spec.name);
+        let mut secret = file.secret.as_ref();
+        let written = match there {
+            None => {
+                if secret.is_none() {
+                    let message = format!("key '{shown}' is new and needs its secret; `tollgate key create` makes one without");
+                    self.errors.push(file.row.place.error(message));
+                }
+                self.line(PlanAction::Add, RowKind::Key, &shown, "");
+                true
+            }
+            Some(old) => {
+                let mut details = differences(&old.spec, &spec);
+                secret = secret.filter(|given| !self.current.hasher.matches(given, &old.secret.hash));
+                if secret.is_some() {
+                    details.push("secret replaced".to_owned());
+                }
+                self.may_write(RowKind::Key, &shown, old.owner, &details, file.row.place)
+                    && self.compare(RowKind::Key, &shown, old.owner, details)
+            }
+        };
+        if !written {
+            return;
+        }
+        match secret.map(|secret| self.current.hasher.import(secret)).transpose() {
+            Ok(secret) => self.puts.push(Change::PutKey { key: Box::new(spec), secret }),
+            Err(bad) => self.errors.push(file.row.place.error(format!("key '{shown}': {bad}"))),
+        }
+    }
+
+    /// Whose keys are that name no member: `owner`'s, or else an admin's.
+    fn default_member(&self) -> String {
+        let members = || self.current.members.iter().map(|row| &row.spec);
+        let admin = |member: &&MemberSpec| member.role == Role::Admin && member.status == MemberStatus::Active;
+        let found = members().find(|member| member.name == OWNER).or_else(|| members().find(admin));
+        found.map_or_else(|| OWNER.to_owned(), |member| member.name.clone())
+    }
+}
+
+fn shown(key: &KeySpec) -> String {
+    format!("{}/{}", key.member, key.name)
+}
+
+/// The fields that differ, in the file's words.
+pub(super) fn differences<T: FileForm>(old: &T, new: &T) -> Vec<String> {
+    let (old, new) = (old.fields(), new.fields());
+    let value = |fields: &[(&'static str, String)], name: &str| {
+        fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.clone())
+    };
+    let shown = |value: Option<String>| value.map_or_else(|| "default".to_owned(), |value| short(&value));
+    let mut seen = HashSet::new();
+    let mut details = Vec::new();
+    for (name, _) in new.iter().chain(&old).filter(|(name, _)| seen.insert(*name)) {
+        let (before, after) = (value(&old, name), value(&new, name));
+        if before != after {
+            details.push(format!("{name} {} -> {}", shown(before), shown(after)));
+        }
+    }
+    details
+}
+
+pub(super) fn served_differences(old: &ChannelSpec, new: &ChannelSpec) -> Vec<String> {
+    let find = |spec: &ChannelSpec, model: &str| spec.serves.iter().find(|serves| serves.model == model).cloned();
+    let mut details = Vec::new();
+    for serves in &new.serves {
+        match find(old, &serves.model) {
+            None => details.push(format!("serves {} (new)", serves.model)),
+            Some(before) if before != *serves => {
+                details.push(format!("serves {} ({})", serves.model, differences(&before, serves).join(", ")));
+            }
+            Some(_) => {}
+        }
+    }
+    let gone = old.serves.iter().filter(|serves| find(new, &serves.model).is_none());
+    details.extend(gone.map(|serves| format!("no longer serves {}", serves.model)));
+    details
+}
+
+/// A value short enough for a line.
+fn short(value: &str) -> String {
+    const LONGEST: usize = 60;
+    match value.char_indices().nth(LONGEST) {
+        Some((cut, _)) => format!("{}…", &value[..cut]),
+        None => value.to_owned(),
+    }
+}
