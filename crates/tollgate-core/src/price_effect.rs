@@ -25,7 +25,7 @@ pub struct PriceEffect {
     pub accounts: Vec<PricedOutAccount>,
     /// True when no account is left: callers get E41 or E42.
     pub nothing_left: bool,
-    /// True when the model was served to the subject before. Nobody loses what was not.
+    /// True when the model was served to the subject before. What was not cannot be lost.
     pub served_before: bool,
 }
 

@@ -14,7 +14,7 @@ const MAX_PROXIES: usize = 16;
 /// its own peer to `X-Forwarded-For`, so the rightmost entry counts; while it is a trusted proxy too, the entry before it
 /// counts. Entries further left can be forged by the caller.
 ///
-/// `None` if a trusted proxy names nobody: it sent no entry, one that is no address, or a loopback address, which nobody
+/// `None` if a trusted proxy names no caller: it sent no entry, one that is no address, or a loopback address, which no caller
 /// beyond the proxy can have. The proxy's own address must not stand in for the caller: it may be loopback, or allowed.
 pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
     let is_trusted = |address: &IpAddr| trusted.iter().any(|net| net.contains(address));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn trusted_proxy_that_names_nobody_is_not_the_caller() {
+    fn trusted_proxy_that_names_no_caller_is_not_the_caller() {
         let trusted = ["10.0.0.0/8", "127.0.0.0/8"];
         for fields in
             [&[][..], &[""], &["unknown"], &["203.0.113.9, , 10.2.3.4"], &["203.0.113.9, \u{fc}"], &["127.0.0.1"], &["::1"]]

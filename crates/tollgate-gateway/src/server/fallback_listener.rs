@@ -1,5 +1,5 @@
 //! A listener for the fallback service alone, on an address of its own (`console.listen`). It has the accept loop, timers and head
-//! checks of the model listener, so that whoever opens connections there and stays silent cannot lock operators out.
+//! checks of the model listener, so that silent connections there cannot lock operators out.
 
 use std::{sync::Arc, time::Duration};
 

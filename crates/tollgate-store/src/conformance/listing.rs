@@ -142,8 +142,8 @@ async fn audit_events_are_paged_and_filtered(store: &Store) {
     let (at, actor) = (newest.at, newest.actor.clone());
     let found = page(AuditFilter { kind, name: Some("b".to_owned()), actor: Some(actor.clone()), ..AuditFilter::default() }).await;
     assert!(found.len() == 1 && found[0].1.name == "b", "{found:?}");
-    let nobody = Some(actor.chars().take(2).collect());
-    assert!(page(AuditFilter { actor: nobody, ..AuditFilter::default() }).await.is_empty(), "a part of a name is another name");
+    let beginning = Some(actor.chars().take(2).collect());
+    assert!(page(AuditFilter { actor: beginning, ..AuditFilter::default() }).await.is_empty(), "a part of a name is another name");
     assert!(page(AuditFilter { until: Some(at), name: Some("c".to_owned()), ..AuditFilter::default() }).await.is_empty());
     assert!(!page(AuditFilter { since: Some(at), name: Some("c".to_owned()), ..AuditFilter::default() }).await.is_empty());
 }

@@ -22,8 +22,9 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
         output::raw(config::example().as_bytes());
         return Ok(());
     }
-    let config = compose::settings(common, &[])?;
-    let file = arguments.catalog.clone().or_else(|| config.catalog_file.clone());
+    let named = arguments.catalog.iter().map(|file| ("catalog.file", file.display().to_string())).collect::<Vec<_>>();
+    let config = compose::settings(common, &named)?;
+    let file = config.catalog_file.clone();
     let catalog = file.as_deref().map(|file| Ok::<_, Failure>((file, review(&config, file)?))).transpose()?;
     if let Some(master) = &config.master_key {
         config::reference(master).map_err(|fault| Failure::written(format!("database.master_key: {fault}")))?;

@@ -93,9 +93,14 @@ fn facts(record: &Value) -> Vec<Vec<String>> {
     ];
     let mut rows: Vec<Vec<String>> =
         FACTS.iter().map(|(name, member)| vec![(*name).to_owned(), shown(member, &record[*member])]).collect();
-    let tokens = record["tokens"].as_object().into_iter().flatten().filter(|(_, count)| **count != 0);
-    let tokens: Vec<String> = tokens.map(|(kind, count)| format!("{kind} {}", cell(count))).collect();
-    rows.insert(13, vec!["tokens".to_owned(), tokens.join(", ")]);
+    let counts =
+        record["tokens"].as_object().into_iter().flatten().filter(|(_, count)| count.as_u64().is_some_and(|count| count > 0));
+    let counts: Vec<String> = counts.map(|(kind, count)| format!("{kind} {}", cell(count))).collect();
+    let tokens = match (counts.is_empty(), record["tokens"]["source"].as_str()) {
+        (true, _) | (false, None) => "–".to_owned(),
+        (false, Some(source)) => format!("{} (source: {source})", counts.join(", ")),
+    };
+    rows.insert(13, vec!["tokens".to_owned(), tokens]);
     rows
 }
 

@@ -49,7 +49,7 @@ fn check_refuses_what_serve_refuses() {
     assert!(code == Some(0) && !said.contains("warning"), "{said}");
     for (fault, catalog) in [
         ("nowhere", good.replace("channels = [\"c\"]", "channels = [\"nowhere\"]")),
-        ("nobody", good.replace("name = \"caller\"", "name = \"caller\"\nmember = \"nobody\"")),
+        ("stranger", good.replace("name = \"caller\"", "name = \"caller\"\nmember = \"stranger\"")),
         ("nothing", good.replace("groups = [\"default\"]", "groups = [\"nothing\"]")),
         ("default", format!("{good}[[group]]\nname = \"default\"\nchannels = [\"c\"]\n")),
         ("secret", good.replace("secret = \"tk-0123456789abcdef\"", "")),
@@ -116,7 +116,7 @@ fn colleagues_key_with_a_budget_is_one_command_and_its_use_is_shown_by_name() {
     assert_eq!(chat(&gateway, key, "chat-model").status, 200);
     let listed = text(&gateway.run(&["key", "list"]));
     let row = listed.lines().find(|line| line.starts_with("anna ")).unwrap_or_else(|| panic!("{listed}"));
-    assert!(row.contains("5/month") && row.contains("active"), "{row}");
+    assert!(row.contains("5.00/month") && row.contains("active"), "{row}");
     let budgets = text(&gateway.run(&["budget", "list"]));
     assert!(budgets.lines().any(|line| line.starts_with("key ") && line.contains("anna")), "{budgets}");
     for (by, shown) in [("key", "anna"), ("member", "owner"), ("group", "default")] {
@@ -234,7 +234,7 @@ fn unknown_path_names_the_right_one_to_callers() {
 }
 
 #[test]
-fn caller_behind_a_proxy_that_names_nobody_is_not_local() {
+fn caller_behind_a_proxy_that_names_no_caller_is_not_local() {
     let gateway = TestGateway::builder(PROGRAM).env("TOLLGATE_SERVER__TRUSTED_PROXIES", "127.0.0.1").spawn();
     let metrics = |forwarded: Option<&str>| {
         let request = Request::get("/metrics");
@@ -256,7 +256,7 @@ fn caller_behind_a_proxy_that_names_nobody_is_not_local() {
 }
 
 #[test]
-fn silent_connections_to_the_console_address_lock_nobody_out() {
+fn silent_connections_to_the_console_address_lock_no_operator_out() {
     let gateway = TestGateway::builder(PROGRAM)
         .env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0")
         .env("TOLLGATE_SERVER__IDLE_TIMEOUT_MS", "500")
