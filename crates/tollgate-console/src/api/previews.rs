@@ -34,7 +34,7 @@ static EFFECT: Object = Object::of(
         read("member", TEXT, "Member of the key.").or_null(),
         read("model", TEXT, "Model."),
         read("nothing_left", Kind::Flag, "No account is left: callers would get 503 (E41, or E42 where a price is missing)."),
-        read("served_before", Kind::Flag, "The model was served before; what was not needs no confirmation."),
+        read("served_before", Kind::Flag, "The model was served before, or would be to a new row without its limit. What was not needs no confirmation."),
         read("excluded", Kind::List { of: &Kind::Object(&EXCLUDED), most: 100_000 }, "Newly excluded accounts."),
     ],
 );

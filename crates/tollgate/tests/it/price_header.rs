@@ -57,7 +57,7 @@ fn native_request_above_its_max_price_is_refused() {
     let metadata = &error["details"][0]["metadata"];
     assert_eq!((metadata["cause"].as_str(), metadata["retryable"].as_str()), (Some("price_limit"), Some("false")));
     assert_eq!((metadata["family"].as_str(), metadata["model"].as_str()), (Some("gemini"), Some("native-model")));
-    assert_eq!(error["details"][1]["retryDelay"], "60s");
+    assert_eq!(error["details"].as_array().map(Vec::len), Some(1), "no RetryInfo, as no waiting helps");
     assert!(upstream.received().is_empty());
     upstream.enqueue(ScriptedResponse::native("hi"));
     assert_eq!(native(&gateway, &["output=20"]).status, 200);
