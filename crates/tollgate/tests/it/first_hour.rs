@@ -49,7 +49,7 @@ fn check_refuses_what_serve_refuses() {
     assert!(code == Some(0) && !said.contains("warning"), "{said}");
     for (fault, catalog) in [
         ("nowhere", good.replace("channels = [\"c\"]", "channels = [\"nowhere\"]")),
-        ("stranger", good.replace("name = \"caller\"", "name = \"caller\"\nmember = \"stranger\"")),
+        ("outsider", good.replace("name = \"caller\"", "name = \"caller\"\nmember = \"outsider\"")),
         ("nothing", good.replace("groups = [\"default\"]", "groups = [\"nothing\"]")),
         ("default", format!("{good}[[group]]\nname = \"default\"\nchannels = [\"c\"]\n")),
         ("secret", good.replace("secret = \"tk-0123456789abcdef\"", "")),
