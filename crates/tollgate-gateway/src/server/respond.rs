@@ -69,7 +69,6 @@ pub(super) async fn answer<P: ModelPath>(
     Ok(response.map(|body| OutgoingBody::new(body, in_progress)))
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parts of one request, in the order of use")]
 async fn dispatch<P: ModelPath>(
     core: &Arc<Core<P>>,
     mut head: Head,
