@@ -1,11 +1,15 @@
 //! Whether requests are accepted, how many are running, and the memory that their bodies take.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 /// Whether requests are accepted, and how many are running.
 #[derive(Debug, Default)]
@@ -16,6 +20,8 @@ pub struct Condition {
     without_catalog: AtomicBool,
     draining: AtomicBool,
     cutting_off: AtomicBool,
+    /// Cancelled when the operator does not want to wait for running requests.
+    ending_now: CancellationToken,
     in_flight: AtomicUsize,
     /// Bytes of request bodies in memory.
     body_bytes: AtomicUsize,
@@ -98,6 +104,25 @@ impl Condition {
     /// The drain time is over: running requests end because of the gateway and not because their callers left.
     pub(crate) fn cut_off(&self) {
         self.cutting_off.store(true, Ordering::Release);
+    }
+
+    /// Ends a drain, or the next one, at once.
+    pub fn end_now(&self) {
+        self.ending_now.cancel();
+    }
+
+    /// Whether a drain was ended by [`Self::end_now`].
+    #[must_use]
+    pub fn is_ending_now(&self) -> bool {
+        self.ending_now.is_cancelled()
+    }
+
+    /// Waits until running requests are done, at most this long; whether they are.
+    pub(crate) async fn quiet_within(&self, limit: Duration) -> bool {
+        tokio::select! {
+            quiet = tokio::time::timeout(limit, self.quiet()) => quiet.is_ok(),
+            () = self.ending_now.cancelled() => self.in_flight() == 0,
+        }
     }
 
     pub(crate) fn is_cutting_off(&self) -> bool {

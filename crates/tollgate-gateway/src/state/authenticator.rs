@@ -3,7 +3,12 @@
 mod cache;
 mod failed_keys;
 
-use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
 use tokio_util::task::TaskTracker;
@@ -80,8 +85,8 @@ impl Authenticator {
     ///
     /// # Errors
     /// The seconds to wait when the address exceeded its wrong keys per minute.
-    pub fn wrong_key(&self, from: IpAddr) -> Result<(), u32> {
-        self.failed.count(from, self.clock.instant())
+    pub fn wrong_key(&self, from: Option<IpAddr>) -> Result<(), u32> {
+        self.failed.count(from.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), self.clock.instant())
     }
 
     /// The caller of a request by its presented key, as of `now`.
@@ -91,7 +96,8 @@ impl Authenticator {
             self.wrong_key(head.peer).map_err(|retry_after| Refusal::WrongKeys { retry_after })?;
             return Err(Refusal::KeyInvalid.into());
         };
-        match check(&key, Some(head.peer), now) {
+        let is_allowed_address = head.peer.map_or(key.ip_allow.is_empty(), |peer| key.allows_address(peer));
+        match check(&key, is_allowed_address, now) {
             Ok(()) => Ok(Caller::of(catalog, key)),
             Err(refusal) => Err(AuthError { refusal, key: Some(key) }),
         }
@@ -155,8 +161,8 @@ impl From<Refusal> for AuthError {
     }
 }
 
-/// Checks expiry, status, address and member of a key, in this order (E3 to E6). Without a request there is no address.
-pub(crate) fn check(key: &Key, from: Option<IpAddr>, now: Timestamp) -> Result<(), Refusal> {
+/// Checks expiry, status, address and member of a key, in this order (E3 to E6).
+pub(crate) fn check(key: &Key, is_allowed_address: bool, now: Timestamp) -> Result<(), Refusal> {
     if let Some(end) = key.expires_at.filter(|end| *end <= now) {
         return Err(Refusal::KeyExpired(end));
     }
@@ -164,7 +170,7 @@ pub(crate) fn check(key: &Key, from: Option<IpAddr>, now: Timestamp) -> Result<(
         KeyStatus::Active => {}
         KeyStatus::Disabled | KeyStatus::Revoked => return Err(Refusal::KeyDisabled),
     }
-    if from.is_some_and(|from| !key.allows_address(from)) {
+    if !is_allowed_address {
         return Err(Refusal::AddressBlocked);
     }
     match key.member.status {

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate_testkit::{Request, ScriptedResponse, Upstream};
+use tollgate_testkit::{Request, ScriptedResponse, Upstream, wait_for};
 
 use crate::support;
 
@@ -36,6 +36,24 @@ fn shutdown_completes_running_streams_and_exits_within_a_second() {
     println!("ended {lingered:?} after the last of twenty streams");
     assert!(lingered < Duration::from_secs(10), "it lingered for {lingered:?}");
     assert_eq!(gateway.records().iter().filter(|record| record["outcome"] == "completed").count(), 20);
+}
+
+#[test]
+fn second_signal_ends_a_drain_at_once() {
+    let upstream = Upstream::start();
+    upstream.set_default(ScriptedResponse::chat_stream(&["one"]).stall_after(2));
+    let mut gateway = support::builder(&upstream, "cooling = false").spawn();
+    let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gateway.key());
+    let mut open = gateway.start_request(&request);
+    let answer = open.read_head().unwrap();
+    assert!(open.read_chunk(&answer).unwrap().is_some());
+    gateway.signal("INT");
+    wait_for("it drains", Duration::from_secs(5), || gateway.log().contains("stopping: running responses continue"));
+    let before = Instant::now();
+    assert_eq!(gateway.stop(), Some(1), "{}", gateway.log());
+    assert!(before.elapsed() < Duration::from_secs(5), "ten minutes of draining were left");
+    assert!(gateway.log().contains("were cut off by a second signal"), "{}", gateway.log());
+    assert_eq!(gateway.records().len(), 1, "what was cut off has its record");
 }
 
 #[test]

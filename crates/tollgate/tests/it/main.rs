@@ -19,6 +19,7 @@ mod deploy;
 mod drain;
 mod egress;
 mod explain;
+mod first_hour;
 mod forward;
 mod journal;
 mod journal_failures;
