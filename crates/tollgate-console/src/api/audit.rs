@@ -58,13 +58,13 @@ pub(super) static ROUTES: &[Route] = &[AUDIT
     ])
     .returns(ResponseSchema::Page(&EVENT))];
 
-/// A line of the list.
-enum Line {
+/// An entry of the list.
+enum AuditEntry {
     Change(AuditPosition, Box<AuditEvent>),
     Posting(Box<LedgerEntry>, String),
 }
 
-impl Line {
+impl AuditEntry {
     fn at(&self) -> tollgate_core::Timestamp {
         match self {
             Self::Change(_, event) => event.at,
@@ -159,10 +159,10 @@ impl Cursor {
     }
 
     /// Behind this line.
-    fn after(self, line: &Line) -> Self {
+    fn after(self, line: &AuditEntry) -> Self {
         match line {
-            Line::Change(position, _) => Self { change: Some(*position), ..self },
-            Line::Posting(entry, _) => Self { posting: Some(entry.position), ..self },
+            AuditEntry::Change(position, _) => Self { change: Some(*position), ..self },
+            AuditEntry::Posting(entry, _) => Self { posting: Some(entry.position), ..self },
         }
     }
 }
@@ -187,7 +187,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let mut lines = Vec::new();
     if kind != Some(LEDGER) {
         let changes = context.with_query_timeout(context.state.store.listing.audit_page(&filter)).await?;
-        lines.extend(changes.into_iter().map(|(position, event)| Line::Change(position, Box::new(event))));
+        lines.extend(changes.into_iter().map(|(position, event)| AuditEntry::Change(position, Box::new(event))));
     }
     if kind.is_none_or(|kind| kind == LEDGER) {
         lines.extend(postings(&context, &filter, after.posting).await?);
@@ -196,12 +196,16 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     lines.sort_by_key(|line| std::cmp::Reverse(line.at()));
     let more = lines.len() > context.limit() as usize;
     lines.truncate(context.limit() as usize);
-    let next = more.then(|| lines.iter().fold(after, |cursor, line| cursor.after(line)).text());
-    Ok(ApiResponse::ok(json!({"items": lines.iter().map(Line::show).collect::<Vec<_>>(), "next": next})))
+    let next = more.then(|| lines.iter().fold(after, Cursor::after).text());
+    Ok(ApiResponse::ok(json!({"items": lines.iter().map(AuditEntry::show).collect::<Vec<_>>(), "next": next})))
 }
 
 /// Postings that people made, newest first, one more than a page has.
-async fn postings(context: &RequestContext, filter: &AuditFilter, before: Option<LedgerPosition>) -> Result<Vec<Line>, ApiError> {
+async fn postings(
+    context: &RequestContext,
+    filter: &AuditFilter,
+    before: Option<LedgerPosition>,
+) -> Result<Vec<AuditEntry>, ApiError> {
     let member = match &filter.id {
         None => None,
         Some(id) => match MemberId::parse(id) {
@@ -232,7 +236,7 @@ async fn postings(context: &RequestContext, filter: &AuditFilter, before: Option
     let name = |entry: &LedgerEntry| members.get(&entry.member.to_string()).map_or_else(String::new, |row| row.name.clone());
     let named = found.into_iter().map(|entry| (name(&entry), entry));
     let wanted = named.filter(|(name, _)| filter.name.as_ref().is_none_or(|wanted| wanted == name));
-    Ok(wanted.take(most).map(|(name, entry)| Line::Posting(Box::new(entry), name)).collect())
+    Ok(wanted.take(most).map(|(name, entry)| AuditEntry::Posting(Box::new(entry), name)).collect())
 }
 
 #[cfg(test)]

@@ -20,20 +20,16 @@ pub(crate) async fn show(common: &Common, admin: &Admin, id: &str) -> Result<(),
     };
     // Read before the database, so that a record that is booked in between is not missed.
     let mut backlog = admin.journal_backlog(common)?;
-    let record = match admin.get(&ApiPath::of(&["usage", id])).await {
-        Ok(record) => Some(record),
-        Err(AdminError::Refused(refusal)) if refusal.status == http::StatusCode::NOT_FOUND && backlog.keep_only(parsed) => None,
-        Err(error) => return Err(error.into()),
-    };
-    match record {
-        Some(record) => print(common, &record),
-        None => {
+    match admin.get(&ApiPath::of(&["usage", id])).await {
+        Ok(record) => print(common, &record),
+        Err(AdminError::Refused(refusal)) if refusal.status == http::StatusCode::NOT_FOUND && backlog.keep_only(parsed) => {
             let each = |record: &tollgate_core::UsageRecord| {
                 print(common, &usage_format::json(record));
                 false
             };
             admin.for_each_remaining(backlog, each).await?;
         }
+        Err(error) => return Err(error.into()),
     }
     Ok(())
 }
