@@ -137,7 +137,7 @@ fn short_forms_are_read() {
 fn every_wrong_short_form_is_answered_with_a_right_one() {
     let budget = KeyInput::OBJECT.fields.iter().find(|field| field.name == "budget").unwrap();
     for (text, why) in [
-        ("5/mo", "'mo' is none of"),
+        ("5/mo", "'mo' is not one of"),
         ("5$/month", "not a decimal amount"),
         ("5/month:allert", "did you mean 'alert'?"),
         ("amount=5", "window: is missing"),
