@@ -6,7 +6,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use subtle::ConstantTimeEq as _;
 use tollgate_core::{
     AccountId, AccountSpec, AdminKeyId, ChannelId, ChannelSpec, GroupId, KeyId, KeyStatus, MemberId, MemberStatus, ModelId, Owner,
-    Provider, Revision, Role, Secret, Timestamp,
+    Revision, Role, Secret, Timestamp,
 };
 
 use crate::{
@@ -185,10 +185,10 @@ impl Batch<'_> {
             problems.push(FieldProblem { field: "credential", message: message.to_owned() });
         }
         checked(RowKind::Account, &shown, problems)?;
-        let echo = parent.read::<ChannelSpec>()?.provider == Provider::Echo;
+        let needs_none = parent.read::<ChannelSpec>()?.provider.works_without_credential();
         let given = match credential {
             Some(secret) => SecretInput::Credential(secret),
-            None => SecretInput::Keep(if echo { SecretRequirement::NeedsNone } else { SecretRequirement::NeedsSecret }),
+            None => SecretInput::Keep(if needs_none { SecretRequirement::NeedsNone } else { SecretRequirement::NeedsSecret }),
         };
         self.put(RowKind::Account, &parent.id, &spec.name, spec, given).await
     }

@@ -47,7 +47,8 @@ fn channel(row: &CatalogRow, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -
     let spec: ChannelSpec = row.read()?;
     let proxy = proxy::whole(row, &spec, sealer)?.or_else(|| spec.proxy.clone().map(Secret::new));
     accounts.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
-    Ok(Channel { id: id!(ChannelId, row, &row.id)?, owner: row.owner, spec, proxy, accounts })
+    let needs_private_network = !spec.private_network && crate::fields::private_host(&spec.base_url).is_some();
+    Ok(Channel { id: id!(ChannelId, row, &row.id)?, owner: row.owner, spec, proxy, needs_private_network, accounts })
 }
 
 fn account(row: &CatalogRow, sealer: &Sealer) -> Result<Account, StoreError> {

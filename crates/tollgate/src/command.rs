@@ -20,4 +20,5 @@ pub(crate) mod secrets;
 pub(crate) mod serve;
 pub(crate) mod time_flag;
 pub(crate) mod usage;
+pub(crate) mod usage_show;
 pub(crate) mod verify;

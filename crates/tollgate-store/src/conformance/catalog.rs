@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_core::{
-    AccountSpec, MemberStatus, ModelMapping, ModelSpec, Owner, PriceLimit, PriceLimitMode, PriceLimitOn, Revision, Role,
+    AccountSpec, MemberStatus, ModelMapping, ModelSpec, Owner, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Revision, Role,
 };
 
 use super::{actor, apply, channel, put_account, put_channel, put_group, put_key, refusal};
@@ -43,7 +43,8 @@ pub(super) async fn batch_is_atomic(store: &Store) {
     let missing = ChangeRefusal::Unknown { kind: RowKind::Channel, name: "nowhere".to_owned() };
     let refused = apply(store, &[put_channel("main"), put_group("default", &["main", "nowhere"])]).await;
     assert_eq!(refusal(refused.unwrap_err()), missing);
-    let refused = apply(store, &[put_channel("main"), put_account("main", "new", None)]).await;
+    let of = |provider| Change::PutChannel(Box::new(tollgate_core::ChannelSpec { provider, ..channel("main") }));
+    let refused = apply(store, &[of(Provider::OpenAi), put_account("main", "new", None)]).await;
     assert_eq!(refusal(refused.unwrap_err()), ChangeRefusal::NeedsSecret);
     let bad = Change::PutChannel(Box::new(tollgate_core::ChannelSpec { weight: 0, ..channel("other") }));
     assert!(matches!(refusal(apply(store, &[put_channel("main"), bad]).await.unwrap_err()), ChangeRefusal::Invalid(_)));

@@ -8,7 +8,7 @@ use tokio::{
     sync::mpsc,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tollgate_core::{KeyId, Timestamp};
+use tollgate_core::{KeyId, Timestamp, catalog_warnings};
 use tollgate_gateway::{
     background::{
         alerts::Alerts,
@@ -34,6 +34,9 @@ use crate::{
     failure::Failure,
     first_start, health_share, ledger_watch, logging, output, retention, revocation_share, runtime_socket, traffic_snapshot,
 };
+
+/// Warnings about the catalog that are logged at the start; `check --catalog` has all of them.
+const MAX_WARNINGS: usize = 10;
 
 pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
     let mut flags = Vec::new();
@@ -94,7 +97,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         background.spawn(health_share::watch(health, Arc::clone(&registry), Arc::clone(&shared), stop_background.clone()));
     }
     background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), stop_background.clone()));
-    background.spawn(end_on_signal(stop_cores.clone()));
+    background.spawn(end_on_signal(stop_cores.clone(), Arc::clone(&shared), stop_background.clone()));
     let (queue, writer) = UsageWriter::new(
         Arc::clone(&store.usage),
         Arc::clone(&store.health),
@@ -107,8 +110,10 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
 
     let console = console::start(config, &store, &shared, &registry, listening.address())?;
     announce(common, config, listening.address(), console.address, new_key.as_deref());
+    let condition = Arc::clone(&shared.condition);
     let factory = core_factory(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&registry));
     let drained = run_cores(Arc::clone(&shared), listening, factory, Arc::clone(&console.fallback), stop_cores.clone()).await;
+    let is_ending_now = condition.is_ending_now();
     // The cores have ended, so every record is queued: write what is left, then stop everything else.
     stop_cores.cancel();
     stop_writer.cancel();
@@ -131,7 +136,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     if let Ok(Err(failure)) = watching.await {
         return Err(failure);
     }
-    exit_status(config, drained, left)
+    exit_status(config, drained, left, is_ending_now)
 }
 
 /// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns the keys that are found to be revoked.
@@ -173,7 +178,12 @@ fn spawn_background(
     revocations
 }
 
-fn exit_status(config: &Config, drained: Result<Drained, RunError>, left: UsageBacklog) -> Result<(), Failure> {
+fn exit_status(
+    config: &Config,
+    drained: Result<Drained, RunError>,
+    left: UsageBacklog,
+    is_ending_now: bool,
+) -> Result<(), Failure> {
     match drained {
         _ if left.lost > 0 => Err(Failure::Machine(format!(
             "{} requests are lost: neither the database nor the journal in {} took their records; free space on its disk",
@@ -181,6 +191,9 @@ fn exit_status(config: &Config, drained: Result<Drained, RunError>, left: UsageB
             compose::journal_folder(&config.data).display()
         ))),
         Ok(Drained::Complete) => Ok(()),
+        Ok(Drained::CutOff(count)) if is_ending_now => {
+            Err(Failure::Machine(format!("{count} responses were cut off by a second signal")))
+        }
         Ok(Drained::CutOff(count)) => {
             let limit = config.number("server.drain_timeout_ms");
             Err(Failure::Machine(format!("{count} responses were cut off after {limit} ms (server.drain_timeout_ms)")))
@@ -233,6 +246,12 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
     }
     let registry = Arc::new(HealthRegistry::from_saved(store.health.load_health().await?, compose::now()));
     let catalog = store.catalog.load().await?;
+    for warning in catalog_warnings(&catalog, &[], compose::now()).iter().take(MAX_WARNINGS) {
+        tracing::warn!("catalog: {warning}");
+    }
+    for name in &config.unread {
+        tracing::warn!("the environment variable {name} is no setting; nothing reads it");
+    }
     registry.configure(catalog.accounts().map(|account| &**account));
     let (queue, alerts) = compose::alerts(config, &store)?;
     let hedged = store.ledger.hedge_costs(compose::now()).await.unwrap_or_else(|fault| {
@@ -284,19 +303,31 @@ fn core_factory(
     }
 }
 
-/// Cancels `stop` on SIGTERM or SIGINT. Handlers are installed by the call, not when the task runs: the process may be signalled as
+/// Cancels `stop` on SIGTERM or SIGINT; a second signal ends running requests, a third the process. Handlers are installed by the call, not when the task runs: the process may be signalled as
 /// soon as its address is printed.
-fn end_on_signal(stop: CancellationToken) -> impl Future<Output = ()> {
+fn end_on_signal(stop: CancellationToken, shared: Arc<Shared>, stopped: CancellationToken) -> impl Future<Output = ()> {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     async move {
         let (Ok(mut terminate), Ok(mut interrupt)) = signals else { return };
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = stop.cancelled() => return,
+        for received in 1.. {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                () = stop.cancelled(), if received == 1 => return,
+                () = stopped.cancelled() => return,
+            }
+            match received {
+                1 => {
+                    tracing::info!("stopping: running responses continue, new requests are refused; a second signal ends them");
+                    stop.cancel();
+                }
+                2 => {
+                    tracing::warn!("second signal: running responses are cut off");
+                    shared.condition.end_now();
+                }
+                _ => std::process::exit(1),
+            }
         }
-        tracing::info!("stopping: running responses continue, new requests are refused");
-        stop.cancel();
     }
 }
 

@@ -136,17 +136,30 @@ fn removed(before: Timestamp, days: u64) -> String {
 
 fn print(verified: &VerifyReport, journal: &JournalScan, days: u64) {
     let VerifyReport { members, entries, records, attempts, removed_before, .. } = verified;
-    output::line(&format!("{members} balances, {entries} ledger entries, {records} records, {attempts} attempts"));
+    output::line(&format!(
+        "{}, {}, {}, {}",
+        output::counted(*members, "balance", "balances"),
+        output::counted(*entries, "ledger entry", "ledger entries"),
+        output::counted(*records, "record", "records"),
+        output::counted(*attempts, "attempt", "attempts")
+    ));
     if let Some(before) = removed_before {
         output::line(&removed(*before, days));
     }
     if journal.waiting() > 0 {
         let writer = if journal.is_served { "the running gateway" } else { "the next start" };
-        output::line(&format!("{} records wait in the journal; {writer} writes them to the database", journal.waiting()));
+        let (waits, them) = if journal.waiting() == 1 { ("record waits", "it") } else { ("records wait", "them") };
+        let count = journal.waiting();
+        output::line(&format!("{count} {waits} in the journal; {writer} writes {them} to the database"));
     }
     if !journal.started.is_empty() {
-        let what = if journal.is_served { "are in progress" } else { "were cut by a kill; the next start records them" };
-        output::line(&format!("{} requests {what}", journal.started.len()));
+        let what = match (journal.is_served, journal.started.len()) {
+            (true, 1) => "request is in progress",
+            (true, _) => "requests are in progress",
+            (false, 1) => "request was cut by a kill; the next start records it",
+            (false, _) => "requests were cut by a kill; the next start records them",
+        };
+        output::line(&format!("{} {what}", journal.started.len()));
     }
     if journal.in_memory_only > 0 {
         output::line(&format!(

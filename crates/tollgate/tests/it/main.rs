@@ -22,6 +22,7 @@ mod disk_full;
 mod drain;
 mod egress;
 mod explain;
+mod first_hour;
 mod forward;
 mod journal;
 mod journal_failures;

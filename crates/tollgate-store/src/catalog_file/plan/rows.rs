@@ -83,13 +83,13 @@ impl Planner<'_> {
 
     fn account(&mut self, channel: &str, file: &FileAccount, there: Option<&AccountRow>, owner: Option<Owner>) {
         let shown = format!("{channel}/{}", file.spec.name);
-        let is_echo = self.file.channels.iter().any(|it| it.row.spec.name == channel && it.row.spec.provider == Provider::Echo);
+        let provider = self.file.channels.iter().find(|it| it.row.spec.name == channel).map(|it| it.row.spec.provider);
         let mut credential = file.credential.clone();
         let owner = owner.unwrap_or_else(|| self.owner());
         let written = match there {
             None if !self.may_write(RowKind::Account, &shown, owner, &["new".to_owned()], file.place) => false,
             None => {
-                if credential.is_none() && !is_echo {
+                if credential.is_none() && !provider.is_some_and(Provider::works_without_credential) {
                     self.errors.push(file.place.error(format!("account '{shown}' is new and needs its credential")));
                 }
                 self.line(PlanAction::Add, RowKind::Account, &shown, "");
