@@ -8,7 +8,8 @@ use tollgate_core::{
 use uuid::Uuid;
 
 use crate::{
-    AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, RowKind, StoreError, credential, proxy,
+    AccountSpec, ChannelSpec, GroupSpec, KeySpec, MemberSpec, ModelSpec, RowKind, StoreError, credential,
+    proxy::ChannelSecrets,
     rows::{CatalogRow, RowSecret},
     seal::Sealer,
 };
@@ -43,8 +44,8 @@ pub(crate) fn catalog(revision: Revision, rows: &[CatalogRow], sealer: &Sealer) 
 }
 
 fn channel(row: &CatalogRow, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Result<Channel, StoreError> {
-    let spec: ChannelSpec = row.read()?;
-    let proxy = proxy::whole(row, &spec, sealer)?.or_else(|| spec.proxy.clone().map(Secret::new));
+    let mut spec: ChannelSpec = row.read()?;
+    ChannelSecrets::open(row, sealer)?.put_into(&mut spec);
     accounts.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Channel {
         id: id!(ChannelId, row, &row.id)?,
@@ -64,7 +65,7 @@ fn channel(row: &CatalogRow, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -
         retry_uncertain: spec.retry_uncertain,
         probe_interval_s: spec.probe_interval_s,
         headers: spec.headers,
-        proxy,
+        proxy: spec.proxy.map(Secret::new),
         ca_file: spec.ca_file,
         budgets: spec.budgets,
         accounts,

@@ -94,7 +94,8 @@ table!(
             "Between two pieces of a stream; after its finish, comments and empty deltas do not count as pieces."
         )
         .within(1, DAY_MS),
-        field!("headers", headers: Vec<(String, String)>, "Added to every request upstream.").rule(check_headers),
+        field!("headers", headers: Vec<(String, String)>, "Added to every request upstream. Their values are sealed like a credential and shown as `***`; written so, a header keeps the \
+             one that is there.").rule(check_headers),
         Field {
             get: |channel: &Self| channel.proxy.as_deref().map_or(Value::Null, |proxy| redacted_proxy(proxy).into()),
             set: |channel: &mut Self, value| {
