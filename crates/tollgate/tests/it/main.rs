@@ -12,6 +12,7 @@
 
 mod accounts;
 mod admin;
+mod backup;
 mod commands;
 mod database_outage;
 mod database_unavailable;
@@ -35,6 +36,7 @@ mod price_header;
 mod price_limits;
 mod relay;
 mod retention;
+mod rotation;
 mod start;
 mod support;
 mod upstream_errors;
