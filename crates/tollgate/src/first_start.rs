@@ -26,8 +26,8 @@ pub(crate) async fn create_echo(store: &Store) -> Result<(), Failure> {
         Change::PutChannel(Box::new(channel())),
         Change::PutAccount { channel: ECHO.to_owned(), account: account(), credential: None },
         Change::PutModel(Box::new(model())),
-        Change::PutGroup(Box::new(group(GROUP, Visibility::Public))),
-        Change::PutGroup(Box::new(group(ECHO, Visibility::Private))),
+        Change::PutGroup(Box::new(group(GROUP))),
+        Change::PutGroup(Box::new(group(ECHO))),
     ];
     store.catalog.apply(&changes, &actor(), compose::now()).await?;
     Ok(())
@@ -86,10 +86,10 @@ fn model() -> ModelSpec {
     }
 }
 
-fn group(name: &str, visibility: Visibility) -> GroupSpec {
+fn group(name: &str) -> GroupSpec {
     GroupSpec {
         name: name.to_owned(),
-        visibility,
+        visibility: Visibility::Public,
         channels: vec![ECHO.to_owned()],
         models: vec![Glob("*".to_owned())],
         ..GroupSpec::default()

@@ -13,7 +13,7 @@ use tollgate_core::{RequestId, UsageRecord};
 use super::{
     error::JournalError,
     frame::{self, DecodedEntry, EntryKind, ParsedFrame},
-    segment::{self, ClosingMark, HEADER_LENGTH, SegmentEnd, SegmentName},
+    segment::{self, ClosingMark, SegmentHeader, SegmentName},
     shard::{JournalState, QUARANTINE_SHARD},
 };
 
@@ -199,15 +199,15 @@ impl FrameWalker {
             let path = name.path(&self.dir);
             match fs::read(&path) {
                 Ok(bytes) => {
-                    (self.name, self.bytes, self.at) = (Some(name), bytes, HEADER_LENGTH);
-                    (self.mark, self.entries) = (None, 0);
-                    let checked = segment::check_header(&path, &self.bytes).and_then(|header| match header {
-                        SegmentEnd::Whole => ClosingMark::read(&path, &self.bytes),
-                        SegmentEnd::Torn(_) => Ok(None),
-                    });
-                    return Some(match checked {
-                        Ok(mark) => {
-                            self.mark = mark;
+                    let header = SegmentHeader::read(&path, &bytes);
+                    (self.name, self.bytes, self.mark, self.entries) = (Some(name), bytes, None, 0);
+                    return Some(match header {
+                        Ok(Some(header)) => {
+                            (self.at, self.mark) = (header.length, header.mark);
+                            Ok(())
+                        }
+                        Ok(None) => {
+                            self.at = self.bytes.len();
                             Ok(())
                         }
                         Err(fault) => {

@@ -15,7 +15,7 @@ use super::{
     error::JournalError,
     frame::{self, DecodedEntry, ParsedFrame, encode_end},
     records::{JournalEntries, JournalEntry},
-    segment::{self, ClosingMark, HEADER_LENGTH, RawEntry, SegmentEnd, SegmentName, header, scan, sync_folder},
+    segment::{self, ClosingMark, RawEntry, SegmentEnd, SegmentHeader, SegmentName, header, header_length, scan, sync_folder},
 };
 use crate::DataFolderLock;
 
@@ -71,7 +71,7 @@ pub(super) fn recover(dir: &Path, node: Uuid) -> Result<RecoveredSegments, Journ
             truncate(&path, length)?;
         }
         if length > 0 {
-            if ClosingMark::read(&path, &bytes)?.is_none()
+            if SegmentHeader::read(&path, &bytes)?.is_some_and(SegmentHeader::is_open)
                 // Nothing is written to it any more.
                 && let Err(error) = (ClosingMark { length, entries }).write(&path)
             {
@@ -267,7 +267,7 @@ fn salvage(bytes: &[u8]) -> (Vec<u8>, BTreeSet<RequestId>, Vec<DamagedRange>) {
     let node = bytes.get(4..20).and_then(|node| uuid::Uuid::from_slice(node).ok()).unwrap_or_default();
     let mut valid = header(node).to_vec();
     let (mut kept, mut damaged, mut entries) = (BTreeSet::new(), Vec::new(), 0);
-    let mut at = if bytes.starts_with(b"TGJ2") { HEADER_LENGTH } else { 0 };
+    let mut at = header_length(bytes).unwrap_or(0);
     loop {
         let next = match frame::parse(bytes, at) {
             ParsedFrame::Frame { kind, payload, next } => {
@@ -293,8 +293,7 @@ fn salvage(bytes: &[u8]) -> (Vec<u8>, BTreeSet<RequestId>, Vec<DamagedRange>) {
 
 /// The end of a closed segment that is missing.
 fn cut_tail(bytes: &[u8]) -> Option<DamagedRange> {
-    let whole = bytes.starts_with(b"TGJ2") && bytes.len() >= HEADER_LENGTH;
-    let mark = if whole { ClosingMark::read(Path::new(""), bytes).ok().flatten() } else { None }?;
+    let mark = SegmentHeader::read(Path::new(""), bytes).ok()??.mark?;
     let missing = mark.length.checked_sub(bytes.len() as u64).filter(|missing| *missing > 0)?;
     Some(DamagedRange { offset: bytes.len() as u64, bytes: missing, ids: Vec::new() })
 }

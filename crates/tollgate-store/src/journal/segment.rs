@@ -1,6 +1,7 @@
 //! The segment format: files `<core>-<seq>.tgj` with a header, then frames. The header is `TGJ2`, the node id (16 bytes), and the
 //! closing mark: zeros while the segment is written, and length (u64), number of entries (u32) and their crc32 once it is closed.
-//! A closed segment that lost its tail is told from one that a kill left with an incomplete entry.
+//! So a closed segment that lost its tail is distinguished from one that a kill left with an incomplete entry. Segments of version
+//! 0.1 begin with `TGJ1` and the node id, and have no closing mark.
 
 use std::{
     fs, io,
@@ -15,8 +16,10 @@ use super::{
 };
 
 const MAGIC: &[u8; 4] = b"TGJ2";
+const MAGIC_0_1: &[u8; 4] = b"TGJ1";
 /// Offset of the closing mark.
 const MARK: usize = 20;
+const HEADER_LENGTH_0_1: usize = 20;
 /// Bytes of magic, node id and closing mark.
 pub(super) const HEADER_LENGTH: usize = 36;
 const EXTENSION: &str = "tgj";
@@ -67,8 +70,8 @@ impl ClosingMark {
         bytes
     }
 
-    /// The mark of a segment with a whole header; `None` while it is open.
-    pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Option<Self>, JournalError> {
+    /// The mark in a whole header; `None` while the segment is open.
+    fn read(path: &Path, bytes: &[u8]) -> Result<Option<Self>, JournalError> {
         let mark = &bytes[MARK..HEADER_LENGTH];
         if mark.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -130,16 +133,42 @@ pub(super) enum SegmentEnd {
     Torn(usize),
 }
 
-/// Checks the header of a segment; `Torn(0)` when it was never written.
-pub(super) fn check_header(path: &Path, bytes: &[u8]) -> Result<SegmentEnd, JournalError> {
-    // A power loss can leave allocated but unwritten bytes: zeros.
-    if bytes.len() < HEADER_LENGTH || (&bytes[..MAGIC.len()] != MAGIC && bytes.iter().all(|byte| *byte == 0)) {
-        return Ok(SegmentEnd::Torn(0));
+/// What stands before the frames of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentHeader {
+    pub(super) length: usize,
+    pub(super) mark: Option<ClosingMark>,
+}
+
+impl SegmentHeader {
+    /// `None` if it was never written whole.
+    pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Option<Self>, JournalError> {
+        // A power loss can leave allocated but unwritten bytes: zeros.
+        if bytes.iter().all(|byte| *byte == 0) || MAGIC.starts_with(bytes) || MAGIC_0_1.starts_with(bytes) {
+            return Ok(None);
+        }
+        let Some(length) = header_length(bytes) else {
+            return Err(JournalError::damaged(path, 0, "it does not begin with TGJ2"));
+        };
+        if bytes.len() < length {
+            return Ok(None);
+        }
+        let mark = if length == HEADER_LENGTH { ClosingMark::read(path, bytes)? } else { None };
+        Ok(Some(Self { length, mark }))
     }
-    if &bytes[..MAGIC.len()] != MAGIC {
-        return Err(JournalError::damaged(path, 0, "it does not begin with TGJ2"));
+
+    /// Whether the segment is one of this version that was not closed.
+    pub(super) const fn is_open(self) -> bool {
+        self.length == HEADER_LENGTH && self.mark.is_none()
     }
-    Ok(SegmentEnd::Whole)
+}
+
+/// The length of a segment's header by its first bytes; `None` if it is no segment.
+pub(super) fn header_length(bytes: &[u8]) -> Option<usize> {
+    if bytes.starts_with(MAGIC) {
+        return Some(HEADER_LENGTH);
+    }
+    bytes.starts_with(MAGIC_0_1).then_some(HEADER_LENGTH_0_1)
 }
 
 /// Visits the frames of a segment. A broken frame with no valid frame after it is a torn tail; any other broken frame is an
@@ -149,11 +178,8 @@ pub(super) fn scan<'a>(
     bytes: &'a [u8],
     visit: &mut dyn FnMut(RawEntry<'a>) -> Result<(), JournalError>,
 ) -> Result<SegmentEnd, JournalError> {
-    if check_header(path, bytes)? == SegmentEnd::Torn(0) {
-        return Ok(SegmentEnd::Torn(0));
-    }
-    let mark = ClosingMark::read(path, bytes)?;
-    let (mut at, mut entries) = (HEADER_LENGTH, 0);
+    let Some(header) = SegmentHeader::read(path, bytes)? else { return Ok(SegmentEnd::Torn(0)) };
+    let (mut at, mut entries) = (header.length, 0);
     loop {
         let end = match frame::parse(bytes, at) {
             ParsedFrame::Frame { kind, payload, next } => {
@@ -168,7 +194,7 @@ pub(super) fn scan<'a>(
             }
             ParsedFrame::Broken => SegmentEnd::Torn(at),
         };
-        return match missing_tail(mark, at, entries) {
+        return match missing_tail(header.mark, at, entries) {
             Some(detail) => Err(JournalError::damaged(path, at, &detail)),
             None => Ok(end),
         };

@@ -479,6 +479,7 @@ fn segment_written_by_version_0_1_is_readable() {
     let read: Vec<_> = recovery.records.map(Result::unwrap).collect();
     assert_eq!(read[..2], [record(0), record(1)]);
     assert_eq!((read[2].id, read[2].outcome), (request_id(2), Outcome::GatewayStopped));
+    assert_eq!(fs::read(folder.join("0-00000001.tgj")).unwrap(), fs::read(fixture).unwrap(), "it has no closing mark to write");
 }
 
 /// Offsets of the valid frames of a segment.
