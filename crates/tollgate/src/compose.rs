@@ -177,7 +177,8 @@ pub(crate) async fn open_as(config: &Config, access: AccessMode) -> Result<Store
     Ok(tollgate_store::open(options).await?)
 }
 
-fn master_key(config: &Config) -> Result<MasterKeySource, Failure> {
+/// Source of the master key.
+pub(crate) fn master_key(config: &Config) -> Result<MasterKeySource, Failure> {
     match config.master_key.as_deref() {
         None => Ok(MasterKeySource::DataFolder),
         Some(text) => match text.strip_prefix("file:") {
@@ -190,7 +191,7 @@ fn master_key(config: &Config) -> Result<MasterKeySource, Failure> {
 }
 
 pub(crate) fn journal_folder(data: &Path) -> std::path::PathBuf {
-    data.join("journal")
+    tollgate_store::journal_folder(data)
 }
 
 /// Opens and recovers the journal.

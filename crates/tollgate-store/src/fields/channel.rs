@@ -98,7 +98,13 @@ table!(
             "Longest pause between two chunks of a stream. After the finish reason, comments and empty deltas do not count."
         )
         .within(1, DAY_MS),
-        field!("headers", headers: Vec<(String, String)>, "Headers added to every upstream request.").rule(check_headers),
+        field!(
+            "headers",
+            headers: Vec<(String, String)>,
+            "Headers added to every upstream request. Their values are stored sealed and shown as `***`; sending `***` keeps a \
+             header's value."
+        )
+        .rule(check_headers),
         Field {
             get: |channel: &Self| channel.proxy.as_deref().map_or(Value::Null, |proxy| redacted_proxy(proxy).into()),
             set: |channel: &mut Self, value| {

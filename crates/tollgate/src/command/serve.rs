@@ -32,7 +32,8 @@ use crate::{
     config::Config,
     console, database_watch, disk_watch,
     failure::Failure,
-    first_start, health_share, ledger_watch, logging, output, retention, revocation_share, runtime_socket, traffic_snapshot,
+    first_start, health_share, key_watch, ledger_watch, logging, output, retention, revocation_share, runtime_socket,
+    traffic_snapshot,
 };
 
 /// Warnings about the catalog that are logged at the start; `check --catalog` has all of them.
@@ -64,8 +65,6 @@ struct ServeComponents {
     ledger: LedgerPosition,
     /// Background work for counters in Redis.
     redis: Option<RedisTasks>,
-    /// Key created on a first start, in clear text.
-    new_key: Option<String>,
 }
 
 async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
@@ -83,7 +82,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     let revoked = spawn_background(&background, config, &components, &stop_background);
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
-    let ServeComponents { store, shared, journal, recovered, registry, alerts: _, ledger: _, redis, new_key } = components;
+    let ServeComponents { store, shared, journal, recovered, registry, alerts: _, ledger: _, redis } = components;
     let watching = background.spawn(database_watch::watch(
         store.clone(),
         Arc::clone(&shared),
@@ -109,6 +108,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     let writing = background.spawn(writer.run(recovered, stop_writer.clone()));
 
     let console = console::start(config, &store, &shared, &registry, listening.address())?;
+    let new_key = first_key(config, &store).await?;
     announce(common, config, listening.address(), console.address, new_key.as_deref());
     let condition = Arc::clone(&shared.condition);
     let factory = core_factory(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&registry));
@@ -131,12 +131,36 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         let records = left.waiting - left.lost;
         tracing::warn!(records, "the last records are not in the database; they are kept in the journal");
     }
+    if let Err(fault) = store.stop_watching_keys().await {
+        tracing::debug!(%fault, "a rotation of the master key will wait for this gateway's answer");
+    }
+    if left.waiting == 0
+        && journal.unbooked() == 0
+        && let Err(fault) = store.finish_journal().await
+    {
+        tracing::debug!(%fault, "the database was not marked as left in order");
+    }
     store.close().await;
     console.shut_down();
     if let Ok(Err(failure)) = watching.await {
         return Err(failure);
     }
     exit_status(config, drained, left, is_ending_now)
+}
+
+/// The key of a first start without a catalog file, if no start has shown one yet. Every address is bound by now.
+async fn first_key(config: &Config, store: &Store) -> Result<Option<String>, Failure> {
+    if config.catalog_file.is_some() || store.spending_known_at().is_some() {
+        return Ok(None);
+    }
+    match first_start::create_key(store).await {
+        // The next start shows it.
+        Err(Failure::Unreachable(why)) => {
+            tracing::warn!("the first key was not created: {why}");
+            Ok(None)
+        }
+        created => created,
+    }
 }
 
 /// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns the keys that are found to be revoked.
@@ -172,6 +196,7 @@ fn spawn_background(
         components.ledger,
         stop.clone(),
     ));
+    background.spawn(key_watch::run(components.store.clone(), stop.clone()));
     background.spawn(retention::run(components.store.clone(), config.number("usage.retention_days"), stop.clone()));
     background.spawn(traffic_snapshot::run(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
     background.spawn(runtime_socket::serve(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
@@ -206,6 +231,8 @@ fn exit_status(
 async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
     let store = database_watch::open(config, compose::access(config)).await?;
     let known_at = store.spending_known_at();
+    // Before anything is opened with the keys: from now on a rotation waits for this gateway.
+    key_watch::announce(&store).await?;
     let (journal, recovery) = compose::journal(config)?;
     for cut in &recovery.truncated {
         tracing::warn!(?cut, "the journal ends with a partial entry, as left by a kill");
@@ -216,14 +243,13 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
             "requests interrupted by the end of the last process are recorded as stopped"
         );
     }
-    let mut new_key = None;
     match &config.catalog_file {
         // Without the database, writes are deferred.
         _ if known_at.is_some() => {}
         Some(file) => {
             catalog_watch::serve_file_at_start(&store, file).await?;
         }
-        None if store.first_start => new_key = Some(first_start::create_echo(&store).await?),
+        None if store.first_start => first_start::create_echo(&store).await?,
         // Without a catalog file, no row is owned by one.
         None => {
             let actor = Actor { origin: ChangeOrigin::Gateway, name: "start without a catalog file".to_owned() };
@@ -260,7 +286,7 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
     });
     let shared = compose::shared(config, &store, catalog, counters, queue, hedged);
     shared.traffic.configure(shared.catalog.load().accounts().map(|account| &**account));
-    Ok(ServeComponents { store, shared, journal: Arc::new(journal), recovered, registry, alerts, ledger, redis, new_key })
+    Ok(ServeComponents { store, shared, journal: Arc::new(journal), recovered, registry, alerts, ledger, redis })
 }
 
 /// Whether a write succeeded. A database that is readable but takes no writes at the moment (full, or read-only) does not prevent a
@@ -352,7 +378,7 @@ fn announce(common: &Common, config: &Config, address: SocketAddr, console: Opti
         return;
     };
     output::line(&format!("data: {data}"));
-    output::line(&format!("key (shown this once): {key}"));
+    output::line(&format!("key for the echo channel (shown this once): {key}"));
     output::line("try it, on both protocols:");
     output::line(&format!(
         "curl -s {scheme}://{address}/v1/chat/completions -H 'authorization: Bearer {key}' -H 'content-type: application/json' \
@@ -362,7 +388,9 @@ fn announce(common: &Common, config: &Config, address: SocketAddr, console: Opti
         "curl -s {scheme}://{address}/v1beta/models/echo:generateContent -H 'x-native-api-key: {key}' -H 'content-type: application/json' \
          -d '{{\"contents\":[{{\"parts\":[{{\"text\":\"hello\"}}]}}]}}'"
     ));
-    output::line("then describe your own channels in a file: `tollgate serve --catalog catalog.toml`");
+    output::line(
+        "then describe your own channels in a file (`tollgate serve --catalog catalog.toml`), with keys of your own for them",
+    );
 }
 
 /// URL of the admin API if it has a separate address.

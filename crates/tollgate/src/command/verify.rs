@@ -23,6 +23,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         let store = compose::open(common).await?;
         let config = compose::settings(common, &[])?;
         let data = config.data.clone();
+        let mut belonging = store.compare_journal(&data).await?;
         // The journal first: records written to the database in between are in both and must be equal.
         let mut journal = JournalScan::default();
         journal.scan(&store, &compose::journal_folder(&data)).await?;
@@ -32,6 +33,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         let mut verified = store.ledger.verify(compose::now()).await?;
         verified.differences.append(&mut journal.differences);
         journal.in_memory_only = journal.in_memory_only.max(traffic_snapshot::read(&data, compose::now()).in_memory_only);
+        verified.differences.append(&mut belonging);
         if common.json {
             print_json(&verified, &journal);
         } else {

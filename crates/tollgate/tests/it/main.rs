@@ -13,6 +13,7 @@
 mod accounts;
 mod admin;
 mod clock;
+mod backup;
 mod commands;
 mod database_outage;
 mod database_unavailable;
@@ -42,6 +43,7 @@ mod relay;
 mod retention;
 mod revocations;
 mod shares;
+mod rotation;
 mod start;
 mod support;
 mod upstream_errors;

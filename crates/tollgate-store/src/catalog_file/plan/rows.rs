@@ -9,7 +9,7 @@ use super::{
     super::{FileAccount, FileChannel, FileKey, FilePosition, render::FileForm},
     ApplyMode, PlanAction, Planner,
 };
-use crate::{AccountRow, Change, ChannelRow, KeyHash, KeySpec, MemberSpec, RowKind, apply::OWNER, proxy::ProxyPassword};
+use crate::{AccountRow, Change, ChannelRow, KeyHash, KeySpec, MemberSpec, RowKind, apply::OWNER, proxy::ChannelSecrets};
 
 impl Planner<'_> {
     pub(super) fn channels(&mut self) {
@@ -47,13 +47,21 @@ impl Planner<'_> {
                     spec = in_old_order(spec, &old.spec);
                 }
                 let mut named = spec.clone();
-                let password = ProxyPassword::take_from(&mut named);
+                let secrets = ChannelSecrets::take_from(&mut named, Some(&(old.spec.clone(), old.secrets.clone())));
                 let mut details = differences(&old.spec, &named);
                 details.extend(served_differences(&old.spec, &spec));
-                if let ProxyPassword::Given(whole) = password
-                    && !old.proxy.as_ref().is_some_and(|kept| is_same(kept, &whole))
-                {
-                    details.push("password of its proxy replaced".to_owned());
+                match secrets.as_ref().map(|secrets| secrets.differ(&old.secrets)) {
+                    Ok((proxy, headers)) => {
+                        // A password or a header that comes or goes is told by its field.
+                        if proxy && old.spec.proxy == named.proxy {
+                            details.push("password of its proxy replaced".to_owned());
+                        }
+                        if headers && old.spec.headers == named.headers {
+                            details.push("values of its headers replaced".to_owned());
+                        }
+                    }
+                    // The change is refused, and says why.
+                    Err(problem) => details.push(format!("{}: {}", problem.field, problem.message)),
                 }
                 if details.is_empty() && old.spec != named {
                     details.push("order of its models".to_owned());
