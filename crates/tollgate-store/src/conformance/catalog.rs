@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tollgate_core::{
-    AccountSpec, ChannelSpec, MemberStatus, ModelMapping, ModelSpec, Owner, PriceLimit, PriceLimitMode, PriceLimitOn, Revision,
-    Role,
+    AccountSpec, ChannelSpec, MemberStatus, ModelMapping, ModelSpec, Owner, PriceLimit, PriceLimitMode, PriceLimitOn, Provider,
+    Revision, Role,
 };
 
 use super::{actor, apply, channel, put_account, put_channel, put_group, put_key, refusal};

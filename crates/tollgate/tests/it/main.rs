@@ -12,8 +12,8 @@
 
 mod accounts;
 mod admin;
-mod clock;
 mod backup;
+mod clock;
 mod commands;
 mod database_outage;
 mod database_unavailable;
@@ -42,8 +42,8 @@ mod redis_restart;
 mod relay;
 mod retention;
 mod revocations;
-mod shares;
 mod rotation;
+mod shares;
 mod start;
 mod support;
 mod upstream_errors;
