@@ -6,7 +6,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{Error, Visitor},
 };
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 
 /// Largest plausible count; larger ones would overflow sums.
 const MAX_COUNT: u64 = u32::MAX as u64;
@@ -33,7 +33,7 @@ impl<'de> Deserialize<'de> for LenientText {
             }
 
             fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<LenientText, E> {
-                Ok(LenientText(String::from_utf8_lossy(bytes).into_owned()))
+                Ok(LenientText(text_without_surrogates(bytes)))
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<LenientText, E> {
@@ -43,6 +43,19 @@ impl<'de> Deserialize<'de> for LenientText {
         // As bytes, serde_json passes strings on without validating their characters.
         from.deserialize_bytes(Reader)
     }
+}
+
+/// The text of bytes in which serde_json has written lone surrogates as three bytes each. Each becomes one U+FFFD.
+fn text_without_surrogates(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        out.push_str(chunk.valid());
+        // Of a surrogate (ED A0..BF 80..BF), the first byte is invalid, and so is each of the others.
+        if !chunk.invalid().is_empty() && !matches!(chunk.invalid(), [0x80..=0xbf]) {
+            out.push('\u{fffd}');
+        }
+    }
+    out
 }
 
 /// The content of a raw string; `None` for another type.
@@ -92,11 +105,13 @@ impl LenientCount {
 
 impl<'de> Deserialize<'de> for LenientCount {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Ok(match Value::deserialize(from)? {
-            Value::Null => Self::Absent,
-            Value::Number(number) => number.as_f64().map_or(Self::Unreadable, Self::of),
-            Value::String(text) => text.trim().parse().map_or(Self::Unreadable, Self::of),
-            Value::Bool(_) | Value::Array(_) | Value::Object(_) => Self::Unreadable,
+        // As raw text, a value of any depth is skipped.
+        let raw = <&RawValue>::deserialize(from)?;
+        Ok(match raw.get().as_bytes().first() {
+            Some(b'n') => Self::Absent,
+            Some(b'-' | b'0'..=b'9') => raw.get().parse().map_or(Self::Unreadable, Self::of),
+            Some(b'"') => text_of(raw).and_then(|text| text.trim().parse().ok()).map_or(Self::Unreadable, Self::of),
+            _ => Self::Unreadable,
         })
     }
 }
@@ -109,7 +124,8 @@ mod tests {
     fn invalid_characters_are_replaced() {
         let read = |json: &[u8]| serde_json::from_slice::<LenientText>(json).map(|text| text.0);
         assert_eq!(read(br#""a\u00e9\n""#).unwrap(), "aé\n");
-        assert!(read(br#""a\ud83d""#).unwrap().starts_with("a\u{fffd}"));
+        assert_eq!(read(br#""a\ud83d""#).unwrap(), "a\u{fffd}");
+        assert_eq!(read(br#""\ude00\ud83d!""#).unwrap(), "\u{fffd}\u{fffd}!");
         assert_eq!(read(b"\"a\xff\"").unwrap(), "a\u{fffd}");
         assert!(read(b"5").is_err());
     }
@@ -123,6 +139,15 @@ mod tests {
         assert_eq!(read("null"), LenientCount::Absent);
         for bad in ["-1", "1.5", "9223372036854775808", "\"x\"", "true", "[1]", "{\"a\":1}", "1e300"] {
             assert_eq!(read(bad), LenientCount::Unreadable, "{bad}");
+        }
+    }
+
+    #[test]
+    fn deeply_nested_junk_in_place_of_a_count_is_skipped() {
+        for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+            let junk = format!("[{}1{},7]", open.repeat(100_000), close.repeat(100_000));
+            let counts: [LenientCount; 2] = serde_json::from_str(&junk).unwrap();
+            assert_eq!(counts, [LenientCount::Unreadable, LenientCount::Given(7)]);
         }
     }
 }
