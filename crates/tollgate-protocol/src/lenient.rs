@@ -45,14 +45,24 @@ impl<'de> Deserialize<'de> for LenientText {
     }
 }
 
-/// The text of bytes in which serde_json has written lone surrogates as three bytes each. Each becomes one U+FFFD.
+/// The text of bytes in which serde_json has written lone surrogates as three bytes each (ED A0..BF 80..BF). Each becomes one
+/// U+FFFD, and so does any other invalid sequence.
 fn text_without_surrogates(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
+    // Bytes that may still belong to the surrogate before them.
+    let mut rest = 0_u8;
     for chunk in bytes.utf8_chunks() {
+        if !chunk.valid().is_empty() {
+            rest = 0;
+        }
         out.push_str(chunk.valid());
-        // Of a surrogate (ED A0..BF 80..BF), the first byte is invalid, and so is each of the others.
-        if !chunk.invalid().is_empty() && !matches!(chunk.invalid(), [0x80..=0xbf]) {
-            out.push('\u{fffd}');
+        match chunk.invalid() {
+            [] => {}
+            [0x80..=0xbf] if rest > 0 => rest -= 1,
+            invalid => {
+                rest = if invalid == [0xed] { 2 } else { 0 };
+                out.push('\u{fffd}');
+            }
         }
     }
     out

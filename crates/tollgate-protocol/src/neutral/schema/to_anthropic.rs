@@ -2,6 +2,8 @@
 //! "Structured outputs", "JSON Schema limitations"), as Anthropic's own SDKs do: objects are closed, and what the subset
 //! lacks moves into the description.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::to_google::merge;
@@ -12,8 +14,8 @@ const KEPT: [&str; 6] = ["type", "title", "description", "default", "required", 
 const IGNORED: [&str; 7] = ["$schema", "$id", "$comment", "$anchor", "deprecated", "readOnly", "writeOnly"];
 const FORMATS: [&str; 10] = ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"];
 
-/// Maximum nesting of the schemas that references lead to while a cycle is searched.
-const MAX_REFERENCES: usize = 10_000;
+/// Maximum number of values that are looked at while references are followed.
+const MAX_FOLLOWED_VALUES: usize = 1_000_000;
 
 /// A schema of the subset, and what became of the rest. Paths are relative to the schema, with a leading point.
 #[derive(Debug, Default)]
@@ -136,53 +138,55 @@ fn is_plain(value: &Value) -> bool {
     }
 }
 
-/// Whether a reference leads back to a schema that contains it.
+/// Whether a reference leads back to a schema that contains it, or following all of them is too much work.
 fn has_cycle(root: &Value) -> bool {
-    let mut targets: Vec<&str> = Vec::new();
-    let mut graph: Vec<Vec<&str>> = Vec::new();
-    let mut queue = vec!["#"];
-    while let Some(target) = queue.pop() {
-        if targets.contains(&target) {
+    let mut work = MAX_FOLLOWED_VALUES;
+    // False while the references of a target are followed.
+    let mut followed: HashMap<&str, bool> = HashMap::from([("#", false)]);
+    let mut stack = vec![("#", references_of(root, "#", &mut work))];
+    while let Some((target, open)) = stack.last_mut() {
+        let Some(next) = open.pop() else {
+            followed.insert(*target, true);
+            stack.pop();
             continue;
-        }
-        let mut found = Vec::new();
-        if let Some(schema) = target.strip_prefix('#').and_then(|pointer| root.pointer(pointer)) {
-            references(schema, target != "#", &mut found);
-        }
-        queue.extend(&found);
-        targets.push(target);
-        graph.push(found);
-        if graph.len() > MAX_REFERENCES {
-            return true;
+        };
+        match followed.get(next) {
+            Some(true) => {}
+            Some(false) => return true,
+            None => {
+                followed.insert(next, false);
+                stack.push((next, references_of(root, next, &mut work)));
+            }
         }
     }
-    let number = |name: &str| targets.iter().position(|target| *target == name);
-    let edges: Vec<Vec<usize>> = graph.iter().map(|found| found.iter().filter_map(|name| number(name)).collect()).collect();
-    // Schemas that lead nowhere are removed until nothing is left, or only cycles are.
-    let mut open: Vec<usize> = (0..edges.len()).collect();
-    loop {
-        let before = open.len();
-        let left = open.clone();
-        open.retain(|at| edges[*at].iter().any(|to| left.contains(to)));
-        if open.is_empty() || open.len() == before {
-            return !open.is_empty();
-        }
+    work == 0
+}
+
+fn references_of<'v>(root: &'v Value, target: &str, work: &mut usize) -> Vec<&'v str> {
+    let mut found = Vec::new();
+    if let Some(schema) = target.strip_prefix('#').and_then(|pointer| root.pointer(pointer)) {
+        references(schema, target != "#", &mut found, work);
     }
+    found
 }
 
 /// Collects the references in a schema; definitions only count where they are referred to.
-fn references<'v>(schema: &'v Value, inside: bool, found: &mut Vec<&'v str>) {
+fn references<'v>(schema: &'v Value, inside: bool, found: &mut Vec<&'v str>, work: &mut usize) {
+    if *work == 0 {
+        return;
+    }
+    *work -= 1;
     match schema {
         Value::Object(object) => {
             for (key, value) in object {
                 match (key.as_str(), value) {
                     ("$ref", Value::String(target)) => found.push(target),
                     ("$defs" | "definitions", Value::Object(_)) if !inside => {}
-                    _ => references(value, true, found),
+                    _ => references(value, true, found, work),
                 }
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| references(item, true, found)),
+        Value::Array(items) => items.iter().for_each(|item| references(item, true, found, work)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

@@ -33,8 +33,8 @@ pub(super) fn read(messages: &[Tree<'_>], request: &mut Request) -> Result<(), M
             Role::Model => assistant(&mut fields, request)?,
             Role::ToolResults => vec![result(&mut fields, name == "function", request)?],
         };
-        if name != "function" {
-            request.dropped.extend(fields.text("name")?.filter(|name| !name.value.is_empty()).map(|name| name.path));
+        if role != Role::ToolResults {
+            request.dropped.extend(fields.paths(&["name"]));
         }
         if role == Role::System && request.turns.is_empty() {
             request.system.extend(parts.into_iter().filter(|part| part.as_text() != Some("")));
