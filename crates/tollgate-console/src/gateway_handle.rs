@@ -42,13 +42,7 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
 
     /// Sends a real request through accounts of a channel and reports each step to `on_event`. A passed test ends the
     /// account's cooldown.
-    async fn test(
-        &self,
-        channel: &str,
-        account: Option<&str>,
-        model: Option<&str>,
-        on_event: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
-    ) -> Result<Vec<AccountTestResult>, ChannelTestError>;
+    async fn test(&self, test: ChannelTest<'_>, on_event: OnTestEvent<'_>) -> Result<Vec<AccountTestResult>, ChannelTestError>;
 }
 
 /// A setting with its effective value.
@@ -87,6 +81,17 @@ pub struct ExplainRequest {
     /// Requested output limit in tokens.
     pub output_tokens: Option<u64>,
 }
+
+/// What a channel test covers: one account (by name or id) or all, with a model or the first one served.
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelTest<'a> {
+    pub channel: &'a str,
+    pub account: Option<&'a str>,
+    pub model: Option<&'a str>,
+}
+
+/// Receives the progress of a channel test.
+pub type OnTestEvent<'a> = &'a mut (dyn for<'e> FnMut(ChannelTestEvent<'e>) + Send);
 
 /// Progress of a channel test.
 #[derive(Clone, Copy, Debug)]

@@ -21,7 +21,8 @@ pub use api::{parse_field_args, route_fields};
 pub use axum::body::Body;
 pub use console::Console;
 pub use gateway_handle::{
-    AccountTestResult, ChannelTestError, ChannelTestEvent, EffectiveSetting, ExplainRequest, GatewayHandle, TestStep,
+    AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, EffectiveSetting, ExplainRequest, GatewayHandle,
+    OnTestEvent, TestStep,
 };
 pub use listener::serve;
 pub use response::InternalFailure;

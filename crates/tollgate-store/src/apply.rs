@@ -1,6 +1,5 @@
 //! Applying a batch of changes: the same rules for every backend, over [`ChangeTransaction`] inside one transaction.
 
-mod idempotency;
 mod keys;
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -41,7 +40,6 @@ pub(crate) async fn apply(
     batch.finish().await
 }
 
-/// An unused id.
 pub(crate) fn new_id(kind: RowKind, at: Timestamp, random: [u8; 10]) -> String {
     match kind {
         RowKind::Channel => ChannelId::from_parts(at, random).to_string(),
@@ -60,29 +58,25 @@ struct Batch<'a> {
     random: &'a RandomSource,
     actor: &'a Actor,
     now: Timestamp,
-    /// Before the batch.
     revision: Revision,
     changed: Vec<ChangedRow>,
     audit: Vec<AuditEvent>,
-    /// Names that written rows name: who names, what kind, which.
+    /// References of written rows: kind and name of the row, kind and name of the row it refers to.
     named: Vec<(RowKind, String, RowKind, String)>,
-    /// Under which name it happens once.
+    /// Idempotency key and fingerprint.
     once: Option<(String, [u8; 32])>,
 }
 
-/// What a put gives for the secret part.
+/// The secret of a written row.
 enum SecretInput<'a> {
-    /// Nothing: a row that is there keeps what it has.
+    /// An existing row keeps its secret.
     Keep(SecretRequirement),
-    /// None: a row that is there loses what it has.
+    /// An existing secret is removed.
     NoSecret,
-    /// A credential, to be sealed for its row.
     Credential(&'a Secret),
-    /// A hashed key.
     Key(&'a KeySecret),
 }
 
-/// Whether a new row can do without a secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SecretRequirement {
     NeedsSecret,
@@ -200,7 +194,7 @@ impl Batch<'_> {
         self.put(RowKind::Account, &parent.id, &spec.name, spec, given).await
     }
 
-    /// The credential of a row, opened for comparison only.
+    /// Compares in constant time.
     fn has_credential(&self, row: &CatalogRow, secret: &Secret) -> bool {
         let RowSecret::Sealed(sealed) = &row.secret else { return false };
         let opened = self.sealer.open(credential::context(&row.id), sealed);
@@ -264,7 +258,7 @@ impl Batch<'_> {
         self.rows.by_name(kind, parent, name).await?.ok_or_else(|| refused(kind, name, ChangeRefusal::NotFound))
     }
 
-    /// What a served file owns is changed in the file only.
+    /// Rows owned by a served catalog file are changed in the file only.
     fn may_write(&self, row: &CatalogRow, name: &str) -> Result<(), StoreError> {
         if row.owner == Owner::File && self.actor.origin != ChangeOrigin::File {
             return Err(refused(row.kind, name, ChangeRefusal::OwnedByFile));
@@ -274,7 +268,7 @@ impl Batch<'_> {
 
     // === writing ===
 
-    /// Writes a row by name; nothing happens when it is there just so.
+    /// Writes a row by name. Does nothing if the stored row is the same.
     async fn put(
         &mut self,
         kind: RowKind,
@@ -324,7 +318,6 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Changes a row's spec in place.
     async fn edit<T: Serialize + DeserializeOwned>(
         &mut self,
         kind: RowKind,
@@ -409,7 +402,7 @@ impl Batch<'_> {
         self.named.extend(names.iter().map(|named| (kind, name.to_owned(), other, named.clone())));
     }
 
-    /// What written rows name must exist once the whole batch is in.
+    /// Every referenced row must exist after the batch.
     async fn check_names(&mut self) -> Result<(), StoreError> {
         for (kind, name, other, named) in std::mem::take(&mut self.named) {
             if self.rows.by_name(other, "", &named).await?.is_none() {

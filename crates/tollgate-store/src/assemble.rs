@@ -130,7 +130,6 @@ fn model(row: &CatalogRow) -> Result<Model, StoreError> {
 pub(crate) struct GroupIds(HashMap<String, (bool, GroupId)>);
 
 impl GroupIds {
-    /// Of these rows.
     pub(crate) fn of<'a>(groups: impl Iterator<Item = &'a CatalogRow>) -> Self {
         let mut ids = Self::default();
         for row in groups {
@@ -162,7 +161,6 @@ impl GroupIds {
     }
 }
 
-/// A key with its member.
 pub(crate) fn key(row: &CatalogRow, member_row: &CatalogRow, groups: &GroupIds) -> Result<Key, StoreError> {
     let spec: KeySpec = row.read()?;
     let RowSecret::Key(secret) = &row.secret else { return Err(row.broken("it has no secret")) };

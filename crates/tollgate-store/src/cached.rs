@@ -6,7 +6,6 @@
 //! batch of records.
 
 mod cache;
-mod known_catalog;
 mod serving;
 
 use std::{
@@ -33,13 +32,10 @@ use crate::{
     seal::Sealer,
     sql::{self, SpendingScope, SqlStore},
 };
-
-use cache::CacheContents;
-use known_catalog::KnownCatalog;
+use cache::{CacheContents, KnownCatalog};
 
 /// Timeout of looking up a key that is cached.
 const CACHED_KEY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Timeout of a small query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a whole catalog or a batch of records.
 const BATCH_TIMEOUT: Duration = Duration::from_secs(45);
@@ -47,22 +43,17 @@ const BATCH_TIMEOUT: Duration = Duration::from_secs(45);
 const LOCK_GRACE_MS: i64 = 60_000;
 /// Limit of the pages of spending changes between two writes of the file; beyond it everything is read again.
 const MAX_PAGES: usize = 50;
-/// Limit in bytes of the cached keys.
 const KEY_BYTES: u64 = 40 << 20;
 
-/// Availability of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatabaseStatus {
-    /// The database answered the last query.
     There,
     /// The database is unreachable; the cache serves.
     Away {
-        /// Time of its last answer.
         since: Timestamp,
     },
 }
 
-/// A database with a cache for outages.
 pub(crate) struct CachedStore {
     options: OpenOptions,
     address: sql::SqlAddress,
@@ -92,12 +83,11 @@ impl fmt::Debug for CachedStore {
 }
 
 impl CachedStore {
-    /// Wraps an open database.
     pub(crate) async fn around(sql: Arc<SqlStore>, address: sql::SqlAddress, options: OpenOptions) -> Result<Self, StoreError> {
         let vault = sql.sealed_keys().await?;
         let (revision, rows) = sql.all_rows().await?;
         let known = KnownCatalog { vault, revision, rows, ..KnownCatalog::default() };
-        let standby = Self::new(address, sql.sealer(), known, options);
+        let standby = Self::new(address, sql.sealer.clone(), known, options);
         // Load the keys cached by the last process, so that an outage right after a start finds them.
         if let Ok(Some((contents, _))) = cache::read(&standby.path, &standby.place, &standby.options) {
             standby.cache_keys(contents.keys()?);
@@ -149,8 +139,7 @@ impl CachedStore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The database, if it was opened.
-    fn sql(&self) -> Result<Arc<SqlStore>, StoreError> {
+    pub(crate) fn sql(&self) -> Result<Arc<SqlStore>, StoreError> {
         self.sql.load_full().ok_or_else(|| self.unreachable("it was away at the start"))
     }
 
@@ -158,7 +147,6 @@ impl CachedStore {
         StoreError::Unreachable { database: self.place.clone(), detail: detail.to_owned() }
     }
 
-    /// Runs a query with a timeout.
     async fn within<T>(&self, limit: Duration, query: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         timeout(limit, query).await.unwrap_or_else(|_| Err(self.unreachable("it did not answer in time")))
     }
@@ -171,7 +159,6 @@ impl CachedStore {
         }
     }
 
-    /// A cached key.
     fn cached_key(&self, hash: &[u8; 32]) -> Option<Result<Key, StoreError>> {
         if self.is_expired.load(Ordering::Relaxed) {
             return None;
@@ -207,9 +194,6 @@ impl CachedStore {
     // === background tasks ===
 
     /// Called about once a second: opens a database that was unreachable, or renews the server lock.
-    ///
-    /// # Errors
-    /// When the database is reachable but must not be used: another server holds its lock, or it is a different database.
     pub(crate) async fn heartbeat(&self, now: Timestamp) -> Result<DatabaseStatus, StoreError> {
         let answered = match self.sql.load_full() {
             None => self.reopen(now).await,
@@ -326,16 +310,10 @@ impl CachedStore {
         Ok(Spending { spent: spent.into_iter().collect(), balances: balances.into_iter().collect(), ledger: position })
     }
 
-    /// Closes all connections.
     pub(crate) async fn close(&self) {
         if let Some(sql) = self.sql.load_full() {
             sql.close().await;
         }
-    }
-
-    /// The database, for operations that bypass the cache.
-    pub(crate) fn database(&self) -> Result<Arc<SqlStore>, StoreError> {
-        self.sql()
     }
 
     /// The last known spending and its time.

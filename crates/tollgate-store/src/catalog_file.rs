@@ -20,7 +20,6 @@ pub use render::render;
 /// One problem of a catalog file, with its place; lines and columns begin at 1.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileError {
-    /// Line.
     pub line: usize,
     /// Column, in characters.
     pub column: usize,
@@ -46,7 +45,6 @@ pub struct CatalogFile {
 
 impl CatalogFile {
     /// How many rows of each kind it names, kinds it does not name left out.
-    #[must_use]
     pub fn counts(&self) -> Vec<(RowKind, usize)> {
         let accounts = self.channels.iter().map(|channel| channel.accounts.len()).sum();
         let all = [
@@ -60,14 +58,11 @@ impl CatalogFile {
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    /// The names of its keys, for [`crate::KeyScope::FileAnd`].
-    #[must_use]
     pub fn key_names(&self) -> std::collections::HashSet<String> {
         self.keys.iter().map(|key| key.row.spec.name.clone()).collect()
     }
 }
 
-/// Where a row stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FilePosition {
     pub(crate) line: usize,
@@ -89,7 +84,6 @@ pub(crate) struct FileRow<T> {
     pub(crate) names_at: FilePosition,
 }
 
-/// A channel with its accounts.
 #[derive(Clone, Debug)]
 pub(crate) struct FileChannel {
     pub(crate) row: FileRow<ChannelSpec>,
@@ -111,7 +105,7 @@ pub(crate) struct FileKey {
     pub(crate) secret: Option<Secret>,
 }
 
-/// Where secrets come from that a file only names.
+/// Sources of the secrets that a file refers to.
 pub(crate) struct Sources<'a> {
     pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
     pub(crate) read_file: &'a dyn Fn(&Path) -> io::Result<String>,
@@ -119,9 +113,7 @@ pub(crate) struct Sources<'a> {
 
 /// Reads a catalog file. `env` gives the value of an environment variable, `read_file` the text of a file; both are
 /// asked only for secrets the file names with `env:` and `file:`.
-///
-/// # Errors
-/// Every problem of the file at once, in order of place.
+/// The error lists every problem of the file, in order of place.
 pub fn parse(
     text: &str,
     env: &dyn Fn(&str) -> Option<String>,
@@ -133,7 +125,7 @@ pub fn parse(
         problems.add(fault.span().map_or(0, |span| span.start), fault.message().to_owned());
     }
     if !faults.is_empty() {
-        // What could be recovered of a broken text would only give problems that are not there.
+        // Checking the recovered part of a broken text would report problems that do not exist.
         return Err(problems.sorted());
     }
     let file = read_root(&TableReader::new(root.get_ref(), root.span(), "the catalog", &problems), &Sources { env, read_file });
@@ -175,7 +167,7 @@ fn read_root(root: &TableReader<'_>, sources: &Sources<'_>) -> CatalogFile {
     file
 }
 
-/// Names that were seen, to find those given twice.
+/// The names seen so far, to find duplicates.
 #[derive(Default)]
 struct UniqueNames(HashMap<(&'static str, String), FilePosition>);
 

@@ -14,55 +14,41 @@ use crate::{
 /// All live rows, each kind ordered by name. Credentials are in clear text for comparison; `Debug` does not show them.
 #[derive(Clone, Debug)]
 pub struct CatalogRows {
-    /// Revision of the catalog.
     pub revision: Revision,
-    /// Channels.
     pub channels: Vec<ChannelRow>,
-    /// Models.
     pub models: Vec<OwnedRow<ModelSpec>>,
-    /// Groups.
     pub groups: Vec<OwnedRow<GroupSpec>>,
-    /// Members.
     pub members: Vec<OwnedRow<MemberSpec>>,
-    /// The keys selected by the [`KeyScope`].
     pub keys: Vec<KeyRow>,
     /// More keys with a price limit of their own exist than [`KeyScope::Limited`] allows.
     pub keys_cut: bool,
     pub(crate) hasher: KeyHasher,
 }
 
-/// A row and its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedRow<T> {
     /// Id with its prefix.
     pub id: String,
-    /// Owner of the row.
     pub owner: Owner,
-    /// The row's fields.
     pub spec: T,
 }
 
-/// A channel with its accounts.
 #[derive(Clone, Debug)]
 pub struct ChannelRow {
     /// Id with its prefix.
     pub id: String,
-    /// Owner of the channel and its accounts.
     pub owner: Owner,
     /// The row's fields, without the password of the proxy.
     pub spec: ChannelSpec,
     /// The whole address of the proxy, if it has a password.
     pub proxy: Option<Secret>,
-    /// Accounts of the channel.
     pub accounts: Vec<AccountRow>,
 }
 
-/// An account.
 #[derive(Clone, Debug)]
 pub struct AccountRow {
     /// Id with its prefix.
     pub id: String,
-    /// The row's fields.
     pub spec: AccountSpec,
     /// The credential in clear text.
     pub credential: Option<Secret>,
@@ -71,13 +57,9 @@ pub struct AccountRow {
 /// A key that is not revoked.
 #[derive(Clone, Debug)]
 pub struct KeyRow {
-    /// Id of the key.
     pub id: KeyId,
-    /// Owner of the key.
     pub owner: Owner,
-    /// The row's fields.
     pub spec: KeySpec,
-    /// The hashed secret.
     pub secret: KeySecret,
 }
 
@@ -90,7 +72,6 @@ pub enum KeyScope {
     FileAnd(HashSet<String>),
     /// As `FileAnd`, and keys with a price limit of their own.
     Limited {
-        /// Names of keys.
         names: HashSet<String>,
         /// Maximum number of keys selected for their price limit; the oldest are.
         most: u32,
@@ -155,7 +136,6 @@ impl CatalogRows {
     }
 }
 
-/// Rows of a kind, ordered by name.
 fn of(rows: &[CatalogRow], kind: RowKind) -> Vec<&CatalogRow> {
     let mut found: Vec<&CatalogRow> = rows.iter().filter(|row| row.kind == kind).collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));

@@ -14,157 +14,62 @@ pub enum Change {
     /// Precondition: the catalog has this revision.
     Expect(Revision),
     /// Precondition: the row was not changed after this revision.
-    ExpectRow {
-        /// Kind of row.
-        kind: RowKind,
-        /// Id of the row, with its prefix.
-        id: String,
-        /// Revision of the row's last known change.
-        revision: Revision,
-    },
-    /// Precondition: no live row has this name.
-    ExpectNew {
-        /// Kind of row.
-        kind: RowKind,
-        /// Channel name of an account or member name of a key (empty: the member `owner`); empty for other kinds.
-        parent: String,
-        /// Name of the row.
-        name: String,
-    },
+    ExpectRow { kind: RowKind, id: String, revision: Revision },
+    /// Precondition: no live row has this name. `parent` is the channel of an account or the member of a key (empty: the member
+    /// `owner`), and empty for other kinds.
+    ExpectNew { kind: RowKind, parent: String, name: String },
     /// Makes the batch idempotent for a day: a repetition is refused with [`crate::ChangeRefusal::Repeated`], which names the
-    /// row that the first batch wrote.
-    Idempotent {
-        /// The idempotency key, qualified by the sender.
-        key: String,
-        /// Hash of the request; a different one under the same key is refused.
-        fingerprint: [u8; 32],
-    },
+    /// row that the first batch wrote. The sender qualifies the key; another fingerprint (the hash of the request) under the same
+    /// key is refused.
+    Idempotent { key: String, fingerprint: [u8; 32] },
     /// Writes a channel and the models it serves; its accounts stay.
     PutChannel(Box<ChannelSpec>),
     /// Switches a channel on or off by hand.
-    SwitchChannel {
-        /// Channel name.
-        channel: String,
-        /// On or off.
-        to: Toggle,
-    },
+    SwitchChannel { channel: String, to: Toggle },
     /// Removes a channel and its accounts.
-    RemoveChannel {
-        /// Channel name.
-        channel: String,
-    },
+    RemoveChannel { channel: String },
     /// Writes an account. `credential: None` keeps the stored one; a new account needs one.
-    PutAccount {
-        /// Channel name.
-        channel: String,
-        /// The account.
-        account: AccountSpec,
-        /// The credential in clear text; it is sealed when stored.
-        credential: Option<Secret>,
-    },
+    PutAccount { channel: String, account: AccountSpec, credential: Option<Secret> },
     /// Switches an account on or off by hand.
-    SwitchAccount {
-        /// Channel name.
-        channel: String,
-        /// Account name.
-        account: String,
-        /// On or off.
-        to: Toggle,
-    },
+    SwitchAccount { channel: String, account: String, to: Toggle },
     /// Removes an account.
-    RemoveAccount {
-        /// Channel name.
-        channel: String,
-        /// Account name.
-        account: String,
-    },
+    RemoveAccount { channel: String, account: String },
     /// Adds or replaces one model that a channel serves.
-    PutModelMapping {
-        /// Channel name.
-        channel: String,
-        /// The model.
-        mapping: Box<ModelMapping>,
-    },
+    PutModelMapping { channel: String, mapping: Box<ModelMapping> },
     /// Removes one model from a channel.
-    RemoveModelMapping {
-        /// Channel name.
-        channel: String,
-        /// Public name.
-        model: String,
-    },
+    RemoveModelMapping { channel: String, model: String },
     /// Writes a model's prices and properties.
     PutModel(Box<ModelSpec>),
     /// Removes a model's prices and properties; it stays callable, without a price, while a channel serves it.
-    RemoveModel {
-        /// Public name.
-        model: String,
-    },
+    RemoveModel { model: String },
     /// Writes a group.
     PutGroup(Box<GroupSpec>),
     /// Removes a group; keys with only this group can no longer reach any model.
-    RemoveGroup {
-        /// Group name.
-        group: String,
-    },
+    RemoveGroup { group: String },
     /// Writes a member.
     PutMember(Box<MemberSpec>),
     /// Suspends or reactivates a member.
-    SetMemberStatus {
-        /// Member name.
-        member: String,
-        /// New status.
-        status: MemberStatus,
-    },
+    SetMemberStatus { member: String, status: MemberStatus },
     /// Removes a member and revokes the member's keys.
-    RemoveMember {
-        /// Member name.
-        member: String,
-    },
+    RemoveMember { member: String },
     /// Writes a key. `secret: None` keeps the stored one; a new key needs one.
-    PutKey {
-        /// The key.
-        key: Box<KeySpec>,
-        /// The hashed secret.
-        secret: Option<KeySecret>,
-    },
+    PutKey { key: Box<KeySpec>, secret: Option<KeySecret> },
     /// Disables or enables a key. `Revoked` is the same as [`Change::RevokeKey`].
-    SetKeyStatus {
-        /// The key.
-        key: KeyId,
-        /// New status.
-        status: KeyStatus,
-    },
+    SetKeyStatus { key: KeyId, status: KeyStatus },
     /// Replaces a key's budgets.
-    SetKeyBudgets {
-        /// The key.
-        key: KeyId,
-        /// New budgets.
-        budgets: Vec<Budget>,
-    },
+    SetKeyBudgets { key: KeyId, budgets: Vec<Budget> },
     /// Revokes a key permanently.
-    RevokeKey {
-        /// The key.
-        key: KeyId,
-    },
+    RevokeKey { key: KeyId },
     /// Makes the database the owner of every row owned by a catalog file that is no longer served.
     ReleaseFile,
     /// Creates an admin key under a free name.
-    MakeAdminKey {
-        /// The key.
-        key: Box<AdminKeySpec>,
-        /// The hashed secret.
-        secret: KeySecret,
-    },
+    MakeAdminKey { key: Box<AdminKeySpec>, secret: KeySecret },
     /// Revokes an admin key permanently.
-    RevokeAdminKey {
-        /// The key.
-        key: AdminKeyId,
-    },
+    RevokeAdminKey { key: AdminKeyId },
 }
 
 impl Change {
     /// The smallest scope of an admin key that may make this change.
-    #[must_use]
     pub const fn needs(&self) -> AdminScope {
         match self {
             Self::Expect(_)
@@ -201,7 +106,6 @@ impl Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Toggle {
-    /// In use.
     On,
     /// Off until switched on again.
     Off,
@@ -224,9 +128,7 @@ pub enum ChangeOrigin {
     File,
     /// The command line, `apply` included.
     Cli,
-    /// The console.
     Console,
-    /// The admin API.
     Api,
     /// The gateway itself, at its first start.
     Gateway,
@@ -234,7 +136,6 @@ pub enum ChangeOrigin {
 
 impl ChangeOrigin {
     /// Owner of rows written through this interface.
-    #[must_use]
     pub const fn owner(self) -> Owner {
         match self {
             Self::File => Owner::File,
@@ -243,7 +144,6 @@ impl ChangeOrigin {
     }
 
     /// The name in the audit log.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -255,23 +155,15 @@ impl ChangeOrigin {
     }
 }
 
-/// A kind of row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RowKind {
-    /// Channel.
     Channel,
-    /// Account.
     Account,
-    /// Model.
     Model,
-    /// Group.
     Group,
-    /// Member.
     Member,
-    /// Service key.
     Key,
-    /// Admin key.
     #[serde(rename = "admin_key")]
     AdminKey,
 }
@@ -281,7 +173,6 @@ impl RowKind {
     pub const ALL: [Self; 7] = [Self::Channel, Self::Account, Self::Model, Self::Group, Self::Member, Self::Key, Self::AdminKey];
 
     /// The name in plans and in the database.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Channel => "channel",
@@ -295,7 +186,6 @@ impl RowKind {
     }
 
     /// Parses the name of [`RowKind::as_str`].
-    #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == word)
     }
@@ -318,9 +208,7 @@ impl fmt::Display for RowKind {
 /// A changed row, which caches must drop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedRow {
-    /// Revision of the change.
     pub revision: Revision,
-    /// Kind of row.
     pub kind: RowKind,
     /// Id of the row, with its prefix (`key_…`).
     pub id: String,
@@ -329,7 +217,6 @@ pub struct ChangedRow {
 /// One event of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
-    /// Revision of the change.
     pub revision: Revision,
     /// Time of the change.
     pub at: Timestamp,

@@ -13,7 +13,6 @@ pub(crate) const fn context(row: &str) -> SealContext<'_> {
     SealContext { table: "catalog_rows", column: "credential", row }
 }
 
-/// The opened secret of a row.
 pub(crate) fn open(row: &CatalogRow, sealer: &Sealer) -> Result<Option<Secret>, StoreError> {
     let RowSecret::Sealed(sealed) = &row.secret else { return Ok(None) };
     let opened = sealer.open(context(&row.id), sealed)?;

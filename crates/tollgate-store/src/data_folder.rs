@@ -14,9 +14,6 @@ pub struct DataFolderLock(#[expect(dead_code, reason = "the lock lives as long a
 
 impl DataFolderLock {
     /// Acquires the lock of a data folder and writes the process id into it.
-    ///
-    /// # Errors
-    /// [`StoreError::InUse`] when another process holds it.
     pub fn take(data: &Path) -> Result<Self, StoreError> {
         let path = data.join("lock");
         let failed = |source| StoreError::File { action: "lock", path: path.clone(), source };
@@ -36,7 +33,6 @@ impl DataFolderLock {
     }
 
     /// Whether a server holds the lock of a data folder now.
-    #[must_use]
     pub fn is_taken(data: &Path) -> bool {
         File::open(data.join("lock")).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }
@@ -52,9 +48,7 @@ pub(crate) fn create(data: &Path) -> Result<(), StoreError> {
 }
 
 /// Renames a finished draft to `path` without replacing an existing file. The draft is removed either way.
-///
-/// # Errors
-/// [`io::ErrorKind::AlreadyExists`] when `path` exists.
+/// Fails with [`io::ErrorKind::AlreadyExists`] when `path` exists.
 pub(crate) fn publish_new(draft: &Path, path: &Path) -> io::Result<()> {
     // Unlike a rename, a hard link fails if another process created the file meanwhile. File systems without hard links get a
     // check and a copy, with a race between the two.

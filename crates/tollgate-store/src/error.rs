@@ -17,144 +17,50 @@ pub enum ErrorClass {
     Unreachable,
 }
 
-/// A failure of the store. Messages say what failed, where, and what to do next.
+/// A failure of the store. Messages say what failed, where, and what to do next. No address in it has its password.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The address of the database is invalid.
     #[error("cannot read the database address '{url}': {detail}; use sqlite:<path>, postgres://… or memory:")]
-    BadUrl {
-        /// The address as given, without its password.
-        url: String,
-        /// Why it is invalid.
-        detail: String,
-    },
-    /// The address of Redis is invalid.
+    BadUrl { url: String, detail: String },
     #[error("cannot read the Redis address '{url}': {detail}; use redis://… or rediss://…")]
-    BadRedisUrl {
-        /// The address as given, without its password.
-        url: String,
-        /// Why it is invalid.
-        detail: String,
-    },
+    BadRedisUrl { url: String, detail: String },
     /// The database does not answer, closed the connection, or accepts no writes for now.
     #[error("cannot reach the database at {database}: {detail}; check that it runs and that the address is right")]
-    Unreachable {
-        /// Address, without a password.
-        database: String,
-        /// The driver's message.
-        detail: String,
-    },
-    /// A newer tollgate wrote this database.
+    Unreachable { database: String, detail: String },
     #[error(
         "the database at {database} was written by a newer tollgate (schema {found}, this one knows {known}); \
          start the newer version again, or restore the backup made before the upgrade"
     )]
-    Newer {
-        /// Address, without a password.
-        database: String,
-        /// Schema version of the database.
-        found: i64,
-        /// Newest schema version this program knows.
-        known: i64,
-    },
+    Newer { database: String, found: i64, known: i64 },
     /// The file is damaged or not a tollgate database; it is never overwritten.
     #[error("the database at {database} is damaged or is not a tollgate database: {detail}; nothing was written; restore a backup")]
-    Corrupt {
-        /// Path or address, without a password.
-        database: String,
-        /// What was found.
-        detail: String,
-    },
-    /// Another process serves from this data folder.
+    Corrupt { database: String, detail: String },
     #[error("{location} is in use by another tollgate{}; stop it first, or give this one another folder", by_process(holder.as_ref()))]
-    InUse {
-        /// The data folder.
-        location: String,
-        /// Process id of the other process, if known.
-        holder: Option<u32>,
-    },
-    /// Another server runs on this PostgreSQL database.
+    InUse { location: String, holder: Option<u32> },
     #[error(
         "another tollgate serves from the database at {database}; several nodes on one database share their counters in Redis: \
          set redis.url (REDIS_URL) on every one of them"
     )]
-    SecondNode {
-        /// Address, without a password.
-        database: String,
-    },
-    /// The target of a transfer cannot be used.
+    SecondNode { database: String },
     #[error("cannot move the gateway to {database}: {detail}")]
-    TransferRefused {
-        /// Address of the target, without a password.
-        database: String,
-        /// Why it cannot be used.
-        detail: String,
-    },
-    /// A file or folder cannot be read or written.
+    TransferRefused { database: String, detail: String },
     #[error("cannot {action} {}: {source}; check that it exists, its owner and its mode", .path.display())]
-    File {
-        /// The attempted operation, as a verb phrase.
-        action: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// The operating system's error.
-        source: io::Error,
-    },
-    /// There is no master key, and the database holds secrets sealed with one.
+    File { action: &'static str, path: PathBuf, source: io::Error },
     #[error(
         "the master key is missing ({location}), and {database} holds secrets sealed with it; put the key back \
          (or set TOLLGATE_MASTER_KEY); without it credentials and keys have to be entered anew"
     )]
-    MasterKeyMissing {
-        /// Expected path of the key file.
-        location: String,
-        /// The database.
-        database: String,
-    },
-    /// The master key is not the one that sealed this database.
+    MasterKeyMissing { location: String, database: String },
     #[error("the master key ({location}) is not the one that sealed {database}; nothing was written; put the right key back")]
-    MasterKeyWrong {
-        /// Where the key came from.
-        location: String,
-        /// The database.
-        database: String,
-    },
-    /// The master key file named by the settings cannot be read.
+    MasterKeyWrong { location: String, database: String },
     #[error("cannot read the master key file {path}: {source}; check database.master_key (or TOLLGATE_MASTER_KEY_FILE)", path = path.display())]
-    MasterKeyUnreadable {
-        /// The path in the settings.
-        path: PathBuf,
-        /// The operating system's error.
-        source: io::Error,
-    },
-    /// The master key cannot be parsed.
+    MasterKeyUnreadable { path: PathBuf, source: io::Error },
     #[error("the master key ({location}) is not readable: {detail}; a line is 'tgm1:' and 32 bytes in base64")]
-    MasterKeyMalformed {
-        /// Where the key came from.
-        location: String,
-        /// Why it cannot be parsed.
-        detail: String,
-    },
-    /// A sealed value was modified, or moved from another row.
+    MasterKeyMalformed { location: String, detail: String },
     #[error("a sealed value cannot be opened ({table}.{column} of {row}); it was changed or moved; enter the secret anew")]
-    Sealed {
-        /// Table of the value.
-        table: &'static str,
-        /// Column of the value.
-        column: &'static str,
-        /// Id of the row.
-        row: String,
-    },
-    /// A stored row cannot be parsed.
+    Sealed { table: &'static str, column: &'static str, row: String },
     #[error("a stored row cannot be read ({kind} {row}): {detail}; restore a backup, or remove the row")]
-    Row {
-        /// Kind of row.
-        kind: &'static str,
-        /// Id or name of the row.
-        row: String,
-        /// Why it cannot be parsed.
-        detail: String,
-    },
+    Row { kind: &'static str, row: String, detail: String },
     /// A change was refused; nothing of its batch was written.
     #[error("{0}")]
     Refused(ChangeRefused),
@@ -163,18 +69,9 @@ pub enum StoreError {
     Posting(#[from] PostingRefused),
     /// The database rejected a value: out of range, or against a constraint. Retrying cannot help.
     #[error("the database rejected the data: {detail}")]
-    InvalidData {
-        /// The driver's message.
-        detail: String,
-    },
-    /// A query failed for another reason.
+    InvalidData { detail: String },
     #[error("the database failed while it was asked to {operation}: {source}")]
-    Query {
-        /// The attempted operation, as a verb phrase.
-        operation: &'static str,
-        /// The driver's error.
-        source: sqlx::Error,
-    },
+    Query { operation: &'static str, source: sqlx::Error },
 }
 
 fn by_process(pid: Option<&u32>) -> String {
@@ -183,7 +80,6 @@ fn by_process(pid: Option<&u32>) -> String {
 
 impl StoreError {
     /// Who can resolve the failure.
-    #[must_use]
     pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Unreachable { .. } => ErrorClass::Unreachable,
@@ -209,13 +105,11 @@ impl StoreError {
     }
 
     /// Whether the database is temporarily unreachable, so that a retry may succeed.
-    #[must_use]
     pub const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
 
     /// Whether the database rejected a value. A batch may succeed without the record that holds it.
-    #[must_use]
     pub const fn is_invalid_data(&self) -> bool {
         matches!(self, Self::InvalidData { .. })
     }
@@ -224,7 +118,6 @@ impl StoreError {
 /// A refused change of a batch; nothing of the batch was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeRefused {
-    /// Kind of row.
     pub kind: RowKind,
     /// Name of the row, prefixed with its channel or member if it has one.
     pub name: String,
@@ -240,12 +133,7 @@ pub enum ChangeRefusal {
     /// The row is owned by a served catalog file.
     OwnedByFile,
     /// The row refers to a row that does not exist.
-    Unknown {
-        /// Kind of the missing row.
-        kind: RowKind,
-        /// Name of the missing row.
-        name: String,
-    },
+    Unknown { kind: RowKind, name: String },
     /// A new account or key has no secret.
     NeedsSecret,
     /// The secret already belongs to another key.
@@ -259,28 +147,13 @@ pub enum ChangeRefusal {
     /// A row of this name exists.
     Exists,
     /// The row was changed after the expected revision.
-    RowStale {
-        /// Revision the change was made for.
-        expected: Revision,
-        /// Revision of the row's last change.
-        found: Revision,
-    },
+    RowStale { expected: Revision, found: Revision },
     /// The same batch was applied before under this idempotency key; it first wrote this row.
-    Repeated {
-        /// Kind of row.
-        kind: RowKind,
-        /// Id of the row.
-        id: String,
-    },
+    Repeated { kind: RowKind, id: String },
     /// Another batch was applied under this idempotency key.
     IdempotencyKeyReused,
     /// The catalog was changed after the expected revision.
-    Stale {
-        /// Revision the change was made for.
-        expected: Revision,
-        /// Current revision.
-        found: Revision,
-    },
+    Stale { expected: Revision, found: Revision },
 }
 
 /// An invalid field of a row.
@@ -338,19 +211,14 @@ impl std::error::Error for ChangeRefused {}
 /// Why a posting was refused; the ledger is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostingRefused {
-    /// No such member.
     #[error("there is no member {0}")]
     NoMember(MemberId),
-    /// The amount is not allowed for this kind of posting.
     #[error("{0}")]
     Amount(&'static str),
-    /// The idempotency key belongs to another posting.
     #[error("the idempotency key '{0}' belongs to another posting; use a new one")]
     KeyTaken(String),
-    /// A text is empty or too long.
     #[error("{0}")]
     Text(&'static str),
-    /// The balance would pass one billion USD, above or below zero.
     #[error("the balance would pass 1,000,000,000 USD, which no posting may")]
     Overflow,
 }

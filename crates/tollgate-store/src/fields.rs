@@ -2,37 +2,31 @@
 //! converts between the field and its JSON form. The catalog file, the admin API with its OpenAPI document, `NAME FIELD=VALUE`
 //! on the command line and the tables of `docs/catalog.md` are made from these tables.
 
-mod account;
-mod admin_key;
 mod channel;
 mod check;
 mod docs;
-mod group;
-mod key;
 mod member;
-mod model;
-mod nearest;
+mod offer;
 mod price;
 mod profile;
 mod schema;
 mod text;
-mod toml_text;
 mod value;
 
 use serde_json::{Map, Value};
 
 use crate::FieldProblem;
 
-pub use account::AccountInput;
+pub use channel::AccountInput;
+pub(crate) use check::hint;
+pub use check::nearest;
 pub use check::{Fault, Problem, Step, article, check_field, check_object, unknown_member};
 pub use docs::renew_page;
-pub use key::KeyInput;
-pub(crate) use nearest::hint;
-pub use nearest::nearest;
+pub use member::KeyInput;
 pub use price::{BUDGET, FREE, price};
 pub use schema::{Access, FieldShape, Kind, Object, Review, Rule, WriteMode};
 pub use text::parse_text;
-pub(crate) use toml_text::{is_written, string as toml_string, value as toml_value};
+pub(crate) use text::{is_written, toml_string, toml_value};
 pub use value::{FieldValue, time_text};
 
 /// A kind of row, or a value made of fields, such as a price.
@@ -42,7 +36,6 @@ pub trait Row: Sized + 'static {
     /// The same without the row's type.
     const OBJECT: &'static Object;
 
-    /// A row with the default of every field.
     fn blank() -> Self;
 
     /// What is wrong with fields in combination.
@@ -51,7 +44,6 @@ pub trait Row: Sized + 'static {
     }
 }
 
-/// One entry of a table.
 pub struct Field<R: 'static> {
     /// What it is.
     pub shape: FieldShape,
@@ -74,7 +66,6 @@ impl<R> Field<R> {
         self
     }
 
-    /// A whole number within bounds.
     const fn within(self, least: i64, most: i64) -> Self {
         self.kind(Kind::Integer { least, most })
     }
@@ -84,7 +75,6 @@ impl<R> Field<R> {
         self
     }
 
-    /// Set by admins only.
     const fn admin_only(mut self) -> Self {
         self.shape.admin_only = true;
         self
@@ -181,8 +171,7 @@ pub(crate) fn sparse<R: Row>(row: &R) -> Value {
     Value::Object(members)
 }
 
-/// Writes members into a row, in the order of its table; the others stay. Members that `problems` names are passed over, and
-/// what a member itself is refused for is added.
+/// Writes members into a row, in the order of its table. Skips members named in `problems`, and adds the problems of the values.
 pub fn assign<R: Row>(row: &mut R, members: &Map<String, Value>, problems: &mut Vec<Problem>) {
     for field in R::FIELDS {
         let name = field.shape.name;

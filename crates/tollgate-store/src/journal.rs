@@ -6,26 +6,19 @@
 //! them with [`Journal::mark_booked`]; a segment is removed once all its requests are booked. At start [`Journal::open`]
 //! ends every unfinished request (`gateway_stopped`) and returns the records that are not known to be booked.
 
-mod append;
-mod entry;
 mod error;
 mod flusher;
 mod frame;
-mod options;
 mod records;
 mod recover;
-mod repair;
 mod segment;
-mod segment_writer;
 mod shard;
-mod state;
 mod writer;
-mod writer_guard;
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -34,34 +27,52 @@ use std::{
 };
 
 use tollgate_core::{RequestId, Timestamp, UsageRecord};
+use uuid::Uuid;
 
-use entry::encode_end;
 use flusher::FlushQueue;
-use shard::JournalShard;
-use state::{JournalState, OVERFLOW_SHARD, QUARANTINE_SHARD};
-use writer_guard::{SizeLimit, WriterGuard};
+use frame::encode_end;
+use shard::{JournalShard, JournalState, OVERFLOW_SHARD, QUARANTINE_SHARD};
+use writer::{SizeLimit, WriterGuard};
 
 pub use error::JournalError;
-pub use flusher::SyncWaiter;
-pub use options::{JournalOptions, JournalSync};
+pub use flusher::{JournalSync, SyncWaiter};
 pub use records::{JournalEntries, JournalEntry, UnbookedRecords};
 pub use recover::TruncatedTail;
-pub use repair::{DamagedRange, RepairReport, repair};
+pub use recover::{DamagedRange, RepairReport, repair};
 pub use writer::JournalWriter;
 
 /// Buffered entries written per acquisition of a shard's writer lock.
 const PENDING_BATCH: usize = 64;
 
-/// What recovery found when the journal was opened.
+#[derive(Clone, Debug)]
+pub struct JournalOptions {
+    pub dir: PathBuf,
+    /// Node id, written into the header of every segment.
+    pub node: Uuid,
+    /// Size in bytes at which a segment is closed and the next one opened.
+    pub segment_bytes: u64,
+    /// Limit in bytes of all segments together; beyond it entries are buffered in memory.
+    pub max_bytes: u64,
+    /// Limit in bytes of the entries buffered in memory.
+    pub memory_bytes: u64,
+    /// When entries are flushed to disk.
+    pub sync: JournalSync,
+}
+
+impl JournalOptions {
+    /// The default limits: segments of 64 MiB, 4 GiB in all, 64 MiB in memory, flushed in the background.
+    pub const fn new(dir: PathBuf, node: Uuid) -> Self {
+        Self { dir, node, segment_bytes: 64 << 20, max_bytes: 4 << 30, memory_bytes: 64 << 20, sync: JournalSync::Background }
+    }
+}
+
 #[derive(Debug)]
 pub struct RecoveryReport {
     /// The records to book: complete ones, and those that recovery has just ended.
     pub records: UnbookedRecords,
-    /// Number of complete records.
     pub complete: usize,
     /// Requests the last process left unfinished; recovery ended them (`gateway_stopped`).
     pub stopped: Vec<RequestId>,
-    /// Torn tails that were truncated.
     pub truncated: Vec<TruncatedTail>,
 }
 
@@ -75,9 +86,6 @@ pub struct Journal {
 impl Journal {
     /// Recovers the segments of the last process, truncates torn tails, ends unfinished requests, and starts the flusher.
     /// The records of the [`RecoveryReport`] stay in the journal until [`Journal::mark_booked`] names them.
-    ///
-    /// # Errors
-    /// When the folder cannot be used, or a segment is damaged other than at its end.
     pub fn open(options: JournalOptions) -> Result<(Self, RecoveryReport), JournalError> {
         let JournalOptions { dir, node, segment_bytes, max_bytes, memory_bytes, sync } = options;
         fs::create_dir_all(&dir).map_err(|source| JournalError::file("create", &dir, source))?;
@@ -113,10 +121,6 @@ impl Journal {
         Ok((Self { state, flushers }, report))
     }
 
-    /// The writer of a core.
-    ///
-    /// # Errors
-    /// When the core already has one.
     pub fn writer(&self, core: u16) -> Result<JournalWriter, JournalError> {
         let shard = self.state.shard(core);
         if !shard.acquire_writer() {
@@ -135,9 +139,6 @@ impl Journal {
 
     /// The complete records that are not booked, from memory and from the segments that exist now. The usage writer
     /// catches up with them after a database outage.
-    ///
-    /// # Errors
-    /// When the folder cannot be read.
     pub fn backlog(&self) -> Result<UnbookedRecords, JournalError> {
         // Memory first: an entry written to disk in between is then already in the list.
         let mut pending = VecDeque::new();
@@ -167,9 +168,7 @@ impl Journal {
 
     /// Moves a record that the database refuses to a shard of its own, so that it does not keep the segment it is in alive.
     /// Ignores the size limit. The next start offers the record again.
-    ///
-    /// # Errors
-    /// When the record cannot be written; it stays where it is, and this process does not offer it again either.
+    /// Fails when it cannot be written; then it stays where it is, and this process does not offer it again either.
     pub fn quarantine(&self, record: &UsageRecord) -> Result<(), JournalError> {
         self.state.quarantined().insert(record.id);
         let shard = self.state.shard(QUARANTINE_SHARD);
@@ -203,50 +202,41 @@ impl Journal {
     }
 
     /// Bytes on disk.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.state.bytes.load(Ordering::Acquire)
     }
 
     /// Bytes of entries buffered in memory because they could not be written.
-    #[must_use]
     pub fn pending_bytes(&self) -> u64 {
         self.state.pending_bytes.load(Ordering::Acquire)
     }
 
     /// Unbooked requests with entries buffered in memory; a kill would lose them.
-    #[must_use]
     pub fn pending_requests(&self) -> usize {
         self.state.all_shards().iter().map(|shard| shard.pending_requests()).sum()
     }
 
     /// True if a request is in the journal, ended or not, and is neither booked nor quarantined.
-    #[must_use]
     pub fn is_unbooked(&self, id: RequestId) -> bool {
         self.state.is_unbooked(id)
     }
 
     /// Number of records that the database refused since the start.
-    #[must_use]
     pub fn quarantined(&self) -> usize {
         self.state.quarantined().len()
     }
 
     /// Number of requests whose end is not booked, including unfinished and quarantined ones.
-    #[must_use]
     pub fn unbooked(&self) -> usize {
         self.state.all_shards().iter().map(|shard| shard.unbooked()).sum()
     }
 
     /// Arrival of the oldest unbooked request, quarantined ones excluded. Linear in their number; meant for metrics.
-    #[must_use]
     pub fn oldest_unbooked(&self) -> Option<Timestamp> {
         let shards = self.state.all_shards();
         shards.iter().filter(|shard| shard.core() != QUARANTINE_SHARD).filter_map(|shard| shard.oldest_unbooked()).min()
     }
 
-    /// Number of failed flushes to disk.
-    #[must_use]
     pub fn flush_failures(&self) -> u64 {
         self.state.flush.failures()
     }
@@ -274,9 +264,7 @@ impl Drop for Journal {
 
 /// Reads all entries of a journal's folder, booked or not; safe beside a running server. `usage export` adds them to the
 /// records of the database, and `verify` compares the two. Holds one segment in memory at a time.
-///
-/// # Errors
-/// When the folder cannot be read. A missing folder has no entries.
+/// A missing folder has no entries.
 pub fn read_journal(dir: &Path) -> Result<JournalEntries, JournalError> {
     JournalEntries::new(dir)
 }

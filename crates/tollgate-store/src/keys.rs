@@ -14,7 +14,6 @@ use zeroize::Zeroizing;
 
 use crate::RandomSource;
 
-/// Prefix of generated service keys.
 const KEY_PREFIX: &str = "sk-tg-";
 /// Prefix of admin keys, which are never valid for model requests.
 const ADMIN_KEY_PREFIX: &str = "tga-";
@@ -38,7 +37,6 @@ impl fmt::Debug for KeyHash {
 /// The stored part of a key's secret. Made by [`NewKey::secret`] or [`KeyHasher::import`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySecret {
-    /// Keyed hash of the secret.
     pub hash: KeyHash,
     /// First 10 characters; fewer of a short imported secret.
     pub prefix: String,
@@ -55,13 +53,10 @@ impl KeyHasher {
     ///
     /// # Panics
     /// Never: HMAC accepts keys of any length.
-    #[must_use]
     pub fn new(pepper: &[u8; 32]) -> Self {
         Self(Hmac::new_from_slice(pepper).expect("HMAC accepts keys of any length"))
     }
 
-    /// Hashes a presented key.
-    #[must_use]
     pub fn hash(&self, presented: &str) -> KeyHash {
         let mut mac = self.0.clone();
         mac.update(presented.as_bytes());
@@ -69,9 +64,6 @@ impl KeyHasher {
     }
 
     /// The stored part of a secret chosen by the operator.
-    ///
-    /// # Errors
-    /// When the secret is not acceptable as a key.
     pub fn import(&self, secret: &Secret) -> Result<KeySecret, InvalidSecret> {
         let text = secret.expose();
         check_import(text)?;
@@ -81,7 +73,6 @@ impl KeyHasher {
     }
 
     /// Whether a secret has this hash, compared in constant time.
-    #[must_use]
     pub fn matches(&self, secret: &Secret, stored: &KeyHash) -> bool {
         self.hash(secret.expose()).0.ct_eq(&stored.0).into()
     }
@@ -96,7 +87,6 @@ impl fmt::Debug for KeyHasher {
 /// Why a secret is not acceptable as a service key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSecret {
-    /// Too short or too long.
     #[error("a secret has 16 to 200 characters, this one has {0}")]
     Length(usize),
     /// Contains something other than visible ASCII characters.
@@ -105,7 +95,6 @@ pub enum InvalidSecret {
     /// Begins like a generated key, but its checksum is wrong.
     #[error("a secret that begins with 'sk-tg-' must be a whole key; its checksum does not fit")]
     Checksum,
-    /// Begins like an admin key.
     #[error("a secret that begins with 'tga-' is an admin key; it cannot be a service key")]
     Admin,
 }
@@ -115,14 +104,10 @@ pub enum InvalidSecret {
 pub struct NewKey(Zeroizing<String>);
 
 impl NewKey {
-    /// Generates a service key.
-    #[must_use]
     pub fn draw(random: &RandomSource) -> Self {
         Self::draw_with(KEY_PREFIX, random)
     }
 
-    /// Generates an admin key.
-    #[must_use]
     pub fn draw_admin(random: &RandomSource) -> Self {
         Self::draw_with(ADMIN_KEY_PREFIX, random)
     }
@@ -139,7 +124,6 @@ impl NewKey {
     }
 
     /// The stored part of the key.
-    #[must_use]
     pub fn secret(&self, hasher: &KeyHasher) -> KeySecret {
         let text = self.0.as_str();
         let (first, last) = (&text[..SHOWN_FIRST], &text[text.len() - SHOWN_LAST..]);
@@ -147,7 +131,6 @@ impl NewKey {
     }
 
     /// The key in clear text, for the one answer that returns it.
-    #[must_use]
     pub fn expose_once(self) -> String {
         self.0.as_str().to_owned()
     }
@@ -155,13 +138,11 @@ impl NewKey {
 
 /// Whether a text can be a service key: a generated key with a valid checksum, or 16 to 200 visible ASCII characters, which may
 /// have been imported.
-#[must_use]
 pub fn looks_like_key(presented: &str) -> bool {
     check_import(presented).is_ok()
 }
 
 /// Whether a text has the format of an admin key, checksum included.
-#[must_use]
 pub fn looks_like_admin_key(presented: &str) -> bool {
     presented.starts_with(ADMIN_KEY_PREFIX) && has_checksum(presented, ADMIN_KEY_PREFIX)
 }

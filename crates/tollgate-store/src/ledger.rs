@@ -8,7 +8,6 @@ use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, SpendTotals, Subject,
 
 use crate::{PostingRefused, StoreError, VerifyReport};
 
-/// Stores the ledger.
 #[async_trait]
 pub trait LedgerStore: Send + Sync + fmt::Debug {
     /// Posts a top-up or an adjustment. A posting with a known idempotency key changes nothing and returns the existing entry.
@@ -44,9 +43,7 @@ pub struct LedgerPosition(pub i64);
 /// Everything spent so far, read in one snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spending {
-    /// Totals by subject.
     pub spent: Vec<(Subject, SpendTotals)>,
-    /// Balances by member.
     pub balances: Vec<(MemberId, NanoUsd)>,
     /// Position of the ledger's last entry in the snapshot.
     pub ledger: LedgerPosition,
@@ -55,11 +52,9 @@ pub struct Spending {
 /// Changes of [`Spending`] after a position, read in one snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpendingChanges {
-    /// New totals of the subjects that changed.
     pub spent: Vec<(Subject, SpendTotals)>,
     /// Amounts to add to shared subjects (groups and the gateway), with the day they count for.
     pub added: Vec<(Subject, Timestamp, NanoUsd)>,
-    /// New balances of the members that changed.
     pub balances: Vec<(MemberId, NanoUsd)>,
     /// Position up to which the changes are included; less than `ledger` if there are more.
     pub until: LedgerPosition,
@@ -70,42 +65,28 @@ pub struct SpendingChanges {
 /// One entry. It is never changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
-    /// Position in the ledger.
     pub position: LedgerPosition,
-    /// Member whose balance changed.
     pub member: MemberId,
     /// Time of the posting, or arrival of the request.
     pub at: Timestamp,
-    /// Kind of entry.
     pub kind: LedgerKind,
-    /// Change of the balance.
     pub amount: NanoUsd,
-    /// The member's balance after the entry.
     pub balance: NanoUsd,
-    /// The settled request.
     pub request: Option<RequestId>,
-    /// Idempotency key of the posting.
     pub idempotency_key: Option<String>,
-    /// The operator's reason.
     pub note: String,
     /// The operator who posted it; empty for settled requests.
     pub actor: String,
 }
 
-/// Kind of a ledger entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LedgerKind {
-    /// A member paid in.
     TopUp,
-    /// The price of a request.
     Settle,
-    /// A correction.
     Adjust,
 }
 
 impl LedgerKind {
-    /// The name in the database and in listings.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::TopUp => "top_up",
@@ -114,19 +95,14 @@ impl LedgerKind {
         }
     }
 
-    /// Parses the name of [`LedgerKind::as_str`].
-    #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         [Self::TopUp, Self::Settle, Self::Adjust].into_iter().find(|kind| kind.as_str() == word)
     }
 }
 
-/// A top-up or adjustment to post.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posting {
-    /// Member whose balance changes.
     pub member: MemberId,
-    /// Top-up or adjustment.
     pub kind: PostingKind,
     /// Change of the balance; positive for a top-up, not zero for an adjustment.
     pub amount: NanoUsd,
@@ -134,16 +110,12 @@ pub struct Posting {
     pub idempotency_key: Option<String>,
     /// The operator's reason; at most 1,000 characters.
     pub note: String,
-    /// The operator who posts it.
     pub actor: String,
 }
 
-/// Kinds of entries that operators post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PostingKind {
-    /// A member paid in.
     TopUp,
-    /// A correction.
     Adjust,
 }
 
@@ -156,30 +128,23 @@ impl From<PostingKind> for LedgerKind {
     }
 }
 
-/// The result of a posting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostingReceipt {
     /// The new entry, or the existing one of the same idempotency key.
     pub entry: LedgerEntry,
-    /// The entry existed before.
     pub repeated: bool,
 }
 
-/// Selects ledger entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerFilter {
-    /// Only entries of this member.
     pub member: Option<MemberId>,
-    /// Only entries of this kind.
     pub kind: Option<LedgerKind>,
-    /// Only entries before this position.
     pub before: Option<LedgerPosition>,
     /// Maximum number of entries; 0 means 50; capped at 1,000.
     pub limit: u32,
 }
 
 impl LedgerFilter {
-    /// The effective limit.
     pub(crate) const fn size(&self) -> u32 {
         match self.limit {
             0 => 50,
@@ -189,14 +154,11 @@ impl LedgerFilter {
     }
 }
 
-/// A member's balance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balance {
-    /// The member.
     pub member: MemberId,
     /// The member's name; empty if no row of the member exists.
     pub name: String,
-    /// The balance.
     pub balance: NanoUsd,
 }
 
@@ -237,9 +199,7 @@ impl Posting {
 const MAX_POSTED_BALANCE: u64 = 1_000_000_000_000_000_000;
 
 /// The balance after a posting.
-///
-/// # Errors
-/// When the new balance exceeds the maximum and the old one by absolute value.
+/// Refused when the new balance exceeds the maximum and the old one by absolute value.
 pub(crate) fn posted(balance: NanoUsd, amount: NanoUsd) -> Result<NanoUsd, PostingRefused> {
     let after = balance.0.checked_add(amount.0).ok_or(PostingRefused::Overflow)?;
     if after.unsigned_abs() > MAX_POSTED_BALANCE && after.unsigned_abs() >= balance.0.unsigned_abs() {

@@ -3,8 +3,6 @@
 //! One small trait per kind of data. The backends behind the traits are private; [`open`] chooses one by its address. Time and
 //! randomness are arguments: nothing here reads a clock.
 
-#![warn(missing_docs)]
-
 mod apply;
 mod assemble;
 mod cached;
@@ -74,7 +72,6 @@ pub use sql::transfer::{TransferProgress, TransferredTable};
 pub use usage::{Page, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter};
 pub use verify::{ConsistencyRule, Mismatch, VerifyReport};
 
-/// Stores the catalog.
 #[async_trait]
 pub trait CatalogStore: Send + Sync + fmt::Debug {
     /// The whole catalog as one snapshot, with credentials in clear text.
@@ -84,7 +81,6 @@ pub trait CatalogStore: Send + Sync + fmt::Debug {
     /// unchanged if the batch changes nothing.
     async fn apply(&self, changes: &[Change], actor: &Actor, now: Timestamp) -> Result<Revision, StoreError>;
 
-    /// The current revision.
     async fn revision(&self) -> Result<Revision, StoreError>;
 
     /// The rows changed after a revision, oldest first, which caches must drop.
@@ -136,10 +132,8 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
     /// One page of records. Pass [`Page::next`] as [`UsageFilter::after`] to continue.
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError>;
 
-    /// One record.
     async fn find(&self, id: RequestId) -> Result<Option<UsageRecord>, StoreError>;
 
-    /// Those of the ids that are stored.
     async fn known(&self, ids: &[RequestId]) -> Result<HashSet<RequestId>, StoreError>;
 
     /// Sums over the selected records. Ignores the order, cursor and limit of the filter.
@@ -155,7 +149,6 @@ pub trait HealthStore: Send + Sync + fmt::Debug {
     /// Stores the health of these accounts; that of others stays.
     async fn save_health(&self, health: &[(AccountId, AccountHealth)], now: Timestamp) -> Result<(), StoreError>;
 
-    /// Stores that an account passed a test.
     async fn save_test(&self, account: AccountId, now: Timestamp) -> Result<(), StoreError>;
 
     /// The time of each account's last passed test; without accounts that never passed one.

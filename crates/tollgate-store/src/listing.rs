@@ -11,7 +11,6 @@ use crate::{
     rows::{CatalogRow, RowSecret},
 };
 
-/// Lists stored rows.
 #[async_trait]
 pub trait ListingStore: Send + Sync + fmt::Debug {
     /// Rows ordered by id, which is the order of their creation.
@@ -30,26 +29,19 @@ pub trait ListingStore: Send + Sync + fmt::Debug {
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError>;
 }
 
-/// Selects rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowFilter {
-    /// Only rows of this kind.
     pub kind: RowKind,
     /// Only rows under the row with this id: accounts of a channel, keys of a member.
     pub parent: Option<String>,
-    /// Only the row with this name.
     pub name: Option<String>,
-    /// Include removed and revoked rows.
     pub removed: bool,
-    /// Only rows after this id.
     pub after: Option<String>,
     /// Maximum number of rows; capped at 1,001, one more than the largest page.
     pub limit: u32,
 }
 
 impl RowFilter {
-    /// All live rows of a kind.
-    #[must_use]
     pub const fn of(kind: RowKind, limit: u32) -> Self {
         Self { kind, parent: None, name: None, removed: false, after: None, limit }
     }
@@ -59,14 +51,10 @@ impl RowFilter {
     }
 }
 
-/// Selects events of the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// Only events about this kind of row.
     pub kind: Option<RowKind>,
-    /// Only events about the row with this id.
     pub id: Option<String>,
-    /// Only events before this position.
     pub before: Option<AuditPosition>,
     /// Maximum number of events; capped at 1,001.
     pub limit: u32,
@@ -75,9 +63,7 @@ pub struct AuditFilter {
 /// The position of an event in the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AuditPosition {
-    /// Revision of the change.
     pub revision: Revision,
-    /// Index among the events of the revision.
     pub position: i64,
 }
 
@@ -88,19 +74,14 @@ pub struct StoredRow {
     pub id: String,
     /// Id of an account's channel or of a key's member; empty for other kinds.
     pub parent: String,
-    /// Name.
     pub name: String,
-    /// Owner of the row.
     pub owner: Owner,
     /// First and last characters of a key's secret.
     pub shown: Option<(String, String)>,
     /// Whether a sealed secret is stored with the row: an account's credential, or the password of a channel's proxy.
     pub keeps_secret: bool,
-    /// Time of creation.
     pub created_at: Timestamp,
-    /// Time of removal or revocation.
     pub removed_at: Option<Timestamp>,
-    /// Revision of the last change.
     pub revision: Revision,
     kind: RowKind,
     spec: String,
@@ -108,7 +89,6 @@ pub struct StoredRow {
 
 impl StoredRow {
     /// A row that does not exist yet: its id is all zeros, its revision 0.
-    #[must_use]
     pub fn draft(kind: RowKind, prefix: &str, name: &str, now: Timestamp) -> Self {
         Self {
             id: format!("{prefix}{}", "0".repeat(26)),
@@ -145,10 +125,6 @@ impl StoredRow {
         }
     }
 
-    /// Parses the spec.
-    ///
-    /// # Errors
-    /// [`StoreError::Row`] when the stored text does not parse.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, StoreError> {
         serde_json::from_str(&self.spec).map_err(|error| StoreError::Row {
             kind: self.kind.as_str(),
@@ -158,16 +134,11 @@ impl StoredRow {
     }
 }
 
-/// An admin key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminKey {
-    /// Id.
     pub id: AdminKeyId,
-    /// Name.
     pub name: String,
-    /// Permissions.
     pub scope: AdminScope,
-    /// Time at which it expires.
     pub expires_at: Option<Timestamp>,
 }
 

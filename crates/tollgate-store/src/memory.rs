@@ -2,8 +2,6 @@
 
 mod ids;
 mod ledger;
-mod ledger_store;
-mod listing;
 mod rows;
 mod usage;
 
@@ -28,7 +26,6 @@ use crate::{
 
 pub(crate) use ids::RowIds;
 
-/// The backend.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
     catalog: Mutex<State>,

@@ -22,19 +22,12 @@ const OWNER_CREATED: Revision = Revision(1);
 /// The storage of a gateway. Cheap to clone; a data folder stays locked until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// The catalog.
     pub catalog: Arc<dyn CatalogStore>,
-    /// Service keys.
     pub keys: Arc<dyn KeyStore>,
-    /// Rows and the audit log, page by page.
     pub listing: Arc<dyn ListingStore>,
-    /// Usage records.
     pub usage: Arc<dyn UsageStore>,
-    /// The ledger.
     pub ledger: Arc<dyn LedgerStore>,
-    /// Account health.
     pub health: Arc<dyn HealthStore>,
-    /// Hashes presented keys.
     pub hasher: KeyHasher,
     /// The catalog never contained anything but the member `owner`.
     pub first_start: bool,
@@ -44,7 +37,6 @@ pub struct Store {
     _lock: Option<Arc<DataFolderLock>>,
 }
 
-/// The implementation behind the traits.
 #[derive(Clone, Debug)]
 enum Backend {
     Memory,
@@ -54,9 +46,7 @@ enum Backend {
 
 /// Opens a store: creates the data folder, locks it for serving, creates or migrates the database, checks the master key. A new
 /// catalog gets the member `owner`.
-///
-/// # Errors
-/// See [`StoreError`]. A database that is damaged, newer, or sealed with another master key is not changed.
+/// A database that is damaged, newer, or sealed with another master key is refused and not changed.
 pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
     let place = options.url.shown();
     let address = match options.url.clone() {
@@ -76,38 +66,25 @@ pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
         (Err(unreachable), Some(max_age)) if unreachable.is_unreachable() => {
             let Some((cached, hasher)) = CachedStore::without(address, options, max_age)? else { return Err(unreachable) };
             tracing::warn!(database = %place, "the database is unreachable, serving from the cache: {unreachable}");
-            return Ok(Store::from_cached(Arc::new(cached), hasher, place, lock));
+            let cached = Arc::new(cached);
+            return Ok(Store::new(Arc::clone(&cached), Backend::Cached(cached), hasher, place, lock));
         }
         (opened, max_age) => (opened?, max_age),
     };
     let sql = Arc::new(opened);
     let hasher = sql.hasher.clone();
     let store = if max_age.is_some() {
-        let cached = CachedStore::around(sql, address, options).await?;
-        Store::from_cached(Arc::new(cached), hasher, place, lock)
+        let cached = Arc::new(CachedStore::around(sql, address, options).await?);
+        Store::new(Arc::clone(&cached), Backend::Cached(cached), hasher, place, lock)
     } else {
-        Store {
-            catalog: Arc::clone(&sql) as _,
-            keys: Arc::clone(&sql) as _,
-            listing: Arc::clone(&sql) as _,
-            usage: Arc::clone(&sql) as _,
-            ledger: Arc::clone(&sql) as _,
-            health: Arc::clone(&sql) as _,
-            hasher,
-            first_start: false,
-            place,
-            backend: Backend::Sql(sql),
-            _lock: lock,
-        }
+        Store::new(Arc::clone(&sql), Backend::Sql(sql), hasher, place, lock)
     };
     with_owner(store, now).await
 }
 
 /// Copies a snapshot of a gateway's SQLite file to PostgreSQL in one transaction and compares the row counts. Can be repeated while
 /// the gateway serves from the file; a repetition copies what was added since. `now` determines the partitions to create.
-///
-/// # Errors
-/// [`StoreError::TransferRefused`] when the target holds other data, [`StoreError::SecondNode`] when a server runs on it.
+/// Fails with [`StoreError::TransferRefused`] when the target holds other data, [`StoreError::SecondNode`] when a server runs on it.
 pub async fn transfer_to_postgres(
     from: &Path,
     to: &StoreUrl,
@@ -127,20 +104,7 @@ pub async fn transfer_to_postgres(
 async fn open_memory(random: RandomSource, place: String, now: Timestamp) -> Result<Store, StoreError> {
     let hasher = KeyHasher::new(&draw(&random));
     let memory = Arc::new(MemoryStore::new(Sealer::new(&draw(&random), random.clone()), hasher.clone(), random));
-    let store = Store {
-        catalog: Arc::clone(&memory) as _,
-        keys: Arc::clone(&memory) as _,
-        listing: Arc::clone(&memory) as _,
-        usage: Arc::clone(&memory) as _,
-        ledger: Arc::clone(&memory) as _,
-        health: memory,
-        hasher,
-        first_start: false,
-        place,
-        backend: Backend::Memory,
-        _lock: None,
-    };
-    with_owner(store, now).await
+    with_owner(Store::new(memory, Backend::Memory, hasher, place, None), now).await
 }
 
 /// Creates the member `owner`, which keys without a member belong to, in a catalog without any revision.
@@ -168,27 +132,28 @@ async fn with_owner(mut store: Store, now: Timestamp) -> Result<Store, StoreErro
 }
 
 impl Store {
-    fn from_cached(cached: Arc<CachedStore>, hasher: KeyHasher, place: String, lock: Option<Arc<DataFolderLock>>) -> Self {
+    fn new<S>(stores: Arc<S>, backend: Backend, hasher: KeyHasher, place: String, lock: Option<Arc<DataFolderLock>>) -> Self
+    where
+        S: CatalogStore + KeyStore + ListingStore + UsageStore + LedgerStore + HealthStore + 'static,
+    {
         Self {
-            catalog: Arc::clone(&cached) as _,
-            keys: Arc::clone(&cached) as _,
-            listing: Arc::clone(&cached) as _,
-            usage: Arc::clone(&cached) as _,
-            ledger: Arc::clone(&cached) as _,
-            health: Arc::clone(&cached) as _,
+            catalog: Arc::clone(&stores) as _,
+            keys: Arc::clone(&stores) as _,
+            listing: Arc::clone(&stores) as _,
+            usage: Arc::clone(&stores) as _,
+            ledger: Arc::clone(&stores) as _,
+            health: stores,
             hasher,
             first_start: false,
             place,
-            backend: Backend::Cached(cached),
+            backend,
             _lock: lock,
         }
     }
 
     /// Opens a database that was unreachable, keeps the server's lock on it, and returns its status. Call about once a second.
     /// SQLite and memory are always available.
-    ///
-    /// # Errors
-    /// When the database is reachable but must not be served from: another server holds its lock, or it is a different database.
+    /// Fails when the database is reachable but must not be served from: another server holds its lock, or it is a different database.
     pub async fn heartbeat(&self, now: Timestamp) -> Result<DatabaseStatus, StoreError> {
         match &self.backend {
             Backend::Memory | Backend::Sql(_) => Ok(DatabaseStatus::There),
@@ -198,9 +163,6 @@ impl Store {
 
     /// Writes `<data>/cache.sealed`, from which the next process serves if the database is unreachable at its start. Returns
     /// whether it was written; without a cache it never is.
-    ///
-    /// # Errors
-    /// When the database cannot be read or the file cannot be written.
     pub async fn write_cache(&self, now: Timestamp) -> Result<bool, StoreError> {
         match &self.backend {
             Backend::Memory | Backend::Sql(_) => Ok(false),
@@ -209,19 +171,15 @@ impl Store {
     }
 
     /// The time of the cached spending, if it comes from the last process because the database was never reached.
-    #[must_use]
     pub fn spending_known_at(&self) -> Option<Timestamp> {
         match &self.backend {
-            Backend::Cached(cached) if cached.database().is_err() => Some(cached.known_spending().1),
+            Backend::Cached(cached) if cached.sql().is_err() => Some(cached.known_spending().1),
             Backend::Memory | Backend::Sql(_) | Backend::Cached(_) => None,
         }
     }
 
     /// Counters in memory, initialised with everything spent so far, and the ledger position they include: later postings have to
     /// be added to them. Call after the journal's records were appended. A reservation that is not renewed for `life` expires.
-    ///
-    /// # Errors
-    /// When spending cannot be read.
     pub async fn counters(&self, now: Timestamp, life: Duration) -> Result<(Arc<dyn Counters>, LedgerPosition), StoreError> {
         let spending = self.ledger.spending(now).await?;
         Ok((counters_in_memory(&spending, life), spending.ledger))
@@ -229,7 +187,6 @@ impl Store {
 
     /// A name that distinguishes this gateway from others on a shared service such as Redis. Derived from the pepper, so all its
     /// nodes have the same one.
-    #[must_use]
     pub fn namespace(&self) -> String {
         hex::encode(&self.hasher.hash("namespace").0[..8])
     }

@@ -7,26 +7,19 @@ use url::Url;
 
 use crate::{MasterKeySource, RandomSource, StoreError};
 
-/// Where and how a store is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// Address of the database.
     pub url: StoreUrl,
     /// The data folder; created if it does not exist.
     pub data: PathBuf,
-    /// Source of the master key.
     pub master: MasterKeySource,
-    /// To serve, or for one command.
     pub access: AccessMode,
-    /// Source of nonces, ids and new keys.
     pub random: RandomSource,
-    /// The current time.
     pub now: Timestamp,
     /// How long the local cache may answer while a PostgreSQL database is unreachable. `None` disables the cache.
     pub without_database: Option<Duration>,
 }
 
-/// What a store is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessMode {
     /// Serving alone: one process per data folder and per PostgreSQL database.
@@ -37,7 +30,6 @@ pub enum AccessMode {
     Command,
 }
 
-/// The address of a database.
 #[derive(Clone)]
 pub enum StoreUrl {
     /// `sqlite:<path>`.
@@ -55,10 +47,6 @@ impl fmt::Debug for StoreUrl {
 }
 
 impl StoreUrl {
-    /// Parses an address.
-    ///
-    /// # Errors
-    /// [`StoreError::BadUrl`] when it has none of the known forms.
     pub fn parse(text: &str) -> Result<Self, StoreError> {
         let bad = |detail: &str| StoreError::BadUrl { url: without_password(text), detail: detail.to_owned() };
         if matches!(text, "memory:" | "memory") {
@@ -80,7 +68,6 @@ impl StoreUrl {
     }
 
     /// The address without a password, for messages.
-    #[must_use]
     pub fn shown(&self) -> String {
         match self {
             Self::Sqlite(path) => format!("sqlite:{}", path.display()),

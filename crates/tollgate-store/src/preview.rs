@@ -1,5 +1,4 @@
-//! The catalog as a file would leave it, without touching the database: the same planner and the same rules, over a copy
-//! in memory.
+//! Previews of a catalog file or of changes, without touching the database: the same planner and rules, on a copy in memory.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,47 +11,37 @@ use crate::{
     seal::{Sealer, draw},
 };
 
-/// What would be, beside what is. Rows that exist have the ids that the database has for them, so that the same requests
-/// draw the same accounts; new ones have ids that their names decide.
+/// The catalog before and after. Existing rows keep their ids, so that the same requests choose the same accounts; ids of new
+/// rows are derived from their names.
 #[derive(Debug)]
 pub struct Preview {
-    /// The catalog as it is.
     pub before: Catalog,
-    /// The catalog as it would be. A row that stays has the same id in both.
     pub after: Catalog,
-    /// Keys that work now, by the ids the database has for them, as they go with `before`.
+    /// The keys that are valid now.
     pub keys_before: HashMap<KeyId, Key>,
-    /// Those that would still work, by the same ids, as they go with `after`.
+    /// Those of them that are valid afterwards.
     pub keys: HashMap<KeyId, Key>,
-    /// Keys that would work, each with what it is now.
+    /// The keys that are valid afterwards, each with its present state.
     pub changed: Vec<(Option<Key>, Key)>,
-    /// What would change, where a file is what changes it.
+    /// The plan, if a file is previewed.
     pub lines: Vec<PlanLine>,
 }
 
-/// Why nothing can be said.
 #[derive(Debug, thiserror::Error)]
 pub enum PreviewError {
-    /// The file does not go with the catalog.
     #[error("the file does not go with the catalog")]
     File(Vec<FileError>),
-    /// A row would be refused.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// How a file would come in that is meant to take the place of what is there: where a served file owns rows this one would
-/// be served, and otherwise it would be applied once.
-#[must_use]
+/// The mode for a file that replaces the present one: served if a served file owns rows, otherwise applied once.
 pub fn infer_apply_mode(current: &CatalogRows) -> ApplyMode {
     let served = copying(current).iter().flatten().any(|(owner, _)| *owner == Owner::File);
     if served { ApplyMode::Served } else { ApplyMode::Apply { prune: false } }
 }
 
-/// The catalog as it would be after this file. Only keys that `current` holds are looked at.
-///
-/// # Errors
-/// Where serving or applying the file would be refused.
+/// Previews a file. Considers only the keys in `current`.
 pub async fn preview(
     current: &CatalogRows,
     file: &CatalogFile,
@@ -68,11 +57,7 @@ pub async fn preview(
     Ok(preview)
 }
 
-/// The catalog as it would be after these changes. Only keys that `current` holds are looked at; what the changes expect of
-/// revisions and repetitions is left to those who apply them.
-///
-/// # Errors
-/// Where applying them would be refused.
+/// Previews changes. Considers only the keys in `current`, and ignores preconditions on revisions and repetitions.
 pub async fn preview_changes(
     current: &CatalogRows,
     changes: &[Change],
@@ -139,7 +124,7 @@ fn actor(origin: ChangeOrigin) -> Actor {
     Actor { origin, name: "preview".to_owned() }
 }
 
-/// The changes that make the catalog as it is, in the order in which rows name each other.
+/// The changes that create the present catalog; rows come after those they refer to.
 fn copying(current: &CatalogRows) -> [Vec<(Owner, Change)>; 5] {
     let mut channels = Vec::new();
     for channel in &current.channels {
@@ -214,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_file_would_make_is_seen_and_nothing_is_written() {
+    async fn preview_shows_the_result_and_writes_nothing() {
         for (mode, origin) in [(ApplyMode::Apply { prune: false }, ChangeOrigin::Cli), (ApplyMode::Served, ChangeOrigin::File)] {
             let store = store(NOW_THERE, mode, origin).await;
             let revision = store.catalog.revision().await.unwrap();
@@ -265,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_would_be_refused_is_refused_here() {
+    async fn preview_reports_the_refusal() {
         let store = store(NOW_THERE, ApplyMode::Apply { prune: false }, ChangeOrigin::Cli).await;
         let group = "[[group]]\nname = \"x\"\nchannels = [\"unknown\"]\n";
         assert!(matches!(previewed(&store, group).await, Err(PreviewError::File(_))));

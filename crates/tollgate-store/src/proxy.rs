@@ -1,16 +1,14 @@
-//! The password in the address of a channel's proxy. It is kept like a credential: the row's text holds the address as it may
-//! be shown, `***` in its place, and the whole address lies sealed beside it.
+//! The password in the address of a channel's proxy. It is stored like a credential: the row holds the address with `***` in its
+//! place, and the whole address is sealed beside it.
 
 use tollgate_core::Secret;
 use url::Url;
 
 use crate::{ChannelSpec, StoreError, credential, rows::CatalogRow, seal::Sealer};
 
-/// What stands for a password.
 const STARS: &str = "***";
 
 /// A proxy's address as it may be shown: `***` for its password. One without a password is shown as it is.
-#[must_use]
 pub fn redacted_proxy(proxy: &str) -> String {
     let Ok(mut url) = Url::parse(proxy) else { return proxy.to_owned() };
     if url.password().is_none() || url.set_password(Some(STARS)).is_err() {
@@ -28,11 +26,10 @@ fn has_password(proxy: &str) -> bool {
 
 /// What a channel's spec says about the password of its proxy.
 pub(crate) enum ProxyPassword {
-    /// There is none.
     None,
-    /// `***`: the one that is there.
+    /// `***`: the stored password.
     Kept,
-    /// This one, in the whole address.
+    /// The whole address.
     Given(Secret),
 }
 
@@ -55,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxys_password_is_hidden_and_nothing_else() {
+    fn redaction_hides_only_the_password() {
         assert_eq!(redacted_proxy("http://me:secret@proxy:3128"), "http://me:***@proxy:3128");
         assert_eq!(redacted_proxy("socks5://me:s%40@[::1]:1080/"), "socks5://me:***@[::1]:1080/");
         for plain in ["http://proxy:3128", "socks5://me@proxy:1080", "http://me:***@proxy:3128"] {
@@ -64,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_shown_and_comes_back_is_not_a_password() {
+    fn redacted_address_keeps_the_password() {
         let of = |proxy: &str| {
             let mut spec = ChannelSpec { proxy: Some(proxy.to_owned()), ..ChannelSpec::default() };
             (ProxyPassword::take_from(&mut spec), spec.proxy.unwrap())

@@ -2,7 +2,6 @@
 
 use std::{fmt, sync::Arc};
 
-/// A source of random bytes.
 #[derive(Clone)]
 pub struct RandomSource(Arc<FillFn>);
 
@@ -13,24 +12,19 @@ impl RandomSource {
     ///
     /// # Panics
     /// [`fill`](Self::fill) and [`bytes`](Self::bytes) panic if the system has no randomness.
-    #[must_use]
     pub fn system() -> Self {
         Self(Arc::new(|bytes| getrandom::fill(bytes).expect("the operating system provides random bytes")))
     }
 
     /// A source from a function, for tests.
-    #[must_use]
     pub fn from_fn(fill: impl Fn(&mut [u8]) + Send + Sync + 'static) -> Self {
         Self(Arc::new(fill))
     }
 
-    /// Fills a slice.
     pub fn fill(&self, bytes: &mut [u8]) {
         (self.0)(bytes);
     }
 
-    /// `N` random bytes.
-    #[must_use]
     pub fn bytes<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
         self.fill(&mut bytes);

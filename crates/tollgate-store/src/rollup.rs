@@ -8,7 +8,6 @@ use tollgate_core::{AccountId, AttemptResult, ChannelId, KeyId, MemberId, Timest
 pub(crate) const HOUR: i64 = 3_600_000_000;
 pub(crate) const DAY: i64 = 24 * HOUR;
 
-/// Key of a row of `usage_hours` or `usage_days`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UsageRow {
     pub(crate) bucket: i64,
@@ -20,7 +19,6 @@ pub(crate) struct UsageRow {
     pub(crate) outcome: &'static str,
 }
 
-/// Amounts to add to a [`UsageRow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UsageSums {
     pub(crate) requests: i64,
@@ -31,7 +29,6 @@ pub(crate) struct UsageSums {
     pub(crate) unpriced: i64,
 }
 
-/// Key of a row of `attempt_hours` or `attempt_days`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AttemptRow {
     pub(crate) bucket: i64,
@@ -39,7 +36,6 @@ pub(crate) struct AttemptRow {
     pub(crate) account: AccountId,
 }
 
-/// Amounts to add to an [`AttemptRow`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AttemptSums {
     pub(crate) attempts: i64,
@@ -54,7 +50,6 @@ pub(crate) const fn bucket(at: Timestamp, width: i64) -> i64 {
     at.0.div_euclid(width) * width
 }
 
-/// The sums of new records.
 pub(crate) fn usage<'a>(records: impl IntoIterator<Item = &'a UsageRecord>, width: i64) -> BTreeMap<UsageRow, UsageSums> {
     let mut rows: BTreeMap<UsageRow, UsageSums> = BTreeMap::new();
     for record in records {
@@ -80,7 +75,6 @@ pub(crate) fn usage<'a>(records: impl IntoIterator<Item = &'a UsageRecord>, widt
     rows
 }
 
-/// The sums of new records' attempts.
 pub(crate) fn attempts<'a>(records: impl IntoIterator<Item = &'a UsageRecord>, width: i64) -> BTreeMap<AttemptRow, AttemptSums> {
     let mut rows: BTreeMap<AttemptRow, AttemptSums> = BTreeMap::new();
     for record in records {

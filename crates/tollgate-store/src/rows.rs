@@ -23,18 +23,14 @@ pub(crate) struct CatalogRow {
     pub(crate) removed_at: Option<Timestamp>,
 }
 
-/// The secret part of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RowSecret {
     None,
-    /// A sealed credential.
     Sealed(Vec<u8>),
-    /// A hashed key.
     Key(KeySecret),
 }
 
 impl CatalogRow {
-    /// Parses the spec.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, StoreError> {
         serde_json::from_str(&self.spec).map_err(|error| StoreError::Row {
             kind: self.kind.as_str(),
@@ -43,7 +39,6 @@ impl CatalogRow {
         })
     }
 
-    /// Replaces the spec.
     pub(crate) fn write(&mut self, spec: &impl Serialize) {
         self.spec = spec_text(spec);
     }
@@ -59,7 +54,6 @@ pub(crate) fn spec_text(spec: &impl Serialize) -> String {
     serde_json::to_string(spec).expect("specs have string keys only")
 }
 
-/// The name of an owner in the database.
 pub(crate) const fn owner_word(owner: Owner) -> &'static str {
     match owner {
         Owner::File => "file",
@@ -91,13 +85,11 @@ pub(crate) trait ChangeTransaction: Send {
         None
     }
 
-    /// The row with this name under this parent.
     async fn by_name(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<Option<CatalogRow>, StoreError>;
 
     /// The row with this id, removed or not.
     async fn by_id(&mut self, kind: RowKind, id: &str) -> Result<Option<CatalogRow>, StoreError>;
 
-    /// The key with this hash.
     async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<CatalogRow>, StoreError>;
 
     /// All rows of a kind, ordered by name; with `parent`, only those under it.
@@ -109,16 +101,13 @@ pub(crate) trait ChangeTransaction: Send {
     /// The revision of a row's last change; 0 if it never changed.
     async fn row_revision(&mut self, id: &str) -> Result<Revision, StoreError>;
 
-    /// The batch applied under an idempotency key.
     async fn idempotent_batch(&mut self, key: &str) -> Result<Option<IdempotentBatch>, StoreError>;
 
     /// Stores an applied batch, and deletes those that are older by [`IdempotentBatch::LIFE_MS`].
     async fn put_idempotent_batch(&mut self, batch: &IdempotentBatch) -> Result<(), StoreError>;
 
-    /// Inserts or replaces a row by id.
     async fn put(&mut self, row: &CatalogRow) -> Result<(), StoreError>;
 
-    /// The current revision.
     async fn revision(&mut self) -> Result<Revision, StoreError>;
 
     /// Writes the new revision with its changed rows and audit events.

@@ -40,7 +40,6 @@ impl SealContext<'_> {
     }
 }
 
-/// Encrypts and decrypts with one key.
 #[derive(Clone)]
 pub(crate) struct Sealer {
     cipher: XChaCha20Poly1305,
@@ -59,7 +58,6 @@ impl Sealer {
         Self { cipher, random }
     }
 
-    /// Encrypts a secret for a place.
     pub(crate) fn seal(&self, place: SealContext<'_>, secret: &[u8]) -> Vec<u8> {
         let nonce: [u8; NONCE_LENGTH] = self.random.bytes();
         let payload = Payload { msg: secret, aad: &place.associated() };
@@ -80,7 +78,6 @@ impl Sealer {
         Ok(Zeroizing::new(opened))
     }
 
-    /// Decrypts a secret of 32 bytes.
     pub(crate) fn open_bytes(&self, place: SealContext<'_>, sealed: &[u8]) -> Result<SecretBytes, StoreError> {
         let opened = self.open(place, sealed)?;
         let bytes: [u8; 32] = opened.as_slice().try_into().map_err(|_| place.error())?;

@@ -2,7 +2,6 @@
 //! connections of their own, which are faster for large batches.
 
 mod address;
-mod admin_keys;
 mod append;
 mod catalog;
 mod change_signal;
@@ -16,12 +15,10 @@ mod keys;
 mod ledger;
 mod listing;
 mod migrate;
-mod partitions;
-mod prune;
+mod retention;
 mod rows;
 mod server_lock;
 mod spending;
-mod statement;
 mod store;
 mod summary;
 pub(crate) mod transfer;

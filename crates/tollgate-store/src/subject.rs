@@ -4,7 +4,6 @@ use tollgate_core::{ChannelId, GroupId, KeyId, MemberId, Subject};
 
 const ALL: &str = "all";
 
-/// The name of a subject.
 pub(crate) fn name(subject: Subject) -> String {
     match subject {
         Subject::Key(id) => id.to_string(),
@@ -15,7 +14,6 @@ pub(crate) fn name(subject: Subject) -> String {
     }
 }
 
-/// Parses a name.
 pub(crate) fn parse(name: &str) -> Option<Subject> {
     if name == ALL {
         return Some(Subject::Gateway);

@@ -2,34 +2,23 @@
 
 use tollgate_core::{GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Timestamp};
 
-/// Selects and orders usage records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageFilter {
-    /// Only requests of this key.
     pub key: Option<KeyId>,
-    /// Only requests of this member.
     pub member: Option<MemberId>,
-    /// Only requests served through this group.
     pub group: Option<GroupId>,
     /// Only requests for this model, as named by the caller.
     pub model: Option<String>,
-    /// Only requests with this outcome.
     pub outcome: Option<Outcome>,
-    /// Only requests that arrived at or after this time.
     pub since: Option<Timestamp>,
-    /// Only requests that arrived before this time.
     pub until: Option<Timestamp>,
-    /// Order by arrival.
     pub order: SortOrder,
-    /// Continue after this record.
     pub after: Option<UsageCursor>,
     /// Maximum number of records; 0 means 50; capped at 1,000.
     pub limit: u32,
 }
 
 impl UsageFilter {
-    /// The effective limit.
-    #[must_use]
     pub const fn page_size(&self) -> u32 {
         match self.limit {
             0 => 50,
@@ -39,29 +28,21 @@ impl UsageFilter {
     }
 }
 
-/// Order of usage records by arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SortOrder {
-    /// Newest first, for pages.
     #[default]
     Newest,
-    /// Oldest first, for exports.
     Oldest,
 }
 
-/// The position of a record in the usage log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UsageCursor {
-    /// Arrival.
     pub at: Timestamp,
-    /// Id.
     pub id: RequestId,
 }
 
-/// One page of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// The items.
     pub items: Vec<T>,
     /// Cursor of the next page; `None` on the last one.
     pub next: Option<UsageCursor>,
@@ -89,10 +70,8 @@ pub(crate) fn hour(at: Timestamp) -> String {
     begins.unwrap_or(jiff::Timestamp::MAX).to_string()
 }
 
-/// Grouping of a summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SummaryBy {
-    /// One row for everything.
     #[default]
     Nothing,
     /// By UTC day (`2026-11-30`).
@@ -101,24 +80,18 @@ pub enum SummaryBy {
     Hour,
     /// By model, as named by the caller.
     Model,
-    /// By key id.
     Key,
-    /// By member id.
     Member,
     /// By group name.
     Group,
-    /// By outcome.
     Outcome,
 }
 
-/// Sums over usage records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SummaryRow {
     /// Value of the grouping; empty for records without one.
     pub of: String,
-    /// Number of requests.
     pub requests: u64,
-    /// Number of completed requests.
     pub completed: u64,
     /// Input tokens of every kind.
     pub tokens_input: u64,
@@ -128,6 +101,5 @@ pub struct SummaryRow {
     pub sale: NanoUsd,
     /// Total cost charged by providers.
     pub cost: NanoUsd,
-    /// Number of requests without a sale price.
     pub unpriced: u64,
 }

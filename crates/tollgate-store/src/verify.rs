@@ -7,28 +7,20 @@ use tollgate_core::{NanoUsd, Timestamp};
 /// Mismatches listed in a report; further ones are counted.
 const MAX_DIFFERENCES: usize = 100;
 
-/// The result of a consistency check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// Members with a balance.
     pub members: u64,
-    /// Ledger entries.
     pub entries: u64,
-    /// Usage records.
     pub records: u64,
-    /// Attempts.
     pub attempts: u64,
     /// Records that arrived before this time were removed by retention.
     pub removed_before: Option<Timestamp>,
     /// Mismatches; at most 100.
     pub differences: Vec<Mismatch>,
-    /// Number of further mismatches.
     pub more: u64,
 }
 
 impl VerifyReport {
-    /// Whether there are no mismatches.
-    #[must_use]
     pub const fn agrees(&self) -> bool {
         self.differences.is_empty()
     }
@@ -42,20 +34,15 @@ impl VerifyReport {
     }
 }
 
-/// One violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// The violated rule.
     pub rule: ConsistencyRule,
-    /// Id or position of the violating row.
     pub what: String,
     /// Expected value: nano-USD or a count.
     pub expected: i64,
-    /// Found value.
     pub found: i64,
 }
 
-/// A rule that consistent data satisfies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConsistencyRule {
     /// A member's balance is the sum of the member's ledger entries.
@@ -88,25 +75,6 @@ pub enum ConsistencyRule {
 }
 
 impl ConsistencyRule {
-    /// Every rule, in the order in which they are checked.
-    pub const ALL: [Self; 13] = [
-        Self::Balance,
-        Self::Running,
-        Self::Settled,
-        Self::Settles,
-        Self::EntryKind,
-        Self::Places,
-        Self::Cost,
-        Self::Attempts,
-        Self::Rollup,
-        Self::AttemptRollup,
-        Self::Removed,
-        Self::RemovedDays,
-        Self::Journal,
-    ];
-
-    /// The name in listings.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Balance => "balance",

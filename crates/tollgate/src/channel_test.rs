@@ -2,23 +2,21 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tollgate_console::{AccountTestResult, ChannelTestError, ChannelTestEvent, TestStep};
+use tollgate_console::{AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, OnTestEvent, TestStep};
 use tollgate_core::{AccountId, Catalog, Provider};
 use tollgate_gateway::{
     clock::{Clock, SystemClock},
     upstream::client::{ProbeStep, Trust, probe},
 };
 
-/// Tests one account (by name or id) or all accounts of a channel. `on_pass` receives each account that passed, and whether
-/// cooldowns are enabled for the channel.
+/// Runs a test. `on_pass` receives each account that passed, and whether cooldowns are enabled for the channel.
 pub(crate) async fn run(
     catalog: &Catalog,
-    channel: &str,
-    account: Option<&str>,
-    model: Option<&str>,
-    on_event: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
+    test: ChannelTest<'_>,
+    on_event: OnTestEvent<'_>,
     on_pass: &mut (dyn FnMut(AccountId, bool) + Send),
 ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
+    let ChannelTest { channel, account, model } = test;
     let found = catalog.channels.values().find(|known| known.name == channel || known.id.to_string() == channel);
     let channel = found.ok_or_else(|| ChannelTestError::NotFound("channel", channel.to_owned()))?;
     let is_selected = |name: &str, id: AccountId| account.is_none_or(|account| name == account || id.to_string() == account);

@@ -20,8 +20,8 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
-    AccountTestResult, ChannelTestError, ChannelTestEvent, Console, EffectiveSetting, ExplainRequest, GatewayHandle, RequestMeta,
-    serve as serve_console,
+    AccountTestResult, ChannelTest, ChannelTestError, Console, EffectiveSetting, ExplainRequest, GatewayHandle, OnTestEvent,
+    RequestMeta, serve as serve_console,
 };
 use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, RequestId, Subject, Timestamp, Window};
 use tollgate_gateway::{
@@ -271,13 +271,7 @@ impl GatewayHandle for RunningGateway {
         Ok(explain_json(request, &input))
     }
 
-    async fn test(
-        &self,
-        channel: &str,
-        account: Option<&str>,
-        model: Option<&str>,
-        on_event: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
-    ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
+    async fn test(&self, test: ChannelTest<'_>, on_event: OnTestEvent<'_>) -> Result<Vec<AccountTestResult>, ChannelTestError> {
         // Load the catalog: the snapshot of the gateway may be older than the last change.
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
         let mut passed = Vec::new();
@@ -285,7 +279,7 @@ impl GatewayHandle for RunningGateway {
             passed.push(account);
             self.registry.observe(account, &Observation::TestPassed, cooling, self.now());
         };
-        let tested = channel_test::run(&catalog, channel, account, model, on_event, &mut on_pass).await;
+        let tested = channel_test::run(&catalog, test, on_event, &mut on_pass).await;
         // Saved so that other nodes end the cooldown too, and so that results of requests sent before the test are ignored.
         for account in passed {
             if let Err(fault) = self.store.health.save_test(account, self.now()).await {

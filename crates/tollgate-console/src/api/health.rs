@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     api_error::ApiError,
-    gateway_handle::{AccountTestResult, ChannelTestError, ChannelTestEvent, TestStep},
+    gateway_handle::{AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, TestStep},
     response::ApiResponse,
     time::time_value,
 };
@@ -151,8 +151,8 @@ async fn test(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if context.query.text("format") == Some("jsonl") {
         return stream_progress(context, channel).await;
     }
-    let (account, model) = (context.body.text("account"), context.body.text("model"));
-    let tested = context.state.gateway.test(&channel, account, model, &mut |_| {}).await.map_err(test_error)?;
+    let test = channel_test(&context, &channel);
+    let tested = context.state.gateway.test(test, &mut |_| {}).await.map_err(test_error)?;
     let items: Vec<Value> = tested
         .iter()
         .map(|result| {
@@ -162,6 +162,10 @@ async fn test(context: RequestContext) -> Result<ApiResponse, ApiError> {
         })
         .collect();
     Ok(ApiResponse::ok(json!({"items": items, "next": null})))
+}
+
+fn channel_test<'a>(context: &'a RequestContext, channel: &'a str) -> ChannelTest<'a> {
+    ChannelTest { channel, account: context.body.text("account"), model: context.body.text("model") }
 }
 
 fn test_error(error: ChannelTestError) -> ApiError {
@@ -208,8 +212,7 @@ async fn stream_progress(context: RequestContext, channel: String) -> Result<Api
         let mut on_event = |event: ChannelTestEvent<'_>| {
             events.lock().unwrap_or_else(PoisonError::into_inner).push_back(event_line(event));
         };
-        let (account, model) = (context.body.text("account"), context.body.text("model"));
-        context.state.gateway.test(&channel, account, model, &mut on_event).await
+        context.state.gateway.test(channel_test(&context, &channel), &mut on_event).await
     };
     let mut testing = Some(Box::pin(testing));
     let mut lines = stream::poll_fn(move |context| {

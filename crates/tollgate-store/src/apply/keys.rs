@@ -1,10 +1,10 @@
-//! Changes of keys: they belong to a member, have a secret of their own, and end for good.
+//! Changes of service keys and admin keys, preconditions of single rows, and batches that happen once.
 
-use tollgate_core::{Budget, KeyId, KeyStatus, MemberStatus, Role};
+use tollgate_core::{AdminKeyId, Budget, KeyId, KeyStatus, MemberStatus, Revision, Role};
 
 use super::{Batch, SecretInput, SecretRequirement, checked, refused};
 use crate::{
-    ChangeRefusal, FieldProblem, KeySecret, KeySpec, MemberSpec, RowKind, StoreError,
+    AdminKeySpec, ChangeRefusal, FieldProblem, KeySecret, KeySpec, MemberSpec, RowKind, StoreError,
     fields::{KeyInput, check_row},
     rows::CatalogRow,
 };
@@ -54,7 +54,7 @@ impl Batch<'_> {
         self.put(RowKind::Key, &member.id, &spec.name, &spec, given).await
     }
 
-    /// The member `owner`, or else the first admin there was.
+    /// The member `owner`, or else the oldest admin.
     async fn first_admin(&mut self) -> Result<String, StoreError> {
         let mut first: Option<CatalogRow> = None;
         for row in self.rows.list(RowKind::Member, None).await? {
@@ -86,7 +86,7 @@ impl Batch<'_> {
         Ok(row)
     }
 
-    /// Ends a key; a revoked one stays as it is.
+    /// Does nothing if the key is revoked already.
     pub(super) async fn revoke(&mut self, mut row: CatalogRow) -> Result<(), StoreError> {
         if row.removed_at.is_some() {
             return Ok(());
@@ -95,5 +95,62 @@ impl Batch<'_> {
         spec.status = KeyStatus::Revoked;
         row.write(&spec);
         self.remove_row(row, "revoke").await
+    }
+}
+
+impl Batch<'_> {
+    pub(super) async fn expect_row(&mut self, kind: RowKind, id: &str, expected: Revision) -> Result<(), StoreError> {
+        let Some(row) = self.rows.by_id(kind, id).await? else { return Err(refused(kind, id, ChangeRefusal::NotFound)) };
+        let found = self.rows.row_revision(id).await?;
+        if found == expected { Ok(()) } else { Err(refused(kind, &row.name, ChangeRefusal::RowStale { expected, found })) }
+    }
+
+    pub(super) async fn expect_new(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<(), StoreError> {
+        let above = match kind {
+            RowKind::Account => Some((RowKind::Channel, parent)),
+            RowKind::Key => Some((RowKind::Member, if parent.is_empty() { OWNER } else { parent })),
+            RowKind::Channel | RowKind::Model | RowKind::Group | RowKind::Member | RowKind::AdminKey => None,
+        };
+        let parent = match above {
+            None => String::new(),
+            // The change itself reports a missing parent.
+            Some((kind, parent)) => match self.rows.by_name(kind, "", parent).await? {
+                Some(row) => row.id,
+                None => return Ok(()),
+            },
+        };
+        match self.rows.by_name(kind, &parent, name).await? {
+            Some(_) => Err(refused(kind, name, ChangeRefusal::Exists)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn once(&mut self, key: &str, fingerprint: &[u8; 32]) -> Result<(), StoreError> {
+        match self.rows.idempotent_batch(key).await? {
+            Some(there) if there.fingerprint != *fingerprint => {
+                Err(refused(there.kind, &there.id, ChangeRefusal::IdempotencyKeyReused))
+            }
+            Some(there) => Err(refused(there.kind, &there.id, ChangeRefusal::Repeated { kind: there.kind, id: there.id.clone() })),
+            None => {
+                self.once = Some((key.to_owned(), *fingerprint));
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) async fn make_admin_key(&mut self, spec: &AdminKeySpec, secret: &KeySecret) -> Result<(), StoreError> {
+        checked(RowKind::AdminKey, &spec.name, check_row(spec))?;
+        self.expect_new(RowKind::AdminKey, "", &spec.name).await?;
+        self.put(RowKind::AdminKey, "", &spec.name, spec, SecretInput::Key(secret)).await
+    }
+
+    /// Does nothing if the key is revoked already.
+    pub(super) async fn revoke_admin_key(&mut self, key: AdminKeyId) -> Result<(), StoreError> {
+        let shown = key.to_string();
+        match self.rows.by_id(RowKind::AdminKey, &shown).await? {
+            None => Err(refused(RowKind::AdminKey, &shown, ChangeRefusal::NotFound)),
+            Some(row) if row.removed_at.is_some() => Ok(()),
+            Some(row) => self.remove_row(row, "revoke").await,
+        }
     }
 }

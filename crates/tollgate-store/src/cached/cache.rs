@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::{MemberId, NanoUsd, Owner, Revision, SpendTotals, Timestamp, Window};
 use zeroize::Zeroizing;
 
-use super::known_catalog::KnownCatalog;
 use crate::{
     KeyHash, KeySecret, LedgerPosition, OpenOptions, RowKind, Spending, StoreError,
+    assemble::GroupIds,
     rows::{CatalogRow, RowSecret},
     seal::{MasterKeys, SealContext, Sealer},
     sql::{DataKeys, open_data_keys},
@@ -22,7 +22,6 @@ use crate::{
 };
 
 const MAGIC: &[u8; 4] = b"TGC1";
-/// Limit of the file size in bytes.
 const MAX_BYTES: usize = 64 << 20;
 /// Upper limit of the bytes that sealing adds: version, nonce and tag.
 const OVERHEAD: usize = 64;
@@ -36,7 +35,6 @@ fn place(database: &str) -> SealContext<'_> {
     SealContext { table: "cache", column: "sealed", row: database }
 }
 
-/// The contents of the file.
 #[derive(Serialize, Deserialize)]
 pub(super) struct CacheContents {
     at: i64,
@@ -61,7 +59,6 @@ struct CachedRow {
     spec: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     sealed: Option<String>,
-    /// Hash, prefix and suffix of a key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<(String, String, String)>,
     created_at: i64,
@@ -152,7 +149,6 @@ impl CacheContents {
         self.vault.iter().map(|(name, sealed)| Some((name.clone(), hex::decode(sealed).ok()?))).collect()
     }
 
-    /// The keys, with their hashes.
     pub(super) fn keys(&self) -> Result<Vec<([u8; 32], CatalogRow)>, StoreError> {
         let read = |row: &CachedRow| {
             let row = row.clone().into_row()?;
@@ -228,4 +224,25 @@ pub(super) fn write(path: &Path, database: &str, mut contents: CacheContents, op
         let _ = fs::remove_file(&draft);
         failed(error)
     })
+}
+
+/// The last known state of the database, without keys.
+#[derive(Debug, Default)]
+pub(super) struct KnownCatalog {
+    pub(super) vault: Vec<(String, Vec<u8>)>,
+    pub(super) revision: Revision,
+    /// Live rows and removed groups.
+    pub(super) rows: Vec<CatalogRow>,
+    pub(super) spending: Spending,
+    pub(super) spending_at: Timestamp,
+}
+
+impl KnownCatalog {
+    pub(super) fn live(&self) -> Vec<CatalogRow> {
+        self.rows.iter().filter(|row| row.removed_at.is_none()).cloned().collect()
+    }
+
+    pub(super) fn groups(&self) -> GroupIds {
+        GroupIds::of(self.rows.iter().filter(|row| row.kind == RowKind::Group))
+    }
 }

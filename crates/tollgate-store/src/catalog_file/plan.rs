@@ -1,9 +1,6 @@
 //! What a catalog file would change: as changes to apply, and as lines for people.
 
-mod channels;
-mod difference;
-mod keys;
-mod names;
+mod rows;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,15 +10,15 @@ use std::{
 use tollgate_core::{Owner, Role};
 
 use super::{CatalogFile, FileError, FilePosition, FileRow, render::FileForm};
-use crate::{CatalogRows, Change, GroupSpec, MemberSpec, ModelSpec, OwnedRow, RowKind};
-use difference::differences;
+use crate::{CatalogRows, Change, GroupSpec, MemberSpec, ModelSpec, OwnedRow, RowKind, fields::hint};
+use rows::differences;
 
 /// How a file is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApplyMode {
     /// The file is served: its rows become its own, and rows it owned but no longer names are removed.
     Served,
-    /// Once: rows become or stay the database's.
+    /// The file is applied once; the database owns its rows.
     Apply {
         /// Rows of the database that the file does not name are removed; admins stay.
         prune: bool,
@@ -39,33 +36,25 @@ pub struct CatalogPlan {
 
 impl CatalogPlan {
     /// Whether the catalog is as the file says already.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 }
 
-/// One row of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PlanLine {
-    /// What kind of row.
     pub kind: RowKind,
     /// Its name, with its channel or member in front where it has one.
     pub name: String,
-    /// What happens to it.
     pub sign: PlanAction,
     /// Which fields change, or why.
     pub detail: String,
 }
 
-/// What happens to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PlanAction {
-    /// It is new.
     Add,
-    /// It changes.
     Change,
-    /// It goes.
     Remove,
     /// It passes from the database to the file.
     Take,
@@ -88,10 +77,6 @@ impl fmt::Display for PlanLine {
 }
 
 /// Compares a file with the current catalog.
-///
-/// # Errors
-/// What the catalog's state makes wrong with the file: unknown names, secrets that are missing, rows that a served
-/// file owns.
 pub fn plan(file: &CatalogFile, current: &CatalogRows, mode: ApplyMode) -> Result<CatalogPlan, Vec<FileError>> {
     let mut planner = Planner {
         file,
@@ -116,20 +101,19 @@ struct Planner<'a> {
     file: &'a CatalogFile,
     current: &'a CatalogRows,
     mode: ApplyMode,
-    /// Keys that end: their names and secrets may be taken up by others.
+    /// Revocations of keys come first: later changes may reuse their names and secrets.
     first: Vec<Change>,
     puts: Vec<Change>,
-    /// Rows that go once nothing written names them.
+    /// Removals, after all references to the rows are gone.
     last: Vec<Change>,
     lines: Vec<PlanLine>,
     errors: Vec<FileError>,
 }
 
-/// A row that is written by name alone.
 trait NamedRow: FileForm + Clone + PartialEq {
     fn put(self) -> Change;
 
-    /// Whether pruning passes it over.
+    /// Whether pruning keeps it.
     fn stays(&self) -> bool {
         false
     }
@@ -165,7 +149,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether a row that the file does not name goes.
+    /// Whether a row that the file does not name is removed.
     const fn removes(&self, owner: Owner) -> bool {
         match (self.mode, owner) {
             (ApplyMode::Served, Owner::File) | (ApplyMode::Apply { prune: true }, Owner::Database) => true,
@@ -177,7 +161,7 @@ impl Planner<'_> {
         self.lines.push(PlanLine { kind, name: name.to_owned(), sign, detail: detail.into() });
     }
 
-    /// A one-shot file leaves rows of a served one alone; naming them as they are asks for nothing.
+    /// A file that is applied once must not change rows owned by a served file; listing them unchanged is allowed.
     fn may_write(&mut self, kind: RowKind, name: &str, owner: Owner, details: &[String], place: FilePosition) -> bool {
         let may = self.owner() == Owner::File || owner == Owner::Database;
         if !may && !details.is_empty() {
@@ -186,7 +170,7 @@ impl Planner<'_> {
         may
     }
 
-    /// Says what becomes of a row that is there. `false` when nothing does.
+    /// Adds the line of an existing row; false if the row does not change.
     fn compare(&mut self, kind: RowKind, name: &str, owner: Owner, mut details: Vec<String>) -> bool {
         let taken = owner != self.owner();
         if taken {
@@ -245,5 +229,54 @@ impl Planner<'_> {
             changes.insert(0, Change::Expect(self.current.revision));
         }
         Ok(CatalogPlan { changes, lines: self.lines })
+    }
+}
+
+impl Planner<'_> {
+    fn check_names(&mut self) {
+        let file = self.file;
+        let channels = self.known(RowKind::Channel, file.channels.iter().map(|channel| channel.row.spec.name.as_str()));
+        let groups = self.known(RowKind::Group, file.groups.iter().map(|row| row.spec.name.as_str()));
+        let members = self.known(RowKind::Member, file.members.iter().map(|row| row.spec.name.as_str()));
+        for row in &file.groups {
+            self.names((RowKind::Group, &row.spec.name), row.names_at, RowKind::Channel, &row.spec.channels, &channels);
+        }
+        for row in &file.members {
+            let who = (RowKind::Member, row.spec.name.as_str());
+            self.names(who, row.names_at, RowKind::Group, &row.spec.groups, &groups);
+            self.names(who, row.place, RowKind::Group, row.spec.default_group.as_slice(), &groups);
+        }
+        for key in &file.keys {
+            let who = (RowKind::Key, key.row.spec.name.as_str());
+            self.names(who, key.row.names_at, RowKind::Group, &key.row.spec.groups, &groups);
+            if !key.row.spec.member.is_empty() {
+                self.names(who, key.row.place, RowKind::Member, std::slice::from_ref(&key.row.spec.member), &members);
+            }
+        }
+    }
+
+    /// The names of a kind once the plan is carried out.
+    fn known<'a>(&'a self, kind: RowKind, file: impl Iterator<Item = &'a str>) -> HashSet<String> {
+        let gone: HashSet<&str> = self
+            .lines
+            .iter()
+            .filter(|line| line.kind == kind && line.sign == PlanAction::Remove)
+            .map(|line| line.name.as_str())
+            .collect();
+        let current: Vec<&str> = match kind {
+            RowKind::Channel => self.current.channels.iter().map(|row| row.spec.name.as_str()).collect(),
+            RowKind::Group => self.current.groups.iter().map(|row| row.spec.name.as_str()).collect(),
+            RowKind::Member => self.current.members.iter().map(|row| row.spec.name.as_str()).collect(),
+            RowKind::Account | RowKind::Model | RowKind::Key | RowKind::AdminKey => Vec::new(),
+        };
+        file.chain(current.into_iter().filter(|name| !gone.contains(name))).map(str::to_owned).collect()
+    }
+
+    fn names(&mut self, who: (RowKind, &str), place: FilePosition, kind: RowKind, names: &[String], known: &HashSet<String>) {
+        for name in names.iter().filter(|name| !known.contains(*name)) {
+            let hint = hint(name, known.iter().map(String::as_str));
+            let (who, called) = who;
+            self.errors.push(place.error(format!("{who} '{called}' names {kind} '{name}', which does not exist{hint}")));
+        }
     }
 }

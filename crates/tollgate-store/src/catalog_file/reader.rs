@@ -16,7 +16,6 @@ use crate::{
     fields::{self, Fault, Problem, Row, Step, WriteMode, hint, nearest},
 };
 
-/// The problems found so far.
 pub(super) struct FileProblems<'t> {
     text: &'t str,
     /// Offsets of the lines: every row needs its place, and files have tens of thousands.
@@ -48,7 +47,6 @@ impl<'t> FileProblems<'t> {
     }
 }
 
-/// One table of the file.
 pub(super) struct TableReader<'a> {
     fields: &'a DeTable<'a>,
     span: Range<usize>,
@@ -57,10 +55,8 @@ pub(super) struct TableReader<'a> {
     problems: &'a FileProblems<'a>,
 }
 
-/// A row that was read.
 pub(super) struct ReadRow<R> {
     pub(super) row: R,
-    /// Fields with a problem.
     pub(super) bad: Vec<String>,
 }
 
@@ -74,7 +70,6 @@ impl<'a> TableReader<'a> {
         Self { fields, span, what, problems }
     }
 
-    /// Where it begins.
     pub(super) fn place(&self) -> FilePosition {
         self.problems.place(self.span.start)
     }
@@ -84,7 +79,6 @@ impl<'a> TableReader<'a> {
         self.problems.place(self.fields.get(field).map_or(self.span.start, |value| value.span().start))
     }
 
-    /// A problem of the table itself.
     pub(super) fn problem(&self, message: impl Into<String>) {
         self.problems.add(self.span.start, message.into());
     }
@@ -102,7 +96,6 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// An array of tables (`[[…]]`).
     pub(super) fn tables(&self, field: &str, what: &'static str) -> Vec<TableReader<'a>> {
         let Some(value) = self.fields.get(field) else { return Vec::new() };
         let Some(items) = value.get_ref().as_array() else {

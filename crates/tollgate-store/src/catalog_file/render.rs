@@ -11,19 +11,16 @@ use crate::{
     fields::{AccountInput, KeyInput, Row, is_written, toml_string, toml_value, whole},
 };
 
-/// A field and its value as TOML.
 pub(super) type RenderedField = (&'static str, String);
 
 /// A row in the file's form.
 pub(super) trait FileForm {
-    /// Its name.
     fn name(&self) -> &str;
     /// Its fields but the name, in the order of the table.
     fn fields(&self) -> Vec<RenderedField>;
 }
 
 /// The current catalog as a catalog file. Applying it changes nothing.
-#[must_use]
 pub fn render(current: &CatalogRows) -> String {
     let mut out = "# The catalog as it is. Secrets are not in it: an account or key that is there keeps its own.\n".to_owned();
     for channel in &current.channels {
@@ -63,63 +60,34 @@ fn written<R: Row>(row: &R, blank: &Map<String, Value>) -> Vec<RenderedField> {
     fields
 }
 
-impl FileForm for ChannelSpec {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn fields(&self) -> Vec<RenderedField> {
-        let mut blank = whole(&Self::blank());
-        // The provider decides both of their defaults, so they are always written. What it serves has tables of its own.
-        blank.retain(|name, _| name != "provider" && name != "protocol");
-        blank.insert("serves".to_owned(), self.serves.iter().map(crate::fields::FieldValue::show).collect());
-        written(self, &blank)
-    }
-}
-
-impl FileForm for ModelMapping {
-    fn name(&self) -> &str {
-        &self.model
-    }
-
-    fn fields(&self) -> Vec<RenderedField> {
-        let mut blank = whole(&Self::blank());
-        blank.insert("upstream".to_owned(), self.model.as_str().into());
-        written(self, &blank)
-    }
-}
-
-impl FileForm for AccountSpec {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn fields(&self) -> Vec<RenderedField> {
-        written(&AccountInput { spec: self.clone(), credential: None }, &whole(&AccountInput::blank()))
-    }
-}
-
-impl FileForm for KeySpec {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn fields(&self) -> Vec<RenderedField> {
-        written(&KeyInput { spec: self.clone(), secret: None }, &whole(&KeyInput::blank()))
-    }
-}
-
-macro_rules! file_forms {
-    ($($spec:ty),+) => {
-        $(impl FileForm for $spec {
+macro_rules! file_form {
+    ($spec:ty, $name:ident, |$row:ident| $fields:expr) => {
+        impl FileForm for $spec {
             fn name(&self) -> &str {
-                &self.name
+                &self.$name
             }
 
             fn fields(&self) -> Vec<RenderedField> {
-                written(self, &whole(&Self::blank()))
+                let $row = self;
+                $fields
             }
-        })+
+        }
     };
 }
-file_forms!(ModelSpec, GroupSpec, MemberSpec);
+file_form!(ChannelSpec, name, |row| {
+    let mut blank = whole(&Self::blank());
+    // The provider decides both of their defaults, so they are always written. What it serves has tables of its own.
+    blank.retain(|name, _| name != "provider" && name != "protocol");
+    blank.insert("serves".to_owned(), row.serves.iter().map(crate::fields::FieldValue::show).collect());
+    written(row, &blank)
+});
+file_form!(ModelMapping, model, |row| {
+    let mut blank = whole(&Self::blank());
+    blank.insert("upstream".to_owned(), row.model.as_str().into());
+    written(row, &blank)
+});
+file_form!(AccountSpec, name, |row| written(&AccountInput { spec: row.clone(), credential: None }, &whole(&AccountInput::blank())));
+file_form!(KeySpec, name, |row| written(&KeyInput { spec: row.clone(), secret: None }, &whole(&KeyInput::blank())));
+file_form!(ModelSpec, name, |row| written(row, &whole(&Self::blank())));
+file_form!(GroupSpec, name, |row| written(row, &whole(&Self::blank())));
+file_form!(MemberSpec, name, |row| written(row, &whole(&Self::blank())));

@@ -134,7 +134,6 @@ pub(super) fn redis(check: &str) -> Option<String> {
     url
 }
 
-/// A unique namespace.
 pub(super) fn namespace() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -18,8 +18,7 @@ use tollgate_core::{
 };
 
 use super::{
-    charges::{alerting_budgets, charges_of, money_subjects},
-    shards::{SHARDS, lock, lock_order, shard_of, shard_of_request},
+    subjects::{SHARDS, alerting_budgets, charges_of, lock, lock_order, money_subjects, shard_of, shard_of_request},
     traits::{CounterSnapshot, Counters},
 };
 use crate::{Spending, StoreError};
@@ -27,7 +26,6 @@ use crate::{Spending, StoreError};
 /// How often a shard of reservations is searched for expired ones.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The counters of a single node.
 #[derive(Debug)]
 pub(crate) struct MemoryCounters {
     meters: [Mutex<MeterShard>; SHARDS],
@@ -49,7 +47,6 @@ struct MeterShard {
 #[derive(Clone, Copy, Debug, Default)]
 struct TrackedMeter {
     meter: Meter,
-    /// True while the subject is in [`MeterShard::active`].
     is_active: bool,
 }
 
@@ -109,7 +106,6 @@ struct ReservationShard {
     swept: Option<Instant>,
 }
 
-/// An open reservation.
 #[derive(Debug)]
 struct MemoryReservation {
     limits: Vec<Limit>,
@@ -156,7 +152,6 @@ impl MemoryCounters {
         lock(&self.reservations[shard_of_request(id)])
     }
 
-    /// Monotonic microseconds.
     fn micros(&self, now: Instant) -> u64 {
         let epoch = self.epoch.get_or_init(|| now);
         u64::try_from(now.saturating_duration_since(*epoch).as_micros()).unwrap_or(u64::MAX)
@@ -275,15 +270,11 @@ impl Counters for MemoryCounters {
     }
 }
 
-// === impl MemoryReservation ===
-
 impl MemoryReservation {
     fn subjects(&self) -> impl Iterator<Item = Subject> {
         self.limits.iter().map(|limit| limit.subject)
     }
 }
-
-// === impl ReservationShard ===
 
 impl ReservationShard {
     /// Removes the expired reservations, at most once per [`SWEEP_INTERVAL`].
@@ -301,9 +292,6 @@ impl ReservationShard {
     }
 }
 
-// === impl LockedMeters ===
-
-/// The locked shards of several subjects.
 struct LockedMeters<'a> {
     shards: Vec<(usize, MutexGuard<'a, MeterShard>)>,
 }

@@ -15,13 +15,11 @@
 mod admission;
 mod connection;
 mod deltas;
-mod disconnect;
 mod health;
 mod lease;
 mod leases;
 mod ledger_sync;
 mod meter_cache;
-mod options;
 mod outage_share;
 mod reservations;
 mod script;
@@ -38,24 +36,20 @@ use tollgate_core::{
 };
 
 use super::{
-    shards::lock,
+    subjects::lock,
     traits::{CounterSnapshot, Counters, Spender},
 };
 use crate::{LedgerStore, Spending, StoreError};
-
-use reservations::OpenReservation;
+use reservations::ReservationSource;
 use state::RedisState;
 
-pub use connection::RedisAddress;
+pub use connection::RedisOptions;
+pub use connection::{RedisAddress, check as check_redis};
 pub use health::SharedHealth;
-pub use options::RedisOptions;
 pub use worker::RedisWorker;
 
 /// Counters in Redis and their worker, which has to run as long as they are used. Waits up to 5 s for the first connection.
 /// `spending` comes from the database; Redis may know more.
-///
-/// # Errors
-/// When the address is invalid.
 pub async fn counters_in_redis(
     options: RedisOptions,
     spending: &Spending,
@@ -64,14 +58,6 @@ pub async fn counters_in_redis(
     let state = Arc::new(RedisState::new(options, spending));
     let worker = RedisWorker::start(Arc::clone(&state), ledger, spending.clone()).await?;
     Ok((Arc::new(RedisCounters(state)), worker))
-}
-
-/// Checks that a Redis server answers.
-///
-/// # Errors
-/// When it does not, or the address is invalid.
-pub async fn check_redis(address: &RedisAddress) -> Result<(), StoreError> {
-    connection::check(address).await
 }
 
 #[derive(Debug)]
@@ -106,7 +92,7 @@ impl Counters for RedisCounters {
         let released = state.reservations.remove(record.id);
         let tokens = record.tokens.prompt().saturating_add(record.tokens.completion());
         if let Some(share) = epoch.outage_share()
-            && released.iter().any(OpenReservation::is_from_outage_share)
+            && released.iter().any(|open| open.source == ReservationSource::OutageShare)
         {
             share.settle(record, now);
         }

@@ -14,7 +14,6 @@ use crate::samples::{NOON, record};
 
 pub(super) const RESERVATION_TTL: Duration = Duration::from_mins(11);
 
-/// Monotonic time.
 pub(super) fn now() -> Instant {
     Instant::now()
 }

@@ -49,10 +49,8 @@ pub trait Counters: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Counts money posted to a member's balance.
     fn record_posting(&self, member: MemberId, amount: NanoUsd);
 
-    /// Number of open reservations of this node.
     fn open_reservations(&self) -> usize;
 
     /// Takes the alerting budgets found to be crossed after [`settle`](Self::settle) returned, each with the request that
@@ -62,12 +60,10 @@ pub trait Counters: Send + Sync + fmt::Debug {
     }
 }
 
-/// Meters at a point in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CounterSnapshot {
     /// The time, in microseconds of the clock that the meters' minutes are counted in.
     pub micros: u64,
-    /// Subjects and their meters.
     pub meters: Vec<(Subject, Meter)>,
     /// False if subjects were left out because of a limit.
     pub is_complete: bool,
@@ -81,11 +77,8 @@ impl CounterSnapshot {
     }
 }
 
-/// A request that crossed an alerting budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spender {
-    /// The request.
     pub request: RequestId,
-    /// Name of its key.
     pub key: String,
 }

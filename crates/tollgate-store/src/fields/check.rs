@@ -1,30 +1,26 @@
 //! Checks a JSON value against its description and collects every problem with its path.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, ops::RangeInclusive};
 
 use serde_json::{Map, Value};
 use tollgate_core::{Multiplier, NanoUsd};
 
 use super::{
-    FieldShape, Kind, Object, WriteMode, hint,
+    FieldShape, Kind, Object, WriteMode,
     value::{decimal_text, parse_network, parse_time},
 };
 
-/// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A member of an object.
     Member(String),
     /// An entry of a list, from 0.
     Item(usize),
 }
 
-/// A problem of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where it is; for a missing or an unknown member: where that would be.
     pub path: Vec<Step>,
-    /// What is wrong there.
     pub fault: Fault,
 }
 
@@ -40,18 +36,12 @@ pub enum Fault {
     /// It cannot be set.
     ReadOnly,
     /// It is of another type.
-    Type {
-        /// What it must be.
-        expected: String,
-        /// What it is.
-        found: &'static str,
-    },
+    Type { expected: String, found: &'static str },
     /// It is of the right type and cannot be, as the end of a sentence.
     Value(String),
 }
 
 impl Problem {
-    /// A problem of a member.
     pub(crate) fn at(name: &str, fault: Fault) -> Self {
         Self { path: vec![Step::Member(name.to_owned())], fault }
     }
@@ -62,7 +52,6 @@ impl Problem {
     }
 
     /// The path as text, such as `serves[1].cost.input`.
-    #[must_use]
     pub fn path_text(&self) -> String {
         path_text(&self.path)
     }
@@ -136,12 +125,10 @@ fn add(problems: &mut Vec<Problem>, path: &[Step], fault: Fault) {
 }
 
 /// The problem of a name that no member of the object has.
-#[must_use]
 pub fn unknown_member(object: &Object, name: &str, mode: WriteMode) -> Problem {
     Problem::at(name, Fault::Unknown(instead(object, name, mode)))
 }
 
-/// What to write instead of an unknown member.
 fn instead(object: &Object, name: &str, mode: WriteMode) -> String {
     const PLURALS: [(&str, &str, &str); 2] =
         [("budgets", "budget", "{\"amount\": \"5\", \"window\": \"month\"}"), ("prices", "price", "{\"input\": \"0.30\"}")];
@@ -156,7 +143,6 @@ fn instead(object: &Object, name: &str, mode: WriteMode) -> String {
     hint(name, object.fields.iter().filter(|field| field.access.is_written(mode)).map(|field| field.name))
 }
 
-/// Checks the value of a field.
 pub fn check_field(field: &FieldShape, value: &Value, mode: WriteMode, path: &mut Vec<Step>, problems: &mut Vec<Problem>) {
     if value.is_null() && field.nullable {
         return;
@@ -171,52 +157,26 @@ pub fn check_field(field: &FieldShape, value: &Value, mode: WriteMode, path: &mu
 }
 
 fn check(kind: &Kind, value: &Value, mode: WriteMode, path: &mut Vec<Step>, problems: &mut Vec<Problem>) {
-    // What stands below a row is written whole.
+    // Nested values are replaced as a whole.
     let mode = if mode == WriteMode::Update { WriteMode::Create } else { mode };
-    match kind {
-        Kind::List { of, most } => {
-            let Some(items) = value.as_array() else { return add(problems, path, wrong_type(kind, value)) };
-            if items.len() > *most {
-                return add(problems, path, Fault::Value(format!("more than {most} entries")));
-            }
-            for (i, item) in items.iter().enumerate() {
-                path.push(Step::Item(i));
-                check(of, item, mode, path, problems);
+    match (kind, value) {
+        (Kind::List { of, most }, Value::Array(items)) => check_items(of, 0..=*most, items, mode, path, problems),
+        (Kind::OneOrMore { of, least, most }, Value::Array(items)) => {
+            check_items(&Kind::Object(of), *least..=*most, items, mode, path, problems);
+        }
+        (Kind::Object(of) | Kind::OneOrMore { of, .. }, Value::Object(members)) => check_object(of, members, mode, path, problems),
+        (Kind::TextMap { most }, Value::Object(members)) if members.len() > *most => add(problems, path, too_many(*most)),
+        (Kind::TextMap { .. }, Value::Object(members)) => {
+            for (name, value) in members {
+                path.push(Step::Member(name.clone()));
+                check(&Kind::Text { least: 0, most: 10_000 }, value, mode, path, problems);
                 path.pop();
             }
         }
-        Kind::OneOrMore { of, least, most } => match value {
-            Value::Object(members) => check_object(of, members, mode, path, problems),
-            Value::Array(items) if (*least..=*most).contains(&items.len()) => {
-                for (i, item) in items.iter().enumerate() {
-                    path.push(Step::Item(i));
-                    check(&Kind::Object(of), item, mode, path, problems);
-                    path.pop();
-                }
-            }
-            Value::Array(items) if items.is_empty() => add(problems, path, Fault::Value("an empty list".to_owned())),
-            Value::Array(_) => add(problems, path, Fault::Value(format!("more than {most} entries"))),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => add(problems, path, wrong_type(kind, value)),
-        },
-        Kind::Object(object) => match value.as_object() {
-            Some(members) => check_object(object, members, mode, path, problems),
-            None => add(problems, path, wrong_type(kind, value)),
-        },
-        Kind::TextMap { most } => check_text_map(*most, value, path, problems),
-        Kind::Id(_)
-        | Kind::Text { .. }
-        | Kind::Name { .. }
-        | Kind::Time
-        | Kind::Flag
-        | Kind::Integer { .. }
-        | Kind::ZeroOr { .. }
-        | Kind::Usd { .. }
-        | Kind::Factor { .. }
-        | Kind::Number
-        | Kind::Word(_)
-        | Kind::Network
-        | Kind::Form { .. }
-        | Kind::Any => {
+        (Kind::List { .. } | Kind::OneOrMore { .. } | Kind::TextMap { .. } | Kind::Object(_), _) => {
+            add(problems, path, wrong_type(kind, value));
+        }
+        (_, _) => {
             if let Err(fault) = check_plain(kind, value) {
                 add(problems, path, fault);
             }
@@ -224,22 +184,31 @@ fn check(kind: &Kind, value: &Value, mode: WriteMode, path: &mut Vec<Step>, prob
     }
 }
 
-fn check_text_map(most: usize, value: &Value, path: &mut Vec<Step>, problems: &mut Vec<Problem>) {
-    let kind = Kind::TextMap { most };
-    let Some(members) = value.as_object() else { return add(problems, path, wrong_type(&kind, value)) };
-    if members.len() > most {
-        return add(problems, path, Fault::Value(format!("more than {most} entries")));
+fn check_items(
+    of: &Kind,
+    bounds: RangeInclusive<usize>,
+    items: &[Value],
+    mode: WriteMode,
+    path: &mut Vec<Step>,
+    problems: &mut Vec<Problem>,
+) {
+    if items.len() < *bounds.start() {
+        return add(problems, path, Fault::Value("an empty list".to_owned()));
     }
-    for (name, value) in members {
-        path.push(Step::Member(name.clone()));
-        if let Err(fault) = check_plain(&Kind::Text { least: 0, most: 10_000 }, value) {
-            add(problems, path, fault);
-        }
+    if items.len() > *bounds.end() {
+        return add(problems, path, too_many(*bounds.end()));
+    }
+    for (i, item) in items.iter().enumerate() {
+        path.push(Step::Item(i));
+        check(of, item, mode, path, problems);
         path.pop();
     }
 }
 
-/// Checks a value without parts.
+fn too_many(most: usize) -> Fault {
+    Fault::Value(format!("more than {most} entries"))
+}
+
 fn check_plain(kind: &Kind, value: &Value) -> Result<(), Fault> {
     let text = || value.as_str().ok_or_else(|| wrong_type(kind, value));
     let fits = |good: bool| if good { Ok(()) } else { Err(Fault::Value(format!("expected {}", expected(kind)))) };
@@ -331,6 +300,7 @@ fn wrong_type(kind: &Kind, found: &Value) -> Fault {
 }
 
 /// What fits a kind, for people.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds have no bounds")]
 fn expected(kind: &Kind) -> String {
     match kind {
         Kind::Id(prefix) => format!("an id that begins with '{prefix}'"),
@@ -346,22 +316,11 @@ fn expected(kind: &Kind) -> String {
         }
         Kind::Factor { most } => format!("a factor of 0 to {}", Multiplier(*most).to_decimal()),
         Kind::Form { expected } => (*expected).to_owned(),
-        Kind::Name { .. }
-        | Kind::Time
-        | Kind::Flag
-        | Kind::Number
-        | Kind::Word(_)
-        | Kind::Network
-        | Kind::List { .. }
-        | Kind::OneOrMore { .. }
-        | Kind::TextMap { .. }
-        | Kind::Object(_)
-        | Kind::Any => "another value".to_owned(),
+        _ => "another value".to_owned(),
     }
 }
 
 /// What a value is, with its article.
-#[must_use]
 pub fn article(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -371,5 +330,55 @@ pub fn article(value: &Value) -> &'static str {
         Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "a table",
+    }
+}
+
+/// The known name nearest to a wrong one, if it is near enough for a typing error.
+pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let wrong = wrong.to_lowercase();
+    let allowed = (wrong.chars().count() / 3).clamp(1, 3);
+    known
+        .into_iter()
+        .map(|name| (distance(&wrong, &name.to_lowercase()), name))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// `; did you mean 'x'?`, or nothing.
+pub(crate) fn hint<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(wrong, known).map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
+}
+
+/// Insertions, deletions, replacements and swaps of neighbours from one word to the other.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let mut best = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]));
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_names_are_matched_and_unrelated_ones_are_not() {
+        let known = ["base_url", "protocol", "priority", "rpm", "tpm"];
+        assert_eq!(nearest("base_ulr", known), Some("base_url"));
+        assert_eq!(nearest("baseurl", known), Some("base_url"));
+        assert_eq!(nearest("Protocol", known), Some("protocol"));
+        assert_eq!(nearest("rmp", known), Some("rpm"));
+        assert_eq!(nearest("colour", known), None);
     }
 }

@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 use tollgate_core::{Budget, Hedge, ModelMapping, PriceLimit, ScheduledPrice};
 use tollgate_protocol::Profile;
 
-use super::{Access, AccountInput, FieldShape, KeyInput, Kind, Object, Row as _, toml_text};
+use super::{Access, AccountInput, FieldShape, KeyInput, Kind, Object, Row as _, text};
 use crate::{ChannelSpec, GroupSpec, MemberSpec, ModelSpec};
 
-/// The objects that the page has tables of.
 const OBJECTS: [&Object; 12] = [
     ChannelSpec::OBJECT,
     AccountInput::OBJECT,
@@ -25,9 +24,7 @@ const OBJECTS: [&Object; 12] = [
 ];
 
 /// The page with its tables written anew, each between a line `<!-- fields of NAME: … -->` and `<!-- end -->`.
-///
-/// # Errors
-/// The object that has no place on the page.
+/// The error names the object that has no place on the page.
 pub fn renew_page(page: &str) -> Result<String, String> {
     let mut text = page.to_owned();
     for object in OBJECTS {
@@ -49,7 +46,7 @@ fn field_table(object: &Object) -> String {
             _ if field.access.is_needed(super::WriteMode::File) => "required".to_owned(),
             (Some(text), _) => text.to_owned(),
             (None, None | Some(serde_json::Value::Null)) => String::new(),
-            (None, Some(value)) => match toml_text::value(&field.kind, value) {
+            (None, Some(value)) => match text::toml_value(&field.kind, value) {
                 empty if empty == "\"\"" => String::new(),
                 shown => format!("`{shown}`"),
             },

@@ -134,7 +134,6 @@ table!(
     example "cost_cap:1.00 or '{ cost_cap = \"1.00\" }'"
 );
 
-/// A bound of a ceiling.
 macro_rules! bound {
     ($name:literal, $bound:ident, $doc:literal) => {
         Field {
@@ -264,7 +263,6 @@ macro_rules! objects {
 pub(super) use objects;
 objects!(PriceTier, ScheduledPrice, Budget, Hedge, PriceLimit);
 
-/// Reads a value of a table.
 pub(super) fn read_object<R: super::Row>(value: &Value) -> Result<R, String> {
     let mut row = R::blank();
     let mut problems = Vec::new();
@@ -334,7 +332,6 @@ pub const BUDGET: FieldShape = FieldShape {
 };
 
 /// A field that holds a price, or a list of prices over time.
-#[must_use]
 pub const fn price(name: &'static str, doc: &'static str) -> FieldShape {
     FieldShape { rule: Some(times_rise), ..FieldShape::new(name, <PriceSchedule as FieldValue>::KIND, doc).or_null() }
 }

@@ -11,81 +11,37 @@ pub enum Kind {
     /// An id with this prefix.
     Id(&'static str),
     /// A text of so many characters.
-    Text {
-        /// Fewest characters.
-        least: usize,
-        /// Most characters.
-        most: usize,
-    },
+    Text { least: usize, most: usize },
     /// The name of a row: visible, without blanks at its ends, of at most so many bytes.
-    Name {
-        /// Most bytes.
-        most: usize,
-    },
+    Name { most: usize },
     /// RFC 3339 with its offset.
     Time,
     /// `true` or `false`.
     Flag,
     /// A whole number within bounds.
-    Integer {
-        /// Least.
-        least: i64,
-        /// Most.
-        most: i64,
-    },
+    Integer { least: i64, most: i64 },
     /// 0, or a whole number within bounds.
-    ZeroOr {
-        /// Least besides 0.
-        least: i64,
-        /// Most.
-        most: i64,
-    },
+    ZeroOr { least: i64, most: i64 },
     /// An amount or a price in USD with at most 9 decimals; bounds in nano-USD.
-    Usd {
-        /// Least, in nano-USD.
-        least: i64,
-        /// Most, in nano-USD.
-        most: i64,
-    },
+    Usd { least: i64, most: i64 },
     /// A factor with at most 6 decimals; the bound in millionths.
-    Factor {
-        /// Most, in millionths.
-        most: i64,
-    },
+    Factor { most: i64 },
     /// Any number.
     Number,
     /// One of these words.
     Word(&'static [&'static str]),
     /// An IP address or a network such as `10.0.0.0/8`.
     Network,
-    /// A list.
-    List {
-        /// What its entries are.
-        of: &'static Kind,
-        /// Most entries.
-        most: usize,
-    },
+    /// A list of at most so many entries.
+    List { of: &'static Kind, most: usize },
     /// One object, or a list of them.
-    OneOrMore {
-        /// What they are.
-        of: &'static Object,
-        /// Fewest in a list.
-        least: usize,
-        /// Most in a list.
-        most: usize,
-    },
+    OneOrMore { of: &'static Object, least: usize, most: usize },
     /// Texts by name.
-    TextMap {
-        /// Most entries.
-        most: usize,
-    },
-    /// An object.
+    TextMap { most: usize },
+    /// An object with these fields.
     Object(&'static Object),
     /// A value that its rule reads, such as `"none"` or `{ level = ["low"] }`.
-    Form {
-        /// What it may be, for people.
-        expected: &'static str,
-    },
+    Form { expected: &'static str },
     /// An object whose members are not described.
     Any,
 }
@@ -99,9 +55,7 @@ pub type Review = fn(&Map<String, Value>) -> Option<(&'static str, Fault)>;
 /// An object with a name of its own in the OpenAPI document.
 #[derive(Clone, Copy, Debug)]
 pub struct Object {
-    /// Its name.
     pub name: &'static str,
-    /// Its fields.
     pub fields: &'static [FieldShape],
     /// Whether answers leave out the fields it has not, instead of showing null.
     pub sparse: bool,
@@ -117,13 +71,10 @@ pub struct Object {
 
 impl Object {
     /// An object without defaults and rules.
-    #[must_use]
     pub const fn of(name: &'static str, fields: &'static [FieldShape]) -> Self {
         Self { name, fields, sparse: false, blank: Map::new, review: None, short: None, example: "" }
     }
 
-    /// The field of a name.
-    #[must_use]
     pub fn field(&self, name: &str) -> Option<&'static FieldShape> {
         self.fields.iter().find(|field| field.name == name)
     }
@@ -136,7 +87,6 @@ pub struct FieldShape {
     pub name: &'static str,
     /// What its value is.
     pub kind: Kind,
-    /// Where it occurs.
     pub access: Access,
     /// Whether it may be null: there is none.
     pub nullable: bool,
@@ -154,7 +104,6 @@ pub struct FieldShape {
 
 impl FieldShape {
     /// A field that may be set and is shown.
-    #[must_use]
     pub const fn new(name: &'static str, kind: Kind, doc: &'static str) -> Self {
         Self {
             name,
@@ -207,7 +156,6 @@ pub enum Access {
     ShownOnce,
 }
 
-/// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
     /// A new row: required fields must be there.
@@ -220,7 +168,6 @@ pub enum WriteMode {
 
 impl Access {
     /// Whether it may be written.
-    #[must_use]
     pub const fn is_written(self, mode: WriteMode) -> bool {
         match self {
             Self::ReadWrite | Self::Required | Self::WriteOnly => true,
@@ -231,13 +178,11 @@ impl Access {
     }
 
     /// Whether it must be written.
-    #[must_use]
     pub const fn is_needed(self, mode: WriteMode) -> bool {
         matches!((self, mode), (Self::Fixed | Self::Required, WriteMode::Create | WriteMode::File))
     }
 
     /// Whether answers have it.
-    #[must_use]
     pub const fn is_shown(self) -> bool {
         matches!(self, Self::ReadWrite | Self::Fixed | Self::Required | Self::CreateOnly | Self::ReadOnly | Self::ShownOnce)
     }

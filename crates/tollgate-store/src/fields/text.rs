@@ -1,4 +1,4 @@
-//! Values as words of a command line.
+//! Values as text: words of a command line, and TOML, which `pull` writes and plans show.
 
 use serde_json::{Map, Value};
 
@@ -7,9 +7,7 @@ use super::{FieldShape, Kind, Object};
 /// Reads the text behind `FIELD=`. Lists have commas between their entries; tables take their short form (`5/month`),
 /// `name:value` pairs with commas between, inline TOML or JSON; `null` is nothing. A text that is of another type stays a string:
 /// the check of the value names what was expected.
-///
-/// # Errors
-/// What the field takes, with a right example.
+/// The error says what the field takes, with an example.
 pub fn parse_text(field: &FieldShape, text: &str) -> Result<Value, String> {
     if field.nullable && matches!(text, "null" | "none") {
         return Ok(Value::Null);
@@ -17,6 +15,7 @@ pub fn parse_text(field: &FieldShape, text: &str) -> Result<Value, String> {
     parse(&field.kind, text.trim()).ok_or_else(|| format!("'{}' takes {}; not '{text}'", field.name, example(&field.kind)))
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "lists of all other kinds have commas")]
 fn parse(kind: &Kind, text: &str) -> Option<Value> {
     match kind {
         Kind::Id(_)
@@ -35,19 +34,7 @@ fn parse(kind: &Kind, text: &str) -> Option<Value> {
             _ if text.starts_with('[') => literal(text),
             _ if text.is_empty() => Some(Value::Array(Vec::new())),
             Kind::Object(_) | Kind::List { .. } | Kind::OneOrMore { .. } | Kind::TextMap { .. } | Kind::Any => None,
-            Kind::Id(_)
-            | Kind::Text { .. }
-            | Kind::Name { .. }
-            | Kind::Time
-            | Kind::Flag
-            | Kind::Integer { .. }
-            | Kind::ZeroOr { .. }
-            | Kind::Usd { .. }
-            | Kind::Factor { .. }
-            | Kind::Number
-            | Kind::Word(_)
-            | Kind::Network
-            | Kind::Form { .. } => text.split(',').map(|part| parse(of, part.trim())).collect(),
+            _ => text.split(',').map(|part| parse(of, part.trim())).collect(),
         },
         Kind::OneOrMore { .. } if text.is_empty() => Some(Value::Array(Vec::new())),
         Kind::OneOrMore { of, .. } | Kind::Object(of) => {
@@ -94,27 +81,68 @@ fn pairs(text: &str, value: impl Fn(&str, &str) -> Option<Value>) -> Option<Valu
     Some(Value::Object(members))
 }
 
-/// A right example, for messages.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds take a JSON object")]
 fn example(kind: &Kind) -> String {
     match kind {
         Kind::OneOrMore { of, .. } | Kind::Object(of) if !of.example.is_empty() => format!("such as {}", of.example),
         Kind::List { .. } => "a JSON list of objects".to_owned(),
         Kind::TextMap { .. } => "such as x-team:search,x-env:prod".to_owned(),
-        Kind::OneOrMore { .. }
-        | Kind::Object(_)
-        | Kind::Any
-        | Kind::Id(_)
-        | Kind::Text { .. }
-        | Kind::Name { .. }
-        | Kind::Time
-        | Kind::Flag
-        | Kind::Integer { .. }
-        | Kind::ZeroOr { .. }
-        | Kind::Usd { .. }
-        | Kind::Factor { .. }
-        | Kind::Number
-        | Kind::Word(_)
-        | Kind::Network
-        | Kind::Form { .. } => "a JSON object".to_owned(),
+        _ => "a JSON object".to_owned(),
     }
+}
+
+pub(crate) fn toml_string(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// A value of a field. Null has no TOML form.
+pub(crate) fn toml_value(kind: &Kind, value: &Value) -> String {
+    match (kind, value) {
+        (Kind::Object(object) | Kind::OneOrMore { of: object, .. }, Value::Object(members)) => table(object, members),
+        (Kind::OneOrMore { of, .. }, Value::Array(items)) => list(items, |item| toml_value(&Kind::Object(of), item)),
+        (Kind::List { of, .. }, Value::Array(items)) => list(items, |item| toml_value(of, item)),
+        (_, value) => plain(value),
+    }
+}
+
+fn table(object: &Object, members: &Map<String, Value>) -> String {
+    let blank = (object.blank)();
+    let written = |field: &FieldShape| Some((field.name, field.kind, members.get(field.name)?));
+    let kept = object.fields.iter().filter(|field| is_written(field, members.get(field.name), blank.get(field.name)));
+    let pairs: Vec<String> =
+        kept.filter_map(written).map(|(name, kind, it)| format!("{name} = {}", toml_value(&kind, it))).collect();
+    braced(&pairs)
+}
+
+/// Whether a field is written: it is there, and required or not its default.
+pub(crate) fn is_written(field: &FieldShape, value: Option<&Value>, default: Option<&Value>) -> bool {
+    value.is_some_and(|value| !value.is_null() && (field.access.is_needed(super::WriteMode::File) || Some(value) != default))
+}
+
+fn list(items: &[Value], form: impl Fn(&Value) -> String) -> String {
+    format!("[{}]", items.iter().map(form).collect::<Vec<_>>().join(", "))
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "\"\"".to_owned(),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => toml_string(text),
+        Value::Array(items) => list(items, plain),
+        Value::Object(members) => {
+            let pairs: Vec<String> = members.iter().map(|(name, value)| format!("{} = {}", key(name), plain(value))).collect();
+            braced(&pairs)
+        }
+    }
+}
+
+fn braced(pairs: &[String]) -> String {
+    if pairs.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", pairs.join(", ")) }
+}
+
+/// A key, quoted where it needs it.
+fn key(name: &str) -> String {
+    let bare = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    if bare { name.to_owned() } else { toml_string(name) }
 }

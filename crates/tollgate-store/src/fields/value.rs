@@ -11,15 +11,13 @@ use tollgate_core::{
 use tollgate_protocol::Protocol;
 
 use super::Kind;
+use crate::AdminScope;
 
-/// A type that a field may have.
 pub trait FieldValue: Sized {
     /// The widest kind of value it takes.
     const KIND: Kind;
-    /// Whether it may be null.
     const NULLABLE: bool = false;
 
-    /// Its JSON form.
     fn show(&self) -> Value;
 
     /// Reads its JSON form. The error is the end of a sentence.
@@ -46,7 +44,6 @@ pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
     })
 }
 
-/// A network, or a single address.
 pub(super) fn parse_network(text: &str) -> Result<IpNet, String> {
     let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     net.map(|net| net.trunc()).map_err(|_| {
@@ -56,7 +53,6 @@ pub(super) fn parse_network(text: &str) -> Result<IpNet, String> {
 }
 
 /// RFC 3339 in UTC, to the microsecond.
-#[must_use]
 pub fn time_text(at: Timestamp) -> String {
     jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |time| time.to_string())
 }
@@ -279,6 +275,7 @@ words! {
     KeyStatus { "active" => Active, "disabled" => Disabled, "revoked" => Revoked }
     Window { "day" => Day, "month" => Month, "total" => Total }
     BudgetAction { "block" => Block, "alert" => Alert }
+    AdminScope { "operator" => Operator, "admin" => Admin }
     PriceLimitOn { "sale" => Sale, "cost" => Cost }
 }
 
@@ -301,7 +298,5 @@ pub(super) fn not_an_id(value: &Value) -> Result<(), String> {
     if is_id { Err("looks like an id, which would be taken for that row's".to_owned()) } else { Ok(()) }
 }
 
-/// Names of rows.
 pub(super) const NAME: Kind = Kind::Name { most: 100 };
-/// Names of models.
 pub(super) const MODEL_NAME: Kind = Kind::Name { most: 256 };

@@ -10,24 +10,12 @@ use crate::ErrorClass;
 /// A failure of the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// A file or folder cannot be read or written.
     #[error("cannot {action} {}: {source}; check the disk, the owner and the mode", .path.display())]
-    File {
-        /// The operation that failed, as a verb phrase.
-        action: &'static str,
-        /// The file or folder it failed on.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: io::Error,
-    },
+    File { action: &'static str, path: PathBuf, source: io::Error },
     /// Both the segments and the memory buffer are at their limits, usually because the database has been unreachable
     /// for too long.
     #[error("the journal is full ({bytes} bytes) and so is its memory buffer; bring the database back")]
-    Full {
-        /// Bytes on disk.
-        bytes: u64,
-    },
-    /// An entry exceeds the maximum frame length.
+    Full { bytes: u64 },
     #[error("an entry is larger than 1 MiB")]
     FrameTooLarge,
     /// A frame in the middle of a segment does not match its checksum.
@@ -35,26 +23,11 @@ pub enum JournalError {
         "the journal is damaged: {} at offset {offset}: {detail}; `tollgate doctor --repair` moves it aside and keeps what is whole",
         .path.display()
     )]
-    Damaged {
-        /// The damaged segment.
-        path: PathBuf,
-        /// Offset of the damaged frame.
-        offset: u64,
-        /// What is wrong with it.
-        detail: String,
-    },
-    /// A newer version of tollgate wrote the segment.
+    Damaged { path: PathBuf, offset: u64, detail: String },
     #[error("{} was written by a newer tollgate (entry version {version}); start that version to book what it holds", .path.display())]
-    Newer {
-        /// The segment.
-        path: PathBuf,
-        /// Version of its first unknown entry.
-        version: u8,
-    },
-    /// A running server writes to this journal.
+    Newer { path: PathBuf, version: u8 },
     #[error("a tollgate writes the journal in {}; stop it first", .0.display())]
     InUse(PathBuf),
-    /// The shard of this core already has a writer.
     #[error("core {0} writes its journal already")]
     WriterExists(u16),
 }
@@ -69,7 +42,6 @@ impl JournalError {
     }
 
     /// The class of the error; it decides the exit code of the process.
-    #[must_use]
     pub const fn class(&self) -> ErrorClass {
         ErrorClass::Data
     }

@@ -17,17 +17,27 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{options::JournalSync, segment::sync_folder};
+use super::segment::sync_folder;
 
 /// Longest time between a write and its flush in background mode.
 const INTERVAL: Duration = Duration::from_millis(5);
+
+/// When entries are flushed to disk. In both modes they survive the end of the process; flushing protects against
+/// power loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum JournalSync {
+    /// Every 5 ms in the background.
+    #[default]
+    Background,
+    /// Group commit: the end of an answer waits for the flush that covers it.
+    Group,
+}
 
 /// The file of a segment, shared by its writer and the flushers.
 #[derive(Debug)]
 pub(super) struct SegmentFile {
     pub(super) file: File,
     pub(super) path: PathBuf,
-    /// Queued for a flush.
     dirty: AtomicBool,
     /// Its folder entry is on disk.
     folder_synced: AtomicBool,
@@ -64,7 +74,6 @@ pub(super) enum FlushPriority {
     Urgent,
 }
 
-/// The segments to be flushed.
 #[derive(Debug)]
 pub(super) struct FlushQueue {
     state: Mutex<FlushState>,
@@ -95,7 +104,6 @@ impl FlushQueue {
         self.state.lock().expect("no code panics while holding this lock")
     }
 
-    /// Queues a segment that was written to.
     pub(super) fn mark_dirty(&self, file: &Arc<SegmentFile>, priority: FlushPriority) {
         let was_dirty = file.dirty.swap(true, Ordering::AcqRel);
         if was_dirty && priority == FlushPriority::Background {
@@ -113,12 +121,10 @@ impl FlushQueue {
         }
     }
 
-    /// Number of failed flushes.
     pub(super) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Starts the flusher threads.
     pub(super) fn start(queue: &Arc<Self>) -> io::Result<Vec<JoinHandle<()>>> {
         let start = |_| {
             let queue = Arc::clone(queue);
@@ -127,7 +133,6 @@ impl FlushQueue {
         (0..queue.threads).map(start).collect()
     }
 
-    /// Stops the threads after a last flush.
     pub(super) fn stop(&self) {
         self.state().stop = true;
         self.wake.notify_all();
@@ -193,7 +198,6 @@ impl FlushQueue {
 pub struct SyncWaiter(Option<(watch::Receiver<u64>, u64)>);
 
 impl SyncWaiter {
-    /// A waiter that is ready at once.
     pub(super) const fn ready() -> Self {
         Self(None)
     }

@@ -1,11 +1,11 @@
 //! The frame format: `u32 length | u32 crc32 | u8 version | u8 kind | payload`, little-endian. Length and checksum cover
-//! the bytes after the checksum. The payload is compact JSON, so that an operator can read it.
+//! the bytes after the checksum. The payload is an entry as compact JSON, so that an operator can read it.
 
 use serde::Serialize;
+use tollgate_core::{AttemptStart, RequestId, StreamProgress, UsageRecord};
 
 use super::error::JournalError;
 
-/// Version of the frames written by this program.
 pub(super) const FRAME_VERSION: u8 = 1;
 /// Maximum value of the length field.
 pub(super) const MAX_LENGTH: usize = 1 << 20;
@@ -14,14 +14,10 @@ const PREFIX_LENGTH: usize = 8;
 /// Bytes of version and kind.
 const TAG_LENGTH: usize = 2;
 
-/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum EntryKind {
-    /// An attempt begins.
     Begin,
-    /// An answer is still streaming.
     Progress,
-    /// A request ended.
     End,
 }
 
@@ -44,7 +40,6 @@ impl EntryKind {
     }
 }
 
-/// The payload exceeds [`MAX_LENGTH`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameTooLarge;
 
@@ -74,17 +69,16 @@ pub(super) fn encode(kind: EntryKind, payload: &impl Serialize, out: &mut Vec<u8
 /// The bytes at an offset of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParsedFrame<'a> {
-    /// A valid frame.
     Frame {
         kind: EntryKind,
         /// JSON.
         payload: &'a [u8],
-        /// Offset of the next frame.
         next: usize,
     },
     /// A valid frame of an unknown version or kind.
-    Newer { version: u8 },
-    /// The end of the bytes.
+    Newer {
+        version: u8,
+    },
     End,
     /// A truncated frame or one that does not match its checksum.
     Broken,
@@ -118,6 +112,62 @@ pub(super) fn resync(bytes: &[u8], from: usize) -> Option<usize> {
     (from + 1..bytes.len().saturating_sub(PREFIX_LENGTH + TAG_LENGTH)).find(|&at| {
         let tag = (bytes[at + PREFIX_LENGTH], EntryKind::from_byte(bytes[at + PREFIX_LENGTH + 1]));
         matches!(tag, (FRAME_VERSION, Some(_))) && matches!(parse(bytes, at), ParsedFrame::Frame { .. })
+    })
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum DecodedEntry {
+    Begin(Box<AttemptStart>),
+    Progress(StreamProgress),
+    End(Box<UsageRecord>),
+}
+
+impl DecodedEntry {
+    pub(super) fn parse(kind: EntryKind, payload: &[u8]) -> Result<Self, serde_json::Error> {
+        match kind {
+            EntryKind::Begin => serde_json::from_slice(payload).map(Self::Begin),
+            EntryKind::Progress => serde_json::from_slice(payload).map(Self::Progress),
+            EntryKind::End => serde_json::from_slice(payload).map(Self::End),
+        }
+    }
+
+    pub(super) const fn id(&self) -> RequestId {
+        match self {
+            Self::Begin(begin) => begin.id,
+            Self::Progress(progress) => progress.id,
+            Self::End(record) => record.id,
+        }
+    }
+}
+
+/// Encodes the begin of an attempt. If it exceeds a frame, its unbounded fields are omitted.
+pub(super) fn encode_begin(begin: &AttemptStart, out: &mut Vec<u8>) -> Result<(), FrameTooLarge> {
+    encode(EntryKind::Begin, begin, out).or_else(|FrameTooLarge| {
+        let shortened = AttemptStart { dropped: Vec::new(), earlier: Vec::new(), client_request_id: None, ..begin.clone() };
+        encode(EntryKind::Begin, &shortened, out)
+    })
+}
+
+/// Encodes the end of a request. If it exceeds a frame, first the trace is omitted, then long texts are truncated.
+pub(super) fn encode_end(record: &UsageRecord, out: &mut Vec<u8>) -> Result<(), FrameTooLarge> {
+    const TEXT_LIMIT: usize = 4_096;
+    encode(EntryKind::End, record, out).or_else(|FrameTooLarge| {
+        let mut shortened = record.clone();
+        shortened.trace.clear();
+        encode(EntryKind::End, &shortened, out).or_else(|FrameTooLarge| {
+            shortened.dropped.clear();
+            let texts = [
+                &mut shortened.detail,
+                &mut shortened.reason,
+                &mut shortened.client_request_id,
+                &mut shortened.address,
+                &mut shortened.model,
+            ];
+            for text in texts.into_iter().flatten() {
+                text.truncate(text.floor_char_boundary(TEXT_LIMIT));
+            }
+            encode(EntryKind::End, &shortened, out)
+        })
     })
 }
 

@@ -11,11 +11,10 @@ use std::{
 use tollgate_core::{RequestId, UsageRecord};
 
 use super::{
-    entry::DecodedEntry,
     error::JournalError,
-    frame::{self, EntryKind, ParsedFrame},
+    frame::{self, DecodedEntry, EntryKind, ParsedFrame},
     segment::{self, HEADER_LENGTH, SegmentName},
-    state::{JournalState, QUARANTINE_SHARD},
+    shard::{JournalState, QUARANTINE_SHARD},
 };
 
 /// Iterates over the complete, unbooked records: first those buffered in memory, which a kill would lose, then those on
@@ -70,12 +69,9 @@ impl Iterator for UnbookedRecords {
     }
 }
 
-/// An entry of a journal.
 #[derive(Clone, Debug)]
 pub enum JournalEntry {
-    /// An attempt of the request began.
     Begun(RequestId),
-    /// A request ended.
     Ended {
         /// As it is booked.
         record: Box<UsageRecord>,
@@ -116,7 +112,6 @@ impl Iterator for JournalEntries {
     }
 }
 
-/// A valid frame of the loaded segment.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     kind: EntryKind,
@@ -129,7 +124,6 @@ struct Frame {
 struct FrameWalker {
     dir: PathBuf,
     segments: VecDeque<SegmentName>,
-    /// The loaded segment.
     name: Option<SegmentName>,
     bytes: Vec<u8>,
     at: usize,
@@ -145,7 +139,6 @@ impl FrameWalker {
         self.name.map_or(0, |name| name.core)
     }
 
-    /// Decodes the entry of a frame.
     fn entry(&self, frame: &Frame) -> Result<DecodedEntry, JournalError> {
         let ParsedFrame::Frame { kind, payload, .. } = frame::parse(&self.bytes, frame.at) else {
             return Err(self.damaged(frame.at, "it changed while it was read"));

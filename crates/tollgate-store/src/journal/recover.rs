@@ -1,8 +1,8 @@
-//! Recovery at start, before serving: reads all segments, truncates torn tails, and ends the requests that the last process
-//! left unfinished.
+//! Recovery at start reads all segments, truncates torn tails, and ends the requests that the last process left unfinished.
+//! Repair, run by hand, moves damaged segments to `damaged/` and keeps their valid entries.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fs,
     io::Write as _,
     path::{Path, PathBuf},
@@ -12,42 +12,37 @@ use tollgate_core::{AttemptStart, RequestId, StreamProgress, UsageRecord, settle
 use uuid::Uuid;
 
 use super::{
-    entry::{DecodedEntry, encode_end},
     error::JournalError,
-    segment::{self, RawEntry, SegmentEnd, SegmentName, header, scan, sync_folder},
+    frame::{self, DecodedEntry, ParsedFrame, encode_end},
+    records::{JournalEntries, JournalEntry},
+    segment::{self, HEADER_LENGTH, RawEntry, SegmentEnd, SegmentName, header, scan, sync_folder},
 };
+use crate::DataFolderLock;
 
-/// A torn tail that was truncated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TruncatedTail {
-    /// The segment.
     pub path: PathBuf,
     /// Bytes of the unfinished entry.
     pub bytes: u64,
 }
 
-/// Contents of the segments of a folder.
 #[derive(Debug, Default)]
 pub(super) struct RecoveredSegments {
     /// Each segment with the requests that have entries in it.
     pub(super) segments: BTreeMap<SegmentName, HashSet<RequestId>>,
     /// Valid bytes of all segments.
     pub(super) bytes: u64,
-    /// Requests that recovery ended.
     pub(super) stopped: Vec<RequestId>,
-    /// Number of complete records.
     pub(super) complete: usize,
     pub(super) truncated: Vec<TruncatedTail>,
 }
 
-/// A request without an end.
 #[derive(Default)]
 struct Unfinished {
     begins: Vec<AttemptStart>,
     progress: Option<StreamProgress>,
 }
 
-/// The requests seen so far.
 #[derive(Default)]
 struct Replay {
     ended: HashSet<RequestId>,
@@ -56,7 +51,6 @@ struct Replay {
     ids: HashMap<SegmentName, HashSet<RequestId>>,
 }
 
-/// Reads every segment, and ends unfinished requests.
 pub(super) fn recover(dir: &Path, node: Uuid) -> Result<RecoveredSegments, JournalError> {
     let mut recovered = RecoveredSegments::default();
     let mut replay = Replay::default();
@@ -137,4 +131,158 @@ fn write_ends(path: &Path, node: Uuid, records: &[UsageRecord]) -> Result<u64, J
     file.and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
         .map_err(|source| JournalError::file("write", path, source))?;
     Ok(bytes.len() as u64)
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepairReport {
+    /// New path of the damaged segment.
+    pub moved_to: PathBuf,
+    /// Requests with valid entries; the entries stay in the journal.
+    pub kept: Vec<RequestId>,
+    pub damaged: Vec<DamagedRange>,
+    /// Requests named in the damaged ranges that have no valid entry anywhere in the journal.
+    pub lost: Vec<RequestId>,
+    /// Requests named there that lost their end but have a valid begin: the next start records them as stopped.
+    pub without_end: Vec<RequestId>,
+}
+
+/// A range of a segment that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedRange {
+    /// Offset in the segment.
+    pub offset: u64,
+    pub bytes: u64,
+    /// The request ids that can still be read in it.
+    pub ids: Vec<RequestId>,
+}
+
+/// Moves the damaged segments of a journal to its `damaged/` folder and writes their valid entries to new segments in their
+/// place. Valid segments are not touched.
+/// Refused while a server has locked the data folder.
+pub fn repair(dir: &Path) -> Result<Vec<RepairReport>, JournalError> {
+    if dir.parent().is_some_and(DataFolderLock::is_taken) {
+        return Err(JournalError::InUse(dir.to_owned()));
+    }
+    let mut reports = Vec::new();
+    for name in segment::list(dir)? {
+        let path = name.path(dir);
+        let bytes = fs::read(&path).map_err(|source| JournalError::file("read", &path, source))?;
+        let mut check_entry = |raw: RawEntry<'_>| {
+            let unreadable = |error: serde_json::Error| JournalError::damaged(&path, raw.offset, &error.to_string());
+            DecodedEntry::parse(raw.kind, raw.payload).map(|_| ()).map_err(unreadable)
+        };
+        match scan(&path, &bytes, &mut check_entry) {
+            Ok(_) => {}
+            Err(JournalError::Damaged { .. }) => reports.push(replace_segment(dir, &path, &bytes)?),
+            Err(other) => return Err(other),
+        }
+    }
+    classify_damaged_requests(dir, &mut reports)?;
+    Ok(reports)
+}
+
+fn replace_segment(dir: &Path, path: &Path, bytes: &[u8]) -> Result<RepairReport, JournalError> {
+    let (valid, kept, damaged) = salvage(bytes);
+    let folder = dir.join("damaged");
+    fs::create_dir_all(&folder).map_err(|source| JournalError::file("create", &folder, source))?;
+    let moved_to = unused_path(&folder, path);
+    let fresh = path.with_extension("repaired");
+    let written = fs::File::create(&fresh).and_then(|mut file| file.write_all(&valid).and_then(|()| file.sync_all()));
+    written.map_err(|source| JournalError::file("write", &fresh, source))?;
+    // Link before renaming, so that the damaged bytes have a name at every moment.
+    fs::hard_link(path, &moved_to)
+        .or_else(|_| fs::copy(path, &moved_to).map(|_| ()))
+        .map_err(|source| JournalError::file("move", path, source))?;
+    fs::rename(&fresh, path).map_err(|source| JournalError::file("replace", path, source))?;
+    for folder in [folder.as_path(), dir] {
+        sync_folder(folder).map_err(|source| JournalError::file("flush", folder, source))?;
+    }
+    Ok(RepairReport { moved_to, kept: kept.into_iter().collect(), damaged, lost: Vec::new(), without_end: Vec::new() })
+}
+
+/// Classifies the requests named in damaged ranges by their valid entries in the whole journal.
+fn classify_damaged_requests(dir: &Path, reports: &mut [RepairReport]) -> Result<(), JournalError> {
+    let mut named: HashMap<RequestId, Survivor> =
+        reports.iter().flat_map(|report| &report.damaged).flat_map(|range| &range.ids).map(|id| (*id, Survivor::None)).collect();
+    if named.is_empty() {
+        return Ok(());
+    }
+    for entry in JournalEntries::new(dir)? {
+        let (id, left) = match entry? {
+            JournalEntry::Begun(id) => (id, Survivor::Begin),
+            JournalEntry::Ended { record, .. } => (record.id, Survivor::End),
+        };
+        if let Some(known) = named.get_mut(&id) {
+            *known = left.max(*known);
+        }
+    }
+    for report in reports {
+        let ids: BTreeMap<RequestId, Survivor> =
+            report.damaged.iter().flat_map(|range| &range.ids).map(|id| (*id, named[id])).collect();
+        for (id, left) in ids {
+            match left {
+                Survivor::None => report.lost.push(id),
+                Survivor::Begin => report.without_end.push(id),
+                Survivor::End => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The best valid entry of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Survivor {
+    None,
+    Begin,
+    End,
+}
+
+fn unused_path(folder: &Path, path: &Path) -> PathBuf {
+    let name = path.file_name().expect("a segment has a name").to_string_lossy();
+    let mut unused = folder.join(name.as_ref());
+    for number in 1.. {
+        if !unused.exists() {
+            break;
+        }
+        unused = folder.join(format!("{name}.{number}"));
+    }
+    unused
+}
+
+/// The valid frames behind a new header, the requests in them, and the damaged ranges between.
+fn salvage(bytes: &[u8]) -> (Vec<u8>, BTreeSet<RequestId>, Vec<DamagedRange>) {
+    let node = bytes.get(4..HEADER_LENGTH).and_then(|node| uuid::Uuid::from_slice(node).ok()).unwrap_or_default();
+    let mut valid = header(node).to_vec();
+    let (mut kept, mut damaged) = (BTreeSet::new(), Vec::new());
+    let mut at = if bytes.starts_with(b"TGJ1") { HEADER_LENGTH } else { 0 };
+    loop {
+        let next = match frame::parse(bytes, at) {
+            ParsedFrame::Frame { kind, payload, next } => {
+                if let Ok(entry) = DecodedEntry::parse(kind, payload) {
+                    kept.insert(entry.id());
+                    valid.extend_from_slice(&bytes[at..next]);
+                    at = next;
+                    continue;
+                }
+                next
+            }
+            ParsedFrame::End => return (valid, kept, damaged),
+            ParsedFrame::Newer { .. } | ParsedFrame::Broken => frame::resync(bytes, at).unwrap_or(bytes.len()),
+        };
+        damaged.push(DamagedRange { offset: at as u64, bytes: (next - at) as u64, ids: request_ids(&bytes[at..next]) });
+        at = next;
+    }
+}
+
+/// The request ids in a damaged range. Entries are JSON, so an id is often still readable.
+fn request_ids(bytes: &[u8]) -> Vec<RequestId> {
+    const PREFIX: &[u8] = b"\"id\":\"";
+    const LENGTH: usize = 30;
+    let matches = bytes.windows(PREFIX.len()).enumerate().filter(|(_, window)| *window == PREFIX);
+    let ids = matches.filter_map(|(at, _)| {
+        let text = bytes.get(at + PREFIX.len()..at + PREFIX.len() + LENGTH)?;
+        RequestId::parse(std::str::from_utf8(text).ok()?)
+    });
+    ids.collect::<BTreeSet<_>>().into_iter().collect()
 }

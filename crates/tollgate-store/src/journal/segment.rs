@@ -61,7 +61,6 @@ pub(super) fn list(dir: &Path) -> Result<Vec<SegmentName>, JournalError> {
     Ok(names)
 }
 
-/// An entry that is not decoded yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawEntry<'a> {
     pub(super) kind: EntryKind,
@@ -71,10 +70,8 @@ pub(super) struct RawEntry<'a> {
     pub(super) offset: usize,
 }
 
-/// How a segment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SegmentEnd {
-    /// With a whole frame.
     Whole,
     /// With a partly written frame; everything before this offset is valid.
     Torn(usize),

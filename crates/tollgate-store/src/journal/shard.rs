@@ -5,17 +5,24 @@
 //! too, so recovery never sees a begin without the end that was written.
 
 use std::{
-    collections::{BTreeMap, HashMap, hash_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque, hash_map::Entry},
     fs, io,
-    path::Path,
-    sync::{Mutex, MutexGuard, PoisonError},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use tollgate_core::{IdHash, RequestId, Timestamp};
+use uuid::Uuid;
 
-use super::{segment::SegmentName, segment_writer::SegmentWriter};
+use super::{
+    flusher::{FlushQueue, JournalSync, SegmentFile},
+    frame::EntryKind,
+    segment::SegmentName,
+};
 
-/// The requests and segments of one core.
 #[derive(Debug)]
 pub(super) struct JournalShard {
     core: u16,
@@ -39,7 +46,6 @@ struct ShardState {
     has_writer: bool,
 }
 
-/// The buffered entries of one request.
 #[derive(Clone, Copy, Debug, Default)]
 struct PendingEntries {
     count: u32,
@@ -117,7 +123,6 @@ impl JournalShard {
         booked
     }
 
-    /// Removes a segment that could not be created.
     pub(super) fn remove_segment(&self, seq: u32) {
         let mut state = self.state();
         state.segments.remove(&seq);
@@ -199,7 +204,6 @@ impl JournalShard {
         state.ids.contains_key(&id) || state.pending.get(&id).is_some_and(|pending| !pending.booked)
     }
 
-    /// Number of unbooked requests, those in memory included.
     pub(super) fn unbooked(&self) -> usize {
         let state = self.state();
         state.ids.len() + state.pending_unbooked().filter(|id| !state.ids.contains_key(id)).count()
@@ -238,4 +242,88 @@ impl ShardState {
 fn arrival(id: RequestId) -> Timestamp {
     let millis = i64::try_from(id.uuid().as_u128() >> 80).expect("48 bits fit");
     Timestamp(millis * 1_000)
+}
+
+/// The open segment of a shard and the entries still to be written.
+#[derive(Debug, Default)]
+pub(super) struct SegmentWriter {
+    pub(super) segment: Option<OpenSegment>,
+    /// Buffer in which frames are encoded.
+    pub(super) frame: Vec<u8>,
+    pub(super) pending: VecDeque<PendingFrame>,
+}
+
+#[derive(Debug)]
+pub(super) struct OpenSegment {
+    pub(super) file: Arc<SegmentFile>,
+    pub(super) seq: u32,
+    pub(super) bytes: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct PendingFrame {
+    pub(super) id: RequestId,
+    pub(super) kind: EntryKind,
+    pub(super) frame: Arc<[u8]>,
+}
+
+impl SegmentWriter {
+    pub(super) fn pending_ends(&self) -> impl Iterator<Item = (RequestId, Arc<[u8]>)> {
+        let ends = self.pending.iter().filter(|pending| pending.kind == EntryKind::End);
+        ends.map(|pending| (pending.id, Arc::clone(&pending.frame)))
+    }
+
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+}
+
+/// Shard of records that the database refused; no core has this number.
+pub(super) const QUARANTINE_SHARD: u16 = u16::MAX;
+/// Shard of records that no core's shard accepted; no core has this number.
+pub(super) const OVERFLOW_SHARD: u16 = u16::MAX - 1;
+
+#[derive(Debug)]
+pub(super) struct JournalState {
+    pub(super) dir: PathBuf,
+    pub(super) node: Uuid,
+    pub(super) segment_bytes: u64,
+    pub(super) max_bytes: u64,
+    pub(super) memory_bytes: u64,
+    pub(super) sync: JournalSync,
+    pub(super) bytes: AtomicU64,
+    /// Bytes of entries buffered in memory, over all shards.
+    pub(super) pending_bytes: AtomicU64,
+    pub(super) shards: Mutex<BTreeMap<u16, Arc<JournalShard>>>,
+    /// Records that the database refused since the start; the next start offers them again.
+    pub(super) quarantined: Mutex<HashSet<RequestId>>,
+    pub(super) flush: Arc<FlushQueue>,
+}
+
+impl JournalState {
+    pub(super) fn shards(&self) -> MutexGuard<'_, BTreeMap<u16, Arc<JournalShard>>> {
+        self.shards.lock().expect("no code panics while holding this lock")
+    }
+
+    /// The shard of a core, created on first use.
+    pub(super) fn shard(&self, core: u16) -> Arc<JournalShard> {
+        Arc::clone(self.shards().entry(core).or_insert_with(|| Arc::new(JournalShard::new(core))))
+    }
+
+    pub(super) fn all_shards(&self) -> Vec<Arc<JournalShard>> {
+        self.shards().values().cloned().collect()
+    }
+
+    pub(super) fn quarantined(&self) -> MutexGuard<'_, HashSet<RequestId>> {
+        self.quarantined.lock().expect("no code panics while holding this lock")
+    }
+
+    pub(super) fn prune(&self, shard: &JournalShard) {
+        let removed = shard.prune(&self.dir);
+        self.bytes.fetch_sub(removed, Ordering::AcqRel);
+    }
+
+    pub(super) fn is_unbooked(&self, id: RequestId) -> bool {
+        self.shards().values().any(|shard| shard.is_unbooked(id)) && !self.quarantined().contains(&id)
+    }
 }

@@ -166,7 +166,7 @@ fn entries_beyond_the_size_limit_are_buffered_then_rejected() {
     let dir = TempDir::new().unwrap();
     let size = {
         let mut frame = Vec::new();
-        entry::encode_end(&record(0), &mut frame).unwrap();
+        encode_end(&record(0), &mut frame).unwrap();
         frame.len() as u64
     };
     let limited = JournalOptions { max_bytes: 20 + 2 * size + size / 2, memory_bytes: 2 * size + size / 2, ..options(&dir) };
@@ -209,7 +209,7 @@ fn buffered_entries_are_written_once_segments_are_removed() {
 /// A journal whose limit fits one record; of the `records` ends written, all but the first are buffered in memory.
 fn full_journal(dir: &TempDir, records: u64) -> (Journal, JournalWriter) {
     let mut frame = Vec::new();
-    entry::encode_end(&record(0), &mut frame).unwrap();
+    encode_end(&record(0), &mut frame).unwrap();
     let limited = JournalOptions { max_bytes: 20 + frame.len() as u64 * 3 / 2, ..options(dir) };
     let (journal, _) = Journal::open(limited).unwrap();
     let writer = journal.writer(0).unwrap();

@@ -1,19 +1,20 @@
 //! The writer of one core. Every entry is one write(2); when the disk is full or the journal at its size limit, entries are
 //! buffered in memory, within a limit of their own.
 
-use std::sync::Arc;
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    sync::{Arc, MutexGuard, atomic::Ordering},
+};
 
 use tollgate_core::{AttemptStart, RequestId, StreamProgress, UsageRecord};
 
 use super::{
-    entry::{encode_begin, encode_end},
     error::JournalError,
-    flusher::{FlushPriority, SyncWaiter},
-    frame::{self, EntryKind},
-    options::JournalSync,
-    shard::JournalShard,
-    state::JournalState,
-    writer_guard::{SizeLimit, WriteTarget, WriterGuard},
+    flusher::{FlushPriority, JournalSync, SegmentFile, SyncWaiter},
+    frame::{self, EntryKind, encode_begin, encode_end},
+    segment::{HEADER_LENGTH, header},
+    shard::{JournalShard, JournalState, OpenSegment, PendingFrame, SegmentWriter},
 };
 
 /// Appends the entries of one core. Dropping it closes its segment; entries still buffered in memory stay with the journal.
@@ -33,9 +34,6 @@ impl JournalWriter {
     }
 
     /// Appends the begin of an attempt; call it before the first byte goes upstream.
-    ///
-    /// # Errors
-    /// When neither the disk nor the memory buffer takes the entry.
     pub fn begin(&self, begin: &AttemptStart) -> Result<(), JournalError> {
         let mut guard = self.lock();
         encode_begin(begin, guard.frame())?;
@@ -43,9 +41,6 @@ impl JournalWriter {
     }
 
     /// Appends how much of the answer has reached the caller.
-    ///
-    /// # Errors
-    /// When neither the disk nor the memory buffer takes the entry.
     pub fn progress(&self, progress: &StreamProgress) -> Result<(), JournalError> {
         let mut guard = self.lock();
         frame::encode(EntryKind::Progress, progress, guard.frame())?;
@@ -54,9 +49,6 @@ impl JournalWriter {
 
     /// Appends the end of a request; call it before the last bytes go to the caller. With [`JournalSync::Group`] the
     /// returned waiter completes with the flush that covers the entry, otherwise at once.
-    ///
-    /// # Errors
-    /// When neither the disk nor the memory buffer takes the entry.
     pub fn end(&self, record: &UsageRecord) -> Result<SyncWaiter, JournalError> {
         let mut guard = self.lock();
         encode_end(record, guard.frame())?;
@@ -77,8 +69,6 @@ impl JournalWriter {
         self.state.prune(&self.shard);
     }
 
-    /// Bytes that this writer has buffered in memory.
-    #[must_use]
     pub fn pending_bytes(&self) -> u64 {
         self.lock().pending_bytes()
     }
@@ -92,5 +82,293 @@ impl Drop for JournalWriter {
         drop(guard);
         self.shard.release_writer();
         self.state.prune(&self.shard);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteTarget {
+    Disk,
+    Memory,
+}
+
+/// Whether [`JournalState::max_bytes`] applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SizeLimit {
+    Enforced,
+    /// For entries that would be lost otherwise.
+    Ignored,
+}
+
+#[derive(Debug)]
+enum WriteFailure {
+    SizeLimit,
+    Disk(io::Error),
+}
+
+#[derive(Debug)]
+pub(super) struct WriterGuard<'a> {
+    state: &'a JournalState,
+    shard: &'a JournalShard,
+    writer: MutexGuard<'a, SegmentWriter>,
+    limit: SizeLimit,
+}
+
+impl<'a> WriterGuard<'a> {
+    pub(super) fn lock(state: &'a JournalState, shard: &'a JournalShard, limit: SizeLimit) -> Self {
+        Self { state, shard, writer: shard.segment_writer(), limit }
+    }
+
+    /// The buffer to encode a frame into before it is appended.
+    pub(super) fn frame(&mut self) -> &mut Vec<u8> {
+        &mut self.writer.frame
+    }
+
+    pub(super) fn segment(&self) -> Option<&Arc<SegmentFile>> {
+        self.writer.segment.as_ref().map(|open| &open.file)
+    }
+
+    pub(super) fn pending_bytes(&self) -> u64 {
+        self.writer.pending.iter().map(|pending| pending.frame.len() as u64).sum()
+    }
+
+    /// Appends the encoded frame to the segment, or to the memory buffer when earlier entries are still there or the
+    /// segment cannot be written.
+    pub(super) fn append(&mut self, id: RequestId, kind: EntryKind) -> Result<WriteTarget, JournalError> {
+        let frame = std::mem::take(&mut self.writer.frame);
+        let result = match self.write_all_pending().and_then(|()| self.write(id, &frame)) {
+            Ok(()) => Ok(WriteTarget::Disk),
+            Err(failure) => self.enqueue(id, kind, &frame, failure).map(|()| WriteTarget::Memory),
+        };
+        self.writer.frame = frame;
+        result
+    }
+
+    /// Appends the encoded frame to the segment and flushes it to disk.
+    pub(super) fn append_durably(&mut self, id: RequestId) -> Result<(), JournalError> {
+        let frame = std::mem::take(&mut self.writer.frame);
+        let written = self.write(id, &frame);
+        self.writer.frame = frame;
+        written.map_err(|failure| self.write_error(failure))?;
+        let Some(open) = &self.writer.segment else { return Ok(()) };
+        open.file.file.sync_data().map_err(|source| JournalError::file("flush", &open.file.path, source))
+    }
+
+    pub(super) fn close(&mut self) {
+        self.writer.segment = None;
+    }
+
+    /// Writes up to `limit` buffered entries, oldest first. Returns false when there is nothing more to do: the buffer is
+    /// empty, or the next entry cannot be written.
+    pub(super) fn write_pending(&mut self, limit: usize) -> bool {
+        for _ in 0..limit {
+            if !self.writer.has_pending() || self.write_oldest_pending().is_err() {
+                return false;
+            }
+        }
+        self.writer.has_pending()
+    }
+
+    fn write_all_pending(&mut self) -> Result<(), WriteFailure> {
+        while self.writer.has_pending() {
+            self.write_oldest_pending()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the oldest buffered entry, or drops it if its request has been booked from memory.
+    fn write_oldest_pending(&mut self) -> Result<(), WriteFailure> {
+        let Some(pending) = self.writer.pending.pop_front() else { return Ok(()) };
+        if self.shard.is_needed(pending.id)
+            && let Err(failure) = self.write(pending.id, &pending.frame)
+        {
+            self.writer.pending.push_front(pending);
+            return Err(failure);
+        }
+        self.state.pending_bytes.fetch_sub(pending.frame.len() as u64, Ordering::AcqRel);
+        self.shard.remove_pending(pending.id);
+        Ok(())
+    }
+
+    fn enqueue(&mut self, id: RequestId, kind: EntryKind, frame: &[u8], failure: WriteFailure) -> Result<(), JournalError> {
+        let size = frame.len() as u64;
+        if self.state.pending_bytes.fetch_add(size, Ordering::AcqRel) + size > self.state.memory_bytes {
+            self.state.pending_bytes.fetch_sub(size, Ordering::AcqRel);
+            return Err(self.write_error(failure));
+        }
+        if !self.writer.has_pending() {
+            let why = match failure {
+                WriteFailure::SizeLimit => format!("the journal is at its limit of {} bytes", self.state.max_bytes),
+                WriteFailure::Disk(error) => error.to_string(),
+            };
+            tracing::error!(%why, "the journal cannot be written; entries are buffered in memory");
+        }
+        self.shard.add_pending(id);
+        self.writer.pending.push_back(PendingFrame { id, kind, frame: frame.into() });
+        Ok(())
+    }
+
+    fn write_error(&self, failure: WriteFailure) -> JournalError {
+        match failure {
+            WriteFailure::SizeLimit => JournalError::Full { bytes: self.state.bytes.load(Ordering::Acquire) },
+            WriteFailure::Disk(source) => JournalError::file("write to the journal in", &self.state.dir, source),
+        }
+    }
+
+    fn exceeds_limit(&self, size: u64) -> bool {
+        self.limit == SizeLimit::Enforced && self.state.bytes.load(Ordering::Acquire) + size > self.state.max_bytes
+    }
+
+    fn write(&mut self, id: RequestId, frame: &[u8]) -> Result<(), WriteFailure> {
+        let size = frame.len() as u64;
+        if self.exceeds_limit(size) {
+            if self.shard.close_if_booked() {
+                self.writer.segment = None;
+                self.state.prune(self.shard);
+            }
+            if self.exceeds_limit(size) {
+                return Err(WriteFailure::SizeLimit);
+            }
+        }
+        let full = |open: &OpenSegment| open.bytes + size > self.state.segment_bytes && open.bytes > HEADER_LENGTH as u64;
+        if self.writer.segment.as_ref().is_none_or(full) {
+            self.rotate().map_err(WriteFailure::Disk)?;
+        }
+        let open = self.writer.segment.as_mut().expect("rotate() opened a segment");
+        self.shard.record_entry(id, open.seq);
+        match append(&mut &open.file.file, frame, open.bytes) {
+            Ok(()) => {
+                open.bytes += size;
+                self.state.flush.mark_dirty(&open.file, FlushPriority::Background);
+                self.state.bytes.fetch_add(size, Ordering::AcqRel);
+                Ok(())
+            }
+            Err(AppendError { error, tail }) => {
+                if tail == TailState::Dirty {
+                    // The partial frame reads as a torn tail only as long as nothing follows it.
+                    self.writer.segment = None;
+                }
+                Err(WriteFailure::Disk(error))
+            }
+        }
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        self.writer.segment = None;
+        let name = self.shard.open_next();
+        let path = name.path(&self.state.dir);
+        let opened = OpenOptions::new().append(true).create_new(true).open(&path).and_then(|file| {
+            append(&mut &file, &header(self.state.node), 0).map_err(|failed| failed.error)?;
+            Ok(file)
+        });
+        match opened {
+            Ok(file) => {
+                self.state.bytes.fetch_add(HEADER_LENGTH as u64, Ordering::AcqRel);
+                let file = Arc::new(SegmentFile::new(file, path));
+                self.writer.segment = Some(OpenSegment { file, seq: name.seq, bytes: HEADER_LENGTH as u64 });
+                Ok(())
+            }
+            Err(error) => {
+                self.shard.remove_segment(name.seq);
+                // Best effort: the next start treats a segment without a whole header as a torn tail.
+                let _ = std::fs::remove_file(&path);
+                Err(error)
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TailState {
+    /// The file ends with a whole frame.
+    Clean,
+    /// The file ends with part of a frame.
+    Dirty,
+}
+
+#[derive(Debug)]
+pub(super) struct AppendError {
+    pub(super) error: io::Error,
+    pub(super) tail: TailState,
+}
+
+/// The file operations of [`append`]; a trait so that tests can fail them.
+pub(super) trait AppendTarget {
+    fn write_once(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    fn truncate(&mut self, length: u64) -> io::Result<()>;
+}
+
+impl AppendTarget for &File {
+    fn write_once(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write(bytes)
+    }
+
+    fn truncate(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+}
+
+/// Appends one frame with one write(2), and continues after a short write. A frame that cannot be completed is removed by
+/// truncating the file to `length`, its size before.
+pub(super) fn append(file: &mut impl AppendTarget, frame: &[u8], length: u64) -> Result<(), AppendError> {
+    let mut done = 0;
+    let error = loop {
+        match file.write_once(&frame[done..]) {
+            Ok(0) => break io::Error::from(io::ErrorKind::WriteZero),
+            Ok(written) if done + written == frame.len() => return Ok(()),
+            Ok(written) => done += written,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => break error,
+        }
+    };
+    let tail = if done == 0 || file.truncate(length).is_ok() { TailState::Clean } else { TailState::Dirty };
+    Err(AppendError { error, tail })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk with a capacity in bytes that may fail to truncate.
+    struct SmallDisk {
+        bytes: Vec<u8>,
+        capacity: usize,
+        can_truncate: bool,
+    }
+
+    impl AppendTarget for SmallDisk {
+        fn write_once(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let written = bytes.len().min(self.capacity - self.bytes.len());
+            if written == 0 {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            self.bytes.extend_from_slice(&bytes[..written]);
+            Ok(written)
+        }
+
+        fn truncate(&mut self, length: u64) -> io::Result<()> {
+            if !self.can_truncate {
+                return Err(io::Error::from(io::ErrorKind::PermissionDenied));
+            }
+            self.bytes.truncate(usize::try_from(length).unwrap());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn frame_that_exceeds_the_disk_leaves_no_partial_write() {
+        let mut disk = SmallDisk { bytes: Vec::new(), capacity: 10, can_truncate: true };
+        append(&mut disk, b"whole", 0).unwrap();
+        let refused = append(&mut disk, b"too long", 5).unwrap_err();
+        assert_eq!((refused.tail, refused.error.kind()), (TailState::Clean, io::ErrorKind::StorageFull));
+        assert_eq!(disk.bytes, b"whole");
+        append(&mut disk, b"again", 5).unwrap();
+        assert_eq!(disk.bytes, b"wholeagain");
+    }
+
+    #[test]
+    fn failed_truncation_is_reported_as_a_dirty_tail() {
+        let mut disk = SmallDisk { bytes: Vec::new(), capacity: 3, can_truncate: false };
+        assert_eq!(append(&mut disk, b"whole", 0).unwrap_err().tail, TailState::Dirty);
+        assert_eq!(append(&mut disk, b"x", 3).unwrap_err().tail, TailState::Clean);
     }
 }

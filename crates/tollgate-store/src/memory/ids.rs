@@ -12,7 +12,6 @@ use crate::{CatalogRows, RowKind, apply::new_id};
 pub(crate) struct RowIds(HashMap<(RowKind, String, String), String>);
 
 impl RowIds {
-    /// The ids of the rows of a catalog.
     pub(crate) fn of(current: &CatalogRows) -> Self {
         let mut ids = Self::default();
         for channel in &current.channels {

@@ -1,15 +1,20 @@
-//! The ledger in memory. Keeps the newest 100,000 entries, and all balances and spending.
+//! The ledger in memory, and its [`LedgerStore`]. Keeps the newest 100,000 entries, and all balances and spending.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use tollgate_core::{MemberId, NanoUsd, RequestId, Subject, Timestamp, UsageRecord};
+use async_trait::async_trait;
+use tollgate_core::{AttemptRecord, GroupId, MemberId, NanoUsd, RequestId, SpendTotals, Subject, Timestamp, UsageRecord};
 
-use crate::{LedgerEntry, LedgerKind, LedgerPosition, ledger::settled};
+use super::MemoryStore;
+use crate::{
+    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingReceipt, PostingRefused, RowKind,
+    Spending, SpendingChanges, StoreError, VerifyReport,
+    ledger::{posted, settled},
+    verify::ConsistencyRule,
+};
 
-/// Limit of the entries.
 const MAX_ENTRIES: usize = 100_000;
 
-/// Entries, balances, and spending by day.
 #[derive(Debug, Default)]
 pub(super) struct MemoryLedger {
     pub(super) entries: VecDeque<LedgerEntry>,
@@ -22,7 +27,6 @@ pub(super) struct MemoryLedger {
 }
 
 impl MemoryLedger {
-    /// Charges new records.
     pub(super) fn book(&mut self, new: &[&UsageRecord]) {
         for record in new {
             let sale = record.sale.unwrap_or_default();
@@ -81,5 +85,137 @@ impl MemoryLedger {
             *sum = settled(*sum, old.amount).0;
         }
         entry
+    }
+}
+
+#[async_trait]
+impl LedgerStore for MemoryStore {
+    async fn post(&self, posting: &Posting, now: Timestamp) -> Result<PostingReceipt, StoreError> {
+        posting.check()?;
+        let is_member = {
+            let state = self.catalog.lock().await;
+            state.rows.get(&posting.member.to_string()).is_some_and(|row| row.kind == RowKind::Member)
+        };
+        if !is_member {
+            return Err(PostingRefused::NoMember(posting.member).into());
+        }
+        let mut ledger = self.ledger.lock().await;
+        if let Some(key) = &posting.idempotency_key
+            && let Some(entry) = ledger.entries.iter().find(|entry| entry.idempotency_key.as_ref() == Some(key))
+        {
+            return Ok(posting.repeats(entry.clone())?);
+        }
+        posted(ledger.balance(posting.member), posting.amount)?;
+        let entry = ledger.append(LedgerEntry {
+            position: LedgerPosition::default(),
+            member: posting.member,
+            at: now,
+            kind: posting.kind.into(),
+            amount: posting.amount,
+            balance: NanoUsd::ZERO,
+            request: None,
+            idempotency_key: posting.idempotency_key.clone(),
+            note: posting.note.clone(),
+            actor: posting.actor.clone(),
+        });
+        Ok(PostingReceipt { entry, repeated: false })
+    }
+
+    async fn entries(&self, filter: &LedgerFilter) -> Result<Vec<LedgerEntry>, StoreError> {
+        let ledger = self.ledger.lock().await;
+        let wanted = |entry: &&LedgerEntry| {
+            filter.member.is_none_or(|member| entry.member == member)
+                && filter.kind.is_none_or(|kind| entry.kind == kind)
+                && filter.before.is_none_or(|before| entry.position < before)
+        };
+        Ok(ledger.entries.iter().rev().filter(wanted).take(filter.size() as usize).cloned().collect())
+    }
+
+    async fn balances(&self) -> Result<Vec<Balance>, StoreError> {
+        let state = self.catalog.lock().await;
+        let ledger = self.ledger.lock().await;
+        let mut balances: Vec<Balance> = state
+            .rows
+            .values()
+            .filter(|row| row.kind == RowKind::Member)
+            .filter_map(|row| Some((row, MemberId::parse(&row.id)?)))
+            .filter(|(row, member)| row.removed_at.is_none() || ledger.balances.contains_key(member))
+            .map(|(row, member)| Balance { member, name: row.name.clone(), balance: ledger.balance(member) })
+            .collect();
+        let unknown = |member: &MemberId| !state.rows.contains_key(&member.to_string());
+        let removed = ledger.balances.iter().filter(|(member, _)| unknown(member));
+        balances.extend(removed.map(|(member, balance)| Balance { member: *member, name: String::new(), balance: *balance }));
+        balances.sort_by(|a, b| (&a.name, a.member).cmp(&(&b.name, b.member)));
+        Ok(balances)
+    }
+
+    async fn posted_since(&self, position: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
+        let ledger = self.ledger.lock().await;
+        let by_hand = |entry: &&LedgerEntry| entry.position > position && entry.kind != LedgerKind::Settle;
+        Ok((ledger.entries.iter().filter(by_hand).cloned().collect(), ledger.position))
+    }
+
+    async fn spending(&self, now: Timestamp) -> Result<Spending, StoreError> {
+        let ledger = self.ledger.lock().await;
+        let month = Timestamp::of_month(now.month()).day();
+        let spent = ledger.days.iter().map(|(subject, days)| {
+            let since = |first: i64| NanoUsd(days.range(first..).map(|(_, amount)| amount).sum());
+            (*subject, SpendTotals::loaded(now, since(now.day()), since(month), since(i64::MIN)))
+        });
+        let balances = ledger.balances.iter().map(|(member, balance)| (*member, *balance));
+        Ok(Spending { spent: spent.collect(), balances: balances.collect(), ledger: ledger.position })
+    }
+
+    async fn hedge_costs(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
+        let usage = self.usage.lock().await;
+        let mut hedged: BTreeMap<GroupId, i64> = BTreeMap::new();
+        for record in usage.all() {
+            let Some(group) = record.group else { continue };
+            let today = |attempt: &&AttemptRecord| attempt.hedged && attempt.at.day() >= now.day();
+            for cost in record.attempts.iter().filter(today).filter_map(|attempt| attempt.cost) {
+                *hedged.entry(group).or_default() += cost.0;
+            }
+        }
+        Ok(hedged.into_iter().map(|(group, cost)| (group, NanoUsd(cost))).collect())
+    }
+
+    /// Always all subjects.
+    async fn spending_since(&self, _: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
+        let Spending { spent, balances, ledger } = self.spending(now).await?;
+        Ok(SpendingChanges { spent, balances, added: Vec::new(), until: ledger, ledger })
+    }
+
+    async fn verify(&self, _now: Timestamp) -> Result<VerifyReport, StoreError> {
+        let usage = self.usage.lock().await;
+        let ledger = self.ledger.lock().await;
+        let mut verified = VerifyReport {
+            members: ledger.balances.len() as u64,
+            entries: ledger.entries.len() as u64,
+            records: usage.all().count() as u64,
+            attempts: usage.all().map(|record| record.attempts.len() as u64).sum(),
+            ..VerifyReport::default()
+        };
+        let mut running = ledger.evicted.clone();
+        for entry in &ledger.entries {
+            let sum = running.entry(entry.member).or_default();
+            *sum = settled(*sum, entry.amount).0;
+            if *sum != entry.balance {
+                verified.differs(ConsistencyRule::Running, entry.position.0.to_string(), sum.0, entry.balance.0);
+            }
+        }
+        for (member, balance) in &ledger.balances {
+            let sum = running.get(member).copied().unwrap_or_default();
+            if sum != *balance {
+                verified.differs(ConsistencyRule::Balance, member.to_string(), sum.0, balance.0);
+            }
+        }
+        let settles: HashMap<_, NanoUsd> = ledger.entries.iter().filter_map(|entry| Some((entry.request?, entry.amount))).collect();
+        for record in usage.all() {
+            let (sale, entered) = (record.sale.unwrap_or_default(), settles.get(&record.id).copied().unwrap_or_default());
+            if sale.0 != -entered.0 {
+                verified.differs(ConsistencyRule::Settled, record.id.to_string(), -sale.0, entered.0);
+            }
+        }
+        Ok(verified)
     }
 }

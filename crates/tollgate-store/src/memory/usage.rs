@@ -9,7 +9,6 @@ use crate::{
     usage::{day, hour},
 };
 
-/// Limit of the records.
 const MAX_RECORDS: usize = 100_000;
 
 #[derive(Debug, Default)]

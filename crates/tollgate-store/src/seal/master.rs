@@ -16,22 +16,18 @@ use crate::{RandomSource, StoreError, data_folder::publish_new};
 
 const PREFIX: &str = "tgm1:";
 
-/// Source of the master key.
 #[derive(Clone, Debug, Default)]
 pub enum MasterKeySource {
     /// `<data>/master.key`, created at the first start.
     #[default]
     DataFolder,
-    /// A file that must exist.
     File(PathBuf),
-    /// The contents of a key file.
     Text(Secret),
 }
 
 /// The master keys; the first one seals.
 pub(crate) struct MasterKeys {
     keys: Vec<SecretBytes>,
-    /// Their source, for messages.
     pub(crate) place: String,
 }
 
@@ -88,12 +84,10 @@ impl MasterKeys {
         Ok(Self { keys, place })
     }
 
-    /// The key for sealing.
     pub(crate) fn sealing(&self) -> &SecretBytes {
         &self.keys[0]
     }
 
-    /// The keys for opening, most recent first.
     pub(crate) fn opening(&self) -> impl Iterator<Item = &SecretBytes> {
         self.keys.iter()
     }

@@ -13,7 +13,6 @@ use tokio::time::timeout;
 
 use crate::StoreError;
 
-/// Time limit for connecting.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pragmas of connections that write to SQLite. `synchronous = FULL`: a commit has reached the disk when it returns.
@@ -26,7 +25,6 @@ pub(super) const SQLITE_SETUP: &str = "PRAGMA journal_mode = WAL; PRAGMA synchro
 pub(super) const SQLITE_READER_SETUP: &str = "PRAGMA query_only = 1;";
 pub(super) const POSTGRES_SETUP: &str = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '60s';";
 
-/// The address of an SQL database.
 #[derive(Clone, Debug)]
 pub(crate) enum SqlAddress {
     Sqlite(PathBuf),

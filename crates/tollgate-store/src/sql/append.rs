@@ -26,7 +26,6 @@ const APPEND: &str = "append usage records";
 pub(super) const NEXT_POSITIONS: &str = "UPDATE counters SET value = value + $1 WHERE name = 'ledger' RETURNING value";
 const PRUNED_UNTIL: &str = "SELECT value FROM counters WHERE name = 'pruned_until'";
 
-/// Appends through a connection of its own.
 #[derive(Debug)]
 pub(super) enum UsageAppender {
     Sqlite(sqlite::SqliteAppender),
@@ -44,7 +43,6 @@ enum AppendTransaction {
 enum InsertMode {
     /// All records are expected to be new, which holds except after a crash or a lost answer. Fails if one is not.
     AllNew,
-    /// Records that exist are skipped.
     SkipExisting,
 }
 
@@ -87,7 +85,6 @@ impl UsageAppender {
 }
 
 impl AppendTransaction {
-    /// The number that a query returns.
     async fn number(&mut self, sql: &'static str, bind: Option<i64>) -> Result<i64, StoreError> {
         match self {
             Self::Sqlite(transaction) => transaction.number(sql, bind).await,

@@ -10,8 +10,7 @@ use super::{
     change_signal::NOTIFY,
     change_transaction::SqlChangeTransaction,
     dialect::Dialect,
-    rows::{audit_event, catalog_row, key_row, select_key, select_row},
-    statement,
+    rows::{audit_event, select},
     store::SqlStore,
 };
 use crate::{
@@ -26,38 +25,28 @@ impl SqlStore {
     /// next change of the revision then reloads them.
     async fn catalog_rows(&self) -> Result<(Revision, Vec<CatalogRow>), StoreError> {
         let revision = CatalogStore::revision(self).await?;
-        let rows = sqlx::query(select_row!("WHERE removed_at IS NULL ORDER BY kind, name")).fetch_all(&self.reader).await;
-        let rows = rows.map_err(|error| self.failed(LOAD, error))?;
-        Ok((revision, rows.iter().map(catalog_row).collect::<Result<_, _>>()?))
+        Ok((revision, self.fetch_rows(LOAD, select(RowKind::Channel, "WHERE removed_at IS NULL ORDER BY kind, name")).await?))
     }
 
     /// The live rows except keys, and the removed groups, with their revision.
     pub(crate) async fn all_rows(&self) -> Result<(Revision, Vec<CatalogRow>), StoreError> {
         let revision = CatalogStore::revision(self).await?;
-        let sql = select_row!("WHERE removed_at IS NULL OR kind = 'group' ORDER BY kind, name");
-        let rows = sqlx::query(sql).fetch_all(&self.reader).await.map_err(|error| self.failed(LOAD, error))?;
-        Ok((revision, rows.iter().map(catalog_row).collect::<Result<_, _>>()?))
+        let query = select(RowKind::Channel, "WHERE removed_at IS NULL OR kind = 'group' ORDER BY kind, name");
+        Ok((revision, self.fetch_rows(LOAD, query).await?))
     }
 
     async fn live_keys(&self, scope: &KeyScope) -> Result<Vec<CatalogRow>, StoreError> {
         const NAMES_AT_ONCE: usize = 200;
-        let failed = |error| self.failed(LOAD, error);
         match scope {
-            KeyScope::All => {
-                let rows = sqlx::query(select_key!("WHERE removed_at IS NULL ORDER BY name")).fetch_all(&self.reader).await;
-                rows.map_err(failed)?.iter().map(key_row).collect()
-            }
+            KeyScope::All => self.fetch_rows(LOAD, select(RowKind::Key, "WHERE removed_at IS NULL ORDER BY name")).await,
             KeyScope::FileAnd(names) | KeyScope::Limited { names, .. } => {
-                let sql = select_key!("WHERE removed_at IS NULL AND owner = 'file'");
-                let rows = sqlx::query(sql).fetch_all(&self.reader).await.map_err(failed)?;
-                let mut keys = rows.iter().map(key_row).collect::<Result<Vec<_>, _>>()?;
+                let query = select(RowKind::Key, "WHERE removed_at IS NULL AND owner = 'file'");
+                let mut keys = self.fetch_rows(LOAD, query).await?;
                 let names: Vec<&String> = names.iter().collect();
                 for names in names.chunks(NAMES_AT_ONCE) {
-                    let select = select_key!("WHERE removed_at IS NULL AND owner <> 'file' AND name IN (");
-                    let sql = statement::list(self.dialect, select, names.len(), ")");
-                    let query = names.iter().fold(sqlx::query(sql), |query, name| query.bind((*name).clone()));
-                    let rows = query.fetch_all(&self.reader).await.map_err(failed)?;
-                    keys.extend(rows.iter().map(key_row).collect::<Result<Vec<_>, _>>()?);
+                    let list = self.dialect.list("WHERE removed_at IS NULL AND owner <> 'file' AND name IN (", names.len(), ")");
+                    let query = select(RowKind::Key, &list.0);
+                    keys.extend(self.fetch_rows(LOAD, names.iter().fold(query, |query, name| query.bind((*name).clone()))).await?);
                 }
                 Ok(keys)
             }
@@ -68,11 +57,9 @@ impl SqlStore {
     /// returns whether there are more.
     async fn limited_keys(&self, max: u32, excluded: &HashSet<&str>) -> Result<(Vec<CatalogRow>, bool), StoreError> {
         // The condition of the index `service_keys_limited`.
-        let sql =
-            select_key!("WHERE removed_at IS NULL AND spec LIKE '%\"price_limit\":{%' AND owner <> 'file' ORDER BY id LIMIT $1");
+        let sql = "WHERE removed_at IS NULL AND spec LIKE '%\"price_limit\":{%' AND owner <> 'file' ORDER BY id LIMIT $1";
         let limit = i64::from(max).saturating_add(1).saturating_add(i64::try_from(excluded.len()).unwrap_or(i64::MAX));
-        let rows = sqlx::query(sql).bind(limit).fetch_all(&self.reader).await.map_err(|error| self.failed(LOAD, error))?;
-        let mut keys = rows.iter().map(key_row).collect::<Result<Vec<_>, _>>()?;
+        let mut keys = self.fetch_rows(LOAD, select(RowKind::Key, sql).bind(limit)).await?;
         keys.retain(|key| !excluded.contains(key.id.as_str()));
         let has_more = keys.len() > max as usize;
         keys.truncate(max as usize);
@@ -107,15 +94,13 @@ impl CatalogStore for SqlStore {
     }
 
     async fn changed_since(&self, known: Revision) -> Result<Vec<ChangedRow>, StoreError> {
-        const OPERATION: &str = "read what changed";
         let sql = "SELECT revision, kind, id FROM changes WHERE revision > $1 ORDER BY revision, position";
-        let rows = sqlx::query(sql).bind(known.0).fetch_all(&self.reader).await.map_err(|error| self.failed(OPERATION, error))?;
-        let read = |row: &AnyRow| -> Result<ChangedRow, sqlx::Error> {
+        let read = |row: &AnyRow| {
             let kind: String = row.try_get(1)?;
             let kind = RowKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("kind '{kind}' is not known").into()))?;
             Ok(ChangedRow { revision: Revision(row.try_get(0)?), kind, id: row.try_get(2)? })
         };
-        rows.iter().map(read).collect::<Result<_, _>>().map_err(|error| self.failed(OPERATION, error))
+        self.fetch_as("read what changed", sqlx::query(sql).bind(known.0), read).await
     }
 
     async fn wait_for_change(&self, known: Revision) -> Result<Revision, StoreError> {
@@ -129,13 +114,11 @@ impl CatalogStore for SqlStore {
     }
 
     async fn audit(&self, below: Option<Revision>, limit: u32) -> Result<Vec<AuditEvent>, StoreError> {
-        const OPERATION: &str = "read the audit log";
         let sql = "SELECT revision, at, door, actor, action, kind, id, name, detail FROM audit WHERE revision < $1 \
                    ORDER BY revision DESC, position DESC LIMIT $2";
         let below = below.map_or(i64::MAX, |below| below.0);
         let query = sqlx::query(sql).bind(below).bind(i64::from(limit.min(1_000)));
-        let rows = query.fetch_all(&self.reader).await.map_err(|error| self.failed(OPERATION, error))?;
-        rows.iter().map(audit_event).collect::<Result<_, _>>().map_err(|error| self.failed(OPERATION, error))
+        self.fetch_as("read the audit log", query, audit_event).await
     }
 
     async fn live_rows(&self, scope: &KeyScope) -> Result<CatalogRows, StoreError> {

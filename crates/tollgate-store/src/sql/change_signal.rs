@@ -20,9 +20,7 @@ const CHANNEL: &str = "tollgate_catalog";
 pub(super) enum ChangeSignal {
     /// SQLite has no notifications between processes.
     Poll,
-    /// PostgreSQL notifications.
     Listen {
-        /// Address including the password.
         url: String,
         /// Connected by the first wait; commands never wait.
         listener: Mutex<Option<PgListener>>,

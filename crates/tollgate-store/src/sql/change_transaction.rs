@@ -5,16 +5,14 @@ use sqlx::{AnyConnection, Row as _, any::AnyRow};
 use tollgate_core::{Revision, Timestamp};
 
 use super::{
-    admin_keys,
     driver_error::failed,
-    rows::{catalog_row, key_row, select_key, select_row},
+    rows::{AnyQuery, catalog_row, select},
 };
 use crate::{
     AuditEvent, ChangedRow, KeyHash, KeySecret, RowKind, StoreError,
     rows::{CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, owner_word},
 };
 
-/// The rows as seen by one open transaction.
 pub(super) struct SqlChangeTransaction<'a> {
     pub(super) connection: &'a mut AnyConnection,
     pub(super) database: &'a str,
@@ -29,115 +27,45 @@ impl SqlChangeTransaction<'_> {
         move |error| failed(&database, READ, error)
     }
 
-    fn write_failed(&self) -> impl FnOnce(sqlx::Error) -> StoreError + use<> {
-        let database = self.database.to_owned();
-        move |error| failed(&database, WRITE, error)
+    async fn row(&mut self, query: AnyQuery<'_>) -> Result<Option<CatalogRow>, StoreError> {
+        let failed = self.read_failed();
+        query.fetch_optional(&mut *self.connection).await.map_err(failed)?.as_ref().map(catalog_row).transpose()
     }
 
-    async fn put_key(&mut self, row: &CatalogRow, secret: &KeySecret) -> Result<(), StoreError> {
-        const SQL: &str = "INSERT INTO service_keys (id, parent, name, owner, spec, hash, prefix, suffix, created_at, removed_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
-             ON CONFLICT (id) DO UPDATE SET owner = $4, spec = $5, hash = $6, prefix = $7, suffix = $8, removed_at = $10";
-        let query = sqlx::query(SQL)
-            .bind(row.id.clone())
-            .bind(row.parent.clone())
-            .bind(row.name.clone())
-            .bind(owner_word(row.owner))
-            .bind(row.spec.clone())
-            .bind(secret.hash.0.to_vec())
-            .bind(secret.prefix.clone())
-            .bind(secret.suffix.clone())
-            .bind(row.created_at.0)
-            .bind(row.removed_at.map(|at| at.0));
-        let failed = self.write_failed();
-        query.execute(&mut *self.connection).await.map(|_| ()).map_err(failed)
+    async fn rows(&mut self, query: AnyQuery<'_>) -> Result<Vec<CatalogRow>, StoreError> {
+        let failed = self.read_failed();
+        query.fetch_all(&mut *self.connection).await.map_err(failed)?.iter().map(catalog_row).collect()
     }
 
-    async fn put_row(&mut self, row: &CatalogRow) -> Result<(), StoreError> {
-        const SQL: &str = "INSERT INTO catalog_rows (id, kind, parent, name, owner, spec, credential, created_at, removed_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
-             ON CONFLICT (id) DO UPDATE SET owner = $5, spec = $6, credential = $7, removed_at = $9";
-        let credential = match &row.secret {
-            RowSecret::Sealed(sealed) => Some(sealed.clone()),
-            RowSecret::None | RowSecret::Key(_) => None,
-        };
-        let query = sqlx::query(SQL)
-            .bind(row.id.clone())
-            .bind(row.kind.as_str())
-            .bind(row.parent.clone())
-            .bind(row.name.clone())
-            .bind(owner_word(row.owner))
-            .bind(row.spec.clone())
-            .bind(credential)
-            .bind(row.created_at.0)
-            .bind(row.removed_at.map(|at| at.0));
-        let failed = self.write_failed();
-        query.execute(&mut *self.connection).await.map(|_| ()).map_err(failed)
+    async fn execute(&mut self, query: AnyQuery<'_>) -> Result<(), StoreError> {
+        let done = query.execute(&mut *self.connection).await;
+        done.map(|_| ()).map_err(|error| failed(self.database, WRITE, error))
     }
 }
 
 #[async_trait]
 impl ChangeTransaction for SqlChangeTransaction<'_> {
     async fn by_name(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<Option<CatalogRow>, StoreError> {
-        let failed = self.read_failed();
-        if kind == RowKind::AdminKey {
-            return admin_keys::by_name(self.connection, name).await.map_err(|error| error.or_else(failed));
-        }
-        if kind == RowKind::Key {
-            let sql = select_key!("WHERE parent = $1 AND name = $2 AND removed_at IS NULL");
-            let row = sqlx::query(sql).bind(parent.to_owned()).bind(name.to_owned()).fetch_optional(&mut *self.connection).await;
-            return row.map_err(failed)?.as_ref().map(key_row).transpose();
-        }
-        let sql = select_row!("WHERE kind = $1 AND parent = $2 AND name = $3 AND removed_at IS NULL");
-        let query = sqlx::query(sql).bind(kind.as_str()).bind(parent.to_owned()).bind(name.to_owned());
-        query.fetch_optional(&mut *self.connection).await.map_err(failed)?.as_ref().map(catalog_row).transpose()
+        let query = select(kind, "WHERE kind = $1 AND parent = $2 AND name = $3 AND removed_at IS NULL");
+        self.row(query.bind(kind.as_str()).bind(parent.to_owned()).bind(name.to_owned())).await
     }
 
     async fn by_id(&mut self, kind: RowKind, id: &str) -> Result<Option<CatalogRow>, StoreError> {
-        let failed = self.read_failed();
-        if kind == RowKind::AdminKey {
-            return admin_keys::by_id(self.connection, id).await.map_err(|error| error.or_else(failed));
-        }
-        if kind == RowKind::Key {
-            let row = sqlx::query(select_key!("WHERE id = $1")).bind(id.to_owned()).fetch_optional(&mut *self.connection).await;
-            return row.map_err(failed)?.as_ref().map(key_row).transpose();
-        }
-        let query = sqlx::query(select_row!("WHERE id = $1 AND kind = $2")).bind(id.to_owned()).bind(kind.as_str());
-        query.fetch_optional(&mut *self.connection).await.map_err(failed)?.as_ref().map(catalog_row).transpose()
+        self.row(select(kind, "WHERE id = $1 AND kind = $2").bind(id.to_owned()).bind(kind.as_str())).await
     }
 
     async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<CatalogRow>, StoreError> {
-        let failed = self.read_failed();
-        let query = sqlx::query(select_key!("WHERE hash = $1 AND removed_at IS NULL")).bind(hash.0.to_vec());
-        query.fetch_optional(&mut *self.connection).await.map_err(failed)?.as_ref().map(key_row).transpose()
+        self.row(select(RowKind::Key, "WHERE hash = $1 AND removed_at IS NULL").bind(hash.0.to_vec())).await
     }
 
     async fn list(&mut self, kind: RowKind, parent: Option<&str>) -> Result<Vec<CatalogRow>, StoreError> {
-        let failed = self.read_failed();
-        if kind == RowKind::AdminKey {
-            return admin_keys::list(self.connection).await.map_err(|error| error.or_else(failed));
-        }
-        let parent = parent.map(str::to_owned);
-        if kind == RowKind::Key {
-            let sql = select_key!("WHERE removed_at IS NULL AND (CAST($1 AS TEXT) IS NULL OR parent = $1) ORDER BY name");
-            let rows = sqlx::query(sql).bind(parent).fetch_all(&mut *self.connection).await.map_err(failed)?;
-            return rows.iter().map(key_row).collect();
-        }
-        let sql = select_row!("WHERE kind = $1 AND removed_at IS NULL AND (CAST($2 AS TEXT) IS NULL OR parent = $2) ORDER BY name");
-        let rows = sqlx::query(sql).bind(kind.as_str()).bind(parent).fetch_all(&mut *self.connection).await.map_err(failed)?;
-        rows.iter().map(catalog_row).collect()
+        let sql = "WHERE kind = $1 AND removed_at IS NULL AND (CAST($2 AS TEXT) IS NULL OR parent = $2) ORDER BY name";
+        self.rows(select(kind, sql).bind(kind.as_str()).bind(parent.map(str::to_owned))).await
     }
 
     async fn of_file(&mut self, kind: RowKind) -> Result<Vec<CatalogRow>, StoreError> {
-        let failed = self.read_failed();
-        if kind == RowKind::Key {
-            let sql = select_key!("WHERE owner = 'file' AND removed_at IS NULL ORDER BY name");
-            let rows = sqlx::query(sql).fetch_all(&mut *self.connection).await.map_err(failed)?;
-            return rows.iter().map(key_row).collect();
-        }
-        let sql = select_row!("WHERE kind = $1 AND owner = 'file' AND removed_at IS NULL ORDER BY name");
-        let rows = sqlx::query(sql).bind(kind.as_str()).fetch_all(&mut *self.connection).await.map_err(failed)?;
-        rows.iter().map(catalog_row).collect()
+        let sql = "WHERE kind = $1 AND owner = 'file' AND removed_at IS NULL ORDER BY name";
+        self.rows(select(kind, sql).bind(kind.as_str())).await
     }
 
     async fn row_revision(&mut self, id: &str) -> Result<Revision, StoreError> {
@@ -167,26 +95,40 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
 
     async fn put_idempotent_batch(&mut self, batch: &IdempotentBatch) -> Result<(), StoreError> {
         let old = batch.at.plus_ms(-IdempotentBatch::LIFE_MS);
-        let delete = sqlx::query("DELETE FROM once WHERE at <= $1").bind(old.0);
-        delete.execute(&mut *self.connection).await.map_err(self.write_failed())?;
+        self.execute(sqlx::query("DELETE FROM once WHERE at <= $1").bind(old.0)).await?;
         let insert = sqlx::query("INSERT INTO once (key, fingerprint, at, kind, id) VALUES ($1, $2, $3, $4, $5)")
             .bind(batch.key.clone())
             .bind(batch.fingerprint.to_vec())
             .bind(batch.at.0)
             .bind(batch.kind.as_str())
             .bind(batch.id.clone());
-        insert.execute(&mut *self.connection).await.map(|_| ()).map_err(self.write_failed())
+        self.execute(insert).await
     }
 
     async fn put(&mut self, row: &CatalogRow) -> Result<(), StoreError> {
-        match &row.secret {
-            RowSecret::Key(secret) if row.kind == RowKind::AdminKey => {
-                let failed = self.write_failed();
-                admin_keys::put(self.connection, row, secret).await.map_err(failed)
-            }
-            RowSecret::Key(secret) => self.put_key(row, secret).await,
-            RowSecret::None | RowSecret::Sealed(_) => self.put_row(row).await,
-        }
+        const ADMIN_KEY: &str = "INSERT INTO admin_keys (id, name, spec, created_at, removed_at, hash, prefix, suffix) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO UPDATE SET spec = $3, removed_at = $5";
+        const KEY: &str = "INSERT INTO service_keys (id, name, spec, created_at, removed_at, hash, prefix, suffix, parent, owner) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+             ON CONFLICT (id) DO UPDATE SET owner = $10, spec = $3, hash = $6, prefix = $7, suffix = $8, removed_at = $5";
+        const ROW: &str = "INSERT INTO catalog_rows (id, name, spec, created_at, removed_at, parent, owner, kind, credential) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+             ON CONFLICT (id) DO UPDATE SET owner = $7, spec = $3, credential = $9, removed_at = $5";
+        let insert = |sql: &'static str| {
+            let query = sqlx::query(sql).bind(row.id.clone()).bind(row.name.clone()).bind(row.spec.clone());
+            query.bind(row.created_at.0).bind(row.removed_at.map(|at| at.0))
+        };
+        let with_key = |sql, secret: &KeySecret| {
+            insert(sql).bind(secret.hash.0.to_vec()).bind(secret.prefix.clone()).bind(secret.suffix.clone())
+        };
+        let placed = |query: AnyQuery<'static>| query.bind(row.parent.clone()).bind(owner_word(row.owner));
+        let query = match &row.secret {
+            RowSecret::Key(secret) if row.kind == RowKind::AdminKey => with_key(ADMIN_KEY, secret),
+            RowSecret::Key(secret) => placed(with_key(KEY, secret)),
+            RowSecret::Sealed(sealed) => placed(insert(ROW)).bind(row.kind.as_str()).bind(Some(sealed.clone())),
+            RowSecret::None => placed(insert(ROW)).bind(row.kind.as_str()).bind(None::<Vec<u8>>),
+        };
+        self.execute(query).await
     }
 
     async fn revision(&mut self) -> Result<Revision, StoreError> {
@@ -201,11 +143,10 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
         const CHANGE: &str = "INSERT INTO changes (revision, position, kind, id) VALUES ($1, $2, $3, $4)";
         const AUDIT: &str = "INSERT INTO audit (revision, position, at, door, actor, action, kind, id, name, detail) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
-        let update = sqlx::query("UPDATE counters SET value = $1 WHERE name = 'revision'").bind(revision.0);
-        update.execute(&mut *self.connection).await.map_err(self.write_failed())?;
+        self.execute(sqlx::query("UPDATE counters SET value = $1 WHERE name = 'revision'").bind(revision.0)).await?;
         for (position, row) in (0_i64..).zip(changed) {
             let insert = sqlx::query(CHANGE).bind(revision.0).bind(position).bind(row.kind.as_str()).bind(row.id.clone());
-            insert.execute(&mut *self.connection).await.map_err(self.write_failed())?;
+            self.execute(insert).await?;
         }
         for (position, event) in (0_i64..).zip(audit) {
             let insert = sqlx::query(AUDIT)
@@ -219,7 +160,7 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
                 .bind(event.id.clone())
                 .bind(event.name.clone())
                 .bind(event.detail.clone());
-            insert.execute(&mut *self.connection).await.map_err(self.write_failed())?;
+            self.execute(insert).await?;
         }
         Ok(())
     }

@@ -1,8 +1,6 @@
 //! The data key and the pepper of a database. They are created with the database, stored sealed in the table `vault`, and
 //! checked at every start.
 
-use std::path::Path;
-
 use sqlx::{AnyConnection, Connection as _, Row as _};
 
 use super::{dialect::Dialect, driver_error::failed, migrate::has_table, store::SqlStore};
@@ -11,7 +9,6 @@ use crate::{
     seal::{MasterKeys, SealContext, Sealer, SecretBytes, draw},
 };
 
-/// Plain text of the check value.
 const CHECK: &[u8] = b"tollgate";
 
 const fn context(row: &'static str) -> SealContext<'static> {
@@ -40,17 +37,12 @@ pub(super) async fn open(
         return Ok(None);
     }
     let Some(keys) = MasterKeys::load(&options.master, &options.data)? else {
-        return Err(missing_master_key(&options.data, database));
+        let location = options.data.join("master.key").display().to_string();
+        return Err(StoreError::MasterKeyMissing { location, database: database.to_owned() });
     };
     open_rows(&rows, &keys, database, &options.random).map(Some)
 }
 
-fn missing_master_key(data: &Path, database: &str) -> StoreError {
-    let location = data.join("master.key").display().to_string();
-    StoreError::MasterKeyMissing { location, database: database.to_owned() }
-}
-
-/// Opens the rows of the table `vault`.
 pub(crate) fn open_rows(
     rows: &[(String, Vec<u8>)],
     keys: &MasterKeys,

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use sqlx::Row as _;
 use tollgate_core::{AccountHealth, AccountId, Timestamp};
 
-use super::{statement, store::SqlStore};
+use super::store::SqlStore;
 use crate::{HealthStore, StoreError};
 
 const ROWS_AT_ONCE: usize = 20;
@@ -39,13 +39,8 @@ impl HealthStore for SqlStore {
         }
         let mut transaction = self.begin(OPERATION).await?;
         for rows in health.chunks(ROWS_AT_ONCE) {
-            let sql = statement::values(
-                self.dialect,
-                "INSERT INTO account_health (account_id, health, updated_at) VALUES",
-                rows.len(),
-                3,
-                CONFLICT,
-            );
+            let sql =
+                self.dialect.values("INSERT INTO account_health (account_id, health, updated_at) VALUES", rows.len(), 3, CONFLICT);
             let mut query = sqlx::query(sql);
             for (id, health) in rows {
                 let text = serde_json::to_string(health).expect("health has string keys only");

@@ -6,13 +6,9 @@ use async_trait::async_trait;
 use sqlx::Row as _;
 use tollgate_core::{GroupId, Key};
 
-use super::{
-    rows::{catalog_row, key_row, select_key, select_row},
-    statement,
-    store::SqlStore,
-};
+use super::{rows::select, store::SqlStore};
 use crate::{
-    KeyHash, KeyStore, StoreError,
+    KeyHash, KeyStore, RowKind, StoreError,
     assemble::{self, GroupIds},
     rows::{CatalogRow, RowSecret},
 };
@@ -23,11 +19,11 @@ const LIST: &str = "list the keys";
 impl SqlStore {
     /// Completes a key's row with its member and its groups.
     pub(super) async fn with_member(&self, row: CatalogRow, operation: &'static str) -> Result<Key, StoreError> {
-        let member = sqlx::query(select_row!("WHERE id = $1")).bind(row.parent.clone()).fetch_optional(&self.reader).await;
-        let member = member.map_err(|error| self.failed(operation, error))?;
+        let query = select(RowKind::Member, "WHERE id = $1").bind(row.parent.clone());
+        let member = self.fetch_rows(operation, query).await?.pop();
         let member = member.ok_or_else(|| row.broken("its member does not exist"))?;
         let groups = self.group_ids(operation).await?;
-        assemble::key(&row, &catalog_row(&member)?, &groups)
+        assemble::key(&row, &member, &groups)
     }
 
     /// Ids of all groups by name, including removed ones. Groups are few, and this runs only when a key is not cached.
@@ -46,13 +42,11 @@ impl SqlStore {
         Ok(ids)
     }
 
-    /// The key with this hash, and its row.
     pub(crate) async fn find_row(&self, hash: &KeyHash) -> Result<Option<(CatalogRow, Key)>, StoreError> {
-        let failed = |error| self.failed(FIND, error);
         // A secret can be imported again after its key was revoked: prefer the live key.
-        let sql = select_key!("WHERE hash = $1 ORDER BY CASE WHEN removed_at IS NULL THEN 0 ELSE 1 END, created_at DESC LIMIT 1");
-        let found = sqlx::query(sql).bind(hash.0.to_vec()).fetch_optional(&self.reader).await.map_err(failed)?;
-        let Some(row) = found.as_ref().map(key_row).transpose()? else { return Ok(None) };
+        let sql = "WHERE hash = $1 ORDER BY CASE WHEN removed_at IS NULL THEN 0 ELSE 1 END, created_at DESC LIMIT 1";
+        let query = select(RowKind::Key, sql).bind(hash.0.to_vec());
+        let Some(row) = self.fetch_rows(FIND, query).await?.pop() else { return Ok(None) };
         let key = self.with_member(row.clone(), FIND).await?;
         Ok(Some((row, key)))
     }
@@ -60,13 +54,11 @@ impl SqlStore {
     /// Rows of the keys with these ids, and their hashes.
     pub(crate) async fn key_rows(&self, ids: &[String]) -> Result<Vec<([u8; 32], CatalogRow)>, StoreError> {
         const IDS_AT_ONCE: usize = 500;
-        let failed = |error| self.failed(LIST, error);
         let mut found = Vec::with_capacity(ids.len());
         for ids in ids.chunks(IDS_AT_ONCE) {
-            let sql = statement::list(self.dialect, select_key!("WHERE id IN ("), ids.len(), ")");
-            let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.clone()));
-            for row in query.fetch_all(&self.reader).await.map_err(failed)? {
-                let row = key_row(&row)?;
+            let query = select(RowKind::Key, &self.dialect.list("WHERE id IN (", ids.len(), ")").0);
+            let query = ids.iter().fold(query, |query, id| query.bind(id.clone()));
+            for row in self.fetch_rows(LIST, query).await? {
                 if let RowSecret::Key(secret) = &row.secret {
                     found.push((secret.hash.0, row));
                 }
@@ -83,15 +75,12 @@ impl KeyStore for SqlStore {
     }
 
     async fn list(&self) -> Result<Vec<Key>, StoreError> {
-        let failed = |error| self.failed(LIST, error);
-        let members = sqlx::query(select_row!("WHERE kind = 'member'")).fetch_all(&self.reader).await.map_err(failed)?;
-        let members = members.iter().map(catalog_row).collect::<Result<Vec<_>, _>>()?;
+        let members = self.fetch_rows(LIST, select(RowKind::Member, "WHERE kind = 'member'")).await?;
         let members: HashMap<&str, &CatalogRow> = members.iter().map(|row| (row.id.as_str(), row)).collect();
         let groups = self.group_ids(LIST).await?;
-        let rows = sqlx::query(select_key!("")).fetch_all(&self.reader).await.map_err(failed)?;
+        let rows = self.fetch_rows(LIST, select(RowKind::Key, "")).await?;
         let mut keys = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let row = key_row(row)?;
+        for row in rows {
             let member = members.get(row.parent.as_str()).ok_or_else(|| row.broken("its member does not exist"))?;
             keys.push(assemble::key(&row, member, &groups)?);
         }

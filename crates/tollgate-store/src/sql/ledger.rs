@@ -62,7 +62,6 @@ impl SqlStore {
         Ok(PostingReceipt { entry, repeated: false })
     }
 
-    /// Inserts an entry and updates the member's balance.
     async fn insert(&self, transaction: &mut Transaction<'static, Any>, entry: &LedgerEntry) -> Result<(), StoreError> {
         let failed = |error| self.failed(POST, error);
         const BALANCE: &str = "INSERT INTO balances (member_id, balance) VALUES ($1, $2) \
@@ -85,7 +84,6 @@ impl SqlStore {
         Ok(())
     }
 
-    /// Position of the ledger's last entry.
     pub(super) async fn ledger_position(&self, transaction: &mut Transaction<'static, Any>) -> Result<LedgerPosition, StoreError> {
         let failed = |error| self.failed(READ, error);
         let row = sqlx::query("SELECT value FROM counters WHERE name = 'ledger'").fetch_one(&mut **transaction).await;
@@ -107,7 +105,6 @@ impl LedgerStore for SqlStore {
     }
 
     async fn entries(&self, filter: &LedgerFilter) -> Result<Vec<LedgerEntry>, StoreError> {
-        let failed = |error| self.failed(READ, error);
         let sql = AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM ledger WHERE seq < $1 AND (CAST($2 AS TEXT) IS NULL OR member_id = $2) \
              AND (CAST($3 AS TEXT) IS NULL OR kind = $3) ORDER BY seq DESC LIMIT {}",
@@ -117,21 +114,18 @@ impl LedgerStore for SqlStore {
             .bind(filter.before.map_or(i64::MAX, |before| before.0))
             .bind(filter.member.map(|member| member.to_string()))
             .bind(filter.kind.map(LedgerKind::as_str));
-        let rows = query.fetch_all(&self.reader).await.map_err(failed)?;
-        rows.iter().map(entry).collect::<Result<_, _>>().map_err(failed)
+        self.fetch_as(READ, query, entry).await
     }
 
     async fn balances(&self) -> Result<Vec<Balance>, StoreError> {
-        let failed = |error| self.failed(READ, error);
         let sql = "SELECT m.id, m.name, COALESCE(b.balance, 0) FROM catalog_rows m LEFT JOIN balances b ON b.member_id = m.id \
                    WHERE m.kind = 'member' AND (m.removed_at IS NULL OR b.member_id IS NOT NULL) \
                    UNION ALL SELECT b.member_id, '', b.balance FROM balances b \
                    WHERE NOT EXISTS (SELECT 1 FROM catalog_rows m WHERE m.id = b.member_id) ORDER BY 2, 1";
-        let rows = sqlx::query(sql).fetch_all(&self.reader).await.map_err(failed)?;
-        let read = |row: &AnyRow| -> Result<Balance, sqlx::Error> {
+        let read = |row: &AnyRow| {
             Ok(Balance { member: id(row, 0, MemberId::parse)?, name: row.try_get(1)?, balance: NanoUsd(row.try_get(2)?) })
         };
-        rows.iter().map(read).collect::<Result<_, _>>().map_err(failed)
+        self.fetch_as(READ, sqlx::query(sql), read).await
     }
 
     async fn posted_since(&self, position: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
@@ -152,13 +146,11 @@ impl LedgerStore for SqlStore {
     }
 
     async fn hedge_costs(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
-        let failed = |error| self.failed(HEDGE_COSTS, error);
         // PostgreSQL sums BIGINT to NUMERIC.
         const SQL: &str = "SELECT u.group_id, CAST(SUM(a.cost) AS BIGINT) FROM attempts a JOIN usage u ON u.id = a.request_id \
              WHERE a.beside = 1 AND a.at >= $1 AND a.cost IS NOT NULL AND u.group_id IS NOT NULL GROUP BY u.group_id";
-        let rows = sqlx::query(SQL).bind(bucket(now, DAY)).fetch_all(&self.reader).await.map_err(failed)?;
-        let read = |row: &AnyRow| -> Result<_, sqlx::Error> { Ok((id(row, 0, GroupId::parse)?, NanoUsd(row.try_get(1)?))) };
-        rows.iter().map(read).collect::<Result<_, _>>().map_err(failed)
+        let read = |row: &AnyRow| Ok((id(row, 0, GroupId::parse)?, NanoUsd(row.try_get(1)?)));
+        self.fetch_as(HEDGE_COSTS, sqlx::query(SQL).bind(bucket(now, DAY)), read).await
     }
 
     async fn verify(&self, now: Timestamp) -> Result<VerifyReport, StoreError> {

@@ -12,7 +12,6 @@ use tollgate_core::Timestamp;
 use super::{dialect::Dialect, driver_error::failed};
 use crate::{StoreError, usage::day};
 
-/// One migration, with its text for each database.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SchemaStep {
     pub(super) version: i64,
@@ -31,7 +30,6 @@ pub(super) const ALL: &[SchemaStep] = &[SchemaStep {
 
 const TABLE: &str = "_sqlx_migrations";
 
-/// Whether a table exists.
 pub(super) async fn has_table(
     connection: &mut AnyConnection,
     dialect: Dialect,

@@ -1,6 +1,9 @@
-//! Columns of catalog rows, keys and audit events, and their decoding.
+//! Rows of the catalog, keys and events of the audit log: their selection and decoding.
 
-use sqlx::{Row as _, any::AnyRow};
+use sqlx::{
+    Any, AssertSqlSafe, Row as _,
+    any::{AnyArguments, AnyRow},
+};
 use tollgate_core::{Owner, Revision, Timestamp};
 
 use crate::{
@@ -8,73 +11,65 @@ use crate::{
     rows::{CatalogRow, RowSecret, owner_word},
 };
 
-/// Columns of catalog rows, in the order of [`catalog_row`].
-macro_rules! select_row {
-    ($rest:literal) => {
-        concat!("SELECT id, kind, parent, name, owner, spec, credential, created_at, removed_at FROM catalog_rows ", $rest)
-    };
+/// A query of a database, through sqlx's `Any` driver.
+pub(super) type AnyQuery<'q> = sqlx::query::Query<'q, Any, AnyArguments>;
+
+/// As [`select`], with the revision of each row's last change in the column `revision`.
+pub(super) fn select_with_revision(kind: RowKind, rest: &str) -> AnyQuery<'static> {
+    const REVISION: &str = "COALESCE((SELECT MAX(revision) FROM changes WHERE changes.id = t.id), 0) AS revision";
+    sqlx::query(AssertSqlSafe(format!("SELECT t.*, {REVISION} FROM ({}) AS t {rest}", columns_of(kind))))
 }
 
-/// Columns of keys, in the order of [`key_row`].
-macro_rules! select_key {
-    ($rest:literal) => {
-        concat!("SELECT id, parent, name, owner, spec, hash, prefix, suffix, created_at, removed_at FROM service_keys ", $rest)
-    };
+/// Selects rows of a kind, in one shape for all kinds; decoded by [`catalog_row`]. Admin keys have no parent, and the database owns
+/// them.
+pub(super) fn select(kind: RowKind, rest: &str) -> AnyQuery<'static> {
+    sqlx::query(AssertSqlSafe(format!("SELECT * FROM ({}) AS t {rest}", columns_of(kind))))
 }
-pub(super) use {select_key, select_row};
 
-/// The error of a row whose columns cannot be decoded.
-fn decode(row: &AnyRow, error: &sqlx::Error) -> StoreError {
-    let id = row.try_get::<String, _>(0).unwrap_or_default();
-    StoreError::Row { kind: "catalog", row: id, detail: error.to_string() }
+const fn columns_of(kind: RowKind) -> &'static str {
+    match kind {
+        RowKind::Key => {
+            "SELECT id, 'key' AS kind, parent, name, owner, spec, created_at, removed_at, hash, prefix, suffix FROM service_keys"
+        }
+        RowKind::AdminKey => {
+            "SELECT id, 'admin_key' AS kind, '' AS parent, name, 'database' AS owner, spec, created_at, removed_at, hash, prefix, \
+             suffix FROM admin_keys"
+        }
+        RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group | RowKind::Member => {
+            "SELECT id, kind, parent, name, owner, spec, created_at, removed_at, credential FROM catalog_rows"
+        }
+    }
 }
 
 pub(super) fn catalog_row(row: &AnyRow) -> Result<CatalogRow, StoreError> {
-    let read = || -> Result<(CatalogRow, String, String), sqlx::Error> {
-        let credential: Option<Vec<u8>> = row.try_get(6)?;
-        let read = CatalogRow {
-            id: row.try_get(0)?,
-            kind: RowKind::Channel,
-            parent: row.try_get(2)?,
-            name: row.try_get(3)?,
-            owner: Owner::Database,
-            spec: row.try_get(5)?,
-            secret: credential.map_or(RowSecret::None, RowSecret::Sealed),
-            created_at: Timestamp(row.try_get(7)?),
-            removed_at: row.try_get::<Option<i64>, _>(8)?.map(Timestamp),
-        };
-        Ok((read, row.try_get(1)?, row.try_get(4)?))
+    let decode = |error: sqlx::Error| {
+        let id = row.try_get::<String, _>(0).unwrap_or_default();
+        StoreError::Row { kind: "catalog", row: id, detail: error.to_string() }
     };
-    let (mut read, kind, owner) = read().map_err(|error| decode(row, &error))?;
+    let text = |at: usize| row.try_get::<String, _>(at).map_err(decode);
+    let (kind, owner) = (text(1)?, text(4)?);
+    let mut read = CatalogRow {
+        id: text(0)?,
+        kind: RowKind::Channel,
+        parent: text(2)?,
+        name: text(3)?,
+        owner: Owner::Database,
+        spec: text(5)?,
+        secret: RowSecret::None,
+        created_at: row.try_get(6).map(Timestamp).map_err(decode)?,
+        removed_at: row.try_get::<Option<i64>, _>(7).map_err(decode)?.map(Timestamp),
+    };
     read.kind = RowKind::parse(&kind).ok_or_else(|| read.broken("its kind is not known"))?;
-    read.owner = parse_owner(&owner).ok_or_else(|| read.broken("its owner is not known"))?;
-    Ok(read)
-}
-
-pub(super) fn key_row(row: &AnyRow) -> Result<CatalogRow, StoreError> {
-    let read = || -> Result<(CatalogRow, String, Vec<u8>, String, String), sqlx::Error> {
-        let read = CatalogRow {
-            id: row.try_get(0)?,
-            kind: RowKind::Key,
-            parent: row.try_get(1)?,
-            name: row.try_get(2)?,
-            owner: Owner::Database,
-            spec: row.try_get(4)?,
-            secret: RowSecret::None,
-            created_at: Timestamp(row.try_get(8)?),
-            removed_at: row.try_get::<Option<i64>, _>(9)?.map(Timestamp),
-        };
-        Ok((read, row.try_get(3)?, row.try_get(5)?, row.try_get(6)?, row.try_get(7)?))
+    let known = [Owner::File, Owner::Database].into_iter().find(|known| owner_word(*known) == owner);
+    read.owner = known.ok_or_else(|| read.broken("its owner is not known"))?;
+    read.secret = if matches!(read.kind, RowKind::Key | RowKind::AdminKey) {
+        let hash: Vec<u8> = row.try_get(8).map_err(decode)?;
+        let hash = hash.try_into().map_err(|_| read.broken("its hash has not 32 bytes"))?;
+        RowSecret::Key(KeySecret { hash: KeyHash(hash), prefix: text(9)?, suffix: text(10)? })
+    } else {
+        row.try_get::<Option<Vec<u8>>, _>(8).map_err(decode)?.map_or(RowSecret::None, RowSecret::Sealed)
     };
-    let (mut read, owner, hash, prefix, suffix) = read().map_err(|error| decode(row, &error))?;
-    read.owner = parse_owner(&owner).ok_or_else(|| read.broken("its owner is not known"))?;
-    let hash = <[u8; 32]>::try_from(hash).map_err(|_| read.broken("its hash has not 32 bytes"))?;
-    read.secret = RowSecret::Key(KeySecret { hash: KeyHash(hash), prefix, suffix });
     Ok(read)
-}
-
-fn parse_owner(word: &str) -> Option<Owner> {
-    [Owner::File, Owner::Database].into_iter().find(|owner| owner_word(*owner) == word)
 }
 
 /// An audit event, from the columns revision, at, door, actor, action, kind, id, name, detail.

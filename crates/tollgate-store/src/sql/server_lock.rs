@@ -12,7 +12,6 @@ use crate::StoreError;
 /// Whether other servers may hold the lock at the same time.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LockMode {
-    /// The only server on the database.
     Exclusive,
     /// One of several nodes that share their counters. Excludes servers that do not.
     Shared,

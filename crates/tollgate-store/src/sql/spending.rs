@@ -9,7 +9,7 @@ use futures_util::TryStreamExt as _;
 use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
 use tollgate_core::{ChannelId, GroupId, KeyId, MemberId, NanoUsd, SpendTotals, Subject, Timestamp};
 
-use super::{statement, store::SqlStore};
+use super::store::SqlStore;
 use crate::{
     LedgerPosition, Spending, SpendingChanges, StoreError,
     rollup::{DAY, bucket},
@@ -64,28 +64,11 @@ pub(crate) enum SpendingScope {
     Without,
 }
 
-/// Subjects whose sums can be read by id.
-#[derive(Clone, Copy)]
-enum SpendingColumn {
-    Key,
-    Member,
-}
+/// A column of `usage_days` by which sums are read for given ids, and the subject of an id.
+type SubjectColumn = (&'static str, fn(&str) -> Option<Subject>);
 
-impl SpendingColumn {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Key => "key_id",
-            Self::Member => "member_id",
-        }
-    }
-
-    fn subject(self, id: &str) -> Option<Subject> {
-        match self {
-            Self::Key => key(id),
-            Self::Member => member(id),
-        }
-    }
-}
+const KEY: SubjectColumn = ("key_id", key);
+const MEMBER: SubjectColumn = ("member_id", member);
 
 impl SqlStore {
     /// The spending of all subjects, in one snapshot.
@@ -118,8 +101,8 @@ impl SqlStore {
     ) -> Result<Spending, StoreError> {
         let mut snapshot = self.snapshot(SPENDING).await?;
         let mut spent = Vec::new();
-        self.spent_of(&mut snapshot, SpendingColumn::Key, keys, now, &mut spent).await?;
-        self.spent_of(&mut snapshot, SpendingColumn::Member, members, now, &mut spent).await?;
+        self.spent_of(&mut snapshot, KEY, keys, now, &mut spent).await?;
+        self.spent_of(&mut snapshot, MEMBER, members, now, &mut spent).await?;
         if shared == SpendingScope::With {
             self.shared_spending(&mut snapshot, now, &mut spent).await?;
         }
@@ -163,13 +146,12 @@ impl SqlStore {
         let rows = sqlx::query(sql).bind(position.0).bind(until.0).fetch_all(&mut *snapshot).await.map_err(failed)?;
         let members: Result<Vec<String>, _> = rows.iter().map(|row| row.try_get(0)).collect();
         let (keys, members): (Vec<String>, Vec<String>) = (keys.into_iter().collect(), members.map_err(failed)?);
-        self.spent_of(&mut snapshot, SpendingColumn::Key, &keys, now, &mut changed.spent).await?;
-        self.spent_of(&mut snapshot, SpendingColumn::Member, &members, now, &mut changed.spent).await?;
+        self.spent_of(&mut snapshot, KEY, &keys, now, &mut changed.spent).await?;
+        self.spent_of(&mut snapshot, MEMBER, &members, now, &mut changed.spent).await?;
         changed.balances = self.balances_among(&mut snapshot, &members).await?;
         Ok(changed)
     }
 
-    /// The spending of groups, channels and the gateway.
     async fn shared_spending(
         &self,
         snapshot: &mut Transaction<'static, Any>,
@@ -181,7 +163,6 @@ impl SqlStore {
         self.spent_by(snapshot, spent!("usage_days", "'all'", "sale"), now, |_| Some(Subject::Gateway), spent).await
     }
 
-    /// The sums of a `spent!` query.
     async fn spent_by(
         &self,
         snapshot: &mut Transaction<'static, Any>,
@@ -199,11 +180,10 @@ impl SqlStore {
         Ok(())
     }
 
-    /// The sums of these keys or members.
     async fn spent_of(
         &self,
         snapshot: &mut Transaction<'static, Any>,
-        column: SpendingColumn,
+        (of, subject): SubjectColumn,
         ids: &[String],
         now: Timestamp,
         spent: &mut Vec<(Subject, SpendTotals)>,
@@ -211,7 +191,7 @@ impl SqlStore {
         let failed = |error| self.failed(SPENDING, error);
         let (day, month) = periods(now);
         for ids in ids.chunks(SUBJECTS_AT_ONCE) {
-            let (of, list) = (column.name(), statement::list(self.dialect, "", ids.len(), "").0);
+            let list = self.dialect.list("", ids.len(), "").0;
             let sql = AssertSqlSafe(format!(
                 "SELECT {of}, CAST(SUM(CASE WHEN bucket >= {day} THEN sale ELSE 0 END) AS BIGINT), \
                  CAST(SUM(CASE WHEN bucket >= {month} THEN sale ELSE 0 END) AS BIGINT), CAST(SUM(sale) AS BIGINT) \
@@ -219,13 +199,12 @@ impl SqlStore {
             ));
             let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.clone()));
             for row in query.fetch_all(&mut **snapshot).await.map_err(failed)? {
-                spent.extend(read(&row, now, |id| column.subject(id)).map_err(failed)?);
+                spent.extend(read(&row, now, subject).map_err(failed)?);
             }
         }
         Ok(())
     }
 
-    /// The balances of these members.
     async fn balances_among(
         &self,
         snapshot: &mut Transaction<'static, Any>,
@@ -234,7 +213,7 @@ impl SqlStore {
         let failed = |error| self.failed(SPENDING, error);
         let mut balances = Vec::new();
         for ids in ids.chunks(SUBJECTS_AT_ONCE) {
-            let sql = statement::list(self.dialect, "SELECT member_id, balance FROM balances WHERE member_id IN (", ids.len(), ")");
+            let sql = self.dialect.list("SELECT member_id, balance FROM balances WHERE member_id IN (", ids.len(), ")");
             let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.clone()));
             for row in query.fetch_all(&mut **snapshot).await.map_err(failed)? {
                 let id: String = row.try_get(0).map_err(failed)?;
@@ -251,11 +230,7 @@ fn periods(now: Timestamp) -> (i64, i64) {
     (bucket(now, DAY), Timestamp::of_month(now.month()).0)
 }
 
-fn read(
-    row: &AnyRow,
-    now: Timestamp,
-    subject: impl Fn(&str) -> Option<Subject>,
-) -> Result<Option<(Subject, SpendTotals)>, sqlx::Error> {
+fn read(row: &AnyRow, now: Timestamp, subject: fn(&str) -> Option<Subject>) -> Result<Option<(Subject, SpendTotals)>, sqlx::Error> {
     let id: String = row.try_get(0)?;
     let money = |at: usize| row.try_get::<i64, _>(at).map(NanoUsd);
     let spent = SpendTotals::loaded(now, money(1)?, money(2)?, money(3)?);

@@ -1,9 +1,16 @@
 //! The opened database with everything its queries need.
 
-use sqlx::{Any, AnyPool, Transaction};
+use sqlx::{Any, AnyPool, Transaction, any::AnyRow};
 
-use super::{append::UsageAppender, change_signal::ChangeSignal, dialect::Dialect, driver_error, server_lock::ServerLock};
-use crate::{KeyHasher, RandomSource, StoreError, seal::Sealer};
+use super::{
+    append::UsageAppender,
+    change_signal::ChangeSignal,
+    dialect::Dialect,
+    driver_error,
+    rows::{AnyQuery, catalog_row},
+    server_lock::ServerLock,
+};
+use crate::{KeyHasher, RandomSource, StoreError, rows::CatalogRow, seal::Sealer};
 
 /// A database that implements the store's traits. Each module of this folder adds the queries of one trait or topic.
 #[derive(Debug)]
@@ -13,7 +20,7 @@ pub(crate) struct SqlStore {
     pub(super) database: String,
     pub(super) writer: AnyPool,
     pub(super) reader: AnyPool,
-    pub(super) sealer: Sealer,
+    pub(crate) sealer: Sealer,
     pub(crate) hasher: KeyHasher,
     pub(super) random: RandomSource,
     /// Held by servers on PostgreSQL.
@@ -51,13 +58,26 @@ impl SqlStore {
         }
     }
 
-    pub(super) fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
-        driver_error::failed(&self.database, operation, error)
+    pub(super) async fn fetch(&self, operation: &'static str, query: AnyQuery<'_>) -> Result<Vec<AnyRow>, StoreError> {
+        query.fetch_all(&self.reader).await.map_err(|error| self.failed(operation, error))
     }
 
-    /// Seals and opens with the data key.
-    pub(crate) fn sealer(&self) -> Sealer {
-        self.sealer.clone()
+    pub(super) async fn fetch_as<T>(
+        &self,
+        operation: &'static str,
+        query: AnyQuery<'_>,
+        read: fn(&AnyRow) -> Result<T, sqlx::Error>,
+    ) -> Result<Vec<T>, StoreError> {
+        let rows = self.fetch(operation, query).await?;
+        rows.iter().map(read).collect::<Result<_, _>>().map_err(|error| self.failed(operation, error))
+    }
+
+    pub(super) async fn fetch_rows(&self, operation: &'static str, query: AnyQuery<'_>) -> Result<Vec<CatalogRow>, StoreError> {
+        self.fetch(operation, query).await?.iter().map(catalog_row).collect()
+    }
+
+    pub(super) fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
+        driver_error::failed(&self.database, operation, error)
     }
 
     /// Checks the server's lock, and acquires it again if its connection is broken.
@@ -68,7 +88,6 @@ impl SqlStore {
         }
     }
 
-    /// Closes all connections.
     pub(crate) async fn close(&self) {
         self.change_signal.close();
         self.appender.close().await;

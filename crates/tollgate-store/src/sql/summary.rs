@@ -7,7 +7,6 @@ use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{NanoUsd, Timestamp};
 
 use super::{
-    statement,
     store::SqlStore,
     usage::{IDS_AT_ONCE, WhereClause},
 };
@@ -18,7 +17,6 @@ use crate::{
 };
 
 const SUMMARY: &str = "sum up the usage log";
-/// Maximum rows of a summary.
 const MAX_ROWS: i64 = 10_000;
 
 /// The table that a range of time is summed from.
@@ -62,7 +60,7 @@ impl SqlStore {
         let failed = |error| self.failed(SUMMARY, error);
         let mut names: HashMap<String, String> = HashMap::new();
         for sums in sums.chunks(IDS_AT_ONCE) {
-            let sql = statement::list(self.dialect, "SELECT id, name FROM catalog_rows WHERE id IN (", sums.len(), ")");
+            let sql = self.dialect.list("SELECT id, name FROM catalog_rows WHERE id IN (", sums.len(), ")");
             let query = sums.iter().fold(sqlx::query(sql), |query, sum| query.bind(sum.of.clone()));
             for row in query.fetch_all(&self.reader).await.map_err(failed)? {
                 names.insert(row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);

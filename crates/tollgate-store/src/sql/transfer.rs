@@ -16,11 +16,10 @@ use super::{
     address::{SqlAddress, sqlite_url},
     dialect::Dialect,
     driver_error::failed,
-    migrate, partitions,
+    migrate, retention,
     server_lock::lock_exclusively,
 };
 use crate::StoreError;
-
 use copy::{TransferColumn, TransferTable, columns, copy_rows, tables};
 
 const READ: &str = "read the database that is moved";
@@ -33,7 +32,6 @@ const APPEND_ONLY: [&str; 5] = ["usage", "attempts", "ledger", "audit", "changes
 const CREATE_STATE: &str =
     "CREATE TABLE IF NOT EXISTS tollgate_moved (name TEXT PRIMARY KEY, last BIGINT NOT NULL, source TEXT NOT NULL)";
 
-/// Source and target of a transfer.
 #[derive(Clone, Debug)]
 pub(crate) struct DatabaseTransfer {
     pub(crate) from: PathBuf,
@@ -44,29 +42,21 @@ pub(crate) struct DatabaseTransfer {
     pub(crate) now: Timestamp,
 }
 
-/// Progress of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferProgress<'a> {
-    /// The table being copied.
     pub table: &'a str,
-    /// Rows of the table copied in this pass.
     pub done: u64,
-    /// Rows of the table to copy in this pass.
     pub of: u64,
 }
 
-/// A table after a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferredTable {
-    /// Name of the table.
     pub name: String,
-    /// Rows copied in this pass.
     pub copied: u64,
     /// Rows of the table, the same in both databases.
     pub rows: u64,
 }
 
-/// Runs one pass.
 pub(crate) async fn run(
     transfer: &DatabaseTransfer,
     progress: &mut (dyn FnMut(TransferProgress<'_>) + Send),
@@ -182,8 +172,8 @@ impl<'t> TransferPass<'t> {
         let first = first.map_or(now, |first| Timestamp(first).min(now)).month();
         // At most ten years: a wrong clock must not create thousands of partitions. Other months use the default partition.
         for month in first.max(now.month() - 120)..=last.map_or(now, |last| Timestamp(last).max(now)).month().min(now.month() + 2) {
-            let (name, first, next) = partitions::bounds(month);
-            let create = sqlx::query(partitions::CREATE_PARTITION).bind(name).bind(first).bind(next);
+            let (name, first, next) = retention::bounds(month);
+            let create = sqlx::query(retention::CREATE_PARTITION).bind(name).bind(first).bind(next);
             create.execute(&mut self.target).await.map_err(|error| failed(&self.transfer.shown, WRITE, error))?;
         }
         Ok(())

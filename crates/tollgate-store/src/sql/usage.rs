@@ -6,13 +6,13 @@ use std::{
 };
 
 use async_trait::async_trait;
-use sqlx::{Any, AssertSqlSafe, Row as _};
+use sqlx::{AssertSqlSafe, Row as _};
 use tollgate_core::{AttemptRecord, Outcome, RequestId, Timestamp, UsageRecord};
 
 use super::{
-    statement,
+    rows::AnyQuery,
     store::SqlStore,
-    usage_rows::{USAGE_COLUMNS, attempt, record},
+    usage_rows::{ATTEMPT_COLUMNS, USAGE_COLUMNS, attempt, record},
 };
 use crate::{Page, SortOrder, StoreError, SummaryBy, SummaryRow, UsageCursor, UsageFilter, UsageStore};
 
@@ -20,9 +20,6 @@ pub(super) const IDS_AT_ONCE: usize = 500;
 
 const PAGE: &str = "read the usage log";
 
-type Query<'q> = sqlx::query::Query<'q, Any, sqlx::any::AnyArguments>;
-
-/// A value to bind.
 #[derive(Debug)]
 enum BindValue {
     Text(String),
@@ -65,7 +62,6 @@ impl WhereClause {
         conditions
     }
 
-    /// Continues after a record.
     fn after(&mut self, cursor: UsageCursor, order: SortOrder) {
         self.add(if order == SortOrder::Newest { "(at, id) < (?," } else { "(at, id) > (?," }, BindValue::Number(cursor.at.0));
         self.values.push(BindValue::Text(cursor.id.to_string()));
@@ -77,7 +73,7 @@ impl WhereClause {
         &self.sql
     }
 
-    pub(super) fn bind(self, query: Query<'_>) -> Query<'_> {
+    pub(super) fn bind(self, query: AnyQuery<'_>) -> AnyQuery<'_> {
         self.values.into_iter().fold(query, |query, value| match value {
             BindValue::Text(text) => query.bind(text),
             BindValue::Number(number) => query.bind(number),
@@ -91,18 +87,13 @@ fn outcome_condition(outcome: Option<Outcome>) -> &'static str {
 }
 
 impl SqlStore {
-    /// Adds the attempts to records.
     async fn with_attempts(&self, mut records: Vec<UsageRecord>) -> Result<Vec<UsageRecord>, StoreError> {
-        let failed = |error| self.failed(PAGE, error);
-        const HEAD: &str = "SELECT request_id, position, channel_id, channel_name, account_id, account_name, protocol, upstream_model, \
-             at, status, result, error, tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, tokens_thinking, tokens_image, \
-             tokens_audio, tokens_source, cost, first_byte_us, duration_us, upstream_request_id, beside FROM attempts WHERE request_id IN (";
+        let head = format!("SELECT {ATTEMPT_COLUMNS} FROM attempts WHERE request_id IN (");
         let mut attempts: HashMap<RequestId, Vec<AttemptRecord>> = HashMap::new();
         for records in records.chunks(IDS_AT_ONCE) {
-            let sql = statement::list(self.dialect, HEAD, records.len(), ") ORDER BY request_id, position");
+            let sql = self.dialect.list(&head, records.len(), ") ORDER BY request_id, position");
             let query = records.iter().fold(sqlx::query(sql), |query, record| query.bind(record.id.to_string()));
-            for row in query.fetch_all(&self.reader).await.map_err(failed)? {
-                let (id, attempt) = attempt(&row).map_err(failed)?;
+            for (id, attempt) in self.fetch_as(PAGE, query, attempt).await? {
                 attempts.entry(id).or_default().push(attempt);
             }
         }
@@ -142,7 +133,6 @@ impl UsageStore for SqlStore {
     }
 
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
-        let failed = |error| self.failed(PAGE, error);
         let mut conditions = WhereClause::of(filter);
         if let Some(after) = filter.after {
             conditions.after(after, filter.order);
@@ -153,30 +143,24 @@ impl UsageStore for SqlStore {
         };
         let size = filter.page_size();
         let sql = format!("SELECT {USAGE_COLUMNS} FROM usage{} ORDER BY {order} LIMIT {}", conditions.sql, size + 1);
-        let rows = conditions.bind(sqlx::query(AssertSqlSafe(sql))).fetch_all(&self.reader).await.map_err(failed)?;
-        let records = rows.iter().map(record).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        let records = self.fetch_as(PAGE, conditions.bind(sqlx::query(AssertSqlSafe(sql))), record).await?;
         let page = Page::cut(records, size as usize, |record| UsageCursor { at: record.at, id: record.id });
         Ok(Page { items: self.with_attempts(page.items).await?, next: page.next })
     }
 
     async fn find(&self, id: RequestId) -> Result<Option<UsageRecord>, StoreError> {
-        let failed = |error| self.failed(PAGE, error);
         let sql = AssertSqlSafe(format!("SELECT {USAGE_COLUMNS} FROM usage WHERE id = $1"));
-        let row = sqlx::query(sql).bind(id.to_string()).fetch_optional(&self.reader).await.map_err(failed)?;
-        let found = row.as_ref().map(record).transpose().map_err(failed)?;
-        Ok(self.with_attempts(found.into_iter().collect()).await?.pop())
+        let found = self.fetch_as(PAGE, sqlx::query(sql).bind(id.to_string()), record).await?;
+        Ok(self.with_attempts(found).await?.pop())
     }
 
     async fn known(&self, ids: &[RequestId]) -> Result<HashSet<RequestId>, StoreError> {
-        let failed = |error| self.failed(PAGE, error);
         let mut known = HashSet::new();
         for ids in ids.chunks(IDS_AT_ONCE) {
-            let sql = statement::list(self.dialect, "SELECT id FROM usage WHERE id IN (", ids.len(), ")");
+            let sql = self.dialect.list("SELECT id FROM usage WHERE id IN (", ids.len(), ")");
             let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.to_string()));
-            for row in query.fetch_all(&self.reader).await.map_err(failed)? {
-                let id: String = row.try_get(0).map_err(failed)?;
-                known.extend(RequestId::parse(&id));
-            }
+            let found = self.fetch_as(PAGE, query, |row| row.try_get::<String, _>(0)).await?;
+            known.extend(found.iter().filter_map(|id| RequestId::parse(id)));
         }
         Ok(known)
     }

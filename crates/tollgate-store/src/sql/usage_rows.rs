@@ -12,6 +12,11 @@ pub(super) const USAGE_COLUMNS: &str = "id, at, key_id, key_name, member_id, gro
      tokens_thinking, tokens_image, tokens_audio, tokens_source, cost, sale, price_version, ttft_us, duration_us, address, \
      client_request_id, dropped, trace";
 
+/// Columns of attempts, in the order of [`attempt`].
+pub(super) const ATTEMPT_COLUMNS: &str = "request_id, position, channel_id, channel_name, account_id, account_name, protocol, upstream_model, at, status, \
+     result, error, tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, tokens_thinking, tokens_image, \
+     tokens_audio, tokens_source, cost, first_byte_us, duration_us, upstream_request_id, beside";
+
 /// Parses the serialised name of an enum value.
 pub(super) fn parse_word<T: DeserializeOwned>(word: String) -> Result<T, sqlx::Error> {
     serde_json::from_value(serde_json::Value::String(word)).map_err(|error| sqlx::Error::Decode(error.into()))
@@ -21,7 +26,6 @@ fn json<T: DeserializeOwned>(text: &str) -> Result<T, sqlx::Error> {
     serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// Reads the columns of a row in order.
 struct Columns<'a> {
     row: &'a AnyRow,
     next: usize,
@@ -114,7 +118,6 @@ pub(super) fn record(row: &AnyRow) -> Result<UsageRecord, sqlx::Error> {
     })
 }
 
-/// An attempt and the id of its request.
 pub(super) fn attempt(row: &AnyRow) -> Result<(RequestId, AttemptRecord), sqlx::Error> {
     let mut columns = Columns { row, next: 0 };
     let c = &mut columns;

@@ -1,9 +1,8 @@
 //! Checks the consistency of usage records, ledger and sums in one snapshot. Each rule is a query for its violations: an id or a
-//! position, the expected value, the found value. Roll-ups are compared column by column ([`rollups`]). Of records removed by
-//! retention, the ledger entries and sums are compared with each other ([`removed`]).
+//! position, the expected value, the found value. Roll-ups are compared column by column ([`sums`]). Of records removed by
+//! retention, the ledger entries and sums are compared with each other.
 
-mod removed;
-mod rollups;
+mod sums;
 
 use sqlx::{Any, Row as _, Transaction};
 use tollgate_core::Timestamp;
@@ -16,7 +15,6 @@ use crate::{
 
 const VERIFY: &str = "verify the usage log and the ledger";
 
-/// The rules with the queries for their violations.
 const QUERIES: &[(ConsistencyRule, &str)] = &[
     (
         ConsistencyRule::Balance,
@@ -91,7 +89,7 @@ impl SqlStore {
         for (rule, sql) in QUERIES {
             self.verify_rule(&mut snapshot, *rule, sql, &mut report).await?;
         }
-        for rollup in rollups::ALL {
+        for rollup in sums::ROLLUPS {
             self.verify_rollup(&mut snapshot, rollup, &mut report).await?;
         }
         self.verify_removed(&mut snapshot, now, &mut report).await?;

@@ -6,7 +6,9 @@ use std::{collections::HashMap, net::IpAddr, sync::Arc};
 use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::OnceCell;
-use tollgate_console::{AccountTestResult, ChannelTestError, ChannelTestEvent, EffectiveSetting, ExplainRequest, GatewayHandle};
+use tollgate_console::{
+    AccountTestResult, ChannelTest, ChannelTestError, EffectiveSetting, ExplainRequest, GatewayHandle, OnTestEvent,
+};
 use tollgate_core::{
     AccountHealth, AccountId, Budget, HealthStatus, HealthView, NanoUsd, Observation, Subject, Timestamp, Window, observe,
 };
@@ -111,13 +113,7 @@ impl GatewayHandle for StoppedGateway {
         Ok(explain_json(request, &input))
     }
 
-    async fn test(
-        &self,
-        channel: &str,
-        account: Option<&str>,
-        model: Option<&str>,
-        on_event: &mut (dyn for<'a> FnMut(ChannelTestEvent<'a>) + Send),
-    ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
+    async fn test(&self, test: ChannelTest<'_>, on_event: OnTestEvent<'_>) -> Result<Vec<AccountTestResult>, ChannelTestError> {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
         let (mut changed, mut passed) = (Vec::new(), Vec::new());
         let mut on_pass = |account, cooling| {
@@ -126,7 +122,7 @@ impl GatewayHandle for StoppedGateway {
             let after = observe(&before, &Observation::TestPassed, cooling, compose::now());
             changed.extend((after != before).then_some((account, after)));
         };
-        let tested = channel_test::run(&catalog, channel, account, model, on_event, &mut on_pass).await?;
+        let tested = channel_test::run(&catalog, test, on_event, &mut on_pass).await?;
         // Health is saved for the next start. A running gateway has its own, possibly newer health; it learns of the passed test
         // from `save_test`, which it does not overwrite.
         self.store.health.save_health(&changed, compose::now()).await.map_err(ChannelTestError::Store)?;

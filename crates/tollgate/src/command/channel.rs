@@ -52,7 +52,7 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
         let accounts: Vec<(String, String)> = health
             .iter()
             .filter(|account| account["channel"] == channel["name"])
-            .map(|account| (account["account"].as_str().unwrap_or_default().to_owned(), account_state(account)))
+            .map(|account| (account["account"].as_str().unwrap_or_default().to_owned(), resource::account_state(account)))
             .collect();
         items.push(json!({
             "id": channel["id"], "name": channel["name"], "provider": channel["provider"], "protocol": channel["protocol"],
@@ -142,37 +142,4 @@ fn print_end(common: &Common, progress: &AccountTestProgress, line: &Value) -> b
         output::line(&format!("  FAIL  {fault}"));
     }
     line["error"].is_null()
-}
-
-/// The state of an account as shown in tables, such as `cooling until … (rate limited)`.
-pub(super) fn account_state(account: &Value) -> String {
-    let reason = || account["reason"].as_str().unwrap_or("unknown").replace('_', " ");
-    match (account["status"].as_str(), account["state"].as_str(), account["until"].as_str()) {
-        (Some("off"), ..) => "off by hand".to_owned(),
-        (_, Some("due"), _) => "usable (next request is the probe)".to_owned(),
-        (_, Some("probing"), _) => "a request is trying it".to_owned(),
-        (_, Some("cooling"), Some(until)) => format!("cooling until {until} ({})", reason()),
-        (_, Some("resting"), Some(until)) => format!("resting until {until} ({})", reason()),
-        (_, Some("resting"), None) => format!("resting until a test passes ({})", reason()),
-        (_, state, _) => state.unwrap_or("usable").to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn states_are_readable() {
-        let of = |status: &str, state_word: &str, reason: Option<&str>, until: Option<&str>| {
-            account_state(&json!({"status": status, "state": state_word, "reason": reason, "until": until}))
-        };
-        assert_eq!(of("on", "usable", None, None), "usable");
-        assert_eq!(of("off", "cooling", Some("rate_limited"), Some("T")), "off by hand");
-        assert_eq!(of("on", "cooling", Some("rate_limited"), Some("T")), "cooling until T (rate limited)");
-        assert_eq!(of("on", "resting", Some("account_refused"), None), "resting until a test passes (account refused)");
-        assert_eq!(of("on", "due", None, None), "usable (next request is the probe)");
-    }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     admin::{self, Admin, AdminRequest, ApiPath},
     cli::{Account, AccountName, Common, FieldArgs, NewRow, PreviewArgs, ResourceCommand, RowChange, RowName},
-    command::{channel, effects},
+    command::effects,
     config,
     failure::Failure,
     output,
@@ -99,7 +99,7 @@ async fn list_accounts(common: &Common, admin: &Admin, channel: &str) -> Result<
     let mut items = admin.all(&ApiPath::of(&["channels", channel, "accounts"])).await?;
     let health = admin.all(&ApiPath::of(&["health"])).await?;
     let states: HashMap<_, _> =
-        health.iter().filter_map(|account| Some((account["id"].as_str()?, channel::account_state(account)))).collect();
+        health.iter().filter_map(|account| Some((account["id"].as_str()?, account_state(account)))).collect();
     for item in &mut items {
         let state = item["id"].as_str().and_then(|id| states.get(id)).cloned();
         item["state"] = state.into();
@@ -225,6 +225,20 @@ pub(crate) fn print_list(common: &Common, columns: &[Column], items: &[Value]) {
     output::list(common, items, &headings, &items.iter().map(row).collect::<Vec<_>>());
 }
 
+/// The state of an account as shown in tables, such as `cooling until … (rate limited)`.
+pub(super) fn account_state(account: &Value) -> String {
+    let reason = || account["reason"].as_str().unwrap_or("unknown").replace('_', " ");
+    match (account["status"].as_str(), account["state"].as_str(), account["until"].as_str()) {
+        (Some("off"), ..) => "off by hand".to_owned(),
+        (_, Some("due"), _) => "usable (next request is the probe)".to_owned(),
+        (_, Some("probing"), _) => "a request is trying it".to_owned(),
+        (_, Some("cooling"), Some(until)) => format!("cooling until {until} ({})", reason()),
+        (_, Some("resting"), Some(until)) => format!("resting until {until} ({})", reason()),
+        (_, Some("resting"), None) => format!("resting until a test passes ({})", reason()),
+        (_, state, _) => state.unwrap_or("usable").to_owned(),
+    }
+}
+
 /// A value in a table: lists of texts separated by commas, empty values as a dash, nested values as JSON.
 pub(crate) fn cell(value: &Value) -> String {
     match value {
@@ -267,5 +281,17 @@ mod tests {
         assert_eq!(body["credential"], "sk-secret");
         assert_eq!(request_body("make_account", &members("credential=env:NO_SUCH_NAME_HERE")).unwrap_err().code(), 3);
         assert_eq!(request_body("make_account", &members("rpms=1")).unwrap_err().code(), 2);
+    }
+
+    #[test]
+    fn states_are_readable() {
+        let of = |status: &str, state_word: &str, reason: Option<&str>, until: Option<&str>| {
+            account_state(&json!({"status": status, "state": state_word, "reason": reason, "until": until}))
+        };
+        assert_eq!(of("on", "usable", None, None), "usable");
+        assert_eq!(of("off", "cooling", Some("rate_limited"), Some("T")), "off by hand");
+        assert_eq!(of("on", "cooling", Some("rate_limited"), Some("T")), "cooling until T (rate limited)");
+        assert_eq!(of("on", "resting", Some("account_refused"), None), "resting until a test passes (account refused)");
+        assert_eq!(of("on", "due", None, None), "usable (next request is the probe)");
     }
 }

@@ -13,13 +13,13 @@ use tollgate_core::{
 };
 
 use super::{
-    super::charges::{binding_limits, binding_subjects, money_subjects},
+    super::subjects::{binding_limits, binding_subjects, money_subjects},
     deltas::CounterDeltas,
     lease::GrantTime,
     leases::RetainedLeases,
     outage_share::OutageShare,
     reservations::{OpenReservation, PreparedClaim, ReservationSource},
-    script::{NodeRegistration, ReservationGrant, ReservationRequest, ScriptError},
+    script::{Disconnect, NodeRegistration, ReservationGrant, ReservationRequest},
     state::{ConnectionState, Epoch, MINUTE, RedisState},
 };
 
@@ -148,9 +148,8 @@ impl RedisState {
         let why = match timeout(RESERVE_TIMEOUT, self.scripts.reserve(&mut connection, &node, &request)).await {
             Ok(Ok(grant)) if grant.reply.is_granted => return Ok(self.record_grant(&request, now, epoch, &grant)),
             Ok(Ok(grant)) => return Err(self.record_refusal(&request, &grant)),
-            Ok(Err(ScriptError::Redis(error))) => error.to_string(),
-            Ok(Err(ScriptError::RegistrationLost)) => "the registration of this node has expired".to_owned(),
-            Err(_) => "it did not answer in time".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => Disconnect::Timeout.to_string(),
         };
         self.leases.request_failed(request.leases.keys().copied());
         self.connection_lost(epoch, &why);

@@ -1,18 +1,17 @@
-//! Connections to Redis: address, TLS, timeouts and plain commands.
+//! Connections to Redis: options, TLS, timeouts and plain commands.
 
 use std::{fmt, time::Duration};
 
 use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisResult, TlsCertificates, aio::MultiplexedConnection};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
+use tollgate_core::Timestamp;
 
-use crate::StoreError;
+use crate::{RandomSource, StoreError};
 
-/// Longest wait for an answer.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
-/// Address of a Redis server.
 #[derive(Clone)]
 pub struct RedisAddress {
     /// `redis://…` or `rediss://…`, with user and password.
@@ -27,8 +26,7 @@ impl fmt::Debug for RedisAddress {
     }
 }
 
-/// Sends a PING.
-pub(super) async fn check(address: &RedisAddress) -> Result<(), StoreError> {
+pub async fn check(address: &RedisAddress) -> Result<(), StoreError> {
     let client = client(address)?;
     let unreachable = |detail: String| StoreError::Unreachable { database: redacted(&address.url), detail };
     let ping = async {
@@ -57,7 +55,6 @@ pub(super) fn client(address: &RedisAddress) -> Result<Client, StoreError> {
     client.map_err(|error| invalid(error.to_string()))
 }
 
-/// A URL without its password.
 pub(super) fn redacted(url: &str) -> String {
     crate::options::without_password(url)
 }
@@ -68,7 +65,27 @@ pub(super) async fn connect(client: &Client) -> RedisResult<MultiplexedConnectio
     client.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// Runs a plain command.
 pub(super) async fn query<T: FromRedisValue>(connection: &mut MultiplexedConnection, command: &mut redis::Cmd) -> RedisResult<T> {
     command.query_async(connection).await
+}
+
+#[derive(Clone)]
+pub struct RedisOptions {
+    pub address: RedisAddress,
+    /// Separates gateways that share a Redis; the same on all nodes of one gateway.
+    pub namespace: String,
+    /// How long a reservation lives after its last renewal.
+    pub reservation_ttl: Duration,
+    /// Number of nodes to assume until Redis has been reached.
+    pub nodes: u64,
+    /// Source of node names and data generations.
+    pub random: RandomSource,
+    pub clock: fn() -> Timestamp,
+    pub instant: fn() -> Instant,
+}
+
+impl fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisOptions").field("namespace", &self.namespace).field("nodes", &self.nodes).finish_non_exhaustive()
+    }
 }

@@ -4,20 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 
 use tollgate_core::{Budget, NanoUsd, Subject, Timestamp, UsageRecord, Window};
 
-use super::super::{charges::charges_of, traits::Spender};
+use super::super::{subjects::charges_of, traits::Spender};
 
 /// Limit of the requests that one [`BudgetWatch`] lists.
 const MAX_SPENDERS: usize = 64;
 
-/// Changes by subject.
 pub(super) type CounterDeltas = HashMap<Subject, CounterDelta>;
 
-/// The changes of one subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CounterDelta {
     /// Reserved money, in nano-USD.
     pub(super) reserved: i64,
-    /// Requests at once.
     pub(super) running: i64,
     /// Corrections of estimates: minute, estimated tokens, actual tokens.
     pub(super) tokens: Vec<(u64, u64, u64)>,
@@ -30,7 +27,6 @@ pub(super) struct CounterDelta {
 }
 
 impl CounterDelta {
-    /// Money spent in the period that contains `at`.
     pub(super) fn spent(&self, window: Window, at: Timestamp) -> i64 {
         let within = self.spends.iter().filter(|((day, month), _)| match window {
             Window::Day => *day == at.day(),
@@ -45,7 +41,6 @@ impl CounterDelta {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BudgetWatch {
     pub(super) budget: Budget,
-    /// A time in the period to check.
     pub(super) at: Timestamp,
     /// Requests and their amounts, in the order they ended. Beyond [`MAX_SPENDERS`] the last entry stands for the rest.
     spenders: Vec<(Spender, i64)>,

@@ -12,7 +12,6 @@ use crate::StoreError;
 /// How long a rest without an end stays shared. Probes test such accounts at the same interval.
 const ENDLESS_REST_MS: i64 = 600_000;
 
-/// The health of accounts on all nodes.
 #[derive(Debug)]
 pub struct SharedHealth {
     client: Client,
@@ -27,9 +26,6 @@ pub struct SharedHealth {
 
 impl SharedHealth {
     /// `address` and `namespace` are those of the counters.
-    ///
-    /// # Errors
-    /// When the address is invalid.
     pub fn new(address: &RedisAddress, namespace: &str) -> Result<Self, StoreError> {
         Ok(Self {
             client: connection::client(address)?,
@@ -42,9 +38,6 @@ impl SharedHealth {
     }
 
     /// Sends which accounts cool or rest on this node, and returns the states of other nodes that were not returned before.
-    ///
-    /// # Errors
-    /// When Redis is unreachable.
     pub async fn exchange(
         &mut self,
         ours: &[(AccountId, AccountHealth)],
@@ -53,17 +46,9 @@ impl SharedHealth {
         let database = self.address.clone();
         let unreachable = |detail: String| StoreError::Unreachable { database, detail };
         let reply = timeout(RESPONSE_TIMEOUT, self.send(ours, now)).await;
-        let shared = match reply {
-            Ok(Ok(shared)) => shared,
-            Ok(Err(error)) => {
-                self.connection = None;
-                return Err(unreachable(error.to_string()));
-            }
-            Err(_) => {
-                self.connection = None;
-                return Err(unreachable("it did not answer in time".to_owned()));
-            }
-        };
+        let reply = reply.map_err(|_| "it did not answer in time".to_owned());
+        // A failed `send` has dropped the connection.
+        let shared = reply.and_then(|sent| sent.map_err(|error| error.to_string())).map_err(unreachable)?;
         let mut changed = Vec::new();
         for entry in shared.chunks_exact(2) {
             let (Some(account), Ok(health)) = (AccountId::parse(&entry[0]), serde_json::from_str::<AccountHealth>(&entry[1]))

@@ -21,19 +21,17 @@ const IDLE: Duration = Duration::from_secs(2);
 /// A lease is returned when it exceeds `1 / LARGEST_PART` of the money left in all, because other nodes may need it.
 const LARGEST_PART: i64 = 4;
 
-/// The leases of one node on one subject.
 #[derive(Clone, Debug)]
 pub(super) struct LeasePool {
     /// Leased money that no request uses.
-    money: i64,
+    pub(super) money: i64,
     /// The limits on money it was granted under.
-    rules: Vec<LimitRule>,
-    /// The day it was granted for.
+    pub(super) rules: Vec<LimitRule>,
     day: i64,
-    requests: PrepaidAllowance,
-    tokens: PrepaidAllowance,
+    pub(super) requests: PrepaidAllowance,
+    pub(super) tokens: PrepaidAllowance,
     /// Leased concurrency permits that no request uses.
-    permits: u64,
+    pub(super) permits: u64,
     /// The concurrency limit they were granted under.
     permit_limit: u64,
     /// Money of prepared reservations. Not leased; tracked here so that it can be subtracted from what Redis reports as
@@ -42,7 +40,6 @@ pub(super) struct LeasePool {
     last_used: Instant,
     last_granted: Option<Instant>,
     batch: u32,
-    /// A request for more is in flight.
     is_requesting: bool,
 }
 
@@ -67,7 +64,6 @@ pub(super) struct LeaseRequest {
     pub(super) permits: u64,
 }
 
-/// The leases granted on one subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseGrant {
     pub(super) money: i64,
@@ -76,7 +72,6 @@ pub(super) struct LeaseGrant {
     pub(super) permits: u64,
 }
 
-/// The time of a grant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GrantTime {
     pub(super) now: Instant,
@@ -85,7 +80,6 @@ pub(super) struct GrantTime {
     pub(super) expires: Instant,
 }
 
-/// Unused leases that go back to Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseReturn {
     pub(super) money: i64,
@@ -198,7 +192,6 @@ impl LeasePool {
         (wanted, self.return_all())
     }
 
-    /// Ends a request that granted nothing.
     pub(super) const fn request_failed(&mut self) {
         self.is_requesting = false;
     }
@@ -262,26 +255,6 @@ impl LeasePool {
             && !self.is_requesting
     }
 
-    /// Leased money that no request uses.
-    pub(super) const fn money(&self) -> i64 {
-        self.money
-    }
-
-    /// Leased concurrency permits that no request uses.
-    pub(super) const fn permits(&self) -> u64 {
-        self.permits
-    }
-
-    /// Requests and tokens that are counted in Redis and not used.
-    pub(super) const fn prepaid(&self) -> (PrepaidAllowance, PrepaidAllowance) {
-        (self.requests, self.tokens)
-    }
-
-    /// The limits its money was granted under.
-    pub(super) fn rules(&self) -> &[LimitRule] {
-        &self.rules
-    }
-
     fn is_granted_for(&self, reservation: &Reservation, subject: Subject) -> bool {
         self.day == reservation.at.day() && self.rules.iter().copied().eq(rules(reservation, subject))
     }
@@ -291,12 +264,9 @@ fn limits_of(reservation: &Reservation, subject: Subject) -> impl Iterator<Item 
     reservation.limits.iter().filter(move |limit| limit.subject == subject).map(|limit| limit.rule)
 }
 
-/// The limits on a subject's money.
 fn rules(reservation: &Reservation, subject: Subject) -> impl Iterator<Item = LimitRule> {
     reservation.limits.iter().filter(move |limit| limit.subject == subject && limit.bounds_money()).map(|limit| limit.rule)
 }
-
-// === impl PrepaidAllowance ===
 
 impl PrepaidAllowance {
     fn usable(&self, limit: u64, now: Instant) -> u64 {

@@ -9,15 +9,11 @@ use tokio::time::Instant;
 use tollgate_core::{Meter, Reservation, Subject};
 
 use super::{
-    super::{
-        charges::binding_subjects,
-        shards::{SHARDS, lock, lock_order, shard_of},
-    },
+    super::subjects::{SHARDS, binding_subjects, lock, lock_order, shard_of},
     deltas::CounterDeltas,
     lease::{GrantTime, LeaseGrant, LeasePool, LeaseRequest, LeaseReturn},
 };
 
-/// The leases of one node.
 #[derive(Debug)]
 pub(super) struct Leases {
     shards: [Mutex<LeasePools>; SHARDS],
@@ -28,7 +24,6 @@ type LeasePools = HashMap<Subject, LeasePool>;
 /// Money and concurrency permits that were leased when the connection to Redis was lost. No other node can use them.
 pub(super) type RetainedLeases = HashMap<Subject, (i64, u64)>;
 
-/// A reservation that was taken from leases.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeasedReservation {
     /// The minute its tokens were counted in, if they were.
@@ -77,7 +72,6 @@ impl Leases {
         requests
     }
 
-    /// Ends requests that granted nothing.
     pub(super) fn request_failed(&self, subjects: impl Iterator<Item = Subject>) {
         for subject in subjects {
             if let Some(pool) = self.shard(subject).get_mut(&subject) {
@@ -101,7 +95,6 @@ impl Leases {
         pool.settle(amount, spent)
     }
 
-    /// Adds to the money of prepared reservations.
     pub(super) fn add_prepared(&self, subject: Subject, amount: i64, now: Instant) {
         let mut shard = self.shard(subject);
         let pool = shard.entry(subject).or_insert_with(|| LeasePool::new(now));
@@ -120,7 +113,6 @@ impl Leases {
         }
     }
 
-    /// Returns all leases.
     pub(super) fn return_all(&self, deltas: &mut CounterDeltas) {
         for shard in &self.shards {
             for (subject, pool) in lock(shard).iter_mut() {
@@ -134,8 +126,8 @@ impl Leases {
         let mut retained = RetainedLeases::new();
         for shard in &self.shards {
             let pools = std::mem::take(&mut *lock(shard));
-            let used = pools.into_iter().filter(|(_, pool)| pool.money() > 0 || pool.permits() > 0);
-            retained.extend(used.map(|(subject, pool)| (subject, (pool.money(), pool.permits()))));
+            let used = pools.into_iter().filter(|(_, pool)| pool.money > 0 || pool.permits > 0);
+            retained.extend(used.map(|(subject, pool)| (subject, (pool.money, pool.permits))));
         }
         retained
     }
@@ -144,17 +136,16 @@ impl Leases {
     pub(super) fn exclude_unused(&self, subject: Subject, mut meter: Meter, micros: u64) -> Meter {
         let shard = self.shard(subject);
         let Some(pool) = shard.get(&subject) else { return meter };
-        meter.reserved = meter.reserved.saturating_sub(pool.money()).saturating_sub(pool.prepared).max(0);
-        meter.running = meter.running.saturating_sub(pool.permits());
-        let (requests, tokens) = pool.prepaid();
-        meter.requests.adjust(requests.minute, requests.left, 0, micros);
-        meter.tokens.adjust(tokens.minute, tokens.left, 0, micros);
+        meter.reserved = meter.reserved.saturating_sub(pool.money).saturating_sub(pool.prepared).max(0);
+        meter.running = meter.running.saturating_sub(pool.permits);
+        meter.requests.adjust(pool.requests.minute, pool.requests.left, 0, micros);
+        meter.tokens.adjust(pool.tokens.minute, pool.tokens.left, 0, micros);
         meter
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.shards.iter().all(|shard| lock(shard).values().all(|pool| pool.money() == 0))
+        self.shards.iter().all(|shard| lock(shard).values().all(|pool| pool.money == 0))
     }
 
     /// At most `limit` subjects with leased money.
@@ -162,7 +153,7 @@ impl Leases {
         let mut subjects = Vec::new();
         for shard in &self.shards {
             let shard = lock(shard);
-            subjects.extend(shard.iter().filter(|(_, pool)| pool.money() > 0).map(|(subject, _)| *subject));
+            subjects.extend(shard.iter().filter(|(_, pool)| pool.money > 0).map(|(subject, _)| *subject));
             if subjects.len() >= limit {
                 subjects.truncate(limit);
                 break;
@@ -171,8 +162,6 @@ impl Leases {
         subjects
     }
 }
-
-// === impl LeaseReturn ===
 
 impl LeaseReturn {
     pub(super) fn add_to(self, deltas: &mut CounterDeltas, subject: Subject) {
@@ -187,7 +176,6 @@ impl LeaseReturn {
     }
 }
 
-/// The locked shards of several subjects.
 struct LockedLeases<'a>(Vec<(usize, MutexGuard<'a, LeasePools>)>);
 
 impl<'a> LockedLeases<'a> {

@@ -9,19 +9,15 @@ use tollgate_core::{MemberId, NanoUsd, SpendTotals, Subject, Timestamp, Window};
 
 use super::{
     connection::{RESPONSE_TIMEOUT, query},
-    disconnect::Disconnect,
-    script::{NodeRegistration, SubjectSpending},
+    script::{Disconnect, NodeRegistration, SubjectSpending},
     state::RedisState,
 };
 use crate::{LedgerPosition, LedgerStore, Spending, SpendingChanges};
 
 /// Longest wait for a page of changes from the database.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Limit of the pages per synchronisation.
 const MAX_PAGES: usize = 50;
-/// Expiry of the locks.
 const LOCK_TTL_MS: u64 = 60_000;
-/// Limit of the subjects per message.
 pub(super) const SUBJECTS_PER_MESSAGE: usize = 200;
 
 /// How far the database has been copied to Redis.
@@ -120,7 +116,6 @@ impl LedgerSync {
         Ok(())
     }
 
-    /// Turns a page of changes into totals.
     fn apply(&mut self, changes: SpendingChanges) -> Spending {
         let mut spent = changes.spent;
         for (subject, at, amount) in changes.added {

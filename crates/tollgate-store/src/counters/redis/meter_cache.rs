@@ -7,17 +7,15 @@ use std::{
 
 use tollgate_core::{MemberId, Meter, NanoUsd, Subject, Timestamp};
 
-use super::super::shards::{SHARDS, lock, shard_of};
+use super::super::subjects::{SHARDS, lock, shard_of};
 use crate::Spending;
 
 /// Limit of the subjects per shard: about 300,000 in all.
 const MAX_PER_SHARD: usize = 5_000;
 /// Limit of the subjects that are refreshed after a second.
 const MAX_TO_REFRESH: usize = 256;
-/// Limit of the subjects tracked as active.
 const MAX_ACTIVE: usize = 10_000;
 
-/// Meters by subject.
 #[derive(Debug)]
 pub(super) struct MeterCache {
     shards: [Mutex<HashMap<Subject, Meter>>; SHARDS],
@@ -55,7 +53,6 @@ impl MeterCache {
         self.shard(subject).get(&subject).copied().unwrap_or_default()
     }
 
-    /// Stores meters that Redis returned.
     pub(super) fn store(&self, meters: &[(Subject, Meter)]) {
         for (subject, meter) in meters {
             self.insert(*subject, meter);

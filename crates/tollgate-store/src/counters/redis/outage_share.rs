@@ -11,12 +11,11 @@ use tollgate_core::{
 };
 
 use super::{
-    super::{memory::MemoryCounters, shards::lock, traits::Counters as _},
+    super::{memory::MemoryCounters, subjects::lock, traits::Counters as _},
     leases::RetainedLeases,
 };
 use crate::Spending;
 
-/// The counters of one outage.
 #[derive(Debug)]
 pub(super) struct OutageShare {
     counters: MemoryCounters,
@@ -49,7 +48,6 @@ impl OutageShare {
         Ok((receipt, made))
     }
 
-    /// Settles a request with reservations in this share.
     pub(super) fn settle(&self, record: &UsageRecord, now: Instant) {
         let _ = self.counters.settle(record, now);
     }

@@ -11,14 +11,12 @@ use tollgate_core::{Limit, LimitRule, NanoUsd, RequestId, Reservation, Subject, 
 
 use super::{
     super::{
-        charges::{alerting_budgets, money_subjects},
-        shards::{SHARDS, lock, shard_of_request},
+        subjects::{SHARDS, alerting_budgets, lock, money_subjects, shard_of_request},
         traits::Spender,
     },
     deltas::{BudgetWatch, CounterDeltas},
 };
 
-/// An open reservation.
 #[derive(Clone, Debug)]
 pub(super) struct OpenReservation {
     pub(super) limits: Vec<Limit>,
@@ -27,12 +25,11 @@ pub(super) struct OpenReservation {
     /// The minute its tokens were counted in; `None` if they were not.
     minute: Option<u64>,
     expires: Instant,
-    source: ReservationSource,
+    pub(super) source: ReservationSource,
     /// Prepared for an attempt that has not begun.
     pub(super) is_prepared: bool,
 }
 
-/// Where a reservation was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReservationSource {
     /// In Redis, or nowhere because no limit is binding.
@@ -43,15 +40,15 @@ pub(super) enum ReservationSource {
     OutageShare,
 }
 
-/// Result of claiming a prepared reservation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PreparedClaim {
-    /// None was prepared.
     None,
-    /// Redis refused to prepare one.
     Refused,
     /// Claimed. `amount` was prepared, `surplus` of it is not needed.
-    Claimed { amount: i64, surplus: i64 },
+    Claimed {
+        amount: i64,
+        surplus: i64,
+    },
 }
 
 impl OpenReservation {
@@ -72,16 +69,6 @@ impl OpenReservation {
         Self { is_prepared: true, ..Self::new(reservation, ReservationSource::Redis, None, expires) }
     }
 
-    /// True if it was made during an outage.
-    pub(super) fn is_from_outage_share(&self) -> bool {
-        self.source == ReservationSource::OutageShare
-    }
-
-    /// True if it was taken from the leases of this epoch.
-    pub(super) fn is_leased_in(&self, epoch: u64) -> bool {
-        self.source == ReservationSource::Lease(epoch)
-    }
-
     /// The money and concurrency permits it takes: subject, money, permits.
     pub(super) fn leased_amounts(&self) -> impl Iterator<Item = (Subject, i64, u64)> {
         let money = money_subjects(&self.limits).into_iter().map(|subject| (subject, self.amount.0, 0));
@@ -89,12 +76,10 @@ impl OpenReservation {
         money.chain(concurrent.map(|limit| (limit.subject, 0, 1)))
     }
 
-    /// Adds the reservation to the deltas.
     pub(super) fn add_to(&self, deltas: &mut CounterDeltas) {
         self.apply(deltas, 1);
     }
 
-    /// Subtracts the reservation from the deltas.
     pub(super) fn subtract_from(&self, deltas: &mut CounterDeltas) {
         self.apply(deltas, -1);
     }
@@ -220,7 +205,6 @@ impl ReservationTable {
         if shard.refused.get(&reservation.id).is_some_and(is_refused) { PreparedClaim::Refused } else { PreparedClaim::None }
     }
 
-    /// Removes the prepared reservations of a request.
     pub(super) fn remove_prepared(&self, id: RequestId) -> Vec<OpenReservation> {
         let mut shard = self.shard(id);
         let Some(open) = shard.open.get_mut(&id) else { return Vec::new() };
@@ -248,7 +232,6 @@ impl ReservationTable {
         }
     }
 
-    /// Removes the expired reservations.
     pub(super) fn remove_expired(&self, now: Instant) -> Vec<OpenReservation> {
         let mut expired = Vec::new();
         for shard in &self.shards {
@@ -261,7 +244,6 @@ impl ReservationTable {
         expired
     }
 
-    /// Number of open reservations.
     pub(super) fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).open.values().map(Vec::len).sum::<usize>()).sum()
     }

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
-use redis::{RedisError, RedisResult, Script, aio::MultiplexedConnection};
+use redis::{RedisResult, Script, aio::MultiplexedConnection};
 use tollgate_core::{Limit, LimitRule, Meter, NanoUsd, Reservation, SlidingWindow, SpendTotals, Subject, Timestamp, Window};
 
 use super::{
-    super::charges::{binding_limits, binding_subjects},
+    super::subjects::{binding_limits, binding_subjects},
     deltas::{BudgetWatch, CounterDelta},
     lease::{LeaseGrant, LeaseRequest, LeaseReturn},
 };
-use crate::subject;
+use crate::{StoreError, subject};
 
 /// All scripts, with the key prefix of this gateway.
 #[derive(Debug)]
@@ -29,10 +29,8 @@ pub(super) struct NodeRegistration {
     pub(super) generation: String,
 }
 
-/// Reply of the scripts that return meters.
 #[derive(Debug)]
 pub(super) struct ScriptReply {
-    /// False if a reservation exceeds a limit.
     pub(super) is_granted: bool,
     /// Time of Redis, in microseconds.
     pub(super) micros: u64,
@@ -50,7 +48,6 @@ pub(super) struct ReservationRequest {
     pub(super) leases: HashMap<Subject, (LeaseRequest, LeaseReturn)>,
 }
 
-/// Reply to a [`ReservationRequest`].
 #[derive(Debug)]
 pub(super) struct ReservationGrant {
     pub(super) reply: ScriptReply,
@@ -61,28 +58,12 @@ pub(super) struct ReservationGrant {
     pub(super) leases: Vec<(Subject, LeaseGrant)>,
 }
 
-/// Reply to a heartbeat.
 #[derive(Debug)]
 pub(super) struct HeartbeatReply {
-    /// False if the registration has expired.
     pub(super) is_registered: bool,
     pub(super) nodes: u64,
     /// Empty if Redis holds no data of this gateway.
     pub(super) generation: String,
-}
-
-/// A failed script.
-#[derive(Debug)]
-pub(super) enum ScriptError {
-    Redis(RedisError),
-    /// The registration has expired, or the data has another generation.
-    RegistrationLost,
-}
-
-impl From<RedisError> for ScriptError {
-    fn from(error: RedisError) -> Self {
-        Self::Redis(error)
-    }
 }
 
 /// Spending of one subject according to the database, in nano-USD.
@@ -110,7 +91,6 @@ impl Scripts {
         }
     }
 
-    /// A key of this gateway.
     pub(super) fn key(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
@@ -125,7 +105,7 @@ impl Scripts {
         connection: &mut MultiplexedConnection,
         node: &NodeRegistration,
         request: &ReservationRequest,
-    ) -> Result<ReservationGrant, ScriptError> {
+    ) -> Result<ReservationGrant, Disconnect> {
         let ReservationRequest { reservation, attempts, leases } = request;
         let mut subjects = binding_subjects(reservation);
         for subject in attempts.iter().flat_map(binding_subjects) {
@@ -171,7 +151,7 @@ impl Scripts {
         type Reply = (i64, u64, u64, Vec<Vec<i64>>, i64, Vec<i64>, Vec<Vec<i64>>);
         let (status, micros, nodes, meters, amount, prepared, leases): Reply = invocation.invoke_async(connection).await?;
         if status < 0 {
-            return Err(ScriptError::RegistrationLost);
+            return Err(Disconnect::RegistrationLost);
         }
         let count = |number: i64| u64::try_from(number).unwrap_or(0);
         let leases = subjects.iter().zip(leases).filter_map(|(subject, granted)| {
@@ -194,7 +174,7 @@ impl Scripts {
         number: u64,
         deltas: &[(Subject, CounterDelta)],
         now: Timestamp,
-    ) -> Result<ScriptReply, ScriptError> {
+    ) -> Result<ScriptReply, Disconnect> {
         let mut invocation = self.settle.prepare_invoke();
         invocation.key(self.key("nodes")).key(self.key("generation")).key(self.key(&format!("number:{process}")));
         for (subject, _) in deltas {
@@ -222,7 +202,7 @@ impl Scripts {
         type Reply = (i64, u64, u64, Vec<Vec<i64>>, Vec<i64>);
         let (status, micros, nodes, meters, crossed): Reply = invocation.invoke_async(connection).await?;
         if status < 0 {
-            return Err(ScriptError::RegistrationLost);
+            return Err(Disconnect::RegistrationLost);
         }
         let subjects: Vec<Subject> = deltas.iter().map(|(subject, _)| *subject).collect();
         let index = |number: i64| usize::try_from(number - 1).unwrap_or(usize::MAX);
@@ -274,12 +254,9 @@ impl Scripts {
     }
 }
 
-/// Kind of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeartbeatKind {
-    /// Registers the node.
     New,
-    /// Extends the registration, unless it has expired.
     Keep,
 }
 
@@ -319,4 +296,18 @@ fn parse_meters(subjects: &[Subject], numbers: &[Vec<i64>], at: Timestamp) -> Ve
         Some((*subject, meter))
     };
     subjects.iter().zip(numbers).filter_map(parse).collect()
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Disconnect {
+    #[error("{0}")]
+    Redis(#[from] redis::RedisError),
+    #[error("it did not answer in time")]
+    Timeout,
+    #[error("the registration of this node has expired")]
+    RegistrationLost,
+    #[error("a request lost the connection")]
+    ConnectionLost,
+    #[error("it holds no data, and the database cannot provide it: {0}")]
+    NoData(StoreError),
 }

@@ -16,18 +16,17 @@ use tokio_util::task::TaskTracker;
 use tollgate_core::{BudgetAlert, Meter, NanoUsd, Subject};
 
 use super::{
-    super::{shards::lock, traits::Spender},
+    super::{subjects::lock, traits::Spender},
+    connection::RedisOptions,
     deltas::CounterDeltas,
     leases::Leases,
     meter_cache::MeterCache,
-    options::RedisOptions,
     outage_share::OutageShare,
-    reservations::{OpenReservation, ReservationTable},
+    reservations::{OpenReservation, ReservationSource, ReservationTable},
     script::{NodeRegistration, Scripts},
 };
 use crate::Spending;
 
-/// Microseconds of a minute.
 pub(super) const MINUTE: u64 = 60_000_000;
 
 pub(super) struct RedisState {
@@ -47,7 +46,6 @@ pub(super) struct RedisState {
     /// Signals to the worker that the ledger in the database has changed.
     pub(super) ledger_changed: Notify,
     pub(super) nodes: AtomicU64,
-    /// Number of reservations sent to Redis.
     pub(super) remote_reservations: AtomicU64,
     /// True while deltas are in flight.
     pub(super) is_sending: AtomicBool,
@@ -78,17 +76,12 @@ pub(super) struct Epoch {
 }
 
 pub(super) enum ConnectionState {
-    Up {
-        connection: MultiplexedConnection,
-        node: NodeRegistration,
-    },
+    /// Redis has all reservations of this node.
+    Up { connection: MultiplexedConnection, node: NodeRegistration },
     /// Connected, but Redis does not have all reservations of this node yet.
-    Joining {
-        share: Arc<OutageShare>,
-    },
-    Down {
-        share: Arc<OutageShare>,
-    },
+    Joining { share: Arc<OutageShare> },
+    /// Redis is unreachable.
+    Down { share: Arc<OutageShare> },
 }
 
 impl Epoch {
@@ -96,7 +89,6 @@ impl Epoch {
         matches!(self.connection, ConnectionState::Down { .. })
     }
 
-    /// Number, connection and registration of an epoch that is up.
     pub(super) fn up(&self) -> Option<(u64, MultiplexedConnection, NodeRegistration)> {
         match &self.connection {
             ConnectionState::Up { connection, node } => Some((self.number, connection.clone(), node.clone())),
@@ -157,7 +149,6 @@ impl RedisState {
         lock(&self.lease_clock)
     }
 
-    /// Monotonic time.
     pub(super) fn now(&self) -> Instant {
         (self.options.instant)()
     }
@@ -180,7 +171,6 @@ impl RedisState {
         Arc::new(OutageShare::new(self.node_count(), self.options.reservation_ttl, self.leases.drain()))
     }
 
-    /// Ends an epoch because its connection failed.
     pub(super) fn connection_lost(&self, number: u64, why: &str) {
         let mut epoch = self.epoch_mut();
         if epoch.number != number || epoch.is_down() {
@@ -211,12 +201,13 @@ impl RedisState {
     ) {
         // When Redis is reached again it receives all reservations that are open by then.
         let is_down = epoch.is_down();
-        let from_leases = leased_totals(released.iter().filter(|open| !is_down && open.is_leased_in(epoch.number)));
+        let from_leases =
+            leased_totals(released.iter().filter(|open| !is_down && open.source == ReservationSource::Lease(epoch.number)));
         for open in released {
             if open.is_prepared {
                 open.leased_amounts().for_each(|(subject, money, _)| self.leases.add_prepared(subject, -money, now));
             }
-            if !is_down && !open.is_leased_in(epoch.number) {
+            if !is_down && open.source != ReservationSource::Lease(epoch.number) {
                 open.subtract_from(deltas);
             }
         }
@@ -229,13 +220,11 @@ impl RedisState {
         }
     }
 
-    /// Releases reservations that used nothing.
     pub(super) fn release_unused(&self, released: &[OpenReservation], epoch: &Epoch) {
         self.update_pending(|deltas| self.release(released, &[], epoch, self.now(), deltas));
     }
 }
 
-/// Money and permits by subject.
 fn leased_totals<'a>(reservations: impl Iterator<Item = &'a OpenReservation>) -> HashMap<Subject, (i64, u64)> {
     let mut totals: HashMap<Subject, (i64, u64)> = HashMap::new();
     for (subject, money, permits) in reservations.flat_map(OpenReservation::leased_amounts) {

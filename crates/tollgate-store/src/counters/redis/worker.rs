@@ -15,13 +15,12 @@ use tokio_util::sync::CancellationToken;
 use tollgate_core::{BudgetAlert, LimitRule, NanoUsd, Subject};
 
 use super::{
-    super::shards::lock,
+    super::subjects::lock,
     connection::{self, RESPONSE_TIMEOUT, query},
     deltas::CounterDelta,
-    disconnect::Disconnect,
     lease::LeasePool,
     ledger_sync::{LedgerSync, SUBJECTS_PER_MESSAGE},
-    script::{HeartbeatKind, NodeRegistration, ScriptReply},
+    script::{Disconnect, HeartbeatKind, NodeRegistration, ScriptReply},
     state::{ConnectionState, RedisState},
 };
 use crate::{LedgerStore, RandomSource, Spending, StoreError};
@@ -29,7 +28,6 @@ use crate::{LedgerStore, RandomSource, Spending, StoreError};
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest time to join, restoring data from the database included.
 const JOIN_TIMEOUT: Duration = Duration::from_mins(1);
-/// Longest time a start waits to join.
 const FIRST_JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
@@ -49,9 +47,7 @@ pub struct RedisWorker {
     ledger: LedgerSync,
     /// Names this process in the message numbers, so that each message counts once.
     process: String,
-    /// Number of the last message.
     number: u64,
-    /// A message that was not answered.
     unanswered: Option<Vec<(Subject, CounterDelta)>>,
     node: String,
     generation: String,
@@ -203,7 +199,6 @@ impl RedisWorker {
 
     // === serving ===
 
-    /// Serves one epoch until its connection ends.
     async fn serve(&mut self, number: u64, mut connection: MultiplexedConnection, node: NodeRegistration) -> Disconnect {
         let state = Arc::clone(&self.state);
         let mut refresh = interval(REFRESH_INTERVAL);
@@ -258,7 +253,7 @@ impl RedisWorker {
     ) -> Result<ScriptReply, Disconnect> {
         let now = (self.state.options.clock)();
         let settled = self.state.scripts.settle(connection, node, &self.process, self.number, batch, now);
-        Ok(timeout(RESPONSE_TIMEOUT, settled).await.map_err(|_| Disconnect::Timeout)??)
+        timeout(RESPONSE_TIMEOUT, settled).await.map_err(|_| Disconnect::Timeout)?
     }
 
     fn next_batch(&self) -> Vec<(Subject, CounterDelta)> {
@@ -330,7 +325,7 @@ impl RedisWorker {
         let _epoch = self.state.epoch();
         let left = |subject: Subject, pool: &LeasePool| {
             let meter = self.state.meters.get(subject);
-            let left = pool.rules().iter().filter_map(|rule| match rule {
+            let left = pool.rules.iter().filter_map(|rule| match rule {
                 LimitRule::Budget(budget) => Some(budget.amount.0 - meter.spent.within(budget.window, at).0 - meter.reserved),
                 LimitRule::Balance => Some(meter.balance - meter.reserved),
                 LimitRule::Requests(_) | LimitRule::Tokens(_) | LimitRule::Concurrency(_) => None,

@@ -8,7 +8,8 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
     APPEND,
-    row_batch::{ColumnType, OnConflict, RowBatch, TargetTable, Value},
+    row_batch::{OnConflict, RowBatch, TargetTable, Value},
+    tables::is_number,
 };
 use crate::{
     StoreError,
@@ -39,7 +40,6 @@ pub(super) struct PostgresTransaction {
     /// Where the connection is kept after the transaction.
     slot: OwnedMutexGuard<Option<PgConnection>>,
     database: String,
-    /// All records are expected to be new.
     all_new: bool,
 }
 
@@ -122,7 +122,7 @@ impl PostgresTransaction {
     }
 
     async fn copy(&mut self, table: &TargetTable, rows: &RowBatch) -> Result<(), sqlx::Error> {
-        let sql = format!("COPY {} ({}) FROM STDIN (FORMAT binary)", table.name, table.names());
+        let sql = format!("COPY {} ({}) FROM STDIN (FORMAT binary)", table.name, table.columns);
         let mut copy = self.connection.copy_in_raw(&sql).await?;
         copy.send(encode(rows)).await?;
         copy.finish().await.map(|_| ())
@@ -130,7 +130,7 @@ impl PostgresTransaction {
 
     /// The first column identifies the inserted rows; of duplicates within the batch the first one is inserted.
     async fn insert_missing(&mut self, table: &TargetTable, rows: &RowBatch) -> Result<Vec<bool>, sqlx::Error> {
-        let sql = AssertSqlSafe(table.insert(&select_unnest(table)) + " RETURNING " + table.columns[0].name);
+        let sql = AssertSqlSafe(table.insert(&select_unnest(table)) + " RETURNING " + table.columns().next().unwrap_or_default());
         let found = bind(sqlx::query(sql), table, rows).fetch_all(&mut self.connection).await?;
         let mut inserted = found.iter().map(|row| row.try_get::<String, _>(0)).collect::<Result<HashSet<_>, _>>()?;
         let is_new = |value: Value<'_>| matches!(value, Value::Text(id) if inserted.remove(id));
@@ -161,24 +161,22 @@ fn is_unique_violation(error: &sqlx::Error) -> bool {
 
 /// A `SELECT` from one array per column.
 fn select_unnest(table: &TargetTable) -> String {
-    let arrays = (1..).zip(table.columns).map(|(number, column)| match column.kind {
-        ColumnType::Number => format!("${number}::BIGINT[]"),
-        ColumnType::Text => format!("${number}::TEXT[]"),
-    });
+    let kind = |column| if is_number(column) { "BIGINT" } else { "TEXT" };
+    let arrays = (1..).zip(table.columns()).map(|(number, column)| format!("${number}::{}[]", kind(column)));
     format!("SELECT * FROM UNNEST({})", arrays.collect::<Vec<_>>().join(", "))
 }
 
 type PgQuery<'q> = Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
 fn bind<'q>(query: PgQuery<'q>, table: &TargetTable, rows: &RowBatch) -> PgQuery<'q> {
-    let number = |value: Value<'_>| if let Value::Number(number) = value { Some(number) } else { None };
-    table.columns.iter().enumerate().fold(query, |query, (at, column)| match column.kind {
-        ColumnType::Number => query.bind(rows.column(at).map(number).collect::<Vec<Option<i64>>>()),
-        ColumnType::Text => query.bind(
-            rows.column(at)
-                .map(|value| if let Value::Text(text) = value { Some(text.to_owned()) } else { None })
-                .collect::<Vec<Option<String>>>(),
-        ),
+    table.columns().enumerate().fold(query, |query, (at, column)| {
+        let values = rows.column(at);
+        if is_number(column) {
+            query.bind(values.map(|value| if let Value::Number(number) = value { Some(number) } else { None }).collect::<Vec<_>>())
+        } else {
+            let text = |value| if let Value::Text(text) = value { Some(text.to_owned()) } else { None };
+            query.bind(values.map(text).collect::<Vec<Option<String>>>())
+        }
     })
 }
 

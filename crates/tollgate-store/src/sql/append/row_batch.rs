@@ -3,42 +3,17 @@
 
 use std::fmt::{Display, Write as _};
 
-/// A table that rows are inserted into.
 #[derive(Debug)]
 pub(super) struct TargetTable {
     pub(super) name: &'static str,
-    pub(super) columns: &'static [Column],
+    /// Separated by commas.
+    pub(super) columns: &'static str,
     pub(super) on_conflict: OnConflict,
 }
 
-/// A column and its type.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Column {
-    pub(super) name: &'static str,
-    pub(super) kind: ColumnType,
-}
-
-/// Type of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ColumnType {
-    Number,
-    Text,
-}
-
-/// A `BIGINT` column.
-pub(super) const fn number(name: &'static str) -> Column {
-    Column { name, kind: ColumnType::Number }
-}
-
-/// A `TEXT` column.
-pub(super) const fn text(name: &'static str) -> Column {
-    Column { name, kind: ColumnType::Text }
-}
-
-/// How a row whose key exists is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnConflict {
-    /// The existing row stays unchanged.
+    /// The existing row stays.
     Ignore,
     /// The statement fails.
     Fail,
@@ -49,28 +24,21 @@ pub(super) enum OnConflict {
 }
 
 impl TargetTable {
-    /// The column names, separated by commas.
-    pub(super) fn names(&self) -> String {
-        self.columns.iter().map(|column| column.name).collect::<Vec<_>>().join(", ")
+    pub(super) fn columns(&self) -> impl Iterator<Item = &'static str> {
+        self.columns.split(", ")
     }
 
-    /// An `INSERT` of the rows that `source` yields.
     pub(super) fn insert(&self, source: &str) -> String {
-        let mut sql = format!("INSERT INTO {} ({}) {source}", self.name, self.names());
+        let mut sql = format!("INSERT INTO {} ({}) {source}", self.name, self.columns);
         let (key, adds) = match self.on_conflict {
             OnConflict::Fail => return sql,
             OnConflict::Ignore => return sql + " ON CONFLICT DO NOTHING",
             OnConflict::Add { key } => (key, true),
             OnConflict::Replace { key } => (key, false),
         };
-        let (keys, values) = self.columns.split_at(key);
-        sql.push_str(" ON CONFLICT (");
-        for (at, column) in keys.iter().enumerate() {
-            sql.push_str(if at == 0 { "" } else { ", " });
-            sql.push_str(column.name);
-        }
-        sql.push_str(") DO UPDATE SET ");
-        for (at, Column { name, .. }) in values.iter().enumerate() {
+        let keys = self.columns().take(key).collect::<Vec<_>>().join(", ");
+        write!(sql, " ON CONFLICT ({keys}) DO UPDATE SET ").expect("writing to a String cannot fail");
+        for (at, name) in self.columns().skip(key).enumerate() {
             sql.push_str(if at == 0 { "" } else { ", " });
             let existing = if adds { format!("{}.{name} + ", self.name) } else { String::new() };
             write!(sql, "{name} = {existing}excluded.{name}").expect("writing to a String cannot fail");
@@ -87,7 +55,6 @@ enum CellValue {
     Text { from: usize, to: usize },
 }
 
-/// A value as read back from a [`RowBatch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     Null,
@@ -95,7 +62,6 @@ pub(super) enum Value<'a> {
     Text(&'a str),
 }
 
-/// Rows of one table.
 #[derive(Debug)]
 pub(super) struct RowBatch {
     width: usize,
@@ -106,11 +72,10 @@ pub(super) struct RowBatch {
 impl RowBatch {
     /// An empty batch with capacity for `count` rows.
     pub(super) fn with_capacity(table: &TargetTable, count: usize) -> Self {
-        let width = table.columns.len();
+        let width = table.columns().count();
         Self { width, cells: Vec::with_capacity(count * width), texts: String::with_capacity(count * width * 8) }
     }
 
-    /// Number of rows.
     pub(super) const fn len(&self) -> usize {
         self.cells.len() / self.width
     }
@@ -181,12 +146,10 @@ impl RowBatch {
         }
     }
 
-    /// The values of each row.
     pub(super) fn rows(&self) -> impl Iterator<Item = impl Iterator<Item = Value<'_>>> {
         self.cells.chunks_exact(self.width).map(|row| row.iter().map(|cell| self.value(*cell)))
     }
 
-    /// The values of one column.
     pub(super) fn column(&self, at: usize) -> impl Iterator<Item = Value<'_>> {
         self.cells.iter().skip(at).step_by(self.width).map(|cell| self.value(*cell))
     }
@@ -196,11 +159,7 @@ impl RowBatch {
 mod tests {
     use super::*;
 
-    const SUMS: TargetTable = TargetTable {
-        name: "sums",
-        columns: &[number("bucket"), text("of"), number("n"), number("cost")],
-        on_conflict: OnConflict::Add { key: 2 },
-    };
+    const SUMS: TargetTable = TargetTable { name: "sums", columns: "bucket, of, n, cost", on_conflict: OnConflict::Add { key: 2 } };
 
     #[test]
     fn insert_handles_conflicts_as_the_table_says() {

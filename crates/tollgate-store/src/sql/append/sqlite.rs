@@ -157,7 +157,7 @@ impl SqliteTransaction {
 
     /// Returns for each row whether it was inserted or changed.
     pub(super) async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<Vec<bool>, StoreError> {
-        let placeholders = vec!["?"; table.columns.len()].join(", ");
+        let placeholders = vec!["?"; table.columns().count()].join(", ");
         let sql = table.insert(&format!("VALUES ({placeholders})"));
         self.run(move |connection| {
             let mut statement = connection.prepare(&sql)?;

@@ -4,141 +4,40 @@ use serde::Serialize;
 use tollgate_core::{AttemptRecord, RequestId, Tokens, UsageRecord};
 use tollgate_protocol::{Method, Protocol};
 
-use super::row_batch::{Column, OnConflict, RowBatch, TargetTable, number, text};
-use crate::rollup::{AttemptRow, AttemptSums, UsageRow, UsageSums};
-
-pub(super) const USAGE: TargetTable = TargetTable {
-    name: "usage",
-    columns: &[
-        text("id"),
-        number("at"),
-        text("key_id"),
-        text("key_name"),
-        text("member_id"),
-        text("group_id"),
-        text("group_name"),
-        text("protocol_in"),
-        text("protocol_out"),
-        text("method"),
-        text("model"),
-        number("stream"),
-        number("status"),
-        text("outcome"),
-        text("reason"),
-        text("detail"),
-        number("tokens_input"),
-        number("tokens_output"),
-        number("tokens_cache_read"),
-        number("tokens_cache_write"),
-        number("tokens_thinking"),
-        number("tokens_image"),
-        number("tokens_audio"),
-        text("tokens_source"),
-        number("cost"),
-        number("sale"),
-        number("price_version"),
-        number("ttft_us"),
-        number("duration_us"),
-        text("address"),
-        text("client_request_id"),
-        text("dropped"),
-        text("trace"),
-    ],
-    on_conflict: OnConflict::Ignore,
+use super::row_batch::{OnConflict, RowBatch, TargetTable};
+use crate::{
+    rollup::{AttemptRow, AttemptSums, UsageRow, UsageSums},
+    sql::usage_rows::{ATTEMPT_COLUMNS, USAGE_COLUMNS},
 };
 
-pub(super) const ATTEMPTS: TargetTable = TargetTable {
-    name: "attempts",
-    columns: &[
-        text("request_id"),
-        number("position"),
-        text("channel_id"),
-        text("channel_name"),
-        text("account_id"),
-        text("account_name"),
-        text("protocol"),
-        text("upstream_model"),
-        number("at"),
-        number("status"),
-        text("result"),
-        text("error"),
-        number("tokens_input"),
-        number("tokens_output"),
-        number("tokens_cache_read"),
-        number("tokens_cache_write"),
-        number("tokens_thinking"),
-        number("tokens_image"),
-        number("tokens_audio"),
-        text("tokens_source"),
-        number("cost"),
-        number("first_byte_us"),
-        number("duration_us"),
-        text("upstream_request_id"),
-        number("beside"),
-    ],
-    on_conflict: OnConflict::Ignore,
-};
-
+pub(super) const USAGE: TargetTable = table("usage", USAGE_COLUMNS, OnConflict::Ignore);
+pub(super) const ATTEMPTS: TargetTable = table("attempts", ATTEMPT_COLUMNS, OnConflict::Ignore);
 /// Ledger entries of requests. Postings also use the column `idempotency_key`.
-pub(super) const LEDGER: TargetTable = TargetTable {
-    name: "ledger",
-    columns: &[
-        number("seq"),
-        text("member_id"),
-        number("at"),
-        text("kind"),
-        number("amount"),
-        number("balance"),
-        text("request_id"),
-        text("note"),
-        text("actor"),
-    ],
-    on_conflict: OnConflict::Fail,
-};
+pub(super) const LEDGER: TargetTable =
+    table("ledger", "seq, member_id, at, kind, amount, balance, request_id, note, actor", OnConflict::Fail);
+pub(super) const BALANCES: TargetTable = table("balances", "member_id, balance", OnConflict::Replace { key: 1 });
+pub(super) const USAGE_HOURS: TargetTable = table("usage_hours", SUMS_OF_USAGE, OnConflict::Add { key: 6 });
+pub(super) const USAGE_DAYS: TargetTable = table("usage_days", SUMS_OF_USAGE, OnConflict::Add { key: 6 });
+pub(super) const ATTEMPT_HOURS: TargetTable = table("attempt_hours", SUMS_OF_ATTEMPTS, OnConflict::Add { key: 3 });
+pub(super) const ATTEMPT_DAYS: TargetTable = table("attempt_days", SUMS_OF_ATTEMPTS, OnConflict::Add { key: 3 });
 
-pub(super) const BALANCES: TargetTable =
-    TargetTable { name: "balances", columns: &[text("member_id"), number("balance")], on_conflict: OnConflict::Replace { key: 1 } };
+const SUMS_OF_USAGE: &str =
+    "bucket, key_id, member_id, group_id, model, outcome, requests, tokens_input, tokens_output, sale, cost, unpriced";
+const SUMS_OF_ATTEMPTS: &str = "bucket, channel_id, account_id, attempts, answered, tokens_input, tokens_output, cost";
 
-pub(super) const USAGE_HOURS: TargetTable = sums_of_usage("usage_hours");
-pub(super) const USAGE_DAYS: TargetTable = sums_of_usage("usage_days");
-pub(super) const ATTEMPT_HOURS: TargetTable = sums_of_attempts("attempt_hours");
-pub(super) const ATTEMPT_DAYS: TargetTable = sums_of_attempts("attempt_days");
+/// The columns of the type `BIGINT`; all others are `TEXT`.
+const NUMBERS: &str = "at, stream, status, tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, tokens_thinking, tokens_image, \
+     tokens_audio, cost, sale, price_version, ttft_us, duration_us, position, first_byte_us, beside, seq, amount, balance, \
+     bucket, requests, unpriced, attempts, answered";
 
-const SUMS_OF_USAGE: &[Column] = &[
-    number("bucket"),
-    text("key_id"),
-    text("member_id"),
-    text("group_id"),
-    text("model"),
-    text("outcome"),
-    number("requests"),
-    number("tokens_input"),
-    number("tokens_output"),
-    number("sale"),
-    number("cost"),
-    number("unpriced"),
-];
-
-const fn sums_of_usage(name: &'static str) -> TargetTable {
-    TargetTable { name, columns: SUMS_OF_USAGE, on_conflict: OnConflict::Add { key: 6 } }
+pub(super) fn is_number(column: &str) -> bool {
+    NUMBERS.split(", ").any(|number| number == column)
 }
 
-const SUMS_OF_ATTEMPTS: &[Column] = &[
-    number("bucket"),
-    text("channel_id"),
-    text("account_id"),
-    number("attempts"),
-    number("answered"),
-    number("tokens_input"),
-    number("tokens_output"),
-    number("cost"),
-];
-
-const fn sums_of_attempts(name: &'static str) -> TargetTable {
-    TargetTable { name, columns: SUMS_OF_ATTEMPTS, on_conflict: OnConflict::Add { key: 3 } }
+const fn table(name: &'static str, columns: &'static str, on_conflict: OnConflict) -> TargetTable {
+    TargetTable { name, columns, on_conflict }
 }
 
-/// The serialised name of a method.
 const fn method_name(method: Method) -> &'static str {
     match method {
         Method::Chat => "chat",

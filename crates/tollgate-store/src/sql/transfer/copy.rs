@@ -4,10 +4,8 @@ use std::fmt::Write as _;
 
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, SqliteConnection, sqlite::SqliteRow};
 
-/// Rows read per query and sent per message.
 const ROWS_AT_ONCE: i64 = 2_000;
 
-/// The side that failed.
 #[derive(Debug)]
 pub(super) enum CopyError {
     Read(sqlx::Error),
@@ -41,7 +39,6 @@ pub(super) async fn tables(source: &mut SqliteConnection) -> Result<Vec<String>,
     rows.iter().map(|row| row.try_get(0)).collect()
 }
 
-/// The columns of a table.
 pub(super) async fn columns(source: &mut SqliteConnection, table: &str) -> Result<Vec<TransferColumn>, sqlx::Error> {
     let rows = sqlx::query("SELECT name, type FROM pragma_table_info($1)").bind(table).fetch_all(source).await?;
     rows.iter()

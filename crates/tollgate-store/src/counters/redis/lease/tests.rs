@@ -37,10 +37,10 @@ async fn lease_is_reduced_by_what_requests_spend() {
     pool.grant(grant_of(250), &reservation, key, granted_at(now, 5));
     assert!(pool.covers(&reservation, key, now));
     pool.reserve(&reservation, key, now);
-    assert_eq!(pool.money(), 150);
-    assert_eq!((pool.settle(100, 30), pool.money()), (30, 220));
+    assert_eq!(pool.money, 150);
+    assert_eq!((pool.settle(100, 30), pool.money), (30, 220));
     pool.reserve(&caller.reservation(2, 220), key, now);
-    assert_eq!((pool.settle(220, 900), pool.money()), (220, 0), "at most the contents of the pool");
+    assert_eq!((pool.settle(220, 900), pool.money), (220, 0), "at most the contents of the pool");
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn lease_serves_only_its_own_day_and_limits() {
     tomorrow.at = NOON.plus_ms(86_400_000);
     assert!(!pool.covers(&tomorrow, key, now));
     pool.grant(grant_of(500), &tomorrow, key, granted_at(now, 6));
-    assert!(pool.covers(&tomorrow, key, now) && pool.money() == 1_500, "all of it was checked for the new day");
+    assert!(pool.covers(&tomorrow, key, now) && pool.money == 1_500, "all of it was checked for the new day");
     assert!(
         !pool.covers(&caller.reservation(3, 1), key, now) && !pool.may_request(&caller.reservation(3, 1)),
         "requests of the past day go to Redis"
@@ -316,7 +316,7 @@ proptest! {
             world.step(step);
             prop_assert!(world.bank.left() + world.excused >= 0, "{} left after {step:?}", world.bank.left());
             prop_assert!(world.worst() <= limit + world.excused, "{} of {limit} after {step:?}", world.worst());
-            prop_assert!(world.nodes.iter().all(|node| node.pool.money() >= 0));
+            prop_assert!(world.nodes.iter().all(|node| node.pool.money >= 0));
         }
         for node in 0..3 {
             while !world.nodes[node].open.is_empty() {

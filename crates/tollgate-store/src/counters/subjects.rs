@@ -1,6 +1,8 @@
-//! Which subjects a request charges, and which limits its reservations are checked against.
+//! The subjects that a request charges and those that limit its reservations, and the sharding of maps by subject and by request.
 
-use tollgate_core::{Budget, BudgetAction, Limit, LimitRule, NanoUsd, Reservation, Subject, UsageRecord};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tollgate_core::{Budget, BudgetAction, Limit, LimitRule, NanoUsd, RequestId, Reservation, Subject, UsageRecord};
 
 /// The charges of a request: its sale to key, member, group and gateway, the cost of each attempt to the attempt's channel.
 pub(super) fn charges_of(record: &UsageRecord) -> Vec<(Subject, NanoUsd)> {
@@ -48,4 +50,35 @@ fn unique<'a>(limits: impl Iterator<Item = &'a Limit>) -> Vec<Subject> {
     subjects.sort_unstable();
     subjects.dedup();
     subjects
+}
+
+pub(super) const SHARDS: usize = 64;
+
+/// The shard of a subject, by the last byte of its id: that byte of a version 7 UUID is random.
+pub(super) fn shard_of(subject: Subject) -> usize {
+    let uuid = match subject {
+        Subject::Key(id) => id.uuid(),
+        Subject::Member(id) => id.uuid(),
+        Subject::Group(id) => id.uuid(),
+        Subject::Channel(id) => id.uuid(),
+        Subject::Gateway => return 0,
+    };
+    usize::from(uuid.as_bytes()[15]) % SHARDS
+}
+
+pub(super) fn shard_of_request(id: RequestId) -> usize {
+    usize::from(id.uuid().as_bytes()[15]) % SHARDS
+}
+
+/// The shards of these subjects, sorted and without duplicates. Locking several shards in this order cannot deadlock.
+pub(super) fn lock_order(subjects: impl Iterator<Item = Subject>) -> Vec<usize> {
+    let mut shards: Vec<usize> = subjects.map(shard_of).collect();
+    shards.sort_unstable();
+    shards.dedup();
+    shards
+}
+
+/// Locks a mutex. Poisoning is ignored: counting goes on after a panic in another thread.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,18 +1,16 @@
-//! Channels with what they serve and their accounts.
+//! The changes of channels, with what they serve and their accounts, and of keys.
 
 use std::collections::{HashMap, HashSet};
 
 use subtle::ConstantTimeEq as _;
-use tollgate_core::{Owner, Provider, Secret};
+use tollgate_core::{MemberStatus, Owner, Provider, Role, Secret};
 
 use super::{
+    super::{FileAccount, FileChannel, FileKey, FilePosition, render::FileForm},
     ApplyMode, PlanAction, Planner,
-    difference::{differences, served_differences},
 };
 use crate::{
-    AccountRow, Change, ChannelRow, ChannelSpec, RowKind,
-    catalog_file::{FileAccount, FileChannel},
-    proxy::ProxyPassword,
+    AccountRow, Change, ChannelRow, ChannelSpec, KeyHash, KeySpec, MemberSpec, RowKind, apply::OWNER, proxy::ProxyPassword,
 };
 
 impl Planner<'_> {
@@ -125,4 +123,124 @@ fn in_old_order(mut spec: ChannelSpec, old: &ChannelSpec) -> ChannelSpec {
     let place = |model: &str| old.serves.iter().position(|serves| serves.model == model).unwrap_or(usize::MAX);
     spec.serves.sort_by_key(|serves| place(&serves.model));
     spec
+}
+
+impl Planner<'_> {
+    pub(super) fn keys(&mut self) {
+        let (file, current) = (self.file, self.current);
+        let default_member = self.default_member();
+        let mut named = HashSet::new();
+        let mut secrets: HashMap<KeyHash, FilePosition> = HashMap::new();
+        for key in &file.keys {
+            let mut spec = key.row.spec.clone();
+            if spec.member.is_empty() {
+                spec.member.clone_from(&default_member);
+            }
+            if let Some(secret) = &key.secret
+                && let Some(first) = secrets.insert(current.hasher.hash(secret.expose()), key.row.place)
+            {
+                let (one, two) = (first.line, key.row.place.line);
+                self.errors.push(key.row.place.error(format!("the keys in line {one} and in line {two} have the same secret")));
+            }
+            if !named.insert((spec.member.clone(), spec.name.clone())) {
+                self.errors.push(key.row.place.error(format!("key '{}/{}' is defined twice", spec.member, spec.name)));
+                continue;
+            }
+            self.key(key, spec);
+        }
+        for key in &current.keys {
+            if self.removes(key.owner) && !named.contains(&(key.spec.member.clone(), key.spec.name.clone())) {
+                self.line(PlanAction::Remove, RowKind::Key, &shown(&key.spec), "revoked");
+                self.first.push(Change::RevokeKey { key: key.id });
+            }
+        }
+    }
+
+    fn key(&mut self, file: &FileKey, spec: KeySpec) {
+        let shown = shown(&spec);
+        let there = self.current.keys.iter().find(|key| key.spec.member == spec.member && key.spec.name == spec.name);
+        let mut secret = file.secret.as_ref();
+        let written = match there {
+            None => {
+                if secret.is_none() {
+                    let message = format!("key '{shown}' is new and needs its secret; `tollgate key create` makes one without");
+                    self.errors.push(file.row.place.error(message));
+                }
+                self.line(PlanAction::Add, RowKind::Key, &shown, "");
+                true
+            }
+            Some(old) => {
+                let mut details = differences(&old.spec, &spec);
+                secret = secret.filter(|given| !self.current.hasher.matches(given, &old.secret.hash));
+                if secret.is_some() {
+                    details.push("secret replaced".to_owned());
+                }
+                self.may_write(RowKind::Key, &shown, old.owner, &details, file.row.place)
+                    && self.compare(RowKind::Key, &shown, old.owner, details)
+            }
+        };
+        if !written {
+            return;
+        }
+        match secret.map(|secret| self.current.hasher.import(secret)).transpose() {
+            Ok(secret) => self.puts.push(Change::PutKey { key: Box::new(spec), secret }),
+            Err(bad) => self.errors.push(file.row.place.error(format!("key '{shown}': {bad}"))),
+        }
+    }
+
+    /// Whose keys are that name no member: `owner`'s, or else an admin's.
+    fn default_member(&self) -> String {
+        let members = || self.current.members.iter().map(|row| &row.spec);
+        let admin = |member: &&MemberSpec| member.role == Role::Admin && member.status == MemberStatus::Active;
+        let found = members().find(|member| member.name == OWNER).or_else(|| members().find(admin));
+        found.map_or_else(|| OWNER.to_owned(), |member| member.name.clone())
+    }
+}
+
+fn shown(key: &KeySpec) -> String {
+    format!("{}/{}", key.member, key.name)
+}
+
+/// The fields that differ, in the file's words.
+pub(super) fn differences<T: FileForm>(old: &T, new: &T) -> Vec<String> {
+    let (old, new) = (old.fields(), new.fields());
+    let value = |fields: &[(&'static str, String)], name: &str| {
+        fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.clone())
+    };
+    let shown = |value: Option<String>| value.map_or_else(|| "default".to_owned(), |value| short(&value));
+    let mut seen = HashSet::new();
+    let mut details = Vec::new();
+    for (name, _) in new.iter().chain(&old).filter(|(name, _)| seen.insert(*name)) {
+        let (before, after) = (value(&old, name), value(&new, name));
+        if before != after {
+            details.push(format!("{name} {} -> {}", shown(before), shown(after)));
+        }
+    }
+    details
+}
+
+pub(super) fn served_differences(old: &ChannelSpec, new: &ChannelSpec) -> Vec<String> {
+    let find = |spec: &ChannelSpec, model: &str| spec.serves.iter().find(|serves| serves.model == model).cloned();
+    let mut details = Vec::new();
+    for serves in &new.serves {
+        match find(old, &serves.model) {
+            None => details.push(format!("serves {} (new)", serves.model)),
+            Some(before) if before != *serves => {
+                details.push(format!("serves {} ({})", serves.model, differences(&before, serves).join(", ")));
+            }
+            Some(_) => {}
+        }
+    }
+    let gone = old.serves.iter().filter(|serves| find(new, &serves.model).is_none());
+    details.extend(gone.map(|serves| format!("no longer serves {}", serves.model)));
+    details
+}
+
+/// A value short enough for a line.
+fn short(value: &str) -> String {
+    const LONGEST: usize = 60;
+    match value.char_indices().nth(LONGEST) {
+        Some((cut, _)) => format!("{}…", &value[..cut]),
+        None => value.to_owned(),
+    }
 }

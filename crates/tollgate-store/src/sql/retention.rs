@@ -4,11 +4,14 @@
 //! The counter `pruned_until` is advanced before the first record before it is removed. From then on `verify` does not expect those
 //! records, and appending one from the journal again does not restore it. The counter `log_time` holds the time of the usage log,
 //! which retention uses instead of the clock.
+//!
+//! On PostgreSQL the usage table has a partition per UTC month of arrival, created ahead of time. A record of a month without one
+//! goes to the default partition and moves when the month's partition is created.
 
 use sqlx::Row as _;
 use tollgate_core::Timestamp;
 
-use super::{statement, store::SqlStore};
+use super::{dialect::Dialect, store::SqlStore};
 use crate::{
     StoreError,
     rollup::{DAY, bucket},
@@ -16,7 +19,6 @@ use crate::{
 
 const LOG_TIME: &str = "keep the usage log's time";
 const PRUNE: &str = "remove old usage records";
-/// Records removed per transaction.
 const SLICE: i64 = 500;
 
 impl SqlStore {
@@ -41,7 +43,7 @@ impl SqlStore {
         let mark = "UPDATE counters SET value = $1 WHERE name = 'pruned_until' AND value < $1";
         sqlx::query(mark).bind(before).execute(&mut *transaction).await.map_err(failed)?;
         for (head, tail) in [("DELETE FROM attempts WHERE request_id IN (", ")"), ("DELETE FROM usage WHERE id IN (", ")")] {
-            let sql = statement::list(self.dialect, head, ids.len(), tail);
+            let sql = self.dialect.list(head, ids.len(), tail);
             let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.clone()));
             query.execute(&mut *transaction).await.map_err(failed)?;
         }
@@ -67,5 +69,51 @@ impl SqlStore {
         let changed = query.execute(&mut *transaction).await.map_err(failed)?.rows_affected();
         self.commit(LOG_TIME, transaction).await?;
         Ok(changed > 0)
+    }
+}
+
+const CREATE: &str = "create partitions for the coming months";
+/// Months that get a partition in advance, not counting the current one.
+const MONTHS_AHEAD: i64 = 2;
+
+/// Creates a partition. Binds: the values of [`bounds`].
+pub(super) const CREATE_PARTITION: &str = "SELECT tollgate_usage_month($1, $2, $3)";
+
+/// The suffix of a month's partition and the bounds `[first, next)` in microseconds. Months count as in [`Timestamp::month`].
+pub(super) fn bounds(month: i64) -> (String, i64, i64) {
+    let name = format!("{:04}_{:02}", month.div_euclid(12), month.rem_euclid(12) + 1);
+    (name, Timestamp::of_month(month).0, Timestamp::of_month(month + 1).0)
+}
+
+impl SqlStore {
+    /// Creates the partitions of this month and the coming ones. Returns how many are new; 0 on SQLite.
+    pub(super) async fn create_month_partitions(&self, now: Timestamp) -> Result<u64, StoreError> {
+        if self.dialect == Dialect::Sqlite {
+            return Ok(0);
+        }
+        let mut transaction = self.begin(CREATE).await?;
+        let failed = |error| self.failed(CREATE, error);
+        let mut created = 0;
+        for month in now.month()..=now.month() + MONTHS_AHEAD {
+            let (name, first, next) = bounds(month);
+            let query = sqlx::query(CREATE_PARTITION).bind(name).bind(first).bind(next);
+            let row = query.fetch_one(&mut *transaction).await.map_err(failed)?;
+            created += row.try_get::<i64, _>(0).map_err(failed)?;
+        }
+        self.commit(CREATE, transaction).await?;
+        Ok(u64::try_from(created).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::NOON;
+
+    #[test]
+    fn month_ends_where_the_next_one_begins() {
+        let (name, first, next) = bounds(NOON.month() + 1);
+        assert_eq!((name.as_str(), Timestamp(first).to_string().as_str()), ("2026_12", "2026-12-01T00:00:00Z"));
+        assert_eq!(bounds(NOON.month() + 2), ("2027_01".to_owned(), next, Timestamp::of_month(NOON.month() + 3).0));
     }
 }
