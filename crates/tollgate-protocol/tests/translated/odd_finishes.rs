@@ -14,7 +14,7 @@ enum Finishes {
     Every,
     First,
     Last,
-    Behind,
+    After,
     None,
 }
 
@@ -84,10 +84,10 @@ fn events(upstream: Protocol, texts: &Texts, finishes: Finishes) -> Vec<Value> {
             Finishes::Every => true,
             Finishes::First => first,
             Finishes::Last => last,
-            Finishes::Behind | Finishes::None => false,
+            Finishes::After | Finishes::None => false,
         };
         events.extend(event(upstream, *candidate, Some(text), finish));
-        if last && finishes == Finishes::Behind {
+        if last && finishes == Finishes::After {
             events.extend(event(upstream, *candidate, None, true));
         }
     }
@@ -150,7 +150,7 @@ fn texts() -> impl Strategy<Value = Texts> {
 }
 
 fn finishes() -> impl Strategy<Value = Finishes> {
-    prop::sample::select(vec![Finishes::Every, Finishes::First, Finishes::Last, Finishes::Behind, Finishes::None])
+    prop::sample::select(vec![Finishes::Every, Finishes::First, Finishes::Last, Finishes::After, Finishes::None])
 }
 
 fn directions() -> impl Iterator<Item = (Protocol, Protocol)> {
@@ -208,9 +208,9 @@ proptest! {
             for (part, whole) in texts_received.iter().zip(&texts_sent) {
                 prop_assert!(whole.starts_with(part.as_str()), "{part} of {whole}");
             }
-            // A body that ends behind a whole event whose candidates have finished cannot be told from a whole answer.
-            let behind_an_event = bytes[..cut].ends_with(b"}") || bytes[cut..].starts_with(b"\n") || bytes[..cut].ends_with(b"\n\n");
-            if !behind_an_event && texts_received != texts_sent {
+            // A body that ends after a whole event whose candidates have finished cannot be told from a whole answer.
+            let after_an_event = bytes[..cut].ends_with(b"}") || bytes[cut..].starts_with(b"\n") || bytes[..cut].ends_with(b"\n\n");
+            if !after_an_event && texts_received != texts_sent {
                 prop_assert_eq!(result, Err(StreamError::Truncated), "{:?} to {:?}", upstream, caller);
             }
         }
