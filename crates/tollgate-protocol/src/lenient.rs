@@ -33,7 +33,7 @@ impl<'de> Deserialize<'de> for LenientText {
             }
 
             fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<LenientText, E> {
-                Ok(LenientText(String::from_utf8_lossy(bytes).into_owned()))
+                Ok(LenientText(text_without_surrogates(bytes)))
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<LenientText, E> {
@@ -43,6 +43,29 @@ impl<'de> Deserialize<'de> for LenientText {
         // As bytes, serde_json passes strings on without validating their characters.
         from.deserialize_bytes(Reader)
     }
+}
+
+/// The text of bytes in which serde_json has written lone surrogates as three bytes each (ED A0..BF 80..BF). Each becomes one
+/// U+FFFD, and so does any other invalid sequence.
+fn text_without_surrogates(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    // Bytes that may still belong to the surrogate before them.
+    let mut rest = 0_u8;
+    for chunk in bytes.utf8_chunks() {
+        if !chunk.valid().is_empty() {
+            rest = 0;
+        }
+        out.push_str(chunk.valid());
+        match chunk.invalid() {
+            [] => {}
+            [0x80..=0xbf] if rest > 0 => rest -= 1,
+            invalid => {
+                rest = if invalid == [0xed] { 2 } else { 0 };
+                out.push('\u{fffd}');
+            }
+        }
+    }
+    out
 }
 
 /// The content of a raw string; `None` for another type.
@@ -148,7 +171,8 @@ mod tests {
     fn invalid_characters_are_replaced() {
         let read = |json: &[u8]| serde_json::from_slice::<LenientText>(json).map(|text| text.0);
         assert_eq!(read(br#""a\u00e9\n""#).unwrap(), "aé\n");
-        assert!(read(br#""a\ud83d""#).unwrap().starts_with("a\u{fffd}"));
+        assert_eq!(read(br#""a\ud83d""#).unwrap(), "a\u{fffd}");
+        assert_eq!(read(br#""\ude00\ud83d!""#).unwrap(), "\u{fffd}\u{fffd}!");
         assert_eq!(read(b"\"a\xff\"").unwrap(), "a\u{fffd}");
         assert!(read(b"5").is_err());
     }
@@ -170,6 +194,15 @@ mod tests {
         assert_eq!(read("null"), LenientCount::Absent);
         for bad in ["-1", "1.5", "9223372036854775808", "\"x\"", "true", "[1]", "{\"a\":1}", "1e300"] {
             assert_eq!(read(bad), LenientCount::Unreadable, "{bad}");
+        }
+    }
+
+    #[test]
+    fn deeply_nested_junk_in_place_of_a_count_is_skipped() {
+        for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+            let junk = format!("[{}1{},7]", open.repeat(100_000), close.repeat(100_000));
+            let counts: [LenientCount; 2] = serde_json::from_str(&junk).unwrap();
+            assert_eq!(counts, [LenientCount::Unreadable, LenientCount::Given(7)]);
         }
     }
 }

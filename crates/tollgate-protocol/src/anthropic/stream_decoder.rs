@@ -76,13 +76,22 @@ impl StreamDecoder for MessagesStreamDecoder {
                 if let Some(delta) = event.delta
                     && let Some(native) = LenientText::filled(delta.stop_reason)
                 {
-                    self.close_all(out);
                     let message = delta.stop_details.and_then(|details| LenientText::filled(details.explanation));
                     out.push(Event::Finish { candidate: 0, finish: finish::read(&native), native: Some(native), message });
                 }
             }
-            Some("message_stop") => out.push(Event::End),
+            Some("message_stop") => {
+                self.end(out)?;
+                out.push(Event::End);
+            }
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, out: &mut Vec<Event>) -> Result<(), StreamError> {
+        for block in std::mem::take(&mut self.blocks) {
+            self.close(block.kind, out);
         }
         Ok(())
     }
@@ -168,12 +177,6 @@ impl MessagesStreamDecoder {
     fn stop(&mut self, index: u64, out: &mut Vec<Event>) {
         if let Some(at) = self.blocks.iter().position(|open| open.index == index) {
             let block = self.blocks.remove(at);
-            self.close(block.kind, out);
-        }
-    }
-
-    fn close_all(&mut self, out: &mut Vec<Event>) {
-        for block in std::mem::take(&mut self.blocks) {
             self.close(block.kind, out);
         }
     }

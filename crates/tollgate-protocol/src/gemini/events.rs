@@ -31,9 +31,12 @@ struct CallState {
 }
 
 impl DecodeState {
-    pub(super) fn close(&mut self, candidate: u32, out: &mut Vec<Event>) {
-        let citations = self.sources.take(candidate);
-        if !citations.is_empty() {
+    /// The answer has ended: appends calls that did not, and the citations.
+    pub(super) fn close(&mut self, out: &mut Vec<Event>) {
+        for (candidate, call) in self.calls.partial.close_all() {
+            self.calls.push(candidate, Some(call), out);
+        }
+        for (candidate, citations) in self.sources.take_all() {
             out.push(Event::Citations { candidate, citations });
         }
     }
@@ -61,9 +64,6 @@ pub(super) fn candidate(
         sources.read(candidate, raw);
     }
     if let Some(native) = LenientText::filled(response.finish) {
-        let open = calls.partial.close(candidate);
-        calls.push(candidate, open, out);
-        progress.close(candidate, out);
         let finish = super::finish::read(&native);
         out.push(Event::Finish { candidate, finish, native: Some(native), message: LenientText::filled(response.message) });
     }

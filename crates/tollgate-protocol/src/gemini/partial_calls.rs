@@ -69,15 +69,23 @@ impl PartialCalls {
         Ok(if call.will_continue == Some(true) { None } else { self.close(candidate) })
     }
 
-    pub(super) fn close(&mut self, candidate: u32) -> Option<CompleteCall> {
+    fn close(&mut self, candidate: u32) -> Option<CompleteCall> {
         let at = self.open.iter().position(|(index, _)| *index == candidate)?;
-        let (_, collected) = self.open.swap_remove(at);
-        let Collected { id, name, signature, args, .. } = collected;
-        Some(CompleteCall { id, name, args: args.to_string(), signature })
+        Some(self.open.swap_remove(at).1.complete())
+    }
+
+    /// All open calls, with their candidates.
+    pub(super) fn close_all(&mut self) -> impl Iterator<Item = (u32, CompleteCall)> + use<> {
+        std::mem::take(&mut self.open).into_iter().map(|(candidate, collected)| (candidate, collected.complete()))
     }
 }
 
 impl Collected {
+    fn complete(self) -> CompleteCall {
+        let Self { id, name, signature, args, .. } = self;
+        CompleteCall { id, name, args: args.to_string(), signature }
+    }
+
     fn put(&mut self, piece: PartialArg) -> Result<(), StreamError> {
         let path = piece.path.map(|path| path.0).unwrap_or_default();
         self.bytes += path.len() + piece.string.as_ref().map_or(8, |text| text.0.len());
