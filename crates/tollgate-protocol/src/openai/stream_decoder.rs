@@ -2,13 +2,14 @@
 
 use super::{
     decode_reply::{is_error, read_usage},
-    events, finish,
+    events::{self, ChoiceTexts},
+    finish,
     wire::{ChatCompletion, ChoiceMessage, CompletionChoice},
 };
 use crate::{
     Codec, FinishReason, StreamError,
-    lenient::LenientText,
-    neutral::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, Event, OPEN_CALL_LIMIT, StreamDecoder, TextMap, find_or_insert},
+    lenient::{LenientText, TextJoiner},
+    neutral::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, Event, OPEN_CALL_LIMIT, StreamDecoder, find_or_insert},
 };
 
 /// Decodes a chat completions stream. Fragments of several calls may interleave; a call is complete at the end of the stream.
@@ -27,7 +28,7 @@ struct ChoiceState {
     finished: bool,
     /// The finish reason is an empty string, which some upstreams send in every chunk and others at the end.
     blank: bool,
-    text: TextMap,
+    texts: ChoiceTexts,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +41,7 @@ struct PendingCall {
     name: String,
     /// Arguments received before the call could be opened.
     early_args: String,
+    args: TextJoiner,
     opened: bool,
 }
 
@@ -47,7 +49,7 @@ struct Fragment {
     index: Option<u64>,
     id: String,
     name: String,
-    args: String,
+    args: LenientText,
 }
 
 impl StreamDecoder for ChatStreamDecoder {
@@ -76,6 +78,9 @@ impl StreamDecoder for ChatStreamDecoder {
 
     /// Calls are complete only now: a fragment may follow any finish reason.
     fn end(&mut self, out: &mut Vec<Event>) -> Result<(), StreamError> {
+        for state in &mut self.choices {
+            state.texts.finish(state.candidate, out);
+        }
         for mut call in self.calls.drain(..) {
             if call.name.is_empty() {
                 return Err(StreamError::Malformed("a call without a name"));
@@ -83,6 +88,8 @@ impl StreamDecoder for ChatStreamDecoder {
             if !call.opened {
                 call.release(out);
             }
+            let fragment = call.args.finish();
+            out.extend(fragment.map(|fragment| Event::CallArgs { candidate: call.candidate, call: call.number, fragment }));
             out.push(Event::CallDone { candidate: call.candidate, call: call.number });
         }
         Ok(())
@@ -104,7 +111,7 @@ impl ChatStreamDecoder {
         let candidate = candidate.ok_or(StreamError::Malformed("a choice index out of bounds"))?;
         if let Some(mut message) = choice.delta.or(choice.message) {
             let state = self.choice_state(candidate);
-            events::content(candidate, &mut message, choice.logprobs, &mut state.text, out);
+            events::content(candidate, &mut message, choice.logprobs, &mut state.texts, out);
             self.calls(candidate, message, out)?;
         }
         match choice.finish_reason {
@@ -132,9 +139,9 @@ impl ChatStreamDecoder {
             let fragment = match (call.function, call.custom) {
                 (Some(function), _) => Fragment { index, id, args: function.arguments(), name: filled(function.name) },
                 (None, Some(custom)) => {
-                    Fragment { index, id, args: events::custom_arguments(custom.input), name: filled(custom.name) }
+                    Fragment { index, id, args: events::custom_arguments(custom.input).into(), name: filled(custom.name) }
                 }
-                (None, None) => Fragment { index, id, args: String::new(), name: String::new() },
+                (None, None) => Fragment { index, id, args: LenientText::default(), name: String::new() },
             };
             self.fragment(candidate, fragment, out)?;
         }
@@ -155,15 +162,16 @@ impl ChatStreamDecoder {
         if call.name.is_empty() {
             call.name = fragment.name;
         }
+        let args = call.args.join(fragment.args);
         if call.opened {
-            out.push(Event::CallArgs { candidate, call: call.number, fragment: fragment.args });
+            out.push(Event::CallArgs { candidate, call: call.number, fragment: args });
             return Ok(());
         }
-        self.early_args_bytes += fragment.args.len();
+        self.early_args_bytes += args.len();
         if self.early_args_bytes > CALL_BYTES_LIMIT {
             return Err(StreamError::Malformed("calls larger than the limit"));
         }
-        call.early_args.push_str(&fragment.args);
+        call.early_args.push_str(&args);
         // In order: a call is not opened before an earlier one that still lacks its id or name.
         for call in self.calls.iter_mut().filter(|call| call.candidate == candidate && !call.opened) {
             if call.id.is_empty() || call.name.is_empty() {

@@ -14,6 +14,7 @@ mod properties;
 mod round_trips;
 mod schemas;
 mod sources;
+mod surrogates;
 mod unsupported;
 
 use bytes::Bytes;
