@@ -171,3 +171,21 @@ pub(super) fn write_usage(out: &mut BytesMut, usage: &Usage) {
     }
     out.put_u8(b'}');
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_members_that_are_zero_are_left_out() {
+        let written = |usage| {
+            let mut out = BytesMut::new();
+            write_usage(&mut out, &usage);
+            String::from_utf8(out.to_vec()).unwrap()
+        };
+        let thought_only = Usage { prompt_total: 3, completion_total: 2, reasoning: 2, ..Usage::default() };
+        let expected = r#""usageMetadata":{"promptTokenCount":3,"totalTokenCount":5,"thoughtsTokenCount":2}"#;
+        assert_eq!(written(thought_only), expected);
+        assert_eq!(written(Usage::default()), r#""usageMetadata":{}"#);
+    }
+}

@@ -129,8 +129,10 @@ impl<'a> Lowering<'a> {
     fn resolve(&mut self, reference: &str, siblings: Map<String, Value>) -> Value {
         let Some(mut merged) = self.reference_target(reference) else {
             let mut bare = bare_object();
-            bare["nullable"] = Value::from(true);
-            return if siblings.get("nullable") == Some(&Value::Bool(true)) { bare } else { bare_object() };
+            if siblings.get("nullable") == Some(&Value::Bool(true)) {
+                bare["nullable"] = Value::from(true);
+            }
+            return bare;
         };
         merged.extend(siblings.into_iter().filter(|(key, _)| key != "$ref"));
         self.path.push(reference.to_owned());
