@@ -100,6 +100,8 @@ profile! {
     call_ids: bool,
     /// Supports temperature, `top_p` and `top_k`.
     sampling: bool,
+    /// Supports temperature and `top_p` in one request.
+    temperature_with_top_p: bool,
     penalties: bool,
     top_k: bool,
     logprobs: bool,

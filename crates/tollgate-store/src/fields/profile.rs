@@ -81,6 +81,11 @@ table!(
         ),
         field!("call_ids", call_ids: Option<bool>, "Function calls carry ids."),
         field!("sampling", sampling: Option<bool>, "Accepts `temperature`, `top_p` and `top_k`."),
+        field!(
+            "temperature_with_top_p",
+            temperature_with_top_p: Option<bool>,
+            "Accepts `temperature` and `top_p` in one request."
+        ),
         field!("top_k", top_k: Option<bool>, "Accepts `top_k`."),
         field!("temperature_max", temperature_max: Option<F64>, "Highest temperature."),
         field!("penalties", penalties: Option<bool>, "Accepts presence and frequency penalties."),

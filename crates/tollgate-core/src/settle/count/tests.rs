@@ -78,7 +78,16 @@ fn amounts_above_the_bound_are_none() {
 
 #[test]
 fn totals_are_split_into_disjoint_kinds() {
-    let usage = Usage { prompt_total: 100, cached: 60, cache_write: 10, image: 5, audio: 3, completion_total: 50, reasoning: 20 };
+    let usage = Usage {
+        prompt_total: 100,
+        cached: 60,
+        cache_write: 10,
+        cache_write_hour: 0,
+        image: 5,
+        audio: 3,
+        completion_total: 50,
+        reasoning: 20,
+    };
     let expected = Tokens {
         input: 22,
         output: 30,
