@@ -79,6 +79,12 @@ table!(
             "Function calls must be returned with their signatures (Gemini 3). On a chat channel: the model is Gemini; signatures \
              stay in histories."
         ),
+        field!(
+            "signatures_bound",
+            signatures_bound: Option<bool>,
+            "Gemini's signatures are accepted only by the account that issued them: where several accounts serve the model, they are \
+             left out of histories."
+        ),
         field!("call_ids", call_ids: Option<bool>, "Function calls carry ids."),
         field!("sampling", sampling: Option<bool>, "Accepts `temperature`, `top_p` and `top_k`."),
         field!(
