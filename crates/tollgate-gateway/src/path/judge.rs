@@ -24,7 +24,7 @@ pub(super) fn judge(
     if failure.is_of_the_address() {
         history.record_unreachable(planned);
     }
-    let verdict = verdict_of(context, failure, planned);
+    let verdict = verdict_of(context, failure);
     if verdict.result == AttemptResult::NotSent {
         history.record_unsent();
     }
@@ -33,11 +33,11 @@ pub(super) fn judge(
 }
 
 /// Whether no other account could do better.
-pub(super) fn is_final(context: &RouteContext<'_>, failure: &Failure, planned: &PlannedAttempt) -> bool {
-    verdict_of(context, failure, planned).next == NextStep::Stop
+pub(super) fn is_final(context: &RouteContext<'_>, failure: &Failure) -> bool {
+    verdict_of(context, failure).next == NextStep::Stop
 }
 
-fn verdict_of(context: &RouteContext<'_>, failure: &Failure, planned: &PlannedAttempt) -> Verdict {
+fn verdict_of(context: &RouteContext<'_>, failure: &Failure) -> Verdict {
     verdict(failure, context.worker.shared.clock.now())
 }
 

@@ -289,7 +289,8 @@ impl Relayed {
         if now >= until {
             self.phase = Phase::Flowing;
         }
-        self.timer.as_mut().reset(self.silence_limit().min(now + self.keep_alive));
+        let next = self.silence_limit().min(now + self.keep_alive);
+        self.timer.as_mut().reset(next);
         Poll::Ready(())
     }
 

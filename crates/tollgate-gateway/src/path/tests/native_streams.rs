@@ -10,9 +10,9 @@ const USAGE: &str = "data: {\"usageMetadata\":{\"promptTokenCount\":7,\"candidat
 
 fn rig(pieces: Vec<Piece>, idle_ms: u64) -> Rig {
     Rig::with(Script::new().streams(pieces), 1, |channel| {
-        channel.protocol = Protocol::Gemini;
-        channel.provider = tollgate_core::Provider::Gemini;
-        channel.timeouts.idle_ms = idle_ms;
+        channel.spec.protocol = Protocol::Gemini;
+        channel.spec.provider = tollgate_core::Provider::Gemini;
+        channel.spec.timeouts.idle_ms = idle_ms;
     })
 }
 
