@@ -233,7 +233,7 @@ proptest! {
         prompt_total in any::<u64>(), cached in any::<u64>(), cache_write in any::<u64>(), image in any::<u64>(),
         audio in any::<u64>(), completion_total in any::<u64>(), reasoning in any::<u64>(),
     ) {
-        let usage = Usage { prompt_total, cached, cache_write, image, audio, completion_total, reasoning };
+        let usage = Usage { prompt_total, cached, cache_write, image, audio, completion_total, reasoning, ..Usage::default() };
         let tokens = tokens_of(&usage, TokenSource::Provider);
         prop_assert_eq!(tokens.prompt(), prompt_total);
         prop_assert_eq!(tokens.completion(), completion_total);
