@@ -58,7 +58,7 @@ fn attempt(attempt: &AttemptRecord) -> Value {
 
 /// All kinds of tokens, zeros included.
 fn tokens(tokens: &Tokens) -> Value {
-    let Tokens { input, output, cache_read, cache_write, thinking, image, audio, source } = tokens;
+    let Tokens { input, output, cache_read, cache_write, thinking, image, audio, source, .. } = tokens;
     json!({
         "input": input, "output": output, "cache_read": cache_read, "cache_write": cache_write, "thinking": thinking, "image": image,
         "audio": audio, "source": source.as_str(),

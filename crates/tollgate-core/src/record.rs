@@ -114,6 +114,9 @@ pub struct Tokens {
     /// Input written to the provider's cache.
     #[serde(skip_serializing_if = "is_zero")]
     pub cache_write: u64,
+    /// Of `cache_write`, what is kept for an hour. Needed for the amount and not recorded.
+    #[serde(skip)]
+    pub cache_write_1h: u64,
     #[serde(skip_serializing_if = "is_zero")]
     pub thinking: u64,
     #[serde(skip_serializing_if = "is_zero")]

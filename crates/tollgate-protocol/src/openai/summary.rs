@@ -16,7 +16,7 @@ use crate::{
 /// Longest model name, in bytes; names are repeated in errors and usage records.
 const MAX_MODEL_BYTES: usize = 1_024;
 /// Members of a chat body that may appear once: the gateway reads them.
-const CHAT_MEMBERS: [&str; 11] = [
+const CHAT_MEMBERS: [&str; 14] = [
     "model",
     "messages",
     "stream",
@@ -24,6 +24,9 @@ const CHAT_MEMBERS: [&str; 11] = [
     "max_tokens",
     "max_completion_tokens",
     "n",
+    "best_of",
+    "service_tier",
+    "web_search_options",
     "temperature",
     "tools",
     "functions",
@@ -157,7 +160,19 @@ impl Body {
             "stream_options" => self.stream_options(scanner, builder)?,
             "max_tokens" => self.max_tokens = limit(scanner, builder, "max_tokens")?,
             "max_completion_tokens" => self.max_completion_tokens = limit(scanner, builder, "max_completion_tokens")?,
-            "n" => builder.candidates = candidates_of(&scanner.value()?.0),
+            // Of the best of several answers all are charged.
+            "n" | "best_of" => builder.candidates = builder.candidates.max(candidates_of(&scanner.value()?.0)),
+            "service_tier" => builder.service_tier(&scanner.value()?.0),
+            "web_search_options" => {
+                if scanner.peek() != ValueKind::Null {
+                    builder.server_tool(true);
+                }
+                scanner.skip()?;
+            }
+            "cached_content" | "cachedContent" => {
+                builder.cached_content(scanner.peek());
+                scanner.skip()?;
+            }
             "temperature" => {
                 let (value, _) = scanner.value()?;
                 if !matches!(value, Value::Null) && !matches!(value, Value::Number(number) if is_finite(number)) {

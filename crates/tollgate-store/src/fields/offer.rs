@@ -38,6 +38,11 @@ table!(
         .default_text("`true`"),
         field!("stream_break", stream_break: StreamBreak, "What a broken answer costs (docs/money.md)."),
         field!("price_limit", price_limit: Option<PriceLimit>, "Which channels are accepted by price."),
+        field!(
+            "never_below_cost",
+            never_below_cost: bool,
+            "`true`: accounts on which any kind of token sells below its cost are not used, nor those whose cost is unknown."
+        ),
         field!("routing", routing: Routing, "What orders usable accounts of one priority."),
         field!(
             "hedge",

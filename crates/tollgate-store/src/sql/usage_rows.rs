@@ -70,6 +70,7 @@ impl Columns<'_> {
             output: self.count()?,
             cache_read: self.count()?,
             cache_write: self.count()?,
+            cache_write_1h: 0,
             thinking: self.count()?,
             image: self.count()?,
             audio: self.count()?,
