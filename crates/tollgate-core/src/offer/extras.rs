@@ -7,7 +7,7 @@ use crate::money::UnpricedExtra;
 
 const TIER_FIELDS: [&str; 2] = ["service_tier", "serviceTier"];
 const SEARCH_FIELDS: [&str; 2] = ["web_search_options", "tools"];
-const CACHE_FIELDS: [&str; 2] = ["cachedContent", "cached_content"];
+const CACHE_FIELDS: [&str; 3] = ["cachedContent", "cached_content", "extra_body"];
 
 /// Puts the price of the request's extras into the offer. Returns the fields that have none, in the caller's spelling.
 pub(super) fn apply(offer: &mut Offer, summary: &RequestSummary) -> Vec<FieldPath> {

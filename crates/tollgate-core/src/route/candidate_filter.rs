@@ -341,12 +341,12 @@ pub fn cost_of(channel: &Channel, mapping_index: usize, now: Timestamp) -> Optio
 }
 
 /// Cost price of a mapping for a request with these extras; `None`: the provider's price for one of them is unknown.
-pub(crate) fn cost_with_extras<'c>(
-    channel: &'c Channel,
+pub(crate) fn cost_with_extras(
+    channel: &Channel,
     mapping_index: usize,
     now: Timestamp,
     extras: RequestExtras,
-) -> Option<Cow<'c, Price>> {
+) -> Option<Cow<'_, Price>> {
     let cost = cost_of(channel, mapping_index, now)?;
     if extras.tier == ServiceTier::Standard && !extras.web_search {
         return Some(cost);

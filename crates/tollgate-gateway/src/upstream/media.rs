@@ -11,7 +11,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -57,9 +57,8 @@ type MediaCache = Cache<String, Arc<DownloadedMedia>>;
 
 /// Downloads media; one instance per process.
 pub(crate) struct MediaFetcher {
-    /// Set by tests, whose servers are on loopback.
-    #[cfg(test)]
-    anywhere: std::sync::atomic::AtomicBool,
+    /// Set by tests alone, whose servers are on loopback.
+    anywhere: AtomicBool,
     trust: Trust,
     tasks: TaskTracker,
     permits: Semaphore,
@@ -154,8 +153,7 @@ impl MediaFetcher {
         let cache = Cache::builder().eviction_policy(EvictionPolicy::lru()).weigher(bytes).max_capacity(CACHE_BYTES);
         let cache = cache.time_to_live(CACHE_AGE).build();
         Self {
-            #[cfg(test)]
-            anywhere: std::sync::atomic::AtomicBool::new(false),
+            anywhere: AtomicBool::new(false),
             trust: Trust::default(),
             tasks: TaskTracker::new(),
             permits: Semaphore::new(MOST_AT_ONCE),
@@ -164,12 +162,6 @@ impl MediaFetcher {
     }
 
     /// Public addresses, whatever the channel may reach: the caller names them.
-    #[cfg(not(test))]
-    const fn reach(&self) -> AddressPolicy {
-        AddressPolicy::Public
-    }
-
-    #[cfg(test)]
     fn reach(&self) -> AddressPolicy {
         if self.anywhere.load(Ordering::Relaxed) { AddressPolicy::Anywhere } else { AddressPolicy::Public }
     }

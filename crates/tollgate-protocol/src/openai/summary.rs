@@ -186,6 +186,7 @@ impl Body {
                     builder.cache_key(&key);
                 }
             }
+            "extra_body" if scanner.peek() == ValueKind::Object => extra_body(scanner, builder)?,
             _ => {
                 scanner.skip()?;
             }
@@ -211,6 +212,23 @@ impl Body {
         builder.splices.stream_options = Some(range);
         Ok(())
     }
+}
+
+/// Google's own members: `google.cached_content`.
+fn extra_body(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    scanner.object(|scanner, name| {
+        if name.decode() != "google" || scanner.peek() != ValueKind::Object {
+            return scanner.skip().map(drop);
+        }
+        let members = scanner.object(|scanner, name| {
+            if matches!(&*name.decode(), "cached_content" | "cachedContent") {
+                builder.cached_content(scanner.peek());
+            }
+            scanner.skip().map(drop)
+        });
+        members.map(drop)
+    })?;
+    Ok(())
 }
 
 /// Reads an output limit, a whole number from 0 to 2^63−1. The range of a `null` is recorded too: a limit may be written

@@ -358,6 +358,8 @@ fn what_changes_the_price_is_noted() {
     let search = extras(r#""web_search_options":{}"#);
     assert!(search.web_search && search.unsized_input);
     assert!(extras(r#""cached_content":"cachedContents/a""#).cached_content);
+    assert!(extras(r#""extra_body":{"google":{"cached_content":"cachedContents/a"}}"#).cached_content);
+    assert!(!extras(r#""extra_body":{"google":{"thinking_config":{}}}"#).cached_content);
     assert_eq!(chat(&with(r#""best_of":50,"n":2"#)).unwrap().candidates, 50);
     assert_eq!(refused(&with(r#""service_tier":"auto","service_tier":"priority""#)).0, MalformedKind::NotJson);
     let image = with_message(r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}"#);
