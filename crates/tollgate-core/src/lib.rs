@@ -3,6 +3,7 @@
 //! Pure code: the time, account health and random numbers are arguments. Nothing here awaits, reads a clock or opens a socket.
 
 mod admit;
+mod below_cost;
 mod catalog;
 mod ids;
 mod money;
@@ -29,6 +30,7 @@ pub use admit::{
     SpendTotals, Subject, attempt_reservations, max_attempt_cost, output_limit_field, rate_statuses, reservation_for,
     reservation_for_attempt,
 };
+pub use below_cost::{BelowCost, below_cost};
 pub use catalog::{
     Account, AccountLimits, AccountSpec, Billing, Budget, BudgetAction, Catalog, Channel, ChannelSpec, Glob, Group, Hedge, Key,
     KeyStatus, Limits, MappingRef, Member, MemberStatus, Model, ModelMapping, ModelSpec, OnUnsupported, Owner, ParameterRule,
@@ -54,8 +56,9 @@ pub use route::{
 };
 pub use secret::Secret;
 pub use settle::{
-    AttemptFacts, AttemptStart, DeliveredContent, InputCount, RequestFacts, StartedAttempt, StreamProgress, amount, count_input,
-    estimate_input, estimate_output, settle, settle_attempt, settle_stopped,
+    AttemptFacts, AttemptStart, DeliveredContent, InputCount, RequestFacts, RequestSize, StartedAttempt, StreamProgress,
+    UsageBounds, UsageExcess, amount, count_input, estimate_input, estimate_output, settle, settle_attempt, settle_stopped,
+    usage_excess,
 };
 pub use time::Timestamp;
 pub use unsupported_fields::UnsupportedFields;

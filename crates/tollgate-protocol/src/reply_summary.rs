@@ -18,6 +18,9 @@ pub struct Usage {
     pub cached: u64,
     /// Of those, written to the provider's cache.
     pub cache_write: u64,
+    /// Of those, written for an hour.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_1h: u64,
     /// Of those, image tokens, if the provider reports them.
     pub image: u64,
     /// Of those, audio tokens, if the provider reports them.
@@ -35,12 +38,18 @@ impl Usage {
         Self {
             cached,
             cache_write: self.cache_write.min(self.prompt_total - cached),
+            cache_write_1h: self.cache_write_1h.min(self.cache_write).min(self.prompt_total - cached),
             image: self.image.min(self.prompt_total),
             audio: self.audio.min(self.prompt_total),
             reasoning: self.reasoning.min(self.completion_total),
             ..self
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde requires")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

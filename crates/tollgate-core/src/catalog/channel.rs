@@ -24,6 +24,18 @@ pub enum Provider {
     Echo,
 }
 
+impl Provider {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Gemini => "gemini",
+            Self::Anthropic => "anthropic",
+            Self::Compatible => "compatible",
+            Self::Echo => "echo",
+        }
+    }
+}
+
 /// A priced way to reach a provider.
 #[derive(Clone, Debug)]
 pub struct Channel {

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use tollgate_protocol::{FieldPath, Method, Protocol};
 
 use crate::{
-    Account, Channel, CoolingReason, NanoUsd, PriceLimitOn, RestingReason, Timestamp, TraceEntry,
+    Account, BelowCost, Channel, CoolingReason, NanoUsd, PriceLimitOn, RestingReason, Timestamp, TraceEntry,
     offer::{ModelPurpose, supports},
 };
 
@@ -42,6 +42,8 @@ pub enum Exclusion {
     Unpriced,
     /// The margin between sale and cost price is too low.
     Margin,
+    /// The group sells nothing below cost, and this would be.
+    BelowCost(BelowCost),
     /// Its protocol cannot express these fields.
     CannotTranslate(Vec<FieldPath>),
     /// It recently refused these fields.
@@ -203,6 +205,7 @@ impl Exclusion {
             Self::PriceAboveLimit(_) => "price_above_limit",
             Self::Unpriced => "unpriced",
             Self::Margin => "margin",
+            Self::BelowCost(_) => "below_cost",
             Self::CannotTranslate(_) | Self::OtherProtocol(_) => "cannot_translate",
             Self::Capability(_) => "capability",
             Self::Concurrency => "concurrency",
@@ -220,7 +223,7 @@ impl Exclusion {
             Self::Cooling { .. } => NoRouteCause::Cooldown,
             Self::Resting { why: RestingReason::QuotaSpent, .. } | Self::Budget { .. } => NoRouteCause::UpstreamQuota,
             Self::Concurrency | Self::Rate { .. } => NoRouteCause::Concurrency,
-            Self::PriceAboveLimit(_) | Self::Unpriced | Self::Margin => NoRouteCause::PriceLimit,
+            Self::PriceAboveLimit(_) | Self::Unpriced | Self::Margin | Self::BelowCost(_) => NoRouteCause::PriceLimit,
             Self::CannotTranslate(_) | Self::Capability(_) | Self::OtherProtocol(_) => return None,
         })
     }
@@ -236,6 +239,7 @@ impl Exclusion {
             | Self::PriceAboveLimit(_)
             | Self::Unpriced
             | Self::Margin
+            | Self::BelowCost(_)
             | Self::CannotTranslate(_)
             | Self::Capability(_)
             | Self::OtherProtocol(_)
@@ -251,6 +255,7 @@ impl Exclusion {
             Self::Resting { why, until: None } => Some(format!("{} until a test passes", why.as_str())),
             Self::Resting { why, .. } => Some(format!("{}{until}", why.as_str())),
             Self::PriceAboveLimit(figures) => Some(figures.to_string()),
+            Self::BelowCost(figures) => Some(figures.to_string()),
             Self::CannotTranslate(fields) | Self::Capability(fields) => Some(fields.join(", ")),
             Self::OtherProtocol(protocol) => Some(format!("speaks {}", protocol.as_str())),
             Self::Rate { .. } | Self::Budget { .. } => Some(until.trim_start().to_owned()).filter(|text| !text.is_empty()),
@@ -274,6 +279,7 @@ impl Exclusion {
             },
             Self::Unpriced => "state the price",
             Self::Margin => "lower the least margin, or raise the sale price",
+            Self::BelowCost(_) => "raise the sale price, or let the group sell below cost",
             Self::CannotTranslate(_) => {
                 "leave the fields out, let the group translate leniently, or add a channel of this protocol"
             }
@@ -295,6 +301,7 @@ impl Exclusion {
             | Self::PriceAboveLimit(_)
             | Self::Unpriced
             | Self::Margin
+            | Self::BelowCost(_)
             | Self::Capability(_)
             | Self::Concurrency
             | Self::Rate { .. }
