@@ -42,7 +42,7 @@ pub(crate) fn record(n: u64) -> UsageRecord {
         outcome: if n % 5 == 4 { Outcome::UpstreamBroke } else { Outcome::Completed },
         reason: None,
         detail: Some("a detail with 'quotes' and \u{fc}".to_owned()),
-        tokens: Tokens { input: 10 + n, output: 20, cache_read: 3, cache_write: 5, cache_write_1h: 2, source: TokenSource::Provider, ..Tokens::default() },
+        tokens: Tokens { input: 10 + n, output: 20, cache_read: 3, source: TokenSource::Provider, ..Tokens::default() },
         cost: Some(NanoUsd(1_000 + i64::try_from(n).unwrap())),
         sale: (!n.is_multiple_of(7)).then_some(NanoUsd(2_000)),
         price_version: Revision(3),

@@ -16,7 +16,7 @@ pub(super) enum Framing {
 
 /// Where the scan stands in the connection.
 #[derive(Clone, Copy, Debug, Default)]
-enum Place {
+enum FramePosition {
     #[default]
     Head,
     /// This many bytes of a body, or of a chunk with its line end, are left.
@@ -33,7 +33,7 @@ enum Place {
 /// Incremental scan of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadScan {
-    place: Place,
+    position: FramePosition,
     line: [u8; KEPT],
     /// Length of the line so far; may exceed [`KEPT`].
     length: usize,
@@ -48,8 +48,8 @@ pub(super) struct HeadScan {
 
 impl Default for HeadScan {
     fn default() -> Self {
-        let place = Place::default();
-        Self { place, line: [0; KEPT], length: 0, started: false, lengths: 0, encodings: 0, body: 0, plain: 0 }
+        let position = FramePosition::default();
+        Self { position, line: [0; KEPT], length: 0, started: false, lengths: 0, encodings: 0, body: 0, plain: 0 }
     }
 }
 
@@ -57,19 +57,19 @@ impl HeadScan {
     /// Scans the next bytes of the connection.
     pub(super) fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            bytes = match self.place {
-                Place::Lost => return,
-                Place::Body { left, chunked } => {
+            bytes = match self.position {
+                FramePosition::Lost => return,
+                FramePosition::Body { left, chunked } => {
                     let skipped = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
                     let left = left - skipped as u64;
-                    self.place = match (left, chunked) {
-                        (0, true) => Place::ChunkSize,
-                        (0, false) => Place::Head,
-                        (left, chunked) => Place::Body { left, chunked },
+                    self.position = match (left, chunked) {
+                        (0, true) => FramePosition::ChunkSize,
+                        (0, false) => FramePosition::Head,
+                        (left, chunked) => FramePosition::Body { left, chunked },
                     };
                     &bytes[skipped..]
                 }
-                Place::Head | Place::ChunkSize | Place::Trailers => self.line(bytes),
+                FramePosition::Head | FramePosition::ChunkSize | FramePosition::Trailers => self.line(bytes),
             };
         }
     }
@@ -93,28 +93,28 @@ impl HeadScan {
         let (kept, whole) = (self.line, self.length <= KEPT);
         let line = &kept[..self.length.min(KEPT)];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        match self.place {
-            Place::Head if line.is_empty() => {
+        match self.position {
+            FramePosition::Head if line.is_empty() => {
                 // Empty lines before the request line do not count.
                 if self.started {
                     self.finish_head();
                 }
             }
-            Place::Head => {
+            FramePosition::Head => {
                 self.started = true;
                 self.field(line, whole);
             }
-            Place::ChunkSize => {
+            FramePosition::ChunkSize => {
                 let size = line.split(|byte| *byte == b';').next().unwrap_or_default();
-                self.place = match number(size, 16) {
-                    Some(0) => Place::Trailers,
+                self.position = match number(size, 16) {
+                    Some(0) => FramePosition::Trailers,
                     // Behind the chunk is a line end.
-                    Some(size) => Place::Body { left: size.saturating_add(2), chunked: true },
-                    None => Place::Lost,
+                    Some(size) => FramePosition::Body { left: size.saturating_add(2), chunked: true },
+                    None => FramePosition::Lost,
                 };
             }
-            Place::Trailers if line.is_empty() => self.place = Place::Head,
-            Place::Trailers | Place::Body { .. } | Place::Lost => {}
+            FramePosition::Trailers if line.is_empty() => self.position = FramePosition::Head,
+            FramePosition::Trailers | FramePosition::Body { .. } | FramePosition::Lost => {}
         }
     }
 
@@ -123,7 +123,7 @@ impl HeadScan {
             self.lengths = self.lengths.saturating_add(1);
             match number(value, 10).filter(|_| whole) {
                 Some(length) => self.body = length,
-                None => self.place = Place::Lost,
+                None => self.position = FramePosition::Lost,
             }
         } else if after(line, b"transfer-encoding:").is_some() {
             self.encodings = self.encodings.saturating_add(1);
@@ -134,14 +134,14 @@ impl HeadScan {
         let (lengths, encodings, body) = (self.lengths, self.encodings, self.body);
         (self.started, self.lengths, self.encodings, self.body) = (false, 0, 0, 0);
         if lengths > 1 || encodings > 1 || lengths > 0 && encodings > 0 {
-            self.place = Place::Lost;
+            self.position = FramePosition::Lost;
             return;
         }
         self.plain = self.plain.saturating_add(1);
-        self.place = match (encodings, body) {
-            (0, 0) => Place::Head,
-            (0, left) => Place::Body { left, chunked: false },
-            _ => Place::ChunkSize,
+        self.position = match (encodings, body) {
+            (0, 0) => FramePosition::Head,
+            (0, left) => FramePosition::Body { left, chunked: false },
+            _ => FramePosition::ChunkSize,
         };
     }
 
@@ -151,7 +151,7 @@ impl HeadScan {
             self.plain = rest;
             return Framing::Plain;
         }
-        if matches!(self.place, Place::Lost) { Framing::Ambiguous } else { Framing::Plain }
+        if matches!(self.position, FramePosition::Lost) { Framing::Ambiguous } else { Framing::Plain }
     }
 }
 
