@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::money::Rates;
-use crate::{Exclusion, Multiplier, NanoUsd, Price};
+use crate::{Exclusion, MissingPrice, Multiplier, NanoUsd, Price};
 
 /// A kind of token sold below its cost; nano-USD per million tokens (per request, of `per_request`) after multipliers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,8 @@ pub(crate) fn exclusion(
 ) -> Option<Exclusion> {
     match (sale, cost) {
         (Some(sale), Some(cost)) => below_cost(sale, cost, prompt_tokens).map(Exclusion::BelowCost),
-        _ => Some(Exclusion::Unpriced),
+        (None, _) => Some(Exclusion::Unpriced(MissingPrice::SaleForPriceLimit)),
+        (_, None) => Some(Exclusion::Unpriced(MissingPrice::CostForPriceLimit)),
     }
 }
 
@@ -94,8 +95,8 @@ mod tests {
     #[test]
     fn unknown_prices_are_excluded_where_nothing_may_be_sold_below_cost() {
         let (list, one) = (price("1", "2"), Multiplier::ONE);
-        assert_eq!(exclusion(None, Some((&list, one)), 0), Some(Exclusion::Unpriced));
-        assert_eq!(exclusion(Some((&list, one)), None, 0), Some(Exclusion::Unpriced));
+        assert_eq!(exclusion(None, Some((&list, one)), 0), Some(Exclusion::Unpriced(MissingPrice::SaleForPriceLimit)));
+        assert_eq!(exclusion(Some((&list, one)), None, 0), Some(Exclusion::Unpriced(MissingPrice::CostForPriceLimit)));
         assert_eq!(exclusion(Some((&list, one)), Some((&list, one)), 0), None);
     }
 }

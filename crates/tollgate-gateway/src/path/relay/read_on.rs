@@ -58,6 +58,10 @@ impl StreamRelay for Spent {
         true
     }
 
+    fn continued_after_finish(&self) -> bool {
+        false
+    }
+
     fn problem(&mut self, _: &Problem) -> Bytes {
         Bytes::new()
     }

@@ -1,7 +1,7 @@
 //! The addresses a channel may reach (protection against server-side request forgery). The check applies to the resolved
 //! address that is then connected to, so DNS rebinding cannot bypass it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use tollgate_core::{Channel, is_public};
 
