@@ -76,13 +76,13 @@ fn rate(count: u64, took: Duration) -> u64 {
     u64::try_from(u128::from(count) * 1_000_000 / took.as_micros().max(1)).unwrap_or(u64::MAX)
 }
 
-const fn at(day: i64, more: i64) -> Option<Timestamp> {
-    Some(Timestamp(BEGIN + day * DAY + more))
+const fn at(day: i64, more: i64) -> Timestamp {
+    Timestamp(BEGIN + day * DAY + more)
 }
 
 /// The slowest page.
 async fn time_pages(store: &Store) -> Result<Duration, StoreError> {
-    let deep = UsageFilter { limit: 100, since: None, until: at(40, 12_345_678), ..UsageFilter::default() };
+    let deep = UsageFilter { limit: 100, since: None, until: Some(at(40, 12_345_678)), ..UsageFilter::default() };
     let after = store.usage.page(&deep).await?.items.last().map(|record| UsageCursor { at: record.at, id: record.id });
     let page = UsageFilter { limit: 100, ..UsageFilter::default() };
     let pages: [(&str, UsageFilter); 7] = [
@@ -90,7 +90,10 @@ async fn time_pages(store: &Store) -> Result<Duration, StoreError> {
         ("page in the middle", UsageFilter { after, ..page.clone() }),
         ("oldest page", UsageFilter { order: SortOrder::Oldest, ..page.clone() }),
         ("page of a key", UsageFilter { key: Some(key(7)), ..page.clone() }),
-        ("page of a group in a day", UsageFilter { group: Some(group(3)), since: at(20, 0), until: at(21, 0), ..page.clone() }),
+        (
+            "page of a group in a day",
+            UsageFilter { group: Some(group(3)), since: Some(at(20, 0)), until: Some(at(21, 0)), ..page.clone() },
+        ),
         ("page of a model", UsageFilter { model: Some("model-11".to_owned()), ..page.clone() }),
         ("page of what the upstream broke", UsageFilter { outcome: Some(Outcome::UpstreamBroke), ..page }),
     ];
@@ -104,7 +107,7 @@ async fn time_pages(store: &Store) -> Result<Duration, StoreError> {
 /// The slowest sum over whole days, or over days and hours.
 async fn time_charts(store: &Store) -> Result<Duration, StoreError> {
     let all = UsageFilter::default();
-    let month = UsageFilter { since: at(45, 1_234_567), until: at(75, 7_654_321), ..UsageFilter::default() };
+    let month = UsageFilter { since: Some(at(45, 1_234_567)), until: Some(at(75, 7_654_321)), ..UsageFilter::default() };
     let charts: [(&str, UsageFilter, SummaryBy); 7] = [
         ("all of it", all.clone(), SummaryBy::Nothing),
         ("all by day", all.clone(), SummaryBy::Day),
@@ -148,12 +151,12 @@ async fn time_unaligned(store: &Store) -> Result<Duration, StoreError> {
     let mut longest = Duration::ZERO;
     for (range, since, until) in ranges {
         for (what, filter, by) in &filters {
-            let filter = UsageFilter { since, until, ..filter.clone() };
+            let filter = UsageFilter { since: Some(since), until: Some(until), ..filter.clone() };
             let what = format!("{range}{what}");
             longest = longest.max(slowest(&what, async || Ok(store.usage.summary(&filter, *by).await?.len())).await?);
         }
     }
-    let filter = UsageFilter { since: noon(15, 1), until: noon(25, 3_599), ..UsageFilter::default() };
+    let filter = UsageFilter { since: Some(noon(15, 1)), until: Some(noon(25, 3_599)), ..UsageFilter::default() };
     let hours = async || Ok(store.usage.summary(&filter, SummaryBy::Hour).await?.len());
     Ok(longest.max(slowest("a month from one busy hour to another, by hour", hours).await?))
 }

@@ -2,8 +2,10 @@
 //!
 //! Pure code: the time, account health and random numbers are arguments. Nothing here awaits, reads a clock or opens a socket.
 
+mod address;
 mod admit;
 mod catalog;
+mod catalog_review;
 mod ids;
 mod money;
 mod offer;
@@ -23,6 +25,7 @@ mod unsupported_fields;
 #[cfg(test)]
 mod samples;
 
+pub use address::is_public;
 pub use admit::{
     AdmitInput, BudgetAlert, EarlyRequest, FundsStatus, Limit, LimitExceeded, LimitRule, MAX_ATTEMPT_RESERVATIONS,
     MIN_OUTPUT_TOKENS, Meter, PackedSpendTotals, RateCheck, RateExceeded, RateKind, RateStatus, RateStatuses, Reservation,
@@ -35,6 +38,7 @@ pub use catalog::{
     PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, StreamBreak, Timeouts, TranslationPolicy,
     TranslationSwitches, Visibility, Window,
 };
+pub use catalog_review::{catalog_warnings, is_unexpanded};
 pub use health::{
     AccountHealth, Availability, CoolingReason, CredentialFingerprint, HealthSnapshot, HealthState, HealthStatus, LatencySample,
     Observation, OutcomeBucket, RestingReason, observe, quota_end, start_probe,
@@ -49,8 +53,8 @@ pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, R
 pub use retention_clock::RetentionClock;
 pub use route::{
     AccountLoad, AttemptHistory, CandidateView, ChannelBudget, ExcludedCandidate, Exclusion, HealthView, LimitLevel, MAX_ATTEMPTS,
-    MAX_TRIES, NoRoute, NoRouteCause, Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput, UnlimitedView, cost_of, rank_all,
-    route,
+    MAX_TRIES, MissingPrice, NoRoute, NoRouteCause, Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput, UnlimitedView,
+    cost_of, rank_all, route,
 };
 pub use secret::Secret;
 pub use settle::{

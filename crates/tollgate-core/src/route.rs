@@ -10,7 +10,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use tollgate_protocol::{FieldPath, Protocol, RequestSummary};
 
 pub use attempt_history::AttemptHistory;
-pub use exclusion::{ExcludedCandidate, Exclusion, LimitLevel, NoRoute, NoRouteCause, PriceFigures, PriceKind};
+pub use exclusion::{ExcludedCandidate, Exclusion, LimitLevel, MissingPrice, NoRoute, NoRouteCause, PriceFigures, PriceKind};
 
 use candidate_filter::CandidateFilter;
 pub use candidate_filter::cost_of;

@@ -67,6 +67,7 @@ pub(crate) fn channel(name: &str, models: &[&str]) -> Channel {
             serves: models.iter().map(|model| mapping(model)).collect(),
             ..ChannelSpec::default()
         },
+        needs_private_network: false,
         proxy: None,
         accounts: vec![Arc::new(account(name, 0))],
     }

@@ -153,7 +153,7 @@ pub fn explain(question: &ExplainRequest, key: Arc<Key>, input: &ExplainInput<'_
         excluded: Vec::new(),
         learned: Vec::new(),
     };
-    if let Err(error) = check(&key, None, input.now) {
+    if let Err(error) = check(&key, true, input.now) {
         explanation.refusal = Some(refusal::unauthenticated(&error, question.from));
         return Ok(explanation);
     }

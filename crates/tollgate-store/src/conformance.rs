@@ -191,6 +191,7 @@ conformance! {
         change_for_another_revision_is_refused,
         audit_log_has_every_change_without_secrets,
         proxy_password_is_sealed_like_a_credential,
+        header_values_are_sealed_like_a_credential,
         keys_with_a_price_limit_are_selected_up_to_a_bound,
         last_admin_cannot_be_removed,
         concurrent_batches_are_serialised,

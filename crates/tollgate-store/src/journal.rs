@@ -275,5 +275,23 @@ pub fn read_journal(dir: &Path) -> Result<JournalEntries, JournalError> {
     JournalEntries::new(dir)
 }
 
+/// The segments in a journal's folder, in the order of writing.
+pub(crate) fn segment_files(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
+    Ok(segment::list(dir)?.into_iter().map(|name| name.path(dir)).collect())
+}
+
+/// Whether a file's name is that of a segment.
+pub(crate) fn is_segment(path: &Path) -> bool {
+    segment::SegmentName::parse(path).is_some()
+}
+
+/// The length of a segment without an entry that is being written at its end. A damaged segment is whole, damage included.
+pub(crate) fn whole_length(path: &Path, bytes: &[u8]) -> usize {
+    match segment::scan(path, bytes, &mut |_| Ok(())) {
+        Ok(segment::SegmentEnd::Torn(at)) => at,
+        Ok(segment::SegmentEnd::Whole) | Err(_) => bytes.len(),
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -20,22 +20,21 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
-    AccountTestResult, ChannelTest, ChannelTestError, Console, EffectiveSetting, ExplainRequest, GatewayHandle, OnTestEvent,
-    RequestMeta, serve as serve_console,
+    AccountTestResult, ChannelTest, ChannelTestError, Console, EffectiveSetting, ExplainRequest, GatewayHandle, NotOfConsole,
+    OnTestEvent, RequestMeta,
 };
-use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, RequestId, Subject, Timestamp, Window};
+use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, Subject, Timestamp, Window};
 use tollgate_gateway::{
     clock::CoreRng,
     explain::{CallerCounters, DEFAULT_INPUT_TOKENS, ExplainInput},
     fallback::{FallbackQueue, FallbackRequest, FallbackRequests, FallbackResponse, FallbackService, NotFound, queue},
-    server::tls_acceptor,
+    server::{FallbackListenerLimits, serve_fallback, tls_acceptor},
     settings::TlsFiles,
     state::{health_registry::HealthRegistry, metrics::METRICS_CONTENT_TYPE, runtime_state::RuntimeState, shared::Shared},
-    upstream::client::is_public,
 };
 use tollgate_store::{RowFilter, RowKind, Store, StoreError};
 
-use crate::{channel_test, compose, config::Config, failure::Failure};
+use crate::{channel_test, config::Config, failure::Failure};
 
 /// Concurrent requests from the gateway's queue, counted until the last byte of the response.
 const MAX_CONCURRENT: usize = 256;
@@ -72,9 +71,8 @@ pub(crate) fn start(
             Some(tls_acceptor(&files).map_err(|error| Failure::invalid(format!("the console's TLS: {error}")))?)
         }
     };
-    let rng = Arc::new(
-        CoreRng::from_os().map_err(|error| Failure::Machine(format!("cannot get random numbers from the system: {error}")))?,
-    );
+    let rng =
+        CoreRng::from_os().map_err(|error| Failure::Machine(format!("cannot get random numbers from the system: {error}")))?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("console")
@@ -90,6 +88,8 @@ pub(crate) fn start(
     };
     let catalog_file = config.catalog_file.as_ref().map(|file| file.display().to_string());
     let console = Console::new(store.clone(), Arc::new(process), catalog_file);
+    let (queue, requests) = queue();
+    tasks.spawn_on(serve_queue(console, requests, stop.clone()), runtime.handle());
     if let Some((listener, address)) = own_listener {
         if tls.is_none() && !address.ip().is_loopback() {
             tracing::warn!(%address, "the console serves plain HTTP: admin keys are sent unencrypted; set console.tls_cert and console.tls_key");
@@ -98,15 +98,13 @@ pub(crate) fn start(
             tasks.spawn_on(certificate.follow(stop.clone()), runtime.handle());
             acceptor
         });
-        let serving = serve_own_address(console, (listener, address), tls, rng, store.clone(), stop.clone());
+        let serving = serve_own_address(Arc::clone(shared), (listener, address), tls, (queue, rng), store.clone(), stop.clone());
         tasks.spawn_on(serving, runtime.handle());
         return Ok(ConsoleServer { fallback: Arc::new(NotFound), address: Some(address), runtime, stop, tasks });
     }
-    let (queue, requests) = queue();
     let open = Arc::new(AtomicBool::new(model_address.ip().is_loopback()));
     let opening = open_after_first_key(store.clone(), Arc::clone(&open), stop.clone());
     tasks.spawn_on(opening, runtime.handle());
-    tasks.spawn_on(serve_queue(console, requests, stop.clone()), runtime.handle());
     Ok(ConsoleServer { fallback: Arc::new(ConsoleFallback { queue, open }), address: None, runtime, stop, tasks })
 }
 
@@ -182,8 +180,12 @@ async fn serve_queue(console: Console, mut requests: FallbackRequests, stop: Can
         let console = console.clone();
         tasks.spawn(async move {
             let FallbackRequest { id, peer, request } = waiting.request;
-            let response = console.answer(RequestMeta { id, address: peer.ip().to_canonical() }, request).await;
-            waiting.reply.send(response).await;
+            let response = console.answer(RequestMeta { id, address: peer }, request).await;
+            if response.extensions().get::<NotOfConsole>().is_some() {
+                waiting.reply.not_found();
+            } else {
+                waiting.reply.send(response).await;
+            }
             drop(permit);
         });
     }
@@ -191,10 +193,10 @@ async fn serve_queue(console: Console, mut requests: FallbackRequests, stop: Can
 
 /// Serves on a separate address; a non-loopback one opens once an admin key exists.
 async fn serve_own_address(
-    console: Console,
+    shared: Arc<Shared>,
     (listener, address): (std::net::TcpListener, SocketAddr),
     tls: Option<TlsAcceptor>,
-    rng: Arc<CoreRng>,
+    (queue, rng): (FallbackQueue, CoreRng),
     store: Store,
     stop: CancellationToken,
 ) {
@@ -213,8 +215,7 @@ async fn serve_own_address(
     };
     match listener {
         Ok(listener) => {
-            let next_id = Arc::new(move || rng.request_id(compose::now())) as Arc<dyn Fn() -> RequestId + Send + Sync>;
-            serve_console(console, listener, tls, next_id, stop).await;
+            serve_fallback(shared, listener, tls, Arc::new(queue), (rng, FallbackListenerLimits::default()), stop).await;
         }
         Err(error) => tracing::error!(%address, %error, "the console cannot listen"),
     }
@@ -235,7 +236,7 @@ impl GatewayHandle for RunningGateway {
         self.shared.clock.now()
     }
 
-    fn wrong_key(&self, from: IpAddr) -> Result<(), u32> {
+    fn wrong_key(&self, from: Option<IpAddr>) -> Result<(), u32> {
         self.shared.keys.wrong_key(from)
     }
 
@@ -257,10 +258,6 @@ impl GatewayHandle for RunningGateway {
 
     fn health(&self, account: AccountId) -> AccountHealth {
         self.registry.of(account)
-    }
-
-    fn is_public(&self, address: IpAddr) -> bool {
-        is_public(address)
     }
 
     async fn explain(&self, request: &ExplainRequest) -> Result<Result<Value, String>, StoreError> {

@@ -38,6 +38,7 @@ pub(crate) fn channel(n: usize, accounts: Vec<Arc<Account>>) -> Channel {
             serves: vec![ModelMapping { model: "m".to_owned(), upstream: "m".to_owned(), ..ModelMapping::default() }],
             ..ChannelSpec::default()
         },
+        needs_private_network: false,
         proxy: None,
         accounts,
     }

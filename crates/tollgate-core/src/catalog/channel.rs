@@ -24,6 +24,14 @@ pub enum Provider {
     Echo,
 }
 
+impl Provider {
+    /// True if accounts may be without a credential: nothing is called, or it may be a local server that wants none.
+    #[must_use]
+    pub const fn works_without_credential(self) -> bool {
+        matches!(self, Self::Echo | Self::Compatible)
+    }
+}
+
 /// A priced way to reach a provider.
 #[derive(Clone, Debug)]
 pub struct Channel {
@@ -33,6 +41,8 @@ pub struct Channel {
     pub spec: ChannelSpec,
     /// `http://` (CONNECT) or `socks5://`, with its password.
     pub proxy: Option<Secret>,
+    /// True when the base URL names a loopback or private address, which `private_network` does not allow.
+    pub needs_private_network: bool,
     /// In order of name.
     pub accounts: Vec<Arc<Account>>,
 }

@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use tollgate_protocol::Method;
 
-use super::{AccountLoad, ChannelBudget, ExcludedCandidate, Exclusion, RouteInput, rank::Candidate};
+use super::{AccountLoad, ChannelBudget, ExcludedCandidate, Exclusion, MissingPrice, RouteInput, rank::Candidate};
 use crate::{
     Account, AccountId, Availability, Catalog, Channel, HealthStatus, MappingRef, Price, Provider, Routing, Timestamp,
     catalog::channel_index::{AccountEntry, ChannelEntry},
@@ -63,7 +63,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         let prices =
             if free { PriceRules::none() } else { PriceRules::new(input.caller, input.offer, input.request_limit, prompt_tokens) };
         let unpriced = !free && input.offer.sale.is_none() && money_is_bounded(input.caller, input.offer);
-        let sale = prices.sale_exclusion().or(unpriced.then_some(Exclusion::Unpriced));
+        let sale = prices.sale_exclusion().or(unpriced.then_some(Exclusion::Unpriced(MissingPrice::SaleForBoundedMoney)));
         let routes_by_latency = input.offer.group.routing == Routing::Fastest;
         let (latency_applies, streams) = (routes_by_latency && input.summary.method.generates(), input.summary.stream);
         let eligible = Vec::with_capacity(input.offer.candidates.len().min(MAX_PREALLOCATED));
@@ -250,6 +250,9 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             || input.latest_catalog.is_some_and(|newer| newer.channels.get(&channel.id).is_none_or(|row| !row.spec.on))
         {
             return Some(Exclusion::Disabled);
+        }
+        if channel.needs_private_network {
+            return Some(Exclusion::PrivateNetwork);
         }
         if let Some(why) = input.history.exclusion(channel) {
             return Some(why);

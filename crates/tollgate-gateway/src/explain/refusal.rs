@@ -42,9 +42,8 @@ pub(super) fn no_route(none: &NoRoute<'_>) -> ExplainedRefusal {
         return permanent("E15", format!("the model is offered for {} only", supports.join(", ")));
     }
     let cause = none.cause();
-    let error = if none.price_limit_alone() { "E41" } else { "E40" };
     let text = format!("no account is usable: {}", cause.as_str());
-    ExplainedRefusal { error, cause: Some(cause.as_str()), retryable: cause.retryable(), text, remedy: None }
+    ExplainedRefusal { error: cause.error_id(), cause: Some(cause.as_str()), retryable: cause.retryable(), text, remedy: None }
 }
 
 /// The model does not exist, or is not offered for this caller or request.

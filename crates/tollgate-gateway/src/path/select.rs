@@ -280,7 +280,7 @@ fn contended(context: &RouteContext<'_>, account: &Account) -> Refusal {
         AccountLoad::Free | AccountLoad::AtConcurrency => 1,
     };
     let model = context.summary.model.clone();
-    Refusal::NoRoute { model, cause: NoRouteCause::Concurrency, above_price_limit: false, retry_after: Some(wait), price: None }
+    Refusal::NoRoute { model, cause: NoRouteCause::Concurrency, retry_after: Some(wait), price: None, missing_price: None }
 }
 
 /// The refusal when no account is usable.
@@ -298,8 +298,8 @@ fn no_candidate(context: &RouteContext<'_>, no_route: &NoRoute<'_>) -> Refusal {
     }
     let now = context.worker.shared.clock.now();
     let retry_after = no_route.earliest_recovery().map(|at| seconds_until(at, now).clamp(1, 60));
-    let (cause, above_price_limit) = (no_route.cause(), no_route.price_limit_alone());
-    Refusal::NoRoute { model, cause, above_price_limit, retry_after, price: no_route.price_figures() }
+    let (price, missing_price) = (no_route.price_figures(), no_route.missing_price());
+    Refusal::NoRoute { model, cause: no_route.cause(), retry_after, price, missing_price }
 }
 
 /// The request's own price limit, from all lines of its header.

@@ -9,7 +9,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Core, Listening, ModelPath, TlsError, connection, connection_limiter::ConnectionLimiter, tls};
+use super::{Core, Listening, ModelPath, Serves, TlsError, connection, connection_limiter::ConnectionLimiter, tls};
 use crate::{clock::CoreRng, fallback::FallbackService, state::shared::Shared};
 
 /// Pause after a failed accept; without free file descriptors the next one would fail immediately.
@@ -79,6 +79,7 @@ where
                 let tracker = TaskTracker::new();
                 Ok(Core {
                     path: path(index)?,
+                    serves: Serves::Everything,
                     shared,
                     fallback,
                     connection_limiter,
@@ -105,7 +106,7 @@ where
     }
     shared.condition.drain();
     draining.cancel();
-    let quiet = timeout(shared.settings.drain, shared.condition.quiet()).await;
+    let is_quiet = shared.condition.quiet_within(shared.settings.drain).await;
     let left = shared.condition.in_flight();
     if left > 0 {
         shared.condition.cut_off();
@@ -116,7 +117,7 @@ where
     for core in cores {
         let _ = core.await;
     }
-    Ok(if quiet.is_ok() { Drained::Complete } else { Drained::CutOff(left) })
+    Ok(if is_quiet { Drained::Complete } else { Drained::CutOff(left) })
 }
 
 /// Starts a core's thread and waits until it listens. The receiver completes when the thread ends.
@@ -168,7 +169,7 @@ fn core_thread<P: ModelPath>(
 
 /// Accepts connections until `closing`. Connections are still accepted while the gateway drains, so that callers get
 /// E61 instead of a closed port and `/readyz` keeps answering.
-async fn accept<P: ModelPath>(listener: TcpListener, core: Arc<Core<P>>) {
+pub(super) async fn accept<P: ModelPath>(listener: TcpListener, core: Arc<Core<P>>) {
     loop {
         let accepted = tokio::select! {
             biased;

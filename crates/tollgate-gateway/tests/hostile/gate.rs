@@ -214,6 +214,7 @@ fn channel() -> Channel {
             serves: vec![ModelMapping { model: "echo".to_owned(), upstream: "echo".to_owned(), ..ModelMapping::default() }],
             ..ChannelSpec::default()
         },
+        needs_private_network: false,
         proxy: None,
         accounts: vec![Arc::new(account)],
     }

@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(cut(None, None), [Days]);
         assert_eq!(cut(at(1, 0, 0), at(3, 0, 0)), [Days]);
         assert_eq!(cut(at(1, 2, 0), at(1, 5, 0)), [Hours]);
-        assert_eq!(cut(at(1, 2, FIVE_MINUTES), at(1, 3, 5 * FIVE_MINUTES)), [FiveMinutes, Hours, FiveMinutes]);
+        assert_eq!(cut(at(1, 2, FIVE_MINUTES), at(1, 4, 5 * FIVE_MINUTES)), [FiveMinutes, Hours, FiveMinutes]);
         assert_eq!(cut(at(1, 2, 11 * FIVE_MINUTES), at(1, 3, FIVE_MINUTES)), [FiveMinutes], "across an hour");
         assert_eq!(cut(at(1, 2, 7), at(1, 2, 9)), [Records]);
         assert_eq!(cut(at(1, 2, 7), at(1, 2, FIVE_MINUTES + 9)), [Records], "two incomplete five minutes");

@@ -192,7 +192,10 @@ impl Rows<'_> {
         if !common.json {
             effects::print(&would_be);
         }
-        if excludes && !saving.yes && !effects::confirmed(&format!("save this {word}?"))? {
+        // What was not served before is shown, and is not lost.
+        let is_lost = |effect: &Value| effect["served_before"] == true;
+        let loses = would_be["effects"].as_array().is_some_and(|effects| effects.iter().any(is_lost));
+        if loses && !saving.yes && !effects::confirmed(&format!("save this {word}?"))? {
             return Ok(None);
         }
         let confirmed = if excludes { sending.target.clone().with("confirm", "true") } else { sending.target.clone() };
@@ -211,7 +214,7 @@ impl Rows<'_> {
 /// The body of a request, with the secret that `credential=env:NAME` or `file:PATH` refers to.
 fn request_body(route: &str, members: &FieldArgs) -> Result<Map<String, Value>, Failure> {
     let mut body = tollgate_console::parse_field_args(route, &members.words)
-        .map_err(|fault| Failure::Usage(format!("{}; `--json` on `show` has all members", fault.trim_end_matches('.'))))?;
+        .map_err(|fault| Failure::Usage(format!("{}; `show` has all fields", fault.trim_end_matches('.'))))?;
     if let Some(Value::String(credential)) = body.get_mut("credential") {
         *credential = config::reference(credential).map_err(|fault| Failure::invalid(format!("credential: {fault}")))?;
     }

@@ -8,7 +8,7 @@ use tokio::{
     sync::mpsc,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tollgate_core::{KeyId, Timestamp};
+use tollgate_core::{KeyId, Timestamp, catalog_warnings};
 use tollgate_gateway::{
     background::{
         alerts::Alerts,
@@ -32,8 +32,12 @@ use crate::{
     config::Config,
     console, database_watch, disk_watch,
     failure::Failure,
-    first_start, health_share, ledger_watch, logging, output, retention, revocation_share, runtime_socket, traffic_snapshot,
+    first_start, health_share, key_watch, ledger_watch, logging, output, retention, revocation_share, runtime_socket,
+    traffic_snapshot,
 };
+
+/// Warnings about the catalog that are logged at the start; `check --catalog` has all of them.
+const MAX_WARNINGS: usize = 10;
 
 pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
     let mut flags = Vec::new();
@@ -61,8 +65,6 @@ struct ServeComponents {
     ledger: LedgerPosition,
     /// Background work for counters in Redis.
     redis: Option<RedisTasks>,
-    /// Key created on a first start, in clear text.
-    new_key: Option<String>,
 }
 
 async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
@@ -80,7 +82,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     let revoked = spawn_background(&background, config, &components, &stop_background);
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
-    let ServeComponents { store, shared, journal, recovered, registry, alerts: _, ledger: _, redis, new_key } = components;
+    let ServeComponents { store, shared, journal, recovered, registry, alerts: _, ledger: _, redis } = components;
     let watching = background.spawn(database_watch::watch(
         store.clone(),
         Arc::clone(&shared),
@@ -94,7 +96,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         background.spawn(health_share::watch(health, Arc::clone(&registry), Arc::clone(&shared), stop_background.clone()));
     }
     background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), stop_background.clone()));
-    background.spawn(end_on_signal(stop_cores.clone()));
+    background.spawn(end_on_signal(stop_cores.clone(), Arc::clone(&shared), stop_background.clone()));
     let (queue, writer) = UsageWriter::new(
         Arc::clone(&store.usage),
         Arc::clone(&store.health),
@@ -106,9 +108,12 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     let writing = background.spawn(writer.run(recovered, stop_writer.clone()));
 
     let console = console::start(config, &store, &shared, &registry, listening.address())?;
+    let new_key = first_key(config, &store).await?;
     announce(common, config, listening.address(), console.address, new_key.as_deref());
+    let condition = Arc::clone(&shared.condition);
     let factory = core_factory(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&registry));
     let drained = run_cores(Arc::clone(&shared), listening, factory, Arc::clone(&console.fallback), stop_cores.clone()).await;
+    let is_ending_now = condition.is_ending_now();
     // The cores have ended, so every record is queued: write what is left, then stop everything else.
     stop_cores.cancel();
     stop_writer.cancel();
@@ -126,12 +131,36 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         let records = left.waiting - left.lost;
         tracing::warn!(records, "the last records are not in the database; they are kept in the journal");
     }
+    if let Err(fault) = store.stop_watching_keys().await {
+        tracing::debug!(%fault, "a rotation of the master key will wait for this gateway's answer");
+    }
+    if left.waiting == 0
+        && journal.unbooked() == 0
+        && let Err(fault) = store.finish_journal().await
+    {
+        tracing::debug!(%fault, "the database was not marked as left in order");
+    }
     store.close().await;
     console.shut_down();
     if let Ok(Err(failure)) = watching.await {
         return Err(failure);
     }
-    exit_status(config, drained, left)
+    exit_status(config, drained, left, is_ending_now)
+}
+
+/// The key of a first start without a catalog file, if no start has shown one yet. Every address is bound by now.
+async fn first_key(config: &Config, store: &Store) -> Result<Option<String>, Failure> {
+    if config.catalog_file.is_some() || store.spending_known_at().is_some() {
+        return Ok(None);
+    }
+    match first_start::create_key(store).await {
+        // The next start shows it.
+        Err(Failure::Unreachable(why)) => {
+            tracing::warn!("the first key was not created: {why}");
+            Ok(None)
+        }
+        created => created,
+    }
 }
 
 /// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns the keys that are found to be revoked.
@@ -167,13 +196,19 @@ fn spawn_background(
         components.ledger,
         stop.clone(),
     ));
+    background.spawn(key_watch::run(components.store.clone(), stop.clone()));
     background.spawn(retention::run(components.store.clone(), config.number("usage.retention_days"), stop.clone()));
     background.spawn(traffic_snapshot::run(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
     background.spawn(runtime_socket::serve(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
     revocations
 }
 
-fn exit_status(config: &Config, drained: Result<Drained, RunError>, left: UsageBacklog) -> Result<(), Failure> {
+fn exit_status(
+    config: &Config,
+    drained: Result<Drained, RunError>,
+    left: UsageBacklog,
+    is_ending_now: bool,
+) -> Result<(), Failure> {
     match drained {
         _ if left.lost > 0 => Err(Failure::Machine(format!(
             "{} requests are lost: neither the database nor the journal in {} took their records; free space on its disk",
@@ -181,6 +216,9 @@ fn exit_status(config: &Config, drained: Result<Drained, RunError>, left: UsageB
             compose::journal_folder(&config.data).display()
         ))),
         Ok(Drained::Complete) => Ok(()),
+        Ok(Drained::CutOff(count)) if is_ending_now => {
+            Err(Failure::Machine(format!("{count} responses were cut off by a second signal")))
+        }
         Ok(Drained::CutOff(count)) => {
             let limit = config.number("server.drain_timeout_ms");
             Err(Failure::Machine(format!("{count} responses were cut off after {limit} ms (server.drain_timeout_ms)")))
@@ -193,6 +231,8 @@ fn exit_status(config: &Config, drained: Result<Drained, RunError>, left: UsageB
 async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
     let store = database_watch::open(config, compose::access(config)).await?;
     let known_at = store.spending_known_at();
+    // Before anything is opened with the keys: from now on a rotation waits for this gateway.
+    key_watch::announce(&store).await?;
     let (journal, recovery) = compose::journal(config)?;
     for cut in &recovery.truncated {
         tracing::warn!(?cut, "the journal ends with a partial entry, as left by a kill");
@@ -203,14 +243,13 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
             "requests interrupted by the end of the last process are recorded as stopped"
         );
     }
-    let mut new_key = None;
     match &config.catalog_file {
         // Without the database, writes are deferred.
         _ if known_at.is_some() => {}
         Some(file) => {
             catalog_watch::serve_file_at_start(&store, file).await?;
         }
-        None if store.first_start => new_key = Some(first_start::create_echo(&store).await?),
+        None if store.first_start => first_start::create_echo(&store).await?,
         // Without a catalog file, no row is owned by one.
         None => {
             let actor = Actor { origin: ChangeOrigin::Gateway, name: "start without a catalog file".to_owned() };
@@ -233,6 +272,12 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
     }
     let registry = Arc::new(HealthRegistry::from_saved(store.health.load_health().await?, compose::now()));
     let catalog = store.catalog.load().await?;
+    for warning in catalog_warnings(&catalog, &[], compose::now()).iter().take(MAX_WARNINGS) {
+        tracing::warn!("catalog: {warning}");
+    }
+    for name in &config.unread {
+        tracing::warn!("the environment variable {name} is no setting; nothing reads it");
+    }
     registry.configure(catalog.accounts().map(|account| &**account));
     let (queue, alerts) = compose::alerts(config, &store)?;
     let hedged = store.ledger.hedge_costs(compose::now()).await.unwrap_or_else(|fault| {
@@ -241,7 +286,7 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
     });
     let shared = compose::shared(config, &store, catalog, counters, queue, hedged);
     shared.traffic.configure(shared.catalog.load().accounts().map(|account| &**account));
-    Ok(ServeComponents { store, shared, journal: Arc::new(journal), recovered, registry, alerts, ledger, redis, new_key })
+    Ok(ServeComponents { store, shared, journal: Arc::new(journal), recovered, registry, alerts, ledger, redis })
 }
 
 /// Whether a write succeeded. A database that is readable but takes no writes at the moment (full, or read-only) does not prevent a
@@ -284,19 +329,31 @@ fn core_factory(
     }
 }
 
-/// Cancels `stop` on SIGTERM or SIGINT. Handlers are installed by the call, not when the task runs: the process may be signalled as
+/// Cancels `stop` on SIGTERM or SIGINT; a second signal ends running requests, a third the process. Handlers are installed by the call, not when the task runs: the process may be signalled as
 /// soon as its address is printed.
-fn end_on_signal(stop: CancellationToken) -> impl Future<Output = ()> {
+fn end_on_signal(stop: CancellationToken, shared: Arc<Shared>, stopped: CancellationToken) -> impl Future<Output = ()> {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     async move {
         let (Ok(mut terminate), Ok(mut interrupt)) = signals else { return };
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = stop.cancelled() => return,
+        for received in 1.. {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                () = stop.cancelled(), if received == 1 => return,
+                () = stopped.cancelled() => return,
+            }
+            match received {
+                1 => {
+                    tracing::info!("stopping: running responses continue, new requests are refused; a second signal ends them");
+                    stop.cancel();
+                }
+                2 => {
+                    tracing::warn!("second signal: running responses are cut off");
+                    shared.condition.end_now();
+                }
+                _ => std::process::exit(1),
+            }
         }
-        tracing::info!("stopping: running responses continue, new requests are refused");
-        stop.cancel();
     }
 }
 
@@ -321,7 +378,7 @@ fn announce(common: &Common, config: &Config, address: SocketAddr, console: Opti
         return;
     };
     output::line(&format!("data: {data}"));
-    output::line(&format!("key (shown this once): {key}"));
+    output::line(&format!("key for the echo channel (shown this once): {key}"));
     output::line("try it, on both protocols:");
     output::line(&format!(
         "curl -s {scheme}://{address}/v1/chat/completions -H 'authorization: Bearer {key}' -H 'content-type: application/json' \
@@ -331,7 +388,9 @@ fn announce(common: &Common, config: &Config, address: SocketAddr, console: Opti
         "curl -s {scheme}://{address}/v1beta/models/echo:generateContent -H 'x-native-api-key: {key}' -H 'content-type: application/json' \
          -d '{{\"contents\":[{{\"parts\":[{{\"text\":\"hello\"}}]}}]}}'"
     ));
-    output::line("then describe your own channels in a file: `tollgate serve --catalog catalog.toml`");
+    output::line(
+        "then describe your own channels in a file (`tollgate serve --catalog catalog.toml`), with keys of your own for them",
+    );
 }
 
 /// URL of the admin API if it has a separate address.

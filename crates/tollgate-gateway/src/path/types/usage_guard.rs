@@ -130,7 +130,7 @@ impl UsageGuard {
             attempts: Vec::new(),
             ttft_us: None,
             duration_us: 0,
-            address: Some(head.peer.to_string()),
+            address: head.peer.map(|peer| peer.to_string()),
             client_request_id: head.client_request_id.clone(),
             dropped: Vec::new(),
             trace: Vec::new(),

@@ -4,7 +4,7 @@
 //! When Redis has lost its data, the totals of the database lack what nodes have not booked, and other nodes still serve from
 //! their shares. So all nodes gather first. Until the others have arrived, each serves from its share; then each stops for the
 //! moment in which it reports; and only when all have reported does any of them reserve from the restored meters. A node that
-//! does not arrive within 5 s, or report within 1 s, is not waited for.
+//! does not arrive until its last registration has expired, or report within 10 s, is not waited for.
 
 use std::{
     collections::HashSet,

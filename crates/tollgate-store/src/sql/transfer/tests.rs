@@ -112,8 +112,9 @@ async fn target_of_another_gateway_is_refused() {
     schema.drop().await;
 
     let Some(schema) = postgres("what_was_filled_from_another").await else { return };
-    filled(&other).await.close().await;
-    pass(&other, &schema).await.unwrap();
+    let another = TempDir::new().unwrap();
+    filled(&another).await.close().await;
+    pass(&another, &schema).await.unwrap();
     let refused = pass(&dir, &schema).await.unwrap_err();
     assert!(matches!(&refused, StoreError::TransferRefused { detail, .. } if detail.contains("filled from")), "{refused}");
     schema.drop().await;
