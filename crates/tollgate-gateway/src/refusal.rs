@@ -118,8 +118,8 @@ pub enum UpstreamFailure {
     Failed { status: u16 },
     /// E56: 503 or 529.
     Overloaded { retry_after: Option<u32> },
-    /// E57: 504 or 524.
-    GatewayTimedOut { limit_ms: u64 },
+    /// E57: 408, 504 or 524.
+    GatewayTimedOut { status: u16 },
     /// E58: an invalid answer.
     BadResponse,
     /// E59: a stream that broke.

@@ -40,7 +40,9 @@ const MAX_PLAUSIBLE_TOKENS: u64 = 1_000_000_000;
 
 /// Discards a usage report with implausible totals; the tokens are then counted locally.
 pub(super) fn plausible(usage: Option<Usage>) -> Option<Usage> {
-    usage.filter(|usage| usage.prompt_total <= MAX_PLAUSIBLE_TOKENS && usage.completion_total <= MAX_PLAUSIBLE_TOKENS)
+    // Some servers report zeros where they have not counted.
+    let counted = usage.filter(|usage| usage.prompt_total > 0 || usage.completion_total > 0);
+    counted.filter(|usage| usage.prompt_total <= MAX_PLAUSIBLE_TOKENS && usage.completion_total <= MAX_PLAUSIBLE_TOKENS)
 }
 
 /// Splits the provider's totals into kinds that do not overlap. A part larger than the rest of its total is cut, so the kinds

@@ -114,9 +114,13 @@ fn complete_answer_without_usage_is_counted() {
 }
 
 #[test]
-fn reported_zero_usage_is_used() {
-    let answered = attempt(AttemptResult::Answered, Some(reply_summary(9, Some(usage(0, 0)))));
-    assert_eq!(charged(facts(Outcome::Completed, StreamBreak::Delivered, vec![answered])), (0, 0, Reported, Some(0)));
+fn usage_of_zeros_is_counted_instead() {
+    let settled = |usage| {
+        let answered = attempt(AttemptResult::Answered, Some(reply_summary(9, usage)));
+        charged(facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]))
+    };
+    assert_eq!(settled(Some(usage(0, 0))), settled(None));
+    assert_eq!(settled(Some(usage(0, 1))).2, Reported);
 }
 
 #[test]

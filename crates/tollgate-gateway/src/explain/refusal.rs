@@ -25,7 +25,7 @@ pub(super) fn unauthenticated(refusal: &Refusal, from: Protocol) -> ExplainedRef
     } else if matches!(refusal, Refusal::KeyDisabled) {
         "the key is disabled or revoked".to_owned()
     } else {
-        "the member behind the key is suspended".to_owned()
+        "the key's member is suspended".to_owned()
     };
     permanent(refusal.id(from), text)
 }

@@ -39,7 +39,7 @@ use crate::{
 
 /// Least time between two journal entries about a stream's progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// How long the end of a complete answer waits for usage that arrives late.
+/// How long the end of a complete answer waits for usage that arrives late, and the last bytes for the end of the upstream's body.
 const LATE_USAGE: Duration = Duration::from_millis(250);
 /// Silence allowed when only the stream's terminator is missing.
 const LATE_TERMINATOR: Duration = Duration::from_secs(5);
@@ -90,6 +90,8 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
             relayed.upstream = Some(upstream);
             if relayed.relay.complete() {
                 relayed.phase = Phase::Ending { until: now + LATE_USAGE };
+            } else if relayed.relay.awaiting_body_end() {
+                relayed.phase = Phase::Holding { until: now + LATE_USAGE };
             }
             let first = relayed.silence_limit().min(now + keep_alive);
             relayed.timer.as_mut().reset(first);
@@ -138,6 +140,10 @@ struct Relayed {
 
 enum Phase {
     Flowing,
+    /// The answer is probably complete, but only the end of the body will tell. Until then, or for a moment, its bytes wait.
+    Holding {
+        until: Instant,
+    },
     /// The answer is complete. Its last bytes wait until the upstream ends or usage is known.
     Ending {
         until: Instant,
@@ -201,6 +207,10 @@ impl Body for Relayed {
                         return this.send(bytes);
                     }
                     ready!(this.pull(context));
+                }
+                Phase::Holding { until } => {
+                    let until = *until;
+                    ready!(this.hold(until, context));
                 }
                 Phase::Ending { until } => {
                     let until = *until;
@@ -269,16 +279,49 @@ impl Relayed {
                 }
                 Poll::Ready(())
             }
-            Poll::Ready(Some(Err(_)) | None) => {
+            Poll::Ready(None) => {
                 self.end_of_upstream(&Break::Interrupted);
                 Poll::Ready(())
             }
+            Poll::Ready(Some(Err(_))) => {
+                self.lose_upstream(&Break::Interrupted);
+                Poll::Ready(())
+            }
+            Poll::Pending if matches!(self.phase, Phase::Holding { .. }) => Poll::Pending,
             Poll::Pending => self.wait(context),
         }
     }
 
-    /// The upstream ended or stays silent. If every candidate has its finish reason, the answer is complete, and the relay writes
-    /// the end that the upstream left out.
+    /// Waits for the end of the upstream's body, so that the journal has the end of the request before the caller gets the last
+    /// bytes. If it does not come soon, the bytes go out first.
+    fn hold(&mut self, until: Instant, context: &mut Context<'_>) -> Poll<()> {
+        if self.pull(context).is_ready() {
+            return Poll::Ready(());
+        }
+        if self.timer.deadline() > until {
+            self.timer.as_mut().reset(until);
+        }
+        ready!(self.timer.as_mut().poll(context));
+        let now = self.clock.instant();
+        if now >= until {
+            self.phase = Phase::Flowing;
+        }
+        let next = self.silence_limit().min(now + self.keep_alive);
+        self.timer.as_mut().reset(next);
+        Poll::Ready(())
+    }
+
+    /// The upstream broke off or stays silent. That can only be the end of the answer if nothing has followed a finish reason.
+    fn lose_upstream(&mut self, why: &Break) {
+        if self.relay.continued_after_finish() {
+            self.break_off(why);
+        } else {
+            self.end_of_upstream(why);
+        }
+    }
+
+    /// The upstream's body is over. If every candidate has its finish reason, the answer is complete, and the relay writes the end
+    /// that the upstream left out.
     fn end_of_upstream(&mut self, why: &Break) {
         self.upstream = None;
         match self.relay.finish(&mut self.fresh) {
@@ -309,6 +352,7 @@ impl Relayed {
         if progress != self.progress {
             (self.progress, self.progressed) = (progress, self.received);
         }
+        self.phase = Phase::Flowing;
         if self.relay.complete() {
             self.phase = Phase::Ending { until: self.received + LATE_USAGE };
         } else if let Err(fault) = pushed {
@@ -316,7 +360,9 @@ impl Relayed {
             self.break_off(&Break::Interrupted);
         } else if self.received >= self.silence_limit() {
             // The upstream never pauses, so the timer is never polled.
-            self.end_of_upstream(&Break::Idle);
+            self.lose_upstream(&Break::Idle);
+        } else if self.relay.awaiting_body_end() {
+            self.phase = Phase::Holding { until: self.received + LATE_USAGE };
         } else {
             let by = self.silence_limit();
             if self.relay.awaiting_end_marker() && self.timer.deadline() > by {
@@ -339,7 +385,7 @@ impl Relayed {
             ready!(self.timer.as_mut().poll(context));
             let now = self.clock.instant();
             if now >= self.silence_limit() {
-                self.end_of_upstream(&Break::Idle);
+                self.lose_upstream(&Break::Idle);
                 return Poll::Ready(());
             }
             if now >= self.sent + self.keep_alive {

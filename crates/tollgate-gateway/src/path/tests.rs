@@ -11,6 +11,7 @@ mod learning;
 mod loopback;
 mod media;
 mod money;
+mod native_streams;
 mod records;
 mod settlement;
 mod shares;

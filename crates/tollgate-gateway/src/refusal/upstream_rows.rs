@@ -83,8 +83,11 @@ pub(super) fn failed(model: &str, failure: &UpstreamFailure) -> RefusalRow {
         UpstreamFailure::Unreachable => {
             broken("upstream_unreachable", "UPSTREAM_UNREACHABLE", "The upstream provider could not be reached.").retry(5)
         }
-        UpstreamFailure::TimedOut { limit_ms } | UpstreamFailure::GatewayTimedOut { limit_ms } => {
+        UpstreamFailure::TimedOut { limit_ms } => {
             timed_out(format!("The upstream provider did not answer within {}.", time(*limit_ms)))
+        }
+        UpstreamFailure::GatewayTimedOut { status } => {
+            timed_out(format!("The upstream provider reported that its own server timed out (status {status})."))
         }
         UpstreamFailure::Rejected(rejection) => rejected(rejection),
         UpstreamFailure::AccountRefused => {

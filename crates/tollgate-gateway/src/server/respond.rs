@@ -119,10 +119,10 @@ async fn dispatch<P: ModelPath>(
 
 /// What a connection beyond the bound of connections gets: the pages that say how the gateway is, nothing else.
 fn page_or_refused(destination: Destination) -> Destination {
-    match destination {
-        Destination::WellKnown(WellKnown::Health | WellKnown::Ready | WellKnown::Version) => destination,
-        other => Destination::Refused(protocol_of(&other), Refusal::Overloaded),
+    if let Destination::WellKnown(WellKnown::Health | WellKnown::Ready | WellKnown::Version) = destination {
+        return destination;
     }
+    Destination::Refused(protocol_of(&destination), Refusal::Overloaded)
 }
 
 const fn protocol_of(destination: &Destination) -> Protocol {

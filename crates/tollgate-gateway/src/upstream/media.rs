@@ -86,8 +86,8 @@ impl FetchFault {
     pub(crate) const fn reason(self) -> &'static str {
         match self {
             Self::Unreachable(_) | Self::MemoryExhausted => "the address could not be fetched",
-            Self::TooLarge => "the file behind the address is too large: at most 20 MiB each, 32 MiB together",
-            Self::UnknownType => "the file behind the address is of an unknown type",
+            Self::TooLarge => "the file at the address is too large: at most 20 MiB each, 32 MiB together",
+            Self::UnknownType => "the file at the address is of an unknown type",
             Self::TooMany => "at most 16 remote addresses",
         }
     }

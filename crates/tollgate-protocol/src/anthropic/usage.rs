@@ -12,6 +12,7 @@ pub(crate) struct MessagesUsageCounts {
     input: Option<u64>,
     cache_read: Option<u64>,
     cache_creation: Option<u64>,
+    cache_creation_hour: Option<u64>,
     output: Option<u64>,
     thinking: Option<u64>,
 }
@@ -34,6 +35,15 @@ impl MessagesUsageCounts {
                     })?;
                     return Ok(());
                 }
+                "cache_creation" => {
+                    scanner.members(|scanner, name| {
+                        if name.decode() == "ephemeral_1h_input_tokens" {
+                            self.cache_creation_hour = scanner.token_count()?.ok().flatten().or(self.cache_creation_hour);
+                        }
+                        Ok(())
+                    })?;
+                    return Ok(());
+                }
                 _ => return Ok(()),
             };
             *count = scanner.token_count()?.ok().flatten().or(*count);
@@ -49,6 +59,7 @@ impl MessagesUsageCounts {
             prompt_total: self.input? + cached + cache_write,
             cached,
             cache_write,
+            cache_write_hour: self.cache_creation_hour.unwrap_or(0).min(cache_write),
             completion_total: self.output?,
             reasoning: self.thinking.unwrap_or(0).min(self.output?),
             ..Usage::default()
@@ -74,6 +85,15 @@ mod tests {
             "output_tokens_details":{"thinking_tokens":4},"cache_creation":{"ephemeral_5m_input_tokens":2},"service_tier":"standard"}"#]);
         let expected = Usage { prompt_total: 14, cached: 7, cache_write: 2, completion_total: 9, reasoning: 4, ..Usage::default() };
         assert_eq!(usage, Some(expected));
+    }
+
+    #[test]
+    fn cache_writes_for_an_hour_are_told_apart() {
+        let usage = read(&[r#"{"input_tokens":5,"cache_creation_input_tokens":9,"output_tokens":1,
+            "cache_creation":{"ephemeral_5m_input_tokens":2,"ephemeral_1h_input_tokens":7}}"#]);
+        assert_eq!(usage.map(|usage| (usage.prompt_total, usage.cache_write, usage.cache_write_hour)), Some((14, 9, 7)));
+        let usage = read(&[r#"{"input_tokens":5,"output_tokens":1,"cache_creation":{"ephemeral_1h_input_tokens":7}}"#]);
+        assert_eq!(usage.map(|usage| usage.cache_write_hour), Some(0));
     }
 
     #[test]

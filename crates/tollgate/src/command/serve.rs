@@ -127,6 +127,16 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     stop_background.cancel();
     background.close();
     background.wait().await;
+    leave_database(&store, &journal, left).await;
+    console.shut_down();
+    if let Ok(Err(failure)) = watching.await {
+        return Err(failure);
+    }
+    exit_status(config, drained, left, is_ending_now)
+}
+
+/// Marks the database as left in order, if all records are in it, and closes it.
+async fn leave_database(store: &Store, journal: &Journal, left: UsageBacklog) {
     if left.waiting > left.lost {
         let records = left.waiting - left.lost;
         tracing::warn!(records, "the last records are not in the database; they are kept in the journal");
@@ -141,11 +151,6 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         tracing::debug!(%fault, "the database was not marked as left in order");
     }
     store.close().await;
-    console.shut_down();
-    if let Ok(Err(failure)) = watching.await {
-        return Err(failure);
-    }
-    exit_status(config, drained, left, is_ending_now)
 }
 
 /// The key of a first start without a catalog file, if no start has shown one yet. Every address is bound by now.

@@ -78,7 +78,16 @@ fn amounts_above_the_bound_are_none() {
 
 #[test]
 fn totals_are_split_into_disjoint_kinds() {
-    let usage = Usage { prompt_total: 100, cached: 60, cache_write: 10, image: 5, audio: 3, completion_total: 50, reasoning: 20 };
+    let usage = Usage {
+        prompt_total: 100,
+        cached: 60,
+        cache_write: 10,
+        cache_write_hour: 0,
+        image: 5,
+        audio: 3,
+        completion_total: 50,
+        reasoning: 20,
+    };
     let expected = Tokens {
         input: 22,
         output: 30,
@@ -224,7 +233,7 @@ proptest! {
         prompt_total in any::<u64>(), cached in any::<u64>(), cache_write in any::<u64>(), image in any::<u64>(),
         audio in any::<u64>(), completion_total in any::<u64>(), reasoning in any::<u64>(),
     ) {
-        let usage = Usage { prompt_total, cached, cache_write, image, audio, completion_total, reasoning };
+        let usage = Usage { prompt_total, cached, cache_write, image, audio, completion_total, reasoning, ..Usage::default() };
         let tokens = tokens_of(&usage, TokenSource::Provider);
         prop_assert_eq!(tokens.prompt(), prompt_total);
         prop_assert_eq!(tokens.completion(), completion_total);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tollgate_core::{
-    Channel, ChannelId, ModelMapping, Offer, OnUnsupported, PlannedAttempt, Provider, Timestamp, TranslationPolicy,
+    Catalog, Channel, ChannelId, ModelMapping, Offer, OnUnsupported, PlannedAttempt, Provider, Timestamp, TranslationPolicy,
     TranslationSwitches, count_input,
 };
 use tollgate_protocol::{
@@ -47,6 +47,8 @@ pub(crate) struct RequestBodies<'a> {
     /// Fields dropped so far, and the output limit that is written into the body.
     dropped: Vec<FieldPath>,
     output_limit: Option<OutputLimit>,
+    /// Whether one account alone serves the model, so that every signature in the history is its own.
+    has_sole_account: bool,
     /// Boxed, because most requests are never decoded.
     decoded: OnceLock<Box<Result<Request, TranslateError>>>,
     encoded: Mutex<Vec<EncodedBody>>,
@@ -102,7 +104,7 @@ impl<'a> RequestBodies<'a> {
         output_limit: Option<&OutputLimit>,
         memory: Option<Arc<InFlightRequest>>,
     ) -> Self {
-        let OfferedRequest { caller, offer, body, summary, .. } = offered;
+        let OfferedRequest { catalog, caller, offer, body, summary, .. } = offered;
         let mut dropped = offer.drop_fields.clone();
         dropped.extend(output_limit.map(|limit| format!("{}={}", limit.field, limit.tokens)));
         Self {
@@ -116,6 +118,7 @@ impl<'a> RequestBodies<'a> {
             id_signatures: caller.key.signatures_in_ids.unwrap_or(offer.group.signatures_in_ids),
             dropped,
             output_limit: output_limit.cloned(),
+            has_sole_account: has_sole_account(catalog, offer),
             decoded: OnceLock::new(),
             encoded: Mutex::default(),
             media: PrefetchedMedia::new(memory),
@@ -179,21 +182,26 @@ impl<'a> RequestBodies<'a> {
         let mapping = planned.mapping();
         let codec = codec(planned.protocol);
         let renamed = mapping.upstream != summary.model;
+        let drop_signatures = mapping.profile.signatures_bound == Some(true) && !self.has_sole_account;
         let hide_usage = summary.stream && summary.method == Method::Chat && !summary.include_usage;
         let edits = RequestEdits {
             upstream_model: renamed.then_some(mapping.upstream.as_str()),
             force_usage: hide_usage,
             max_output: self.output_limit.as_ref().map(|limit| limit.tokens),
             output_limit_field: mapping.profile.max_tokens_field.as_deref(),
-            keep_google_signatures: mapping.profile.signature_required == Some(true) || is_googles(&planned.channel.spec.base_url),
+            keep_google_signatures: !drop_signatures
+                && (mapping.profile.signature_required == Some(true) || is_googles(&planned.channel.spec.base_url)),
+            drop_signatures,
         };
+        let mut dropped = self.dropped.clone();
+        dropped.extend(signature_member(planned.protocol, self.body).filter(|_| drop_signatures).map(ToOwned::to_owned));
         let reply_edits = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage };
         UpstreamRequest {
             method: summary.method,
             path: codec.upstream_path(summary.method, &mapping.upstream, self.target.framing),
             stream: summary.stream.then_some(self.target.framing),
             body: codec.forward_request(self.body, summary, &edits),
-            dropped: self.dropped.clone(),
+            dropped,
             conversion: ResponseConversion::Same { protocol: planned.protocol, edits: reply_edits },
         }
     }
@@ -248,7 +256,10 @@ impl<'a> RequestBodies<'a> {
             Ok(request) => request,
             Err(fault) => return (Err(fault.clone()), false),
         };
-        let profile = profile_of(channel, mapping);
+        let mut profile = profile_of(channel, mapping);
+        if self.has_sole_account {
+            profile.signatures_bound = None;
+        }
         let fetched = self.media.of(AddressPolicy::of(channel));
         let fetch_media = channel.spec.translation.fetch_media;
         let wanted = if fetch_media { pending_media(channel.spec.protocol, request, &profile) } else { Vec::new() };
@@ -324,6 +335,22 @@ impl ResponseConversion {
             Self::Same { .. } => None,
             Self::Translated { upstream, caller, context } => translate_problem(*upstream, *caller, problem, context),
         }
+    }
+}
+
+/// Whether one account alone serves the model to the group.
+fn has_sole_account(catalog: &Catalog, offer: &Offer) -> bool {
+    let channels = offer.candidates.iter().filter_map(|served| catalog.channel_at(served.channel));
+    channels.map(|channel| channel.accounts.len()).sum::<usize>() == 1
+}
+
+/// The member of a history that holds Gemini's signatures, if the body has one.
+fn signature_member(protocol: Protocol, body: &[u8]) -> Option<&'static str> {
+    let has = |name: &str| memchr::memmem::find(body, name.as_bytes()).is_some();
+    match protocol {
+        Protocol::Gemini if has("thoughtSignature") || has("thought_signature") => Some("contents[].parts[].thoughtSignature"),
+        Protocol::OpenAi if has("thought_signature") => Some("messages[].extra_content.google.thought_signature"),
+        Protocol::OpenAi | Protocol::Gemini | Protocol::Anthropic => None,
     }
 }
 

@@ -316,7 +316,7 @@ fn upstreams() -> Vec<RefusalRow> {
         row("E54", upstream(UpstreamFailure::RateLimited { retry_after: None }), 429, ("rate_limit_error", Some("upstream_rate_limited"), None), ("RESOURCE_EXHAUSTED", "UPSTREAM_RATE_LIMITED"), "The upstream provider's rate limit is reached for the model 'm'. Try again in 5 s.").retry(5),
         row("E55", upstream(UpstreamFailure::Failed { status: 500 }), 502, server("upstream_error"), unavailable("UPSTREAM_ERROR"), "The upstream provider failed with status 500.").retry(2),
         row("E56", upstream(UpstreamFailure::Overloaded { retry_after: Some(20) }), 503, (UNAVAILABLE, Some("upstream_overloaded"), None), unavailable("UPSTREAM_OVERLOADED"), "The upstream provider is overloaded.").retry(20),
-        row("E57", upstream(UpstreamFailure::GatewayTimedOut { limit_ms: 120_000 }), 504, late.0, late.1, "The upstream provider did not answer within 120 s."),
+        row("E57", upstream(UpstreamFailure::GatewayTimedOut { status: 524 }), 504, late.0, late.1, "The upstream provider reported that its own server timed out (status 524)."),
         row("E58", upstream(UpstreamFailure::BadResponse), 502, server("upstream_bad_response"), unavailable("UPSTREAM_BAD_RESPONSE"), "The upstream provider returned a response that could not be read."),
         row("E59", upstream(UpstreamFailure::StreamInterrupted), 502, server("upstream_stream_interrupted"), unavailable("UPSTREAM_STREAM_INTERRUPTED"), "The upstream provider's stream ended before the answer was complete."),
         row("E60", upstream(UpstreamFailure::StreamIdle { limit_ms: 90_000 }), 504, late.0, late.1, "The upstream provider sent nothing for 90 s; the answer is incomplete."),
