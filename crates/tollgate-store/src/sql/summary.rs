@@ -147,8 +147,13 @@ fn push_select(sql: &mut String, (source, from, to): TimeRange, by: SummaryBy, f
     if source == SummarySource::Records && filter.model.is_some() {
         narrow("group_id IS NOT NULL".to_owned());
     }
-    // Grouping by a constant would sort every row.
-    let grouped = if by == SummaryBy::Nothing { "" } else { " GROUP BY 1" };
+    let grouped = match (by, source) {
+        // Grouping by a constant would sort every row.
+        (SummaryBy::Nothing, _) => "",
+        // In the order of the primary key, which needs no sorting.
+        (SummaryBy::Day, SummarySource::Days) | (SummaryBy::Hour, SummarySource::Hours) => " GROUP BY bucket",
+        _ => " GROUP BY 1",
+    };
     write!(sql, "SELECT {of} AS k, {sums} FROM {table}{narrowed}{grouped}").expect("writing to a String cannot fail");
 }
 
