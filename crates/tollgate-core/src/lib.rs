@@ -4,6 +4,7 @@
 
 mod address;
 mod admit;
+mod below_cost;
 mod catalog;
 mod catalog_review;
 mod ids;
@@ -32,6 +33,7 @@ pub use admit::{
     ReservationReceipt, SlidingWindow, SpendTotals, Subject, attempt_reservations, exhausted_limit, has_limits, max_attempt_cost,
     output_limit_field, rate_statuses, reservation_for, reservation_for_attempt,
 };
+pub use below_cost::{BelowCost, below_cost};
 pub use catalog::{
     Account, AccountLimits, AccountSpec, Billing, Budget, BudgetAction, Catalog, Channel, ChannelSpec, Glob, Group, Hedge, Key,
     KeyStatus, Limits, MappingRef, Member, MemberStatus, Model, ModelMapping, ModelSpec, OnUnsupported, Owner, ParameterRule,
@@ -58,8 +60,9 @@ pub use route::{
 };
 pub use secret::Secret;
 pub use settle::{
-    AttemptFacts, AttemptStart, DeliveredContent, InputCount, RequestFacts, StartedAttempt, StreamProgress, amount, count_input,
-    estimate_input, estimate_output, settle, settle_attempt, settle_stopped,
+    AttemptFacts, AttemptStart, DeliveredContent, InputCount, RequestFacts, RequestSize, StartedAttempt, StreamProgress,
+    UsageBounds, UsageExcess, amount, count_input, estimate_input, estimate_output, settle, settle_attempt, settle_stopped,
+    usage_excess,
 };
 pub use time::Timestamp;
 pub use unsupported_fields::UnsupportedFields;

@@ -167,6 +167,7 @@ pub(crate) fn plain_summary(model: &str, method: Method) -> RequestSummary {
         audio_bytes: 0,
         document_bytes: 0,
         tools: 0,
+        extras: tollgate_protocol::RequestExtras::default(),
         affinity: None,
         splices: SplicePoints::default(),
     }
@@ -188,7 +189,7 @@ fn choose(catalog: &Catalog, key: &Arc<Key>, summary: &RequestSummary, record: &
         Err(NotOffered::Unknown) => return ReplayTarget::Refused("E13".to_owned()),
         Err(NotOffered::OutsideGroup) => return ReplayTarget::Refused("E14".to_owned()),
         Err(NotOffered::Method { .. }) => return ReplayTarget::Refused("E15".to_owned()),
-        Err(NotOffered::Unsupported { .. }) => return ReplayTarget::Refused("E17".to_owned()),
+        Err(NotOffered::Unsupported { .. } | NotOffered::Unpriced { .. }) => return ReplayTarget::Refused("E17".to_owned()),
     };
     let input = RouteInput {
         catalog,

@@ -87,6 +87,7 @@ pub(crate) fn group(name: &str, channels: &[&str]) -> Group {
         signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        never_below_cost: false,
         routing: Routing::Weighted,
         hedge: None,
         trace: false,

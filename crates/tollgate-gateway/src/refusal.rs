@@ -146,6 +146,10 @@ impl Refusal {
             NotOffered::OutsideGroup => Self::ModelNotFound { model, hidden: true },
             NotOffered::Method { supports } => Self::MethodUnsupported { model, supports },
             NotOffered::Unsupported { fields } => Self::Unsupported { fields, model, reason: None },
+            NotOffered::Unpriced { fields } => {
+                let reason = "it changes the price, the model has no price for it, and the money of this key is limited";
+                Self::Unsupported { fields, model, reason: Some(reason.to_owned()) }
+            }
         }
     }
 

@@ -41,7 +41,7 @@ impl Edges {
 }
 
 impl LenientText {
-    /// The text of a string that serde_json gave as bytes.
+    /// The text of a string that `serde_json` gave as bytes.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         Self(text_without_surrogates(bytes), Edges::of(bytes))
     }
@@ -116,7 +116,7 @@ impl TextJoiner {
 
 const REPLACEMENT: &str = "\u{fffd}";
 
-/// The text of bytes in which serde_json has written lone surrogates as three bytes each (ED A0..BF 80..BF). Each becomes one
+/// The text of bytes in which `serde_json` has written lone surrogates as three bytes each (ED A0..BF 80..BF). Each becomes one
 /// U+FFFD, and so does any other invalid sequence.
 fn text_without_surrogates(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());

@@ -19,8 +19,8 @@ pub struct Usage {
     /// Of those, written to the provider's cache.
     pub cache_write: u64,
     /// Of the tokens in `cache_write`, those kept for an hour, which cost more.
-    #[serde(default)]
-    pub cache_write_hour: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_1h: u64,
     /// Of all input tokens, image tokens, if the provider reports them.
     pub image: u64,
     /// Of all input tokens, audio tokens, if the provider reports them.
@@ -39,13 +39,18 @@ impl Usage {
         Self {
             cached,
             cache_write,
-            cache_write_hour: self.cache_write_hour.min(cache_write),
+            cache_write_1h: self.cache_write_1h.min(cache_write),
             image: self.image.min(self.prompt_total),
             audio: self.audio.min(self.prompt_total),
             reasoning: self.reasoning.min(self.completion_total),
             ..self
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde requires")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -28,6 +28,7 @@ static TOKENS: Object = Object::of(
         read("output", COUNT, "Output tokens not counted below."),
         read("cache_read", COUNT, "Input tokens read from the provider's cache."),
         read("cache_write", COUNT, "Input tokens written to the provider's cache."),
+        read("cache_write_1h", COUNT, "Of `cache_write`, the tokens kept for an hour."),
         read("thinking", COUNT, "Thinking tokens."),
         read("image", COUNT, "Image tokens."),
         read("audio", COUNT, "Audio tokens."),

@@ -57,6 +57,7 @@ pub(crate) fn catalog(channels: Vec<Channel>) -> Catalog {
         signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        never_below_cost: false,
         routing: Routing::Weighted,
         hedge: None,
         trace: false,
@@ -114,6 +115,7 @@ pub(crate) fn summary(affinity: Option<u64>) -> RequestSummary {
         audio_bytes: 0,
         document_bytes: 0,
         tools: 0,
+        extras: tollgate_protocol::RequestExtras::default(),
         affinity,
         splices: SplicePoints::default(),
     }

@@ -30,6 +30,16 @@ impl Provider {
     pub const fn works_without_credential(self) -> bool {
         matches!(self, Self::Echo | Self::Compatible)
     }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Gemini => "gemini",
+            Self::Anthropic => "anthropic",
+            Self::Compatible => "compatible",
+            Self::Echo => "echo",
+        }
+    }
 }
 
 /// A priced way to reach a provider.

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use tollgate_protocol::{FieldPath, Method, Protocol};
 
 use crate::{
-    Account, Channel, CoolingReason, NanoUsd, PriceLimitOn, RestingReason, Timestamp, TraceEntry,
+    Account, BelowCost, Channel, CoolingReason, NanoUsd, PriceLimitOn, RestingReason, Timestamp, TraceEntry,
     offer::{ModelPurpose, supports},
 };
 
@@ -44,6 +44,8 @@ pub enum Exclusion {
     Unpriced(MissingPrice),
     /// The margin between sale and cost price is too low.
     Margin,
+    /// The group sells nothing below cost, and this would be.
+    BelowCost(BelowCost),
     /// Its protocol cannot express these fields.
     CannotTranslate(Vec<FieldPath>),
     /// It recently refused these fields.
@@ -229,6 +231,7 @@ impl Exclusion {
             Self::PriceAboveLimit(_) => "price_above_limit",
             Self::Unpriced(_) => "unpriced",
             Self::Margin => "margin",
+            Self::BelowCost(_) => "below_cost",
             Self::CannotTranslate(_) | Self::OtherProtocol(_) => "cannot_translate",
             Self::Capability(_) => "capability",
             Self::Concurrency => "concurrency",
@@ -248,7 +251,7 @@ impl Exclusion {
             Self::Cooling { .. } => NoRouteCause::Cooldown,
             Self::Resting { why: RestingReason::QuotaSpent, .. } | Self::Budget { .. } => NoRouteCause::UpstreamQuota,
             Self::Concurrency | Self::Rate { .. } => NoRouteCause::Concurrency,
-            Self::PriceAboveLimit(_) | Self::Margin => NoRouteCause::PriceLimit,
+            Self::PriceAboveLimit(_) | Self::Margin | Self::BelowCost(_) => NoRouteCause::PriceLimit,
             Self::Unpriced(_) => NoRouteCause::NoPrice,
             Self::CannotTranslate(_) | Self::Capability(_) | Self::OtherProtocol(_) => return None,
         })
@@ -266,6 +269,7 @@ impl Exclusion {
             | Self::PriceAboveLimit(_)
             | Self::Unpriced(_)
             | Self::Margin
+            | Self::BelowCost(_)
             | Self::CannotTranslate(_)
             | Self::Capability(_)
             | Self::OtherProtocol(_)
@@ -281,6 +285,7 @@ impl Exclusion {
             Self::Resting { why, until: None } => Some(format!("{} until a test passes", why.as_str())),
             Self::Resting { why, .. } => Some(format!("{}{until}", why.as_str())),
             Self::PriceAboveLimit(figures) => Some(figures.to_string()),
+            Self::BelowCost(figures) => Some(figures.to_string()),
             Self::CannotTranslate(fields) | Self::Capability(fields) => Some(fields.join(", ")),
             Self::OtherProtocol(protocol) => Some(format!("speaks {}", protocol.as_str())),
             Self::Rate { .. } | Self::Budget { .. } => Some(until.trim_start().to_owned()).filter(|text| !text.is_empty()),
@@ -310,6 +315,7 @@ impl Exclusion {
             Self::Unpriced(MissingPrice::CostForPriceLimit) => "state the channel's cost for the model (`tollgate channel set`)",
             Self::Unpriced(_) => "price the model, such as `tollgate model set MODEL price=input:0.30,output:2.40`",
             Self::Margin => "lower the least margin, or raise the sale price",
+            Self::BelowCost(_) => "raise the sale price, or let the group sell below cost",
             Self::CannotTranslate(_) => {
                 "leave the fields out, let the group translate leniently, or add a channel of this protocol"
             }
@@ -331,6 +337,7 @@ impl Exclusion {
             | Self::PriceAboveLimit(_)
             | Self::Unpriced(_)
             | Self::Margin
+            | Self::BelowCost(_)
             | Self::Capability(_)
             | Self::Concurrency
             | Self::Rate { .. }

@@ -5,6 +5,8 @@
 //! request before the caller gets the last bytes. A stream that breaks ends with the protocol's error event and an aborted
 //! connection (E59 to E61, E4 when the key was revoked meanwhile); a clean end would be taken for a complete answer.
 
+mod read_on;
+
 use std::{
     collections::VecDeque,
     pin::Pin,
@@ -514,10 +516,15 @@ impl Relayed {
 }
 
 impl Drop for Relayed {
-    /// The caller left: dropping the body closes the upstream's connection, and the usage guard records what was read.
+    /// The caller left: dropping the body closes the upstream's connection, and the usage guard records what was read. Where only
+    /// the usage is missing, it is read on for that.
     fn drop(&mut self) {
-        if let Some(guard) = &mut self.guard {
-            guard.record_reply(self.relay.summary());
+        let Some(mut guard) = self.guard.take() else { return };
+        let summary = self.relay.summary();
+        guard.record_reply(summary);
+        let awaits_usage = summary.finish.is_some() && summary.usage.is_none();
+        if awaits_usage && let Some(upstream) = self.upstream.take() {
+            read_on::for_usage(std::mem::replace(&mut self.relay, Box::new(read_on::Spent)), upstream, guard);
         }
     }
 }

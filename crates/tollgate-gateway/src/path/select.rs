@@ -67,7 +67,7 @@ pub(super) async fn select(
                     guard.set_trace(plan.trace());
                     return Ok(Selection { planned: Arc::new(plan.first), permit });
                 }
-                Blocked::Contended(plan)
+                Blocked::Contended(Box::new(plan))
             }
             Err(_) if wait_budget.may_renew() && context.is_stale() => return Err(SelectionError::StaleCatalog),
             Err(no_route) => Blocked::NoCandidate(no_route),
@@ -93,7 +93,7 @@ pub(super) fn select_hedge(context: &RouteContext<'_>, history: &AttemptHistory)
 enum Blocked<'a> {
     /// Other requests took the capacity between planning and acquiring, or the model's last account, which is tried although it
     /// cools down, is busy.
-    Contended(Plan<'a>),
+    Contended(Box<Plan<'a>>),
     NoCandidate(NoRoute<'a>),
 }
 

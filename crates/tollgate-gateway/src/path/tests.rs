@@ -1,6 +1,7 @@
 //! Tests of the request path in one process, with a scripted upstream, a real journal and paused time.
 
 mod account_limits;
+mod bounded_usage;
 mod changes_while_waiting;
 mod failover;
 mod first_content;
@@ -270,6 +271,7 @@ fn group(channel: &Channel) -> Group {
         signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        never_below_cost: false,
         routing: Routing::Weighted,
         hedge: None,
         trace: false,

@@ -141,7 +141,9 @@ async fn well_known<P: ModelPath>(
 ) -> Response<AnswerBody> {
     let served = match (page, core.shared.settings.metrics) {
         (WellKnown::Health | WellKnown::Ready | WellKnown::Version, _) | (WellKnown::Metrics, MetricsAccess::Public) => true,
-        (WellKnown::Metrics, MetricsAccess::Guarded) => head.peer.is_some_and(|peer| peer.is_loopback()),
+        (WellKnown::Metrics, MetricsAccess::Guarded) => {
+            head.peer.is_some_and(|peer| peer.is_loopback()) && guard::names_loopback(&parts)
+        }
         (WellKnown::Metrics, MetricsAccess::NotHere) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
     };
     if served { page_response(page, &core.shared) } else { fallback(core, head, parts, body).await }

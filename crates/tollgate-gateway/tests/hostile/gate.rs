@@ -233,6 +233,7 @@ fn group(channel: &Channel) -> Group {
         signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        never_below_cost: false,
         routing: Routing::Weighted,
         hedge: None,
         trace: false,

@@ -117,7 +117,8 @@ fn part(
 ) -> Result<(), StreamError> {
     let candidate = texts.candidate;
     if part.is_text() {
-        return Ok(text(texts, part, out));
+        text(texts, part, out);
+        return Ok(());
     }
     texts.finish(out);
     let signature = signature(part.signature);

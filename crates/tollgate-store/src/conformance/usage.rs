@@ -35,6 +35,14 @@ pub(super) async fn record_is_stored_exactly_once(store: &Store) {
     assert_eq!(sums[0].requests, 71);
 }
 
+pub(super) async fn cache_writes_kept_for_an_hour_are_stored(store: &Store) {
+    let mut written = record(1);
+    (written.tokens.cache_write, written.tokens.cache_write_1h) = (50, 20);
+    written.attempts[0].tokens = written.tokens;
+    store.usage.append(std::slice::from_ref(&written)).await.unwrap();
+    assert_eq!(store.usage.find(written.id).await.unwrap(), Some(written));
+}
+
 pub(super) async fn pages_have_no_gap_or_overlap(store: &Store) {
     let mut records: Vec<UsageRecord> = (0..45).map(record).collect();
     // Records of the same microsecond are ordered by id.

@@ -279,7 +279,7 @@ fn usage_can_be_tailed_summed_and_exported() {
     let csv = out(&gateway.run(&["usage", "export"]));
     assert!(csv.starts_with("id,at,outcome,reason,"), "{csv}");
     let columns: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
-    for kind in ["input", "output", "cache_read", "cache_write", "thinking", "image", "audio"] {
+    for kind in ["input", "output", "cache_read", "cache_write", "cache_write_1h", "thinking", "image", "audio"] {
         assert!(columns.contains(&kind), "{kind} tokens are priced, so they are exported: {columns:?}");
     }
     assert_eq!(csv.lines().count(), 5, "{csv}");

@@ -38,7 +38,7 @@ fn every_kind_has_its_price() {
         image: Some(32_000_000),
         audio: Some(64_000_000),
         per_request: Some(128),
-        tiers: vec![],
+        ..Price::default()
     };
     assert_eq!(amount(&all, &list, Multiplier::ONE), Some(NanoUsd(255)));
 }
@@ -82,17 +82,18 @@ fn totals_are_split_into_disjoint_kinds() {
         prompt_total: 100,
         cached: 60,
         cache_write: 10,
-        cache_write_hour: 0,
         image: 5,
         audio: 3,
         completion_total: 50,
         reasoning: 20,
+        ..Usage::default()
     };
     let expected = Tokens {
         input: 22,
         output: 30,
         cache_read: 60,
         cache_write: 10,
+        cache_write_1h: 0,
         thinking: 20,
         image: 5,
         audio: 3,
@@ -170,6 +171,7 @@ fn any_tokens() -> impl Strategy<Value = Tokens> {
             output,
             cache_read,
             cache_write,
+            cache_write_1h: 0,
             thinking,
             image,
             audio,
@@ -190,7 +192,7 @@ fn any_price() -> impl Strategy<Value = Price> {
             image,
             audio,
             per_request,
-            tiers: vec![],
+            ..Price::default()
         },
     )
 }
@@ -218,6 +220,7 @@ proptest! {
             output: tokens.output + more.output,
             cache_read: tokens.cache_read + more.cache_read,
             cache_write: tokens.cache_write + more.cache_write,
+            cache_write_1h: 0,
             thinking: tokens.thinking + more.thinking,
             image: tokens.image + more.image,
             audio: tokens.audio + more.audio,

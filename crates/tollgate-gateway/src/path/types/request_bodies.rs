@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tollgate_core::{
-    Catalog, Channel, ChannelId, ModelMapping, Offer, OnUnsupported, PlannedAttempt, Provider, Timestamp, TranslationPolicy,
+    Catalog, Channel, ChannelId, ModelMapping, Offer, OnUnsupported, PlannedAttempt, Timestamp, TranslationPolicy,
     TranslationSwitches, count_input,
 };
 use tollgate_protocol::{
@@ -29,7 +29,6 @@ use crate::{
     },
     request::Head,
     state::shares::InFlightRequest,
-    upstream::client::AddressPolicy,
 };
 
 /// One request's body, encoded for each upstream as needed.
@@ -260,7 +259,7 @@ impl<'a> RequestBodies<'a> {
         if self.has_sole_account {
             profile.signatures_bound = None;
         }
-        let fetched = self.media.of(AddressPolicy::of(channel));
+        let fetched = self.media.so_far();
         let fetch_media = channel.spec.translation.fetch_media;
         let wanted = if fetch_media { pending_media(channel.spec.protocol, request, &profile) } else { Vec::new() };
         let unfetched = !wanted.iter().all(|address| fetched.contains_key(*address));
@@ -310,7 +309,7 @@ fn options_of<'a>(channel: &Channel, lenient: bool, media: RemoteMedia<'a>) -> T
 }
 
 fn profile_of(channel: &Channel, mapping: &ModelMapping) -> Profile {
-    effective_profile(provider_word(channel.spec.provider), channel.spec.protocol, &mapping.upstream, &mapping.profile)
+    effective_profile(channel.spec.provider.as_str(), channel.spec.protocol, &mapping.upstream, &mapping.profile)
 }
 
 impl ResponseConversion {
@@ -359,17 +358,6 @@ fn is_googles(base_url: &str) -> bool {
     let authority = base_url.split_once("://").map_or(base_url, |(_, rest)| rest).split(['/', '?']).next().unwrap_or_default();
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host).split(':').next().unwrap_or_default();
     host.to_ascii_lowercase().strip_suffix("googleapis.com").is_some_and(|front| front.is_empty() || front.ends_with('.'))
-}
-
-/// Name of the provider in model profiles.
-const fn provider_word(provider: Provider) -> &'static str {
-    match provider {
-        Provider::OpenAi => "openai",
-        Provider::Gemini => "gemini",
-        Provider::Anthropic => "anthropic",
-        Provider::Compatible => "compatible",
-        Provider::Echo => "echo",
-    }
 }
 
 #[cfg(test)]

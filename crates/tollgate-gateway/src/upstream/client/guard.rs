@@ -1,7 +1,7 @@
 //! The addresses a channel may reach (protection against server-side request forgery). The check applies to the resolved
 //! address that is then connected to, so DNS rebinding cannot bypass it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use tollgate_core::{Channel, is_public};
 
@@ -20,7 +20,7 @@ impl AddressPolicy {
 
     pub(crate) fn allows(self, address: IpAddr) -> bool {
         match self {
-            Self::Anywhere => !is_group_address(address),
+            Self::Anywhere => !is_group_address(address) && !is_metadata_address(address),
             Self::Public => is_public(address),
         }
     }
@@ -32,6 +32,21 @@ fn is_group_address(address: IpAddr) -> bool {
         IpAddr::V4(v4) => v4.is_multicast() || v4.is_broadcast(),
         IpAddr::V6(v6) => v6.is_multicast(),
     }
+}
+
+/// Addresses under which clouds hand out the credentials of a machine, denied under every policy.
+fn is_metadata_address(address: IpAddr) -> bool {
+    const AWS_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+    const GOOGLE_V6: Ipv6Addr = Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254);
+    let v4 = match address {
+        IpAddr::V4(v4) => Some(v4),
+        IpAddr::V6(v6) if v6 == AWS_V6 || v6 == GOOGLE_V6 => return true,
+        IpAddr::V6(v6) => v6.to_ipv4_mapped(),
+    };
+    // Link-local: AWS, Google, Azure and containers; then Alibaba, Oracle classic and Azure's platform.
+    v4.is_some_and(|v4| {
+        matches!(v4.octets(), [169, 254, 169 | 170, _] | [100, 100, 100, 200] | [192, 0, 0, 192] | [168, 63, 129, 16])
+    })
 }
 
 #[cfg(test)]
@@ -112,9 +127,21 @@ mod tests {
     }
 
     #[test]
-    fn private_network_allows_private_addresses_but_no_multicast() {
-        for (address, allowed) in [("127.0.0.1", true), ("10.0.0.1", true), ("::1", true), ("224.0.0.1", false), ("ff02::1", false)]
-        {
+    fn private_network_allows_private_addresses_but_no_multicast_and_no_metadata() {
+        for (address, allowed) in [
+            ("127.0.0.1", true),
+            ("10.0.0.1", true),
+            ("::1", true),
+            ("fd00::1", true),
+            ("224.0.0.1", false),
+            ("ff02::1", false),
+            ("169.254.169.254", false),
+            ("::ffff:169.254.169.254", false),
+            ("169.254.170.2", false),
+            ("100.100.100.200", false),
+            ("168.63.129.16", false),
+            ("fd00:ec2::254", false),
+        ] {
             assert_eq!(AddressPolicy::Anywhere.allows(address.parse().unwrap()), allowed, "{address}");
         }
     }

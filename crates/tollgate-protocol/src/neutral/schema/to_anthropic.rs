@@ -90,7 +90,9 @@ impl ClosedSchema {
         match value {
             Value::Bool(false) => {}
             Value::Bool(true) => self.closed.push(place.to_owned()),
-            _ => self.refused.push((place.to_owned(), "the upstream takes no objects with free names")),
+            Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+                self.refused.push((place.to_owned(), "the upstream takes no objects with free names"));
+            }
         }
     }
 }
