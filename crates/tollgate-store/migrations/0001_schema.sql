@@ -195,8 +195,23 @@ CREATE TABLE balances (
     balance BIGINT NOT NULL
 );
 
--- Sums over usage records, by UTC hour and by UTC day of arrival. `group_id` and `model` are empty for requests refused before
--- a group was chosen, so that unknown model names do not add rows.
+-- Sums over usage records, by five minutes, UTC hour and UTC day of arrival. `group_id` and `model` are empty for requests refused
+-- before a group was chosen, so that unknown model names do not add rows. Sums by five minutes are removed with their records.
+CREATE TABLE usage_five_minutes (
+    bucket BIGINT NOT NULL,
+    key_id TEXT NOT NULL,
+    member_id TEXT NOT NULL,
+    group_id TEXT NOT NULL,
+    model TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    requests BIGINT NOT NULL,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    sale BIGINT NOT NULL,
+    cost BIGINT NOT NULL,
+    unpriced BIGINT NOT NULL,
+    PRIMARY KEY (bucket, key_id, member_id, group_id, model, outcome)
+);
 CREATE TABLE usage_hours (
     bucket BIGINT NOT NULL,
     key_id TEXT NOT NULL,

@@ -212,6 +212,7 @@ conformance! {
         records_are_stored_with_every_field,
         known_returns_stored_ids,
         sums_from_rollups_and_records_are_equal,
+        sums_of_any_range_are_those_of_its_records,
         pruned_records_do_not_come_back,
         log_time_is_set_only_from_the_expected_value;
     ledger:

@@ -211,8 +211,10 @@ impl AppendTransaction {
     }
 
     async fn add_rollups(&mut self, new: &[&UsageRecord]) -> Result<(), StoreError> {
+        let mut sums = rollup::usage(new.iter().copied());
+        self.add(&tables::USAGE_FIVE_MINUTES, tables::usage_sums(&tables::USAGE_FIVE_MINUTES, sums.iter())).await?;
         for (table, width) in [(&tables::USAGE_HOURS, HOUR), (&tables::USAGE_DAYS, DAY)] {
-            let sums = rollup::usage(new.iter().copied(), width);
+            sums = rollup::widen(&sums, width);
             self.add(table, tables::usage_sums(table, sums.iter())).await?;
         }
         for (table, width) in [(&tables::ATTEMPT_HOURS, HOUR), (&tables::ATTEMPT_DAYS, DAY)] {

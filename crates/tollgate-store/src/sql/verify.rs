@@ -176,6 +176,7 @@ mod tests {
             [
                 (ConsistencyRule::Settled, -2_500, -2_000),
                 (ConsistencyRule::Rollup, 2_500, 2_000),
+                (ConsistencyRule::Rollup, 2_500, 2_000),
                 (ConsistencyRule::Rollup, 2_500, 2_000)
             ]
         );
@@ -201,7 +202,7 @@ mod tests {
         let usage = ["key_id", "member_id", "group_id", "model", "outcome"].map(|column| format!("{column} = 'x'"));
         let sums = ["requests", "tokens_input", "tokens_output", "sale", "cost", "unpriced"].map(|it| format!("{it} = {it} + 1"));
         for change in usage.iter().chain(&sums) {
-            for table in ["usage_hours", "usage_days"] {
+            for table in ["usage_five_minutes", "usage_hours", "usage_days"] {
                 let found = broken_by(&format!("UPDATE {table} SET {change} WHERE rowid = 1")).await;
                 assert!(
                     !found.is_empty() && found.iter().all(|(rule, ..)| *rule == ConsistencyRule::Rollup),

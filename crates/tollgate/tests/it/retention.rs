@@ -11,6 +11,7 @@ use crate::support;
 
 /// Makes all stored records forty days older.
 const FORTY_DAYS: &str = "UPDATE usage SET at = at - 3456000000000; UPDATE ledger SET at = at - 3456000000000; \
+     UPDATE usage_five_minutes SET bucket = bucket - 3456000000000; \
      UPDATE usage_hours SET bucket = bucket - 3456000000000; UPDATE usage_days SET bucket = bucket - 3456000000000; \
      UPDATE attempt_hours SET bucket = bucket - 3456000000000; UPDATE attempt_days SET bucket = bucket - 3456000000000;";
 

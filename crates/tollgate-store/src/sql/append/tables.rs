@@ -16,6 +16,7 @@ pub(super) const ATTEMPTS: TargetTable = table("attempts", ATTEMPT_COLUMNS, OnCo
 pub(super) const LEDGER: TargetTable =
     table("ledger", "seq, member_id, at, kind, amount, balance, request_id, note, actor", OnConflict::Fail);
 pub(super) const BALANCES: TargetTable = table("balances", "member_id, balance", OnConflict::Replace { key: 1 });
+pub(super) const USAGE_FIVE_MINUTES: TargetTable = table("usage_five_minutes", SUMS_OF_USAGE, OnConflict::Add { key: 6 });
 pub(super) const USAGE_HOURS: TargetTable = table("usage_hours", SUMS_OF_USAGE, OnConflict::Add { key: 6 });
 pub(super) const USAGE_DAYS: TargetTable = table("usage_days", SUMS_OF_USAGE, OnConflict::Add { key: 6 });
 pub(super) const ATTEMPT_HOURS: TargetTable = table("attempt_hours", SUMS_OF_ATTEMPTS, OnConflict::Add { key: 3 });

@@ -77,6 +77,8 @@ async fn second_pass_copies_what_was_added_since_the_first() {
     let store = filled(&dir).await;
     let transferred = pass(&dir, &schema).await.unwrap();
     assert_eq!(rows(&transferred, "usage"), (40, 40));
+    let sums = rows(&transferred, "usage_five_minutes");
+    assert!(sums.0 > 0 && sums.0 == sums.1, "{sums:?}");
 
     // The gateway keeps running.
     store.usage.append(&[record(100), record(101)]).await.unwrap();

@@ -10,7 +10,7 @@ use tollgate_core::Timestamp;
 use super::{super::store::SqlStore, VERIFY};
 use crate::{
     StoreError,
-    rollup::{DAY, HOUR, bucket},
+    rollup::{DAY, FIVE_MINUTES, HOUR, bucket},
     verify::{ConsistencyRule, VerifyReport},
 };
 
@@ -117,6 +117,7 @@ const fn attempts(table: &'static str, width: (i64, &'static str)) -> Rollup {
 }
 
 pub(super) const ROLLUPS: &[Rollup] = &[
+    usage("usage_five_minutes", (FIVE_MINUTES, "five minutes")),
     usage("usage_hours", (HOUR, "hour")),
     usage("usage_days", (DAY, "day")),
     attempts("attempt_hours", (HOUR, "hour")),
@@ -211,7 +212,8 @@ mod tests {
     async fn sales_of_removed_records_are_compared_with_the_rollups() {
         // A database whose records of a week ago were removed.
         let before = "UPDATE usage SET at = at - 604800000000; UPDATE ledger SET at = at - 604800000000; \
-             UPDATE usage_days SET bucket = bucket - 604800000000; DELETE FROM usage_hours; DELETE FROM attempt_hours; \
+             UPDATE usage_days SET bucket = bucket - 604800000000; DELETE FROM usage_five_minutes; DELETE FROM usage_hours; \
+             DELETE FROM attempt_hours; \
              DELETE FROM attempt_days; DELETE FROM attempts; DELETE FROM usage;";
         let pruned = format!("{before} {}", set_pruned_until(-3));
         let rules = |found: Vec<(ConsistencyRule, i64, i64)>| found.into_iter().map(|(rule, ..)| rule).collect::<Vec<_>>();
