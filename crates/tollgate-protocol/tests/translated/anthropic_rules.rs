@@ -22,7 +22,7 @@ fn translate(from: Protocol, model: &str, body: &Value) -> Translated {
 
 fn chat(members: &Value) -> Value {
     let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
-    body.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    body.as_object_mut().expect("a valid case").extend(members.as_object().expect("a valid case").clone());
     body
 }
 
@@ -43,7 +43,7 @@ fn objects_of_a_response_schema_are_closed() {
             "required": ["age"]
         }}
     });
-    let (body, dropped) = translate(Protocol::Gemini, MODEL, &native).unwrap();
+    let (body, dropped) = translate(Protocol::Gemini, MODEL, &native).expect("a valid case");
     let schema = &body["output_config"]["format"]["schema"];
     assert_eq!(
         (&schema["additionalProperties"], &schema["properties"]["who"]["additionalProperties"]),
@@ -56,7 +56,7 @@ fn objects_of_a_response_schema_are_closed() {
 
     let schema = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "^a"}}, "additionalProperties": true});
     let format = json!({"type": "json_schema", "json_schema": {"name": "n", "schema": schema}});
-    let (body, dropped) = translate(Protocol::OpenAi, MODEL, &chat(&json!({"response_format": format}))).unwrap();
+    let (body, dropped) = translate(Protocol::OpenAi, MODEL, &chat(&json!({"response_format": format}))).expect("a valid case");
     assert_eq!(body["output_config"]["format"]["schema"]["additionalProperties"], false);
     let path = "response_format.json_schema.schema";
     assert_eq!(dropped, [format!("{path}.additionalProperties=false"), format!("{path}.properties.a.pattern")]);
@@ -71,19 +71,19 @@ fn objects_of_a_response_schema_are_closed() {
 fn parameters_of_strict_tools_are_closed_and_others_are_not() {
     let parameters = json!({"type": "object", "properties": {"a": {"type": "integer", "maximum": 9}}});
     let tool = |strict: bool| json!({"type": "function", "function": {"name": "f", "strict": strict, "parameters": parameters}});
-    let (body, dropped) = translate(Protocol::OpenAi, MODEL, &chat(&json!({"tools": [tool(true)]}))).unwrap();
+    let (body, dropped) = translate(Protocol::OpenAi, MODEL, &chat(&json!({"tools": [tool(true)]}))).expect("a valid case");
     assert_eq!(body["tools"][0]["input_schema"]["additionalProperties"], false);
     assert_eq!(dropped, ["tools[0].function.parameters.properties.a.maximum"]);
-    let (body, dropped) = translate(Protocol::OpenAi, MODEL, &chat(&json!({"tools": [tool(false)]}))).unwrap();
+    let (body, dropped) = translate(Protocol::OpenAi, MODEL, &chat(&json!({"tools": [tool(false)]}))).expect("a valid case");
     assert_eq!((&body["tools"][0]["input_schema"], dropped.len()), (&parameters, 0));
 }
 
 /// Whether a text block or string content is blank.
 fn has_blank(value: &Value) -> bool {
     match value {
-        Value::Object(object) => object.iter().any(|(name, value)| match value {
-            Value::String(text) => matches!(name.as_str(), "text" | "content" | "system") && text.trim().is_empty(),
-            other => has_blank(other),
+        Value::Object(object) => object.iter().any(|(name, value)| {
+            let is_text = matches!(name.as_str(), "text" | "content" | "system");
+            is_text && value.as_str().is_some_and(|text| text.trim().is_empty()) || has_blank(value)
         }),
         Value::Array(items) => items.iter().any(has_blank),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
@@ -107,8 +107,12 @@ fn blank_text_is_never_sent() {
     for history in histories {
         let body = messages(&history);
         assert!(!has_blank(&body), "{history} became {body}");
-        let roles: Vec<&str> =
-            body["messages"].as_array().unwrap().iter().map(|message| message["role"].as_str().unwrap()).collect();
+        let roles: Vec<&str> = body["messages"]
+            .as_array()
+            .expect("a valid case")
+            .iter()
+            .map(|message| message["role"].as_str().expect("a valid case"))
+            .collect();
         assert!(roles.first() == Some(&"user") && roles.windows(2).all(|pair| pair[0] != pair[1]), "{roles:?}");
     }
 }
@@ -138,12 +142,12 @@ fn thinking_leaves_room_for_the_answer_and_names_what_it_clamps() {
         (json!({"reasoning_effort": "high", "max_tokens": 60_000}), 60_000, 24_576, vec![]),
     ];
     for (members, limit, budget, named) in cases {
-        let (body, dropped) = translate(Protocol::OpenAi, model, &chat(&members)).unwrap();
+        let (body, dropped) = translate(Protocol::OpenAi, model, &chat(&members)).expect("a valid case");
         assert_eq!((&body["max_tokens"], &body["thinking"]["budget_tokens"]), (&json!(limit), &json!(budget)), "{members}");
         assert_eq!(dropped, named, "{members}");
     }
     let (body, dropped) =
-        translate(Protocol::OpenAi, model, &chat(&json!({"reasoning_effort": "high", "max_tokens": 1_200}))).unwrap();
+        translate(Protocol::OpenAi, model, &chat(&json!({"reasoning_effort": "high", "max_tokens": 1_200}))).expect("a valid case");
     assert_eq!((body["thinking"]["type"].as_str(), dropped), (Some("disabled"), vec!["reasoning_effort=none".to_owned()]));
 }
 
@@ -155,8 +159,12 @@ fn clamped_budget_is_named_once() {
             config["maxOutputTokens"] = limit.into();
         }
         let body = json!({"contents": [{"parts": [{"text": "hi"}]}], "generationConfig": config});
-        let (body, dropped) = translate(Protocol::Gemini, "claude-sonnet-4-5", &body).unwrap();
-        (body["thinking"]["budget_tokens"].as_u64().unwrap(), body["max_tokens"].as_u64().unwrap(), dropped)
+        let (body, dropped) = translate(Protocol::Gemini, "claude-sonnet-4-5", &body).expect("a valid case");
+        (
+            body["thinking"]["budget_tokens"].as_u64().expect("a valid case"),
+            body["max_tokens"].as_u64().expect("a valid case"),
+            dropped,
+        )
     };
     let path = "generationConfig.thinkingConfig.thinkingBudget";
     assert_eq!(native(100_000, None), (25_600, 32_000, vec![format!("{path}=25600")]));
@@ -171,25 +179,25 @@ fn temperature_and_top_p_are_not_sent_together_to_models_that_take_one() {
     let (fields, reason) = translate(Protocol::OpenAi, "claude-sonnet-4-5", &both(0.5, 0.9)).unwrap_err();
     assert_eq!((fields, reason.as_deref()), (vec!["top_p".to_owned()], Some("this model takes it only without a temperature")));
     let sent = |temperature, top_p| {
-        let (body, dropped) = translate(Protocol::OpenAi, "claude-opus-4-1", &both(temperature, top_p)).unwrap();
+        let (body, dropped) = translate(Protocol::OpenAi, "claude-opus-4-1", &both(temperature, top_p)).expect("a valid case");
         assert!(dropped.is_empty());
         (body["temperature"].as_f64(), body["top_p"].as_f64())
     };
     assert_eq!(sent(0.5, 1.0), (Some(0.5), None));
     assert_eq!(sent(1.0, 0.9), (None, Some(0.9)));
     assert_eq!(sent(1.0, 1.0), (Some(1.0), None));
-    let (body, _) = translate(Protocol::OpenAi, "claude-sonnet-4-20250514", &both(0.5, 0.9)).unwrap();
+    let (body, _) = translate(Protocol::OpenAi, "claude-sonnet-4-20250514", &both(0.5, 0.9)).expect("a valid case");
     assert_eq!((body["temperature"].as_f64(), body["top_p"].as_f64()), (Some(0.5), Some(0.9)));
 }
 
 #[test]
 fn names_and_resolutions_without_a_counterpart_are_reported() {
     let named = json!({"model": "m", "messages": [{"role": "user", "name": "ann", "content": "hi"}]});
-    assert_eq!(translate(Protocol::OpenAi, MODEL, &named).unwrap().1, ["messages[0].name"]);
+    assert_eq!(translate(Protocol::OpenAi, MODEL, &named).expect("a valid case").1, ["messages[0].name"]);
     let part =
         json!({"inlineData": {"mimeType": "image/png", "data": "iVBO"}, "mediaResolution": {"level": "MEDIA_RESOLUTION_LOW"}});
     let native = json!({"contents": [{"parts": [part]}]});
-    assert_eq!(translate(Protocol::Gemini, MODEL, &native).unwrap().1, ["contents[0].parts[0].mediaResolution"]);
+    assert_eq!(translate(Protocol::Gemini, MODEL, &native).expect("a valid case").1, ["contents[0].parts[0].mediaResolution"]);
 }
 
 #[test]
@@ -199,7 +207,7 @@ fn options_of_a_web_search_are_reported() {
     let translate = |search: Value| {
         let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
         let body = chat(&json!({"web_search_options": search})).to_string();
-        let request = decode_request(Protocol::OpenAi, &target, body.as_bytes()).unwrap();
+        let request = decode_request(Protocol::OpenAi, &target, body.as_bytes()).expect("a valid case");
         encode_request(Protocol::Gemini, &request, "gemini-3-flash", &profile, &options).map(|encoded| encoded.dropped)
     };
     assert_eq!(translate(json!({"search_context_size": "medium"})), Ok(vec![]));
@@ -213,8 +221,9 @@ fn options_of_a_web_search_are_reported() {
 fn lone_surrogate_in_a_request_is_translated_as_one_replacement_character() {
     let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
     let body = br#"{"model":"m","messages":[{"role":"user","content":"a\ud83d b"}]}"#;
-    let request = decode_request(Protocol::OpenAi, &target, body).unwrap();
-    let encoded = encode_request(Protocol::Anthropic, &request, "m", &Profile::default(), &TranslateOptions::default()).unwrap();
-    let body: Value = serde_json::from_slice(&encoded.body).unwrap();
+    let request = decode_request(Protocol::OpenAi, &target, body).expect("a valid case");
+    let encoded = encode_request(Protocol::Anthropic, &request, "m", &Profile::default(), &TranslateOptions::default())
+        .expect("a valid case");
+    let body: Value = serde_json::from_slice(&encoded.body).expect("a valid case");
     assert_eq!(body["messages"][0]["content"], "a\u{fffd} b");
 }

@@ -119,11 +119,11 @@ fn received(caller: Protocol, out: &[u8]) -> ([String; 2], bool) {
         let event: Value = serde_json::from_str(event).expect("JSON");
         for choice in event["choices"].as_array().into_iter().flatten() {
             assert!(!ended, "nothing follows the end");
-            let index = usize::try_from(choice["index"].as_u64().unwrap()).unwrap();
+            let index = usize::try_from(choice["index"].as_u64().expect("a valid case")).expect("a valid case");
             texts[index].push_str(choice["delta"]["content"].as_str().unwrap_or_default());
         }
         for candidate in event["candidates"].as_array().into_iter().flatten() {
-            let index = usize::try_from(candidate["index"].as_u64().unwrap_or(0)).unwrap();
+            let index = usize::try_from(candidate["index"].as_u64().unwrap_or(0)).expect("a valid case");
             let parts = candidate["content"]["parts"].as_array().into_iter().flatten();
             texts[index].extend(parts.map(|part| part["text"].as_str().unwrap_or_default()));
             ended |= caller == Protocol::Gemini && candidate.get("finishReason").is_some();
@@ -140,7 +140,9 @@ fn texts() -> impl Strategy<Value = Texts> {
     let piece = (0_usize..2, "[a-zé\u{1f600} ]{1,6}");
     (proptest::collection::vec(piece, 1..6), any::<bool>(), any::<bool>()).prop_map(|(mut texts, one, in_turn)| {
         if one {
-            texts.iter_mut().for_each(|(candidate, _)| *candidate = 0);
+            for (candidate, _) in &mut texts {
+                *candidate = 0;
+            }
         }
         if in_turn {
             texts.sort_by_key(|(candidate, _)| *candidate);
@@ -170,7 +172,9 @@ proptest! {
         for (upstream, caller) in directions() {
             let mut texts = texts.clone();
             if upstream == Protocol::Anthropic {
-                texts.iter_mut().for_each(|(candidate, _)| *candidate = 0);
+                for (candidate, _) in &mut texts {
+                    *candidate = 0;
+                }
             }
             let bytes = framed(upstream, &events(upstream, &texts, finishes));
             let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).chain([0, bytes.len()]).collect();
@@ -198,7 +202,9 @@ proptest! {
         for (upstream, caller) in directions() {
             let mut texts = texts.clone();
             if upstream == Protocol::Anthropic {
-                texts.iter_mut().for_each(|(candidate, _)| *candidate = 0);
+                for (candidate, _) in &mut texts {
+                    *candidate = 0;
+                }
             }
             let bytes = framed(upstream, &events(upstream, &texts, finishes));
             let cut = cut.index(bytes.len());
@@ -255,11 +261,11 @@ fn what_follows_the_finish_of_a_native_stream_arrives() {
     ];
     let mut relay = relay_to(Protocol::Gemini, Protocol::OpenAi);
     let mut out = Vec::new();
-    relay.push(&Bytes::from(framed(Protocol::Gemini, &events)), &mut out).unwrap();
+    relay.push(&Bytes::from(framed(Protocol::Gemini, &events)), &mut out).expect("a valid case");
     assert!(!relay.complete() && !relay.awaiting_end_marker(), "the body has not ended");
-    relay.finish(&mut out).unwrap();
+    relay.finish(&mut out).expect("a valid case");
     assert_eq!(relay.summary().usage.map(|usage| usage.prompt_total), Some(4));
-    let out = String::from_utf8(out.concat()).unwrap();
+    let out = String::from_utf8(out.concat()).expect("a valid case");
     for expected in ["as it is", "https://a.example", "c2ln", "\"finish_reason\":\"length\""] {
         assert!(out.contains(expected), "{expected}: {out}");
     }

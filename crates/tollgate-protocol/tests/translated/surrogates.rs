@@ -119,7 +119,7 @@ fn character_divided_between_two_events_is_whole_again() {
             assert_eq!(text, expected, "{direction:?}");
             // Some callers are shown no thoughts.
             assert!(thought.is_empty() || thought == expected, "{direction:?} {thought}");
-            assert_eq!(serde_json::from_str::<Value>(&args).unwrap(), json!({ "x": expected }), "{direction:?}");
+            assert_eq!(serde_json::from_str::<Value>(&args).expect("a valid case"), json!({ "x": expected }), "{direction:?}");
         }
     }
 }
@@ -129,8 +129,8 @@ fn lone_surrogate_in_a_whole_answer_is_one_replacement_character() {
     let body = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"a \ud83d b\ud83d"},"finish_reason":"stop"}]}"#;
     let context = ReplyContext::new("r", 1, "m");
     let translated = translate_reply(Protocol::OpenAi, Protocol::Gemini, &Bytes::from(body), &context).expect("an answer");
-    let out: Value = serde_json::from_slice(&translated.body).unwrap();
-    let parts = out["candidates"][0]["content"]["parts"].as_array().unwrap();
-    let text: String = parts.iter().map(|part| part["text"].as_str().unwrap()).collect();
+    let out: Value = serde_json::from_slice(&translated.body).expect("a valid case");
+    let parts = out["candidates"][0]["content"]["parts"].as_array().expect("a valid case");
+    let text: String = parts.iter().map(|part| part["text"].as_str().expect("a valid case")).collect();
     assert_eq!(text, "a \u{fffd} b\u{fffd}");
 }
