@@ -5,6 +5,7 @@
 //! request before the caller gets the last bytes. A stream that breaks ends with the protocol's error event and an aborted
 //! connection (E59 to E61, E4 when the key was revoked meanwhile); a clean end would be taken for a complete answer.
 
+mod phase;
 mod read_on;
 
 use std::{
@@ -26,6 +27,7 @@ use tokio::{
 use tollgate_core::{AttemptResult, LatencySample, Observation, Outcome};
 use tollgate_protocol::{ReplySummary, StreamError, StreamRelay};
 
+use self::phase::{Break, Close, Phase, Progress};
 use super::types::{
     attempt::{Rest, Streaming},
     usage_guard::{Ending, UsageGuard},
@@ -45,9 +47,6 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 const LATE_USAGE: Duration = Duration::from_millis(250);
 /// Silence allowed when only the stream's terminator is missing.
 const LATE_TERMINATOR: Duration = Duration::from_secs(5);
-/// Limits on reading the rest of a body so that its connection can be reused.
-const MAX_DRAIN_TIME: Duration = Duration::from_secs(1);
-const MAX_DRAIN_BYTES: usize = 64 * 1024;
 
 /// The response body of a stream. It carries the usage guard to the end of the stream.
 pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head) -> AnswerBody {
@@ -138,62 +137,6 @@ struct Relayed {
     /// When progress was last written to the journal.
     journaled: Instant,
     timer: Pin<Box<Sleep>>,
-}
-
-enum Phase {
-    Flowing,
-    /// The answer is probably complete, but only the end of the body will tell. Until then, or for a moment, its bytes wait.
-    Holding {
-        until: Instant,
-    },
-    /// The answer is complete. Its last bytes wait until the upstream ends or usage is known.
-    Ending {
-        until: Instant,
-    },
-    /// The record is written. The last bytes wait for the journal's flush.
-    Flushing {
-        flush: Pin<Box<dyn Future<Output = ()> + Send>>,
-        then: Close,
-    },
-    Closing(Close),
-    /// Nothing is left. The server aborts a connection only after the bytes before the abort are sent.
-    Done,
-}
-
-/// How far an answer has come. Comments, empty deltas and growing usage figures do not count as progress.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Progress {
-    text_bytes: u64,
-    media: u32,
-    unknown: u32,
-    usage: bool,
-    finish: bool,
-}
-
-impl Progress {
-    fn of(summary: &ReplySummary) -> Self {
-        let ReplySummary { text_bytes, media, unknown, usage, finish, .. } = summary;
-        let (text_bytes, media, unknown) = (*text_bytes, *media, *unknown);
-        Self { text_bytes, media, unknown, usage: usage.is_some(), finish: finish.is_some() }
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Close {
-    Cleanly,
-    Abort,
-}
-
-/// Why a stream is broken off.
-enum Break {
-    /// The upstream's connection broke, or its bytes are invalid.
-    Interrupted,
-    /// The upstream was silent for too long.
-    Idle,
-    /// The gateway stops, and the drain time is over.
-    GatewayStopped,
-    /// The caller's key is revoked.
-    KeyRevoked,
 }
 
 impl Body for Relayed {
@@ -456,19 +399,9 @@ impl Relayed {
 
     /// Reads the rest of the upstream's body in the background, so that its connection can be reused.
     fn drain(&mut self) {
-        let (Some(mut rest), Some(guard)) = (self.upstream.take(), &self.guard) else { return };
-        guard.recorder.shared.tracker.spawn(async move {
-            let read = async {
-                let mut read_bytes = 0;
-                while let Some(Ok(frame)) = rest.frame().await {
-                    read_bytes += frame.data_ref().map_or(0, Bytes::len);
-                    if read_bytes > MAX_DRAIN_BYTES {
-                        break;
-                    }
-                }
-            };
-            let _ = tokio::time::timeout(MAX_DRAIN_TIME, read).await;
-        });
+        if let (Some(rest), Some(guard)) = (self.upstream.take(), &self.guard) {
+            read_on::to_the_end(rest, &guard.recorder.shared.tracker);
+        }
     }
 
     fn complete(&mut self) {

@@ -1,16 +1,20 @@
-//! Reads on after the caller left, for the usage of an answer whose finish was there: the provider charges for all of it.
+//! Reads on in the background: for the usage of an answer whose caller left behind its finish, because the provider charges for
+//! all of it; and to the end of a body, so that its connection can be reused.
 //!
-//! Bounds: 30 s and 64 KiB for each answer; the account's permit and the caller's limits stay taken meanwhile.
+//! Bounds: 64 KiB for each answer, and 30 s for usage or 1 s for the end. The account's permit and the caller's limits stay taken
+//! while usage is read.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
+use tokio_util::task::TaskTracker;
 use tollgate_protocol::{Problem, ReplySummary, StreamError, StreamRelay};
 
 use crate::{path::types::usage_guard::UsageGuard, upstream::call::UpstreamBody};
 
 const LIMIT: Duration = Duration::from_secs(30);
+const MAX_DRAIN_TIME: Duration = Duration::from_secs(1);
 const MOST_BYTES: usize = 64 * 1024;
 
 /// Ends the request, as left by its caller, once the usage is known or a bound is reached.
@@ -35,6 +39,22 @@ pub(super) fn for_usage(mut relay: Box<dyn StreamRelay>, mut upstream: UpstreamB
         };
         let _ = tokio::time::timeout(LIMIT, read).await;
         guard.record_reply(relay.summary());
+    });
+}
+
+/// Reads the rest of a body whose answer is complete, so that its connection can be reused.
+pub(super) fn to_the_end(mut rest: UpstreamBody, tracker: &TaskTracker) {
+    tracker.spawn(async move {
+        let read = async {
+            let mut read_bytes = 0;
+            while let Some(Ok(frame)) = rest.frame().await {
+                read_bytes += frame.data_ref().map_or(0, Bytes::len);
+                if read_bytes > MOST_BYTES {
+                    break;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(MAX_DRAIN_TIME, read).await;
     });
 }
 
