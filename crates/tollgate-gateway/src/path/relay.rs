@@ -25,7 +25,7 @@ use tokio::{
     time::{Instant, Sleep},
 };
 use tollgate_core::{AttemptResult, LatencySample, Observation, Outcome};
-use tollgate_protocol::{ReplySummary, StreamError, StreamRelay};
+use tollgate_protocol::{StreamError, StreamRelay};
 
 use self::phase::{Break, Close, Phase, Progress};
 use super::types::{
