@@ -3,8 +3,6 @@
 //!
 //! Bound: 256 alerts. When the queue is full, an alert is dropped, counted and logged.
 
-use std::time::Duration;
-
 use moka::sync::Cache;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -16,7 +14,7 @@ use super::metrics::Metrics;
 pub(crate) const QUEUE_CAPACITY: usize = 256;
 
 /// Time between two alerts about the same thing, and how many things are remembered.
-const REPEAT_AFTER: Duration = Duration::from_hours(1);
+const REPEAT_AFTER_MS: i64 = 3_600_000;
 const MOST_REMEMBERED: u64 = 4_096;
 
 /// Something about a request's money that an operator should look at.
@@ -36,18 +34,19 @@ pub(crate) enum MoneyAlert<'a> {
 
 /// Alerts of the last hour, so that each thing is reported once an hour.
 #[derive(Clone, Debug)]
-pub(crate) struct RecentAlerts(Cache<String, ()>);
+pub(crate) struct RecentAlerts(Cache<String, Timestamp>);
 
 impl Default for RecentAlerts {
     fn default() -> Self {
-        Self(Cache::builder().max_capacity(MOST_REMEMBERED).time_to_live(REPEAT_AFTER).build())
+        Self(Cache::new(MOST_REMEMBERED))
     }
 }
 
 impl RecentAlerts {
     /// True the first time within an hour.
-    fn is_new(&self, thing: String) -> bool {
-        self.0.entry(thing).or_insert(()).is_fresh()
+    fn is_new(&self, thing: String, now: Timestamp) -> bool {
+        let reported = self.0.entry(thing).or_insert_with_if(|| now, |last| now.ms_since(*last) >= REPEAT_AFTER_MS);
+        reported.is_fresh()
     }
 }
 
@@ -99,7 +98,7 @@ impl AlertQueue {
 
     /// Logs and queues an alert about a request's money, once an hour for each channel, or model and group. Never waits.
     pub(crate) fn enqueue_money(&self, record: &UsageRecord, alert: &MoneyAlert<'_>, now: Timestamp, metrics: &Metrics) {
-        if !self.1.is_new(alert.about(record)) {
+        if !self.1.is_new(alert.about(record), now) {
             return;
         }
         let about = alert.text(record);

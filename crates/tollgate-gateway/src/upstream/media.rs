@@ -22,13 +22,14 @@ use http::header::{CONTENT_ENCODING, LOCATION};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use moka::{policy::EvictionPolicy, sync::Cache};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 use tollgate_protocol::DownloadedMedia;
 use url::Url;
 
 use self::sniff::mime_of;
 use crate::{
+    clock::Clock,
     state::shares::{InFlightRequest, Turn, Turns},
     upstream::{
         call::ConnectFault,
@@ -55,8 +56,8 @@ const CACHE_BYTES: u64 = 64 * 1024 * 1024;
 /// How long a file is cached, so that consecutive turns of a conversation do not download it again.
 const CACHE_AGE: Duration = Duration::from_mins(1);
 
-/// Downloaded files by address.
-type MediaCache = Cache<String, Arc<DownloadedMedia>>;
+/// Downloaded files by address, and when each was downloaded.
+type MediaCache = Cache<String, (Instant, Arc<DownloadedMedia>)>;
 
 /// Downloads media; one instance per process.
 pub(crate) struct MediaFetcher {
@@ -66,6 +67,7 @@ pub(crate) struct MediaFetcher {
     tasks: TaskTracker,
     turns: Arc<Turns>,
     cache: MediaCache,
+    clock: Arc<dyn Clock>,
 }
 
 /// What the caller reads, whatever went wrong: the difference would let it scan networks.
@@ -159,16 +161,18 @@ impl fmt::Debug for MediaFetcher {
 }
 
 impl MediaFetcher {
-    pub(crate) fn new() -> Self {
-        let bytes = |key: &String, file: &Arc<DownloadedMedia>| u32::try_from(key.len() + file.data.len()).unwrap_or(u32::MAX);
-        let cache = Cache::builder().eviction_policy(EvictionPolicy::lru()).weigher(bytes).max_capacity(CACHE_BYTES);
-        let cache = cache.time_to_live(CACHE_AGE).build();
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let bytes = |key: &String, (_, file): &(Instant, Arc<DownloadedMedia>)| {
+            u32::try_from(key.len() + file.data.len()).unwrap_or(u32::MAX)
+        };
+        let cache = Cache::builder().eviction_policy(EvictionPolicy::lru()).weigher(bytes).max_capacity(CACHE_BYTES).build();
         Self {
             anywhere: AtomicBool::new(false),
             trust: Trust::default(),
             tasks: TaskTracker::new(),
             turns: Turns::new(MOST_AT_ONCE, MOST_WAITING),
             cache,
+            clock,
         }
     }
 
@@ -183,7 +187,7 @@ impl MediaFetcher {
     }
 
     fn keep(&self, key: String, file: &Arc<DownloadedMedia>) {
-        self.cache.insert(key, Arc::clone(file));
+        self.cache.insert(key, (self.clock.instant(), Arc::clone(file)));
         // Evicts now, so that the cache does not exceed its bound until its next use.
         self.cache.run_pending_tasks();
     }
@@ -193,7 +197,9 @@ impl MediaFetcher {
     /// # Errors
     /// Why the download failed. It is logged without the URL, which may contain a secret.
     pub(crate) async fn fetch(&self, address: &str, allowance: &Allowance) -> Result<Arc<DownloadedMedia>, FetchFault> {
-        if let Some(kept) = self.cache.get(address) {
+        if let Some((at, kept)) = self.cache.get(address)
+            && self.clock.instant().saturating_duration_since(at) < CACHE_AGE
+        {
             allowance.take(kept.data.len() / 4 * 3)?;
             return Ok(kept);
         }

@@ -113,7 +113,6 @@ fn gemini(model: &str) -> Profile {
 fn gemini_common() -> Profile {
     Profile {
         signature_required: Some(false),
-        // Google documents no binding to an account or a project.
         signatures_bound: Some(false),
         call_ids: Some(false),
         sampling: Some(true),

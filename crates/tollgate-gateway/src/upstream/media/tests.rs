@@ -3,13 +3,14 @@
 use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 
 use super::*;
+use crate::clock::SystemClock;
 use crate::testing::raw_upstream::{RawUpstream, read_request};
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\nthe rest of a picture";
 
 /// A fetcher that reaches servers on loopback.
 fn fetcher() -> MediaFetcher {
-    let fetcher = MediaFetcher::new();
+    let fetcher = MediaFetcher::new(Arc::new(SystemClock));
     fetcher.reach_anywhere();
     fetcher
 }
@@ -52,11 +53,38 @@ async fn file_is_cached_and_its_type_detected() {
     assert!(!request.contains("authorization") && !request.contains("cookie"), "{request}");
 }
 
+/// The system's clock, ahead by this many milliseconds.
+#[derive(Debug, Default)]
+struct AheadClock(AtomicUsize);
+
+impl Clock for AheadClock {
+    fn now(&self) -> tollgate_core::Timestamp {
+        SystemClock.now().plus_ms(i64::try_from(self.0.load(Ordering::SeqCst)).unwrap())
+    }
+
+    fn instant(&self) -> Instant {
+        SystemClock.instant() + Duration::from_millis(u64::try_from(self.0.load(Ordering::SeqCst)).unwrap())
+    }
+}
+
+#[tokio::test]
+async fn file_is_downloaded_again_after_a_minute() {
+    let server = RawUpstream::answering(answer("", PNG)).await;
+    let clock = Arc::new(AheadClock::default());
+    let fetcher = MediaFetcher::new(Arc::clone(&clock) as Arc<dyn Clock>);
+    fetcher.reach_anywhere();
+    for (ahead_ms, downloads) in [(0, 1), (50_000, 1), (61_000, 2), (110_000, 2), (122_000, 3)] {
+        clock.0.store(ahead_ms, Ordering::SeqCst);
+        fetcher.fetch(&server.url, &Allowance::new(None)).await.unwrap();
+        assert_eq!(server.accepted(), downloads, "{ahead_ms} ms after the first");
+    }
+}
+
 #[tokio::test]
 async fn private_addresses_are_not_connected_to() {
     let server = RawUpstream::answering(answer("", PNG)).await;
     let port = url::Url::parse(&server.url).unwrap().port().unwrap();
-    let (fetcher, allowance) = (MediaFetcher::new(), Allowance::new(None));
+    let (fetcher, allowance) = (MediaFetcher::new(Arc::new(SystemClock)), Allowance::new(None));
     for host in [
         "127.0.0.1",
         "127.1",
