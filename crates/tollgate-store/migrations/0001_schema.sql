@@ -113,7 +113,7 @@ CREATE TABLE audit (
     revision BIGINT NOT NULL,
     position BIGINT NOT NULL,
     at BIGINT NOT NULL,
-    door TEXT NOT NULL,
+    origin TEXT NOT NULL,
     actor TEXT NOT NULL,
     action TEXT NOT NULL,
     kind TEXT NOT NULL,

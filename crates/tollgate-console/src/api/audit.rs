@@ -21,7 +21,7 @@ static EVENT: Object = Object::of(
     &[
         read("revision", COUNT, "Catalog revision of the change; of a posting: its place in the ledger."),
         read("at", Kind::Time, "Time of the change."),
-        read("door", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
+        read("origin", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
         read("actor", TEXT, "Author of the change."),
         read("action", TEXT, "put, remove, switch, revoke and others; of a posting: `top_up` or `adjust`."),
         read("kind", TEXT, "Kind of the row; `ledger` of a posting."),
@@ -76,7 +76,7 @@ impl AuditEntry {
         match self {
             Self::Change(_, event) => show_change(event),
             Self::Posting(entry, name) => json!({
-                "revision": entry.position.0, "at": time_value(entry.at), "door": door_of(&entry.actor), "actor": entry.actor,
+                "revision": entry.position.0, "at": time_value(entry.at), "origin": origin_of(&entry.actor), "actor": entry.actor,
                 "action": entry.kind.as_str(), "kind": LEDGER, "id": entry.member, "name": name,
                 "detail": {
                     "amount": entry.amount.to_usd_string(), "balance": entry.balance.to_usd_string(), "note": entry.note,
@@ -88,7 +88,7 @@ impl AuditEntry {
 }
 
 /// A posting keeps its author only: an admin key has its id behind its name.
-fn door_of(actor: &str) -> &'static str {
+fn origin_of(actor: &str) -> &'static str {
     if actor.contains(" (adm_") { "api" } else { "cli" }
 }
 
@@ -101,7 +101,7 @@ fn show_change(event: &AuditEvent) -> Value {
         }
     }
     json!({
-        "revision": revision.0, "at": time_value(*at), "door": origin, "actor": actor, "action": action, "kind": kind, "id": id, "name": name,
+        "revision": revision.0, "at": time_value(*at), "origin": origin, "actor": actor, "action": action, "kind": kind, "id": id, "name": name,
         "detail": detail,
     })
 }

@@ -1,5 +1,5 @@
 //! Recovery at start reads all segments, truncates torn tails, and ends the requests that the last process left unfinished.
-//! Repair, run by hand, moves damaged segments to `damaged/` and keeps their valid entries.
+//! Repair, which an operator runs, moves damaged segments to `damaged/` and keeps their valid entries.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},

@@ -122,7 +122,7 @@ impl CatalogStore for SqlStore {
     }
 
     async fn audit(&self, below: Option<Revision>, limit: u32) -> Result<Vec<AuditEvent>, StoreError> {
-        let sql = "SELECT revision, at, door, actor, action, kind, id, name, detail FROM audit WHERE revision < $1 \
+        let sql = "SELECT revision, at, origin, actor, action, kind, id, name, detail FROM audit WHERE revision < $1 \
                    ORDER BY revision DESC, position DESC LIMIT $2";
         let below = below.map_or(i64::MAX, |below| below.0);
         let query = sqlx::query(sql).bind(below).bind(i64::from(limit.min(1_000)));

@@ -42,7 +42,7 @@ const TABLES: [ChainedTable; 2] = [
     ChainedTable {
         chain: chain::AUDIT,
         rows: "audit events of revisions",
-        select: "SELECT revision, position, at, door, actor, action, kind, id, name, detail FROM audit \
+        select: "SELECT revision, position, at, origin, actor, action, kind, id, name, detail FROM audit \
                  WHERE revision >= $1 AND revision <= $2 ORDER BY revision, position",
         add: add_audit,
     },

@@ -144,7 +144,7 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
 
     async fn record(&mut self, revision: Revision, changed: &[ChangedRow], audit: &[AuditEvent]) -> Result<(), StoreError> {
         const CHANGE: &str = "INSERT INTO changes (revision, position, kind, id) VALUES ($1, $2, $3, $4)";
-        const AUDIT: &str = "INSERT INTO audit (revision, position, at, door, actor, action, kind, id, name, detail) \
+        const AUDIT: &str = "INSERT INTO audit (revision, position, at, origin, actor, action, kind, id, name, detail) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
         self.execute(sqlx::query("UPDATE counters SET value = $1 WHERE name = 'revision'").bind(revision.0)).await?;
         for (position, row) in (0_i64..).zip(changed) {

@@ -47,7 +47,7 @@ impl ListingStore for SqlStore {
     }
 
     async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPosition, AuditEvent)>, StoreError> {
-        let sql = "SELECT revision, at, door, actor, action, kind, id, name, detail, position FROM audit \
+        let sql = "SELECT revision, at, origin, actor, action, kind, id, name, detail, position FROM audit \
                    WHERE (revision < $1 OR (revision = $1 AND position < $2)) AND (CAST($3 AS TEXT) IS NULL OR kind = $3) \
                    AND (CAST($4 AS TEXT) IS NULL OR id = $4) AND (CAST($5 AS TEXT) IS NULL OR name = $5) \
                    AND (CAST($6 AS TEXT) IS NULL OR actor = $6 OR SUBSTR(actor, 1, LENGTH($6) + 2) = $6 || ' (') \

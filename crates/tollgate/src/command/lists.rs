@@ -27,7 +27,7 @@ pub(crate) fn audit(common: &Common, arguments: &Audit) -> Result<(), Failure> {
         let columns = [
             ("at", "at"),
             ("who", "actor"),
-            ("through", "door"),
+            ("origin", "origin"),
             ("action", "action"),
             ("kind", "kind"),
             ("name", "name"),

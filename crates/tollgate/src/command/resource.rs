@@ -232,7 +232,7 @@ pub(crate) fn print_list(common: &Common, columns: &[Column], items: &[Value]) {
 pub(super) fn account_state(account: &Value) -> String {
     let reason = || account["reason"].as_str().unwrap_or("unknown").replace('_', " ");
     match (account["status"].as_str(), account["state"].as_str(), account["until"].as_str()) {
-        (Some("off"), ..) => "off by hand".to_owned(),
+        (Some("off"), ..) => "switched off by an operator".to_owned(),
         (_, Some("due"), _) => "usable (next request is the probe)".to_owned(),
         (_, Some("probing"), _) => "a request is trying it".to_owned(),
         (_, Some("cooling"), Some(until)) => format!("cooling until {until} ({})", reason()),
@@ -292,7 +292,7 @@ mod tests {
             account_state(&json!({"status": status, "state": state_word, "reason": reason, "until": until}))
         };
         assert_eq!(of("on", "usable", None, None), "usable");
-        assert_eq!(of("off", "cooling", Some("rate_limited"), Some("T")), "off by hand");
+        assert_eq!(of("off", "cooling", Some("rate_limited"), Some("T")), "switched off by an operator");
         assert_eq!(of("on", "cooling", Some("rate_limited"), Some("T")), "cooling until T (rate limited)");
         assert_eq!(of("on", "resting", Some("account_refused"), None), "resting until a test passes (account refused)");
         assert_eq!(of("on", "due", None, None), "usable (next request is the probe)");

@@ -61,7 +61,7 @@ async fn removed_changed_and_added_audit_events_are_detected() {
     assert_eq!(rules(after(&with_head).await), [ConsistencyRule::ChainEnd], "the head has a MAC of its own");
     let all = "DELETE FROM audit; DELETE FROM chain_links WHERE chain = 'audit'";
     assert_eq!(rules(after(all).await), [ConsistencyRule::ChainEnd]);
-    let added = "INSERT INTO audit SELECT revision + 100, position, at, door, actor, action, kind, id, name, detail FROM audit \
+    let added = "INSERT INTO audit SELECT revision + 100, position, at, origin, actor, action, kind, id, name, detail FROM audit \
                  WHERE revision = 2";
     assert_eq!(rules(after(added).await), [ConsistencyRule::Chain]);
 }
