@@ -10,10 +10,11 @@ use axum::{
     routing::{MethodFilter, on},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, header, uri::Authority};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
+use tollgate_gateway::server::names_loopback;
 use tollgate_store::{AdminKey, fields::WriteMode};
 
 use crate::{
@@ -170,18 +171,10 @@ async fn read(body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
     }
 }
 
-/// Whether the request names a loopback host. A page on the web that has its own name resolved to loopback sends that name.
-fn names_loopback(request: &Request<Body>) -> bool {
-    let header = || request.headers().get(header::HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
-    let Some(authority) = request.uri().authority().cloned().or_else(header) else { return true };
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    host.eq_ignore_ascii_case("localhost") || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
 /// `/metrics`, for loopback peers that name a loopback host, and for clients with an admin key.
 async fn serve_metrics(state: Arc<ConsoleState>, request: Request<Body>) -> Response<Body> {
     let request_meta = request_meta(&request, &state);
-    if !(request_meta.address.is_some_and(|address| address.is_loopback()) && names_loopback(&request))
+    if !(request_meta.address.is_some_and(|address| address.is_loopback()) && names_loopback(request.uri(), request.headers()))
         && let Err(problem) = auth::authenticate(&state, &request_meta, request.headers()).await
     {
         return problem.answer().response();

@@ -26,6 +26,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{clock::CoreRng, fallback::FallbackService, request::Incoming, response::AnswerBody, state::shared::Shared};
 
 pub use fallback_listener::{FallbackListenerLimits, serve_fallback};
+pub use guard::names_loopback;
 pub use listen::{ListenError, Listening, listen};
 pub use run::{Drained, RunError, run};
 pub use tls::{Certificate, TlsError, tls_acceptor};

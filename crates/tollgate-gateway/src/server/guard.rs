@@ -1,6 +1,6 @@
 //! Checks every request head before routing: unambiguous framing, one well-formed host, and sizes within the limits.
 
-use http::{HeaderMap, HeaderValue, Method, Version, header, request::Parts, uri::Authority};
+use http::{HeaderMap, HeaderValue, Method, Uri, Version, header, request::Parts, uri::Authority};
 
 use super::head_scan::Framing;
 use crate::{refusal::Refusal, settings::HttpLimits};
@@ -56,9 +56,10 @@ fn host(parts: &Parts) -> Result<(), Refusal> {
 }
 
 /// Whether the request names a loopback host. A page on the web that has its own name resolved to loopback sends that name.
-pub(super) fn names_loopback(parts: &Parts) -> bool {
-    let header = || parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
-    let Some(authority) = parts.uri.authority().cloned().or_else(header) else { return true };
+#[must_use]
+pub fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
+    let header = || headers.get(header::HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
+    let Some(authority) = uri.authority().cloned().or_else(header) else { return true };
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost") || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
@@ -135,9 +136,11 @@ mod tests {
             (&["127.0.0.1.example"], false),
             (&["192.0.2.1"], false),
         ] {
-            assert_eq!(names_loopback(&parts(Version::HTTP_11, "/metrics", hosts)), loopback, "{hosts:?}");
+            let head = parts(Version::HTTP_11, "/metrics", hosts);
+            assert_eq!(names_loopback(&head.uri, &head.headers), loopback, "{hosts:?}");
         }
-        assert!(!names_loopback(&parts(Version::HTTP_2, "http://rebound.example/metrics", &[])));
+        let head = parts(Version::HTTP_2, "http://rebound.example/metrics", &[]);
+        assert!(!names_loopback(&head.uri, &head.headers));
     }
 
     #[test]

@@ -142,7 +142,7 @@ async fn well_known<P: ModelPath>(
     let served = match (page, core.shared.settings.metrics) {
         (WellKnown::Health | WellKnown::Ready | WellKnown::Version, _) | (WellKnown::Metrics, MetricsAccess::Public) => true,
         (WellKnown::Metrics, MetricsAccess::Guarded) => {
-            head.peer.is_some_and(|peer| peer.is_loopback()) && guard::names_loopback(&parts)
+            head.peer.is_some_and(|peer| peer.is_loopback()) && guard::names_loopback(&parts.uri, &parts.headers)
         }
         (WellKnown::Metrics, MetricsAccess::NotHere) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
     };

@@ -256,6 +256,17 @@ fn caller_behind_a_proxy_that_names_no_caller_is_not_local() {
 }
 
 #[test]
+fn page_whose_name_resolves_to_loopback_reads_no_metrics() {
+    let own = TestGateway::builder(PROGRAM).env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0").spawn();
+    let (direct, console) = (support::echo(), own.startup()["console"].as_str().unwrap().parse::<SocketAddr>().unwrap());
+    for address in [direct.address(), console] {
+        let status = |host: &str| Request::get("/metrics").header("host", host).send(address).unwrap().read().unwrap().status;
+        assert_eq!([status("127.0.0.1:1"), status("localhost"), status("[::1]:8080")], [200; 3], "{address}");
+        assert_eq!([status("rebound.example"), status("localhost.rebound.example:8080")], [401; 2], "{address}");
+    }
+}
+
+#[test]
 fn silent_connections_to_the_console_address_lock_no_operator_out() {
     let gateway = TestGateway::builder(PROGRAM)
         .env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0")
