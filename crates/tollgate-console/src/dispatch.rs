@@ -14,7 +14,6 @@ use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
-use tollgate_gateway::server::names_loopback;
 use tollgate_store::{AdminKey, fields::WriteMode};
 
 use crate::{
@@ -81,7 +80,11 @@ const fn method_filter(method: Method) -> MethodFilter {
 /// Id and peer of a request; every listener sets them.
 fn request_meta(request: &Request<Body>, state: &ConsoleState) -> RequestMeta {
     let known = request.extensions().get::<RequestMeta>().copied();
-    known.unwrap_or_else(|| RequestMeta { id: tollgate_core::RequestId::from_parts(state.gateway.now(), [0; 10]), address: None })
+    known.unwrap_or_else(|| RequestMeta {
+        id: tollgate_core::RequestId::from_parts(state.gateway.now(), [0; 10]),
+        address: None,
+        is_local: false,
+    })
 }
 
 async fn serve(state: Arc<ConsoleState>, route: &'static Route, request: Request<Body>) -> Response<Body> {
@@ -174,7 +177,7 @@ async fn read(body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
 /// `/metrics`, for loopback peers that name a loopback host, and for clients with an admin key.
 async fn serve_metrics(state: Arc<ConsoleState>, request: Request<Body>) -> Response<Body> {
     let request_meta = request_meta(&request, &state);
-    if !(request_meta.address.is_some_and(|address| address.is_loopback()) && names_loopback(request.uri(), request.headers()))
+    if !request_meta.is_local
         && let Err(problem) = auth::authenticate(&state, &request_meta, request.headers()).await
     {
         return problem.answer().response();

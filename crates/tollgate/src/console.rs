@@ -28,7 +28,7 @@ use tollgate_gateway::{
     clock::CoreRng,
     explain::{CallerCounters, DEFAULT_INPUT_TOKENS, ExplainInput},
     fallback::{FallbackQueue, FallbackRequest, FallbackRequests, FallbackResponse, FallbackService, NotFound, queue},
-    server::{FallbackListenerLimits, serve_fallback, tls_acceptor},
+    server::{FallbackListenerLimits, names_loopback, serve_fallback, tls_acceptor},
     settings::TlsFiles,
     state::{health_registry::HealthRegistry, metrics::METRICS_CONTENT_TYPE, runtime_state::RuntimeState, shared::Shared},
 };
@@ -180,7 +180,8 @@ async fn serve_queue(console: Console, mut requests: FallbackRequests, stop: Can
         let console = console.clone();
         tasks.spawn(async move {
             let FallbackRequest { id, peer, request } = waiting.request;
-            let response = console.answer(RequestMeta { id, address: peer }, request).await;
+            let is_local = peer.is_some_and(|peer| peer.is_loopback()) && names_loopback(request.uri(), request.headers());
+            let response = console.answer(RequestMeta { id, address: peer, is_local }, request).await;
             if response.extensions().get::<NotOfConsole>().is_some() {
                 waiting.reply.not_found();
             } else {
