@@ -138,7 +138,7 @@ fn was_routed(record: &UsageRecord) -> bool {
     !record.attempts.is_empty() || matches!(record.reason.as_deref(), Some("E13" | "E14" | "E15" | "E40" | "E41" | "E42"))
 }
 
-/// The request as far as its record keeps it. The affinity hash is the same for both catalogs, so only requests affected by the
+/// The request, reconstructed from its record. The affinity hash is the same for both catalogs, so only requests affected by the
 /// change move.
 fn summary_of(record: &UsageRecord, model: &str) -> RequestSummary {
     let (high, low) = record.id.uuid().as_u64_pair();

@@ -73,7 +73,7 @@ fn with_filter(target: ApiPath, args: &FilterArgs) -> Result<ApiPath, Failure> {
         .maybe("until", until.as_deref()))
 }
 
-/// Records already printed with `--follow`; the oldest are forgotten first.
+/// Records already printed with `--follow`; the oldest are evicted first.
 #[derive(Default)]
 struct PrintedRecords {
     order: VecDeque<String>,

@@ -248,7 +248,7 @@ impl ReservationTable {
         self.shards.iter().map(|shard| lock(shard).open.values().map(Vec::len).sum::<usize>()).sum()
     }
 
-    /// All open reservations as deltas, for a Redis that knows none of them.
+    /// All open reservations as deltas, for a Redis without them.
     pub(super) fn as_deltas(&self) -> CounterDeltas {
         let mut deltas = CounterDeltas::new();
         for shard in &self.shards {

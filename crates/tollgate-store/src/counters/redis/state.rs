@@ -192,7 +192,7 @@ impl RedisState {
     }
 
     /// The number of nodes to share limits with: the most that were registered within the last registration period. A node
-    /// that Redis has forgotten may still serve from its share.
+    /// that Redis has lost may still serve from its share.
     pub(super) fn node_count(&self) -> u64 {
         lock(&self.nodes).nodes
     }
