@@ -108,7 +108,7 @@ impl Condition {
         self.journal_full_times.load(Ordering::Acquire)
     }
 
-    /// Notes that there is such a request; the usage writer counts them.
+    /// Records that there is such a request; the usage writer counts them.
     pub(crate) fn note_in_memory_only(&self) {
         self.in_memory_only.fetch_max(1, Ordering::AcqRel);
     }

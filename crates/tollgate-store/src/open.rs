@@ -197,7 +197,7 @@ impl Store {
         hex::encode(&self.hasher.hash("namespace").0[..8])
     }
 
-    /// Notes that everything in the journal is booked and the gateway stops: from now on the database may be copied alone. Call
+    /// Records that everything in the journal is booked and the gateway stops: from now on the database may be copied alone. Call
     /// before [`Store::close`].
     ///
     /// # Errors
@@ -247,7 +247,7 @@ impl Store {
         }
     }
 
-    /// Notes that this gateway stops, so that no rotation waits for it.
+    /// Records that this gateway stops, so that no rotation waits for it.
     ///
     /// # Errors
     /// When the database takes no writes.

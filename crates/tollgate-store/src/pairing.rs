@@ -96,7 +96,7 @@ impl JournalPairing {
         self.booked.load(Ordering::Acquire)
     }
 
-    /// Notes how many records the database has booked. Not flushed: after a power loss the file may say less, which is harmless.
+    /// Records how many records the database has booked. Not flushed: after a power loss the file may say less, which is harmless.
     pub(crate) fn note(&self, booked: u64) {
         if booked <= self.booked.fetch_max(booked, Ordering::AcqRel) {
             return;

@@ -14,21 +14,7 @@ use super::{
 /// Highest price per million tokens, nano-USD: 100,000 USD.
 const MAX_PER_MILLION: i64 = 100_000_000_000_000;
 /// A free price: zero for every kind of token.
-pub const FREE: Price = Price {
-    input: Some(0),
-    output: Some(0),
-    cache_read: None,
-    cache_write: None,
-    cache_write_1h: None,
-    thinking: None,
-    image: None,
-    audio: None,
-    per_request: None,
-    web_search: None,
-    priority: None,
-    flex: None,
-    tiers: Vec::new(),
-};
+pub const FREE: Price = Price::free();
 
 /// One kind of a price: a figure in USD that may be absent. A free price shows no figures.
 macro_rules! figure {

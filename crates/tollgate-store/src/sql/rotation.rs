@@ -199,7 +199,7 @@ impl SqlStore {
         Ok(is_new || lines_changed)
     }
 
-    /// Notes that this gateway stops.
+    /// Records that this gateway stops.
     pub(crate) async fn stop_holding(&self) -> Result<(), StoreError> {
         let Some(journal) = &self.books.journal else { return Ok(()) };
         let sql = "DELETE FROM key_holders WHERE id = $1";

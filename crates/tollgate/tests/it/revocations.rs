@@ -103,13 +103,7 @@ fn stream_of_a_revoked_key(gateway: &TestGateway, upstream: &Upstream, name: &st
     assert_eq!(answer.status, 200);
     answer.body = open.read_chunk(&answer).unwrap().unwrap();
     assert!(gateway.run(&["key", "revoke", name]).status.success());
-    answer.complete = loop {
-        match open.read_chunk(&answer) {
-            Ok(Some(bytes)) => answer.body.extend(bytes),
-            Ok(None) => break true,
-            Err(_) => break false,
-        }
-    };
+    open.read_rest(&mut answer);
     answer
 }
 

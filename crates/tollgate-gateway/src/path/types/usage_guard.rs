@@ -163,7 +163,7 @@ impl UsageGuard {
         }
     }
 
-    /// Notes the output limit that the gateway writes into the request, for each candidate answer.
+    /// Records the output limit that the gateway writes into the request, for each candidate answer.
     pub(crate) fn limit_output(&mut self, tokens: Option<u64>) {
         if let (Some(facts), Some(tokens)) = (&mut self.facts, tokens) {
             facts.bounds = facts.bounds.limited_to(tokens);
@@ -275,7 +275,7 @@ impl UsageGuard {
         }
     }
 
-    /// Notes what has been read of the attempt's answer.
+    /// Records what has been read of the attempt's answer.
     pub(crate) fn record_reply(&mut self, summary: ReplySummary) {
         if let Some(attempt) = &self.attempt {
             attempt.progress().record_reply(summary);

@@ -162,7 +162,7 @@ impl ReservationTable {
         now + self.ttl
     }
 
-    /// Notes that a reservation of this request was sent to Redis.
+    /// Records that a reservation of this request was sent to Redis.
     pub(super) fn begin_request(&self, id: RequestId) {
         self.shard(id).in_flight.entry(id).or_default().count += 1;
     }
