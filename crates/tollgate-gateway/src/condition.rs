@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::state::{interrupts::Interrupts, shares::Pool};
+use crate::{
+    hand_over::HandOver,
+    state::{interrupts::Interrupts, shares::Pool},
+};
 
 /// Whether requests are accepted, and how many are running.
 #[derive(Debug, Default)]
@@ -21,6 +24,8 @@ pub struct Condition {
     /// Cancelled when the drain time is over.
     cut_off: CancellationToken,
     pub(crate) interrupts: Interrupts,
+    /// The state of an upgrade.
+    pub hand_over: HandOver,
     /// Microseconds that the clock is wrong; 0 within what is tolerated.
     clock_skew: AtomicI64,
     /// Requests in progress.

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
 };
 
@@ -10,7 +11,7 @@ use crate::{RandomSource, StoreError};
 
 /// Exclusive lock on `<data>/lock`, held while a server runs. The operating system releases it when the process ends.
 #[derive(Debug)]
-pub struct DataFolderLock(#[expect(dead_code, reason = "the lock lives as long as the open file")] File);
+pub struct DataFolderLock(File);
 
 impl DataFolderLock {
     /// Acquires the lock of a data folder and writes the process id into it.
@@ -27,16 +28,38 @@ impl DataFolderLock {
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        let pid = std::process::id();
+        let lock = Self(file);
+        lock.note_holder().map_err(failed)?;
+        Ok(lock)
+    }
+
+    /// The lock that another process of this folder has handed over. It belongs to the open file, so it was never free.
+    pub fn from_handed_over(file: OwnedFd) -> Self {
+        Self(file.into())
+    }
+
+    /// Writes the id of this process into the file, for the messages of others.
+    pub fn note_holder(&self) -> io::Result<()> {
+        let (mut file, pid) = (&self.0, std::process::id());
         let noted = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{pid}"));
         // The lock is held without it; a full disk does not prevent a start.
-        noted.or_else(unless_full).map_err(failed)?;
-        Ok(Self(file))
+        noted.or_else(unless_full)
+    }
+
+    /// The process id in the lock's file.
+    pub fn holder(data: &Path) -> Option<u32> {
+        fs::read_to_string(data.join("lock")).ok()?.trim().parse().ok()
     }
 
     /// Whether a server holds the lock of a data folder now.
     pub fn is_taken(data: &Path) -> bool {
         File::open(data.join("lock")).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    }
+}
+
+impl AsFd for DataFolderLock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

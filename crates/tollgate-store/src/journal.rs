@@ -8,6 +8,7 @@
 
 mod error;
 mod flusher;
+mod folder;
 mod frame;
 mod records;
 mod recover;
@@ -35,6 +36,7 @@ use shard::{JournalShard, JournalState, OVERFLOW_SHARD, QUARANTINE_SHARD};
 use writer::{SizeLimit, WriterGuard};
 
 pub use error::JournalError;
+pub use folder::JournalFolder;
 pub use flusher::{JournalSync, SyncWaiter};
 pub use records::{JournalEntries, JournalEntry, UnbookedRecords};
 pub use recover::TruncatedTail;
@@ -268,7 +270,7 @@ impl Drop for Journal {
     }
 }
 
-/// Reads all entries of a journal's folder, booked or not; safe beside a running server. `usage export` adds them to the
+/// Reads all entries of a journal's folder and of the folders in it, booked or not; safe beside a running server. `usage export` adds them to the
 /// records of the database, and `verify` compares the two. Holds one segment in memory at a time.
 /// A missing folder has no entries.
 pub fn read_journal(dir: &Path) -> Result<JournalEntries, JournalError> {

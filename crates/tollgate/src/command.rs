@@ -19,5 +19,6 @@ pub(crate) mod resource;
 pub(crate) mod secrets;
 pub(crate) mod serve;
 pub(crate) mod time_flag;
+pub(crate) mod upgrade;
 pub(crate) mod usage;
 pub(crate) mod verify;

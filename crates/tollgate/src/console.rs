@@ -2,9 +2,11 @@
 //! gateway's fallback queue, or on a separate address (`console.listen`).
 
 use std::{
+    io,
     net::{IpAddr, SocketAddr},
+    os::fd::{AsFd as _, OwnedFd},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -42,27 +44,55 @@ const MAX_CONCURRENT: usize = 256;
 /// Interval of checks for the first admin key.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The listening socket of the console's own address, while it is open.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConsoleSocket(Arc<Mutex<Option<OwnedFd>>>);
+
+impl ConsoleSocket {
+    /// The socket, for another process.
+    pub(crate) fn duplicate(&self) -> io::Result<Option<OwnedFd>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(OwnedFd::try_clone).transpose()
+    }
+
+    fn open(&self, listener: &TcpListener) {
+        match listener.as_fd().try_clone_to_owned() {
+            Ok(socket) => *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket),
+            Err(error) => tracing::warn!(%error, "the console cannot be handed over in an upgrade"),
+        }
+    }
+
+    fn close(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
 pub(crate) struct ConsoleServer {
     /// Serves the paths that the gateway does not.
     pub(crate) fallback: Arc<dyn FallbackService>,
     /// Separate address, if there is one.
     pub(crate) address: Option<SocketAddr>,
+    pub(crate) socket: ConsoleSocket,
     runtime: Runtime,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
-/// Starts the console on `console.listen` if set, otherwise behind the gateway at `model_address`.
+/// Starts the console on `console.listen` if set, otherwise behind the gateway at `model_address`. `taken` is the socket of the
+/// process before this one.
 pub(crate) fn start(
     config: &Config,
     store: &Store,
     shared: &Arc<Shared>,
     registry: &Arc<HealthRegistry>,
     model_address: SocketAddr,
+    taken: Option<std::net::TcpListener>,
 ) -> Result<ConsoleServer, Failure> {
     // Fallible steps come before the runtime is built: a runtime must not be dropped in async code.
     let own_listener = match config.console {
-        Some(address) => Some(bind(address)?),
+        Some(address) => Some(match taken {
+            Some(listener) => continue_listening(address, listener)?,
+            None => bind(address)?,
+        }),
         None => None,
     };
     let tls = match &config.console_tls {
@@ -98,19 +128,25 @@ pub(crate) fn start(
             tasks.spawn_on(certificate.follow(stop.clone()), runtime.handle());
             acceptor
         });
-        let serving = serve_own_address(console, (listener, address), tls, rng, store.clone(), stop.clone());
+        let socket = ConsoleSocket::default();
+        let serving = serve_own_address(console, (listener, address, socket.clone()), tls, rng, store.clone(), stop.clone());
         tasks.spawn_on(serving, runtime.handle());
-        return Ok(ConsoleServer { fallback: Arc::new(NotFound), address: Some(address), runtime, stop, tasks });
+        return Ok(ConsoleServer { fallback: Arc::new(NotFound), address: Some(address), socket, runtime, stop, tasks });
     }
     let (queue, requests) = queue();
     let open = Arc::new(AtomicBool::new(model_address.ip().is_loopback()));
     let opening = open_after_first_key(store.clone(), Arc::clone(&open), stop.clone());
     tasks.spawn_on(opening, runtime.handle());
     tasks.spawn_on(serve_queue(console, requests, stop.clone()), runtime.handle());
-    Ok(ConsoleServer { fallback: Arc::new(ConsoleFallback { queue, open }), address: None, runtime, stop, tasks })
+    Ok(ConsoleServer { fallback: Arc::new(ConsoleFallback { queue, open }), address: None, socket: ConsoleSocket::default(), runtime, stop, tasks })
 }
 
 impl ConsoleServer {
+    /// What stops the console's own address: another process serves there. The paths behind the gateway go on.
+    pub(crate) fn own_address_ends(&self) -> CancellationToken {
+        if self.address.is_some() { self.stop.clone() } else { CancellationToken::new() }
+    }
+
     /// Stops serving and waits for running requests. Call it after the gateway's cores have ended.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
@@ -122,6 +158,13 @@ impl ConsoleServer {
     pub(crate) fn shut_down(self) {
         self.runtime.shutdown_background();
     }
+}
+
+/// The socket of the process before this one.
+fn continue_listening(address: SocketAddr, listener: std::net::TcpListener) -> Result<(std::net::TcpListener, SocketAddr), Failure> {
+    let known = listener.set_nonblocking(true).and_then(|()| listener.local_addr());
+    let address = known.map_err(|error| Failure::Machine(format!("cannot listen on {address} for the console: {error}")))?;
+    Ok((listener, address))
 }
 
 /// Binds the console address, without a runtime.
@@ -192,7 +235,7 @@ async fn serve_queue(console: Console, mut requests: FallbackRequests, stop: Can
 /// Serves on a separate address; a non-loopback one opens once an admin key exists.
 async fn serve_own_address(
     console: Console,
-    (listener, address): (std::net::TcpListener, SocketAddr),
+    (listener, address, socket): (std::net::TcpListener, SocketAddr, ConsoleSocket),
     tls: Option<TlsAcceptor>,
     rng: Arc<CoreRng>,
     store: Store,
@@ -214,7 +257,9 @@ async fn serve_own_address(
     match listener {
         Ok(listener) => {
             let next_id = Arc::new(move || rng.request_id(compose::now())) as Arc<dyn Fn() -> RequestId + Send + Sync>;
+            socket.open(&listener);
             serve_console(console, listener, tls, next_id, stop).await;
+            socket.close();
         }
         Err(error) => tracing::error!(%address, %error, "the console cannot listen"),
     }

@@ -31,6 +31,8 @@ struct State {
     /// Start of the phase; while answering, start of the latest request.
     since: Instant,
     answering: usize,
+    /// Number of flushes when the latest request ended.
+    flushes_at_end: Option<u64>,
     scan: HeadScan,
     /// Response bodies in progress, by slot.
     answers: Vec<Option<Waiting>>,
@@ -69,6 +71,7 @@ impl ConnectionTimers {
                 phase: Phase::Idle,
                 since: now,
                 answering: 0,
+                flushes_at_end: None,
                 scan: HeadScan::default(),
                 answers: Vec::new(),
                 flush_waiters: Vec::new(),
@@ -111,6 +114,22 @@ impl ConnectionTimers {
         let mut state = self.state();
         state.answering = state.answering.saturating_sub(1);
         state.since = now;
+        state.flushes_at_end = Some(self.flushes());
+    }
+
+    pub(super) fn is_answering(&self) -> bool {
+        self.state().answering > 0
+    }
+
+    /// Whether a request was answered on this connection.
+    pub(super) fn has_answered(&self) -> bool {
+        self.state().flushes_at_end.is_some()
+    }
+
+    /// True between two requests, when all of the answer is on its way.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let state = self.state();
+        state.answering == 0 && state.flushes_at_end.is_none_or(|flushes| self.flushes() > flushes)
     }
 
     /// Records that a response head is ready to be sent; returns the slot of its body.

@@ -1,6 +1,10 @@
 //! `serve`: starts the gateway and stops it on SIGTERM or SIGINT.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+};
 
 use serde_json::json;
 use tokio::{
@@ -16,14 +20,14 @@ use tollgate_gateway::{
         usage_writer::{UsageBacklog, UsageWriter, replay},
     },
     path::Worker,
-    server::{Drained, ListenError, RunError, listen, run as run_cores},
+    server::{Drained, ListenError, Listening, RunError, listen, run as run_cores},
     state::{health_registry::HealthRegistry, shared::Shared, usage_recorder::UsageQueue, usage_recorder::UsageRecorder},
     upstream::{
         client::{Client, Trust},
         echo::UpstreamDispatch,
     },
 };
-use tollgate_store::{Actor, Change, ChangeOrigin, Counters, Journal, LedgerPosition, Store, StoreError, UnbookedRecords};
+use tollgate_store::{Actor, Change, ChangeOrigin, Counters, Journal, JournalFolder, LedgerPosition, Store, StoreError, UnbookedRecords};
 
 use crate::{
     catalog_watch,
@@ -33,6 +37,7 @@ use crate::{
     console, database_watch, disk_watch,
     failure::Failure,
     first_start, health_share, ledger_watch, logging, output, retention, revocation_share, runtime_socket, traffic_snapshot,
+    upgrade::{self, leaving::Leaving, taking_over::TakeOver},
 };
 
 pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
@@ -45,7 +50,9 @@ pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
     }
     let config = compose::settings(common, &flags)?;
     logging::start(&config);
-    compose::runtime()?.block_on(serve(common, &config))
+    let runtime = compose::runtime()?;
+    let taken = arguments.upgrade.then(|| TakeOver::request(&config)).transpose()?;
+    runtime.block_on(serve(common, &config, taken))
 }
 
 /// Components of a gateway, before it listens.
@@ -53,6 +60,7 @@ struct ServeComponents {
     store: Store,
     shared: Arc<Shared>,
     journal: Arc<Journal>,
+    folder: Arc<JournalFolder>,
     recovered: UnbookedRecords,
     registry: Arc<HealthRegistry>,
     /// Sender of alerts, if there is a webhook.
@@ -65,27 +73,29 @@ struct ServeComponents {
     new_key: Option<String>,
 }
 
-async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
+async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) -> Result<(), Failure> {
     let reserve = disk_watch::reserve(config);
     if reserve.free_for_start() {
         tracing::error!(data = %config.data.display(), "the disk of the data folder is full; records wait in memory until there is space");
     }
-    let mut components = build_components(config).await?;
-    let listening = listen(&components.shared.settings).map_err(|error| cannot_listen(&error))?;
+    let mut components = build_components(config, taken.as_mut()).await?;
+    let Sockets { listening, console: console_socket } = sockets(&components, taken)?;
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
+    // What follows and changes the state that a new process takes over ends when that serves.
+    let left = stop_background.child_token();
     let background = TaskTracker::new();
     if let Some(alerts) = components.alerts.take() {
         background.spawn(alerts.run(Arc::clone(&components.shared), stop_background.clone()));
     }
-    let revoked = spawn_background(&background, config, &components, &stop_background);
+    let revoked = spawn_background(&background, config, &components, &left);
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
-    let ServeComponents { store, shared, journal, recovered, registry, alerts: _, ledger: _, redis, new_key } = components;
+    let ServeComponents { store, shared, journal, folder, recovered, registry, alerts: _, ledger: _, redis, new_key } = components;
     let watching = background.spawn(database_watch::watch(
         store.clone(),
         Arc::clone(&shared),
         database_watch::DegradedLimits::of(config),
-        stop_background.clone(),
+        left.clone(),
         stop_cores.clone(),
     ));
     if let Some(RedisTasks { work, health, revocations }) = redis {
@@ -93,7 +103,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         background.spawn(revocation_share::watch(revocations, revoked, Arc::clone(&shared), stop_background.clone()));
         background.spawn(health_share::watch(health, Arc::clone(&registry), Arc::clone(&shared), stop_background.clone()));
     }
-    background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), stop_background.clone()));
+    background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), left.clone()));
     background.spawn(end_on_signal(stop_cores.clone()));
     let (queue, writer) = UsageWriter::new(
         Arc::clone(&store.usage),
@@ -105,11 +115,25 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     let stop_writer = CancellationToken::new();
     let writing = background.spawn(writer.run(recovered, stop_writer.clone()));
 
-    let console = console::start(config, &store, &shared, &registry, listening.address())?;
+    let console = console::start(config, &store, &shared, &registry, listening.address(), console_socket)?;
+    background.spawn(end_console(left.clone(), console.own_address_ends()));
     announce(common, config, listening.address(), console.address, new_key.as_deref());
+    let leaving = Leaving {
+        shared: Arc::clone(&shared),
+        store: store.clone(),
+        journal: Arc::clone(&journal),
+        data: config.data.clone(),
+        sockets: listening.duplicates().map_err(|error| Failure::Machine(format!("cannot duplicate the sockets: {error}")))?,
+        address: listening.address(),
+        console: console.socket.clone(),
+        console_address: config.console,
+        left,
+    };
+    background.spawn(leaving.serve(stop_cores.clone()));
     let factory = core_factory(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&registry));
     let drained = run_cores(Arc::clone(&shared), listening, factory, Arc::clone(&console.fallback), stop_cores.clone()).await;
     // The cores have ended, so every record is queued: write what is left, then stop everything else.
+    shared.condition.hand_over.end_moves();
     stop_cores.cancel();
     stop_writer.cancel();
     // After a panic of the writer, nothing was finished.
@@ -128,10 +152,42 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     }
     store.close().await;
     console.shut_down();
+    // Until here the journal was written.
+    drop((journal, folder));
     if let Ok(Err(failure)) = watching.await {
         return Err(failure);
     }
     exit_status(config, drained, left)
+}
+
+/// The sockets of a gateway.
+struct Sockets {
+    listening: Listening,
+    /// That of the console, if it was taken over.
+    console: Option<TcpListener>,
+}
+
+/// Opens the sockets, or takes them over: when this returns, the other process has left.
+fn sockets(components: &ServeComponents, taken: Option<TakeOver>) -> Result<Sockets, Failure> {
+    let Some(mut taken) = taken else {
+        let listening = listen(&components.shared.settings).map_err(|error| cannot_listen(&error))?;
+        return Ok(Sockets { listening, console: None });
+    };
+    let failed = |error: io::Error| Failure::Machine(format!("cannot take over: {error}"));
+    let (listening, console, moves) = taken.take_sockets().map_err(failed)?.into_parts();
+    taken.begin()?;
+    if let Some(lock) = components.store.folder_lock() {
+        lock.note_holder().map_err(failed)?;
+    }
+    upgrade::notify::main_process();
+    taken.follow(Arc::clone(&components.shared), moves).map_err(failed)?;
+    Ok(Sockets { listening, console })
+}
+
+/// Ends the console's own address when another process serves there.
+async fn end_console(left: CancellationToken, ends: CancellationToken) {
+    left.cancelled().await;
+    ends.cancel();
 }
 
 /// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns the keys that are found to be revoked.
@@ -170,6 +226,13 @@ fn spawn_background(
     background.spawn(retention::run(components.store.clone(), config.number("usage.retention_days"), stop.clone()));
     background.spawn(traffic_snapshot::run(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
     background.spawn(runtime_socket::serve(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
+    background.spawn(upgrade::adopt::watch(
+        Arc::clone(&components.folder),
+        compose::journal_folder(&config.data),
+        components.store.clone(),
+        Arc::clone(&components.shared),
+        stop.clone(),
+    ));
     revocations
 }
 
@@ -190,10 +253,16 @@ fn exit_status(config: &Config, drained: Result<Drained, RunError>, left: UsageB
 }
 
 /// Opens store and journal and loads the catalog, in the order in which failures must be detected.
-async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
-    let store = database_watch::open(config, compose::access(config)).await?;
+async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> Result<ServeComponents, Failure> {
+    let store = match taken.as_deref_mut() {
+        None => database_watch::open(config, compose::access(config)).await?,
+        Some(taken) => compose::open_locked(config, compose::access(config), taken.lock.take()).await?,
+    };
     let known_at = store.spending_known_at();
-    let (journal, recovery) = compose::journal(config)?;
+    if taken.is_some() && known_at.is_some() {
+        return Err(Failure::Unreachable("the database is unreachable: the running gateway goes on".to_owned()));
+    }
+    let (journal, recovery, folder) = compose::journal(config)?;
     for cut in &recovery.truncated {
         tracing::warn!(?cut, "the journal ends with a partial entry, as left by a kill");
     }
@@ -225,7 +294,11 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
     };
     let backlog = || journal.backlog().map_err(|error| compose::journal_failure(&error));
     let recovered = backlog()?;
-    let (counters, ledger, redis) = compose::counters(config, &store).await?;
+    let node = taken.is_some().then(|| std::process::id().to_string());
+    let (counters, ledger, redis) = compose::counters(config, &store, node.as_deref()).await?;
+    if let Some(handed) = taken.and_then(|taken| taken.counters.take()) {
+        counters.take_over(handed, compose::instant());
+    }
     if let (Some(known_at), None) = (known_at, &redis) {
         count_unbooked(&*counters, backlog()?, known_at);
     } else if !is_written && redis.is_none() {
@@ -241,7 +314,8 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
     });
     let shared = compose::shared(config, &store, catalog, counters, queue, hedged);
     shared.traffic.configure(shared.catalog.load().accounts().map(|account| &**account));
-    Ok(ServeComponents { store, shared, journal: Arc::new(journal), recovered, registry, alerts, ledger, redis, new_key })
+    let (journal, folder) = (Arc::new(journal), Arc::new(folder));
+    Ok(ServeComponents { store, shared, journal, folder, recovered, registry, alerts, ledger, redis, new_key })
 }
 
 /// Whether a write succeeded. A database that is readable but takes no writes at the moment (full, or read-only) does not prevent a

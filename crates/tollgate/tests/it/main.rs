@@ -43,6 +43,7 @@ mod revocations;
 mod shares;
 mod start;
 mod support;
+mod upgrade;
 mod upstream_errors;
 mod upstream_faults;
 mod upstream_responses;

@@ -1,0 +1,142 @@
+//! The new process of an upgrade: asks the running one, and continues with what it gets.
+
+use std::{io, net::TcpListener, os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
+
+use tokio::sync::mpsc;
+use tollgate_gateway::{
+    hand_over::MovedConnection,
+    server::{Listening, tls_acceptor},
+    state::shared::Shared,
+};
+use tollgate_store::{CounterHandOver, DataFolderLock};
+
+use super::{
+    PROTOCOL,
+    messages::{Conversation, Reply, Request},
+    socket_path,
+};
+use crate::{compose, config::Config, failure::Failure};
+
+/// Longest wait for an answer; the running process books its records before it hands over.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// Connections that wait for their core.
+const QUEUE_CAPACITY: usize = 1_024;
+
+/// What the running process has handed over.
+pub(crate) struct TakeOver {
+    conversation: Conversation,
+    /// Taken when the store is opened.
+    pub(crate) lock: Option<DataFolderLock>,
+    /// Taken when the counters are made.
+    pub(crate) counters: Option<CounterHandOver>,
+    sockets: Vec<TcpListener>,
+    console: Option<TcpListener>,
+}
+
+/// The sockets of the running process.
+pub(crate) struct TakenSockets {
+    pub(crate) listening: Listening,
+    pub(crate) console: Option<TcpListener>,
+    /// Take connections to the cores.
+    moves: Vec<mpsc::Sender<MovedConnection>>,
+}
+
+impl TakeOver {
+    /// Asks the gateway that runs on the data folder to hand over. What can be checked is checked first: it pauses for the rest.
+    pub(crate) fn request(config: &Config) -> Result<Self, Failure> {
+        check_files(config)?;
+        let path = socket_path(&config.data);
+        let stream = UnixStream::connect(&path).map_err(|error| {
+            let hint = "is a gateway of this version running there? `tollgate serve` starts one";
+            Failure::Machine(format!("no gateway hands over at {}: {error}; {hint}", path.display()))
+        })?;
+        let asked = Request::Ask {
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            listen: config.listen,
+            console: config.console,
+        };
+        let mut conversation = Conversation::new(stream).map_err(|error| lost(&error))?;
+        let answer = conversation
+            .wait_at_most(Some(ANSWER_LIMIT))
+            .and_then(|()| conversation.send(&asked, &[]))
+            .and_then(|()| conversation.receive::<Reply>());
+        let (counters, has_console, mut files) = match answer.map_err(|error| lost(&error))? {
+            (Reply::Handed { counters, has_console }, files) => (counters, has_console, files.into_iter()),
+            (Reply::Refused { why }, _) => return Err(Failure::Machine(format!("the running gateway does not hand over: {why}"))),
+            _ => return Err(lost(&io::ErrorKind::InvalidData.into())),
+        };
+        let lock = files.next().map(DataFolderLock::from_handed_over);
+        let mut sockets: Vec<TcpListener> = files.map(TcpListener::from).collect();
+        let console = if has_console { sockets.pop() } else { None };
+        Ok(Self { conversation, lock, counters: Some(counters), sockets, console })
+    }
+
+    /// The sockets, to be served once [`Self::begin`] has succeeded.
+    pub(crate) fn take_sockets(&mut self) -> io::Result<TakenSockets> {
+        let mut moves = Vec::new();
+        let taken = std::mem::take(&mut self.sockets).into_iter().map(|socket| {
+            let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
+            moves.push(sender);
+            (socket, receiver)
+        });
+        let listening = Listening::taken_over(taken.collect())?;
+        Ok(TakenSockets { listening, console: self.console.take(), moves })
+    }
+
+    /// Tells the running process that this one could serve, and waits for its consent. After an error this process must end.
+    pub(crate) fn begin(&mut self) -> Result<(), Failure> {
+        let answer = self.conversation.send(&Request::Ready, &[]).and_then(|()| self.conversation.receive::<Reply>());
+        match answer.map_err(|error| lost(&error))? {
+            (Reply::Go, _) => Ok(()),
+            _ => Err(lost(&io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// Follows what ends in the other process: counts its requests, and gives its connections to the cores in turn.
+    pub(crate) fn follow(mut self, shared: Arc<Shared>, sockets: Vec<mpsc::Sender<MovedConnection>>) -> io::Result<()> {
+        self.conversation.wait_at_most(None)?;
+        thread::Builder::new().name("hand-over".to_owned()).spawn(move || {
+            let mut next = 0;
+            while let Ok((message, files)) = self.conversation.receive::<Reply>() {
+                match message {
+                    Reply::Settled { record } => {
+                        for alert in shared.counters.settle(&record, compose::instant()) {
+                            shared.alert(record.id, &record.key_name, &alert);
+                        }
+                    }
+                    Reply::Connection { first } => {
+                        let Some(socket) = files.into_iter().next() else { continue };
+                        next = (next + 1) % sockets.len();
+                        let connection = MovedConnection { socket: socket.into(), first: first.into() };
+                        let _ = sockets[next].blocking_send(connection);
+                    }
+                    Reply::Refused { .. } | Reply::Handed { .. } | Reply::Go => {}
+                }
+            }
+            tracing::info!("the process before this one has ended what it had begun");
+        })?;
+        Ok(())
+    }
+}
+
+impl TakenSockets {
+    pub(crate) fn into_parts(self) -> (Listening, Option<TcpListener>, Vec<mpsc::Sender<MovedConnection>>) {
+        (self.listening, self.console, self.moves)
+    }
+}
+
+/// Reads the files that the settings name, as far as that is possible beside a running gateway.
+fn check_files(config: &Config) -> Result<(), Failure> {
+    for files in compose::tls_files(config) {
+        tls_acceptor(&files).map_err(|error| Failure::invalid(error.to_string()))?;
+    }
+    if let Some(file) = &config.catalog_file {
+        crate::catalog_file::read(file)?;
+    }
+    Ok(())
+}
+
+fn lost(error: &io::Error) -> Failure {
+    Failure::Machine(format!("the running gateway did not hand over ({error}); it goes on, see its log"))
+}

@@ -1,0 +1,222 @@
+//! Upgrades without a gap: a new process takes over the sockets of the running one.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+use tollgate_testkit::{Latch, Request, ScriptedResponse, TestGateway, Upstream};
+
+use crate::support::{self, PROGRAM};
+
+/// A gateway whose key may have one request at a time.
+fn one_at_a_time(upstream: &Upstream) -> TestGateway {
+    let catalog = support::catalog(upstream, "cooling = false").replace("name = \"caller\"\n", "name = \"caller\"\nconcurrency = 1\n");
+    TestGateway::builder(PROGRAM).catalog(&catalog).spawn()
+}
+
+/// One caller's connection that is kept.
+struct KeptConnection(BufReader<TcpStream>);
+
+impl KeptConnection {
+    fn open(address: SocketAddr) -> Self {
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        Self(BufReader::new(socket))
+    }
+
+    fn head(key: &str, body: &str) -> String {
+        format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        )
+    }
+
+    /// Status and whether the connection stays open.
+    fn answer(&mut self) -> (u16, bool) {
+        let (mut status, mut length, mut stays) = (0, 0, true);
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the connection was closed");
+            let line = line.trim_end().to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(rest) = line.strip_prefix("http/1.1 ") {
+                status = rest[..3].parse().unwrap();
+            }
+            length = line.strip_prefix("content-length: ").map_or(length, |text| text.parse().unwrap());
+            stays &= line != "connection: close";
+        }
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).unwrap();
+        (status, stays)
+    }
+
+    fn chat(&mut self, key: &str) -> (u16, bool) {
+        let body = support::chat("chat-model").to_string();
+        self.0.get_mut().write_all((Self::head(key, &body) + &body).as_bytes()).unwrap();
+        self.answer()
+    }
+}
+
+#[test]
+fn callers_notice_nothing_of_upgrades_under_load() {
+    let upstream = Upstream::start();
+    upstream.set_default(ScriptedResponse::chat("hello").delay(Duration::from_millis(20)));
+    let mut gateway = support::gateway_for(&upstream);
+    let (address, key, ended) = (gateway.address(), gateway.key().to_owned(), AtomicBool::new(false));
+    let answered = thread::scope(|scope| {
+        let kept = || {
+            let (mut connection, mut answers) = (KeptConnection::open(address), 0);
+            while !ended.load(Ordering::Relaxed) {
+                assert_eq!(connection.chat(&key), (200, true));
+                answers += 1;
+            }
+            answers
+        };
+        let new = || {
+            let request = Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer(&key);
+            let mut answers = 0;
+            while !ended.load(Ordering::Relaxed) {
+                let answer = request.send(address).and_then(tollgate_testkit::PendingResponse::read).expect("an answer");
+                assert_eq!((answer.status, answer.complete), (200, true), "{}", answer.text());
+                answers += 1;
+            }
+            answers
+        };
+        let callers: Vec<_> = (0..4).map(|_| scope.spawn(kept)).chain((0..4).map(|_| scope.spawn(new))).collect();
+        for _ in 0..4 {
+            thread::sleep(Duration::from_millis(300));
+            gateway.upgrade();
+        }
+        thread::sleep(Duration::from_millis(300));
+        ended.store(true, Ordering::Relaxed);
+        callers.into_iter().map(|caller| caller.join().unwrap()).sum::<usize>()
+    });
+    assert_eq!(gateway.replaced_exits(), [Some(0); 4], "{}", gateway.log());
+    assert_eq!(gateway.stop(), Some(0), "{}", gateway.log());
+    let records = gateway.records();
+    assert_eq!(records.len(), answered, "each request has one record");
+    assert!(records.iter().all(|record| record["outcome"] == "completed"));
+}
+
+#[test]
+fn a_kept_connection_outlives_the_process() {
+    let upstream = Upstream::start();
+    upstream.set_default(ScriptedResponse::chat("hello"));
+    let mut gateway = support::gateway_for(&upstream);
+    let mut idle = KeptConnection::open(gateway.address());
+    assert_eq!(idle.chat(gateway.key()), (200, true));
+    // Half a head: what was read of it moves with the connection.
+    let body = support::chat("chat-model").to_string();
+    let text = KeptConnection::head(gateway.key(), &body) + &body;
+    let mut partial = KeptConnection::open(gateway.address());
+    assert_eq!(partial.chat(gateway.key()), (200, true));
+    partial.0.get_mut().write_all(&text.as_bytes()[..60]).unwrap();
+    let mut silent = KeptConnection::open(gateway.address());
+    thread::sleep(Duration::from_millis(100));
+    gateway.upgrade();
+    assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());
+    partial.0.get_mut().write_all(&text.as_bytes()[60..]).unwrap();
+    assert_eq!(partial.answer(), (200, true));
+    assert_eq!(idle.chat(gateway.key()), (200, true));
+    assert_eq!(silent.chat(gateway.key()), (200, true));
+}
+
+#[test]
+fn a_stream_goes_on_in_the_old_process_and_keeps_its_reservation() {
+    let upstream = Upstream::start();
+    let latch = Latch::default();
+    upstream.set_default(ScriptedResponse::chat_stream(&["one", "two", "three"]).wait_after(2, &latch));
+    let mut gateway = one_at_a_time(&upstream);
+    let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gateway.key());
+    let mut open = gateway.start_request(&request);
+    let mut answer = open.read_head().unwrap();
+    answer.body = open.read_chunk(&answer).unwrap().unwrap();
+    let began = Instant::now();
+    gateway.upgrade();
+    println!("upgraded in {:?}", began.elapsed());
+    // The new process serves, and knows of the stream: the key's only place is taken.
+    let refused = gateway.chat(&support::chat("chat-model"));
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    upstream.set_default(ScriptedResponse::chat("hello"));
+    latch.open();
+    while let Some(bytes) = open.read_chunk(&answer).unwrap() {
+        answer.body.extend(bytes);
+    }
+    assert!(answer.text().contains("three") && answer.text().contains("[DONE]"), "{}", answer.text());
+    assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());
+    // It is released when the old process says that the stream has ended.
+    let released = (0..200).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        gateway.chat(&support::chat("chat-model")).status == 200
+    });
+    assert!(released, "{}", gateway.log());
+    let id = answer.header("x-request-id").unwrap().to_owned();
+    let record = gateway.wait_for_record("record of the stream", |record| record["id"] == id.as_str());
+    assert_eq!(record["outcome"], "completed", "{record}");
+}
+
+#[test]
+fn what_a_killed_old_process_had_begun_is_booked_once() {
+    let upstream = Upstream::start();
+    let latch = Latch::default();
+    upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(2, &latch));
+    let mut gateway = one_at_a_time(&upstream);
+    let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gateway.key());
+    let mut open = gateway.start_request(&request);
+    let mut answer = open.read_head().unwrap();
+    answer.body = open.read_chunk(&answer).unwrap().unwrap();
+    gateway.upgrade();
+    let pid = gateway.replaced_pids()[0].to_string();
+    assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+    assert_eq!(gateway.replaced_exits(), [None]);
+    upstream.set_default(ScriptedResponse::chat("hello"));
+    let id = answer.header("x-request-id").unwrap().to_owned();
+    let record = gateway.wait_for_record("record of the stream", |record| record["id"] == id.as_str());
+    assert_eq!(record["outcome"], "gateway_stopped", "{record}");
+    // Its reservation ends with it.
+    let released = (0..200).any(|_| {
+        thread::sleep(Duration::from_millis(20));
+        gateway.chat(&support::chat("chat-model")).status == 200
+    });
+    assert!(released, "{}", gateway.log());
+}
+
+#[test]
+fn a_failed_upgrade_leaves_the_running_gateway_unharmed() {
+    let upstream = Upstream::start();
+    upstream.set_default(ScriptedResponse::chat("hello"));
+    let mut gateway = support::gateway_for(&upstream);
+    let mut kept = KeptConnection::open(gateway.address());
+    assert_eq!(kept.chat(gateway.key()), (200, true));
+    // Settings that cannot be taken over are refused before anything pauses.
+    let other = gateway.run(&["serve", "--upgrade", "--listen", "127.0.0.2:1"]);
+    assert_eq!(other.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&other.stderr).contains("restart the gateway instead"), "{other:?}");
+    // A process that ends after the gateway has paused for it.
+    let mut socket = UnixStream::connect(gateway.data().join("upgrade.sock")).unwrap();
+    let ask = json!({"Ask": {"protocol": 1, "version": "0", "listen": gateway.address(), "console": null}}).to_string();
+    socket.write_all(&u32::try_from(ask.len()).unwrap().to_be_bytes()).unwrap();
+    socket.write_all(ask.as_bytes()).unwrap();
+    let mut length = [0; 4];
+    socket.read_exact(&mut length).unwrap();
+    let mut text = vec![0; u32::from_be_bytes(length) as usize];
+    socket.read_exact(&mut text).unwrap();
+    assert!(String::from_utf8_lossy(&text).contains("Handed"), "{}", String::from_utf8_lossy(&text));
+    drop(socket);
+    assert_eq!(kept.chat(gateway.key()), (200, true));
+    assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
+    assert!(gateway.log().contains("this process goes on"), "{}", gateway.log());
+    gateway.upgrade();
+    assert_eq!(kept.chat(gateway.key()), (200, true));
+    assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());
+}
