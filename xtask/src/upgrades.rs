@@ -17,7 +17,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::{
-    bench::targets::{ChildGuard, free_ports, http_get, start, wait_for},
+    bench::targets::{free_ports, http_get, start, wait_for},
     faults::catalog::{self, GOOD_KEY},
     shell,
 };

@@ -162,6 +162,11 @@ impl Condition {
         self.draining.load(Ordering::Acquire)
     }
 
+    /// Whether something may wait for the last request.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_draining() || self.hand_over.has_left()
+    }
+
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.requests.used()

@@ -36,8 +36,8 @@ use shard::{JournalShard, JournalState, OVERFLOW_SHARD, QUARANTINE_SHARD};
 use writer::{SizeLimit, WriterGuard};
 
 pub use error::JournalError;
-pub use folder::JournalFolder;
 pub use flusher::{JournalSync, SyncWaiter};
+pub use folder::JournalFolder;
 pub use records::{JournalEntries, JournalEntry, UnbookedRecords};
 pub use recover::TruncatedTail;
 pub use recover::{DamagedRange, RepairReport, repair};

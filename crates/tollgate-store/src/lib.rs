@@ -47,15 +47,15 @@ pub use cached::DatabaseStatus;
 pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};
 pub use change::{Actor, AuditEvent, Change, ChangeOrigin, ChangedRow, RowKind, Toggle};
 pub use counters::{
-    CounterHandOver, CounterSnapshot, Counters, RedisAddress, RedisOptions, RedisWorker, SharedHealth, SharedHealthUpdate, SharedRevocations,
-    Spender, check_redis, counters_in_memory, counters_in_redis,
+    CounterHandOver, CounterSnapshot, Counters, RedisAddress, RedisOptions, RedisWorker, SharedHealth, SharedHealthUpdate,
+    SharedRevocations, Spender, check_redis, counters_in_memory, counters_in_redis,
 };
 pub use data_folder::{DataFolderLock, node_identity};
 pub use disk_reserve::{DiskReserve, DiskSpace};
 pub use error::{ChangeRefusal, ChangeRefused, ErrorClass, FieldProblem, PostingRefused, StoreError};
 pub use journal::{
-    DamagedRange, Journal, JournalEntries, JournalEntry, JournalError, JournalFolder, JournalOptions, JournalSync, JournalWriter, RecoveryReport,
-    RepairReport, SyncWaiter, TruncatedTail, UnbookedRecords, read_journal, repair as repair_journal,
+    DamagedRange, Journal, JournalEntries, JournalEntry, JournalError, JournalFolder, JournalOptions, JournalSync, JournalWriter,
+    RecoveryReport, RepairReport, SyncWaiter, TruncatedTail, UnbookedRecords, read_journal, repair as repair_journal,
 };
 pub use keys::{InvalidSecret, KeyHash, KeyHasher, KeySecret, NewKey, looks_like_admin_key, looks_like_key};
 pub use ledger::{

@@ -16,9 +16,9 @@ use tollgate_gateway::{
     state::{metrics::Metrics, retry_budget::RetryBudget, shared::Shared, traffic::Traffic},
 };
 use tollgate_store::{
-    AccessMode, Actor, ChangeOrigin, Counters, DataFolderLock, ErrorClass, Journal, JournalError, JournalFolder, JournalOptions, JournalSync, LedgerPosition,
-    MasterKeySource, OpenOptions, RandomSource, RecoveryReport, RedisAddress, RedisOptions, RedisWorker, SharedHealth,
-    SharedRevocations, Store, StoreUrl, counters_in_redis,
+    AccessMode, Actor, ChangeOrigin, Counters, DataFolderLock, ErrorClass, Journal, JournalError, JournalFolder, JournalOptions,
+    JournalSync, LedgerPosition, MasterKeySource, OpenOptions, RandomSource, RecoveryReport, RedisAddress, RedisOptions,
+    RedisWorker, SharedHealth, SharedRevocations, Store, StoreUrl, counters_in_redis,
 };
 use uuid::Uuid;
 

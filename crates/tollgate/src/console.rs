@@ -138,7 +138,14 @@ pub(crate) fn start(
     let opening = open_after_first_key(store.clone(), Arc::clone(&open), stop.clone());
     tasks.spawn_on(opening, runtime.handle());
     tasks.spawn_on(serve_queue(console, requests, stop.clone()), runtime.handle());
-    Ok(ConsoleServer { fallback: Arc::new(ConsoleFallback { queue, open }), address: None, socket: ConsoleSocket::default(), runtime, stop, tasks })
+    Ok(ConsoleServer {
+        fallback: Arc::new(ConsoleFallback { queue, open }),
+        address: None,
+        socket: ConsoleSocket::default(),
+        runtime,
+        stop,
+        tasks,
+    })
 }
 
 impl ConsoleServer {
@@ -161,7 +168,10 @@ impl ConsoleServer {
 }
 
 /// The socket of the process before this one.
-fn continue_listening(address: SocketAddr, listener: std::net::TcpListener) -> Result<(std::net::TcpListener, SocketAddr), Failure> {
+fn continue_listening(
+    address: SocketAddr,
+    listener: std::net::TcpListener,
+) -> Result<(std::net::TcpListener, SocketAddr), Failure> {
     let known = listener.set_nonblocking(true).and_then(|()| listener.local_addr());
     let address = known.map_err(|error| Failure::Machine(format!("cannot listen on {address} for the console: {error}")))?;
     Ok((listener, address))

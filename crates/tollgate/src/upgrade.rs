@@ -19,6 +19,7 @@ pub(crate) mod adopt;
 pub(crate) mod leaving;
 mod messages;
 pub(crate) mod notify;
+pub(crate) mod predecessors;
 pub(crate) mod taking_over;
 
 use std::path::{Path, PathBuf};

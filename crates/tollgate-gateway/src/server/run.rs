@@ -216,6 +216,10 @@ async fn accept<P: ModelPath>(listener: TcpListener, mut moved: mpsc::Receiver<M
         });
     }
     drop(listener);
+    // Those that came from the process before this one and were not taken yet.
+    while let Ok(connection) = moved.try_recv() {
+        core.shared.condition.hand_over.give(connection).await;
+    }
     core.tracker.close();
     let limit = if core.shared.condition.hand_over.has_left() { MOVE_LIMIT } else { CLOSE_LIMIT };
     let _ = timeout(limit, core.tracker.wait()).await;

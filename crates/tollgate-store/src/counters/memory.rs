@@ -118,6 +118,8 @@ struct MemoryReservation {
     /// The buckets its tokens were counted in, in the order of the limits on tokens.
     buckets: Vec<u64>,
     expires: Instant,
+    /// Its request runs in another process.
+    is_elsewhere: bool,
 }
 
 impl MemoryCounters {
@@ -199,6 +201,7 @@ impl MemoryCounters {
             amount: reservation.amount,
             buckets,
             expires: now + self.reservation_ttl,
+            is_elsewhere: false,
         };
         let mut shard = self.reservations(reservation.id);
         shard.open.entry(reservation.id).or_default().push(open);
@@ -291,6 +294,11 @@ impl Counters for MemoryCounters {
 
     fn take_over(&self, handed: CounterHandOver, now: Instant) {
         self.import(handed, now);
+    }
+
+    fn own_reservations(&self) -> usize {
+        let own = |open: &Vec<MemoryReservation>| open.iter().filter(|open| !open.is_elsewhere).count();
+        self.reservations.iter().map(|shard| lock(shard).open.values().map(own).sum::<usize>()).sum()
     }
 
     fn open_reservations(&self) -> usize {

@@ -54,6 +54,11 @@ pub trait Counters: Send + Sync + fmt::Debug {
 
     fn open_reservations(&self) -> usize;
 
+    /// The open reservations of requests that run in this process.
+    fn own_reservations(&self) -> usize {
+        self.open_reservations()
+    }
+
     /// True if this process counts a reservation of the request, its own or one that was handed over.
     fn has_reservation(&self, _: RequestId) -> bool {
         false

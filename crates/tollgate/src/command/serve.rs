@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{SocketAddr, TcpListener},
+    os::fd::OwnedFd,
     sync::Arc,
 };
 
@@ -27,7 +28,9 @@ use tollgate_gateway::{
         echo::UpstreamDispatch,
     },
 };
-use tollgate_store::{Actor, Change, ChangeOrigin, Counters, Journal, JournalFolder, LedgerPosition, Store, StoreError, UnbookedRecords};
+use tollgate_store::{
+    Actor, Change, ChangeOrigin, Counters, DiskReserve, Journal, JournalFolder, LedgerPosition, Store, StoreError, UnbookedRecords,
+};
 
 use crate::{
     catalog_watch,
@@ -37,7 +40,7 @@ use crate::{
     console, database_watch, disk_watch,
     failure::Failure,
     first_start, health_share, ledger_watch, logging, output, retention, revocation_share, runtime_socket, traffic_snapshot,
-    upgrade::{self, leaving::Leaving, taking_over::TakeOver},
+    upgrade::{self, leaving::Leaving, predecessors::Predecessors, taking_over::TakeOver},
 };
 
 pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
@@ -74,12 +77,9 @@ struct ServeComponents {
 }
 
 async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) -> Result<(), Failure> {
-    let reserve = disk_watch::reserve(config);
-    if reserve.free_for_start() {
-        tracing::error!(data = %config.data.display(), "the disk of the data folder is full; records wait in memory until there is space");
-    }
+    let reserve = free_disk(config);
     let mut components = build_components(config, taken.as_mut()).await?;
-    let Sockets { listening, console: console_socket } = sockets(&components, taken)?;
+    let Sockets { listening, console: console_socket, predecessors } = sockets(&components, taken)?;
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
     // What follows and changes the state that a new process takes over ends when that serves.
     let left = stop_background.child_token();
@@ -98,10 +98,8 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
         left.clone(),
         stop_cores.clone(),
     ));
-    if let Some(RedisTasks { work, health, revocations }) = redis {
-        background.spawn(work.run(stop_background.clone()));
-        background.spawn(revocation_share::watch(revocations, revoked, Arc::clone(&shared), stop_background.clone()));
-        background.spawn(health_share::watch(health, Arc::clone(&registry), Arc::clone(&shared), stop_background.clone()));
+    if let Some(tasks) = redis {
+        spawn_redis(&background, tasks, revoked, &shared, &registry, &stop_background);
     }
     background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), left.clone()));
     background.spawn(end_on_signal(stop_cores.clone()));
@@ -116,20 +114,20 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     let writing = background.spawn(writer.run(recovered, stop_writer.clone()));
 
     let console = console::start(config, &store, &shared, &registry, listening.address(), console_socket)?;
-    background.spawn(end_console(left.clone(), console.own_address_ends()));
     announce(common, config, listening.address(), console.address, new_key.as_deref());
     let leaving = Leaving {
         shared: Arc::clone(&shared),
         store: store.clone(),
         journal: Arc::clone(&journal),
         data: config.data.clone(),
-        sockets: listening.duplicates().map_err(|error| Failure::Machine(format!("cannot duplicate the sockets: {error}")))?,
+        sockets: duplicates(&listening)?,
         address: listening.address(),
         console: console.socket.clone(),
         console_address: config.console,
+        predecessors,
         left,
     };
-    background.spawn(leaving.serve(stop_cores.clone()));
+    background.spawn(leaving.serve(stop_cores.clone(), console.own_address_ends()));
     let factory = core_factory(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&registry));
     let drained = run_cores(Arc::clone(&shared), listening, factory, Arc::clone(&console.fallback), stop_cores.clone()).await;
     // The cores have ended, so every record is queued: write what is left, then stop everything else.
@@ -138,18 +136,12 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     stop_writer.cancel();
     // After a panic of the writer, nothing was finished.
     let left = writing.await.unwrap_or_else(|_| UsageBacklog { waiting: journal.unbooked(), lost: journal.finish(&[]) });
-    let open = shared.counters.open_reservations();
-    if open > 0 {
-        tracing::error!(reservations = open, "reservations were not released by their requests");
-    }
+    report_open_reservations(&shared);
     console.stop().await;
     stop_background.cancel();
     background.close();
     background.wait().await;
-    if left.waiting > left.lost {
-        let records = left.waiting - left.lost;
-        tracing::warn!(records, "the last records are not in the database; they are kept in the journal");
-    }
+    report_backlog(left);
     store.close().await;
     console.shut_down();
     // Until here the journal was written.
@@ -160,18 +152,43 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     exit_status(config, drained, left)
 }
 
+/// The disk space in reserve; freed if the disk is full.
+fn free_disk(config: &Config) -> DiskReserve {
+    let reserve = disk_watch::reserve(config);
+    if reserve.free_for_start() {
+        tracing::error!(data = %config.data.display(), "the disk of the data folder is full; records wait in memory until there is space");
+    }
+    reserve
+}
+
+fn report_open_reservations(shared: &Shared) {
+    let open = shared.counters.own_reservations();
+    if open > 0 {
+        tracing::error!(reservations = open, "reservations were not released by their requests");
+    }
+}
+
+fn report_backlog(left: UsageBacklog) {
+    if left.waiting > left.lost {
+        let records = left.waiting - left.lost;
+        tracing::warn!(records, "the last records are not in the database; they are kept in the journal");
+    }
+}
+
 /// The sockets of a gateway.
 struct Sockets {
     listening: Listening,
     /// That of the console, if it was taken over.
     console: Option<TcpListener>,
+    predecessors: Arc<Predecessors>,
 }
 
 /// Opens the sockets, or takes them over: when this returns, the other process has left.
 fn sockets(components: &ServeComponents, taken: Option<TakeOver>) -> Result<Sockets, Failure> {
     let Some(mut taken) = taken else {
         let listening = listen(&components.shared.settings).map_err(|error| cannot_listen(&error))?;
-        return Ok(Sockets { listening, console: None });
+        let predecessors = Arc::new(Predecessors::new(Arc::clone(&components.shared), Vec::new()));
+        return Ok(Sockets { listening, console: None, predecessors });
     };
     let failed = |error: io::Error| Failure::Machine(format!("cannot take over: {error}"));
     let (listening, console, moves) = taken.take_sockets().map_err(failed)?.into_parts();
@@ -180,14 +197,27 @@ fn sockets(components: &ServeComponents, taken: Option<TakeOver>) -> Result<Sock
         lock.note_holder().map_err(failed)?;
     }
     upgrade::notify::main_process();
-    taken.follow(Arc::clone(&components.shared), moves).map_err(failed)?;
-    Ok(Sockets { listening, console })
+    let predecessors = Arc::new(Predecessors::new(Arc::clone(&components.shared), moves));
+    taken.follow(&predecessors);
+    Ok(Sockets { listening, console, predecessors })
 }
 
-/// Ends the console's own address when another process serves there.
-async fn end_console(left: CancellationToken, ends: CancellationToken) {
-    left.cancelled().await;
-    ends.cancel();
+fn duplicates(listening: &Listening) -> Result<Vec<OwnedFd>, Failure> {
+    listening.duplicates().map_err(|error| Failure::Machine(format!("cannot duplicate the sockets: {error}")))
+}
+
+/// Starts what counts in Redis and shares health and revocations through it; until the last request has ended.
+fn spawn_redis(
+    background: &TaskTracker,
+    RedisTasks { work, health, revocations }: RedisTasks,
+    revoked: mpsc::Receiver<KeyId>,
+    shared: &Arc<Shared>,
+    registry: &Arc<HealthRegistry>,
+    stop: &CancellationToken,
+) {
+    background.spawn(work.run(stop.clone()));
+    background.spawn(revocation_share::watch(revocations, revoked, Arc::clone(shared), stop.clone()));
+    background.spawn(health_share::watch(health, Arc::clone(registry), Arc::clone(shared), stop.clone()));
 }
 
 /// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns the keys that are found to be revoked.

@@ -17,7 +17,7 @@ use crate::{
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest wait for the new process.
-const START_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_mins(1);
 
 /// Starts this executable as `serve --upgrade`, in a process group of its own so that it outlives the terminal's signals.
 pub(crate) fn run(common: &Common, arguments: &Upgrade) -> Result<(), Failure> {

@@ -25,6 +25,7 @@ use tollgate_store::{Journal, Store};
 use super::{
     PROTOCOL,
     messages::{Conversation, MAX_FILES, Reply, Request},
+    predecessors::Predecessors,
     socket_path,
 };
 use crate::{compose, console::ConsoleSocket};
@@ -48,6 +49,7 @@ pub(crate) struct Leaving {
     pub(crate) sockets: Vec<OwnedFd>,
     pub(crate) address: SocketAddr,
     pub(crate) console: ConsoleSocket,
+    pub(crate) predecessors: Arc<Predecessors>,
     /// The setting `console.listen`.
     pub(crate) console_address: Option<SocketAddr>,
     /// Cancelled when the new process serves.
@@ -57,7 +59,7 @@ pub(crate) struct Leaving {
 impl Leaving {
     /// Answers new processes until one has taken over or `stop` is cancelled; then tells it of every request that ends and every
     /// connection that rests.
-    pub(crate) async fn serve(self, stop: CancellationToken) {
+    pub(crate) async fn serve(self, stop: CancellationToken, end_console: CancellationToken) {
         let path = socket_path(&self.data);
         let listener = match bind(&path) {
             Ok(listener) => listener,
@@ -82,6 +84,8 @@ impl Leaving {
                 Ok(Some((conversation, moved))) => {
                     // The path is the new process's by now.
                     drop(listener);
+                    // So is the console's own address.
+                    end_console.cancel();
                     return self.relay(conversation, moved).await;
                 }
                 Ok(None) => {}
@@ -93,7 +97,9 @@ impl Leaving {
 
     /// Why the gateway cannot be handed over to the process that asks.
     fn objection(&self, asked: &Request) -> Option<String> {
-        let Request::Ask { protocol, version: _, listen, console } = asked else { return Some("it was not asked first".to_owned()) };
+        let Request::Ask { protocol, version: _, listen, console } = asked else {
+            return Some("it was not asked first".to_owned());
+        };
         let is_same = |wanted: SocketAddr, is: SocketAddr| wanted == is || (wanted.port() == 0 && wanted.ip() == is.ip());
         if *protocol != PROTOCOL {
             Some("the two versions hand over in different ways; restart the gateway instead".to_owned())
@@ -130,16 +136,23 @@ impl Leaving {
             conversation.send(&Reply::Refused { why }, &[])?;
             return Ok(None);
         }
-        match self.pass_on(conversation).await {
+        let predecessors = Arc::clone(&self.predecessors);
+        let before = spawn_blocking(move || predecessors.pause()).await.map_err(io::Error::other)?;
+        match self.pass_on(conversation, &before).await {
             Ok(passed) => {
                 let paused_ms = u64::try_from((compose::instant() - began).as_millis()).unwrap_or(u64::MAX);
-                tracing::info!(paused_ms, running = self.shared.condition.in_flight(), "handed over; running responses continue here");
+                tracing::info!(
+                    paused_ms,
+                    running = self.shared.condition.in_flight(),
+                    "handed over; running responses continue here"
+                );
                 Ok(Some(passed))
             }
             Err(error) => {
                 if let Err(error) = self.store.retake_server_lock().await {
                     tracing::error!(%error, "the lock of the database was not acquired again");
                 }
+                self.predecessors.follow(before);
                 hand_over.resume();
                 Err(error)
             }
@@ -147,7 +160,11 @@ impl Leaving {
     }
 
     /// Passes everything on while the gateway is paused, and leaves.
-    async fn pass_on(&self, mut conversation: Conversation) -> io::Result<(Conversation, mpsc::Receiver<MovedConnection>)> {
+    async fn pass_on(
+        &self,
+        mut conversation: Conversation,
+        before: &[Conversation],
+    ) -> io::Result<(Conversation, mpsc::Receiver<MovedConnection>)> {
         let hand_over = &self.shared.condition.hand_over;
         // The database has those that were booked when the pause began.
         let mut late = hand_over.take_settled();
@@ -159,7 +176,9 @@ impl Leaving {
         files.extend(self.sockets.iter().map(OwnedFd::as_fd));
         let console = self.console.duplicate()?;
         files.extend(console.iter().map(OwnedFd::as_fd));
-        conversation.send(&Reply::Handed { has_console: console.is_some(), counters }, &files)?;
+        files.extend(before.iter().map(Conversation::socket));
+        let handed = Reply::Handed { has_console: console.is_some(), predecessors: before.len(), counters };
+        conversation.send(&handed, &files)?;
         conversation.wait_at_most(Some(READY_LIMIT))?;
         let (mut conversation, answer) = receive(conversation).await?;
         if !matches!(answer, Request::Ready) {

@@ -5,7 +5,7 @@ use std::{
     mem::MaybeUninit,
     net::SocketAddr,
     os::{
-        fd::{BorrowedFd, OwnedFd},
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::net::UnixStream,
     },
     time::Duration,
@@ -43,9 +43,11 @@ pub(super) enum Reply {
     Refused {
         why: String,
     },
-    /// With the lock of the data folder, one listening socket per core and that of the console.
+    /// With the lock of the data folder, one listening socket per core, that of the console, and the conversations with processes
+    /// before this one that have not ended.
     Handed {
         has_console: bool,
+        predecessors: usize,
         counters: CounterHandOver,
     },
     Go,
@@ -67,6 +69,23 @@ impl Conversation {
     pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         Ok(Self(stream))
+    }
+
+    /// The socket, for another process.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// The next message, if one begins within `limit`.
+    pub(super) fn receive_within<M: DeserializeOwned>(&mut self, limit: Duration) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+        self.wait_at_most(Some(limit))?;
+        match rustix::net::recv(&self.0, &mut [0_u8; 1][..], RecvFlags::PEEK) {
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+            Ok(_) => {}
+        }
+        self.wait_at_most(None)?;
+        self.receive().map(Some)
     }
 
     /// Sets the longest wait for a message; `None`: without end.
@@ -114,7 +133,7 @@ impl Conversation {
 
 #[cfg(test)]
 mod tests {
-    use std::{net::TcpListener, os::fd::AsFd as _};
+    use std::net::TcpListener;
 
     use super::*;
 

@@ -1,6 +1,9 @@
 //! Tells systemd that another process is the main one of the service.
 
-use std::os::{linux::net::SocketAddrExt as _, unix::net::{SocketAddr, UnixDatagram}};
+use std::os::{
+    linux::net::SocketAddrExt as _,
+    unix::net::{SocketAddr, UnixDatagram},
+};
 
 use crate::config;
 

@@ -1,18 +1,18 @@
 //! The new process of an upgrade: asks the running one, and continues with what it gets.
 
-use std::{io, net::TcpListener, os::unix::net::UnixStream, sync::Arc, thread, time::Duration};
+use std::{io, net::TcpListener, os::unix::net::UnixStream, time::Duration};
 
 use tokio::sync::mpsc;
 use tollgate_gateway::{
     hand_over::MovedConnection,
     server::{Listening, tls_acceptor},
-    state::shared::Shared,
 };
 use tollgate_store::{CounterHandOver, DataFolderLock};
 
 use super::{
     PROTOCOL,
     messages::{Conversation, Reply, Request},
+    predecessors::Predecessors,
     socket_path,
 };
 use crate::{compose, config::Config, failure::Failure};
@@ -25,6 +25,8 @@ const QUEUE_CAPACITY: usize = 1_024;
 /// What the running process has handed over.
 pub(crate) struct TakeOver {
     conversation: Conversation,
+    /// With processes before the running one that have not ended.
+    predecessors: Vec<Conversation>,
     /// Taken when the store is opened.
     pub(crate) lock: Option<DataFolderLock>,
     /// Taken when the counters are made.
@@ -61,15 +63,20 @@ impl TakeOver {
             .wait_at_most(Some(ANSWER_LIMIT))
             .and_then(|()| conversation.send(&asked, &[]))
             .and_then(|()| conversation.receive::<Reply>());
-        let (counters, has_console, mut files) = match answer.map_err(|error| lost(&error))? {
-            (Reply::Handed { counters, has_console }, files) => (counters, has_console, files.into_iter()),
+        let (counters, has_console, predecessors, mut files) = match answer.map_err(|error| lost(&error))? {
+            (Reply::Handed { counters, has_console, predecessors }, files) => {
+                (counters, has_console, predecessors, files.into_iter())
+            }
             (Reply::Refused { why }, _) => return Err(Failure::Machine(format!("the running gateway does not hand over: {why}"))),
             _ => return Err(lost(&io::ErrorKind::InvalidData.into())),
         };
         let lock = files.next().map(DataFolderLock::from_handed_over);
-        let mut sockets: Vec<TcpListener> = files.map(TcpListener::from).collect();
+        let before = files.len().checked_sub(predecessors).ok_or_else(|| lost(&io::ErrorKind::InvalidData.into()))?;
+        let mut sockets: Vec<TcpListener> = files.by_ref().take(before).map(TcpListener::from).collect();
+        let predecessors: Result<_, _> = files.map(|file| Conversation::new(file.into())).collect();
         let console = if has_console { sockets.pop() } else { None };
-        Ok(Self { conversation, lock, counters: Some(counters), sockets, console })
+        let predecessors = predecessors.map_err(|error| lost(&error))?;
+        Ok(Self { conversation, predecessors, lock, counters: Some(counters), sockets, console })
     }
 
     /// The sockets, to be served once [`Self::begin`] has succeeded.
@@ -93,30 +100,9 @@ impl TakeOver {
         }
     }
 
-    /// Follows what ends in the other process: counts its requests, and gives its connections to the cores in turn.
-    pub(crate) fn follow(mut self, shared: Arc<Shared>, sockets: Vec<mpsc::Sender<MovedConnection>>) -> io::Result<()> {
-        self.conversation.wait_at_most(None)?;
-        thread::Builder::new().name("hand-over".to_owned()).spawn(move || {
-            let mut next = 0;
-            while let Ok((message, files)) = self.conversation.receive::<Reply>() {
-                match message {
-                    Reply::Settled { record } => {
-                        for alert in shared.counters.settle(&record, compose::instant()) {
-                            shared.alert(record.id, &record.key_name, &alert);
-                        }
-                    }
-                    Reply::Connection { first } => {
-                        let Some(socket) = files.into_iter().next() else { continue };
-                        next = (next + 1) % sockets.len();
-                        let connection = MovedConnection { socket: socket.into(), first: first.into() };
-                        let _ = sockets[next].blocking_send(connection);
-                    }
-                    Reply::Refused { .. } | Reply::Handed { .. } | Reply::Go => {}
-                }
-            }
-            tracing::info!("the process before this one has ended what it had begun");
-        })?;
-        Ok(())
+    /// Follows what ends in the processes before this one.
+    pub(crate) fn follow(self, predecessors: &Predecessors) {
+        predecessors.follow(std::iter::once(self.conversation).chain(self.predecessors).collect());
     }
 }
 
