@@ -93,6 +93,7 @@ fn check_summary(protocol: Protocol, target: &Target, body: &Bytes, summary: &Re
         max_output: Some(7),
         output_limit_field: Some("max_tokens"),
         keep_google_signatures: false,
+        drop_signatures: false,
     };
     let edited = codec(protocol).forward_request(body, summary, &edits);
     assert!(is_json(&edited), "an edited body is JSON");
@@ -103,6 +104,8 @@ fn check_summary(protocol: Protocol, target: &Target, body: &Bytes, summary: &Re
             assert_eq!(again.model, "other \"model\"");
         }
     }
+    let unsigned = RequestEdits { drop_signatures: true, ..RequestEdits::default() };
+    assert!(is_json(&codec(protocol).forward_request(body, summary, &unsigned)), "a body without signatures is JSON");
     let bare = remove_fields(body, &summary.fields);
     assert!(is_json(&bare), "a body without its fields is JSON");
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::{
-    fuzz, sdk, servers,
+    deny, fuzz, sdk, servers,
     shell::{self, StepOutcome},
     tidy,
 };
@@ -15,10 +15,11 @@ type Step = fn(bool) -> Result<StepOutcome>;
 
 /// Runs every step, stops at the first failure, and lists skipped ones.
 pub(crate) fn run(require_all: bool) -> Result<()> {
-    let steps: [(&str, Step); 6] = [
+    let steps: [(&str, Step); 7] = [
         ("format", |_| format()),
         ("tidy", |_| tidy::run().map(|()| StepOutcome::Passed)),
         ("clippy", |_| clippy()),
+        ("dependencies", |_| deny::step()),
         ("tests", tests),
         ("fuzz targets", |_| fuzz::step()),
         ("official SDKs", |_| sdk::run()),

@@ -4,6 +4,7 @@
 
 mod bench;
 mod check;
+mod deny;
 mod dev;
 mod docs;
 mod faults;

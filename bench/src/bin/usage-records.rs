@@ -1,5 +1,6 @@
 //! Fills a gateway's database with usage records in the batches of the usage writer, then times the queries of the console's
-//! pages and charts. The records are spread over 90 days, 200 keys, 50 members, 5 groups and 20 models.
+//! pages and charts. The records are spread over 90 days, 200 keys, 50 members, 5 groups and 20 models. Nine of ten arrive at 300,000
+//! an hour, from noon of every third day on, so that a range can begin and end in an hour of 300,000 (with ten million records).
 //!
 //! `usage-records FOLDER COUNT [DATABASE_URL]`: without a URL, the SQLite database in the folder. A database that already has
 //! records is only queried. The last line is a JSON summary.
@@ -22,6 +23,12 @@ const BATCH: u64 = 4_096;
 const BEGIN: i64 = 1_787_443_200_000_000;
 const DAY: i64 = 86_400_000_000;
 const DAYS: i64 = 90;
+const HOUR: i64 = DAY / 24;
+/// Days from one busy time to the next.
+const BUSY_EVERY: i64 = 3;
+const BUSY_TIMES: i64 = DAYS / BUSY_EVERY;
+/// Records a busy hour, and at most in one busy time.
+const BUSY_HOUR: i64 = 300_000;
 /// Runs of each query; the slowest counts.
 const RUNS: usize = 5;
 
@@ -31,9 +38,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             tollgate_bench::open_database("usage-records FOLDER COUNT [DATABASE_URL]", Timestamp(BEGIN + DAYS * DAY)).await?;
         let empty = store.usage.page(&UsageFilter::default()).await?.items.is_empty();
         let rate = if empty { Some(fill(&store, count).await?) } else { None };
-        let (page, chart) = time_queries(&store).await?;
+        let (page, chart, unaligned) = (time_pages(&store).await?, time_charts(&store).await?, time_unaligned(&store).await?);
         let ms = |took: Duration| took.as_secs_f64() * 1_000.0;
-        println!("{}", serde_json::json!({ "records": count, "per_second": rate, "page_ms": ms(page), "chart_ms": ms(chart) }));
+        println!(
+            "{}",
+            serde_json::json!({
+                "records": count, "per_second": rate, "page_ms": ms(page), "chart_ms": ms(chart), "unaligned_ms": ms(unaligned),
+            })
+        );
         store.close().await;
         Ok(())
     })
@@ -64,10 +76,13 @@ fn rate(count: u64, took: Duration) -> u64 {
     u64::try_from(u128::from(count) * 1_000_000 / took.as_micros().max(1)).unwrap_or(u64::MAX)
 }
 
-/// Runs each query several times. Returns the slowest page and the slowest aggregate.
-async fn time_queries(store: &Store) -> Result<(Duration, Duration), StoreError> {
-    let at = |day: i64, more: i64| Some(Timestamp(BEGIN + day * DAY + more));
-    let deep = UsageFilter { limit: 100, since: None, until: at(40, 12_345_678), ..UsageFilter::default() };
+const fn at(day: i64, more: i64) -> Timestamp {
+    Timestamp(BEGIN + day * DAY + more)
+}
+
+/// The slowest page.
+async fn time_pages(store: &Store) -> Result<Duration, StoreError> {
+    let deep = UsageFilter { limit: 100, since: None, until: Some(at(40, 12_345_678)), ..UsageFilter::default() };
     let after = store.usage.page(&deep).await?.items.last().map(|record| UsageCursor { at: record.at, id: record.id });
     let page = UsageFilter { limit: 100, ..UsageFilter::default() };
     let pages: [(&str, UsageFilter); 7] = [
@@ -75,16 +90,24 @@ async fn time_queries(store: &Store) -> Result<(Duration, Duration), StoreError>
         ("page in the middle", UsageFilter { after, ..page.clone() }),
         ("oldest page", UsageFilter { order: SortOrder::Oldest, ..page.clone() }),
         ("page of a key", UsageFilter { key: Some(key(7)), ..page.clone() }),
-        ("page of a group in a day", UsageFilter { group: Some(group(3)), since: at(20, 0), until: at(21, 0), ..page.clone() }),
+        (
+            "page of a group in a day",
+            UsageFilter { group: Some(group(3)), since: Some(at(20, 0)), until: Some(at(21, 0)), ..page.clone() },
+        ),
         ("page of a model", UsageFilter { model: Some("model-11".to_owned()), ..page.clone() }),
         ("page of what the upstream broke", UsageFilter { outcome: Some(Outcome::UpstreamBroke), ..page }),
     ];
-    let (mut page, mut chart) = (Duration::ZERO, Duration::ZERO);
+    let mut longest = Duration::ZERO;
     for (what, filter) in pages {
-        page = page.max(slowest(what, async || Ok(store.usage.page(&filter).await?.items.len())).await?);
+        longest = longest.max(slowest(what, async || Ok(store.usage.page(&filter).await?.items.len())).await?);
     }
+    Ok(longest)
+}
+
+/// The slowest sum over whole days, or over days and hours.
+async fn time_charts(store: &Store) -> Result<Duration, StoreError> {
     let all = UsageFilter::default();
-    let month = UsageFilter { since: at(45, 1_234_567), until: at(75, 7_654_321), ..UsageFilter::default() };
+    let month = UsageFilter { since: Some(at(45, 1_234_567)), until: Some(at(75, 7_654_321)), ..UsageFilter::default() };
     let charts: [(&str, UsageFilter, SummaryBy); 7] = [
         ("all of it", all.clone(), SummaryBy::Nothing),
         ("all by day", all.clone(), SummaryBy::Day),
@@ -94,10 +117,48 @@ async fn time_queries(store: &Store) -> Result<(Duration, Duration), StoreError>
         ("thirty days from one minute to another, by group", month.clone(), SummaryBy::Group),
         ("one key's thirty days by day", UsageFilter { key: Some(key(7)), ..month }, SummaryBy::Day),
     ];
+    let mut longest = Duration::ZERO;
     for (what, filter, by) in charts {
-        chart = chart.max(slowest(what, async || Ok(store.usage.summary(&filter, by).await?.len())).await?);
+        longest = longest.max(slowest(what, async || Ok(store.usage.summary(&filter, by).await?.len())).await?);
     }
-    Ok((page, chart))
+    Ok(longest)
+}
+
+/// The slowest sum over a range that begins and ends within five minutes of a busy hour.
+async fn time_unaligned(store: &Store) -> Result<Duration, StoreError> {
+    const SECOND: i64 = 1_000_000;
+    let noon = |busy_time: i64, seconds: i64| at(busy_time * BUSY_EVERY, 12 * HOUR + seconds * SECOND);
+    let ranges = [
+        ("ten minutes but two seconds", noon(15, 1), noon(15, 599)),
+        ("an hour but two seconds", noon(15, 1), noon(15, 3_599)),
+        ("a busy hour to the next", noon(15, 1), noon(16, 3_599)),
+        ("a month from one busy hour to another", noon(15, 1), noon(25, 3_599)),
+        ("all of it from one busy hour to another", noon(0, 1), noon(BUSY_TIMES - 1, 3_599)),
+    ];
+    let any = UsageFilter::default();
+    let filters = [
+        ("", any.clone(), SummaryBy::Nothing),
+        (", by day", any.clone(), SummaryBy::Day),
+        (", by model", any.clone(), SummaryBy::Model),
+        (", by key", any.clone(), SummaryBy::Key),
+        (", by group", any.clone(), SummaryBy::Group),
+        (", by outcome", any.clone(), SummaryBy::Outcome),
+        (", of a key by day", UsageFilter { key: Some(key(7)), ..any.clone() }, SummaryBy::Day),
+        (", of a model by key", UsageFilter { model: Some("model-11".to_owned()), ..any.clone() }, SummaryBy::Key),
+        (", of a group by model", UsageFilter { group: Some(group(3)), ..any.clone() }, SummaryBy::Model),
+        (", of the completed by day", UsageFilter { outcome: Some(Outcome::Completed), ..any }, SummaryBy::Day),
+    ];
+    let mut longest = Duration::ZERO;
+    for (range, since, until) in ranges {
+        for (what, filter, by) in &filters {
+            let filter = UsageFilter { since: Some(since), until: Some(until), ..filter.clone() };
+            let what = format!("{range}{what}");
+            longest = longest.max(slowest(&what, async || Ok(store.usage.summary(&filter, *by).await?.len())).await?);
+        }
+    }
+    let filter = UsageFilter { since: Some(noon(15, 1)), until: Some(noon(25, 3_599)), ..UsageFilter::default() };
+    let hours = async || Ok(store.usage.summary(&filter, SummaryBy::Hour).await?.len());
+    Ok(longest.max(slowest("a month from one busy hour to another, by hour", hours).await?))
 }
 
 /// Runs a query that returns a number of rows several times.
@@ -120,10 +181,29 @@ fn group(number: u64) -> GroupId {
     GroupId::from_parts(Timestamp(BEGIN), id_bytes(number))
 }
 
+/// When record `number` of `count` arrives. Nine of ten records of three days, at most [`BUSY_HOUR`], arrive from the first noon on at
+/// [`BUSY_HOUR`] an hour. The others are spread evenly over the time before and after.
+fn arrival(number: u64, count: u64) -> Timestamp {
+    let narrow = |number: u64| i64::try_from(number).unwrap_or(0);
+    let each = narrow(count.div_ceil(BUSY_TIMES.unsigned_abs())).max(1);
+    let (busy_time, within) = (narrow(number) / each, narrow(number) % each);
+    let busy = (each * 9 / 10).min(BUSY_HOUR);
+    let before = (each - busy) / 6;
+    let after = each - busy - before;
+    let (noon, evening) = (12 * HOUR, 13 * HOUR);
+    let at = if within < before {
+        within * noon / before
+    } else if within < before + busy {
+        noon + (within - before) * (HOUR / BUSY_HOUR)
+    } else {
+        evening + (within - before - busy) * ((BUSY_EVERY * DAY - evening) / after)
+    };
+    Timestamp(BEGIN + busy_time * BUSY_EVERY * DAY + at)
+}
+
 /// Record `number` of `count`.
 fn record(number: u64, count: u64) -> UsageRecord {
-    let step = DAYS * DAY / i64::try_from(count.max(1)).unwrap_or(i64::MAX);
-    let at = Timestamp(BEGIN + i64::try_from(number).unwrap_or(0) * step);
+    let at = arrival(number, count);
     // Keys are in no particular order, and each uses a few models.
     let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let (caller, model) = (hash % 200, hash % 200 / 50 * 5 + hash / 200 % 5);

@@ -5,6 +5,7 @@ pub(crate) mod check;
 mod openapi;
 pub(crate) mod request_context;
 pub(crate) mod route;
+mod row_names;
 mod rows;
 pub(crate) mod schema;
 

@@ -51,8 +51,20 @@ pub(crate) fn router(routes: impl Iterator<Item = &'static Route>, state: &Arc<C
     };
     router
         .route("/metrics", on(MethodFilter::GET, metrics))
-        .fallback(async || ApiError::no_path().answer().response())
+        .fallback(unknown_path)
         .method_not_allowed_fallback(async || ApiError::no_method().answer().response())
+}
+
+/// Marks the answer to a path that is not the console's. A gateway behind the same address has a better one.
+#[derive(Clone, Copy, Debug)]
+pub struct NotOfConsole;
+
+async fn unknown_path(request: Request<Body>) -> Response<Body> {
+    let mut response = ApiError::no_path().answer().response();
+    if !request.uri().path().starts_with("/admin") {
+        response.extensions_mut().insert(NotOfConsole);
+    }
+    response
 }
 
 const fn method_filter(method: Method) -> MethodFilter {
@@ -70,7 +82,8 @@ fn request_meta(request: &Request<Body>, state: &ConsoleState) -> RequestMeta {
     let known = request.extensions().get::<RequestMeta>().copied();
     known.unwrap_or_else(|| RequestMeta {
         id: tollgate_core::RequestId::from_parts(state.gateway.now(), [0; 10]),
-        address: std::net::Ipv4Addr::UNSPECIFIED.into(),
+        address: None,
+        is_local: false,
     })
 }
 
@@ -161,10 +174,10 @@ async fn read(body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
     }
 }
 
-/// `/metrics`, for loopback peers and for clients with an admin key.
+/// `/metrics`, for loopback peers that name a loopback host, and for clients with an admin key.
 async fn serve_metrics(state: Arc<ConsoleState>, request: Request<Body>) -> Response<Body> {
     let request_meta = request_meta(&request, &state);
-    if !request_meta.address.is_loopback()
+    if !request_meta.is_local
         && let Err(problem) = auth::authenticate(&state, &request_meta, request.headers()).await
     {
         return problem.answer().response();

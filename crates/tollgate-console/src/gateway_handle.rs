@@ -15,7 +15,7 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
 
     /// Counts a wrong key from an address, in the same counter as model requests.
     /// The error is the number of seconds to wait after too many.
-    fn wrong_key(&self, from: IpAddr) -> Result<(), u32>;
+    fn wrong_key(&self, from: Option<IpAddr>) -> Result<(), u32>;
 
     /// Metrics as content type and text.
     fn metrics(&self) -> (&'static str, String);
@@ -32,9 +32,6 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
 
     /// Current health of an account.
     fn health(&self, account: AccountId) -> AccountHealth;
-
-    /// Whether an address is on the public internet. Other addresses require `private_network` on the channel.
-    fn is_public(&self, address: IpAddr) -> bool;
 
     /// The accounts a request would use, in order, and why others are excluded: the object that `explain --json` prints.
     /// The outer error: the catalog is not loaded yet and the store fails; the inner one: the model name is invalid.

@@ -2,7 +2,7 @@
 //!
 //! The router, authorisation and the OpenAPI document are derived from one route table ([`api`]). The crate does not depend
 //! on the gateway: [`GatewayHandle`] is what it needs from the running process. Requests enter through [`Console::answer`],
-//! either from [`serve`] or from the gateway's own listener.
+//! from the gateway's listeners or from the command line.
 
 mod api;
 mod api_error;
@@ -11,7 +11,6 @@ mod console;
 mod dispatch;
 mod gateway_handle;
 mod json;
-mod listener;
 mod response;
 mod state;
 mod time;
@@ -20,11 +19,11 @@ mod usage_format;
 pub use api::{parse_field_args, route_fields};
 pub use axum::body::Body;
 pub use console::Console;
+pub use dispatch::NotOfConsole;
 pub use gateway_handle::{
     AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, EffectiveSetting, ExplainRequest, GatewayHandle,
     OnTestEvent, TestStep,
 };
-pub use listener::serve;
 pub use response::InternalFailure;
 pub use state::RequestMeta;
 pub use time::rfc3339;

@@ -21,7 +21,10 @@ pub(crate) struct ConsoleState {
 #[derive(Clone, Copy, Debug)]
 pub struct RequestMeta {
     pub id: RequestId,
-    pub address: IpAddr,
+    /// Address of the caller; `None` if a trusted proxy names none.
+    pub address: Option<IpAddr>,
+    /// Whether it comes from this machine, and not from a page whose name resolves to loopback.
+    pub is_local: bool,
 }
 
 /// Request extension that marks a call from the program's own command line, which has direct access to the data folder

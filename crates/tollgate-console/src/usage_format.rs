@@ -58,10 +58,10 @@ fn attempt(attempt: &AttemptRecord) -> Value {
 
 /// All kinds of tokens, zeros included.
 fn tokens(tokens: &Tokens) -> Value {
-    let Tokens { input, output, cache_read, cache_write, thinking, image, audio, source } = tokens;
+    let Tokens { input, output, cache_read, cache_write, cache_write_1h, thinking, image, audio, source } = tokens;
     json!({
-        "input": input, "output": output, "cache_read": cache_read, "cache_write": cache_write, "thinking": thinking, "image": image,
-        "audio": audio, "source": source.as_str(),
+        "input": input, "output": output, "cache_read": cache_read, "cache_write": cache_write, "cache_write_1h": cache_write_1h,
+        "thinking": thinking, "image": image, "audio": audio, "source": source.as_str(),
     })
 }
 
@@ -72,7 +72,7 @@ fn trace(entry: &TraceEntry) -> Value {
 
 /// The columns of [`row`].
 pub(crate) const CSV_HEADER: &str = "id,at,outcome,reason,status,key,key_name,member,group,protocol_in,protocol_out,method,model,\
-    stream,input,output,cache_read,cache_write,thinking,image,audio,token_source,sale,cost,ttft_us,duration_us,attempts\n";
+    stream,input,output,cache_read,cache_write,cache_write_1h,thinking,image,audio,token_source,sale,cost,ttft_us,duration_us,attempts\n";
 
 pub fn row(record: &UsageRecord) -> Vec<String> {
     let or_empty = |value: Option<String>| value.unwrap_or_default();
@@ -95,6 +95,7 @@ pub fn row(record: &UsageRecord) -> Vec<String> {
         record.tokens.output.to_string(),
         record.tokens.cache_read.to_string(),
         record.tokens.cache_write.to_string(),
+        record.tokens.cache_write_1h.to_string(),
         record.tokens.thinking.to_string(),
         record.tokens.image.to_string(),
         record.tokens.audio.to_string(),

@@ -21,7 +21,7 @@ use worst_case::WorstCaseCost;
 use crate::{
     Billing, Budget, BudgetAction, Caller, Catalog, Channel, ChannelId, Group, GroupId, Key, KeyId, Limits, MAX_ATTEMPTS, Member,
     MemberId, Multiplier, NanoUsd, Offer, PlannedAttempt, Price, RequestId, Timestamp, Window, estimate_input, estimate_output,
-    route::cost_of,
+    route::cost_with_extras, settle::cached_input,
 };
 
 /// Lowest output limit, in tokens, that a reservation may be lowered to. A request that cannot afford it is refused (E33).
@@ -182,7 +182,7 @@ pub fn reservation_for(input: &AdmitInput<'_>) -> Option<Reservation> {
             worst_case: WorstCaseCost::nothing(),
         });
     }
-    let input_tokens = estimate_input(summary);
+    let input_tokens = estimate_input(summary).saturating_add(cached_input(summary, &offer.model));
     let bounded = limits.iter().any(Limit::bounds_money);
     let output_tokens = estimate_output(summary, &offer.model) / u64::from(summary.candidates.max(1));
     let worst_case = match &offer.sale {
@@ -239,7 +239,7 @@ pub fn attempt_reservations(input: &AdmitInput<'_>, catalog: &Catalog) -> Vec<Re
         else {
             continue;
         };
-        let cost = cost_of(channel, mapping.mapping as usize, at);
+        let cost = cost_with_extras(channel, mapping.mapping as usize, at, summary.extras);
         let reservation = channel_reservation(id, at, channel, cost.as_deref(), highest_multiplier, summary, offer);
         for _ in 1..accounts.min(MAX_ATTEMPTS) {
             further.push(reservation.clone());
@@ -267,7 +267,7 @@ fn channel_reservation(
 }
 
 fn worst_case_of_attempt(cost: Option<&Price>, multiplier: Multiplier, summary: &RequestSummary, offer: &Offer) -> WorstCaseCost {
-    let input_tokens = estimate_input(summary);
+    let input_tokens = estimate_input(summary).saturating_add(cached_input(summary, &offer.model));
     let output_tokens = estimate_output(summary, &offer.model) / u64::from(summary.candidates.max(1));
     match cost {
         Some(price) => WorstCaseCost::of(price, multiplier, input_tokens, summary, output_tokens),

@@ -129,6 +129,8 @@ pub struct Group {
     pub stream_break: StreamBreak,
     /// Restricts channels by price.
     pub price_limit: Option<PriceLimit>,
+    /// True to exclude accounts on which any kind of token would be sold below its cost.
+    pub never_below_cost: bool,
     pub routing: Routing,
     /// Hedging: a second attempt when the first token is late; `None`: off.
     pub hedge: Option<Hedge>,

@@ -2,8 +2,11 @@
 //!
 //! Pure code: the time, account health and random numbers are arguments. Nothing here awaits, reads a clock or opens a socket.
 
+mod address;
 mod admit;
+mod below_cost;
 mod catalog;
+mod catalog_review;
 mod ids;
 mod money;
 mod offer;
@@ -23,18 +26,21 @@ mod unsupported_fields;
 #[cfg(test)]
 mod samples;
 
+pub use address::is_public;
 pub use admit::{
     AdmitInput, BudgetAlert, EarlyRequest, FundsStatus, Limit, LimitExceeded, LimitRule, MAX_ATTEMPT_RESERVATIONS,
     MIN_OUTPUT_TOKENS, Meter, PackedSpendTotals, RateCheck, RateExceeded, RateKind, RateStatus, RateStatuses, Reservation,
     ReservationReceipt, SlidingWindow, SpendTotals, Subject, attempt_reservations, exhausted_limit, has_limits, max_attempt_cost,
     output_limit_field, rate_statuses, reservation_for, reservation_for_attempt,
 };
+pub use below_cost::{BelowCost, below_cost};
 pub use catalog::{
     Account, AccountLimits, AccountSpec, Billing, Budget, BudgetAction, Catalog, Channel, ChannelSpec, Glob, Group, Hedge, Key,
     KeyStatus, Limits, MappingRef, Member, MemberStatus, Model, ModelMapping, ModelSpec, OnUnsupported, Owner, ParameterRule,
     PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, StreamBreak, Timeouts, TranslationPolicy,
     TranslationSwitches, Visibility, Window,
 };
+pub use catalog_review::{catalog_warnings, is_unexpanded};
 pub use health::{
     AccountHealth, Availability, CoolingReason, CredentialFingerprint, HealthSnapshot, HealthState, HealthStatus, LatencySample,
     Observation, OutcomeBucket, RestingReason, observe, quota_end, start_probe,
@@ -49,13 +55,14 @@ pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, R
 pub use retention_clock::RetentionClock;
 pub use route::{
     AccountLoad, AttemptHistory, CandidateView, ChannelBudget, ExcludedCandidate, Exclusion, HealthView, LimitLevel, MAX_ATTEMPTS,
-    MAX_TRIES, NoRoute, NoRouteCause, Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput, UnlimitedView, cost_of, rank_all,
-    route,
+    MAX_TRIES, MissingPrice, NoRoute, NoRouteCause, Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput, UnlimitedView,
+    cost_of, rank_all, route,
 };
 pub use secret::Secret;
 pub use settle::{
-    AttemptFacts, AttemptStart, DeliveredContent, InputCount, RequestFacts, StartedAttempt, StreamProgress, amount, count_input,
-    estimate_input, estimate_output, settle, settle_attempt, settle_stopped,
+    AttemptFacts, AttemptStart, DeliveredContent, InputCount, RequestFacts, RequestSize, StartedAttempt, StreamProgress,
+    UsageBounds, UsageExcess, amount, count_input, estimate_input, estimate_output, settle, settle_attempt, settle_stopped,
+    usage_excess,
 };
 pub use time::Timestamp;
 pub use unsupported_fields::UnsupportedFields;

@@ -1,12 +1,14 @@
 //! Money in integers: amounts in nano-USD, prices in nano-USD per million tokens, multipliers in millionths.
 
 mod decimal;
+mod extras;
 mod price;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use extras::UnpricedExtra;
 pub use price::Rates;
 
 use crate::Timestamp;
@@ -41,7 +43,7 @@ pub struct ParseMoneyError {
 }
 
 /// A price list: nano-USD per million tokens by kind, and nano-USD per request. Missing kinds fall back: `cache_read`,
-/// `cache_write`, `image` and `audio` to `input`; `thinking` to `output`.
+/// `cache_write`, `image` and `audio` to `input`; `cache_write_1h` to `cache_write`; `thinking` to `output`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Price {
@@ -53,6 +55,9 @@ pub struct Price {
     pub cache_read: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<i64>,
+    /// Of cache writes that are kept for an hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_1h: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,6 +67,15 @@ pub struct Price {
     /// Nano-USD per request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_request: Option<i64>,
+    /// Nano-USD per request with web search by the provider, besides `per_request`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub web_search: Option<i64>,
+    /// Factor on all of it for the service tier `priority`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Multiplier>,
+    /// Factor on all of it for the service tier `flex`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flex: Option<Multiplier>,
     /// Prices for long prompts, by ascending bound. Each tier is a price list of its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tiers: Vec<PriceTier>,

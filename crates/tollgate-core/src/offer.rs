@@ -1,6 +1,7 @@
 //! Offers: a model as a caller gets it, with group, prices, channels and parameters. Requests and model lists share [`offering`],
 //! so that they agree.
 
+mod extras;
 mod parameters;
 
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use tollgate_protocol::{FieldPath, Method, Protocol, RequestSummary};
 pub(crate) use parameters::{is_structural, matching_fields};
 
 use crate::{
-    Catalog, Channel, Glob, Group, GroupId, Key, MappingRef, Model, OnUnsupported, Price, Provider, Revision, Timestamp, Visibility,
+    Catalog, Channel, Glob, Group, GroupId, Key, MappingRef, Model, OnUnsupported, Price, Provider, Revision, Timestamp,
+    Visibility, price_limit::money_is_bounded,
 };
 
 /// An authenticated caller and its effective groups.
@@ -87,6 +89,8 @@ pub enum NotOffered {
         /// What it is offered for: native methods and OpenAI paths.
         supports: Vec<&'static str>,
     },
+    /// The request asks for what raises its price, the model has no price for it, and the caller's money is limited (E17).
+    Unpriced { fields: Vec<FieldPath> },
     /// The request has fields it does not accept (E17), in the caller's spelling.
     Unsupported {
         /// All such fields, in request order.
@@ -147,7 +151,12 @@ pub fn resolve(
     };
     let sale = model.spec.price.as_ref().and_then(|schedule| schedule.at(now)).cloned();
     let candidates = catalog.mappings_for(group.id, name).collect();
-    Ok(Offer { model, group, sale, candidates, drop_fields, revision: catalog.revision })
+    let mut offer = Offer { model, group, sale, candidates, drop_fields, revision: catalog.revision };
+    let unpriced = extras::apply(&mut offer, summary);
+    if !unpriced.is_empty() && money_is_bounded(caller, &offer) {
+        return Err(NotOffered::Unpriced { fields: unpriced });
+    }
+    Ok(offer)
 }
 
 /// The visibility rule: the first of the caller's groups whose model patterns and channels include the model, if the key's

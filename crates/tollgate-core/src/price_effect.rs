@@ -23,8 +23,11 @@ pub struct PriceEffect {
     pub subject: PriceSubject,
     pub model: String,
     pub accounts: Vec<PricedOutAccount>,
-    /// True when no account is left: callers get E41.
+    /// True when no account is left: callers get E41 or E42.
     pub nothing_left: bool,
+    /// True when the model was served to the subject before, or would be to a new one without its limit. What was not cannot be
+    /// lost.
+    pub served_before: bool,
 }
 
 /// Subject whose requests are affected.
@@ -77,9 +80,10 @@ pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>
             if seen.nothing_left {
                 groups_without_accounts.insert((group.id, model));
             }
-            if let Some(effect) =
+            if let Some(mut effect) =
                 difference(&PriceSubject::Group(group.name.clone()), model, before_cache.as_ref(), &seen, |_| true)
             {
+                effect.served_before |= !existed;
                 group_accounts.extend(effect.accounts.iter().map(|it| (group.id, *model, it.clone())));
                 found.effects.push(effect);
             }
@@ -196,11 +200,11 @@ fn priced_out(catalog: &Catalog, key: &Arc<Key>, model: &str, now: Timestamp) ->
     let (excluded, usable, nothing_left) = match rank_all(&input, &mut || 0) {
         Ok(plan) => (plan.excluded, true, false),
         Err(no) => {
-            let price_limit_alone = no.price_limit_alone();
-            (no.excluded, false, price_limit_alone)
+            let price_alone = no.price_alone();
+            (no.excluded, false, price_alone)
         }
     };
-    let by_price = excluded.iter().filter(|it| it.why.cause() == Some(NoRouteCause::PriceLimit)).map(|it| PricedOutAccount {
+    let by_price = excluded.iter().filter(|it| it.why.cause().is_some_and(NoRouteCause::is_price)).map(|it| PricedOutAccount {
         channel: it.channel.spec.name.clone(),
         account: it.account().map(|account| account.spec.name.clone()),
         code: it.why.code(),
@@ -228,7 +232,14 @@ fn difference(
         accounts = after.accounts.iter().filter(|it| counts(it)).cloned().collect();
     }
     let nothing_left = after.nothing_left;
-    (!accounts.is_empty()).then(|| PriceEffect { subject: subject.clone(), model: model.to_owned(), accounts, nothing_left })
+    let served_before = before.is_some_and(|before| before.usable);
+    (!accounts.is_empty()).then(|| PriceEffect {
+        subject: subject.clone(),
+        model: model.to_owned(),
+        accounts,
+        nothing_left,
+        served_before,
+    })
 }
 
 /// A key with no settings but its groups, which are granted to its member.
@@ -311,6 +322,27 @@ mod tests {
         let none = over(|group| group.price_limit = Some(ceiling(500_000_000, PriceLimitOn::Sale)));
         let effects = price_effects(&before, &none, &[], NOW);
         assert_eq!((channels(&effects[0]), effects[0].nothing_left), (vec!["cheap", "dear"], true));
+    }
+
+    #[test]
+    fn new_model_above_a_keys_ceiling_was_not_served_before() {
+        let before = over(|_| {});
+        let mut added = channel("new", &["n"]);
+        added.spec.serves[0].cost = Some(always(price("9", "9")));
+        let after = catalog(
+            vec![priced("cheap", "1"), priced("dear", "4"), added],
+            vec![group("default", &["cheap", "dear", "new"])],
+            vec![model("m"), model("n")],
+        );
+        let key = limited(ceiling(2_000_000_000, PriceLimitOn::Cost));
+        let effects = price_effects(&before, &after, &[(Some(Arc::clone(&key)), key)], NOW);
+        let found: Vec<_> = effects.iter().map(|it| (it.model.as_str(), it.nothing_left, it.served_before)).collect();
+        assert_eq!(found, [("n", true, false)], "nothing that was served is lost");
+        // A model that was served, and a new group, whose limit leaves it nothing.
+        let none = over(|group| group.price_limit = Some(ceiling(500_000_000, PriceLimitOn::Sale)));
+        assert!(price_effects(&before, &none, &[], NOW).iter().all(|it| it.nothing_left && it.served_before));
+        let empty = catalog(vec![priced("cheap", "1"), priced("dear", "4")], vec![], vec![model("m")]);
+        assert!(price_effects(&empty, &none, &[], NOW).iter().all(|it| it.nothing_left && it.served_before));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Price limits of group, key and request. A candidate must satisfy all of them.
 
 use crate::{
-    Billing, Budget, BudgetAction, Caller, Exclusion, LimitLevel, Multiplier, Offer, Price, PriceFigures, PriceKind, PriceLimit,
-    PriceLimitMode, PriceLimitOn, parse_usd,
+    Billing, Budget, BudgetAction, Caller, Exclusion, LimitLevel, MissingPrice, Multiplier, Offer, Price, PriceFigures, PriceKind,
+    PriceLimit, PriceLimitMode, PriceLimitOn, parse_usd,
 };
 
 /// Error for an invalid `x-tollgate-max-price` header.
@@ -78,6 +78,17 @@ impl EffectivePrice {
         Self { input: kind(|price| price.input), output: kind(|price| price.output) }
     }
 
+    /// The kinds whose price is below a cost, each with both in nano-USD per million tokens.
+    pub(crate) fn below(self, cost: Self) -> Vec<(&'static str, i64, i64)> {
+        let shown = |price: i128| i64::try_from(price.div_euclid(SCALE)).unwrap_or(i64::MAX);
+        let kinds = [("input", self.input, cost.input), ("output", self.output, cost.output)];
+        let below = |(kind, sale, cost): (_, Option<i128>, Option<i128>)| {
+            let (sale, cost) = (sale?, cost?);
+            (sale < cost).then(|| (kind, shown(sale), shown(cost)))
+        };
+        kinds.into_iter().filter_map(below).collect()
+    }
+
     /// Sum of both, for comparing costs; `None` when one is unknown.
     pub(crate) fn sum(self) -> Option<i128> {
         Some(self.input? + self.output?)
@@ -114,7 +125,7 @@ impl PriceRules {
     pub(crate) fn sale_exclusion(&self) -> Option<Exclusion> {
         self.limits.iter().flatten().filter(|(_, limit)| limit.on == PriceLimitOn::Sale).find_map(|(level, limit)| {
             match limit.mode {
-                PriceLimitMode::PricedOnly => self.sale.is_none().then_some(Exclusion::Unpriced),
+                PriceLimitMode::PricedOnly => self.sale.is_none().then_some(Exclusion::Unpriced(MissingPrice::SaleForPriceLimit)),
                 PriceLimitMode::Ceiling { .. } => ceiling(*level, limit, self.sale),
                 PriceLimitMode::MinMargin(_) => None,
             }
@@ -129,7 +140,7 @@ impl PriceRules {
     /// Excludes a candidate of this cost.
     pub(crate) fn cost_exclusion(&self, cost: Option<EffectivePrice>) -> Option<Exclusion> {
         self.limits.iter().flatten().filter(|(_, limit)| applies_to_cost(limit)).find_map(|(level, limit)| match limit.mode {
-            PriceLimitMode::PricedOnly => cost.is_none().then_some(Exclusion::Unpriced),
+            PriceLimitMode::PricedOnly => cost.is_none().then_some(Exclusion::Unpriced(MissingPrice::CostForPriceLimit)),
             PriceLimitMode::Ceiling { .. } => ceiling(*level, limit, cost),
             PriceLimitMode::MinMargin(min_margin) => margin(self.sale, cost, min_margin),
         })
@@ -142,13 +153,17 @@ fn applies_to_cost(limit: &PriceLimit) -> bool {
 
 fn ceiling(level: LimitLevel, limit: &PriceLimit, price: Option<EffectivePrice>) -> Option<Exclusion> {
     let PriceLimitMode::Ceiling { max_input, max_output } = limit.mode else { return None };
+    let missing = match limit.on {
+        PriceLimitOn::Sale => MissingPrice::SaleForPriceLimit,
+        PriceLimitOn::Cost => MissingPrice::CostForPriceLimit,
+    };
     let bounds = [
         (PriceKind::Input, max_input, price.and_then(|it| it.input)),
         (PriceKind::Output, max_output, price.and_then(|it| it.output)),
     ];
     bounds.into_iter().find_map(|(kind, bound, price)| {
         let bound = bound?;
-        let Some(price) = price else { return Some(Exclusion::Unpriced) };
+        let Some(price) = price else { return Some(Exclusion::Unpriced(missing)) };
         (price > i128::from(bound) * SCALE).then(|| {
             let price = i64::try_from((price + SCALE / 2).div_euclid(SCALE)).unwrap_or(i64::MAX);
             Exclusion::PriceAboveLimit(PriceFigures { level, on: limit.on, kind, limit: bound, price })
@@ -164,10 +179,14 @@ fn margin(sale: Option<EffectivePrice>, cost: Option<EffectivePrice>, min_margin
         // Prices are below 2^126 in this scale, and saturation keeps the comparison correct.
         Some((sale - cost).saturating_mul(SCALE) >= sale.saturating_mul(i128::from(min_margin)))
     };
-    let (Some(sale), Some(cost)) = (sale, cost) else { return Some(Exclusion::Unpriced) };
+    let has_both = |price: EffectivePrice| price.input.is_some() && price.output.is_some();
+    let Some(sale) = sale.filter(|sale| has_both(*sale)) else {
+        return Some(Exclusion::Unpriced(MissingPrice::SaleForPriceLimit));
+    };
+    let Some(cost) = cost else { return Some(Exclusion::Unpriced(MissingPrice::CostForPriceLimit)) };
     match (is_enough(sale.input, cost.input), is_enough(sale.output, cost.output)) {
         (Some(true), Some(true)) => None,
-        (None, _) | (_, None) => Some(Exclusion::Unpriced),
+        (None, _) | (_, None) => Some(Exclusion::Unpriced(MissingPrice::CostForPriceLimit)),
         (Some(_), Some(_)) => Some(Exclusion::Margin),
     }
 }

@@ -98,7 +98,8 @@ impl Outcome {
     }
 }
 
-/// Token counts by kind. The kinds do not overlap: a cached token is not counted as input, a thinking token not as output.
+/// Token counts by kind. The kinds do not overlap, except `cache_write_1h`: a cached token is not counted as input, a thinking
+/// token not as output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tokens {
@@ -114,6 +115,9 @@ pub struct Tokens {
     /// Input written to the provider's cache.
     #[serde(skip_serializing_if = "is_zero")]
     pub cache_write: u64,
+    /// Of `cache_write`, what is kept for an hour.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cache_write_1h: u64,
     #[serde(skip_serializing_if = "is_zero")]
     pub thinking: u64,
     #[serde(skip_serializing_if = "is_zero")]

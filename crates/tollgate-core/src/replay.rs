@@ -135,7 +135,7 @@ impl<'a> Replay<'a> {
 
 /// True when the request reached routing.
 fn was_routed(record: &UsageRecord) -> bool {
-    !record.attempts.is_empty() || matches!(record.reason.as_deref(), Some("E13" | "E14" | "E15" | "E40" | "E41"))
+    !record.attempts.is_empty() || matches!(record.reason.as_deref(), Some("E13" | "E14" | "E15" | "E40" | "E41" | "E42"))
 }
 
 /// The request as far as its record keeps it. The affinity hash is the same for both catalogs, so only requests affected by the
@@ -167,6 +167,7 @@ pub(crate) fn plain_summary(model: &str, method: Method) -> RequestSummary {
         audio_bytes: 0,
         document_bytes: 0,
         tools: 0,
+        extras: tollgate_protocol::RequestExtras::default(),
         affinity: None,
         splices: SplicePoints::default(),
     }
@@ -188,7 +189,7 @@ fn choose(catalog: &Catalog, key: &Arc<Key>, summary: &RequestSummary, record: &
         Err(NotOffered::Unknown) => return ReplayTarget::Refused("E13".to_owned()),
         Err(NotOffered::OutsideGroup) => return ReplayTarget::Refused("E14".to_owned()),
         Err(NotOffered::Method { .. }) => return ReplayTarget::Refused("E15".to_owned()),
-        Err(NotOffered::Unsupported { .. }) => return ReplayTarget::Refused("E17".to_owned()),
+        Err(NotOffered::Unsupported { .. } | NotOffered::Unpriced { .. }) => return ReplayTarget::Refused("E17".to_owned()),
     };
     let input = RouteInput {
         catalog,
@@ -216,8 +217,8 @@ fn choose(catalog: &Catalog, key: &Arc<Key>, summary: &RequestSummary, record: &
             }
         }
         Err(no_route) => {
-            let id = if no_route.price_limit_alone() { "E41" } else { "E40" };
-            ReplayTarget::Refused(format!("{id} {}", no_route.cause().as_str()))
+            let cause = no_route.cause();
+            ReplayTarget::Refused(format!("{} {}", cause.error_id(), cause.as_str()))
         }
     }
 }

@@ -10,10 +10,11 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use tollgate_protocol::{FieldPath, Protocol, RequestSummary};
 
 pub use attempt_history::AttemptHistory;
-pub use exclusion::{ExcludedCandidate, Exclusion, LimitLevel, NoRoute, NoRouteCause, PriceFigures, PriceKind};
+pub use exclusion::{ExcludedCandidate, Exclusion, LimitLevel, MissingPrice, NoRoute, NoRouteCause, PriceFigures, PriceKind};
 
 use candidate_filter::CandidateFilter;
 pub use candidate_filter::cost_of;
+pub(crate) use candidate_filter::cost_with_extras;
 use rank::{Candidate, RankCriteria, pick};
 
 use crate::{
@@ -268,7 +269,7 @@ impl RouteInput<'_, '_> {
             channel: channel.clone(),
             account: account.clone(),
             mapping_index,
-            cost: cost_of(channel, mapping_index, self.now).map(Cow::into_owned),
+            cost: cost_with_extras(channel, mapping_index, self.now, self.summary.extras).map(Cow::into_owned),
             protocol: if channel.spec.provider == Provider::Echo { self.from } else { channel.spec.protocol },
             last_resort,
         })
@@ -280,7 +281,7 @@ impl RouteInput<'_, '_> {
             let mapping_ref = self.offer.candidates.get(it.offer_index as usize)?;
             let channel = self.catalog.channel_at(mapping_ref.channel)?;
             let account = channel.accounts.get(it.account as usize)?;
-            let price = cost_of(channel, mapping_ref.mapping as usize, self.now)?;
+            let price = cost_with_extras(channel, mapping_ref.mapping as usize, self.now, self.summary.extras)?;
             EffectivePrice::of(&price, estimate_input(self.summary), account.spec.cost_multiplier).sum()
         };
         cost().unwrap_or(i128::MAX)

@@ -67,6 +67,7 @@ pub(crate) fn channel(name: &str, models: &[&str]) -> Channel {
             serves: models.iter().map(|model| mapping(model)).collect(),
             ..ChannelSpec::default()
         },
+        needs_private_network: false,
         proxy: None,
         accounts: vec![Arc::new(account(name, 0))],
     }
@@ -86,6 +87,7 @@ pub(crate) fn group(name: &str, channels: &[&str]) -> Group {
         signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        never_below_cost: false,
         routing: Routing::Weighted,
         hedge: None,
         trace: false,

@@ -1,22 +1,27 @@
 //! Settlement: tokens, cost and sale amount of a finished request, as a usage record.
 
 mod billing;
+mod bounds;
 mod count;
 mod interrupted;
+mod production;
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Method, Protocol, ReplySummary};
 
+pub use bounds::{UsageBounds, UsageExcess};
+pub(crate) use count::cached_input;
 pub use count::{InputCount, amount, count_input, estimate_input, estimate_output};
 pub use interrupted::{AttemptStart, StartedAttempt, StreamProgress, settle_stopped};
+pub use production::{RequestSize, usage_excess};
 
 use billing::{BillingInput, PricedAmount, attempt_tokens};
-use count::plausible;
+use production::Production;
 
 use crate::{
-    AttemptRecord, AttemptResult, Group, Key, Multiplier, NanoUsd, Outcome, PlannedAttempt, Price, Provider, RequestId, Revision,
+    AttemptRecord, AttemptResult, Group, Key, Multiplier, NanoUsd, Outcome, PlannedAttempt, Price, RequestId, Revision,
     StreamBreak, Timestamp, TokenSource, Tokens, TraceEntry, UsageRecord,
 };
 
@@ -24,6 +29,8 @@ use crate::{
 const MODEL_CHARS: usize = 256;
 /// Reason of a record whose amount exceeds 10,000 USD.
 const OVERFLOW: &str = "overflow";
+/// Reason of a record of which part of the reported usage is not billed.
+const USAGE_EXCESS: &str = "usage_excess";
 
 /// Everything known about a request when it ends.
 #[derive(Clone, Debug)]
@@ -52,6 +59,8 @@ pub struct RequestFacts {
     pub price_version: Revision,
     /// Local count of the input; zero when the body could not be read.
     pub input: InputCount,
+    /// Bounds of the usage an upstream may report.
+    pub bounds: UsageBounds,
     /// Content that reached the caller.
     pub delivered: DeliveredContent,
     /// Attempts, in order. The answer of a completed or broken request came from the last one.
@@ -106,28 +115,36 @@ impl From<ReplySummary> for DeliveredContent {
     }
 }
 
-/// The record of one attempt, for [`AttemptStart::earlier`] and the usage record. `input` is the local count of the request's
-/// input.
-pub fn settle_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> AttemptRecord {
-    priced_attempt(attempt, method, input).0
+impl RequestFacts {
+    pub const fn size(&self) -> RequestSize {
+        RequestSize { method: self.method, stream: self.stream, input: self.input, bounds: self.bounds }
+    }
+}
+
+/// The record of one attempt, for [`AttemptStart::earlier`] and the usage record.
+pub fn settle_attempt(attempt: &AttemptFacts, size: &RequestSize) -> AttemptRecord {
+    priced_attempt(attempt, size, &Production::of(attempt, size)).0
 }
 
 /// The usage record of a request that ended in this process.
 pub fn settle(facts: RequestFacts) -> UsageRecord {
     let mut cost = PricedAmount::Known(NanoUsd::ZERO);
     let mut attempts = Vec::with_capacity(facts.attempts.len());
+    let (size, mut production) = (facts.size(), Production::default());
     for attempt in &facts.attempts {
-        let (record, priced) = priced_attempt(attempt, facts.method, facts.input);
+        production = Production::of(attempt, &size);
+        let (record, priced) = priced_attempt(attempt, &size, &production);
         cost = cost.plus(priced);
         attempts.push(record);
     }
-    let billed = billing_input(&facts).tokens();
+    let billed = billing_input(&facts, production).tokens();
     let multiplier = facts.group.as_ref().map_or(Multiplier::ONE, |group| group.sale_multiplier);
     let sale = PricedAmount::sale(billed.as_ref(), facts.sale.as_ref(), multiplier);
     let overflow = sale == PricedAmount::Overflow || cost == PricedAmount::Overflow;
     // A count made by the gateway itself is marked as estimated.
     let own_count = facts.method == Method::CountTokens && facts.outcome == Outcome::Completed && attempts.is_empty();
     let unbilled = Tokens { source: if own_count { TokenSource::Estimated } else { TokenSource::None }, ..Tokens::default() };
+    let (reason, detail) = marked(&facts, overflow);
     UsageRecord {
         id: facts.id,
         at: facts.at,
@@ -143,8 +160,8 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
         stream: facts.stream,
         status: facts.status,
         outcome: facts.outcome,
-        reason: if overflow { Some(OVERFLOW.to_owned()) } else { facts.reason },
-        detail: facts.detail,
+        reason,
+        detail,
         tokens: billed.unwrap_or(unbilled),
         cost: cost.known(),
         sale: sale.known(),
@@ -159,37 +176,40 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
     }
 }
 
-fn billing_input(facts: &RequestFacts) -> BillingInput {
+/// Reason and detail of the record.
+fn marked(facts: &RequestFacts, overflow: bool) -> (Option<String>, Option<String>) {
+    if overflow {
+        return (Some(OVERFLOW.to_owned()), facts.detail.clone());
+    }
+    let excess = facts.attempts.last().and_then(|last| usage_excess(last, &facts.bounds));
+    match excess.filter(|_| facts.reason.is_none()) {
+        Some(excess) => (Some(USAGE_EXCESS.to_owned()), Some(excess.detail())),
+        None => (facts.reason.clone(), facts.detail.clone()),
+    }
+}
+
+fn billing_input(facts: &RequestFacts, production: Production) -> BillingInput {
     let last = facts.attempts.last();
-    let reply_summary = last.and_then(|attempt| attempt.reply_summary);
+    let answered = last.is_some_and(|attempt| attempt.reply_summary.is_some());
     BillingInput {
         method: facts.method,
         outcome: facts.outcome,
         policy: facts.group.as_ref().map_or(StreamBreak::default(), |group| group.stream_break),
         input: facts.input,
-        usage: plausible(reply_summary.and_then(|reply_summary| reply_summary.usage)),
-        usage_source: last.map_or(TokenSource::Provider, usage_source),
+        production: if answered { production } else { Production { content: facts.delivered, ..production } },
         in_flight: last.is_some_and(|attempt| match attempt.result {
             AttemptResult::Answered | AttemptResult::Broke | AttemptResult::Cancelled => true,
             AttemptResult::NotSent | AttemptResult::Refused | AttemptResult::Failed => false,
         }),
-        produced: reply_summary.map_or(facts.delivered, DeliveredContent::from),
         delivered: facts.delivered,
     }
 }
 
-/// Echo reports a word count, not a provider's usage.
-fn usage_source(attempt: &AttemptFacts) -> TokenSource {
-    if attempt.planned.channel.spec.provider == Provider::Echo { TokenSource::Counted } else { TokenSource::Provider }
-}
-
-fn priced_attempt(attempt: &AttemptFacts, method: Method, input: InputCount) -> (AttemptRecord, PricedAmount) {
+fn priced_attempt(attempt: &AttemptFacts, size: &RequestSize, production: &Production) -> (AttemptRecord, PricedAmount) {
     let planned = &attempt.planned;
-    let produced = attempt.reply_summary.map_or(DeliveredContent::default(), DeliveredContent::from);
-    let usage =
-        plausible(attempt.reply_summary.and_then(|reply_summary| reply_summary.usage)).map(|usage| (usage, usage_source(attempt)));
-    let tokens = attempt_tokens(method, attempt.result, input, produced, usage);
-    let cost = PricedAmount::cost(attempt.result, method, &tokens, planned.cost.as_ref(), planned.account.spec.cost_multiplier);
+    let tokens = attempt_tokens(size.method, attempt.result, size.input, production);
+    let cost =
+        PricedAmount::cost(attempt.result, size.method, &tokens, planned.cost.as_ref(), planned.account.spec.cost_multiplier);
     let record = AttemptRecord {
         channel: planned.channel.id,
         channel_name: planned.channel.spec.name.clone(),

@@ -1,6 +1,9 @@
 //! Whether requests are accepted, and what all of them hold together.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +26,8 @@ pub struct Condition {
     draining: AtomicBool,
     /// Cancelled when the drain time is over.
     cut_off: CancellationToken,
+    /// Cancelled when the operator does not want to wait for running requests.
+    ending_now: CancellationToken,
     pub(crate) interrupts: Interrupts,
     /// The state of an upgrade.
     pub hand_over: HandOver,
@@ -150,6 +155,25 @@ impl Condition {
     /// A token of one core that is cancelled when the drain time is over.
     pub(crate) fn cut_off_token(&self) -> CancellationToken {
         self.cut_off.child_token()
+    }
+
+    /// Ends a drain, or the next one, at once.
+    pub fn end_now(&self) {
+        self.ending_now.cancel();
+    }
+
+    /// Whether a drain was ended by [`Self::end_now`].
+    #[must_use]
+    pub fn is_ending_now(&self) -> bool {
+        self.ending_now.is_cancelled()
+    }
+
+    /// Waits until running requests are done, at most this long; whether they are.
+    pub(crate) async fn quiet_within(&self, limit: Duration) -> bool {
+        tokio::select! {
+            quiet = tokio::time::timeout(limit, self.quiet()) => quiet.is_ok(),
+            () = self.ending_now.cancelled() => self.in_flight() == 0,
+        }
     }
 
     pub(crate) fn is_cutting_off(&self) -> bool {

@@ -11,8 +11,8 @@ use std::{fmt, sync::Arc};
 
 use serde::{Serialize, Serializer};
 use tollgate_core::{
-    AttemptHistory, Caller, Catalog, ExcludedCandidate, HealthView, Key, NoRoute, Offer, Plan, PlannedAttempt, PriceLimit,
-    Revision, RouteInput, Timestamp, estimate_input, estimate_output, rank_all, resolve,
+    AttemptHistory, BelowCost, Caller, Catalog, ExcludedCandidate, HealthView, Key, NoRoute, Offer, Plan, PlannedAttempt,
+    PriceLimit, Revision, RouteInput, Timestamp, below_cost, estimate_input, estimate_output, rank_all, resolve,
 };
 use tollgate_protocol::{FieldPath, Protocol, RequestSummary};
 
@@ -153,7 +153,7 @@ pub fn explain(question: &ExplainRequest, key: Arc<Key>, input: &ExplainInput<'_
         excluded: Vec::new(),
         learned: Vec::new(),
     };
-    if let Err(error) = check(&key, None, input.now) {
+    if let Err(error) = check(&key, true, input.now) {
         explanation.refusal = Some(refusal::unauthenticated(&error, question.from));
         return Ok(explanation);
     }
@@ -235,7 +235,8 @@ impl<'a> ExplainContext<'a> {
             .then(|| format!("recent failures: {}.{} % of its weight", share / 10, share % 10));
         let bounds = self.bounds_of(&planned.channel, Some(&planned.account));
         let sizes = bounds.iter().filter(|bound| bound.is_about_size()).map(CapacityBound::to_string);
-        let details: Vec<String> = failing.into_iter().chain(sizes).collect();
+        let below = self.below_cost(planned).map(|below| format!("below cost: {below}"));
+        let details: Vec<String> = failing.into_iter().chain(sizes).chain(below).collect();
         Candidate {
             channel: planned.channel.spec.name.clone(),
             account: planned.account.spec.name.clone(),
@@ -245,6 +246,13 @@ impl<'a> ExplainContext<'a> {
             detail: (!details.is_empty()).then(|| details.join("; ")),
             bounds,
         }
+    }
+
+    /// The first kind of token that this account would sell below its cost.
+    fn below_cost(&self, planned: &PlannedAttempt) -> Option<BelowCost> {
+        let sale = (self.offer.sale.as_ref()?, self.offer.group.sale_multiplier);
+        let cost = (planned.cost.as_ref()?, planned.account.spec.cost_multiplier);
+        below_cost(sale, cost, self.estimate.input_tokens)
     }
 
     fn excluded(&self, it: &ExcludedCandidate<'_>) -> ExcludedAccount {

@@ -3,7 +3,7 @@
 //! The console runs on its own runtime, so that it cannot delay a model request. Requests reach it through a bounded
 //! queue; response bodies return chunk by chunk through a small bounded channel.
 
-use std::{fmt, net::SocketAddr, time::Duration};
+use std::{fmt, net::IpAddr, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -34,8 +34,8 @@ const HEAD_LIMIT: Duration = Duration::from_mins(2);
 pub struct FallbackRequest {
     /// The id sent as `x-request-id`.
     pub id: RequestId,
-    /// Address of the caller, as reported by a trusted proxy or else the peer. The port is the connection's.
-    pub peer: SocketAddr,
+    /// Address of the caller: the peer, or what a trusted proxy reports; `None` if it reports none.
+    pub peer: Option<IpAddr>,
     /// The request; its unread body has the same idle timeout as a model request's.
     pub request: Request<RequestBody>,
 }
@@ -84,7 +84,7 @@ pub struct PendingFallback {
 
 /// Receives the response of one request. Dropped without a response, the caller gets E63.
 #[derive(Debug)]
-pub struct FallbackResponder(oneshot::Sender<Response<AnswerBody>>);
+pub struct FallbackResponder(oneshot::Sender<Option<Response<AnswerBody>>>);
 
 /// Creates the bounded queue between the gateway's cores and another runtime.
 #[must_use]
@@ -101,7 +101,8 @@ impl FallbackService for FallbackQueue {
             return FallbackResponse::Busy;
         }
         match timeout(HEAD_LIMIT, answer).await {
-            Ok(Ok(response)) => FallbackResponse::Answer(response),
+            Ok(Ok(Some(response))) => FallbackResponse::Answer(response),
+            Ok(Ok(None)) => FallbackResponse::NotFound,
             Ok(Err(_)) | Err(_) => FallbackResponse::Busy,
         }
     }
@@ -115,6 +116,12 @@ impl FallbackRequests {
 }
 
 impl FallbackResponder {
+    /// There is no such path: the gateway refuses the request (E10) in the caller's protocol, with a hint.
+    pub fn not_found(self) {
+        // The caller may have left.
+        let _ = self.0.send(None);
+    }
+
     /// Sends a response and forwards its body until its end or until the caller disconnects. Must be awaited on the
     /// runtime that produced the response.
     pub async fn send<B>(self, response: Response<B>)
@@ -125,7 +132,7 @@ impl FallbackResponder {
         let (chunks, mut receiver) = mpsc::channel(CHUNKS);
         let received = StreamBody::new(stream::poll_fn(move |context| receiver.poll_recv(context)));
         let answer = Response::from_parts(head, received.boxed_unsync());
-        if self.0.send(answer).is_err() {
+        if self.0.send(Some(answer)).is_err() {
             return;
         }
         while let Some(frame) = body.frame().await {
@@ -148,7 +155,7 @@ mod tests {
     fn request() -> FallbackRequest {
         FallbackRequest {
             id: RequestId::from_parts(Timestamp(0), [1; 10]),
-            peer: SocketAddr::from(([127, 0, 0, 1], 9)),
+            peer: Some(IpAddr::from([127, 0, 0, 1])),
             request: Request::get("/console").body(RequestBody::from(Bytes::new())).unwrap(),
         }
     }

@@ -4,6 +4,7 @@
 //! looked up here: an unknown path gets the same answer with and without a valid key.
 
 mod gemini;
+mod hint;
 mod key;
 mod openai;
 mod query;
@@ -14,6 +15,7 @@ use tollgate_protocol::{Protocol, Target};
 
 use crate::refusal::Refusal;
 
+pub(crate) use hint::hint;
 pub(crate) use key::presented_key;
 pub(crate) use query::Query;
 
@@ -71,37 +73,6 @@ pub(crate) fn destination(method: &HttpMethod, uri: &Uri, headers: &HeaderMap) -
 /// The key of a request, from the first accepted location of its protocol.
 pub(crate) fn key_of(from: Protocol, uri: &Uri, headers: &HeaderMap) -> Option<Secret> {
     presented_key(from, headers, Query::new(uri.query()))
-}
-
-/// A path that exists and is similar to an unknown one (E10). The most common mistakes are a base URL without the version and one
-/// with the version twice.
-pub(crate) fn hint(method: &HttpMethod, path: &str) -> Option<String> {
-    let trimmed = path.trim_end_matches('/');
-    let single = without_doubled_version(trimmed);
-    let mut guesses = vec![trimmed.to_owned()];
-    guesses.extend(single.iter().cloned());
-    if versioned(trimmed).is_none() {
-        guesses.push(format!("/v1{trimmed}"));
-        guesses.push(format!("/v1beta{trimmed}"));
-    }
-    guesses.into_iter().find(|guess| guess != path && fits(method, guess))
-}
-
-/// Removes the first of two versions: `/v1/v1/chat` becomes `/v1/chat`.
-fn without_doubled_version(path: &str) -> Option<String> {
-    let (_, rest) = versioned(path)?;
-    let inner = format!("/{rest}");
-    versioned(&inner).is_some().then_some(inner)
-}
-
-fn fits(method: &HttpMethod, path: &str) -> bool {
-    let query = Query::new(None);
-    let found = match versioned(path) {
-        Some(("v1", rest)) => openai::destination(method, rest, &HeaderMap::new(), query),
-        Some((_, rest)) => gemini::destination(method, rest, query),
-        None => return false,
-    };
-    matches!(found, Destination::Model(..) | Destination::List(..))
 }
 
 /// Splits `/v1beta/models` into `v1beta` and `models`; `None` for other versions.

@@ -93,9 +93,10 @@ async fn walk(
     let summary = summarise(head, target, &body)?;
     guard.record_summary(&summary);
     let mut offered = resolve(head, target, catalog, caller, body, summary)?;
-    guard.set_offer(&offered.offer);
+    guard.set_offer(&offered.offer, &offered.summary);
     drop(receiving);
     let mut admission = admit(worker, head, &offered, None, guard).await?;
+    guard.limit_output(admission.output_tokens());
     let mut retry = RetryState::default();
     loop {
         let context = RouteContext::new(worker, head, target, &offered, &admission, memory.clone());
@@ -132,7 +133,8 @@ async fn renew(
     let renewed = resolve(head, target, catalog, caller, body, summary).ok()?;
     let admission = admit(worker, head, &renewed, Some(admission), guard).await.ok()?;
     // Until here the previous offer applied.
-    guard.set_offer(&renewed.offer);
+    guard.set_offer(&renewed.offer, &renewed.summary);
+    guard.limit_output(admission.output_tokens());
     Some((renewed, admission))
 }
 

@@ -8,10 +8,11 @@ mod table;
 mod text;
 mod upstream_rows;
 
+pub(crate) use redact::redact_secrets;
 pub(crate) use respond::{REQUEST_ID, write_rates};
 pub(crate) use text::seconds_until;
 
-use tollgate_core::{LimitExceeded, NoRouteCause, NotOffered, PriceFigures, Timestamp};
+use tollgate_core::{LimitExceeded, MissingPrice, NoRouteCause, NotOffered, PriceFigures, Timestamp};
 use tollgate_protocol::{ErrorStyle, FieldPath, Malformed, MalformedKind, Protocol, RequestSummary, UpstreamProblem};
 
 /// Why a request is not served. Each variant names its error id in docs/errors.md. Models and headers are as sent.
@@ -30,7 +31,7 @@ pub enum Refusal {
     /// E6: the member or its group is suspended.
     Suspended,
     /// E10: unknown path. The hint is a similar known path.
-    UnknownPath { hint: Option<String> },
+    UnknownPath { hint: Option<PathHint> },
     /// E11: known path, wrong method. `allow` is the value of the `allow` header.
     MethodNotAllowed { allow: &'static str },
     /// E12: native path without a verb, or with an unknown one.
@@ -58,15 +59,16 @@ pub enum Refusal {
     LimitExceeded(Box<LimitExceeded>),
     /// E31 without figures: too many wrong keys from the caller's address. Another may be tried in `retry_after` seconds.
     WrongKeys { retry_after: u32 },
-    /// E40: no usable upstream account. E41: only price limits exclude the accounts.
+    /// E40, E41, E42: no usable upstream account; the cause decides which.
     NoRoute {
         model: String,
         cause: NoRouteCause,
-        above_price_limit: bool,
         /// Seconds until the first account becomes usable, if known.
         retry_after: Option<u32>,
         /// Figures of E41, when they may be shown.
         price: Option<PriceFigures>,
+        /// The missing price of E42.
+        missing_price: Option<MissingPrice>,
     },
     /// E50 to E60: the last upstream attempt failed.
     Upstream { model: String, failure: UpstreamFailure },
@@ -90,6 +92,15 @@ pub enum Refusal {
     KeyCheckUnavailable,
 }
 
+/// A path that exists, similar to one that does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathHint {
+    /// The path.
+    pub path: String,
+    /// What is wrong with the base URL of the caller's client, as a sentence.
+    pub base_url: Option<&'static str>,
+}
+
 /// How an upstream failed. `retry_after` is in seconds, as reported by the upstream; `limit_ms` is the gateway's own limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpstreamFailure {
@@ -107,8 +118,8 @@ pub enum UpstreamFailure {
     Failed { status: u16 },
     /// E56: 503 or 529.
     Overloaded { retry_after: Option<u32> },
-    /// E57: 504 or 524.
-    GatewayTimedOut { limit_ms: u64 },
+    /// E57: 408, 504 or 524.
+    GatewayTimedOut { status: u16 },
     /// E58: an invalid answer.
     BadResponse,
     /// E59: a stream that broke.
@@ -135,6 +146,10 @@ impl Refusal {
             NotOffered::OutsideGroup => Self::ModelNotFound { model, hidden: true },
             NotOffered::Method { supports } => Self::MethodUnsupported { model, supports },
             NotOffered::Unsupported { fields } => Self::Unsupported { fields, model, reason: None },
+            NotOffered::Unpriced { fields } => {
+                let reason = "it changes the price, the model has no price for it, and the money of this key is limited";
+                Self::Unsupported { fields, model, reason: Some(reason.to_owned()) }
+            }
         }
     }
 
@@ -169,8 +184,7 @@ impl Refusal {
                 LimitExceeded::Money(funds) if funds.left.0 <= 0 => "E32",
                 LimitExceeded::Money(_) => "E33",
             },
-            Self::NoRoute { above_price_limit: true, .. } => "E41",
-            Self::NoRoute { .. } => "E40",
+            Self::NoRoute { cause, .. } => cause.error_id(),
             Self::Upstream { failure, .. } => failure.id(),
             Self::ShuttingDown => "E61",
             Self::Internal => "E62",

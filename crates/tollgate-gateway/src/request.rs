@@ -30,9 +30,9 @@ pub struct Head {
     pub arrived: Timestamp,
     /// Monotonic time at the end of the head.
     pub started: Instant,
-    /// Address of the caller: the peer of the connection, or the address a trusted proxy reports. IPv4-mapped IPv6 is
-    /// unwrapped.
-    pub peer: IpAddr,
+    /// Address of the caller: the peer of the connection, or the address a trusted proxy reports; `None` if it reports
+    /// none. IPv4-mapped IPv6 is unwrapped.
+    pub peer: Option<IpAddr>,
     /// The key as sent, trimmed; `None` when the request has none.
     pub presented_key: Option<Secret>,
     pub http_method: http::Method,

@@ -9,6 +9,7 @@ mod client_address;
 mod connection;
 mod connection_limiter;
 mod connection_timers;
+mod fallback_listener;
 mod guard;
 mod head_scan;
 mod listen;
@@ -24,6 +25,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{clock::CoreRng, fallback::FallbackService, request::Incoming, response::AnswerBody, state::shared::Shared};
 
+pub use fallback_listener::{FallbackListenerLimits, serve_fallback};
+pub use guard::names_loopback;
 pub use listen::{ListenError, Listening, listen};
 pub use run::{Drained, RunError, run};
 pub use tls::{Certificate, TlsError, tls_acceptor};
@@ -34,9 +37,19 @@ pub trait ModelPath: Send + Sync + 'static {
     fn serve(&self, incoming: Incoming) -> impl Future<Output = Response<AnswerBody>> + Send;
 }
 
+/// What a listener serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Serves {
+    /// Models, the gateway's own pages, and the fallback service for other paths.
+    Everything,
+    /// The fallback service alone.
+    Fallback,
+}
+
 struct Core<P> {
     shared: Arc<Shared>,
     path: P,
+    serves: Serves,
     fallback: Arc<dyn FallbackService>,
     connection_limiter: Arc<connection_limiter::ConnectionLimiter>,
     rng: CoreRng,
@@ -46,6 +59,13 @@ struct Core<P> {
     draining: CancellationToken,
     /// Cancelled when connections must close.
     closing: CancellationToken,
+}
+
+impl<P> Core<P> {
+    /// Whether its connections go on in the process that takes over. That continues them as connections of the model listener.
+    fn moves_connections(&self) -> bool {
+        self.serves == Serves::Everything
+    }
 }
 
 #[cfg(test)]

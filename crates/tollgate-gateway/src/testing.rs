@@ -48,7 +48,7 @@ pub(crate) fn head(path: &str) -> Head {
         request_id: RequestId::from_parts(Timestamp(1_795_000_000_000_000), [7; 10]),
         arrived: Timestamp(1_795_000_000_000_000),
         started: tokio::time::Instant::now(),
-        peer: IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7)),
+        peer: Some(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7))),
         presented_key: None,
         http_method: http::Method::POST,
         path: path.to_owned(),
@@ -154,6 +154,7 @@ pub(crate) fn channel(base_url: &str) -> Channel {
             serves: vec![ModelMapping { model: "m".to_owned(), upstream: "up-m".to_owned(), ..ModelMapping::default() }],
             ..ChannelSpec::default()
         },
+        needs_private_network: false,
         proxy: None,
         accounts: vec![Arc::new(account(1))],
     }

@@ -22,6 +22,8 @@ pub struct RequestEdits<'a> {
     /// Keep `extra_content.google.thought_signature` in histories: the upstream is a Gemini model behind a chat endpoint.
     /// Other upstreams must not receive it.
     pub keep_google_signatures: bool,
+    /// Leave Gemini's signatures out of native histories: the upstream accepts only its own, and they may be another account's.
+    pub drop_signatures: bool,
 }
 
 /// Changes to a reply that is passed through.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::{
     StreamError, UpstreamProblem,
-    sse::{self, SseEvent},
+    sse::{self, SseEvent, SseParser},
 };
 
 /// Largest document accepted in place of a stream, in bytes; enough for any error object.
@@ -113,12 +113,31 @@ pub(crate) fn document_error(body: &[u8], decode: impl FnOnce(u16, &[u8]) -> Ups
     }
 }
 
-/// The result of a stream whose last event, with or without its blank line, gave `tail`. If every candidate has a finish reason,
-/// the reply is complete and a truncated last event is ignored; an error event is not.
-pub(crate) fn check_stream_end(tail: Result<(), StreamError>, all_ended: bool) -> Result<(), StreamError> {
+/// Ends the stream of a parser and emits the last event, if it has no blank line. An event that was cut is an error, also before
+/// its data; one that cannot be read is ignored if it is `harmless`.
+pub(crate) fn finish_events(
+    parser: &mut SseParser,
+    harmless: impl Fn(&[u8]) -> bool,
+    mut on: impl FnMut(&SseEvent<'_>) -> Result<(), StreamError>,
+) -> Result<(), StreamError> {
+    let begun = parser.has_unfinished_event();
+    let mut emitted = false;
+    parser.finish(|event| {
+        emitted = true;
+        match on(&event) {
+            Err(StreamError::Malformed(_)) if harmless(event.data) => Ok(()),
+            result => result,
+        }
+    })?;
+    if begun && !emitted { Err(StreamError::Truncated) } else { Ok(()) }
+}
+
+/// The result of a stream whose end marker is missing, and whose last event gave `tail`. The reply is complete if every candidate
+/// has finished; an event that was cut may have been content.
+pub(crate) fn check_stream_end(tail: Result<(), StreamError>, finished: bool) -> Result<(), StreamError> {
     match tail {
         Err(fault @ StreamError::Problem(_)) => Err(fault),
-        _ if all_ended => Ok(()),
+        Ok(()) if finished => Ok(()),
         _ => Err(StreamError::Truncated),
     }
 }

@@ -97,9 +97,13 @@ profile! {
     forced_tools: bool,
     /// Function calls must be returned with their signature.
     signature_required: bool,
+    /// Signatures of Gemini are accepted only by the account that issued them.
+    signatures_bound: bool,
     call_ids: bool,
     /// Supports temperature, `top_p` and `top_k`.
     sampling: bool,
+    /// Supports temperature and `top_p` in one request.
+    temperature_with_top_p: bool,
     penalties: bool,
     top_k: bool,
     logprobs: bool,

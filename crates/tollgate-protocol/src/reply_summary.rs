@@ -18,9 +18,12 @@ pub struct Usage {
     pub cached: u64,
     /// Of those, written to the provider's cache.
     pub cache_write: u64,
-    /// Of those, image tokens, if the provider reports them.
+    /// Of the tokens in `cache_write`, those kept for an hour, which cost more.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_1h: u64,
+    /// Of all input tokens, image tokens, if the provider reports them.
     pub image: u64,
-    /// Of those, audio tokens, if the provider reports them.
+    /// Of all input tokens, audio tokens, if the provider reports them.
     pub audio: u64,
     /// All output tokens.
     pub completion_total: u64,
@@ -32,15 +35,22 @@ impl Usage {
     /// Limits every part to its total, so that differences cannot become negative.
     pub(crate) fn bounded(self) -> Self {
         let cached = self.cached.min(self.prompt_total);
+        let cache_write = self.cache_write.min(self.prompt_total - cached);
         Self {
             cached,
-            cache_write: self.cache_write.min(self.prompt_total - cached),
+            cache_write,
+            cache_write_1h: self.cache_write_1h.min(cache_write),
             image: self.image.min(self.prompt_total),
             audio: self.audio.min(self.prompt_total),
             reasoning: self.reasoning.min(self.completion_total),
             ..self
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde requires")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,12 +167,23 @@ pub trait StreamRelay: Send {
 
     fn summary(&self) -> ReplySummary;
 
-    /// Whether the reply is complete: every candidate finished, and the end marker was received where the protocol has one.
+    /// Whether the reply is complete: every candidate finished, and the end was received. The end is the protocol's end marker; where
+    /// it has none, it is the end of the body.
     fn complete(&self) -> bool;
+
+    /// Whether content followed a finish reason. If so, finish reasons do not tell where this stream ends: only the end marker or
+    /// the clean end of the body does.
+    fn continued_after_finish(&self) -> bool;
 
     /// Whether only the end marker is missing: every candidate has finished and usage was received. If the upstream sends
     /// nothing more, [`StreamRelay::finish`] completes the reply.
     fn awaiting_end_marker(&self) -> bool {
+        false
+    }
+
+    /// Whether only the end of the body is missing, in a protocol without an end marker: every candidate has finished, and nothing
+    /// followed a finish reason so far. More may follow.
+    fn awaiting_body_end(&self) -> bool {
         false
     }
 
@@ -180,19 +201,26 @@ pub(crate) struct CandidateProgress {
     ended: u128,
     /// The finish reason was an empty string, which some upstreams send instead of a reason and others in every chunk.
     blank: u128,
+    content: u128,
+    continued: bool,
 }
 
 impl CandidateProgress {
     /// Records a candidate. Indexes above 127 share the last bit; no protocol allows as many candidates.
-    pub(crate) fn record(&mut self, index: u64, ended: bool) {
+    pub(crate) fn record(&mut self, index: u64, content: bool, ended: bool) {
         let bit = 1_u128 << index.min(127);
         self.begun |= bit;
+        if content {
+            self.content |= bit;
+        }
         if ended {
             self.ended |= bit;
         }
     }
 
+    /// Adds what the next chunk says.
     pub(crate) fn join(&mut self, other: Self) {
+        self.continued |= self.ended & other.content != 0;
         self.begun |= other.begun;
         self.ended |= other.ended;
         self.blank |= other.blank;
@@ -209,6 +237,11 @@ impl CandidateProgress {
 
     pub(crate) fn any(&self) -> bool {
         self.begun != 0
+    }
+
+    /// Content of a candidate followed its finish reason.
+    pub(crate) fn continued(&self) -> bool {
+        self.continued
     }
 
     /// At least one began, and every one that began has ended.

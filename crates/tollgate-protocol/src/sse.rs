@@ -154,6 +154,12 @@ impl SseParser {
         self.dispatch(&Bytes::from(carry), 0..end, &mut on)
     }
 
+    /// Whether an event has begun and not ended. Comments and blank lines are not part of one.
+    pub(crate) fn has_unfinished_event(&self) -> bool {
+        self.building.begun
+            || self.carry.get(self.carry_line..).is_some_and(|line| line.first().is_some_and(|first| *first != b':'))
+    }
+
     /// Bytes of memory held between two pushes.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {

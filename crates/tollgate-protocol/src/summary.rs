@@ -37,10 +37,47 @@ pub struct RequestSummary {
     pub document_bytes: u64,
     /// Number of tools (Gemini: function declarations).
     pub tools: u32,
+    pub extras: RequestExtras,
     /// A stable hash of the prompt-cache key, or of the conversation's stable beginning (system text, tools,
     /// first turn). Equal for every turn of one conversation.
     pub affinity: Option<u64>,
     pub splices: SplicePoints,
+}
+
+/// What makes a request cost more, or less, than its tokens at the usual prices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestExtras {
+    pub tier: ServiceTier,
+    /// Web search by the provider, which charges for it besides tokens.
+    pub web_search: bool,
+    /// Content that the provider keeps and reads as input.
+    pub cached_content: bool,
+    /// Input whose size the body does not tell: media by address, cached content, what the provider's own tools find.
+    pub unsized_input: bool,
+}
+
+/// The service tier a request asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServiceTier {
+    #[default]
+    Standard,
+    Priority,
+    Flex,
+    /// One that has no price.
+    Other,
+}
+
+impl ServiceTier {
+    /// The tier of a field's value. `auto` and unset are the usual price.
+    pub(crate) fn named(name: &str) -> Self {
+        let name = name.to_ascii_lowercase();
+        match name.strip_prefix("service_tier_").unwrap_or(&name) {
+            "" | "auto" | "default" | "standard" | "standard_only" | "unspecified" => Self::Standard,
+            "priority" => Self::Priority,
+            "flex" => Self::Flex,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// Byte ranges of the body that pass-through may edit.

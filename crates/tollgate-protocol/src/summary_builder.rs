@@ -2,7 +2,7 @@
 //! that keeps a conversation on one account.
 
 use crate::{
-    ErrorStyle, FieldPath, Malformed, Method, RequestSummary, SplicePoints,
+    ErrorStyle, FieldPath, Malformed, Method, RequestExtras, RequestSummary, ServiceTier, SplicePoints,
     fingerprint::Fingerprint,
     scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind},
     validation::{JsonPath, ValidationErrors},
@@ -55,6 +55,7 @@ pub(crate) struct SummaryBuilder {
     audio_bytes: u64,
     document_bytes: u64,
     tools: usize,
+    pub(crate) extras: RequestExtras,
     pub(crate) members: SeenMembers,
     cache_key: Option<u64>,
     system: Fingerprint,
@@ -77,6 +78,7 @@ impl SummaryBuilder {
             audio_bytes: 0,
             document_bytes: 0,
             tools: 0,
+            extras: RequestExtras::default(),
             members: SeenMembers(Vec::with_capacity(12)),
             cache_key: None,
             system: Fingerprint::new(),
@@ -128,7 +130,7 @@ impl SummaryBuilder {
         self.remember(url.raw());
         let raw = url.raw();
         let (Some(rest), Some(comma)) = (raw.strip_prefix("data:"), memchr::memchr(b',', raw.as_bytes())) else {
-            return self.inline(fallback, 0);
+            return self.media_of_unknown_size(fallback);
         };
         // Some serialisers write "image\/png".
         let header = rest[..comma - "data:".len()].replace("\\/", "/");
@@ -139,6 +141,7 @@ impl SummaryBuilder {
     }
 
     pub(crate) fn media_of_unknown_size(&mut self, mime: &str) {
+        self.extras.unsized_input = true;
         self.inline(mime, 0);
     }
 
@@ -147,6 +150,28 @@ impl SummaryBuilder {
             Some(kind) if kind.eq_ignore_ascii_case("image") => self.images = self.images.saturating_add(1),
             Some(kind) if kind.eq_ignore_ascii_case("audio") => self.audio_bytes += bytes,
             _ => self.document_bytes += bytes,
+        }
+    }
+
+    /// The value of a service tier field.
+    pub(crate) fn service_tier(&mut self, value: &Value<'_>) {
+        self.extras.tier = match value {
+            Value::Null => ServiceTier::Standard,
+            Value::Text(name) => ServiceTier::named(&name.decode()),
+            Value::Bool(_) | Value::Number(_) | Value::Array | Value::Object => ServiceTier::Other,
+        };
+    }
+
+    /// A tool that the provider runs itself: what it finds becomes input.
+    pub(crate) fn server_tool(&mut self, searches: bool) {
+        self.extras.web_search |= searches;
+        self.extras.unsized_input = true;
+    }
+
+    pub(crate) fn cached_content(&mut self, value: ValueKind) {
+        if value != ValueKind::Null {
+            self.extras.cached_content = true;
+            self.extras.unsized_input = true;
         }
     }
 
@@ -237,6 +262,7 @@ impl SummaryBuilder {
             audio_bytes: self.audio_bytes,
             document_bytes: self.document_bytes,
             tools: u32::try_from(self.tools).unwrap_or(u32::MAX),
+            extras: self.extras,
             affinity,
             splices: self.splices,
         })

@@ -53,7 +53,8 @@ pub fn encode_request(
         include_thoughts,
         carry_thinking,
         kind: answer_kind(&request.operation),
-        parallel: request.params.parallel.is_none(),
+        parallel: request.params.parallel.is_none() && !request.params.legacy_calls,
+        legacy_calls: request.params.legacy_calls,
     };
     out.finish(encoded)
 }

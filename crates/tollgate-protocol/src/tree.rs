@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use crate::{
     Malformed,
-    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind},
+    scan::{Scanner, SyntaxError, Value, ValueKind},
 };
 
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub(crate) enum NodeKind<'a> {
     Bool(bool),
     /// A number; its digits are the node's text.
     Number,
-    /// A string, unescaped.
+    /// A string, unescaped. Each lone surrogate is U+FFFD.
     Text(Cow<'a, str>),
     List(Vec<Tree<'a>>),
     /// An object, members in order, repeated names included.
@@ -29,7 +29,7 @@ pub(crate) enum NodeKind<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// E18 for invalid JSON, more than [`crate::scan::MAX_DEPTH`] levels, or a string with a lone surrogate.
+    /// E18 for invalid JSON or more than [`crate::scan::MAX_DEPTH`] levels.
     pub(crate) fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
         let document = || {
             let mut scanner = Scanner::answer(body)?;
@@ -96,7 +96,19 @@ impl<'a> Tree<'a> {
 
     /// The value as a tree that can be edited. Whole numbers beyond 64 bits lose precision; nothing else changes.
     pub(crate) fn value(&self) -> serde_json::Value {
-        serde_json::from_str(self.text).unwrap_or(serde_json::Value::Null)
+        // Lone surrogates are the one thing that serde_json does not read.
+        serde_json::from_str(self.text).unwrap_or_else(|_| self.readable_value())
+    }
+
+    fn readable_value(&self) -> serde_json::Value {
+        match &self.kind {
+            NodeKind::Null => serde_json::Value::Null,
+            NodeKind::Bool(value) => (*value).into(),
+            NodeKind::Number => serde_json::from_str(self.text).unwrap_or_default(),
+            NodeKind::Text(text) => text.as_ref().into(),
+            NodeKind::List(items) => items.iter().map(Self::value).collect(),
+            NodeKind::Object(members) => members.iter().map(|(name, value)| (name.to_string(), value.value())).collect(),
+        }
     }
 
     pub(crate) fn compact(&self) -> String {
@@ -172,8 +184,7 @@ fn read<'a>(scanner: &mut Scanner<'a>) -> Result<Tree<'a>, SyntaxError> {
         ValueKind::Object => {
             let mut members = Vec::new();
             let range = scanner.object(|scanner, name| {
-                let name = decode(scanner, &name)?;
-                members.push((name, read(scanner)?));
+                members.push((name.decode(), read(scanner)?));
                 Ok(())
             })?;
             (NodeKind::Object(members), range)
@@ -191,23 +202,13 @@ fn read<'a>(scanner: &mut Scanner<'a>) -> Result<Tree<'a>, SyntaxError> {
             let kind = match value {
                 Value::Bool(value) => NodeKind::Bool(value),
                 Value::Number(_) => NodeKind::Number,
-                Value::Text(text) => NodeKind::Text(decode(scanner, &text)?),
+                Value::Text(text) => NodeKind::Text(text.decode()),
                 Value::Null | Value::Array | Value::Object => NodeKind::Null,
             };
             (kind, range)
         }
     };
     Ok(Tree { text: scanner.slice(range), kind })
-}
-
-/// The text of a string. The scanner accepts a lone surrogate, but it cannot be re-encoded for another protocol.
-fn decode<'a>(scanner: &Scanner<'a>, text: &JsonStr<'a>) -> Result<Cow<'a, str>, SyntaxError> {
-    if !text.raw().contains('\\') {
-        return Ok(Cow::Borrowed(text.raw()));
-    }
-    let content = text.content_range();
-    let literal = scanner.slice(content.start - 1..content.end + 1);
-    serde_json::from_str(literal).map(Cow::Owned).map_err(|_| SyntaxError::new(content.start - 1, "lone surrogate in the string"))
 }
 
 #[cfg(test)]
@@ -222,6 +223,14 @@ mod tests {
         assert_eq!(list[1].text, "123456789012345678901234567890");
         assert_eq!(list[2].get("b").unwrap().str(), Some("xé\"y"));
         assert!(tree.get("a2").is_none());
+    }
+
+    #[test]
+    fn lone_surrogate_is_one_replacement_character() {
+        let tree = Tree::parse(br#"{"a":["x\ud83d","\ude00\ud83d\ude00",1.5,null,{"\ud800":true}]}"#).unwrap();
+        let list = tree.get("a").unwrap();
+        assert_eq!(list.list().unwrap()[0].str(), Some("x\u{fffd}"));
+        assert_eq!(list.value(), serde_json::json!(["x\u{fffd}", "\u{fffd}\u{1f600}", 1.5, null, {"\u{fffd}": true}]));
     }
 
     #[test]
@@ -251,7 +260,6 @@ mod tests {
         assert!(message(b"\xff").contains("invalid UTF-8"));
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         assert!(message(deep.as_bytes()).contains("nested more than 128 levels deep"));
-        assert!(message(br#""\ud800""#).contains("lone surrogate"));
         assert!(Tree::parse(b"{} {}").is_err());
     }
 }

@@ -117,6 +117,7 @@ fn context(case: &Value) -> ReplyContext {
         include_thoughts,
         carry_thinking: include_thoughts || omitted,
         id_signatures: true,
+        legacy_calls: false,
         parallel: flag("parallel").unwrap_or(true),
         custom_tools: serde_json::from_value(facts["custom_tools"].clone()).unwrap_or_default(),
         name_map: name_map.map(|(theirs, own)| (theirs.clone(), own.as_str().expect("a name").to_owned())).collect(),

@@ -94,6 +94,7 @@ fn blank_summary() -> RequestSummary {
         audio_bytes: 0,
         document_bytes: 0,
         tools: 0,
+        extras: tollgate_protocol::RequestExtras::default(),
         affinity: None,
         splices: SplicePoints::default(),
     }

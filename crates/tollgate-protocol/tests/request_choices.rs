@@ -173,15 +173,15 @@ fn gemini_thinking_becomes_adaptive_thinking() {
 }
 
 #[test]
-fn gemini_thinking_becomes_a_budget_below_the_limit() {
+fn gemini_thinking_becomes_a_budget_that_leaves_room_for_the_answer() {
     let budget = claude(Thinking::Budget([1_024, 32_000]), CanDisableThinking::Yes);
     let on = |tokens: i64| json!({"type": "enabled", "budget_tokens": tokens});
     let path = "generationConfig.thinkingConfig";
     for (config, thinking, dropped) in [
         (json!({"thinkingBudget": 2_000}), on(2_000), vec![]),
-        (json!({"thinkingBudget": 9_000}), on(3_999), vec![format!("{path}.thinkingBudget=3999")]),
+        (json!({"thinkingBudget": 9_000}), on(3_200), vec![format!("{path}.thinkingBudget=3200")]),
         (json!({"thinkingBudget": 5}), on(1_024), vec![format!("{path}.thinkingBudget=1024")]),
-        (json!({"thinkingLevel": "HIGH"}), on(3_999), vec![]),
+        (json!({"thinkingLevel": "HIGH"}), on(3_200), vec![format!("{path}.thinkingLevel=LOW")]),
         (json!({"thinkingBudget": 0}), json!({"type": "disabled"}), vec![]),
         (json!({"thinkingBudget": -1}), Value::Null, vec![]),
         (json!({"includeThoughts": true}), Value::Null, vec![format!("{path}.includeThoughts")]),

@@ -29,6 +29,7 @@ fn forward_all(protocol: Protocol, body: &Bytes, summary: &RequestSummary) -> By
         max_output: Some(5),
         output_limit_field: Some("max_tokens"),
         keep_google_signatures: false,
+        drop_signatures: false,
     };
     codec(protocol).forward_request(body, summary, &edits)
 }

@@ -10,10 +10,33 @@ CREATE TABLE counters (
 );
 INSERT INTO counters (name, value) VALUES ('revision', 0), ('ledger', 0), ('pruned_until', 0);
 
--- The data key, sealed with the master key; a check value and the pepper, sealed with the data key.
+-- The data key, sealed with the master key; a check value and the pepper, sealed with the data key. While the master key is
+-- rotated, `last_data_key` is the data key before, which still seals some rows.
 CREATE TABLE data_keys (
     name TEXT PRIMARY KEY,
     sealed BYTEA NOT NULL
+);
+
+-- Master keys that are not used any more, by fingerprint.
+CREATE TABLE retired_master_keys (
+    fingerprint TEXT PRIMARY KEY
+);
+
+-- The running gateways, by the id of their journal: the master keys each can open with, by fingerprint, and the last request for
+-- them that it answered (the counter `key_check`).
+CREATE TABLE key_holders (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    answered BIGINT NOT NULL,
+    master_keys TEXT NOT NULL
+);
+
+-- The journals whose records are booked here, by id. `booked` counts their records; `unfinished` is 1 from the start of a
+-- gateway until it has stopped with nothing left to book.
+CREATE TABLE journals (
+    id TEXT PRIMARY KEY,
+    booked BIGINT NOT NULL,
+    unfinished BIGINT NOT NULL
 );
 
 -- Channels, accounts, models, groups and members. `spec` is the row in JSON, with the field names of a catalog file; `parent`
@@ -90,7 +113,7 @@ CREATE TABLE audit (
     revision BIGINT NOT NULL,
     position BIGINT NOT NULL,
     at BIGINT NOT NULL,
-    door TEXT NOT NULL,
+    origin TEXT NOT NULL,
     actor TEXT NOT NULL,
     action TEXT NOT NULL,
     kind TEXT NOT NULL,
@@ -118,6 +141,7 @@ CREATE TABLE attempts (
     tokens_output BIGINT NOT NULL,
     tokens_cache_read BIGINT NOT NULL,
     tokens_cache_write BIGINT NOT NULL,
+    tokens_cache_write_1h BIGINT NOT NULL,
     tokens_thinking BIGINT NOT NULL,
     tokens_image BIGINT NOT NULL,
     tokens_audio BIGINT NOT NULL,
@@ -149,14 +173,45 @@ CREATE UNIQUE INDEX ledger_request ON ledger (request_id) WHERE request_id IS NO
 CREATE UNIQUE INDEX ledger_idempotency ON ledger (idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX ledger_member ON ledger (member_id, seq);
 
+-- Chains of MACs over the ledger (by `seq`) and the audit log (by `revision`): each link covers the rows `first` to `last`, which
+-- one transaction wrote, and the link before. `seal` is the MAC of the head.
+CREATE TABLE chain_links (
+    chain TEXT NOT NULL,
+    first BIGINT NOT NULL,
+    last BIGINT NOT NULL,
+    mac TEXT NOT NULL,
+    PRIMARY KEY (chain, last)
+);
+CREATE TABLE chain_heads (
+    chain TEXT PRIMARY KEY,
+    last BIGINT NOT NULL,
+    mac TEXT NOT NULL,
+    seal TEXT NOT NULL
+);
+
 -- The balance after each member's last entry.
 CREATE TABLE balances (
     member_id TEXT PRIMARY KEY,
     balance BIGINT NOT NULL
 );
 
--- Sums over usage records, by UTC hour and by UTC day of arrival. `group_id` and `model` are empty for requests refused before
--- a group was chosen, so that unknown model names do not add rows.
+-- Sums over usage records, by five minutes, UTC hour and UTC day of arrival. `group_id` and `model` are empty for requests refused
+-- before a group was chosen, so that unknown model names do not add rows. Sums by five minutes are removed with their records.
+CREATE TABLE usage_five_minutes (
+    bucket BIGINT NOT NULL,
+    key_id TEXT NOT NULL,
+    member_id TEXT NOT NULL,
+    group_id TEXT NOT NULL,
+    model TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    requests BIGINT NOT NULL,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    sale BIGINT NOT NULL,
+    cost BIGINT NOT NULL,
+    unpriced BIGINT NOT NULL,
+    PRIMARY KEY (bucket, key_id, member_id, group_id, model, outcome)
+);
 CREATE TABLE usage_hours (
     bucket BIGINT NOT NULL,
     key_id TEXT NOT NULL,

@@ -20,6 +20,7 @@ CREATE TABLE usage (
     tokens_output BIGINT NOT NULL,
     tokens_cache_read BIGINT NOT NULL,
     tokens_cache_write BIGINT NOT NULL,
+    tokens_cache_write_1h BIGINT NOT NULL,
     tokens_thinking BIGINT NOT NULL,
     tokens_image BIGINT NOT NULL,
     tokens_audio BIGINT NOT NULL,

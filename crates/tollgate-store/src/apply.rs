@@ -6,14 +6,14 @@ use serde::{Serialize, de::DeserializeOwned};
 use subtle::ConstantTimeEq as _;
 use tollgate_core::{
     AccountId, AccountSpec, AdminKeyId, ChannelId, ChannelSpec, GroupId, KeyId, KeyStatus, MemberId, MemberStatus, ModelId, Owner,
-    Provider, Revision, Role, Secret, Timestamp,
+    Revision, Role, Secret, Timestamp,
 };
 
 use crate::{
     Actor, AuditEvent, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, FieldProblem, GroupSpec, KeySecret,
     MemberSpec, RandomSource, RowKind, StoreError, Toggle, credential,
     fields::{AccountInput, check_row},
-    proxy::ProxyPassword,
+    proxy::ChannelSecrets,
     rows::{CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, spec_text},
     seal::Sealer,
 };
@@ -159,20 +159,16 @@ impl Batch<'_> {
     async fn put_channel(&mut self, spec: &ChannelSpec) -> Result<(), StoreError> {
         checked(RowKind::Channel, &spec.name, check_row(spec))?;
         let mut spec = spec.clone();
-        match ProxyPassword::take_from(&mut spec) {
-            ProxyPassword::None => self.put(RowKind::Channel, "", &spec.name, &spec, SecretInput::NoSecret).await,
-            ProxyPassword::Given(whole) => self.put(RowKind::Channel, "", &spec.name, &spec, SecretInput::Credential(&whole)).await,
-            ProxyPassword::Kept => {
-                let there = self.rows.by_name(RowKind::Channel, "", &spec.name).await?;
-                let old = there.as_ref().map(CatalogRow::read::<ChannelSpec>).transpose()?.and_then(|old| old.proxy);
-                if old != spec.proxy {
-                    let message = "'***' stands for the stored password, and none is stored for this address; send the password";
-                    let problem = FieldProblem { field: "proxy", message: message.to_owned() };
-                    return Err(refused(RowKind::Channel, &spec.name, ChangeRefusal::Invalid(vec![problem])));
-                }
-                self.put(RowKind::Channel, "", &spec.name, &spec, SecretInput::Keep(SecretRequirement::NeedsNone)).await
-            }
-        }
+        let there = self.rows.by_name(RowKind::Channel, "", &spec.name).await?;
+        let old = match &there {
+            Some(row) => Some((row.read::<ChannelSpec>()?, ChannelSecrets::open(row, self.sealer).unwrap_or_default())),
+            None => None,
+        };
+        let secrets = ChannelSecrets::take_from(&mut spec, old.as_ref())
+            .map_err(|problem| refused(RowKind::Channel, &spec.name, ChangeRefusal::Invalid(vec![problem])))?;
+        let secret = secrets.to_secret();
+        let given = secret.as_ref().map_or(SecretInput::NoSecret, SecretInput::Credential);
+        self.put(RowKind::Channel, "", &spec.name, &spec, given).await
     }
 
     async fn put_account(&mut self, channel: &str, spec: &AccountSpec, credential: Option<&Secret>) -> Result<(), StoreError> {
@@ -185,10 +181,10 @@ impl Batch<'_> {
             problems.push(FieldProblem { field: "credential", message: message.to_owned() });
         }
         checked(RowKind::Account, &shown, problems)?;
-        let echo = parent.read::<ChannelSpec>()?.provider == Provider::Echo;
+        let needs_none = parent.read::<ChannelSpec>()?.provider.works_without_credential();
         let given = match credential {
             Some(secret) => SecretInput::Credential(secret),
-            None => SecretInput::Keep(if echo { SecretRequirement::NeedsNone } else { SecretRequirement::NeedsSecret }),
+            None => SecretInput::Keep(if needs_none { SecretRequirement::NeedsNone } else { SecretRequirement::NeedsSecret }),
         };
         self.put(RowKind::Account, &parent.id, &spec.name, spec, given).await
     }

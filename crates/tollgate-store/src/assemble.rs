@@ -9,7 +9,8 @@ use tollgate_core::{
 use uuid::Uuid;
 
 use crate::{
-    GroupSpec, KeySpec, MemberSpec, RowKind, StoreError, credential, proxy,
+    GroupSpec, KeySpec, MemberSpec, RowKind, StoreError, credential,
+    proxy::ChannelSecrets,
     rows::{CatalogRow, RowSecret},
     seal::Sealer,
 };
@@ -44,10 +45,13 @@ pub(crate) fn catalog(revision: Revision, rows: &[CatalogRow], sealer: &Sealer) 
 }
 
 fn channel(row: &CatalogRow, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Result<Channel, StoreError> {
-    let spec: ChannelSpec = row.read()?;
-    let proxy = proxy::whole(row, &spec, sealer)?.or_else(|| spec.proxy.clone().map(Secret::new));
+    let mut spec: ChannelSpec = row.read()?;
+    let masked_proxy = spec.proxy.clone();
+    ChannelSecrets::open(row, sealer)?.put_into(&mut spec);
+    let proxy = std::mem::replace(&mut spec.proxy, masked_proxy).map(Secret::new);
     accounts.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
-    Ok(Channel { id: id!(ChannelId, row, &row.id)?, owner: row.owner, spec, proxy, accounts })
+    let needs_private_network = !spec.private_network && crate::fields::private_host(&spec.base_url).is_some();
+    Ok(Channel { id: id!(ChannelId, row, &row.id)?, owner: row.owner, spec, proxy, needs_private_network, accounts })
 }
 
 fn account(row: &CatalogRow, sealer: &Sealer) -> Result<Account, StoreError> {
@@ -68,6 +72,7 @@ fn group(row: &CatalogRow, channels: &HashMap<&str, ChannelId>) -> Result<Group,
         signatures_in_ids: spec.signatures_in_ids.unwrap_or(true),
         stream_break: spec.stream_break,
         price_limit: spec.price_limit,
+        never_below_cost: spec.never_below_cost,
         routing: spec.routing,
         hedge: spec.hedge,
         trace: spec.trace,

@@ -238,6 +238,10 @@ impl CachedStore {
     pub(crate) async fn write_cache(&self, now: Timestamp) -> Result<bool, StoreError> {
         let Some(sql) = self.sql.load_full() else { return Ok(false) };
         let data_keys = self.within(QUERY_TIMEOUT, sql.sealed_keys()).await?;
+        if data_keys != self.known.load().data_keys {
+            // The master key was rotated: the rows are sealed with another data key.
+            self.within(BATCH_TIMEOUT, self.reread_rows(&sql, &data_keys)).await?;
+        }
         let old = self.known.load_full();
         let spending = self.within(BATCH_TIMEOUT, self.spending_of_cached(&sql, &old, now)).await?;
         let known = KnownCatalog { data_keys, revision: old.revision, rows: old.rows.clone(), spending, spending_at: now };
@@ -254,6 +258,30 @@ impl CachedStore {
         let written = tokio::task::spawn_blocking(move || cache::write(&path, &place, contents, &options));
         written.await.map_err(|_| self.unreachable("writing the cache file was interrupted"))??;
         Ok(true)
+    }
+
+    /// Reads the rows again until they belong to the data keys read along with them.
+    async fn reread_rows(&self, sql: &SqlStore, sealed_keys: &[(String, Vec<u8>)]) -> Result<(), StoreError> {
+        let mut sealed_keys = sealed_keys.to_vec();
+        loop {
+            let (revision, rows) = sql.all_rows().await?;
+            let again = sql.sealed_keys().await?;
+            if sealed_keys == again {
+                let old = self.known.load();
+                let (spending, spending_at) = (old.spending.clone(), old.spending_at);
+                self.known.store(Arc::new(KnownCatalog { data_keys: sealed_keys, revision, rows, spending, spending_at }));
+                return Ok(());
+            }
+            sealed_keys = again;
+        }
+    }
+
+    /// See [`SqlStore::watch_keys`].
+    pub(crate) async fn watch_keys(&self) -> Result<bool, StoreError> {
+        let sql = self.sql()?;
+        let changed = self.within(QUERY_TIMEOUT, sql.watch_keys()).await?;
+        self.sealer.adopt(&sql.sealer);
+        Ok(changed)
     }
 
     /// The spending of cached keys and their members, from the last known spending and the changes since.

@@ -58,6 +58,15 @@ impl CatalogFile {
         all.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
+    /// Keys whose secret looks like a shell's variable, which nothing expands.
+    #[must_use]
+    pub fn unexpanded_keys(&self) -> Vec<&str> {
+        let literal = |key: &&FileKey| key.secret.as_ref().is_some_and(|secret| tollgate_core::is_unexpanded(secret.expose()));
+        self.keys.iter().filter(literal).map(|key| key.row.spec.name.as_str()).collect()
+    }
+
+    /// The names of its keys, for [`crate::KeyScope::FileAnd`].
+    #[must_use]
     pub fn key_names(&self) -> std::collections::HashSet<String> {
         self.keys.iter().map(|key| key.row.spec.name.clone()).collect()
     }

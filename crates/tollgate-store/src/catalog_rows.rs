@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use tollgate_core::{AccountSpec, ChannelSpec, KeyId, ModelSpec, Owner, Revision, Secret};
 
 use crate::{
-    GroupSpec, KeyHasher, KeySecret, KeySpec, MemberSpec, RowKind, StoreError, credential, proxy,
+    GroupSpec, KeyHasher, KeySecret, KeySpec, MemberSpec, RowKind, StoreError, credential,
+    proxy::ChannelSecrets,
     rows::{CatalogRow, RowSecret},
     seal::Sealer,
 };
@@ -37,10 +38,9 @@ pub struct ChannelRow {
     /// Id with its prefix.
     pub id: String,
     pub owner: Owner,
-    /// The row's fields, without the password of the proxy.
+    /// The row's fields, without the password of the proxy and the values of the headers.
     pub spec: ChannelSpec,
-    /// The whole address of the proxy, if it has a password.
-    pub proxy: Option<Secret>,
+    pub(crate) secrets: ChannelSecrets,
     pub accounts: Vec<AccountRow>,
 }
 
@@ -107,8 +107,8 @@ impl CatalogRows {
         for row in of(rows, RowKind::Channel) {
             let accounts = accounts.remove(row.id.as_str()).unwrap_or_default();
             let spec: ChannelSpec = row.read()?;
-            let proxy = proxy::whole(row, &spec, sealer)?;
-            channels.push(ChannelRow { id: row.id.clone(), owner: row.owner, spec, proxy, accounts });
+            let secrets = ChannelSecrets::open(row, sealer)?;
+            channels.push(ChannelRow { id: row.id.clone(), owner: row.owner, spec, secrets, accounts });
         }
         let mut keys = Vec::new();
         for row in of(rows, RowKind::Key) {

@@ -27,13 +27,13 @@ pub enum Change {
     Idempotent { key: String, fingerprint: [u8; 32] },
     /// Writes a channel and the models it serves; its accounts stay.
     PutChannel(Box<ChannelSpec>),
-    /// Switches a channel on or off by hand.
+    /// Switches a channel on or off.
     SwitchChannel { channel: String, to: Toggle },
     /// Removes a channel and its accounts.
     RemoveChannel { channel: String },
     /// Writes an account. `credential: None` keeps the stored one; a new account needs one.
     PutAccount { channel: String, account: AccountSpec, credential: Option<Secret> },
-    /// Switches an account on or off by hand.
+    /// Switches an account on or off.
     SwitchAccount { channel: String, account: String, to: Toggle },
     /// Removes an account.
     RemoveAccount { channel: String, account: String },

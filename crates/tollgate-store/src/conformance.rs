@@ -191,6 +191,7 @@ conformance! {
         change_for_another_revision_is_refused,
         audit_log_has_every_change_without_secrets,
         proxy_password_is_sealed_like_a_credential,
+        header_values_are_sealed_like_a_credential,
         keys_with_a_price_limit_are_selected_up_to_a_bound,
         last_admin_cannot_be_removed,
         concurrent_batches_are_serialised,
@@ -204,12 +205,14 @@ conformance! {
         key_without_a_member_belongs_to_the_owner;
     usage:
         record_is_stored_exactly_once,
+        cache_writes_kept_for_an_hour_are_stored,
         concurrent_appends_of_the_same_records_store_each_once,
         pages_have_no_gap_or_overlap,
         filters_apply_to_pages_and_sums,
         records_are_stored_with_every_field,
         known_returns_stored_ids,
         sums_from_rollups_and_records_are_equal,
+        sums_of_any_range_are_those_of_its_records,
         pruned_records_do_not_come_back,
         log_time_is_set_only_from_the_expected_value;
     ledger:

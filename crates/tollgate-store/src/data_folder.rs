@@ -4,10 +4,10 @@ use std::{
     fs::{self, File, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
-use crate::{RandomSource, StoreError};
+use crate::{RandomSource, StoreError, journal};
 
 /// Exclusive lock on `<data>/lock`, held while a server runs. The operating system releases it when the process ends.
 #[derive(Debug)]
@@ -88,13 +88,58 @@ fn is_identity(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Creates the data folder, accessible to its owner only.
+/// Creates the data folder, accessible to its owner only. An empty one that is there, such as a fresh volume, becomes so if its owner
+/// runs this.
 pub(crate) fn create(data: &Path) -> Result<(), StoreError> {
+    create_private(data).map_err(|source| StoreError::File { action: "create the data folder", path: data.to_owned(), source })?;
+    if fs::read_dir(data).is_ok_and(|mut entries| entries.next().is_none()) {
+        restrict(data, 0o700);
+    }
+    Ok(())
+}
+
+/// Creates a folder and those above it, accessible to their owner only. One that is there stays as it is.
+pub(crate) fn create_private(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(data).map_err(|source| StoreError::File { action: "create the data folder", path: data.to_owned(), source })
+    builder.create(path)
+}
+
+/// Takes the access of others from what an earlier version, or a command under another umask, left in a data folder: the database
+/// with its write-ahead log, and the journals of all processes.
+pub(crate) fn protect(data: &Path, database: Option<&Path>) {
+    for name in database.into_iter().flat_map(|path| ["", "-wal", "-shm"].map(|suffix| with_suffix(path, suffix))) {
+        restrict(&name, 0o600);
+    }
+    for folder in journal::folders(&crate::journal_folder(data)).unwrap_or_default() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let mode = if entry.file_type().is_ok_and(|kind| kind.is_dir()) { 0o700 } else { 0o600 };
+            restrict(&entry.path(), mode);
+        }
+        restrict(&folder, 0o700);
+    }
+    for name in ["cache.sealed", "lock", "traffic.json"] {
+        restrict(&data.join(name), 0o600);
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Best effort: what belongs to someone else stays as it is.
+fn restrict(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Ok(metadata) = fs::metadata(path) else { return };
+    if metadata.permissions().mode() & 0o077 != 0
+        && let Err(error) = fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    {
+        tracing::warn!(path = %path.display(), %error, "others may read this file, and its mode cannot be changed");
+    }
 }
 
 /// Renames a finished draft to `path` without replacing an existing file. The draft is removed either way.

@@ -44,6 +44,13 @@ pub enum StoreError {
     SecondNode { database: String },
     #[error("cannot move the gateway to {database}: {detail}")]
     TransferRefused { database: String, detail: String },
+    #[error("the backup {}: {detail}", .path.display())]
+    Backup { path: PathBuf, detail: String },
+    #[error("cannot restore into {location}: {detail}")]
+    RestoreRefused { location: String, detail: String },
+    /// The journal's message.
+    #[error("{detail}")]
+    Journal { detail: String },
     #[error("cannot {action} {}: {source}; check that it exists, its owner and its mode", .path.display())]
     File { action: &'static str, path: PathBuf, source: io::Error },
     #[error(
@@ -51,6 +58,13 @@ pub enum StoreError {
          (or set TOLLGATE_MASTER_KEY); without it credentials and keys have to be entered anew"
     )]
     MasterKeyMissing { location: String, database: String },
+    #[error(
+        "there is no database at {database}, and {folder} holds the master key of one; put the database back (`tollgate restore`), or, \
+         to start anew, move master.key and the folder journal out of {folder} (to keep the key, name it in database.master_key)"
+    )]
+    DatabaseMissing { database: String, folder: String },
+    #[error("the master key cannot be rotated: {detail}")]
+    RotationRefused { detail: String },
     #[error("the master key ({location}) is not the one that sealed {database}; nothing was written; put the right key back")]
     MasterKeyWrong { location: String, database: String },
     #[error("cannot read the master key file {path}: {source}; check database.master_key (or TOLLGATE_MASTER_KEY_FILE)", path = path.display())]
@@ -87,7 +101,9 @@ impl StoreError {
             | Self::BadRedisUrl { .. }
             | Self::SecondNode { .. }
             | Self::TransferRefused { .. }
+            | Self::RestoreRefused { .. }
             | Self::MasterKeyMissing { .. }
+            | Self::RotationRefused { .. }
             | Self::MasterKeyWrong { .. }
             | Self::MasterKeyUnreadable { .. }
             | Self::MasterKeyMalformed { .. }
@@ -95,6 +111,9 @@ impl StoreError {
             | Self::Posting(_) => ErrorClass::Operator,
             Self::Newer { .. }
             | Self::Corrupt { .. }
+            | Self::DatabaseMissing { .. }
+            | Self::Backup { .. }
+            | Self::Journal { .. }
             | Self::InUse { .. }
             | Self::File { .. }
             | Self::Sealed { .. }

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::FieldProblem;
 
-pub use channel::AccountInput;
+pub use channel::{AccountInput, private_host};
 pub(crate) use check::hint;
 pub use check::nearest;
 pub use check::{Fault, Problem, Step, article, check_field, check_object, unknown_member};

@@ -38,6 +38,7 @@ use writer::{SizeLimit, WriterGuard};
 pub use error::JournalError;
 pub use flusher::{JournalSync, SyncWaiter};
 pub use folder::JournalFolder;
+pub(crate) use folder::{MergedNames, all as folders};
 pub use records::{JournalEntries, JournalEntry, UnbookedRecords};
 pub use recover::TruncatedTail;
 pub use recover::{DamagedRange, RepairReport, repair};
@@ -270,11 +271,34 @@ impl Drop for Journal {
     }
 }
 
-/// Reads all entries of a journal's folder and of the folders in it, booked or not; safe beside a running server. `usage export` adds them to the
-/// records of the database, and `verify` compares the two. Holds one segment in memory at a time.
+/// Reads all entries of a journal's folder and of the numbered folders in it, booked or not; safe beside a running server. `usage
+/// export` adds them to the records of the database, and `verify` compares the two. Holds one segment in memory at a time.
 /// A missing folder has no entries.
 pub fn read_journal(dir: &Path) -> Result<JournalEntries, JournalError> {
     JournalEntries::new(dir)
+}
+
+/// The segments in a journal's folder and in the numbered folders in it, those of each folder in the order of writing. Highest number
+/// first: a start moves them downwards, so each is listed at least once.
+pub(crate) fn segment_files(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
+    let mut files = Vec::new();
+    for folder in folders(dir)?.into_iter().rev() {
+        files.extend(segment::list(&folder)?.into_iter().map(|name| name.path(&folder)));
+    }
+    Ok(files)
+}
+
+/// Whether a file's name is that of a segment.
+pub(crate) fn is_segment(path: &Path) -> bool {
+    segment::SegmentName::parse(path).is_some()
+}
+
+/// The length of a segment without an entry that is being written at its end. A damaged segment is whole, damage included.
+pub(crate) fn whole_length(path: &Path, bytes: &[u8]) -> usize {
+    match segment::scan(path, bytes, &mut |_| Ok(())) {
+        Ok(segment::SegmentEnd::Torn(at)) => at,
+        Ok(segment::SegmentEnd::Whole) | Err(_) => bytes.len(),
+    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,11 @@
 
 mod apply;
 mod assemble;
+mod backup;
 mod cached;
 pub mod catalog_file;
 mod catalog_rows;
+mod chain;
 mod change;
 #[cfg(test)]
 mod conformance;
@@ -24,10 +26,12 @@ mod listing;
 mod memory;
 mod open;
 mod options;
+mod pairing;
 mod preview;
 mod proxy;
 mod random;
 mod rollup;
+mod rotation;
 mod rows;
 #[cfg(test)]
 mod samples;
@@ -43,6 +47,7 @@ use std::{collections::HashSet, fmt};
 use async_trait::async_trait;
 use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
 
+pub use backup::{BackupReport, BackupSource, RestoreReport, RestoreTarget, back_up, restore};
 pub use cached::DatabaseStatus;
 pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};
 pub use change::{Actor, AuditEvent, Change, ChangeOrigin, ChangedRow, RowKind, Toggle};
@@ -65,12 +70,13 @@ pub use ledger::{
 pub use listing::{AdminKey, AuditFilter, AuditPosition, ListingStore, RowFilter, StoredRow};
 pub use open::{Store, open, open_locked, transfer_to_postgres};
 pub use options::{AccessMode, OpenOptions, StoreUrl};
+pub use pairing::journal_folder;
 pub use preview::{Preview, PreviewError, infer_apply_mode, preview, preview_changes};
-pub use proxy::redacted_proxy;
+pub use proxy::{ChannelSecrets, redacted_proxy};
 pub use random::RandomSource;
-pub use seal::MasterKeySource;
+pub use rotation::{KeyHolder, MasterKeyRotation, RotationStage};
+pub use seal::{MasterKeySource, new_master_key};
 pub use spec::{AdminKeySpec, AdminScope, GroupSpec, KeySpec, MemberSpec, provider_defaults};
-
 pub use sql::transfer::{TransferProgress, TransferredTable};
 pub use usage::{Page, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter};
 pub use verify::{ConsistencyRule, Mismatch, VerifyReport};

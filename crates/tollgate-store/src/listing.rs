@@ -55,9 +55,32 @@ impl RowFilter {
 pub struct AuditFilter {
     pub kind: Option<RowKind>,
     pub id: Option<String>,
+    /// Only events about rows of this name.
+    pub name: Option<String>,
+    /// Only changes by this author: the whole text, or an admin key's name without its id.
+    pub actor: Option<String>,
+    /// Only events at or after this time.
+    pub since: Option<Timestamp>,
+    /// Only events before this time.
+    pub until: Option<Timestamp>,
     pub before: Option<AuditPosition>,
     /// Maximum number of events; capped at 1,001.
     pub limit: u32,
+}
+
+impl AuditFilter {
+    /// Whether the author is the one that is looked for.
+    #[must_use]
+    pub fn has_actor(&self, actor: &str) -> bool {
+        let is_key = |name: &str| actor.strip_prefix(name).is_some_and(|rest| rest.starts_with(" ("));
+        self.actor.as_ref().is_none_or(|wanted| wanted == actor || is_key(wanted))
+    }
+
+    /// Whether a time is within the range.
+    #[must_use]
+    pub fn has_time(&self, at: Timestamp) -> bool {
+        self.since.is_none_or(|since| at >= since) && self.until.is_none_or(|until| at < until)
+    }
 }
 
 /// The position of an event in the audit log.

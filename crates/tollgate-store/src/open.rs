@@ -6,12 +6,14 @@ use tollgate_core::{Billing, MemberStatus, Revision, Role, Timestamp};
 
 use crate::{
     AccessMode, Actor, CatalogStore, Change, ChangeOrigin, Counters, HealthStore, KeyHasher, KeyStore, LedgerPosition, LedgerStore,
-    ListingStore, MemberSpec, OpenOptions, RandomSource, StoreError, StoreUrl, TransferProgress, TransferredTable, UsageStore,
+    ListingStore, MemberSpec, Mismatch, OpenOptions, RandomSource, StoreError, StoreUrl, TransferProgress, TransferredTable,
+    UsageStore,
     apply::OWNER,
     cached::{CachedStore, DatabaseStatus},
     counters_in_memory,
     data_folder::{self, DataFolderLock},
     memory::MemoryStore,
+    rotation::MasterKeyRotation,
     seal::{Sealer, draw},
     sql::{self, SqlAddress},
 };
@@ -65,6 +67,10 @@ pub async fn open_locked(options: OpenOptions, lock: Option<DataFolderLock>) -> 
         (AccessMode::Serve | AccessMode::Node, None) => Some(Arc::new(DataFolderLock::take(&options.data)?)),
         (AccessMode::Command, _) => None,
     };
+    if lock.is_some() {
+        let file = if let SqlAddress::Sqlite(path) = &address { Some(path.as_path()) } else { None };
+        data_folder::protect(&options.data, file);
+    }
     let now = options.now;
     let max_age = options.without_database.filter(|_| matches!(address, SqlAddress::Postgres { .. }));
     let opened = sql::open(address.clone(), &options).await;
@@ -225,6 +231,81 @@ impl Store {
                 Ok(sql) => sql.retake_lock().await,
                 Err(_) => Ok(()),
             },
+        }
+    }
+
+    /// Notes that everything in the journal is booked and the gateway stops: from now on the database may be copied alone. Call
+    /// before [`Store::close`], and only if no other process of the data folder runs.
+    ///
+    /// # Errors
+    /// When the database takes no writes.
+    pub async fn finish_journal(&self) -> Result<(), StoreError> {
+        match &self.backend {
+            Backend::Memory => Ok(()),
+            Backend::Sql(sql) => sql.finish_journal().await,
+            Backend::Cached(cached) => cached.sql()?.finish_journal().await,
+        }
+    }
+
+    /// Whether the journal of a data folder and the database belong together: what `verify` says of it.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn compare_journal(&self, data: &Path) -> Result<Vec<Mismatch>, StoreError> {
+        match &self.backend {
+            Backend::Memory => Ok(Vec::new()),
+            Backend::Sql(sql) => sql.compare_journal(data).await,
+            Backend::Cached(cached) => cached.sql()?.compare_journal(data).await,
+        }
+    }
+
+    /// Accepts journal and database as they are: what is missing is not mentioned again. Returns what was.
+    ///
+    /// # Errors
+    /// When the database cannot be read or written.
+    pub async fn accept_journal(&self, data: &Path) -> Result<Vec<Mismatch>, StoreError> {
+        match &self.backend {
+            Backend::Memory => Ok(Vec::new()),
+            Backend::Sql(sql) => sql.accept_journal(data).await,
+            Backend::Cached(cached) => cached.sql()?.accept_journal(data).await,
+        }
+    }
+
+    /// Notices a changed master key or data key, and tells a rotation which keys this gateway holds. Call about once a second while
+    /// serving. Returns whether the keys have changed.
+    ///
+    /// # Errors
+    /// When the database or the master key cannot be read.
+    pub async fn watch_keys(&self) -> Result<bool, StoreError> {
+        match &self.backend {
+            Backend::Memory => Ok(false),
+            Backend::Sql(sql) => sql.watch_keys().await,
+            Backend::Cached(cached) => cached.watch_keys().await,
+        }
+    }
+
+    /// Notes that this gateway stops, so that no rotation waits for it. Call only if no other process of the data folder runs: they
+    /// answer for it as well.
+    ///
+    /// # Errors
+    /// When the database takes no writes.
+    pub async fn stop_watching_keys(&self) -> Result<(), StoreError> {
+        match &self.backend {
+            Backend::Memory => Ok(()),
+            Backend::Sql(sql) => sql.stop_holding().await,
+            Backend::Cached(cached) => cached.sql()?.stop_holding().await,
+        }
+    }
+
+    /// Begins or resumes a rotation of the master key.
+    ///
+    /// # Errors
+    /// When there is no other key, and none can be added.
+    pub async fn rotate_master_key(&self) -> Result<MasterKeyRotation, StoreError> {
+        match &self.backend {
+            Backend::Memory => Err(StoreError::RotationRefused { detail: "a database in memory has none".to_owned() }),
+            Backend::Sql(sql) => MasterKeyRotation::resume(Arc::clone(sql)).await,
+            Backend::Cached(cached) => MasterKeyRotation::resume(cached.sql()?).await,
         }
     }
 

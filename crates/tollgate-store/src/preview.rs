@@ -129,9 +129,7 @@ fn copying(current: &CatalogRows) -> [Vec<(Owner, Change)>; 5] {
     let mut channels = Vec::new();
     for channel in &current.channels {
         let mut spec = channel.spec.clone();
-        if let Some(whole) = &channel.proxy {
-            spec.proxy = Some(whole.expose().to_owned());
-        }
+        channel.secrets.put_into(&mut spec);
         channels.push((channel.owner, Change::PutChannel(Box::new(spec))));
         for account in &channel.accounts {
             let (account, credential) = (account.spec.clone(), account.credential.clone());

@@ -1,10 +1,14 @@
-//! The password in the address of a channel's proxy. It is stored like a credential: the row holds the address with `***` in its
-//! place, and the whole address is sealed beside it.
+//! The secrets of a channel: the password in the address of its proxy, and the values of its headers. They are kept like a
+//! credential: the row's text holds `***` in their places, and they lie sealed beside it.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq as _;
 use tollgate_core::{ChannelSpec, Secret};
 use url::Url;
 
-use crate::{StoreError, credential, rows::CatalogRow, seal::Sealer};
+use crate::{FieldProblem, StoreError, credential, rows::CatalogRow, seal::Sealer};
 
 const STARS: &str = "***";
 
@@ -24,27 +28,83 @@ fn has_password(proxy: &str) -> bool {
     Url::parse(proxy).is_ok_and(|url| url.password().is_some())
 }
 
-/// What a channel's spec says about the password of its proxy.
-pub(crate) enum ProxyPassword {
-    None,
-    /// `***`: the stored password.
-    Kept,
-    /// The whole address.
-    Given(Secret),
+/// The secrets of a channel, in clear text: the whole address of its proxy, if it has a password, and the values of its headers.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChannelSecrets {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    proxy: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    headers: Vec<(String, String)>,
 }
 
-impl ProxyPassword {
-    /// Takes the password out of a spec.
-    pub(crate) fn take_from(spec: &mut ChannelSpec) -> Self {
-        let Some(proxy) = spec.proxy.as_mut().filter(|proxy| has_password(proxy)) else { return Self::None };
-        let shown = redacted_proxy(proxy);
-        if *proxy == shown { Self::Kept } else { Self::Given(Secret::new(std::mem::replace(proxy, shown))) }
+impl fmt::Debug for ChannelSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ChannelSecrets(…)")
     }
 }
 
-/// The whole address of a channel's proxy, where it has a password.
-pub(crate) fn whole(row: &CatalogRow, spec: &ChannelSpec, sealer: &Sealer) -> Result<Option<Secret>, StoreError> {
-    if spec.proxy.is_some() { credential::open(row, sealer) } else { Ok(None) }
+impl ChannelSecrets {
+    /// Takes the secrets out of a spec, and puts `***` in their places. `***` in the spec stands for what is there: the spec and the
+    /// secrets of the stored row.
+    pub(crate) fn take_from(spec: &mut ChannelSpec, there: Option<&(ChannelSpec, Self)>) -> Result<Self, FieldProblem> {
+        let mut taken = Self::default();
+        if let Some(proxy) = spec.proxy.as_mut().filter(|proxy| has_password(proxy)) {
+            let shown = redacted_proxy(proxy);
+            taken.proxy = if *proxy != shown {
+                Some(std::mem::replace(proxy, shown))
+            } else if let Some((_, kept)) = there.filter(|(old, _)| old.proxy.as_deref() == Some(proxy.as_str())) {
+                kept.proxy.clone()
+            } else {
+                let message = "'***' stands for the password that is there, and of this address there is none; write it";
+                return Err(FieldProblem { field: "proxy", message: message.to_owned() });
+            };
+        }
+        for (name, value) in &mut spec.headers {
+            let value = std::mem::replace(value, STARS.to_owned());
+            let kept = || there?.1.headers.iter().find(|(kept, _)| kept.eq_ignore_ascii_case(name)).map(|(_, kept)| kept.clone());
+            let Some(whole) = (if value == STARS { kept() } else { Some(value) }) else {
+                let message = format!("'***' stands for the value that is there, and of '{name}' there is none; write it");
+                return Err(FieldProblem { field: "headers", message });
+            };
+            taken.headers.push((name.clone(), whole));
+        }
+        Ok(taken)
+    }
+
+    /// Puts the secrets back in their places.
+    pub(crate) fn put_into(&self, spec: &mut ChannelSpec) {
+        if let Some(proxy) = &self.proxy {
+            spec.proxy = Some(proxy.clone());
+        }
+        for (name, value) in &mut spec.headers {
+            if let Some((_, whole)) = self.headers.iter().find(|(kept, _)| kept.eq_ignore_ascii_case(name)) {
+                value.clone_from(whole);
+            }
+        }
+    }
+
+    /// Whether the passwords of the proxies differ, and whether the values of the headers do.
+    pub(crate) fn differ(&self, other: &Self) -> (bool, bool) {
+        let text =
+            |secrets: &Self| secrets.headers.iter().flat_map(|(name, value)| [name.clone(), value.clone()]).collect::<Vec<_>>();
+        let same = |one: &str, two: &str| one.len() == two.len() && one.as_bytes().ct_eq(two.as_bytes()).into();
+        let proxies = (self.proxy.as_deref().unwrap_or_default(), other.proxy.as_deref().unwrap_or_default());
+        (!same(proxies.0, proxies.1), !same(&text(self).join("\n"), &text(other).join("\n")))
+    }
+
+    /// What is sealed; `None` if there is no secret.
+    pub(crate) fn to_secret(&self) -> Option<Secret> {
+        let is_empty = self.proxy.is_none() && self.headers.is_empty();
+        (!is_empty).then(|| Secret::new(serde_json::to_string(self).expect("texts are valid JSON")))
+    }
+
+    /// The secrets of a stored row.
+    pub(crate) fn open(row: &CatalogRow, sealer: &Sealer) -> Result<Self, StoreError> {
+        match credential::open(row, sealer)? {
+            Some(secret) => serde_json::from_str(secret.expose()).map_err(|_| row.broken("its secrets cannot be understood")),
+            None => Ok(Self::default()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -52,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redaction_hides_only_the_password() {
+    fn a_proxys_password_is_hidden_and_nothing_else() {
         assert_eq!(redacted_proxy("http://me:secret@proxy:3128"), "http://me:***@proxy:3128");
         assert_eq!(redacted_proxy("socks5://me:s%40@[::1]:1080/"), "socks5://me:***@[::1]:1080/");
         for plain in ["http://proxy:3128", "socks5://me@proxy:1080", "http://me:***@proxy:3128"] {
@@ -60,15 +120,31 @@ mod tests {
         }
     }
 
+    fn spec(proxy: &str, headers: &[(&str, &str)]) -> ChannelSpec {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        ChannelSpec { proxy: Some(proxy.to_owned()), headers, ..ChannelSpec::default() }
+    }
+
     #[test]
-    fn redacted_address_keeps_the_password() {
-        let of = |proxy: &str| {
-            let mut spec = ChannelSpec { proxy: Some(proxy.to_owned()), ..ChannelSpec::default() };
-            (ProxyPassword::take_from(&mut spec), spec.proxy.unwrap())
+    fn what_was_shown_and_comes_back_is_not_a_password() {
+        let there = spec("http://me:***@proxy:1", &[("Api-Key", STARS)]);
+        let kept = ChannelSecrets {
+            proxy: Some("http://me:x@proxy:1".to_owned()),
+            headers: vec![("Api-Key".to_owned(), "key".to_owned())],
         };
-        assert!(matches!(of("http://me@proxy:1"), (ProxyPassword::None, _)));
-        assert!(matches!(of("http://me:***@proxy:1"), (ProxyPassword::Kept, _)));
-        let (ProxyPassword::Given(whole), left) = of("http://me:x@proxy:1") else { panic!("a password") };
-        assert_eq!((whole.expose(), left.as_str()), ("http://me:x@proxy:1", "http://me:***@proxy:1"));
+        let old = Some((there.clone(), kept.clone()));
+        let mut plain = spec("http://me@proxy:1", &[]);
+        assert!(ChannelSecrets::take_from(&mut plain, old.as_ref()).unwrap().to_secret().is_none());
+        let mut shown = spec("http://me:***@proxy:1", &[("api-key", STARS), ("x-two", "2")]);
+        let taken = ChannelSecrets::take_from(&mut shown, old.as_ref()).unwrap();
+        assert_eq!(taken.headers, [("api-key".to_owned(), "key".to_owned()), ("x-two".to_owned(), "2".to_owned())]);
+        assert_eq!(taken.proxy, kept.proxy);
+        assert_eq!(shown, spec("http://me:***@proxy:1", &[("api-key", STARS), ("x-two", STARS)]));
+        let mut whole = shown;
+        taken.put_into(&mut whole);
+        assert_eq!(whole, spec("http://me:x@proxy:1", &[("api-key", "key"), ("x-two", "2")]));
+        let field = |mut given: ChannelSpec| ChannelSecrets::take_from(&mut given, old.as_ref()).unwrap_err().field;
+        assert_eq!(field(spec("http://me:***@proxy:2", &[])), "proxy");
+        assert_eq!(field(spec("http://proxy:2", &[("cookie", STARS)])), "headers");
     }
 }

@@ -1,10 +1,12 @@
-//! Roll-ups: sums over usage records and attempts by hour and by day. Computes what a batch of new records adds to them.
+//! Roll-ups: sums over usage records by five minutes, hour and day, and over attempts by hour and day. Computes what a batch of new
+//! records adds to them.
 
 use std::collections::BTreeMap;
 
 use tollgate_core::{AccountId, AttemptResult, ChannelId, KeyId, MemberId, Timestamp, Tokens, UsageRecord};
 
-/// Microseconds of an hour and of a day.
+/// Microseconds of five minutes, of an hour and of a day.
+pub(crate) const FIVE_MINUTES: i64 = 300_000_000;
 pub(crate) const HOUR: i64 = 3_600_000_000;
 pub(crate) const DAY: i64 = 24 * HOUR;
 
@@ -50,13 +52,14 @@ pub(crate) const fn bucket(at: Timestamp, width: i64) -> i64 {
     at.0.div_euclid(width) * width
 }
 
-pub(crate) fn usage<'a>(records: impl IntoIterator<Item = &'a UsageRecord>, width: i64) -> BTreeMap<UsageRow, UsageSums> {
+/// Sums by five minutes.
+pub(crate) fn usage<'a>(records: impl IntoIterator<Item = &'a UsageRecord>) -> BTreeMap<UsageRow, UsageSums> {
     let mut rows: BTreeMap<UsageRow, UsageSums> = BTreeMap::new();
     for record in records {
         let model = record.group.and(record.model.as_ref()).map_or_else(String::new, |model| model.replace('\0', "\u{fffd}"));
         let group = record.group.map_or_else(String::new, |group| group.to_string());
         let row = UsageRow {
-            bucket: bucket(record.at, width),
+            bucket: bucket(record.at, FIVE_MINUTES),
             key: record.key,
             member: record.member,
             group,
@@ -73,6 +76,21 @@ pub(crate) fn usage<'a>(records: impl IntoIterator<Item = &'a UsageRecord>, widt
         sums.unpriced += i64::from(record.sale.is_none());
     }
     rows
+}
+
+/// The same sums by wider buckets.
+pub(crate) fn widen(rows: &BTreeMap<UsageRow, UsageSums>, width: i64) -> BTreeMap<UsageRow, UsageSums> {
+    let mut wide: BTreeMap<UsageRow, UsageSums> = BTreeMap::new();
+    for (row, add) in rows {
+        let sums = wide.entry(UsageRow { bucket: bucket(Timestamp(row.bucket), width), ..row.clone() }).or_default();
+        sums.requests = sums.requests.saturating_add(add.requests);
+        sums.tokens_input = sums.tokens_input.saturating_add(add.tokens_input);
+        sums.tokens_output = sums.tokens_output.saturating_add(add.tokens_output);
+        sums.sale = sums.sale.saturating_add(add.sale);
+        sums.cost = sums.cost.saturating_add(add.cost);
+        sums.unpriced = sums.unpriced.saturating_add(add.unpriced);
+    }
+    wide
 }
 
 pub(crate) fn attempts<'a>(records: impl IntoIterator<Item = &'a UsageRecord>, width: i64) -> BTreeMap<AttemptRow, AttemptSums> {

@@ -99,6 +99,7 @@ pub(crate) fn begin(n: u64) -> AttemptStart {
         sale_multiplier: Multiplier::ONE,
         policy: StreamBreak::Delivered,
         input: InputCount { tokens: 100, source: TokenSource::Counted },
+        bounds: tollgate_core::UsageBounds::default(),
         earlier: Vec::new(),
         attempt: StartedAttempt {
             channel: ChannelId::from_parts(MIDNIGHT, ten(1)),

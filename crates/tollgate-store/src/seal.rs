@@ -5,16 +5,20 @@
 mod master;
 mod secret_bytes;
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use chacha20poly1305::{
     KeyInit, XChaCha20Poly1305, XNonce,
     aead::{Aead, Payload},
 };
+use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use crate::{RandomSource, StoreError};
 
-pub use master::MasterKeySource;
-pub(crate) use master::MasterKeys;
+pub use master::{MasterKeySource, new_master_key};
+pub(crate) use master::{MasterKeys, replace_secret, write_secret};
 pub(crate) use secret_bytes::{SecretBytes, draw};
 
 /// Version of the sealed format: version byte, nonce, ciphertext with tag.
@@ -40,10 +44,24 @@ impl SealContext<'_> {
     }
 }
 
+/// Encrypts with one key, and decrypts with it and the ones before. Clones share the keys.
 #[derive(Clone)]
 pub(crate) struct Sealer {
-    cipher: XChaCha20Poly1305,
+    /// Never empty; the first one seals.
+    ciphers: Arc<ArcSwap<Vec<(KeyFingerprint, XChaCha20Poly1305)>>>,
     random: RandomSource,
+}
+
+/// Identifies a key without revealing it.
+pub(crate) type KeyFingerprint = [u8; 8];
+
+/// The fingerprint of a key.
+pub(crate) fn fingerprint(key: &SecretBytes) -> KeyFingerprint {
+    let mut hash = Sha256::new();
+    hash.update(b"tollgate key fingerprint");
+    hash.update(key.as_slice());
+    let hash: [u8; 32] = hash.finalize().into();
+    hash[..8].try_into().expect("a hash has 32 bytes")
 }
 
 impl std::fmt::Debug for Sealer {
@@ -54,14 +72,33 @@ impl std::fmt::Debug for Sealer {
 
 impl Sealer {
     pub(crate) fn new(key: &SecretBytes, random: RandomSource) -> Self {
-        let cipher = XChaCha20Poly1305::new_from_slice(key.as_slice()).expect("the key has the cipher's length");
-        Self { cipher, random }
+        Self { ciphers: Arc::new(ArcSwap::from_pointee(vec![cipher(key)])), random }
+    }
+
+    /// Seals with this key from now on, and opens with `more` too. What was known before still opens.
+    pub(crate) fn use_keys(&self, key: &SecretBytes, more: Option<&SecretBytes>) {
+        let given: Vec<_> = [cipher(key)].into_iter().chain(more.map(cipher)).collect();
+        self.ciphers.rcu(|known| {
+            let others = known.iter().filter(|(id, _)| !given.iter().any(|(given, _)| given == id));
+            given.iter().chain(others).cloned().collect::<Vec<_>>()
+        });
+    }
+
+    /// Seals and opens with the keys of another one too.
+    pub(crate) fn adopt(&self, other: &Self) {
+        let given = other.ciphers.load();
+        self.ciphers.rcu(|known| {
+            let others = known.iter().filter(|(id, _)| !given.iter().any(|(given, _)| given == id));
+            given.iter().chain(others).cloned().collect::<Vec<_>>()
+        });
     }
 
     pub(crate) fn seal(&self, place: SealContext<'_>, secret: &[u8]) -> Vec<u8> {
         let nonce: [u8; NONCE_LENGTH] = self.random.bytes();
         let payload = Payload { msg: secret, aad: &place.associated() };
-        let sealed = self.cipher.encrypt(&XNonce::from(nonce), payload).expect("secrets are far below the cipher's limit");
+        let ciphers = self.ciphers.load();
+        let (_, cipher) = ciphers.first().expect("there is always a key");
+        let sealed = cipher.encrypt(&XNonce::from(nonce), payload).expect("secrets are far below the cipher's limit");
         let mut out = Vec::with_capacity(1 + NONCE_LENGTH + sealed.len());
         out.push(VERSION);
         out.extend_from_slice(&nonce);
@@ -73,9 +110,17 @@ impl Sealer {
     pub(crate) fn open(&self, place: SealContext<'_>, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, StoreError> {
         let Some((&VERSION, rest)) = sealed.split_first() else { return Err(place.error()) };
         let Some((nonce, text)) = rest.split_first_chunk::<NONCE_LENGTH>() else { return Err(place.error()) };
-        let payload = Payload { msg: text, aad: &place.associated() };
-        let opened = self.cipher.decrypt(&XNonce::from(*nonce), payload).map_err(|_| place.error())?;
-        Ok(Zeroizing::new(opened))
+        let (nonce, aad) = (XNonce::from(*nonce), place.associated());
+        let ciphers = self.ciphers.load();
+        let mut opened = ciphers.iter().map(|(_, cipher)| cipher.decrypt(&nonce, Payload { msg: text, aad: &aad }));
+        opened.find_map(Result::ok).map(Zeroizing::new).ok_or_else(|| place.error())
+    }
+
+    /// Decrypts a secret that is not sealed with the current key; `None` if it is.
+    pub(crate) fn open_with_old(&self, place: SealContext<'_>, sealed: &[u8]) -> Option<Result<Zeroizing<Vec<u8>>, StoreError>> {
+        let ciphers = self.ciphers.load();
+        let current = Self { ciphers: Arc::new(ArcSwap::from_pointee(ciphers[..1].to_vec())), random: self.random.clone() };
+        if current.open(place, sealed).is_ok() { None } else { Some(self.open(place, sealed)) }
     }
 
     pub(crate) fn open_bytes(&self, place: SealContext<'_>, sealed: &[u8]) -> Result<SecretBytes, StoreError> {
@@ -83,6 +128,10 @@ impl Sealer {
         let bytes: [u8; 32] = opened.as_slice().try_into().map_err(|_| place.error())?;
         Ok(Zeroizing::new(bytes))
     }
+}
+
+fn cipher(key: &SecretBytes) -> (KeyFingerprint, XChaCha20Poly1305) {
+    (fingerprint(key), XChaCha20Poly1305::new_from_slice(key.as_slice()).expect("the key has the cipher's length"))
 }
 
 #[cfg(test)]
@@ -109,6 +158,19 @@ mod tests {
             assert!(sealer(1).open(PLACE, &wrong).is_err(), "byte {i}");
             assert!(sealer(1).open(PLACE, &sealed[..i]).is_err(), "cut at {i}");
         }
+    }
+
+    #[test]
+    fn replaced_key_still_opens_and_clones_follow() {
+        let (one, two) = (Zeroizing::new([1; 32]), Zeroizing::new([2; 32]));
+        let (first, clone) = (sealer(1), sealer(1));
+        let shared = first.clone();
+        let old = first.seal(PLACE, b"x");
+        first.use_keys(&two, None);
+        assert!(shared.open(PLACE, &old).is_ok() && sealer(2).open(PLACE, &shared.seal(PLACE, b"y")).is_ok());
+        clone.adopt(&first);
+        assert!(clone.open(PLACE, &first.seal(PLACE, b"z")).is_ok());
+        assert_ne!(fingerprint(&one), fingerprint(&two));
     }
 
     #[test]

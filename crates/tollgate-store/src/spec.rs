@@ -33,6 +33,7 @@ pub struct GroupSpec {
     pub signatures_in_ids: Option<bool>,
     pub stream_break: StreamBreak,
     pub price_limit: Option<PriceLimit>,
+    pub never_below_cost: bool,
     pub routing: Routing,
     pub hedge: Option<Hedge>,
     pub trace: bool,

@@ -70,8 +70,16 @@ pub enum ConsistencyRule {
     /// For days whose records were removed, the sales in the ledger and in the roll-ups are equal per member, and no more records
     /// exist than the roll-ups count.
     RemovedDays,
+    /// The rows of each link of the ledger's and the audit log's chain have the link's MAC.
+    Chain,
+    /// A chain ends with the link that its head names.
+    ChainEnd,
     /// A stored request in the journal equals its stored record.
     Journal,
+    /// The database has every record that its journal knows to be booked.
+    Journals,
+    /// The journal of a gateway that did not stop in order is there.
+    JournalMissing,
 }
 
 impl ConsistencyRule {
@@ -89,7 +97,11 @@ impl ConsistencyRule {
             Self::AttemptRollup => "attempt_rollup",
             Self::Removed => "removed",
             Self::RemovedDays => "removed_days",
+            Self::Chain => "chain",
+            Self::ChainEnd => "chain_end",
             Self::Journal => "journal",
+            Self::Journals => "journals",
+            Self::JournalMissing => "journal_missing",
         }
     }
 }
@@ -120,6 +132,20 @@ impl fmt::Display for Mismatch {
                 Timestamp(*expected)
             ),
             ConsistencyRule::RemovedDays => write!(f, "removed records of {what}: the roll-up says {expected}, there is {found}"),
+            ConsistencyRule::Chain => write!(f, "{what}: they were changed, removed or added by something other than tollgate"),
+            ConsistencyRule::ChainEnd => {
+                write!(f, "the newest {what} were removed or changed: the chain should end at {expected} and ends at {found}")
+            }
+            ConsistencyRule::Journals => write!(
+                f,
+                "journal and database do not belong together: {expected} records were booked from journal {what}, the database \
+                 knows of {found}; it is older than the journal, or a copy without tollgate.db-wal"
+            ),
+            ConsistencyRule::JournalMissing => write!(
+                f,
+                "journal and database do not belong together: a gateway that books from journal {what} was running when this \
+                 database was copied, and that journal is not here; its last records are missing (use `tollgate backup`)"
+            ),
             ConsistencyRule::Journal => write!(f, "request {what}: the journal says {usd} USD, the database {is} USD"),
         }
     }

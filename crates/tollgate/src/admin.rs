@@ -252,12 +252,12 @@ fn key(common: &Common) -> Result<tollgate_core::Secret, Failure> {
     Ok(tollgate_core::Secret::new(key))
 }
 
-/// Rejects `--url` for a command that works on the local machine.
+/// Rejects `--url` for a command that works on the local machine. The admin API has no jobs, so the answer is where to run it.
 pub(crate) fn reject_url(common: &Common, command: &str) -> Result<(), Failure> {
     if common.url.is_none() {
         return Ok(());
     }
-    Err(Failure::Usage(format!("`{command}` works on the local machine: remove --url, or run it on the gateway's machine")))
+    Err(Failure::Usage(format!("{}; without --url", only_there(command))))
 }
 
 /// Rejects `--url` and `TOLLGATE_URL` for a command that reads the local data folder: its output would be mistaken for that of
@@ -265,9 +265,15 @@ pub(crate) fn reject_url(common: &Common, command: &str) -> Result<(), Failure> 
 pub(crate) fn require_local(common: &Common, command: &str) -> Result<(), Failure> {
     reject_url(common, command)?;
     if url(common).is_some() {
-        return Err(Failure::Usage(format!(
-            "`{command}` works on the local machine, but TOLLGATE_URL is set: unset it, or set --data"
-        )));
+        return Err(Failure::Usage(format!("{}; TOLLGATE_URL is set: unset it, or set --data", only_there(command))));
     }
     Ok(())
+}
+
+fn only_there(command: &str) -> String {
+    format!(
+        "`{command}` reads database and journal itself and does not work over the admin API: run it on the gateway's machine, with the \
+         gateway's --config or --data and environment, beside the running gateway if there is one (in a container: `docker exec \
+         CONTAINER /usr/local/bin/{command}`)"
+    )
 }

@@ -113,6 +113,13 @@ pub(crate) enum Command {
     Ledger(Ledger),
     /// Verify that ledger, balances, usage log and journal agree
     Verify,
+    /// Write database and journal to one file; a gateway may go on serving
+    Backup(Backup),
+    /// Restore a backup into a data folder that holds no gateway's data
+    Restore(Restore),
+    /// Rotate the master key, which seals the secrets in the database
+    #[command(subcommand)]
+    MasterKey(MasterKey),
     /// Explain how a request would be routed: accounts in order, and why others are excluded
     Explain(Explain),
     /// Show how a changed catalog file would have routed and priced the recorded requests
@@ -188,6 +195,39 @@ pub(crate) struct Apply {
     /// Also remove rows that the file does not contain
     #[arg(long)]
     pub(crate) prune: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Backup {
+    /// File to write, such as tollgate-2026-11-22.backup; must not exist
+    pub(crate) file: PathBuf,
+    /// Include the master key, sealed under the passphrase
+    #[arg(long)]
+    pub(crate) with_secrets: bool,
+    /// Passphrase as `env:NAME` or `file:PATH`
+    #[arg(long, value_name = "REFERENCE")]
+    pub(crate) passphrase: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Restore {
+    /// File that `tollgate backup` wrote
+    pub(crate) file: PathBuf,
+    /// Passphrase of the master key in it, as `env:NAME` or `file:PATH`
+    #[arg(long, value_name = "REFERENCE")]
+    pub(crate) passphrase: Option<String>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum MasterKey {
+    /// Replace the master key while gateways serve; run it again if it was interrupted
+    Rotate {
+        /// How long to wait for every gateway to hold the new key
+        #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+        wait: u64,
+    },
+    /// Print a line with a new key, for sources that `rotate` cannot write
+    New,
 }
 
 #[derive(Clone, Debug, Subcommand)]

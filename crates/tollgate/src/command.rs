@@ -2,6 +2,7 @@
 
 pub(crate) mod about;
 pub(crate) mod admin_key;
+pub(crate) mod backup;
 pub(crate) mod catalog;
 pub(crate) mod channel;
 pub(crate) mod check;
@@ -11,6 +12,7 @@ pub(crate) mod explain;
 pub(crate) mod key;
 pub(crate) mod ledger;
 pub(crate) mod lists;
+pub(crate) mod master_key;
 pub(crate) mod migrate;
 pub(crate) mod model;
 pub(crate) mod ready;
@@ -21,4 +23,5 @@ pub(crate) mod serve;
 pub(crate) mod time_flag;
 pub(crate) mod upgrade;
 pub(crate) mod usage;
+pub(crate) mod usage_show;
 pub(crate) mod verify;

@@ -69,13 +69,34 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
 /// create one.
 pub(crate) async fn open(common: &Common) -> Result<Store, Failure> {
     let config = settings(common, &[])?;
-    if config.database_url.is_none() && !database_file(&config.data).exists() {
-        return Err(Failure::Machine(format!(
+    open_existing(&config).await?.ok_or_else(|| {
+        Failure::Machine(format!(
             "there is no database in {}; name the gateway's folder with --data, or start one there with `tollgate serve`",
             config.data.display()
-        )));
+        ))
+    })
+}
+
+/// Opens the database of these settings for one command, if there is one.
+pub(crate) async fn open_existing(config: &Config) -> Result<Option<Store>, Failure> {
+    if config.database_url.is_none() && !database_file(&config.data).exists() {
+        return Ok(None);
     }
-    open_as(&config, AccessMode::Command).await
+    open_as(config, AccessMode::Command).await.map(Some)
+}
+
+/// A new database in memory.
+pub(crate) async fn open_in_memory() -> Result<Store, Failure> {
+    let options = OpenOptions {
+        url: StoreUrl::Memory,
+        data: std::path::PathBuf::new(),
+        master: MasterKeySource::DataFolder,
+        access: AccessMode::Command,
+        random: RandomSource::system(),
+        now: now(),
+        without_database: None,
+    };
+    Ok(tollgate_store::open(options).await?)
 }
 
 fn database_file(data: &Path) -> std::path::PathBuf {
@@ -96,12 +117,12 @@ pub(crate) struct RedisTasks {
     pub(crate) revocations: SharedRevocations,
 }
 
-/// Counters initialised with current spending, in this process or shared in Redis. `node` distinguishes processes of one node that
-/// run at the same time.
+/// Counters initialised with current spending, in this process or shared in Redis. `beside` names this process if another one of
+/// its node still runs.
 pub(crate) async fn counters(
     config: &Config,
     store: &Store,
-    node: Option<&str>,
+    beside: Option<String>,
 ) -> Result<(Arc<dyn Counters>, LedgerPosition, Option<RedisTasks>), Failure> {
     let ttl = reservation_ttl(config);
     let Some(address) = redis_address(config)? else {
@@ -113,7 +134,8 @@ pub(crate) async fn counters(
     let options = RedisOptions {
         address: address.clone(),
         namespace: store.namespace(),
-        identity: node.map_or_else(|| identity.clone(), |node| format!("{identity}-{node}")),
+        identity,
+        beside,
         reservation_ttl: ttl,
         nodes: config.number("redis.nodes"),
         random: RandomSource::system(),
@@ -164,7 +186,8 @@ pub(crate) async fn open_locked(config: &Config, access: AccessMode, lock: Optio
     Ok(tollgate_store::open_locked(options, lock).await?)
 }
 
-fn master_key(config: &Config) -> Result<MasterKeySource, Failure> {
+/// Source of the master key.
+pub(crate) fn master_key(config: &Config) -> Result<MasterKeySource, Failure> {
     match config.master_key.as_deref() {
         None => Ok(MasterKeySource::DataFolder),
         Some(text) => match text.strip_prefix("file:") {
@@ -177,7 +200,7 @@ fn master_key(config: &Config) -> Result<MasterKeySource, Failure> {
 }
 
 pub(crate) fn journal_folder(data: &Path) -> std::path::PathBuf {
-    data.join("journal")
+    tollgate_store::journal_folder(data)
 }
 
 /// Opens and recovers the journal, in a folder that no other process writes.

@@ -1,6 +1,7 @@
 //! Settings of the process. Sources in order of precedence: flag, environment variable, settings file, default. Validated once;
 //! accessors are infallible afterwards.
 
+mod environment;
 mod read;
 mod table;
 
@@ -43,6 +44,8 @@ pub(crate) struct Config {
     pub(crate) journal_group_sync: bool,
     /// All values with their sources.
     pub(crate) values: ConfigValues,
+    /// Environment variables that look like settings and that nothing reads.
+    pub(crate) unread: Vec<String>,
 }
 
 impl Config {
@@ -94,6 +97,7 @@ impl Config {
             catalog_file: text("catalog.file").map(PathBuf::from),
             journal_group_sync: text("journal.sync").as_deref() == Some("group"),
             values,
+            unread: Vec::new(),
         })
     }
 
@@ -229,12 +233,24 @@ pub(crate) fn load(overrides: &ConfigOverrides) -> Result<Config, Vec<String>> {
         (std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect::<Vec<_>>(), |name: &str| {
             std::env::var(name).ok()
         });
-    let values = read::values(text.as_deref().map(|text| (name.as_str(), text)), &environment(&look_up), &names, &overrides.flags)?;
-    Config::check(values)
+    let read =
+        read::values(text.as_deref().map(|text| (name.as_str(), text)), &with_master_key_file(&look_up), &names, &overrides.flags);
+    let catalog = read.as_ref().ok().and_then(|values| values.get("catalog.file")).filter(|file| !file.text.is_empty());
+    // A file that cannot be read is reported where it is needed.
+    let catalog = catalog.and_then(|file| std::fs::read_to_string(&file.text).ok()).unwrap_or_default();
+    let unknown = environment::unknown_names(&names, &catalog);
+    match read {
+        Ok(_) if !unknown.faults.is_empty() => Err(unknown.faults),
+        Ok(values) => Ok(Config { unread: unknown.unread, ..Config::check(values)? }),
+        Err(mut faults) => {
+            faults.extend(unknown.faults);
+            Err(faults)
+        }
+    }
 }
 
 /// `TOLLGATE_MASTER_KEY_FILE=PATH` reads as `TOLLGATE_MASTER_KEY=file:PATH`.
-fn environment(look_up: &dyn Fn(&str) -> Option<String>) -> impl Fn(&str) -> Option<String> {
+fn with_master_key_file(look_up: &dyn Fn(&str) -> Option<String>) -> impl Fn(&str) -> Option<String> {
     move |name| {
         look_up(name).or_else(|| {
             (name == "TOLLGATE_MASTER_KEY")

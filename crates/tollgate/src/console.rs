@@ -22,22 +22,21 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
-    AccountTestResult, ChannelTest, ChannelTestError, Console, EffectiveSetting, ExplainRequest, GatewayHandle, OnTestEvent,
-    RequestMeta, serve as serve_console,
+    AccountTestResult, ChannelTest, ChannelTestError, Console, EffectiveSetting, ExplainRequest, GatewayHandle, NotOfConsole,
+    OnTestEvent, RequestMeta,
 };
-use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, RequestId, Subject, Timestamp, Window};
+use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, Subject, Timestamp, Window};
 use tollgate_gateway::{
     clock::CoreRng,
     explain::{CallerCounters, DEFAULT_INPUT_TOKENS, ExplainInput},
     fallback::{FallbackQueue, FallbackRequest, FallbackRequests, FallbackResponse, FallbackService, NotFound, queue},
-    server::tls_acceptor,
+    server::{FallbackListenerLimits, names_loopback, serve_fallback, tls_acceptor},
     settings::TlsFiles,
     state::{health_registry::HealthRegistry, metrics::METRICS_CONTENT_TYPE, runtime_state::RuntimeState, shared::Shared},
-    upstream::client::is_public,
 };
 use tollgate_store::{RowFilter, RowKind, Store, StoreError};
 
-use crate::{channel_test, compose, config::Config, failure::Failure};
+use crate::{channel_test, config::Config, failure::Failure};
 
 /// Concurrent requests from the gateway's queue, counted until the last byte of the response.
 const MAX_CONCURRENT: usize = 256;
@@ -46,11 +45,11 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The listening socket of the console's own address, while it is open.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ConsoleSocket(Arc<Mutex<Option<OwnedFd>>>);
+struct ConsoleSocket(Arc<Mutex<Option<OwnedFd>>>);
 
 impl ConsoleSocket {
     /// The socket, for another process.
-    pub(crate) fn duplicate(&self) -> io::Result<Option<OwnedFd>> {
+    fn duplicate(&self) -> io::Result<Option<OwnedFd>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(OwnedFd::try_clone).transpose()
     }
 
@@ -66,12 +65,32 @@ impl ConsoleSocket {
     }
 }
 
+/// The console's own address.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnAddress {
+    pub(crate) address: SocketAddr,
+    socket: ConsoleSocket,
+    /// Ends serving there. The requests that it passes on are still answered.
+    stop: CancellationToken,
+}
+
+impl OwnAddress {
+    /// The socket, for another process, if it is open.
+    pub(crate) fn duplicate(&self) -> io::Result<Option<OwnedFd>> {
+        self.socket.duplicate()
+    }
+
+    /// Leaves the address to another process; running responses finish.
+    pub(crate) fn leave(&self) {
+        self.stop.cancel();
+    }
+}
+
 pub(crate) struct ConsoleServer {
     /// Serves the paths that the gateway does not.
     pub(crate) fallback: Arc<dyn FallbackService>,
     /// Separate address, if there is one.
-    pub(crate) address: Option<SocketAddr>,
-    pub(crate) socket: ConsoleSocket,
+    pub(crate) own: Option<OwnAddress>,
     runtime: Runtime,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -102,9 +121,8 @@ pub(crate) fn start(
             Some(tls_acceptor(&files).map_err(|error| Failure::invalid(format!("the console's TLS: {error}")))?)
         }
     };
-    let rng = Arc::new(
-        CoreRng::from_os().map_err(|error| Failure::Machine(format!("cannot get random numbers from the system: {error}")))?,
-    );
+    let rng =
+        CoreRng::from_os().map_err(|error| Failure::Machine(format!("cannot get random numbers from the system: {error}")))?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("console")
@@ -120,6 +138,8 @@ pub(crate) fn start(
     };
     let catalog_file = config.catalog_file.as_ref().map(|file| file.display().to_string());
     let console = Console::new(store.clone(), Arc::new(process), catalog_file);
+    let (queue, requests) = queue();
+    tasks.spawn_on(serve_queue(console, requests, stop.clone()), runtime.handle());
     if let Some((listener, address)) = own_listener {
         if tls.is_none() && !address.ip().is_loopback() {
             tracing::warn!(%address, "the console serves plain HTTP: admin keys are sent unencrypted; set console.tls_cert and console.tls_key");
@@ -128,30 +148,20 @@ pub(crate) fn start(
             tasks.spawn_on(certificate.follow(stop.clone()), runtime.handle());
             acceptor
         });
-        let socket = ConsoleSocket::default();
-        let serving = serve_own_address(console, (listener, address, socket.clone()), tls, rng, store.clone(), stop.clone());
+        let own = OwnAddress { address, socket: ConsoleSocket::default(), stop: stop.child_token() };
+        let serving = serve_own_address(Arc::clone(shared), (listener, own.clone()), tls, (queue, rng), store.clone());
         tasks.spawn_on(serving, runtime.handle());
-        return Ok(ConsoleServer { fallback: Arc::new(NotFound), address: Some(address), socket, runtime, stop, tasks });
+        return Ok(ConsoleServer { fallback: Arc::new(NotFound), own: Some(own), runtime, stop, tasks });
     }
-    let (queue, requests) = queue();
     let open = Arc::new(AtomicBool::new(model_address.ip().is_loopback()));
     let opening = open_after_first_key(store.clone(), Arc::clone(&open), stop.clone());
     tasks.spawn_on(opening, runtime.handle());
-    tasks.spawn_on(serve_queue(console, requests, stop.clone()), runtime.handle());
-    Ok(ConsoleServer {
-        fallback: Arc::new(ConsoleFallback { queue, open }),
-        address: None,
-        socket: ConsoleSocket::default(),
-        runtime,
-        stop,
-        tasks,
-    })
+    Ok(ConsoleServer { fallback: Arc::new(ConsoleFallback { queue, open }), own: None, runtime, stop, tasks })
 }
 
 impl ConsoleServer {
-    /// What stops the console's own address: another process serves there. The paths behind the gateway go on.
-    pub(crate) fn own_address_ends(&self) -> CancellationToken {
-        if self.address.is_some() { self.stop.clone() } else { CancellationToken::new() }
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.own.as_ref().map(|own| own.address)
     }
 
     /// Stops serving and waits for running requests. Call it after the gateway's cores have ended.
@@ -235,8 +245,13 @@ async fn serve_queue(console: Console, mut requests: FallbackRequests, stop: Can
         let console = console.clone();
         tasks.spawn(async move {
             let FallbackRequest { id, peer, request } = waiting.request;
-            let response = console.answer(RequestMeta { id, address: peer.ip().to_canonical() }, request).await;
-            waiting.reply.send(response).await;
+            let is_local = peer.is_some_and(|peer| peer.is_loopback()) && names_loopback(request.uri(), request.headers());
+            let response = console.answer(RequestMeta { id, address: peer, is_local }, request).await;
+            if response.extensions().get::<NotOfConsole>().is_some() {
+                waiting.reply.not_found();
+            } else {
+                waiting.reply.send(response).await;
+            }
             drop(permit);
         });
     }
@@ -244,12 +259,11 @@ async fn serve_queue(console: Console, mut requests: FallbackRequests, stop: Can
 
 /// Serves on a separate address; a non-loopback one opens once an admin key exists.
 async fn serve_own_address(
-    console: Console,
-    (listener, address, socket): (std::net::TcpListener, SocketAddr, ConsoleSocket),
+    shared: Arc<Shared>,
+    (listener, OwnAddress { address, socket, stop }): (std::net::TcpListener, OwnAddress),
     tls: Option<TlsAcceptor>,
-    rng: Arc<CoreRng>,
+    (queue, rng): (FallbackQueue, CoreRng),
     store: Store,
-    stop: CancellationToken,
 ) {
     let mut listener = Some(listener);
     if !address.ip().is_loopback() && !has_admin_key(&store).await {
@@ -266,9 +280,8 @@ async fn serve_own_address(
     };
     match listener {
         Ok(listener) => {
-            let next_id = Arc::new(move || rng.request_id(compose::now())) as Arc<dyn Fn() -> RequestId + Send + Sync>;
             socket.open(&listener);
-            serve_console(console, listener, tls, next_id, stop).await;
+            serve_fallback(shared, listener, tls, Arc::new(queue), (rng, FallbackListenerLimits::default()), stop).await;
             socket.close();
         }
         Err(error) => tracing::error!(%address, %error, "the console cannot listen"),
@@ -290,7 +303,7 @@ impl GatewayHandle for RunningGateway {
         self.shared.clock.now()
     }
 
-    fn wrong_key(&self, from: IpAddr) -> Result<(), u32> {
+    fn wrong_key(&self, from: Option<IpAddr>) -> Result<(), u32> {
         self.shared.keys.wrong_key(from)
     }
 
@@ -312,10 +325,6 @@ impl GatewayHandle for RunningGateway {
 
     fn health(&self, account: AccountId) -> AccountHealth {
         self.registry.of(account)
-    }
-
-    fn is_public(&self, address: IpAddr) -> bool {
-        is_public(address)
     }
 
     async fn explain(&self, request: &ExplainRequest) -> Result<Result<Value, String>, StoreError> {

@@ -1,12 +1,15 @@
-//! Rows created on the first start without a catalog file: the echo channel, the group `default` and the key `first` of the
-//! member `owner`. They are ordinary rows and are not created again once deleted.
+//! Rows created on the first start without a catalog file: the echo channel, the groups `default` and `echo`, and the key `first` of
+//! the member `owner`. They are ordinary rows and are not created again once deleted. The key is printed, so it is only in the group
+//! `echo`, which offers the echo channel alone: what the operator adds to `default` needs a key of the operator's making.
 
 use tollgate_core::{
     AccountSpec, ChannelSpec, Glob, KeyStatus, Limits, ModelMapping, ModelSpec, Multiplier, Price, PriceSchedule, Provider,
     ScheduledPrice, Visibility,
 };
 use tollgate_protocol::{Profile, Protocol};
-use tollgate_store::{Actor, Change, ChangeOrigin, GroupSpec, KeySpec, NewKey, RandomSource, Store};
+use tollgate_store::{
+    Actor, AuditFilter, Change, ChangeOrigin, GroupSpec, KeySpec, NewKey, RandomSource, RowFilter, RowKind, Store, StoredRow,
+};
 
 use crate::{compose, failure::Failure};
 
@@ -15,23 +18,47 @@ const OWNER: &str = "owner";
 const ECHO: &str = "echo";
 const GROUP: &str = "default";
 const KEY: &str = "first";
+const ACTOR: &str = "first start";
 
-/// Creates the rows and returns the key in clear text.
-pub(crate) async fn create_echo(store: &Store) -> Result<String, Failure> {
-    let new = NewKey::draw(&RandomSource::system());
+/// Creates the rows, without the key.
+pub(crate) async fn create_echo(store: &Store) -> Result<(), Failure> {
     let changes = [
         Change::PutChannel(Box::new(channel())),
         Change::PutAccount { channel: ECHO.to_owned(), account: account(), credential: None },
         Change::PutModel(Box::new(model())),
-        Change::PutGroup(Box::new(group())),
-        Change::PutKey { key: Box::new(key()), secret: Some(new.secret(&store.hasher)) },
+        Change::PutGroup(Box::new(group(GROUP))),
+        Change::PutGroup(Box::new(group(ECHO))),
     ];
     store.catalog.apply(&changes, &actor(), compose::now()).await?;
-    Ok(new.expose_once())
+    Ok(())
+}
+
+/// Creates the key and returns it in clear text, unless a start did so before. Call it when everything else that can fail is done:
+/// a start whose address is in use must not use up the key.
+pub(crate) async fn create_key(store: &Store) -> Result<Option<String>, Failure> {
+    let named = async |kind, name: &str| -> Result<Vec<StoredRow>, Failure> {
+        let filter = RowFilter { name: Some(name.to_owned()), removed: true, ..RowFilter::of(kind, 1) };
+        Ok(store.listing.page(&filter).await?)
+    };
+    let Some(group) = named(RowKind::Group, ECHO).await?.pop().filter(|group| group.removed_at.is_none()) else { return Ok(None) };
+    // Other keys of this name, revoked ones too, are the operator's, or this one.
+    if !named(RowKind::Key, KEY).await?.is_empty() {
+        return Ok(None);
+    }
+    let events = AuditFilter { kind: Some(RowKind::Group), id: Some(group.id), limit: 1_001, ..AuditFilter::default() };
+    let events = store.listing.audit_page(&events).await?;
+    let is_from_first_start = |actor: &str, origin: &str| actor == ACTOR && origin == ChangeOrigin::Gateway.as_str();
+    if !events.last().is_some_and(|(_, first)| is_from_first_start(&first.actor, &first.origin)) {
+        return Ok(None);
+    }
+    let new = NewKey::draw(&RandomSource::system());
+    let change = Change::PutKey { key: Box::new(key()), secret: Some(new.secret(&store.hasher)) };
+    store.catalog.apply(&[change], &actor(), compose::now()).await?;
+    Ok(Some(new.expose_once()))
 }
 
 fn actor() -> Actor {
-    Actor { origin: ChangeOrigin::Gateway, name: "first start".to_owned() }
+    Actor { origin: ChangeOrigin::Gateway, name: ACTOR.to_owned() }
 }
 
 fn channel() -> ChannelSpec {
@@ -59,9 +86,9 @@ fn model() -> ModelSpec {
     }
 }
 
-fn group() -> GroupSpec {
+fn group(name: &str) -> GroupSpec {
     GroupSpec {
-        name: GROUP.to_owned(),
+        name: name.to_owned(),
         visibility: Visibility::Public,
         channels: vec![ECHO.to_owned()],
         models: vec![Glob("*".to_owned())],
@@ -75,8 +102,8 @@ fn key() -> KeySpec {
         member: OWNER.to_owned(),
         status: KeyStatus::Active,
         expires_at: None,
-        groups: vec![GROUP.to_owned()],
-        models: vec![Glob("*".to_owned())],
+        groups: vec![ECHO.to_owned()],
+        models: vec![Glob(ECHO.to_owned())],
         ip_allow: Vec::new(),
         limits: Limits::default(),
         budgets: Vec::new(),

@@ -36,6 +36,12 @@ impl JournalBacklog {
         self.ids.remove(&id);
     }
 
+    /// Leaves only this record; whether it is there.
+    pub(crate) fn keep_only(&mut self, id: RequestId) -> bool {
+        self.ids.retain(|known| *known == id);
+        !self.is_empty()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }

@@ -19,6 +19,7 @@ mod failure;
 mod first_start;
 mod health_share;
 mod journal_backlog;
+mod key_watch;
 mod ledger_watch;
 mod logging;
 mod output;
@@ -45,6 +46,8 @@ use crate::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Whatever a command creates (database, journal, backups) is its owner's alone.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let cli = Cli::parse();
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -95,6 +98,18 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Verify => {
             admin::require_local(&common, "tollgate verify")?;
             command::verify::run(&common)
+        }
+        Command::Backup(arguments) => {
+            admin::require_local(&common, "tollgate backup")?;
+            command::backup::run_backup(&common, &arguments)
+        }
+        Command::Restore(arguments) => {
+            admin::require_local(&common, "tollgate restore")?;
+            command::backup::run_restore(&common, &arguments)
+        }
+        Command::MasterKey(subcommand) => {
+            admin::require_local(&common, "tollgate master-key")?;
+            command::master_key::run(&common, &subcommand)
         }
         Command::Explain(arguments) => command::explain::run(&common, &arguments),
         Command::Replay(arguments) => {

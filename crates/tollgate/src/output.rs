@@ -9,6 +9,15 @@ use crate::{cli::Common, failure::Failure};
 /// Rows shown of a table that may be long; JSON output has all of them.
 const MAX_ROWS: usize = 40;
 
+/// A number with its noun: `1 balance`, `2 balances`.
+pub(crate) fn counted(count: impl TryInto<u64>, one: &str, many: &str) -> String {
+    // What does not fit is more than one.
+    match count.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    }
+}
+
 /// Writes a line to stdout.
 pub(crate) fn line(text: &str) {
     let _ = writeln!(io::stdout().lock(), "{text}");
@@ -74,4 +83,18 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> bool {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         writeln!(io::stdout().lock(), "{}", cells.collect::<Vec<_>>().join("  ").trim_end()).is_ok()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counted;
+
+    #[test]
+    fn one_of_a_thing_is_singular() {
+        assert_eq!(counted(1_usize, "balance", "balances"), "1 balance");
+        assert_eq!(
+            (counted(0_u64, "entry", "entries"), counted(2_i64, "entry", "entries")),
+            ("0 entries".into(), "2 entries".into())
+        );
+    }
 }

@@ -20,6 +20,7 @@ pub(crate) mod leaving;
 mod messages;
 pub(crate) mod notify;
 pub(crate) mod predecessors;
+pub(crate) mod sockets;
 pub(crate) mod taking_over;
 
 use std::path::{Path, PathBuf};

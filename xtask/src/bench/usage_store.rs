@@ -11,7 +11,7 @@ use crate::{servers, shell};
 /// Stores this many records in each database, one after the other, and queries them.
 pub(super) fn measure(programs: &Path, folder: &Path, records: u64) -> Result<Value> {
     println!("\nusage: {records} records into each database in the usage writer's batches; then pages and sums over them");
-    println!("{:<32}{:>12}{:>18}{:>18}", "", "per second", "slowest page, ms", "slowest sums, ms");
+    println!("{:<32}{:>12}{:>18}{:>18}{:>18}", "", "per second", "slowest page, ms", "slowest sums, ms", "unaligned, ms");
     let server = servers::postgres("fsync=on")?;
     let sqlite = measure_database(programs, folder, "SQLite", records, None)?;
     let postgres = measure_database(programs, folder, "PostgreSQL", records, Some(&server.url()))?;
@@ -28,6 +28,7 @@ fn measure_database(programs: &Path, folder: &Path, name: &str, records: u64, ur
     let row: Value = serde_json::from_str(last).context("the last line of usage-records is not JSON")?;
     fs::remove_dir_all(&data)?;
     let show = |figure: &str, digits: usize| row[figure].as_f64().map_or("–".to_owned(), |value| format!("{value:.digits$}"));
-    println!("{name:<32}{:>12}{:>18}{:>18}", show("per_second", 0), show("page_ms", 1), show("chart_ms", 1));
+    let (rate, page) = (show("per_second", 0), show("page_ms", 1));
+    println!("{name:<32}{rate:>12}{page:>18}{:>18}{:>18}", show("chart_ms", 1), show("unaligned_ms", 1));
     Ok(row)
 }

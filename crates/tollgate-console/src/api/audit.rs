@@ -1,16 +1,17 @@
-//! The audit log.
+//! The audit log: changes of the catalog, and postings that people made to the ledger, in one list by time.
 
 use serde_json::{Value, json};
-use tollgate_core::Revision;
+use tollgate_core::{AccountSpec, ChannelSpec, MemberId, ModelSpec, Revision};
 use tollgate_store::{
-    AdminScope, AuditEvent, AuditFilter, AuditPosition, RowKind,
-    fields::{Kind, Object},
+    AdminKeySpec, AdminScope, AuditEvent, AuditFilter, AuditPosition, GroupSpec, KeySpec, LedgerEntry, LedgerFilter, LedgerKind,
+    LedgerPosition, MemberSpec, RowKind,
+    fields::{AccountInput, KeyInput, Kind, Object, Row, whole},
 };
 
 use super::{
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
-    rows,
+    row_names::rows_by_id,
     schema::{COUNT, NAME, TEXT, both, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
@@ -18,56 +19,257 @@ use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 static EVENT: Object = Object::of(
     "AuditEvent",
     &[
-        read("revision", COUNT, "Catalog revision of the change."),
+        read("revision", COUNT, "Catalog revision of the change; of a posting: its place in the ledger."),
         read("at", Kind::Time, "Time of the change."),
-        read("door", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
+        read("origin", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
         read("actor", TEXT, "Author of the change."),
-        read("action", TEXT, "put, remove, switch, revoke and others."),
-        read("kind", TEXT, "Kind of the row."),
-        read("id", TEXT, "Id of the row."),
-        read("name", TEXT, "Name of the row at that time."),
-        read("detail", Kind::Any, "State before and after, without secrets."),
+        read("action", TEXT, "put, remove, switch, revoke and others; of a posting: `top_up` or `adjust`."),
+        read("kind", TEXT, "Kind of the row; `ledger` of a posting."),
+        read("id", TEXT, "Id of the row; of a posting: of the member."),
+        read("name", TEXT, "Name of the row at that time; of a posting: of the member."),
+        read(
+            "detail",
+            Kind::Any,
+            "State before and after, without secrets, in the catalog's units; of a posting: amount, balance, note.",
+        ),
     ],
 );
 
-const KINDS: &[&str] = &["channel", "account", "model", "group", "member", "key", "admin_key"];
+const LEDGER: &str = "ledger";
+const KINDS: &[&str] = &["channel", "account", "model", "group", "member", "key", "admin_key", LEDGER];
+/// Postings that are looked at for a page, at most: they are filtered after they are read.
+const MAX_POSTINGS: usize = 10_000;
+const POSTINGS_AT_ONCE: u32 = 1_000;
 
 const AUDIT: Resource = Resource { tag: "audit", needs: AdminScope::Admin };
+const DOC: &str = "Changes to the catalog and postings to the ledger, newest first.";
 
 pub(super) static ROUTES: &[Route] = &[AUDIT
-    .route(Method::Get, "/admin/v1/audit", "list_audit_events", "Changes to the catalog, newest first.", handler!(list))
+    .route(Method::Get, "/admin/v1/audit", "list_audit_events", DOC, handler!(list))
     .query(&[
         LIMIT,
         AFTER,
-        both("kind", Kind::Word(KINDS), "Only changes of this kind of row."),
-        both("id", NAME, "Only changes of the row with this id."),
+        both("kind", Kind::Word(KINDS), "Only changes of this kind of row, or postings to the ledger."),
+        both("id", NAME, "Only changes of the row with this id, or postings to this member."),
+        both("name", NAME, "Only changes of rows of this name, or postings to this member."),
+        both("actor", NAME, "Only changes by this author; for an admin key its name."),
+        both("since", Kind::Time, "At or after this time."),
+        both("until", Kind::Time, "Before this time."),
     ])
     .returns(ResponseSchema::Page(&EVENT))];
 
-fn show(event: &AuditEvent) -> Value {
+/// An entry of the list.
+enum AuditEntry {
+    Change(AuditPosition, Box<AuditEvent>),
+    Posting(Box<LedgerEntry>, String),
+}
+
+impl AuditEntry {
+    fn at(&self) -> tollgate_core::Timestamp {
+        match self {
+            Self::Change(_, event) => event.at,
+            Self::Posting(entry, _) => entry.at,
+        }
+    }
+
+    fn show(&self) -> Value {
+        match self {
+            Self::Change(_, event) => show_change(event),
+            Self::Posting(entry, name) => json!({
+                "revision": entry.position.0, "at": time_value(entry.at), "origin": origin_of(&entry.actor), "actor": entry.actor,
+                "action": entry.kind.as_str(), "kind": LEDGER, "id": entry.member, "name": name,
+                "detail": {
+                    "amount": entry.amount.to_usd_string(), "balance": entry.balance.to_usd_string(), "note": entry.note,
+                    "idempotency_key": entry.idempotency_key,
+                },
+            }),
+        }
+    }
+}
+
+/// A posting keeps its author only: an admin key has its id behind its name.
+fn origin_of(actor: &str) -> &'static str {
+    if actor.contains(" (adm_") { "api" } else { "cli" }
+}
+
+fn show_change(event: &AuditEvent) -> Value {
     let AuditEvent { revision, at, origin, actor, action, kind, id, name, detail } = event;
+    let mut detail = serde_json::from_str::<Value>(detail).unwrap_or_else(|_| json!({"text": detail}));
+    for side in ["before", "after"] {
+        if let Some(spec) = detail.get_mut(side).filter(|spec| spec.is_object()) {
+            in_catalog_form(*kind, spec);
+        }
+    }
     json!({
-        "revision": revision.0, "at": time_value(*at), "door": origin, "actor": actor, "action": action, "kind": kind, "id": id, "name": name,
-        "detail": serde_json::from_str::<Value>(detail).unwrap_or_else(|_| json!({"text": detail})),
+        "revision": revision.0, "at": time_value(*at), "origin": origin, "actor": actor, "action": action, "kind": kind, "id": id, "name": name,
+        "detail": detail,
     })
 }
 
-/// Parses a page cursor: `<revision>-<position>`.
-fn cursor(text: &str) -> Result<AuditPosition, ApiError> {
-    let read = text.split_once('-').and_then(|(revision, position)| {
-        Some(AuditPosition { revision: Revision(revision.parse().ok()?), position: position.parse().ok()? })
-    });
-    read.ok_or_else(|| ApiError::value("after", "expected the 'next' of a page"))
+/// Shows a stored row as the admin API and the catalog file do: amounts in USD, the same names. A row that an older version stored
+/// in a form that is not read any more stays as it is.
+fn in_catalog_form(kind: RowKind, stored: &mut Value) {
+    fn shown<S: serde::de::DeserializeOwned, R: Row>(stored: &Value, row: impl Fn(S) -> R) -> Option<Value> {
+        let spec = S::deserialize(stored).ok()?;
+        Some(Value::Object(whole(&row(spec))))
+    }
+    // Every field has a default, so that anything could be read; a stored row has a name.
+    if stored["name"].as_str().is_none_or(str::is_empty) {
+        return;
+    }
+    let found = match kind {
+        RowKind::Channel => shown(stored, |spec: ChannelSpec| spec),
+        RowKind::Account => shown(stored, |spec: AccountSpec| AccountInput { spec, credential: None }),
+        RowKind::Model => shown(stored, |spec: ModelSpec| spec),
+        RowKind::Group => shown(stored, |spec: GroupSpec| spec),
+        RowKind::Member => shown(stored, |spec: MemberSpec| spec),
+        RowKind::Key => shown(stored, |spec: KeySpec| KeyInput { spec, secret: None }),
+        RowKind::AdminKey => shown(stored, |spec: AdminKeySpec| spec),
+    };
+    if let Some(found) = found {
+        *stored = found;
+    }
+}
+
+/// Where a page begins: behind a change and behind a posting, each `None` at the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Cursor {
+    change: Option<AuditPosition>,
+    posting: Option<LedgerPosition>,
+}
+
+impl Cursor {
+    /// `<revision>-<position>-<place>`, empty where there is none.
+    fn text(self) -> String {
+        let change = self.change.map_or_else(|| "-".to_owned(), |it| format!("{}-{}", it.revision.0, it.position));
+        format!("{change}-{}", self.posting.map(|it| it.0.to_string()).unwrap_or_default())
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let parts: Vec<&str> = text.split('-').collect();
+        let [revision, position, place] = parts.as_slice() else { return None };
+        let change = match (*revision, *position) {
+            ("", "") => None,
+            (revision, position) => {
+                Some(AuditPosition { revision: Revision(revision.parse().ok()?), position: position.parse().ok()? })
+            }
+        };
+        let posting = if place.is_empty() { None } else { Some(LedgerPosition(place.parse().ok()?)) };
+        Some(Self { change, posting })
+    }
+
+    /// Behind this line.
+    fn after(self, line: &AuditEntry) -> Self {
+        match line {
+            AuditEntry::Change(position, _) => Self { change: Some(*position), ..self },
+            AuditEntry::Posting(entry, _) => Self { posting: Some(entry.position), ..self },
+        }
+    }
 }
 
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let after = match context.query.text("after") {
+        None => Cursor::default(),
+        Some(text) => Cursor::parse(text).ok_or_else(|| ApiError::value("after", "expected the 'next' of a page"))?,
+    };
+    let text = |name: &str| context.query.text(name).map(str::to_owned);
     let filter = AuditFilter {
         kind: context.query.text("kind").and_then(RowKind::parse),
-        id: context.query.text("id").map(str::to_owned),
-        before: context.query.text("after").map(cursor).transpose()?,
+        id: text("id"),
+        name: text("name"),
+        actor: text("actor"),
+        since: context.query.time("since"),
+        until: context.query.time("until"),
+        before: after.change,
         limit: context.limit() + 1,
     };
-    let lines = context.with_query_timeout(context.state.store.listing.audit_page(&filter)).await?;
-    let end = |(AuditPosition { revision, position }, _): &(AuditPosition, AuditEvent)| format!("{}-{position}", revision.0);
-    Ok(rows::page(lines, context.limit(), end, |(_, event)| show(event)))
+    let kind = context.query.text("kind");
+    let mut lines = Vec::new();
+    if kind != Some(LEDGER) {
+        let changes = context.with_query_timeout(context.state.store.listing.audit_page(&filter)).await?;
+        lines.extend(changes.into_iter().map(|(position, event)| AuditEntry::Change(position, Box::new(event))));
+    }
+    if kind.is_none_or(|kind| kind == LEDGER) {
+        lines.extend(postings(&context, &filter, after.posting).await?);
+    }
+    // Stable: of the same time, changes come first, each list in its own order.
+    lines.sort_by_key(|line| std::cmp::Reverse(line.at()));
+    let more = lines.len() > context.limit() as usize;
+    lines.truncate(context.limit() as usize);
+    let next = more.then(|| lines.iter().fold(after, Cursor::after).text());
+    Ok(ApiResponse::ok(json!({"items": lines.iter().map(AuditEntry::show).collect::<Vec<_>>(), "next": next})))
+}
+
+/// Postings that people made, newest first, one more than a page has.
+async fn postings(
+    context: &RequestContext,
+    filter: &AuditFilter,
+    before: Option<LedgerPosition>,
+) -> Result<Vec<AuditEntry>, ApiError> {
+    let member = match &filter.id {
+        None => None,
+        Some(id) => match MemberId::parse(id) {
+            Some(member) => Some(member),
+            None => return Ok(Vec::new()),
+        },
+    };
+    let most = filter.limit as usize;
+    let mut found: Vec<LedgerEntry> = Vec::new();
+    for kind in [LedgerKind::TopUp, LedgerKind::Adjust] {
+        let mut page = LedgerFilter { member, kind: Some(kind), before, limit: POSTINGS_AT_ONCE };
+        let (mut matching, mut looked_at) = (Vec::new(), 0);
+        loop {
+            let entries = context.with_query_timeout(context.state.store.ledger.entries(&page)).await?;
+            looked_at += entries.len();
+            let is_last = entries.len() < POSTINGS_AT_ONCE as usize;
+            page.before = entries.last().map(|entry| entry.position);
+            matching.extend(entries.into_iter().filter(|entry| filter.has_actor(&entry.actor) && filter.has_time(entry.at)));
+            if is_last || matching.len() >= most || looked_at >= MAX_POSTINGS {
+                break;
+            }
+        }
+        matching.truncate(most);
+        found.extend(matching);
+    }
+    found.sort_by_key(|entry| std::cmp::Reverse(entry.position));
+    let members = rows_by_id(context, RowKind::Member, found.iter().map(|entry| entry.member.to_string()).collect()).await?;
+    let name = |entry: &LedgerEntry| members.get(&entry.member.to_string()).map_or_else(String::new, |row| row.name.clone());
+    let named = found.into_iter().map(|entry| (name(&entry), entry));
+    let wanted = named.filter(|(name, _)| filter.name.as_ref().is_none_or(|wanted| wanted == name));
+    Ok(wanted.take(most).map(|(name, entry)| AuditEntry::Posting(Box::new(entry), name)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{Budget, BudgetAction, NanoUsd, Window};
+
+    use super::*;
+
+    #[test]
+    fn cursor_round_trips() {
+        let change = Some(AuditPosition { revision: Revision(7), position: 2 });
+        for cursor in [
+            Cursor::default(),
+            Cursor { change, posting: None },
+            Cursor { change: None, posting: Some(LedgerPosition(9)) },
+            Cursor { change, posting: Some(LedgerPosition(9)) },
+        ] {
+            assert_eq!(Cursor::parse(&cursor.text()), Some(cursor), "{cursor:?}");
+        }
+        for bad in ["", "7-2", "7", "x-2-1", "7--", "1-2-3-4"] {
+            assert_eq!(Cursor::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn stored_rows_are_shown_in_the_units_of_the_catalog() {
+        let budget = Budget { amount: NanoUsd(5_000_000_000), window: Window::Month, action: BudgetAction::Block };
+        let group = GroupSpec { name: "g".to_owned(), budgets: vec![budget], ..GroupSpec::default() };
+        let mut stored = serde_json::to_value(&group).unwrap();
+        in_catalog_form(RowKind::Group, &mut stored);
+        assert_eq!(stored["budget"]["amount"], "5.00", "{stored}");
+        let mut unknown = json!({"from": "an older version"});
+        in_catalog_form(RowKind::Group, &mut unknown);
+        assert_eq!(unknown, json!({"from": "an older version"}));
+    }
 }

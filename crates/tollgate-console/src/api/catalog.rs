@@ -4,7 +4,7 @@
 use std::{io, sync::Arc};
 
 use serde_json::{Value, json};
-use tollgate_core::{PriceEffects, price_effects};
+use tollgate_core::{PriceEffects, catalog_warnings, price_effects};
 use tollgate_store::{
     AdminScope, Change, KeyScope, PreviewError, RandomSource, RowKind,
     catalog_file::{self, ApplyMode, CatalogFile, CatalogPlan, FileError},
@@ -53,6 +53,7 @@ static PLAN: Object = Object::of(
         read("lines", Kind::List { of: &Kind::Object(&LINE), most: 1_000_000 }, "Changes by row."),
         read("effects", previews::EFFECTS, "Accounts that price limits would exclude."),
         previews::CUT,
+        read("warnings", Kind::List { of: &TEXT, most: 1_000 }, "What the catalog would hold and probably not mean."),
     ],
 );
 
@@ -89,6 +90,7 @@ async fn pull(context: RequestContext) -> Result<ApiResponse, ApiError> {
 struct CatalogPreview {
     plan: CatalogPlan,
     effects: PriceEffects,
+    warnings: Vec<String>,
     revision: tollgate_core::Revision,
 }
 
@@ -103,9 +105,9 @@ async fn plan_file(context: &RequestContext) -> Result<CatalogPreview, ApiError>
     let scope = if prune { KeyScope::All } else { limited() };
     let current = context.with_query_timeout(context.state.store.catalog.live_rows(&scope)).await?;
     let plan = catalog_file::plan(&file, &current, mode).map_err(|faults| file_error(&faults))?;
-    let mut effects = effects(context, &current, &file, mode).await?;
+    let (mut effects, warnings) = effects(context, &current, &file, mode).await?;
     effects.truncated |= current.keys_cut;
-    Ok(CatalogPreview { plan, effects, revision: current.revision })
+    Ok(CatalogPreview { plan, effects, warnings, revision: current.revision })
 }
 
 async fn effects(
@@ -113,13 +115,15 @@ async fn effects(
     current: &tollgate_store::CatalogRows,
     file: &CatalogFile,
     mode: ApplyMode,
-) -> Result<PriceEffects, ApiError> {
+) -> Result<(PriceEffects, Vec<String>), ApiError> {
     let preview = preview(current, file, mode, RandomSource::system(), context.now()).await.map_err(|error| match error {
         PreviewError::File(faults) => file_error(&faults),
         PreviewError::Store(error) => ApiError::store(&error, context.state.catalog_file.as_deref()),
     })?;
     let keys: Vec<_> = preview.changed.into_iter().map(|(before, key)| (before.map(Arc::new), Arc::new(key))).collect();
-    Ok(price_effects(&preview.before, &preview.after, &keys, context.now()))
+    let after: Vec<_> = keys.iter().map(|(_, key)| Arc::clone(key)).collect();
+    let warnings = catalog_warnings(&preview.after, &after, context.now());
+    Ok((price_effects(&preview.before, &preview.after, &keys, context.now()), warnings))
 }
 
 /// Rewords faults of environment references: "not set" would be misleading, because variables are never read here.
@@ -164,7 +168,10 @@ fn show(preview: &CatalogPreview, revision: tollgate_core::Revision) -> Value {
         })
         .collect();
     let effects = previews::show(&preview.effects.effects);
-    json!({"revision": revision, "changes": count, "lines": lines, "effects": effects, "effects_cut": preview.effects.truncated})
+    json!({
+        "revision": revision, "changes": count, "lines": lines, "effects": effects, "effects_cut": preview.effects.truncated,
+        "warnings": preview.warnings,
+    })
 }
 
 async fn preview_file(context: RequestContext) -> Result<ApiResponse, ApiError> {

@@ -1,9 +1,11 @@
 //! Service keys: create, list, change, revoke. The key itself appears only in the response that creates it.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
-use tollgate_core::{KeyId, KeyStatus};
+use tollgate_core::{KeyId, KeyStatus, MemberStatus, Timestamp};
 use tollgate_store::{
-    AdminScope, Change, KeySpec, NewKey, RandomSource, RowKind, StoredRow,
+    AdminScope, Change, KeySpec, MemberSpec, NewKey, RandomSource, RowKind, StoredRow,
     fields::{Access, KeyInput, Kind, Object, Row as _, WriteMode, whole},
 };
 
@@ -11,15 +13,20 @@ use super::{
     check, previews,
     request_context::{ApplyOutcome, RequestContext},
     route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+    row_names::rows_by_id,
     rows,
     schema::{CREATED_AT, NAME, OWNER, REVISION, TEXT, both, read, row_object},
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
+/// What a key is now, the most lasting state first.
+const STATES: [&str; 5] = ["revoked", "disabled", "expired", "member_suspended", "active"];
+
 static KEY: Object = row_object!(
     KeyInput,
     [read("id", Kind::Id("key_"), "Id.")],
     [
+        read("state", Kind::Word(&STATES), "What `status`, `expires_at` and the member's status come to now."),
         read("prefix", TEXT, "The first characters of the key."),
         read("suffix", TEXT, "Its last characters."),
         OWNER,
@@ -63,13 +70,45 @@ pub(super) static ROUTES: &[Route] = &[
         .returns(ResponseSchema::Object(&KEY)),
 ];
 
-fn show(row: &StoredRow, spec: &KeySpec) -> Map<String, Value> {
+/// What the state of a key depends on besides its row.
+struct Standing {
+    now: Timestamp,
+    /// Ids of suspended members.
+    suspended: HashSet<String>,
+}
+
+impl Standing {
+    /// For these rows.
+    async fn of(context: &RequestContext, rows: &[&StoredRow]) -> Result<Self, ApiError> {
+        let members = rows.iter().map(|row| row.parent.clone()).filter(|id| !id.is_empty()).collect();
+        let mut suspended = HashSet::new();
+        for (id, row) in rows_by_id(context, RowKind::Member, members).await? {
+            if row.read::<MemberSpec>()?.status == MemberStatus::Suspended {
+                suspended.insert(id);
+            }
+        }
+        Ok(Self { now: context.now(), suspended })
+    }
+
+    fn state(&self, row: &StoredRow, spec: &KeySpec) -> &'static str {
+        match spec.status {
+            KeyStatus::Revoked => "revoked",
+            KeyStatus::Disabled => "disabled",
+            KeyStatus::Active if spec.expires_at.is_some_and(|end| end <= self.now) => "expired",
+            KeyStatus::Active if self.suspended.contains(&row.parent) => "member_suspended",
+            KeyStatus::Active => "active",
+        }
+    }
+}
+
+fn show(row: &StoredRow, spec: &KeySpec, standing: &Standing) -> Map<String, Value> {
     let mut spec = spec.clone();
     if row.removed_at.is_some() {
         spec.status = KeyStatus::Revoked;
     }
     let (prefix, suffix) = row.shown.clone().unwrap_or_default();
     let mut members = rows::object(row);
+    members.insert("state".to_owned(), standing.state(row, &spec).into());
     members.extend(whole(&KeyInput { spec, secret: None }));
     members.insert("prefix".to_owned(), prefix.into());
     members.insert("suffix".to_owned(), suffix.into());
@@ -77,8 +116,9 @@ fn show(row: &StoredRow, spec: &KeySpec) -> Map<String, Value> {
     members
 }
 
-fn shown(row: &StoredRow) -> Result<ApiResponse, ApiError> {
-    Ok(ApiResponse::ok(show(row, &row.read()?)).revision(row.revision))
+async fn shown(context: &RequestContext, row: &StoredRow) -> Result<ApiResponse, ApiError> {
+    let standing = Standing::of(context, &[row]).await?;
+    Ok(ApiResponse::ok(show(row, &row.read()?, &standing)).revision(row.revision))
 }
 
 /// The spec with the fields of the body.
@@ -94,11 +134,14 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if let Some(member) = context.query.text("member") {
         filter.parent = Some(rows::find(&context, RowKind::Member, None, member).await?.id);
     }
-    rows::list(&context, &filter, |row, spec| show(row, spec).into()).await
+    let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
+    let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(KeySpec, StoredRow)>, ApiError>>()?;
+    let standing = Standing::of(&context, &rows.iter().map(|(_, row)| row).collect::<Vec<_>>()).await?;
+    Ok(rows::page(rows, context.limit(), |(_, row)| row.id.clone(), |(spec, row)| show(row, spec, &standing).into()))
 }
 
 async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    shown(&rows::find(&context, RowKind::Key, None, context.path_param("key")).await?)
+    shown(&context, &rows::find(&context, RowKind::Key, None, context.path_param("key")).await?).await
 }
 
 async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -116,14 +159,16 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let effects = previews::preview_effects(&context, &changes).await?;
     if previews::is_dry_run(&context) {
         let row = StoredRow::draft(RowKind::Key, rows::prefix(RowKind::Key), &name, context.now());
-        return Ok(ApiResponse::ok(previews::beside(show(&row, &spec), &effects)));
+        let standing = Standing::of(&context, &[&row]).await?;
+        return Ok(ApiResponse::ok(previews::beside(show(&row, &spec, &standing), &effects)));
     }
     if let ApplyOutcome::Replayed(id) = context.apply(&changes).await? {
-        return Ok(shown(&rows::find(&context, RowKind::Key, None, &id).await?)?.header("idempotent-replayed", "true"));
+        let row = rows::find(&context, RowKind::Key, None, &id).await?;
+        return Ok(shown(&context, &row).await?.header("idempotent-replayed", "true"));
     }
     let member = rows::written(&context, RowKind::Member, None, &member).await?;
     let row = rows::written(&context, RowKind::Key, Some(&member.id), &name).await?;
-    let mut shown = show(&row, &row.read()?);
+    let mut shown = show(&row, &row.read()?, &Standing::of(&context, &[&row]).await?);
     shown.insert("key".to_owned(), new.expose_once().into());
     Ok(ApiResponse::created(previews::beside(shown, &effects)).revision(row.revision))
 }
@@ -140,10 +185,12 @@ async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let spec = written(&row)?;
     let effects = previews::preview_effects(&context, &put(spec.clone())).await?;
     if previews::is_dry_run(&context) {
-        return Ok(ApiResponse::ok(previews::beside(show(&row, &spec), &effects)).revision(row.revision));
+        let standing = Standing::of(&context, &[&row]).await?;
+        return Ok(ApiResponse::ok(previews::beside(show(&row, &spec, &standing), &effects)).revision(row.revision));
     }
     let row = rows::edit(&context, RowKind::Key, None, context.path_param("key"), |row| Ok(put(written(row)?))).await?;
-    Ok(ApiResponse::ok(previews::beside(show(&row, &row.read()?), &effects)).revision(row.revision))
+    let standing = Standing::of(&context, &[&row]).await?;
+    Ok(ApiResponse::ok(previews::beside(show(&row, &row.read()?, &standing), &effects)).revision(row.revision))
 }
 
 async fn revoke(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -152,5 +199,5 @@ async fn revoke(context: RequestContext) -> Result<ApiResponse, ApiError> {
         Ok(vec![Change::RevokeKey { key }])
     })
     .await?;
-    shown(&row)
+    shown(&context, &row).await
 }

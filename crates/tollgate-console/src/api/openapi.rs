@@ -94,11 +94,18 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         parameters
             .push(json!({"name": field.name, "in": "query", "required": required, "description": field.doc, "schema": schema}));
     }
-    let header = |name: &str, doc: &str| json!({"name": name, "in": "header", "required": false, "description": doc, "schema": {"type": "string"}});
+    let header = |name: &str, required: bool, doc: &str, pattern: &str| {
+        let schema = json!({"type": "string", "pattern": pattern});
+        json!({"name": name, "in": "header", "required": required, "description": doc, "schema": schema})
+    };
     match route.method {
-        Method::Post => parameters.push(header("Idempotency-Key", "Makes it happen once within a day.")),
+        Method::Post => {
+            let doc = "Makes it happen once within a day.";
+            parameters.push(header("Idempotency-Key", route.needs_idempotency_key(), doc, "^[ -~]{1,200}$"));
+        }
         Method::Patch | Method::Put | Method::Delete => {
-            parameters.push(header("If-Match", "The revision the change is made for; another one is 409."));
+            let doc = "The revision the change is made for; another one is 409.";
+            parameters.push(header("If-Match", false, doc, r#"^(\*|(W/)?"?[0-9]+"?)$"#));
         }
         Method::Get => {}
     }
@@ -229,9 +236,23 @@ impl Schemas {
         match kind {
             Kind::Id(prefix) => json!({"type": "string", "pattern": format!("^{prefix}[0-9a-z]{{26}}$")}),
             Kind::Text { least: 0, .. } if side == SchemaDirection::Response => json!({"type": "string"}),
-            Kind::Text { least, most } => json!({"type": "string", "minLength": least, "maxLength": most}),
-            Kind::Name { most } => json!({"type": "string", "minLength": 1, "maxLength": most}),
-            Kind::Network => json!({"type": "string", "description": "An IP address, or a network such as 10.0.0.0/8."}),
+            Kind::Text { least, most } => {
+                // Only long texts have lines.
+                let control = if *most > 500 { CONTROL_BUT_LINES } else { CONTROL };
+                json!({"type": "string", "minLength": least, "maxLength": most, "pattern": format!("^[^{control}]*$")})
+            }
+            // Bytes are bounded; no text of so many bytes has more characters.
+            Kind::Name { most } => json!({
+                "type": "string",
+                "minLength": 1,
+                "maxLength": most,
+                "pattern": format!(r"^[^\s{CONTROL}]([^{CONTROL}]*[^\s{CONTROL}])?$"),
+            }),
+            Kind::Network => json!({
+                "type": "string",
+                "description": "An IP address, or a network such as 10.0.0.0/8.",
+                "pattern": "^([0-9]{1,3}(\\.[0-9]{1,3}){3}(/[0-9]{1,2})?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(/[0-9]{1,3})?)$",
+            }),
             Kind::Time => json!({"type": "string", "format": "date-time"}),
             Kind::Flag => json!({"type": "boolean"}),
             Kind::Integer { least, most } => {
@@ -247,8 +268,8 @@ impl Schemas {
             Kind::ZeroOr { least, most } => {
                 json!({"type": "integer", "anyOf": [{"const": 0}, {"minimum": least, "maximum": most}]})
             }
-            Kind::Usd { least, .. } => decimal(9, *least < 0, side),
-            Kind::Factor { .. } => decimal(6, false, side),
+            Kind::Usd { least, most } => decimal(9, (*least, *most), side),
+            Kind::Factor { most } => decimal(6, (0, *most), side),
             Kind::Number => json!({"type": "number"}),
             Kind::Word(words) => json!({"type": "string", "enum": words}),
             Kind::List { of, most } => {
@@ -260,7 +281,12 @@ impl Schemas {
                 json!({"anyOf": [object, {"type": "array", "items": object, "minItems": least, "maxItems": most}]})
             }
             Kind::TextMap { most } => {
-                json!({"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": most})
+                json!({
+                    "type": "object",
+                    "propertyNames": {"pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"},
+                    "additionalProperties": {"type": "string", "pattern": r"^[\t -~]*$"},
+                    "maxProperties": most,
+                })
             }
             Kind::Object(object) => self.object(object, side),
             Kind::Form { .. } => json!({}),
@@ -269,9 +295,20 @@ impl Schemas {
     }
 }
 
-/// A decimal string; requests may have a number instead.
-fn decimal(places: u32, signed: bool, side: SchemaDirection) -> Value {
-    let sign = if signed { "-?" } else { "" };
+/// Control characters, for a class of a pattern.
+const CONTROL: &str = r"\u0000-\u001f\u007f-\u009f";
+/// The same without tab and line ends.
+const CONTROL_BUT_LINES: &str = r"\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f";
+
+/// A decimal string of so many places; requests may have a number instead. The bounds are in units of the last place.
+fn decimal(places: u32, (least, most): (i64, i64), side: SchemaDirection) -> Value {
+    let sign = if least < 0 { "-?" } else { "" };
     let text = json!({"type": "string", "pattern": format!("^{sign}[0-9]+(\\.[0-9]{{1,{places}}})?$")});
-    if side == SchemaDirection::Response { text } else { json!({"anyOf": [text, {"type": "number"}]}) }
+    if side == SchemaDirection::Response {
+        return text;
+    }
+    let unit = 10_i64.pow(places);
+    let mut number = json!({"type": "number", "maximum": most / unit});
+    number["minimum"] = (least / unit).into();
+    json!({"anyOf": [text, number]})
 }

@@ -33,7 +33,12 @@ static EFFECT: Object = Object::of(
         read("name", TEXT, "Name of the group or key."),
         read("member", TEXT, "Member of the key.").or_null(),
         read("model", TEXT, "Model."),
-        read("nothing_left", Kind::Flag, "No account is left: callers would get 503 (E41)."),
+        read("nothing_left", Kind::Flag, "No account is left: callers would get 503 (E41, or E42 where a price is missing)."),
+        read(
+            "served_before",
+            Kind::Flag,
+            "The model was served before, or would be to a new row without its limit. What was not needs no confirmation.",
+        ),
         read("excluded", Kind::List { of: &Kind::Object(&EXCLUDED), most: 100_000 }, "Newly excluded accounts."),
     ],
 );
@@ -89,7 +94,7 @@ pub(super) async fn preview_effects(context: &RequestContext, changes: &[Change]
     let preview = preview.map_err(|error| ApiError::store(&error, context.state.catalog_file.as_deref()))?;
     let mut effects = compute(preview, context);
     effects.truncated |= cut;
-    let Some(empty) = effects.effects.iter().find(|effect| effect.nothing_left) else { return Ok(effects) };
+    let Some(empty) = effects.effects.iter().find(|effect| effect.nothing_left && effect.served_before) else { return Ok(effects) };
     if is_dry_run(context) || is_set(context, "confirm") {
         return Ok(effects);
     }
@@ -161,7 +166,7 @@ fn show_effect(effect: &PriceEffect) -> Value {
         .map(|it| json!({"channel": it.channel, "account": it.account, "code": it.code, "detail": it.detail}))
         .collect();
     json!({
-        "subject": subject, "name": name, "member": member, "model": effect.model, "nothing_left": effect.nothing_left,
+        "subject": subject, "name": name, "member": member, "model": effect.model, "nothing_left": effect.nothing_left, "served_before": effect.served_before,
         "excluded": excluded,
     })
 }

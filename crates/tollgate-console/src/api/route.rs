@@ -68,6 +68,13 @@ impl Route {
     }
 }
 
+impl Route {
+    /// Whether a request needs an `Idempotency-Key`: money must not be posted twice.
+    pub(crate) fn needs_idempotency_key(&self) -> bool {
+        self.method == Method::Post && self.resource == "ledger"
+    }
+}
+
 impl fmt::Debug for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {}", self.method, self.path)

@@ -1,18 +1,21 @@
 //! The usage log: list, get, summary and export.
 
+use std::collections::{HashMap, HashSet};
+
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
 use serde_json::json;
 use tollgate_core::{GroupId, MemberId, Outcome, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{
-    AdminScope, Page, RowKind, SortOrder, StoreError, SummaryBy, SummaryRow, UsageCursor, UsageFilter,
+    AdminScope, Page, RowKind, SortOrder, StoreError, StoredRow, SummaryBy, SummaryRow, UsageCursor, UsageFilter,
     fields::{FieldShape, Kind, Object},
 };
 
 use super::{
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+    row_names::rows_by_id,
     rows,
     schema::{COUNT, MODEL_NAME, NAME, TEXT, USD, both, read},
 };
@@ -25,6 +28,7 @@ static TOKENS: Object = Object::of(
         read("output", COUNT, "Output tokens not counted below."),
         read("cache_read", COUNT, "Input tokens read from the provider's cache."),
         read("cache_write", COUNT, "Input tokens written to the provider's cache."),
+        read("cache_write_1h", COUNT, "Of `cache_write`, the tokens kept for an hour."),
         read("thinking", COUNT, "Thinking tokens."),
         read("image", COUNT, "Image tokens."),
         read("audio", COUNT, "Audio tokens."),
@@ -94,6 +98,8 @@ static SUMMARY: Object = Object::of(
     "UsageSummary",
     &[
         read("of", TEXT, "Value of the grouping; empty if the records have none."),
+        read("name", TEXT, "Name of the key, member or group; null for other groupings.").or_null(),
+        read("member", TEXT, "Member of the key; null for other groupings.").or_null(),
         read("requests", COUNT, "Number of records."),
         read("completed", COUNT, "Completed requests."),
         read("tokens_input", COUNT, "Input tokens of every kind."),
@@ -227,14 +233,38 @@ async fn summary(context: RequestContext) -> Result<ApiResponse, ApiError> {
     }
     let _permit = context.acquire_heavy_permit().await?;
     let rows = context.with_query_timeout(context.state.store.usage.summary(&filter, by)).await?;
+    let names = names(&context, by, &rows).await?;
     let show = |row: &SummaryRow| {
         let SummaryRow { of, requests, completed, tokens_input, tokens_output, sale, cost, unpriced } = row;
         json!({
-            "of": of, "requests": requests, "completed": completed, "tokens_input": tokens_input, "tokens_output": tokens_output,
+            "of": of, "name": names.get(of).map(|(name, _)| name), "member": names.get(of).and_then(|(_, member)| member.as_ref()),
+            "requests": requests, "completed": completed, "tokens_input": tokens_input, "tokens_output": tokens_output,
             "sale": sale.to_usd_string(), "cost": cost.to_usd_string(), "unpriced": unpriced,
         })
     };
     Ok(ApiResponse::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": null})))
+}
+
+/// Names behind the ids of a summary by key or member, and the members of keys. A summary by group has names already.
+async fn names(
+    context: &RequestContext,
+    by: SummaryBy,
+    sums: &[SummaryRow],
+) -> Result<HashMap<String, (String, Option<String>)>, ApiError> {
+    let ids = sums.iter().map(|sum| sum.of.clone()).filter(|id| !id.is_empty()).collect::<HashSet<_>>();
+    Ok(match by {
+        SummaryBy::Member => {
+            rows_by_id(context, RowKind::Member, ids).await?.into_iter().map(|(id, row)| (id, (row.name, None))).collect()
+        }
+        SummaryBy::Key => {
+            let keys = rows_by_id(context, RowKind::Key, ids).await?;
+            let members = rows_by_id(context, RowKind::Member, keys.values().map(|key| key.parent.clone()).collect()).await?;
+            let member = |key: &StoredRow| members.get(&key.parent).map(|member| member.name.clone());
+            keys.into_iter().map(|(id, key)| (id, (key.name.clone(), member(&key)))).collect()
+        }
+        SummaryBy::Group => ids.into_iter().map(|name| (name.clone(), (name, None))).collect(),
+        SummaryBy::Nothing | SummaryBy::Day | SummaryBy::Hour | SummaryBy::Model | SummaryBy::Outcome => HashMap::new(),
+    })
 }
 
 /// Bounds the range of a summary by hour.

@@ -38,6 +38,7 @@ pub(crate) fn channel(n: usize, accounts: Vec<Arc<Account>>) -> Channel {
             serves: vec![ModelMapping { model: "m".to_owned(), upstream: "m".to_owned(), ..ModelMapping::default() }],
             ..ChannelSpec::default()
         },
+        needs_private_network: false,
         proxy: None,
         accounts,
     }
@@ -56,6 +57,7 @@ pub(crate) fn catalog(channels: Vec<Channel>) -> Catalog {
         signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        never_below_cost: false,
         routing: Routing::Weighted,
         hedge: None,
         trace: false,
@@ -113,6 +115,7 @@ pub(crate) fn summary(affinity: Option<u64>) -> RequestSummary {
         audio_bytes: 0,
         document_bytes: 0,
         tools: 0,
+        extras: tollgate_protocol::RequestExtras::default(),
         affinity,
         splices: SplicePoints::default(),
     }

@@ -351,7 +351,8 @@ proptest! {
                 PriceTier { above, price: Price { input: Some(input), output: Some(output), ..Price::default() } }
             })
             .collect();
-        let list = Price { input, output, cache_read, cache_write, thinking, image, audio, per_request: Some(per_request), tiers };
+        let list =
+            Price { input, output, cache_read, cache_write, thinking, image, audio, per_request: Some(per_request), tiers, ..Price::default() };
         let case = Case::new(|it| {
             it.key.budgets = block("1");
             it.group.sale_multiplier = Multiplier(multiplier);
@@ -365,6 +366,7 @@ proptest! {
             input: part(most_input, share[0]),
             cache_read: part(most_input, share[1]),
             cache_write: part(most_input, share[2]),
+            cache_write_1h: 0,
             image: if images > 0 { part(most_input, share[3]) } else { 0 },
             audio: 0,
             output: part(1_000 * u64::from(candidates), share[4]),

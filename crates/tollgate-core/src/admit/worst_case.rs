@@ -42,7 +42,7 @@ impl WorstCaseCost {
         let (mut fixed, mut each) = (0, 0);
         for prompt in std::iter::once(0).chain(tiers) {
             let rates = price.rates(prompt);
-            let mut highest = rates.input.max(rates.cache_read).max(rates.cache_write);
+            let mut highest = rates.input.max(rates.cache_read).max(rates.cache_write).max(rates.cache_write_1h);
             if summary.images > 0 || summary.document_bytes > 0 {
                 highest = highest.max(rates.image);
             }

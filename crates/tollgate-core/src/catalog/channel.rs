@@ -24,6 +24,24 @@ pub enum Provider {
     Echo,
 }
 
+impl Provider {
+    /// True if accounts may be without a credential: nothing is called, or it may be a local server that wants none.
+    #[must_use]
+    pub const fn works_without_credential(self) -> bool {
+        matches!(self, Self::Echo | Self::Compatible)
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenAi => "openai",
+            Self::Gemini => "gemini",
+            Self::Anthropic => "anthropic",
+            Self::Compatible => "compatible",
+            Self::Echo => "echo",
+        }
+    }
+}
+
 /// A priced way to reach a provider.
 #[derive(Clone, Debug)]
 pub struct Channel {
@@ -33,6 +51,8 @@ pub struct Channel {
     pub spec: ChannelSpec,
     /// `http://` (CONNECT) or `socks5://`, with its password.
     pub proxy: Option<Secret>,
+    /// True when the base URL names a loopback or private address, which `private_network` does not allow.
+    pub needs_private_network: bool,
     /// In order of name.
     pub accounts: Vec<Arc<Account>>,
 }

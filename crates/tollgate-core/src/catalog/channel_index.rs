@@ -27,7 +27,7 @@ pub(crate) struct ChannelEntry {
     protocol: Option<Protocol>,
     /// True when account health applies.
     pub(crate) cooling: bool,
-    /// True when the channel is enabled, has accounts and no budgets: only properties of the request can exclude it.
+    /// True when the channel is enabled and reachable, has accounts and no budgets: only properties of the request can exclude it.
     pub(crate) unconditional: bool,
     /// True when it can serve embeddings.
     pub(crate) embeds: bool,
@@ -91,7 +91,10 @@ impl ChannelIndex {
                 count: narrow(channel.accounts.len()),
                 protocol: (channel.spec.provider != Provider::Echo).then_some(channel.spec.protocol),
                 cooling: channel.spec.cooling,
-                unconditional: channel.spec.on && !channel.accounts.is_empty() && channel.spec.budgets.is_empty(),
+                unconditional: channel.spec.on
+                    && !channel.accounts.is_empty()
+                    && channel.spec.budgets.is_empty()
+                    && !channel.needs_private_network,
                 embeds: channel.serves_purpose(crate::offer::ModelPurpose::Embedding),
             });
             all.accounts.extend(channel.accounts.iter().map(|account| AccountEntry {

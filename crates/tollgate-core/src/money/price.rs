@@ -10,6 +10,7 @@ pub struct Rates {
     pub output: i64,
     pub cache_read: i64,
     pub cache_write: i64,
+    pub cache_write_1h: i64,
     pub thinking: i64,
     pub image: i64,
     pub audio: i64,
@@ -23,10 +24,14 @@ impl Price {
             output: Some(0),
             cache_read: None,
             cache_write: None,
+            cache_write_1h: None,
             thinking: None,
             image: None,
             audio: None,
             per_request: None,
+            web_search: None,
+            priority: None,
+            flex: None,
             tiers: Vec::new(),
         }
     }
@@ -44,16 +49,20 @@ impl Price {
             output: tier_price.output.or(self.output),
             cache_read: tier_price.cache_read.or(self.cache_read),
             cache_write: tier_price.cache_write.or(self.cache_write),
+            cache_write_1h: tier_price.cache_write_1h.or(self.cache_write_1h),
             thinking: tier_price.thinking.or(self.thinking),
             image: tier_price.image.or(self.image),
             audio: tier_price.audio.or(self.audio),
             per_request: tier_price.per_request.or(self.per_request),
+            web_search: tier_price.web_search.or(self.web_search),
+            priority: self.priority,
+            flex: self.flex,
             tiers: Vec::new(),
         }
     }
 
     /// Prices of all kinds for a prompt of this many tokens: `cache_read`, `cache_write`, `image` and `audio` fall back to
-    /// `input`, `thinking` to `output`; kinds still missing are free.
+    /// `input`, `cache_write_1h` to `cache_write`, `thinking` to `output`; kinds still missing are free.
     pub fn rates(&self, prompt_tokens: u64) -> Rates {
         let list = self.tier(prompt_tokens);
         let input = list.input.unwrap_or(0);
@@ -63,6 +72,7 @@ impl Price {
             output,
             cache_read: list.cache_read.unwrap_or(input),
             cache_write: list.cache_write.unwrap_or(input),
+            cache_write_1h: list.cache_write_1h.or(list.cache_write).unwrap_or(input),
             thinking: list.thinking.unwrap_or(output),
             image: list.image.unwrap_or(input),
             audio: list.audio.unwrap_or(input),

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    ChannelSpec, Glob, Member, ModelSpec, ParameterRule, PriceSchedule, ScheduledPrice, Visibility,
+    ChannelSpec, Glob, Member, ModelSpec, Multiplier, ParameterRule, PriceSchedule, ScheduledPrice, Visibility,
     samples::{NOW, always, catalog, channel, group, group_id, key, member, model, price, summary},
 };
 
@@ -303,4 +303,32 @@ proptest! {
             prop_assert!(offer.is_err() || !offer.unwrap().candidates.is_empty());
         }
     }
+}
+
+#[test]
+fn what_raises_the_price_is_priced_or_refused_where_money_is_limited() {
+    use tollgate_protocol::{RequestExtras, ServiceTier};
+
+    let asked = |extras, field: &str| RequestSummary { extras, fields: vec![field.to_owned()], ..summary("m", Method::Chat) };
+    let with = |price: Price, context: Option<u64>, prepaid: bool, request: &RequestSummary| {
+        let row = Model { spec: ModelSpec { price: Some(always(price)), context, ..model("m").spec }, ..model("m") };
+        let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![row]);
+        let mut key = key(&[]);
+        key.member.billing = if prepaid { crate::Billing::Prepaid } else { crate::Billing::Postpaid };
+        let caller = Caller::of(&catalog, Arc::new(key));
+        resolve(&catalog, &caller, request, Protocol::OpenAi, NOW).map(|offer| offer.sale.unwrap())
+    };
+    let unpriced = |field: &str| Err(NotOffered::Unpriced { fields: vec![field.to_owned()] });
+    let priority = asked(RequestExtras { tier: ServiceTier::Priority, ..RequestExtras::default() }, "service_tier");
+    assert_eq!(with(price("1", "2"), None, true, &priority), unpriced("service_tier"));
+    assert_eq!(with(price("1", "2"), None, false, &priority), Ok(price("1", "2")));
+    let list = Price { priority: Some(Multiplier(2_000_000)), ..price("1", "2") };
+    assert_eq!(with(list, None, true, &priority).unwrap().output, Some(4_000_000_000));
+    let search = asked(RequestExtras { web_search: true, ..RequestExtras::default() }, "web_search_options");
+    assert_eq!(with(price("1", "2"), None, true, &search), unpriced("web_search_options"));
+    let list = Price { web_search: Some(10_000_000), ..price("1", "2") };
+    assert_eq!(with(list, None, true, &search).unwrap().per_request, Some(10_000_000));
+    let cached = asked(RequestExtras { cached_content: true, ..RequestExtras::default() }, "cachedContent");
+    assert_eq!(with(price("1", "2"), None, true, &cached), unpriced("cachedContent"));
+    assert_eq!(with(price("1", "2"), Some(1_000_000), true, &cached), Ok(price("1", "2")), "reserved by the context");
 }

@@ -64,19 +64,23 @@ fn ceiling_is_compared_before_rounding() {
 fn missing_price_fails_a_ceiling_on_its_kind() {
     let half = Price { output: None, ..price("1", "1") };
     assert_eq!(rules(Some(half.clone()), ceiling_of(Some("9"), None, PriceLimitOn::Sale)).sale_exclusion(), None);
-    let excluded = Some(Exclusion::Unpriced);
+    let excluded = Some(Exclusion::Unpriced(MissingPrice::SaleForPriceLimit));
+    let missing_cost = Some(Exclusion::Unpriced(MissingPrice::CostForPriceLimit));
     assert_eq!(rules(Some(half), ceiling_of(None, Some("9"), PriceLimitOn::Sale)).sale_exclusion(), excluded);
     assert_eq!(rules(None, ceiling_of(Some("9"), None, PriceLimitOn::Sale)).sale_exclusion(), excluded);
-    assert_eq!(rules(None, ceiling_of(Some("9"), None, PriceLimitOn::Cost)).cost_exclusion(None), excluded);
+    assert_eq!(rules(None, ceiling_of(Some("9"), None, PriceLimitOn::Cost)).cost_exclusion(None), missing_cost);
 }
 
 #[test]
 fn priced_only_requires_the_named_price() {
     let on = |on| PriceLimit { mode: PriceLimitMode::PricedOnly, on };
-    assert_eq!(rules(None, on(PriceLimitOn::Sale)).sale_exclusion(), Some(Exclusion::Unpriced));
+    assert_eq!(rules(None, on(PriceLimitOn::Sale)).sale_exclusion(), Some(Exclusion::Unpriced(MissingPrice::SaleForPriceLimit)));
     assert_eq!(rules(Some(Price::free()), on(PriceLimitOn::Sale)).sale_exclusion(), None);
     assert_eq!(rules(None, on(PriceLimitOn::Cost)).sale_exclusion(), None);
-    assert_eq!(rules(None, on(PriceLimitOn::Cost)).cost_exclusion(None), Some(Exclusion::Unpriced));
+    assert_eq!(
+        rules(None, on(PriceLimitOn::Cost)).cost_exclusion(None),
+        Some(Exclusion::Unpriced(MissingPrice::CostForPriceLimit))
+    );
     assert_eq!(rules(None, on(PriceLimitOn::Cost)).cost_exclusion(Some(cost("1", "1"))), None);
 }
 
@@ -88,8 +92,8 @@ fn margin_applies_to_input_and_output() {
     assert_eq!(check(Some(cost("1.6", "3.2"))), None, "exactly 20 % is enough");
     assert_eq!(check(Some(cost("1.600000001", "3.2"))), Some(Exclusion::Margin));
     assert_eq!(check(Some(cost("1.6", "3.21"))), Some(Exclusion::Margin));
-    assert_eq!(check(None), Some(Exclusion::Unpriced));
-    assert_eq!(rules(None, limit).cost_exclusion(Some(cost("1", "1"))), Some(Exclusion::Unpriced));
+    assert_eq!(check(None), Some(Exclusion::Unpriced(MissingPrice::CostForPriceLimit)));
+    assert_eq!(rules(None, limit).cost_exclusion(Some(cost("1", "1"))), Some(Exclusion::Unpriced(MissingPrice::SaleForPriceLimit)));
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use tollgate_protocol::Method;
+use tollgate_protocol::{Method, RequestExtras, ServiceTier};
 
-use super::{AccountLoad, ChannelBudget, ExcludedCandidate, Exclusion, RouteInput, rank::Candidate};
+use super::{AccountLoad, ChannelBudget, ExcludedCandidate, Exclusion, MissingPrice, RouteInput, rank::Candidate};
 use crate::{
-    Account, AccountId, Availability, Catalog, Channel, HealthStatus, MappingRef, Price, Provider, Routing, Timestamp,
+    Account, AccountId, Availability, Catalog, Channel, HealthStatus, MappingRef, Price, Provider, Routing, Timestamp, below_cost,
     catalog::channel_index::{AccountEntry, ChannelEntry},
     estimate_input,
     offer::ModelPurpose,
@@ -39,6 +39,8 @@ pub(super) struct CandidateFilter<'r, 'c, 'a> {
     streams: bool,
     /// True when a price limit applies to cost.
     cost_applies: bool,
+    /// True when nothing may be sold below cost.
+    never_below_cost: bool,
     /// True when embeddings are requested.
     embeds: bool,
     /// True when nothing about the request or its history can exclude an unconditional channel. Its row is then not read.
@@ -63,12 +65,13 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         let prices =
             if free { PriceRules::none() } else { PriceRules::new(input.caller, input.offer, input.request_limit, prompt_tokens) };
         let unpriced = !free && input.offer.sale.is_none() && money_is_bounded(input.caller, input.offer);
-        let sale = prices.sale_exclusion().or(unpriced.then_some(Exclusion::Unpriced));
+        let sale = prices.sale_exclusion().or(unpriced.then_some(Exclusion::Unpriced(MissingPrice::SaleForBoundedMoney)));
         let routes_by_latency = input.offer.group.routing == Routing::Fastest;
         let (latency_applies, streams) = (routes_by_latency && input.summary.method.generates(), input.summary.stream);
         let eligible = Vec::with_capacity(input.offer.candidates.len().min(MAX_PREALLOCATED));
         let (excluded, checked) = (Vec::new(), Vec::new());
-        let cost_applies = prices.applies_to_cost();
+        let never_below_cost = !free && input.offer.group.never_below_cost;
+        let cost_applies = never_below_cost || prices.applies_to_cost();
         let embeds = ModelPurpose::of_method(input.summary.method) == ModelPurpose::Embedding;
         let unconditional = sale.is_none()
             && input.latest_catalog.is_none()
@@ -87,6 +90,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             latency_applies,
             streams,
             cost_applies,
+            never_below_cost,
             embeds,
             unconditional,
         }
@@ -188,7 +192,11 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             self.exclude(channel, None, why, candidate);
             return;
         }
-        let cost = if self.cost_applies { cost_of(channel, mapping_ref.mapping as usize, input.now) } else { None };
+        let cost = if self.cost_applies {
+            cost_with_extras(channel, mapping_ref.mapping as usize, input.now, input.summary.extras)
+        } else {
+            None
+        };
         let priority = if self.unconditional { i64::from(channel_entry.priority) } else { self.priority(channel) };
         for (at, account_entry) in (0..).zip(account_entries) {
             if !self.unconditional && input.history.is_tried(account_entry.id) {
@@ -251,6 +259,9 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         {
             return Some(Exclusion::Disabled);
         }
+        if channel.needs_private_network {
+            return Some(Exclusion::PrivateNetwork);
+        }
         if let Some(why) = input.history.exclusion(channel) {
             return Some(why);
         }
@@ -269,6 +280,12 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         None
     }
 
+    fn below_cost(&self, cost: Option<&Price>, account: &Account) -> Option<Exclusion> {
+        let offer = self.input.offer;
+        let sale = offer.sale.as_ref().map(|price| (price, offer.group.sale_multiplier));
+        below_cost::exclusion(sale, cost.map(|price| (price, account.spec.cost_multiplier)), self.prompt_tokens)
+    }
+
     /// What excludes an account; otherwise its weight share in thousandths and its average latency in microseconds.
     #[inline]
     fn account_exclusion(
@@ -285,6 +302,11 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         if self.cost_applies
             && let Some(account) = channel.accounts.get(at as usize)
         {
+            if self.never_below_cost
+                && let Some(why) = self.below_cost(cost, account)
+            {
+                return Err(why);
+            }
             let cost = cost.map(|price| EffectivePrice::of(price, self.prompt_tokens, account.spec.cost_multiplier));
             if let Some(why) = self.prices.cost_exclusion(cost) {
                 return Err(why);
@@ -322,4 +344,19 @@ fn is_on(newer: &Catalog, channel: &Channel, at: u32, account: AccountId) -> boo
 pub fn cost_of(channel: &Channel, mapping_index: usize, now: Timestamp) -> Option<Cow<'_, Price>> {
     let stated = channel.spec.serves.get(mapping_index)?.cost.as_ref().and_then(|schedule| schedule.at(now)).map(Cow::Borrowed);
     stated.or_else(|| (channel.spec.provider == Provider::Echo).then(|| Cow::Owned(Price::free())))
+}
+
+/// Cost price of a mapping for a request with these extras; `None`: the provider's price for one of them is unknown.
+pub(crate) fn cost_with_extras(
+    channel: &Channel,
+    mapping_index: usize,
+    now: Timestamp,
+    extras: RequestExtras,
+) -> Option<Cow<'_, Price>> {
+    let cost = cost_of(channel, mapping_index, now)?;
+    if extras.tier == ServiceTier::Standard && !extras.web_search {
+        return Some(cost);
+    }
+    let (price, unpriced) = cost.with_extras(extras);
+    unpriced.is_empty().then_some(Cow::Owned(price))
 }

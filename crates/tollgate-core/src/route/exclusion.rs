@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use tollgate_protocol::{FieldPath, Method, Protocol};
 
 use crate::{
-    Account, Channel, CoolingReason, NanoUsd, PriceLimitOn, RestingReason, Timestamp, TraceEntry,
+    Account, BelowCost, Channel, CoolingReason, NanoUsd, PriceLimitOn, RestingReason, Timestamp, TraceEntry,
     offer::{ModelPurpose, supports},
 };
 
@@ -26,6 +26,8 @@ pub enum Exclusion {
     /// The channel cannot serve the method.
     NoMapping,
     Disabled,
+    /// Its base URL names a loopback or private address, and `private_network` is off.
+    PrivateNetwork,
     /// Cooling, or being probed by another request.
     Cooling {
         until: Timestamp,
@@ -39,9 +41,11 @@ pub enum Exclusion {
     /// A price exceeds a price limit.
     PriceAboveLimit(PriceFigures),
     /// A required price is missing.
-    Unpriced,
+    Unpriced(MissingPrice),
     /// The margin between sale and cost price is too low.
     Margin,
+    /// The group sells nothing below cost, and this would be.
+    BelowCost(BelowCost),
     /// Its protocol cannot express these fields.
     CannotTranslate(Vec<FieldPath>),
     /// It recently refused these fields.
@@ -59,6 +63,17 @@ pub enum Exclusion {
         /// Start of the next period; `None`: never.
         until: Option<Timestamp>,
     },
+}
+
+/// Which price is missing, and who requires it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MissingPrice {
+    /// The sale price, because the caller's money is bounded.
+    SaleForBoundedMoney,
+    /// The sale price, because of a price limit.
+    SaleForPriceLimit,
+    /// The cost price, because of a price limit.
+    CostForPriceLimit,
 }
 
 /// A price above a price limit; nano-USD per million tokens after multipliers.
@@ -84,8 +99,8 @@ pub enum PriceKind {
     Output,
 }
 
-/// Why no account is available, as reported to callers (E40; E41 for price limits). Of several causes the first variant is
-/// reported.
+/// Why no account is available, as reported to callers (E40; E41 for price limits, E42 for missing prices). Of several causes the
+/// first variant is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NoRouteCause {
     Concurrency,
@@ -96,7 +111,11 @@ pub enum NoRouteCause {
     /// Exhausted quota of an account, or our budget on the channel.
     UpstreamQuota,
     PriceLimit,
-    /// Disabled by an operator, or credentials refused.
+    /// A price is missing that bounded money or a price limit requires.
+    NoPrice,
+    /// The provider refused the credentials.
+    Credential,
+    /// Disabled by an operator.
     Disabled,
     NoneConfigured,
 }
@@ -116,10 +135,18 @@ impl NoRoute<'_> {
         self.excluded.iter().filter_map(|it| it.why.cause()).min().unwrap_or(NoRouteCause::NoneConfigured)
     }
 
-    /// True for E41 instead of E40: apart from what is disabled or missing, only price limits exclude candidates, so waiting does
+    /// True for E41 and E42 instead of E40: apart from what is disabled or missing, only prices exclude candidates, so waiting does
     /// not help.
-    pub fn price_limit_alone(&self) -> bool {
-        self.cause() == NoRouteCause::PriceLimit
+    #[must_use]
+    pub fn price_alone(&self) -> bool {
+        self.cause().is_price()
+    }
+
+    /// The missing price that E42 reports; that of bounded money if reasons differ.
+    #[must_use]
+    pub fn missing_price(&self) -> Option<MissingPrice> {
+        let missing = |it: &ExcludedCandidate<'_>| if let Exclusion::Unpriced(missing) = it.why { Some(missing) } else { None };
+        self.excluded.iter().filter_map(missing).min()
     }
 
     /// When the first candidate becomes available again, if known.
@@ -199,10 +226,12 @@ impl Exclusion {
             Self::NoAccount => "no_account",
             Self::NoMapping => "no_mapping",
             Self::Disabled => "disabled",
+            Self::PrivateNetwork => "private_network",
             Self::Cooling { .. } | Self::Resting { .. } => "cooling",
             Self::PriceAboveLimit(_) => "price_above_limit",
-            Self::Unpriced => "unpriced",
+            Self::Unpriced(_) => "unpriced",
             Self::Margin => "margin",
+            Self::BelowCost(_) => "below_cost",
             Self::CannotTranslate(_) | Self::OtherProtocol(_) => "cannot_translate",
             Self::Capability(_) => "capability",
             Self::Concurrency => "concurrency",
@@ -211,16 +240,19 @@ impl Exclusion {
         }
     }
 
-    /// The cause it contributes to E40 and E41; `None` if it does not count.
+    /// The cause it contributes to E40, E41 and E42; `None` if it does not count.
+    #[must_use]
     pub const fn cause(&self) -> Option<NoRouteCause> {
         Some(match self {
-            Self::NoAccount | Self::NoMapping => NoRouteCause::NoneConfigured,
-            Self::Disabled | Self::Resting { why: RestingReason::Refused, .. } => NoRouteCause::Disabled,
+            Self::NoAccount | Self::NoMapping | Self::PrivateNetwork => NoRouteCause::NoneConfigured,
+            Self::Disabled => NoRouteCause::Disabled,
+            Self::Resting { why: RestingReason::Refused, .. } => NoRouteCause::Credential,
             Self::Cooling { why: CoolingReason::RateLimited, .. } => NoRouteCause::UpstreamRateLimited,
             Self::Cooling { .. } => NoRouteCause::Cooldown,
             Self::Resting { why: RestingReason::QuotaSpent, .. } | Self::Budget { .. } => NoRouteCause::UpstreamQuota,
             Self::Concurrency | Self::Rate { .. } => NoRouteCause::Concurrency,
-            Self::PriceAboveLimit(_) | Self::Unpriced | Self::Margin => NoRouteCause::PriceLimit,
+            Self::PriceAboveLimit(_) | Self::Margin | Self::BelowCost(_) => NoRouteCause::PriceLimit,
+            Self::Unpriced(_) => NoRouteCause::NoPrice,
             Self::CannotTranslate(_) | Self::Capability(_) | Self::OtherProtocol(_) => return None,
         })
     }
@@ -233,9 +265,11 @@ impl Exclusion {
             Self::NoAccount
             | Self::NoMapping
             | Self::Disabled
+            | Self::PrivateNetwork
             | Self::PriceAboveLimit(_)
-            | Self::Unpriced
+            | Self::Unpriced(_)
             | Self::Margin
+            | Self::BelowCost(_)
             | Self::CannotTranslate(_)
             | Self::Capability(_)
             | Self::OtherProtocol(_)
@@ -251,10 +285,13 @@ impl Exclusion {
             Self::Resting { why, until: None } => Some(format!("{} until a test passes", why.as_str())),
             Self::Resting { why, .. } => Some(format!("{}{until}", why.as_str())),
             Self::PriceAboveLimit(figures) => Some(figures.to_string()),
+            Self::BelowCost(figures) => Some(figures.to_string()),
             Self::CannotTranslate(fields) | Self::Capability(fields) => Some(fields.join(", ")),
             Self::OtherProtocol(protocol) => Some(format!("speaks {}", protocol.as_str())),
             Self::Rate { .. } | Self::Budget { .. } => Some(until.trim_start().to_owned()).filter(|text| !text.is_empty()),
-            Self::NoAccount | Self::NoMapping | Self::Disabled | Self::Unpriced | Self::Margin | Self::Concurrency => None,
+            Self::PrivateNetwork => Some("the base URL is a loopback or private address, and private_network is off".to_owned()),
+            Self::Unpriced(missing) => Some(missing.as_str().to_owned()),
+            Self::NoAccount | Self::NoMapping | Self::Disabled | Self::Margin | Self::Concurrency => None,
         }
     }
 
@@ -264,6 +301,9 @@ impl Exclusion {
             Self::NoAccount => "give the channel an account",
             Self::NoMapping => "serve the model for this method on the channel",
             Self::Disabled => "switch it on",
+            Self::PrivateNetwork => {
+                "`tollgate channel set NAME private_network=true`, or `private_network = true` in the catalog file"
+            }
             Self::Cooling { .. } => "ends by itself; the next request after it is the probe",
             Self::Resting { why: RestingReason::Refused, .. } => "put the credential right, then `tollgate channel test`",
             Self::Resting { why: RestingReason::QuotaSpent, .. } => "top the account up, or wait",
@@ -272,8 +312,10 @@ impl Exclusion {
                 LimitLevel::Key => "raise the key's price limit, or lower the price",
                 LimitLevel::Request => "the request's own bound is too low",
             },
-            Self::Unpriced => "state the price",
+            Self::Unpriced(MissingPrice::CostForPriceLimit) => "state the channel's cost for the model (`tollgate channel set`)",
+            Self::Unpriced(_) => "price the model, such as `tollgate model set MODEL price=input:0.30,output:2.40`",
             Self::Margin => "lower the least margin, or raise the sale price",
+            Self::BelowCost(_) => "raise the sale price, or let the group sell below cost",
             Self::CannotTranslate(_) => {
                 "leave the fields out, let the group translate leniently, or add a channel of this protocol"
             }
@@ -288,13 +330,14 @@ impl Exclusion {
     /// True when an untranslatable request is a more permanent reason than this one.
     pub(super) const fn yields_to_translation(&self) -> bool {
         match self {
-            Self::NoAccount | Self::NoMapping | Self::OtherProtocol(_) | Self::CannotTranslate(_) => false,
+            Self::NoAccount | Self::NoMapping | Self::PrivateNetwork | Self::OtherProtocol(_) | Self::CannotTranslate(_) => false,
             Self::Disabled
             | Self::Cooling { .. }
             | Self::Resting { .. }
             | Self::PriceAboveLimit(_)
-            | Self::Unpriced
+            | Self::Unpriced(_)
             | Self::Margin
+            | Self::BelowCost(_)
             | Self::Capability(_)
             | Self::Concurrency
             | Self::Rate { .. }
@@ -347,7 +390,43 @@ impl LimitLevel {
     }
 }
 
+impl MissingPrice {
+    /// Text in traces, for operators.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SaleForBoundedMoney => "the model has no price, and a budget or balance bounds the caller's money",
+            Self::SaleForPriceLimit => "the model has no price, and a price limit requires one",
+            Self::CostForPriceLimit => "the channel states no cost, and a price limit requires one",
+        }
+    }
+}
+
 impl NoRouteCause {
+    /// The error's id.
+    #[must_use]
+    pub const fn error_id(self) -> &'static str {
+        match self {
+            Self::PriceLimit => "E41",
+            Self::NoPrice => "E42",
+            Self::Concurrency
+            | Self::Cooldown
+            | Self::UpstreamRateLimited
+            | Self::UpstreamQuota
+            | Self::Credential
+            | Self::Disabled
+            | Self::NoneConfigured => "E40",
+        }
+    }
+
+    /// True for what only another price or price limit changes.
+    #[must_use]
+    pub const fn is_price(self) -> bool {
+        matches!(self, Self::PriceLimit | Self::NoPrice)
+    }
+
+    /// Name on the wire.
+    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Concurrency => "concurrency",
@@ -355,6 +434,8 @@ impl NoRouteCause {
             Self::UpstreamRateLimited => "upstream_rate_limited",
             Self::UpstreamQuota => "upstream_quota",
             Self::PriceLimit => "price_limit",
+            Self::NoPrice => "no_price",
+            Self::Credential => "credential",
             Self::Disabled => "disabled",
             Self::NoneConfigured => "none_configured",
         }
@@ -364,7 +445,7 @@ impl NoRouteCause {
     pub const fn retryable(self) -> bool {
         match self {
             Self::Concurrency | Self::Cooldown | Self::UpstreamRateLimited | Self::UpstreamQuota => true,
-            Self::PriceLimit | Self::Disabled | Self::NoneConfigured => false,
+            Self::PriceLimit | Self::NoPrice | Self::Credential | Self::Disabled | Self::NoneConfigured => false,
         }
     }
 }

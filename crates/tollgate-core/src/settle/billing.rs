@@ -5,6 +5,7 @@ use tollgate_protocol::{Method, Usage};
 use super::{
     DeliveredContent, InputCount, amount,
     count::{count_output, tokens_of},
+    production::Production,
 };
 use crate::{AttemptResult, Multiplier, NanoUsd, Outcome, Price, StreamBreak, TokenSource, Tokens};
 
@@ -15,13 +16,10 @@ pub(super) struct BillingInput {
     pub(super) outcome: Outcome,
     pub(super) policy: StreamBreak,
     pub(super) input: InputCount,
-    /// Usage the upstream reported.
-    pub(super) usage: Option<Usage>,
-    pub(super) usage_source: TokenSource,
+    /// What the upstream produced.
+    pub(super) production: Production,
     /// True when an upstream was processing the request when it ended.
     pub(super) in_flight: bool,
-    /// Content the upstream produced.
-    pub(super) produced: DeliveredContent,
     /// Content that reached the caller.
     pub(super) delivered: DeliveredContent,
 }
@@ -33,19 +31,57 @@ impl BillingInput {
             return None;
         }
         match self.outcome {
-            Outcome::Completed => Some(match self.usage {
-                Some(usage) => tokens_of(&usage, self.usage_source),
-                None => self.counted(self.produced),
+            Outcome::Completed => Some(match self.production.usage {
+                Some((usage, source)) => tokens_of(&usage, source),
+                None => self.counted(self.production.content),
             }),
-            Outcome::CallerLeft | Outcome::UpstreamBroke | Outcome::GatewayStopped if self.delivered.content => {
-                Some(match (self.policy, self.usage) {
-                    (StreamBreak::ProviderUsage, Some(usage)) => tokens_of(&usage, self.usage_source),
-                    _ => self.counted(self.delivered),
-                })
-            }
+            Outcome::CallerLeft if self.delivered.content => Some(self.left()),
+            Outcome::UpstreamBroke | Outcome::GatewayStopped if self.delivered.content => Some(self.by_policy()),
             // The caller cancelled the request itself; the policy decides about the input.
-            Outcome::CallerLeft if self.in_flight && self.policy != StreamBreak::NoneIfEmpty => Some(self.input_alone()),
+            Outcome::CallerLeft if self.in_flight && self.policy != StreamBreak::NoneIfEmpty => {
+                Some(self.with_hidden_output(self.input_alone()))
+            }
             Outcome::Refused | Outcome::CallerLeft | Outcome::UpstreamBroke | Outcome::GatewayStopped => None,
+        }
+    }
+
+    fn by_policy(&self) -> Tokens {
+        match (self.policy, self.production.usage) {
+            (StreamBreak::ProviderUsage, Some((usage, source))) => tokens_of(&usage, source),
+            _ => self.counted(self.delivered),
+        }
+    }
+
+    /// The caller left after content. The provider charges for all that the model had produced by then: the whole answer if its
+    /// end was there, else what was delivered and what a thinking model may have thought.
+    fn left(&self) -> Tokens {
+        match self.production.usage {
+            Some((usage, source)) if self.production.finished => tokens_of(&usage, source),
+            // The report has all thinking so far.
+            Some((usage, source)) if usage.reasoning > 0 => {
+                let completion_total = usage.completion_total.max(count_output(self.delivered));
+                let source = if completion_total > usage.completion_total { TokenSource::Estimated } else { source };
+                tokens_of(&Usage { completion_total, ..usage }, source)
+            }
+            Some((usage, _)) if usage.completion_total < count_output(self.delivered) => {
+                self.with_hidden_output(self.counted(self.delivered))
+            }
+            Some(_) | None => self.with_hidden_output(self.by_policy()),
+        }
+    }
+
+    /// With what the model may have produced unseen: what the cost of the attempt is estimated from.
+    fn with_hidden_output(&self, tokens: Tokens) -> Tokens {
+        let thinking = self.production.hidden_thinking.saturating_sub(tokens.completion());
+        let output = self.production.hidden_output.saturating_sub(tokens.completion());
+        if thinking == 0 && output == 0 {
+            return tokens;
+        }
+        Tokens {
+            output: tokens.output.saturating_add(output),
+            thinking: tokens.thinking.saturating_add(thinking),
+            source: TokenSource::Estimated,
+            ..tokens
         }
     }
 
@@ -58,9 +94,9 @@ impl BillingInput {
     }
 
     fn input_alone(&self) -> Tokens {
-        match self.usage {
-            Some(usage) if usage.prompt_total > 0 => {
-                tokens_of(&Usage { completion_total: 0, reasoning: 0, ..usage }, self.usage_source)
+        match self.production.usage {
+            Some((usage, source)) if usage.prompt_total > 0 => {
+                tokens_of(&Usage { completion_total: 0, reasoning: 0, ..usage }, source)
             }
             _ => Tokens { input: self.input.tokens, source: self.input.source, ..Tokens::default() },
         }
@@ -68,13 +104,7 @@ impl BillingInput {
 }
 
 /// The tokens a provider will charge for an attempt, as far as known.
-pub(super) fn attempt_tokens(
-    method: Method,
-    result: AttemptResult,
-    input: InputCount,
-    produced: DeliveredContent,
-    usage: Option<(Usage, TokenSource)>,
-) -> Tokens {
+pub(super) fn attempt_tokens(method: Method, result: AttemptResult, input: InputCount, production: &Production) -> Tokens {
     let complete = match result {
         AttemptResult::NotSent | AttemptResult::Refused => return Tokens::default(),
         AttemptResult::Answered => true,
@@ -83,14 +113,25 @@ pub(super) fn attempt_tokens(
     if method == Method::CountTokens {
         return Tokens::default();
     }
-    let counted = count_output(produced);
-    match usage {
-        Some((usage, source)) if complete || usage.completion_total >= counted => tokens_of(&usage, source),
-        // The report is older than the content; the output produced since is charged too.
-        Some((usage, _)) => tokens_of(&Usage { completion_total: counted, ..usage }, TokenSource::Estimated),
+    let counted = count_output(production.content);
+    let settled = complete || production.finished;
+    let unseen = production.hidden_thinking.max(production.hidden_output);
+    match production.usage {
+        Some((usage, source)) if settled => tokens_of(&usage, source),
+        Some((usage, source)) => {
+            // The report may be older than the content: the output produced since is charged too.
+            let least = counted.saturating_add(usage.reasoning).max(unseen);
+            if usage.completion_total >= least {
+                return tokens_of(&usage, source);
+            }
+            let reasoning = usage.reasoning.max(production.hidden_thinking.saturating_sub(counted));
+            tokens_of(&Usage { completion_total: least, reasoning, ..usage }, TokenSource::Estimated)
+        }
         None => {
             let source = if complete { input.source.with(TokenSource::Counted) } else { TokenSource::Estimated };
-            Tokens { input: input.tokens, output: counted, source, ..Tokens::default() }
+            let thinking = production.hidden_thinking.saturating_sub(counted);
+            let output = counted.max(production.hidden_output);
+            Tokens { input: input.tokens, output, thinking, source, ..Tokens::default() }
         }
     }
 }

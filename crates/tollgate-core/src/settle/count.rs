@@ -36,12 +36,7 @@ pub struct InputCount {
 }
 
 /// Highest plausible token count of one request. Sums over billions of such reports fit into 64 bits.
-const MAX_PLAUSIBLE_TOKENS: u64 = 1_000_000_000;
-
-/// Discards a usage report with implausible totals; the tokens are then counted locally.
-pub(super) fn plausible(usage: Option<Usage>) -> Option<Usage> {
-    usage.filter(|usage| usage.prompt_total <= MAX_PLAUSIBLE_TOKENS && usage.completion_total <= MAX_PLAUSIBLE_TOKENS)
-}
+pub(super) const MAX_PLAUSIBLE_TOKENS: u64 = 1_000_000_000;
 
 /// Splits the provider's totals into kinds that do not overlap. A part larger than the rest of its total is cut, so the kinds
 /// always add up to the totals.
@@ -54,16 +49,32 @@ pub(super) fn tokens_of(usage: &Usage, source: TokenSource) -> Tokens {
     };
     let cache_read = take(usage.cached);
     let cache_write = take(usage.cache_write);
+    let cache_write_1h = usage.cache_write_1h.min(cache_write);
     let image = take(usage.image);
     let audio = take(usage.audio);
     let thinking = usage.reasoning.min(usage.completion_total);
-    Tokens { input, output: usage.completion_total - thinking, cache_read, cache_write, thinking, image, audio, source }
+    Tokens {
+        input,
+        output: usage.completion_total - thinking,
+        cache_read,
+        cache_write,
+        cache_write_1h,
+        thinking,
+        image,
+        audio,
+        source,
+    }
 }
 
 /// Upper estimate of a request's input tokens, for reservations and price limit tiers.
 pub fn estimate_input(summary: &RequestSummary) -> u64 {
     let turns = u64::from(summary.turns).saturating_mul(TOKENS_PER_TURN);
     summary.text_bytes.div_ceil(ESTIMATE_BYTES_PER_TOKEN).saturating_add(turns).saturating_add(media_input(summary))
+}
+
+/// What cached content may add to the input: the model's context, if that is known.
+pub(crate) fn cached_input(summary: &RequestSummary, model: &Model) -> u64 {
+    if summary.extras.cached_content { model.spec.context.unwrap_or(0) } else { 0 }
 }
 
 /// Upper estimate of a request's output tokens, for reservations: the requested limit capped by the model's, or the model's (also
@@ -104,7 +115,8 @@ pub fn amount(tokens: &Tokens, price: &Price, multiplier: Multiplier) -> Option<
         (tokens.input, rates.input),
         (tokens.output, rates.output),
         (tokens.cache_read, rates.cache_read),
-        (tokens.cache_write, rates.cache_write),
+        (tokens.cache_write.saturating_sub(tokens.cache_write_1h), rates.cache_write),
+        (tokens.cache_write_1h.min(tokens.cache_write), rates.cache_write_1h),
         (tokens.thinking, rates.thinking),
         (tokens.image, rates.image),
         (tokens.audio, rates.audio),

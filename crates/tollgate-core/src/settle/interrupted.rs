@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Method, Protocol, Usage};
 
 use super::{
-    DeliveredContent, InputCount,
+    DeliveredContent, InputCount, UsageBounds,
     billing::{BillingInput, PricedAmount, attempt_tokens},
-    count::plausible,
+    bounds::plausible,
+    production::Production,
 };
 use crate::{
     AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, Multiplier, NanoUsd, Outcome, Price, RequestId,
@@ -47,6 +48,8 @@ pub struct AttemptStart {
     pub sale_multiplier: Multiplier,
     pub policy: StreamBreak,
     pub input: InputCount,
+    #[serde(default)]
+    pub bounds: UsageBounds,
     /// Settled attempts of this request that ended before this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<AttemptRecord>,
@@ -87,7 +90,7 @@ pub struct StreamProgress {
 pub fn settle_stopped(begins: &[AttemptStart], progress: Option<&StreamProgress>) -> Option<UsageRecord> {
     let last = begins.last()?;
     let delivered = progress.map_or(DeliveredContent::default(), |it| it.delivered);
-    let usage = plausible(progress.and_then(|it| it.usage));
+    let produced = Production { content: delivered, usage: reported(last, progress), ..Production::default() };
     let ended = progress.map_or(last.attempt.at, |it| it.at).max(last.at);
 
     let mut attempts = last.earlier.clone();
@@ -97,8 +100,8 @@ pub fn settle_stopped(begins: &[AttemptStart], progress: Option<&StreamProgress>
         .fold(PricedAmount::Known(NanoUsd::ZERO), PricedAmount::plus);
     // Attempts without a recorded end count as sent and unanswered; the last one has the content of `progress`.
     for (at, begin) in begins.iter().enumerate().skip(attempts.len()) {
-        let (produced, usage) = if at + 1 == begins.len() { (delivered, usage) } else { (DeliveredContent::default(), None) };
-        let (record, priced) = stopped_attempt(begin, produced, usage, ended);
+        let produced = if at + 1 == begins.len() { produced } else { Production::default() };
+        let (record, priced) = stopped_attempt(begin, &produced, ended);
         cost = cost.plus(priced);
         attempts.push(record);
     }
@@ -108,10 +111,8 @@ pub fn settle_stopped(begins: &[AttemptStart], progress: Option<&StreamProgress>
         outcome: Outcome::GatewayStopped,
         policy: last.policy,
         input: last.input,
-        usage,
-        usage_source: TokenSource::Provider,
+        production: produced,
         in_flight: true,
-        produced: delivered,
         delivered,
     };
     let billed = billing_input.tokens();
@@ -148,16 +149,20 @@ pub fn settle_stopped(begins: &[AttemptStart], progress: Option<&StreamProgress>
     })
 }
 
-fn stopped_attempt(
-    begin: &AttemptStart,
-    produced: DeliveredContent,
-    usage: Option<Usage>,
-    ended: Timestamp,
-) -> (AttemptRecord, PricedAmount) {
+/// The usage reported before the end, cut to what is possible of a model that may think.
+fn reported(begin: &AttemptStart, progress: Option<&StreamProgress>) -> Option<(Usage, TokenSource)> {
+    let progress = progress?;
+    let usage = plausible(progress.usage)?;
+    Some(match begin.bounds.cut(usage, progress.delivered, || true) {
+        (cut, Some(_)) => (cut, TokenSource::Estimated),
+        (usage, None) => (usage, TokenSource::Provider),
+    })
+}
+
+fn stopped_attempt(begin: &AttemptStart, produced: &Production, ended: Timestamp) -> (AttemptRecord, PricedAmount) {
     let attempt = &begin.attempt;
-    let result = if produced.content { AttemptResult::Broke } else { AttemptResult::Failed };
-    let usage = usage.map(|usage| (usage, TokenSource::Provider));
-    let tokens = attempt_tokens(begin.method, result, begin.input, produced, usage);
+    let result = if produced.content.content { AttemptResult::Broke } else { AttemptResult::Failed };
+    let tokens = attempt_tokens(begin.method, result, begin.input, produced);
     let cost = PricedAmount::cost(result, begin.method, &tokens, attempt.cost.as_ref(), attempt.cost_multiplier);
     let record = AttemptRecord {
         channel: attempt.channel,

@@ -1,12 +1,13 @@
 //! Every outcome under every policy, and the cost of each attempt.
 
+mod bounded;
 mod stopped;
 
 use tollgate_protocol::Usage;
 
 use super::*;
 use crate::{
-    Account, AccountSpec, Channel, ChannelSpec, ModelMapping, StreamBreak,
+    Account, AccountSpec, Channel, ChannelSpec, ModelMapping, Provider, StreamBreak,
     samples::{NOW, account, channel, group, key, price},
 };
 
@@ -65,6 +66,7 @@ fn facts(outcome: Outcome, policy: StreamBreak, attempts: Vec<AttemptFacts>) -> 
         sale: Some(sale()),
         price_version: Revision(7),
         input: InputCount { tokens: 100, source: TokenSource::Counted },
+        bounds: UsageBounds::default(),
         delivered: DeliveredContent::default(),
         attempts,
         ttft_us: Some(1_000),
@@ -74,6 +76,11 @@ fn facts(outcome: Outcome, policy: StreamBreak, attempts: Vec<AttemptFacts>) -> 
         dropped: vec!["seed".to_owned()],
         trace: Vec::new(),
     }
+}
+
+/// The size of such a request.
+fn size() -> RequestSize {
+    facts(Outcome::Completed, StreamBreak::Delivered, vec![]).size()
 }
 
 /// Delivered text of this many tokens.
@@ -114,9 +121,13 @@ fn complete_answer_without_usage_is_counted() {
 }
 
 #[test]
-fn reported_zero_usage_is_used() {
-    let answered = attempt(AttemptResult::Answered, Some(reply_summary(9, Some(usage(0, 0)))));
-    assert_eq!(charged(facts(Outcome::Completed, StreamBreak::Delivered, vec![answered])), (0, 0, Reported, Some(0)));
+fn usage_of_zeros_is_counted_instead() {
+    let settled = |usage| {
+        let answered = attempt(AttemptResult::Answered, Some(reply_summary(9, usage)));
+        charged(facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]))
+    };
+    assert_eq!(settled(Some(usage(0, 0))), settled(None));
+    assert_eq!(settled(Some(usage(0, 1))).2, Reported);
 }
 
 #[test]
@@ -277,7 +288,7 @@ fn answer_cut_off_by_shutdown_follows_the_policy_after_content() {
 
 /// Input and output of an attempt, their source, and its cost in nano-USD.
 fn costs(result: AttemptResult, reply_summary: Option<ReplySummary>) -> (u64, u64, TokenSource, Option<i64>) {
-    let record = settle_attempt(&attempt(result, reply_summary), Method::Chat, InputCount { tokens: 100, source: Counted });
+    let record = settle_attempt(&attempt(result, reply_summary), &size());
     (record.tokens.input, record.tokens.output, record.tokens.source, record.cost.map(|it| it.0))
 }
 

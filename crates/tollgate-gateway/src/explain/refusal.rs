@@ -25,7 +25,7 @@ pub(super) fn unauthenticated(refusal: &Refusal, from: Protocol) -> ExplainedRef
     } else if matches!(refusal, Refusal::KeyDisabled) {
         "the key is disabled or revoked".to_owned()
     } else {
-        "the member behind the key is suspended".to_owned()
+        "the key's member is suspended".to_owned()
     };
     permanent(refusal.id(from), text)
 }
@@ -42,9 +42,8 @@ pub(super) fn no_route(none: &NoRoute<'_>) -> ExplainedRefusal {
         return permanent("E15", format!("the model is offered for {} only", supports.join(", ")));
     }
     let cause = none.cause();
-    let error = if none.price_limit_alone() { "E41" } else { "E40" };
     let text = format!("no account is usable: {}", cause.as_str());
-    ExplainedRefusal { error, cause: Some(cause.as_str()), retryable: cause.retryable(), text, remedy: None }
+    ExplainedRefusal { error: cause.error_id(), cause: Some(cause.as_str()), retryable: cause.retryable(), text, remedy: None }
 }
 
 /// The model does not exist, or is not offered for this caller or request.
@@ -54,6 +53,7 @@ pub(super) fn not_offered(reason: &NotOffered) -> ExplainedRefusal {
         NotOffered::OutsideGroup => ("E14", "the model exists, but in no group of this key, or the key may not use it".to_owned()),
         NotOffered::Method { supports } => ("E15", format!("the model is offered for {} only", supports.join(", "))),
         NotOffered::Unsupported { fields } => ("E17", format!("unsupported fields: {}", fields.join(", "))),
+        NotOffered::Unpriced { fields } => ("E17", format!("the model has no price for: {}", fields.join(", "))),
     };
     permanent(error, text)
 }

@@ -49,6 +49,7 @@ fn catalog() -> Catalog {
         signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        never_below_cost: false,
         routing: Routing::Weighted,
         hedge: None,
         trace: false,
@@ -144,6 +145,26 @@ fn priced() -> Catalog {
     row.spec.serves[0].cost = Some(PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]));
     let group = tollgate_core::Group::clone(&catalog.groups[0]);
     Catalog::from_parts(Revision(3), vec![row], vec![group], Vec::new())
+}
+
+#[test]
+fn account_that_sells_below_cost_is_named() {
+    let catalog = priced();
+    let price = Price { output: Some(2_000_000_000), ..Price::free() };
+    let price = Some(PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]));
+    let spec = tollgate_core::ModelSpec { name: "m".to_owned(), price, ..tollgate_core::ModelSpec::default() };
+    let model = tollgate_core::Model { spec, ..tollgate_core::Model::default() };
+    let with = |never_below_cost| {
+        let row = Channel::clone(&catalog.channels[0]);
+        let group = tollgate_core::Group { never_below_cost, ..tollgate_core::Group::clone(&catalog.groups[0]) };
+        let catalog = Catalog::from_parts(Revision(3), vec![row], vec![group], vec![model.clone()]);
+        explain_in(&catalog, &question("m", &[]), &RuntimeState { at: NOW, ..RuntimeState::default() })
+    };
+    let detail = with(false).planned[0].detail.clone().unwrap();
+    assert!(detail.ends_with("below cost: output sells for 2.00 and costs 10.00 USD per 1M tokens"), "{detail}");
+    let forbidden = with(true);
+    assert_eq!((forbidden.planned.len(), forbidden.excluded[0].code), (0, "below_cost"));
+    assert_eq!(forbidden.refusal.unwrap().error, "E41");
 }
 
 #[test]

@@ -144,9 +144,43 @@ fn hints_are_valid_paths() {
         (HttpMethod::GET, "/chat/completions", None),
         (HttpMethod::POST, "/foo", None),
         (HttpMethod::GET, "/", None),
-        (HttpMethod::POST, "/v1/./chat/completions", None),
+        (HttpMethod::POST, "/v1/./chat/completions", Some("/v1/chat/completions")),
     ] {
-        assert_eq!(hint(&method, path).as_deref(), expected, "{method} {path}");
+        assert_eq!(hint(&method, path).map(|hint| hint.path).as_deref(), expected, "{method} {path}");
+    }
+}
+
+#[test]
+fn every_near_miss_of_a_path_gets_a_hint() {
+    let chat = "/v1/chat/completions";
+    for (path, expected, base_url) in [
+        ("/chat/completions", chat, Some("Your base URL lacks /v1.")),
+        ("/embeddings", "/v1/embeddings", Some("Your base URL lacks /v1.")),
+        ("/v1/chat/completion", chat, None),
+        ("/v1/Chat/Completions", chat, None),
+        ("/v1/chat/completitions", chat, None),
+        ("/v1/chat", chat, None),
+        ("/v1/completions", chat, None),
+        ("/v1/chat/completions/completions", chat, None),
+        ("/v1//chat/completions", chat, None),
+        ("//v1/chat/completions", chat, None),
+        ("/v1/embedding", "/v1/embeddings", None),
+        ("/v1/v1/chat/completions", chat, Some("Your base URL has the version twice.")),
+        ("/api/v1/chat/completions", chat, Some("Your base URL has extra path segments.")),
+        ("/v1beta/openai/chat/completions", chat, None),
+        ("/chat/completion", chat, Some("Your base URL lacks /v1.")),
+        ("/v1beta/m:generateContent", "/v1beta/models/m:generateContent", None),
+        ("/v1beta/model/m:generateContent", "/v1beta/models/m:generateContent", None),
+        ("/m:streamGenerateContent", "/v1beta/models/m:streamGenerateContent", None),
+    ] {
+        let hint = hint(&HttpMethod::POST, path);
+        assert_eq!(hint.as_ref().map(|hint| hint.path.as_str()), Some(expected), "{path}");
+        assert_eq!(hint.and_then(|hint| hint.base_url), base_url, "{path}");
+    }
+    let models = hint(&HttpMethod::GET, "/v1/model").unwrap();
+    assert_eq!((models.path.as_str(), models.base_url), ("/v1/models", None));
+    for path in ["/v1/files", "/v1/images/generations", "/", "/favicon.ico", "/admin/v1/me", &"/x".repeat(2_000)] {
+        assert_eq!(hint(&HttpMethod::POST, path), None, "{path}");
     }
 }
 

@@ -41,6 +41,7 @@ fn catalog() -> Catalog {
         signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        never_below_cost: false,
         routing: Routing::Weighted,
         hedge: None,
         trace: false,

@@ -117,7 +117,7 @@ fn all_skipped(context: &RouteContext<'_>, exclusion: &Exclusion) -> Refusal {
     let now = context.worker.shared.clock.now();
     let retry_after = exclusion.until().map(|until| seconds_until(until, now).clamp(1, 60));
     let cause = exclusion.cause().unwrap_or(NoRouteCause::NoneConfigured);
-    Refusal::NoRoute { model: context.bodies.model().to_owned(), cause, above_price_limit: false, retry_after, price: None }
+    Refusal::NoRoute { model: context.bodies.model().to_owned(), cause, retry_after, price: None, missing_price: None }
 }
 
 impl RetryState {
@@ -158,7 +158,7 @@ fn refusal_for(failure: ReportedFailure, model: &str, shortest_wait: Option<u32>
         ReportedFailure::OwnLimit => Refusal::Overloaded,
         ReportedFailure::QuotaSpent { until } => {
             let retry_after = until.and(shortest_wait).map(|wait| wait.clamp(1, 60));
-            Refusal::NoRoute { model, cause: NoRouteCause::UpstreamQuota, above_price_limit: false, retry_after, price: None }
+            Refusal::NoRoute { model, cause: NoRouteCause::UpstreamQuota, retry_after, price: None, missing_price: None }
         }
     }
 }

@@ -129,14 +129,15 @@ impl AttemptHeaders {
     }
 }
 
-/// The recorded outcome of a refused request. An upstream's rejection that is passed on is a refusal; an upstream that failed
-/// has broken.
+/// The recorded outcome of a refused request. An upstream's rejection that is passed on is a refusal, and so is the rate limit of
+/// every account that was tried; an upstream that failed has broken.
 const fn outcome_of(refusal: &Refusal) -> Outcome {
     if matches!(refusal, Refusal::CallerLeft) {
         Outcome::CallerLeft
     } else if matches!(refusal, Refusal::ShuttingDown) {
         Outcome::GatewayStopped
-    } else if matches!(refusal, Refusal::Upstream { failure, .. } if !matches!(failure, UpstreamFailure::Rejected(_))) {
+    } else if matches!(refusal, Refusal::Upstream { failure, .. } if !matches!(failure, UpstreamFailure::Rejected(_) | UpstreamFailure::RateLimited { .. }))
+    {
         Outcome::UpstreamBroke
     } else {
         Outcome::Refused

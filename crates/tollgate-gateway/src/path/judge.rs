@@ -24,7 +24,7 @@ pub(super) fn judge(
     if failure.is_of_the_address() {
         history.record_unreachable(planned);
     }
-    let verdict = verdict_of(context, failure, planned);
+    let verdict = verdict_of(context, failure);
     if verdict.result == AttemptResult::NotSent {
         history.record_unsent();
     }
@@ -33,12 +33,12 @@ pub(super) fn judge(
 }
 
 /// Whether no other account could do better.
-pub(super) fn is_final(context: &RouteContext<'_>, failure: &Failure, planned: &PlannedAttempt) -> bool {
-    verdict_of(context, failure, planned).next == NextStep::Stop
+pub(super) fn is_final(context: &RouteContext<'_>, failure: &Failure) -> bool {
+    verdict_of(context, failure).next == NextStep::Stop
 }
 
-fn verdict_of(context: &RouteContext<'_>, failure: &Failure, planned: &PlannedAttempt) -> Verdict {
-    verdict(failure, planned.channel.spec.timeouts.first_byte_ms, context.worker.shared.clock.now())
+fn verdict_of(context: &RouteContext<'_>, failure: &Failure) -> Verdict {
+    verdict(failure, context.worker.shared.clock.now())
 }
 
 /// Records the fields that the upstream calls unsupported.
@@ -74,8 +74,8 @@ fn warn(head: &Head, planned: &PlannedAttempt, failure: &Failure, id: &'static s
     );
 }
 
-/// The verdict on a failure. `first_byte_ms` is the channel's own limit, which the messages of E51 and E57 name.
-pub(crate) fn verdict(failure: &Failure, first_byte_ms: u64, now: Timestamp) -> Verdict {
+/// The verdict on a failure.
+pub(crate) fn verdict(failure: &Failure, now: Timestamp) -> Verdict {
     match failure {
         // It says nothing about the account, and another one could not be reached either.
         Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::OwnLimit)) => Verdict {
@@ -113,7 +113,7 @@ pub(crate) fn verdict(failure: &Failure, first_byte_ms: u64, now: Timestamp) -> 
             result: AttemptResult::Failed,
         },
         Failure::Unexpected { .. } => failed(NextStep::Attempt, Observation::BadAnswer, UpstreamFailure::BadResponse),
-        Failure::Problem(answer) => judge_answer(answer, first_byte_ms, now),
+        Failure::Problem(answer) => judge_answer(answer, now),
     }
 }
 
@@ -121,7 +121,7 @@ fn failed(next: NextStep, observation: Observation, failure: UpstreamFailure) ->
     Verdict { next, observation: Some(observation), reported: ReportedFailure::Failure(failure), result: AttemptResult::Failed }
 }
 
-fn judge_answer(answer: &ProblemAnswer, first_byte_ms: u64, now: Timestamp) -> Verdict {
+fn judge_answer(answer: &ProblemAnswer, now: Timestamp) -> Verdict {
     let ProblemAnswer { protocol, problem, until } = answer;
     let refused = |next, observation, reported| Verdict { next, observation, reported, result: AttemptResult::Refused };
     // The cause can be in the text alone, whatever the status. A spent quota is never the request's fault (E52).
@@ -150,9 +150,8 @@ fn judge_answer(answer: &ProblemAnswer, first_byte_ms: u64, now: Timestamp) -> V
             let observation = until.map_or(Observation::ServerError, |until| Observation::Overloaded { until });
             (NextStep::Attempt, Some(observation), UpstreamFailure::Overloaded { retry_after: wait })
         }
-        408 | 504 | 524 => {
-            let limit_ms = first_byte_ms;
-            (NextStep::UncertainAttempt, Some(Observation::Timeout), UpstreamFailure::GatewayTimedOut { limit_ms })
+        status @ (408 | 504 | 524) => {
+            (NextStep::UncertainAttempt, Some(Observation::Timeout), UpstreamFailure::GatewayTimedOut { status })
         }
         500.. => (NextStep::Attempt, Some(Observation::ServerError), UpstreamFailure::Failed { status: problem.status }),
         // Any other 4xx is about the way to the upstream (405, 421, 431, ...), not about the account.
@@ -193,7 +192,7 @@ mod tests {
     }
 
     fn check(failure: &Failure, id: &str, next: NextStep, observation: Option<Observation>, result: AttemptResult) {
-        let verdict = verdict(failure, 120_000, NOW);
+        let verdict = verdict(failure, NOW);
         assert_eq!(
             (verdict.id(), verdict.next, verdict.observation, verdict.result),
             (id, next, observation, result),
@@ -209,10 +208,7 @@ mod tests {
         check(&lost, "E50", NextStep::UncertainAttempt, Some(Observation::ServerError), AttemptResult::Failed);
         let late = Failure::TimedOut { limit_ms: 120_000 };
         check(&late, "E51", NextStep::UncertainAttempt, Some(Observation::Timeout), AttemptResult::Failed);
-        assert_eq!(
-            verdict(&late, 120_000, NOW).reported,
-            ReportedFailure::Failure(UpstreamFailure::TimedOut { limit_ms: 120_000 })
-        );
+        assert_eq!(verdict(&late, NOW).reported, ReportedFailure::Failure(UpstreamFailure::TimedOut { limit_ms: 120_000 }));
     }
 
     #[test]
@@ -220,10 +216,7 @@ mod tests {
         for (sent, result) in [(true, AttemptResult::Failed), (false, AttemptResult::NotSent)] {
             let over = Failure::OutOfTime { limit_ms: 600_000, sent };
             check(&over, "E51", NextStep::Stop, Some(Observation::Abandoned), result);
-            assert_eq!(
-                verdict(&over, 120_000, NOW).reported,
-                ReportedFailure::Failure(UpstreamFailure::TimedOut { limit_ms: 600_000 })
-            );
+            assert_eq!(verdict(&over, NOW).reported, ReportedFailure::Failure(UpstreamFailure::TimedOut { limit_ms: 600_000 }));
         }
     }
 
@@ -268,7 +261,7 @@ mod tests {
             let spent = UpstreamProblem { status: code, quota_exhausted: true, ..UpstreamProblem::default() };
             let failure = problem(spent, said);
             check(&failure, "E40", NextStep::Attempt, Some(Observation::QuotaSpent { until: said }), AttemptResult::Refused);
-            assert_eq!(verdict(&failure, 120_000, NOW).reported, ReportedFailure::QuotaSpent { until: said });
+            assert_eq!(verdict(&failure, NOW).reported, ReportedFailure::QuotaSpent { until: said });
         }
         let day =
             UpstreamProblem { status: 429, quota_exhausted: true, window: Some(QuotaWindow::Day), ..UpstreamProblem::default() };
@@ -283,18 +276,12 @@ mod tests {
     fn upstream_retry_after_is_passed_on() {
         let until = Some(NOW.plus_ms(7_500));
         let busy = problem(UpstreamProblem { status: 429, ..UpstreamProblem::default() }, until);
-        assert_eq!(
-            verdict(&busy, 120_000, NOW).reported,
-            ReportedFailure::Failure(UpstreamFailure::RateLimited { retry_after: Some(8) })
-        );
-        assert_eq!(verdict(&busy, 120_000, NOW).observation, Some(Observation::RateLimited { until }));
+        assert_eq!(verdict(&busy, NOW).reported, ReportedFailure::Failure(UpstreamFailure::RateLimited { retry_after: Some(8) }));
+        assert_eq!(verdict(&busy, NOW).observation, Some(Observation::RateLimited { until }));
         let full = problem(UpstreamProblem { status: 503, ..UpstreamProblem::default() }, until);
-        assert_eq!(
-            verdict(&full, 120_000, NOW).reported,
-            ReportedFailure::Failure(UpstreamFailure::Overloaded { retry_after: Some(8) })
-        );
+        assert_eq!(verdict(&full, NOW).reported, ReportedFailure::Failure(UpstreamFailure::Overloaded { retry_after: Some(8) }));
         let until = NOW.plus_ms(7_500);
-        assert_eq!(verdict(&full, 120_000, NOW).observation, Some(Observation::Overloaded { until }));
+        assert_eq!(verdict(&full, NOW).observation, Some(Observation::Overloaded { until }));
     }
 
     #[test]

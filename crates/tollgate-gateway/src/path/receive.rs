@@ -99,7 +99,7 @@ async fn gunzip(packed: Bytes, limit: usize, memory: Option<&InFlightRequest>) -
         tokio::task::yield_now().await;
     }
     if !decoder.get_ref().is_empty() {
-        return Err(Refusal::BodyUnreadable { fault: "something stands behind its gzip encoding" });
+        return Err(Refusal::BodyUnreadable { fault: "there is data after the end of its gzip encoding" });
     }
     Ok(out.into())
 }

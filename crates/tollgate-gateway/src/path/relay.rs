@@ -5,6 +5,9 @@
 //! request before the caller gets the last bytes. A stream that breaks ends with the protocol's error event and an aborted
 //! connection (E59 to E61, E4 when the key was revoked meanwhile); a clean end would be taken for a complete answer.
 
+mod phase;
+mod read_on;
+
 use std::{
     collections::VecDeque,
     pin::Pin,
@@ -22,8 +25,9 @@ use tokio::{
     time::{Instant, Sleep},
 };
 use tollgate_core::{AttemptResult, LatencySample, Observation, Outcome};
-use tollgate_protocol::{ReplySummary, StreamError, StreamRelay};
+use tollgate_protocol::{StreamError, StreamRelay};
 
+use self::phase::{Break, Close, Phase, Progress};
 use super::types::{
     attempt::{Rest, Streaming},
     usage_guard::{Ending, UsageGuard},
@@ -39,13 +43,10 @@ use crate::{
 
 /// Least time between two journal entries about a stream's progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// How long the end of a complete answer waits for usage that arrives late.
+/// How long the end of a complete answer waits for usage that arrives late, and the last bytes for the end of the upstream's body.
 const LATE_USAGE: Duration = Duration::from_millis(250);
 /// Silence allowed when only the stream's terminator is missing.
 const LATE_TERMINATOR: Duration = Duration::from_secs(5);
-/// Limits on reading the rest of a body so that its connection can be reused.
-const MAX_DRAIN_TIME: Duration = Duration::from_secs(1);
-const MAX_DRAIN_BYTES: usize = 64 * 1024;
 
 /// The response body of a stream. It carries the usage guard to the end of the stream.
 pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head) -> AnswerBody {
@@ -90,6 +91,8 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
             relayed.upstream = Some(upstream);
             if relayed.relay.complete() {
                 relayed.phase = Phase::Ending { until: now + LATE_USAGE };
+            } else if relayed.relay.awaiting_body_end() {
+                relayed.phase = Phase::Holding { until: now + LATE_USAGE };
             }
             let first = relayed.silence_limit().min(now + keep_alive);
             relayed.timer.as_mut().reset(first);
@@ -136,58 +139,6 @@ struct Relayed {
     timer: Pin<Box<Sleep>>,
 }
 
-enum Phase {
-    Flowing,
-    /// The answer is complete. Its last bytes wait until the upstream ends or usage is known.
-    Ending {
-        until: Instant,
-    },
-    /// The record is written. The last bytes wait for the journal's flush.
-    Flushing {
-        flush: Pin<Box<dyn Future<Output = ()> + Send>>,
-        then: Close,
-    },
-    Closing(Close),
-    /// Nothing is left. The server aborts a connection only after the bytes before the abort are sent.
-    Done,
-}
-
-/// How far an answer has come. Comments, empty deltas and growing usage figures do not count as progress.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Progress {
-    text_bytes: u64,
-    media: u32,
-    unknown: u32,
-    usage: bool,
-    finish: bool,
-}
-
-impl Progress {
-    fn of(summary: &ReplySummary) -> Self {
-        let ReplySummary { text_bytes, media, unknown, usage, finish, .. } = summary;
-        let (text_bytes, media, unknown) = (*text_bytes, *media, *unknown);
-        Self { text_bytes, media, unknown, usage: usage.is_some(), finish: finish.is_some() }
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Close {
-    Cleanly,
-    Abort,
-}
-
-/// Why a stream is broken off.
-enum Break {
-    /// The upstream's connection broke, or its bytes are invalid.
-    Interrupted,
-    /// The upstream was silent for too long.
-    Idle,
-    /// The gateway stops, and the drain time is over.
-    GatewayStopped,
-    /// The caller's key is revoked.
-    KeyRevoked,
-}
-
 impl Body for Relayed {
     type Data = Bytes;
     type Error = AnswerAborted;
@@ -201,6 +152,10 @@ impl Body for Relayed {
                         return this.send(bytes);
                     }
                     ready!(this.pull(context));
+                }
+                Phase::Holding { until } => {
+                    let until = *until;
+                    ready!(this.hold(until, context));
                 }
                 Phase::Ending { until } => {
                     let until = *until;
@@ -269,16 +224,49 @@ impl Relayed {
                 }
                 Poll::Ready(())
             }
-            Poll::Ready(Some(Err(_)) | None) => {
+            Poll::Ready(None) => {
                 self.end_of_upstream(&Break::Interrupted);
                 Poll::Ready(())
             }
+            Poll::Ready(Some(Err(_))) => {
+                self.lose_upstream(&Break::Interrupted);
+                Poll::Ready(())
+            }
+            Poll::Pending if matches!(self.phase, Phase::Holding { .. }) => Poll::Pending,
             Poll::Pending => self.wait(context),
         }
     }
 
-    /// The upstream ended or stays silent. If every candidate has its finish reason, the answer is complete, and the relay writes
-    /// the end that the upstream left out.
+    /// Waits for the end of the upstream's body, so that the journal has the end of the request before the caller gets the last
+    /// bytes. If it does not come soon, the bytes go out first.
+    fn hold(&mut self, until: Instant, context: &mut Context<'_>) -> Poll<()> {
+        if self.pull(context).is_ready() {
+            return Poll::Ready(());
+        }
+        if self.timer.deadline() > until {
+            self.timer.as_mut().reset(until);
+        }
+        ready!(self.timer.as_mut().poll(context));
+        let now = self.clock.instant();
+        if now >= until {
+            self.phase = Phase::Flowing;
+        }
+        let next = self.silence_limit().min(now + self.keep_alive);
+        self.timer.as_mut().reset(next);
+        Poll::Ready(())
+    }
+
+    /// The upstream broke off or stays silent. That can only be the end of the answer if nothing has followed a finish reason.
+    fn lose_upstream(&mut self, why: &Break) {
+        if self.relay.continued_after_finish() {
+            self.break_off(why);
+        } else {
+            self.end_of_upstream(why);
+        }
+    }
+
+    /// The upstream's body is over. If every candidate has its finish reason, the answer is complete, and the relay writes the end
+    /// that the upstream left out.
     fn end_of_upstream(&mut self, why: &Break) {
         self.upstream = None;
         match self.relay.finish(&mut self.fresh) {
@@ -309,6 +297,7 @@ impl Relayed {
         if progress != self.progress {
             (self.progress, self.progressed) = (progress, self.received);
         }
+        self.phase = Phase::Flowing;
         if self.relay.complete() {
             self.phase = Phase::Ending { until: self.received + LATE_USAGE };
         } else if let Err(fault) = pushed {
@@ -316,7 +305,9 @@ impl Relayed {
             self.break_off(&Break::Interrupted);
         } else if self.received >= self.silence_limit() {
             // The upstream never pauses, so the timer is never polled.
-            self.end_of_upstream(&Break::Idle);
+            self.lose_upstream(&Break::Idle);
+        } else if self.relay.awaiting_body_end() {
+            self.phase = Phase::Holding { until: self.received + LATE_USAGE };
         } else {
             let by = self.silence_limit();
             if self.relay.awaiting_end_marker() && self.timer.deadline() > by {
@@ -339,7 +330,7 @@ impl Relayed {
             ready!(self.timer.as_mut().poll(context));
             let now = self.clock.instant();
             if now >= self.silence_limit() {
-                self.end_of_upstream(&Break::Idle);
+                self.lose_upstream(&Break::Idle);
                 return Poll::Ready(());
             }
             if now >= self.sent + self.keep_alive {
@@ -408,19 +399,9 @@ impl Relayed {
 
     /// Reads the rest of the upstream's body in the background, so that its connection can be reused.
     fn drain(&mut self) {
-        let (Some(mut rest), Some(guard)) = (self.upstream.take(), &self.guard) else { return };
-        guard.recorder.shared.tracker.spawn(async move {
-            let read = async {
-                let mut read_bytes = 0;
-                while let Some(Ok(frame)) = rest.frame().await {
-                    read_bytes += frame.data_ref().map_or(0, Bytes::len);
-                    if read_bytes > MAX_DRAIN_BYTES {
-                        break;
-                    }
-                }
-            };
-            let _ = tokio::time::timeout(MAX_DRAIN_TIME, read).await;
-        });
+        if let (Some(rest), Some(guard)) = (self.upstream.take(), &self.guard) {
+            read_on::to_the_end(rest, &guard.recorder.shared.tracker);
+        }
     }
 
     fn complete(&mut self) {
@@ -468,10 +449,15 @@ impl Relayed {
 }
 
 impl Drop for Relayed {
-    /// The caller left: dropping the body closes the upstream's connection, and the usage guard records what was read.
+    /// The caller left: dropping the body closes the upstream's connection, and the usage guard records what was read. Where only
+    /// the usage is missing, it is read on for that.
     fn drop(&mut self) {
-        if let Some(guard) = &mut self.guard {
-            guard.record_reply(self.relay.summary());
+        let Some(mut guard) = self.guard.take() else { return };
+        let summary = self.relay.summary();
+        guard.record_reply(summary);
+        let awaits_usage = summary.finish.is_some() && summary.usage.is_none();
+        if awaits_usage && let Some(upstream) = self.upstream.take() {
+            read_on::for_usage(std::mem::replace(&mut self.relay, Box::new(read_on::Spent)), upstream, guard);
         }
     }
 }

@@ -67,7 +67,7 @@ pub(super) async fn select(
                     guard.set_trace(plan.trace());
                     return Ok(Selection { planned: Arc::new(plan.first), permit });
                 }
-                Blocked::Contended(plan)
+                Blocked::Contended(Box::new(plan))
             }
             Err(_) if wait_budget.may_renew() && context.is_stale() => return Err(SelectionError::StaleCatalog),
             Err(no_route) => Blocked::NoCandidate(no_route),
@@ -93,7 +93,7 @@ pub(super) fn select_hedge(context: &RouteContext<'_>, history: &AttemptHistory)
 enum Blocked<'a> {
     /// Other requests took the capacity between planning and acquiring, or the model's last account, which is tried although it
     /// cools down, is busy.
-    Contended(Plan<'a>),
+    Contended(Box<Plan<'a>>),
     NoCandidate(NoRoute<'a>),
 }
 
@@ -280,7 +280,7 @@ fn contended(context: &RouteContext<'_>, account: &Account) -> Refusal {
         AccountLoad::Free | AccountLoad::AtConcurrency => 1,
     };
     let model = context.summary.model.clone();
-    Refusal::NoRoute { model, cause: NoRouteCause::Concurrency, above_price_limit: false, retry_after: Some(wait), price: None }
+    Refusal::NoRoute { model, cause: NoRouteCause::Concurrency, retry_after: Some(wait), price: None, missing_price: None }
 }
 
 /// The refusal when no account is usable.
@@ -298,8 +298,8 @@ fn no_candidate(context: &RouteContext<'_>, no_route: &NoRoute<'_>) -> Refusal {
     }
     let now = context.worker.shared.clock.now();
     let retry_after = no_route.earliest_recovery().map(|at| seconds_until(at, now).clamp(1, 60));
-    let (cause, above_price_limit) = (no_route.cause(), no_route.price_limit_alone());
-    Refusal::NoRoute { model, cause, above_price_limit, retry_after, price: no_route.price_figures() }
+    let (price, missing_price) = (no_route.price_figures(), no_route.missing_price());
+    Refusal::NoRoute { model, cause: no_route.cause(), retry_after, price, missing_price }
 }
 
 /// The request's own price limit, from all lines of its header.

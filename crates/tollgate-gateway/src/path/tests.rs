@@ -1,6 +1,7 @@
 //! Tests of the request path in one process, with a scripted upstream, a real journal and paused time.
 
 mod account_limits;
+mod bounded_usage;
 mod changes_while_waiting;
 mod failover;
 mod first_content;
@@ -11,6 +12,7 @@ mod learning;
 mod loopback;
 mod media;
 mod money;
+mod native_streams;
 mod records;
 mod settlement;
 mod shares;
@@ -269,6 +271,7 @@ fn group(channel: &Channel) -> Group {
         signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        never_below_cost: false,
         routing: Routing::Weighted,
         hedge: None,
         trace: false,

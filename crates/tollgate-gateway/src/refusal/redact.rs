@@ -31,6 +31,13 @@ pub(crate) fn redact(text: &str) -> String {
     out
 }
 
+/// The same where it is known which secrets were sent: they are removed whatever they look like.
+pub(crate) fn redact_secrets<'a>(text: &str, secrets: impl Iterator<Item = &'a str>) -> String {
+    let whole =
+        secrets.filter(|secret| !secret.is_empty()).fold(text.to_owned(), |text, secret| text.replace(secret, "[key removed]"));
+    redact(&whole)
+}
+
 /// Characters of credentials, URLs and host names.
 fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/' | '+' | '=' | '%' | '~' | '*' | '@' | '&' | '?' | '#')
@@ -122,6 +129,15 @@ mod tests {
             assert!(!shown.contains(gone), "{shown}");
             assert!(shown.contains("removed]"), "{shown}");
         }
+    }
+
+    #[test]
+    fn secret_that_was_sent_is_removed_whatever_it_looks_like() {
+        let shown = super::redact_secrets(
+            "the key 'correct horse' is wrong, and sk-abcdef0123456789 too",
+            ["correct horse", ""].into_iter(),
+        );
+        assert_eq!(shown, "the key '[key removed]' is wrong, and [key removed] too");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The error table: status, codes and text of each refusal on both protocols, as documented in docs/errors.md. The text is the
 //! same on both protocols.
 
-use tollgate_core::{FundsStatus, LimitExceeded, RateExceeded, RateKind, Subject, Timestamp, Window};
+use tollgate_core::{FundsStatus, LimitExceeded, NoRouteCause, RateExceeded, RateKind, Subject, Timestamp, Window};
 use tollgate_protocol::{ErrorStyle, FieldViolation, Malformed, MalformedKind, Problem, Protocol};
 
 use super::{
-    Refusal,
+    PathHint, Refusal,
     refusal_row::{INVALID_REQUEST, RefusalRow, SERVER_ERROR},
     text::{masked, quoted, seconds_until, time, usd},
     upstream_rows as upstream,
@@ -31,7 +31,11 @@ impl Refusal {
                 RefusalRow::unauthenticated("missing_api_key", "API_KEY_MISSING", message.to_owned())
             }
             Self::KeyInvalid => {
-                let message = format!("The API key {} is not valid. Send the complete service key.", key());
+                // LiteLLM as a client tells a wrong key from other bad requests by these words.
+                let message = match head.from.spec().error_style {
+                    ErrorStyle::OpenAi => format!("Incorrect API key provided: {}. Send the complete service key.", key()),
+                    ErrorStyle::Gemini => format!("The API key {} is not valid. Send the complete service key.", key()),
+                };
                 RefusalRow::unauthenticated("invalid_api_key", "API_KEY_INVALID", message)
             }
             Self::KeyExpired(at) => {
@@ -43,14 +47,19 @@ impl Refusal {
                 RefusalRow::unauthenticated("api_key_disabled", "API_KEY_DISABLED", message)
             }
             Self::AddressBlocked => {
-                let message = format!("This API key may not be used from address {}.", head.peer);
+                let message = match head.peer {
+                    Some(peer) => format!("This API key may not be used from address {peer}."),
+                    None => {
+                        "This API key may not be used from an unknown address: the proxy before the gateway names none.".to_owned()
+                    }
+                };
                 RefusalRow::denied("ip_not_allowed", "API_KEY_IP_ADDRESS_BLOCKED", message)
             }
             Self::Suspended => {
                 let message = "The account of this API key is suspended.".to_owned();
                 RefusalRow::denied("account_suspended", "CONSUMER_SUSPENDED", message)
             }
-            Self::UnknownPath { hint } => unknown_path(hint.as_deref(), head),
+            Self::UnknownPath { hint } => unknown_path(hint.as_ref(), head),
             Self::MethodNotAllowed { allow } => method_not_allowed(allow, head),
             Self::UnknownVerb => {
                 let message = format!(
@@ -89,8 +98,11 @@ impl Refusal {
                 *secs,
                 format!("Too many invalid API keys were sent from this address. Try again in {secs} s."),
             ),
-            Self::NoRoute { model, cause, above_price_limit: true, price, .. } => {
-                upstream::above_price_limit(model, *cause, price.as_ref(), head.from)
+            Self::NoRoute { model, cause: NoRouteCause::PriceLimit, price, .. } => {
+                upstream::above_price_limit(model, price.as_ref(), head.from)
+            }
+            Self::NoRoute { model, cause: NoRouteCause::NoPrice, missing_price, .. } => {
+                upstream::no_price(model, *missing_price, head.from)
             }
             Self::NoRoute { model, cause, retry_after, .. } => upstream::no_route(model, *cause, *retry_after, head.from),
             Self::Upstream { model, failure } => upstream::failed(model, failure),
@@ -134,8 +146,11 @@ impl Refusal {
 }
 
 /// E10.
-fn unknown_path(hint: Option<&str>, head: &Head) -> RefusalRow {
-    let hint = hint.map_or_else(String::new, |hint| format!(" Did you mean {}?", quoted(hint)));
+fn unknown_path(hint: Option<&PathHint>, head: &Head) -> RefusalRow {
+    let hint = hint.map_or_else(String::new, |hint| {
+        let base_url = hint.base_url.map_or_else(String::new, |fault| format!(" {fault}"));
+        format!(" Did you mean {}?{base_url}", quoted(&hint.path))
+    });
     let message = format!("Unknown path {} {}.{hint}", quoted(head.http_method.as_str()), quoted(&head.path));
     RefusalRow::not_found("unknown_url", "UNKNOWN_PATH", message)
 }

@@ -23,7 +23,7 @@ struct RefusalRow {
     native: (&'static str, &'static str),
     retry_after: Option<u32>,
     stop: bool,
-    /// On chat; `{list}` stands for the list path and `{family}` for the family.
+    /// On chat; `{list}` stands for the list path, `{family}` for the family and `{wrong key}` for how a wrong key is named.
     message: &'static str,
 }
 
@@ -68,6 +68,7 @@ async fn every_row_on_chat() {
         check_head(&row, &parts, &head);
         assert_eq!(row.refusal.id(head.from), row.id);
         let message = row.message.replace("{list}", "/v1/models").replace("{family}", "openai protocol family");
+        let message = message.replace("{wrong key}", "Incorrect API key provided: abc***wxyz.");
         let (kind, code, param) = row.openai;
         let expected = json!({"error": {"message": message.replace("{path}", CHAT), "type": kind, "param": param, "code": code}});
         assert_eq!(body, expected, "{}", row.id);
@@ -89,6 +90,7 @@ async fn every_row_on_native() {
         assert!(native_id, "{id} for {}", row.id);
         let error = &body["error"];
         let message = row.message.replace("{list}", "/v1beta/models").replace("{family}", "native protocol family (gemini)");
+        let message = message.replace("{wrong key}", "The API key abc***wxyz is not valid.");
         let message = message.replace("'model' and 'messages' alone are", "'contents' alone is").replace("{path}", NATIVE);
         assert_eq!(error["message"].as_str(), Some(message.as_str()), "{}", row.id);
         assert_eq!(
@@ -138,7 +140,7 @@ async fn details_of_the_native_protocol() {
     let resource =
         json!({"@type": "type.googleapis.com/google.rpc.ResourceInfo", "resourceType": "model", "resourceName": "models/m"});
     assert_eq!(body["error"]["details"][1], resource);
-    let (_, body) = written(&rows::no_route(NoRouteCause::Cooldown, false), &head).await;
+    let (_, body) = written(&rows::no_route(NoRouteCause::Cooldown), &head).await;
     let metadata = json!({"requestId": head.request_id.to_string(), "family": "gemini", "model": "m", "cause": "cooldown", "retryable": "true"});
     assert_eq!(body["error"]["details"][0]["metadata"], metadata);
     let (_, body) = written(&rows::rate_limit(), &head).await;
@@ -168,8 +170,8 @@ async fn headers_of_specific_refusals() {
     nowhere.path = String::new();
     let problem = Refusal::MethodNotAllowed { allow: "GET, HEAD" }.problem(&nowhere);
     assert_eq!(problem.message, "Method POST is not allowed; use GET.");
-    for (cause, above_price_limit) in [(NoRouteCause::Concurrency, false), (NoRouteCause::PriceLimit, true)] {
-        let (parts, _) = written(&rows::no_route(cause, above_price_limit), &head).await;
+    for cause in [NoRouteCause::Concurrency, NoRouteCause::PriceLimit, NoRouteCause::NoPrice] {
+        let (parts, _) = written(&rows::no_route(cause), &head).await;
         assert_eq!(header(&parts, "x-tollgate-cause"), Some(cause.as_str()));
     }
     let (parts, _) = written(&rows::rate_limit(), &head).await;
@@ -190,13 +192,27 @@ fn retryable_causes() {
         (NoRouteCause::NoneConfigured, "false"),
         (NoRouteCause::Disabled, "false"),
         (NoRouteCause::PriceLimit, "false"),
+        (NoRouteCause::NoPrice, "false"),
+        (NoRouteCause::Credential, "false"),
         (NoRouteCause::Cooldown, "true"),
         (NoRouteCause::Concurrency, "true"),
         (NoRouteCause::UpstreamRateLimited, "true"),
         (NoRouteCause::UpstreamQuota, "true"),
     ] {
-        let problem = rows::no_route(cause, false).problem(&head);
+        let problem = rows::no_route(cause).problem(&head);
         assert!(problem.native.metadata.contains(&("retryable", retryable.to_owned())), "{cause:?}");
+    }
+}
+
+#[tokio::test]
+async fn refusal_that_no_waiting_cures_asks_for_no_retry() {
+    for head in [caller(CHAT), caller(NATIVE)] {
+        for cause in [NoRouteCause::PriceLimit, NoRouteCause::NoPrice] {
+            let (parts, body) = written(&rows::no_route(cause), &head).await;
+            assert_eq!((header(&parts, "x-should-retry"), header(&parts, "retry-after")), (Some("false"), None), "{cause:?}");
+            let text = body.to_string();
+            assert!(!text.contains("later") && !text.contains("RetryInfo"), "{text}");
+        }
     }
 }
 
@@ -207,9 +223,9 @@ fn retry_after_stays_between_one_second_and_a_minute() {
         let refusal = Refusal::NoRoute {
             model: "m".to_owned(),
             cause: NoRouteCause::Cooldown,
-            above_price_limit: false,
             retry_after: asked,
             price: None,
+            missing_price: None,
         };
         assert_eq!(refusal.problem(&head).retry_after, Some(secs));
     }

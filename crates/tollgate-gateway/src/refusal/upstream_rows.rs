@@ -1,6 +1,6 @@
 //! Refusals for lack of a usable account, and after upstream failures.
 
-use tollgate_core::{LimitLevel, NanoUsd, NoRouteCause, PriceFigures, PriceKind};
+use tollgate_core::{LimitLevel, MissingPrice, NanoUsd, NoRouteCause, PriceFigures, PriceKind};
 use tollgate_protocol::{ErrorStyle, Protocol};
 
 use super::{
@@ -25,7 +25,7 @@ pub(super) fn no_route(model: &str, cause: NoRouteCause, retry_after: Option<u32
 }
 
 /// E41.
-pub(super) fn above_price_limit(model: &str, cause: NoRouteCause, price: Option<&PriceFigures>, from: Protocol) -> RefusalRow {
+pub(super) fn above_price_limit(model: &str, price: Option<&PriceFigures>, from: Protocol) -> RefusalRow {
     let model = quoted(model);
     let whose = match price.map(|price| price.level) {
         Some(LimitLevel::Group) => "this key's group",
@@ -40,14 +40,26 @@ pub(super) fn above_price_limit(model: &str, cause: NoRouteCause, price: Option<
         format!(" (limit {}, cheapest {} USD per 1M {kind} tokens)", usd(NanoUsd(price.limit)), usd(NanoUsd(price.price)))
     });
     let message = format!(
-        "{}: every channel offering model '{model}' is above the channel price limit of {whose}{figures}. Raise the limit or retry \
-         later; see the model square.",
+        "{}: every channel offering model '{model}' is above the channel price limit of {whose}{figures}. Raise the limit or \
+         choose another model; prices and availability stand in the model square.",
         scope(from)
     );
-    no_accounts(message, model, cause, from).retry(60).stop()
+    no_accounts(message, model, NoRouteCause::PriceLimit, from).stop()
 }
 
-/// The common beginning of both messages. It names the caller's protocol, whichever upstream was tried.
+/// E42.
+pub(super) fn no_price(model: &str, missing: Option<MissingPrice>, from: Protocol) -> RefusalRow {
+    let model = quoted(model);
+    let why = match missing {
+        Some(MissingPrice::SaleForBoundedMoney) | None => "this key's use is bounded in money",
+        // Callers never see costs, so a missing cost is not told apart.
+        Some(MissingPrice::SaleForPriceLimit | MissingPrice::CostForPriceLimit) => "a channel price limit of this key requires one",
+    };
+    let message = format!("{}: model '{model}' has no price, and {why}. The operator must set a price.", scope(from));
+    no_accounts(message, model, NoRouteCause::NoPrice, from).stop()
+}
+
+/// The common beginning of these messages. It names the caller's protocol, whichever upstream was tried.
 fn scope(from: Protocol) -> String {
     let family = from.as_str();
     if from.spec().error_style == ErrorStyle::Gemini {
@@ -58,12 +70,11 @@ fn scope(from: Protocol) -> String {
 }
 
 fn no_accounts(message: String, model: String, cause: NoRouteCause, from: Protocol) -> RefusalRow {
-    let helps_itself = !matches!(cause, NoRouteCause::NoneConfigured | NoRouteCause::Disabled | NoRouteCause::PriceLimit);
     RefusalRow::new(503, UNAVAILABLE_ERROR, "no_available_accounts", "UNAVAILABLE", "NO_AVAILABLE_ACCOUNTS", message)
         .metadata("family", from.as_str())
         .metadata("model", model)
         .metadata("cause", cause.as_str())
-        .metadata("retryable", if helps_itself { "true" } else { "false" })
+        .metadata("retryable", if cause.retryable() { "true" } else { "false" })
 }
 
 /// E50 to E60.
@@ -72,8 +83,11 @@ pub(super) fn failed(model: &str, failure: &UpstreamFailure) -> RefusalRow {
         UpstreamFailure::Unreachable => {
             broken("upstream_unreachable", "UPSTREAM_UNREACHABLE", "The upstream provider could not be reached.").retry(5)
         }
-        UpstreamFailure::TimedOut { limit_ms } | UpstreamFailure::GatewayTimedOut { limit_ms } => {
+        UpstreamFailure::TimedOut { limit_ms } => {
             timed_out(format!("The upstream provider did not answer within {}.", time(*limit_ms)))
+        }
+        UpstreamFailure::GatewayTimedOut { status } => {
+            timed_out(format!("The upstream provider reported that its own server timed out (status {status})."))
         }
         UpstreamFailure::Rejected(rejection) => rejected(rejection),
         UpstreamFailure::AccountRefused => {

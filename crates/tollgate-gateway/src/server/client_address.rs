@@ -12,19 +12,23 @@ const MAX_PROXIES: usize = 16;
 
 /// The address a request comes from. `peer` is the remote end of the connection. A trusted proxy appends the address of
 /// its own peer to `X-Forwarded-For`, so the rightmost entry counts; while it is a trusted proxy too, the entry before it
-/// counts. Entries further left can be forged by the caller. An entry that is not an address ends the search.
-pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
+/// counts. Entries further left can be forged by the caller.
+///
+/// `None` if a trusted proxy names no caller: it sent no entry, one that is no address, or a loopback address, which no caller
+/// beyond the proxy can have. The proxy's own address must not stand in for the caller: it may be loopback, or allowed.
+pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
     let is_trusted = |address: &IpAddr| trusted.iter().any(|net| net.contains(address));
-    let mut client = peer.to_canonical();
-    if trusted.is_empty() || !is_trusted(&client) {
-        return client;
+    let peer = peer.to_canonical();
+    if trusted.is_empty() || !is_trusted(&peer) {
+        return Some(peer);
     }
     let fields = headers.get_all(FORWARDED_FOR).iter().collect::<Vec<_>>();
     let entries = fields.iter().rev().flat_map(|field| field.to_str().unwrap_or("?").rsplit(','));
-    for entry in entries.take(MAX_PROXIES) {
-        let Some(address) = address(entry.trim()) else { break };
-        client = address;
-        if !is_trusted(&client) {
+    let mut client = None;
+    for (number, entry) in entries.enumerate() {
+        let named = address(entry.trim()).filter(|address| !address.is_loopback() && number < MAX_PROXIES)?;
+        client = Some(named);
+        if !is_trusted(&named) {
             break;
         }
     }
@@ -53,7 +57,7 @@ mod tests {
             headers.append(FORWARDED_FOR, HeaderValue::from_bytes(field.as_bytes()).unwrap());
         }
         let trusted: Vec<IpNet> = trusted.iter().map(|net| net.parse().unwrap()).collect();
-        client_address(peer.parse().unwrap(), &headers, &trusted).to_string()
+        client_address(peer.parse().unwrap(), &headers, &trusted).map_or_else(|| "unknown".to_owned(), |client| client.to_string())
     }
 
     #[test]
@@ -72,14 +76,22 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_entry_ends_the_search_at_the_last_proxy() {
-        let trusted = ["10.0.0.0/8"];
-        assert_eq!(client("10.0.0.1", &[], &trusted), "10.0.0.1");
-        assert_eq!(client("10.0.0.1", &["unknown"], &trusted), "10.0.0.1");
-        assert_eq!(client("10.0.0.1", &["203.0.113.9, , 10.2.3.4"], &trusted), "10.2.3.4");
-        assert_eq!(client("10.0.0.1", &["203.0.113.9, \u{fc}"], &trusted), "10.0.0.1");
+    fn trusted_proxy_that_names_no_caller_is_not_the_caller() {
+        let trusted = ["10.0.0.0/8", "127.0.0.0/8"];
+        for fields in
+            [&[][..], &[""], &["unknown"], &["203.0.113.9, , 10.2.3.4"], &["203.0.113.9, \u{fc}"], &["127.0.0.1"], &["::1"]]
+        {
+            assert_eq!(client("10.0.0.1", fields, &trusted), "unknown", "{fields:?}");
+            assert_eq!(client("127.0.0.1", fields, &trusted), "unknown", "{fields:?}");
+        }
         let many = vec!["10.1.1.1"; MAX_PROXIES + 1].join(",");
-        assert_eq!(client("10.0.0.1", &[&format!("203.0.113.9,{many}")], &trusted), "10.1.1.1");
+        assert_eq!(client("10.0.0.1", &[&format!("203.0.113.9,{many}")], &trusted), "unknown");
+    }
+
+    #[test]
+    fn caller_inside_a_trusted_network_is_known() {
+        assert_eq!(client("10.0.0.1", &["10.2.3.4"], &["10.0.0.0/8"]), "10.2.3.4");
+        assert_eq!(client("127.0.0.1", &[], &["10.0.0.0/8"]), "127.0.0.1", "a direct peer that is no proxy");
     }
 
     #[test]

@@ -82,17 +82,18 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
     let hand_over = &core.shared.condition.hand_over;
     let mut phase = hand_over.subscribe();
     let mut first = BytesMut::from(first);
+    let moves = S::IS_SOCKET && core.moves_connections();
     let serves_pages = context.targets == ServedTargets::Pages;
     let mut limit = if serves_pages { PAGES_HEAD_LIMIT.min(limits.idle_timeout) } else { limits.idle_timeout };
     while PREFACE.starts_with(&first) && first.len() < PREFACE.len() {
-        if S::IS_SOCKET && hand_over.has_left() {
+        if moves && hand_over.has_left() {
             return give(&core, io, first.freeze()).await;
         }
         tokio::select! {
             biased;
             _ = phase.changed() => {}
             () = core.closing.cancelled() => return,
-            read = timeout(limit, io.read_buf(&mut first)), if !(S::IS_SOCKET && hand_over.holds_requests()) => match read {
+            read = timeout(limit, io.read_buf(&mut first)), if !(moves && hand_over.holds_requests()) => match read {
                 Ok(Ok(1..)) => limit = limits.header_timeout,
                 Ok(Ok(0) | Err(_)) => return,
                 Err(_) if first.is_empty() && serves_pages => {
@@ -122,7 +123,8 @@ fn connection_context<P>(core: &Core<P>, peer: SocketAddr, targets: ServedTarget
 
 async fn http1<P: ModelPath, S: Transport>(core: Arc<Core<P>>, io: S, first: Bytes, context: ConnectionContext) {
     let wire = Wire::new(io, first, Arc::clone(&context.timers), &core.shared, Watch::Heads);
-    let (wire, moves) = if S::IS_SOCKET { (wire.holding(), Moves::AtRest) } else { (wire, Moves::Never) };
+    let (wire, moves) =
+        if S::IS_SOCKET && core.moves_connections() { (wire.holding(), Moves::AtRest) } else { (wire, Moves::Never) };
     let mut builder = conn::http1::Builder::new();
     // hyper's timer would count the idle time between two requests as part of the head.
     builder.header_read_timeout(None).max_buf_size(BUFFER_BYTES);

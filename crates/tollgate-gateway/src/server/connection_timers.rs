@@ -90,15 +90,11 @@ impl ConnectionTimers {
     /// Records received bytes. While no request is in progress they belong to a head.
     pub(super) fn read(&self, bytes: &[u8], now: impl FnOnce() -> Instant) {
         let mut state = self.state();
-        if state.answering > 0 {
-            return;
-        }
-        if state.phase == Phase::Idle {
+        state.scan.push(bytes);
+        if state.answering == 0 && state.phase == Phase::Idle {
             state.phase = Phase::Head;
             state.since = now();
-            state.scan = HeadScan::default();
         }
-        state.scan.push(bytes);
     }
 
     /// Records the end of a head; returns what its raw bytes say about framing.
@@ -107,7 +103,7 @@ impl ConnectionTimers {
         state.phase = Phase::Idle;
         state.since = now;
         state.answering += 1;
-        std::mem::take(&mut state.scan).framing()
+        state.scan.next_framing()
     }
 
     pub(super) fn end(&self, now: Instant) {

@@ -1,6 +1,6 @@
 //! Checks every request head before routing: unambiguous framing, one well-formed host, and sizes within the limits.
 
-use http::{HeaderMap, HeaderValue, Method, Version, header, request::Parts, uri::Authority};
+use http::{HeaderMap, HeaderValue, Method, Uri, Version, header, request::Parts, uri::Authority};
 
 use super::head_scan::Framing;
 use crate::{refusal::Refusal, settings::HttpLimits};
@@ -12,8 +12,9 @@ pub(super) fn check(parts: &Parts, framing: Framing, limits: &HttpLimits) -> Res
     if framing == Framing::Ambiguous {
         return Err(invalid("content-length", "The length of the request body is stated in more than one way."));
     }
-    if parts.headers.get_all(header::TRANSFER_ENCODING).iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
-        return Err(invalid("transfer-encoding", "The only Transfer-Encoding that is understood is chunked."));
+    let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
+    if codings.next().is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) || codings.next().is_some() {
+        return Err(invalid("transfer-encoding", "The only Transfer-Encoding that is understood is chunked, once."));
     }
     if parts.method == Method::CONNECT {
         return Err(Refusal::MethodNotAllowed { allow: "GET, HEAD, POST" });
@@ -52,6 +53,15 @@ fn host(parts: &Parts) -> Result<(), Refusal> {
         return Err(invalid("host", "The request has no Host header."));
     }
     Ok(())
+}
+
+/// Whether the request names a loopback host. A page on the web that has its own name resolved to loopback sends that name.
+#[must_use]
+pub fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
+    let header = || headers.get(header::HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
+    let Some(authority) = uri.authority().cloned().or_else(header) else { return true };
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn well_formed(host: &HeaderValue) -> bool {
@@ -113,6 +123,24 @@ mod tests {
             let checked = check(&parts(version, target, hosts), Framing::Plain, &HttpLimits::default());
             assert_eq!(checked.is_ok(), good, "{version:?} {target} {hosts:?}: {checked:?}");
         }
+    }
+
+    #[test]
+    fn names_of_loopback_are_told_from_others() {
+        for (hosts, loopback) in [
+            (&["127.0.0.1:8080"][..], true),
+            (&["LOCALHOST"], true),
+            (&["[::1]:8080"], true),
+            (&[], true),
+            (&["metrics.example:8080"], false),
+            (&["127.0.0.1.example"], false),
+            (&["192.0.2.1"], false),
+        ] {
+            let head = parts(Version::HTTP_11, "/metrics", hosts);
+            assert_eq!(names_loopback(&head.uri, &head.headers), loopback, "{hosts:?}");
+        }
+        let head = parts(Version::HTTP_2, "http://rebound.example/metrics", &[]);
+        assert!(!names_loopback(&head.uri, &head.headers));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::json;
 use tollgate_protocol::Protocol;
 
 use super::{
-    Core, ModelPath,
+    Core, ModelPath, Serves,
     body::{OutgoingBody, RequestInProgress},
     client_address::client_address,
     connection_limiter::ServedTargets,
@@ -47,11 +47,15 @@ pub(super) async fn answer<P: ModelPath>(
     let mut in_progress = RequestInProgress::new(Arc::clone(&context.timers), Arc::clone(&core.shared.clock));
     let (parts, body) = request.into_parts();
     let version = parts.version;
-    let destination = ingress::destination(&parts.method, &parts.uri, &parts.headers);
+    let destination = match core.serves {
+        Serves::Everything => ingress::destination(&parts.method, &parts.uri, &parts.headers),
+        Serves::Fallback => Destination::Fallback,
+    };
+    let destination = if context.targets == ServedTargets::Pages { page_or_refused(destination) } else { destination };
     let head = head_of(&core, &context, &parts, &destination, started);
     let (from, request_id) = (head.from, head.request_id);
 
-    let answered = AssertUnwindSafe(dispatch(&core, &context, head, destination, parts, framing, body, &mut in_progress));
+    let answered = AssertUnwindSafe(dispatch(&core, head, destination, parts, framing, body, &mut in_progress));
     let mut response = answered.catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!(request.id = %request_id, "panic while answering a request");
         let head = Head { from, request_id, ..anonymous_head(&core, &context, started) };
@@ -71,10 +75,8 @@ pub(super) async fn answer<P: ModelPath>(
     Ok(response.map(|body| OutgoingBody::new(body, in_progress, core.shared.settings.bounds.least_rate)))
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parts of one request, in the order of use")]
 async fn dispatch<P: ModelPath>(
     core: &Arc<Core<P>>,
-    context: &ConnectionContext,
     mut head: Head,
     destination: Destination,
     parts: Parts,
@@ -91,19 +93,11 @@ async fn dispatch<P: ModelPath>(
     }
     let body = RequestBody::wire(body, BodyPace::new(&shared.settings.bounds, head.started));
     match destination {
-        Destination::WellKnown(WellKnown::Metrics)
-        | Destination::Fallback
-        | Destination::Refused(..)
-        | Destination::List(..)
-        | Destination::Model(..)
-            if context.targets == ServedTargets::Pages =>
-        {
-            refuse(core, &Refusal::Overloaded, &head)
-        }
-        Destination::WellKnown(page) => well_known(core, context, page, head, parts, body).await,
-        _ if shared.condition.is_draining() => refuse(core, &Refusal::ShuttingDown, &head),
-        Destination::Fallback => fallback(core, context, head, parts, body).await,
-        Destination::Refused(_, refusal) => refuse(core, &with_hint(refusal, &head), &head),
+        Destination::WellKnown(page) => well_known(core, page, head, parts, body).await,
+        // An address of its own is served until it stops, so that operators can watch a drain.
+        _ if shared.condition.is_draining() && core.serves == Serves::Everything => refuse(core, &Refusal::ShuttingDown, &head),
+        Destination::Fallback => fallback(core, head, parts, body).await,
+        Destination::Refused(_, refusal) => refuse(core, &with_hint(core, refusal, &head), &head),
         Destination::List(_, list) => {
             head.presented_key = ingress::key_of(head.from, &parts.uri, &parts.headers);
             head.headers = parts.headers;
@@ -123,9 +117,23 @@ async fn dispatch<P: ModelPath>(
     }
 }
 
+/// What a connection beyond the bound of connections gets: the pages that say how the gateway is, nothing else.
+fn page_or_refused(destination: Destination) -> Destination {
+    if let Destination::WellKnown(WellKnown::Health | WellKnown::Ready | WellKnown::Version) = destination {
+        return destination;
+    }
+    Destination::Refused(protocol_of(&destination), Refusal::Overloaded)
+}
+
+const fn protocol_of(destination: &Destination) -> Protocol {
+    match destination {
+        Destination::Model(from, _) | Destination::List(from, _) | Destination::Refused(from, _) => *from,
+        Destination::WellKnown(_) | Destination::Fallback => Protocol::OpenAi,
+    }
+}
+
 async fn well_known<P: ModelPath>(
     core: &Arc<Core<P>>,
-    context: &ConnectionContext,
     page: WellKnown,
     head: Head,
     parts: Parts,
@@ -133,10 +141,12 @@ async fn well_known<P: ModelPath>(
 ) -> Response<AnswerBody> {
     let served = match (page, core.shared.settings.metrics) {
         (WellKnown::Health | WellKnown::Ready | WellKnown::Version, _) | (WellKnown::Metrics, MetricsAccess::Public) => true,
-        (WellKnown::Metrics, MetricsAccess::Guarded) => head.peer.is_loopback(),
+        (WellKnown::Metrics, MetricsAccess::Guarded) => {
+            head.peer.is_some_and(|peer| peer.is_loopback()) && guard::names_loopback(&parts.uri, &parts.headers)
+        }
         (WellKnown::Metrics, MetricsAccess::NotHere) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
     };
-    if served { page_response(page, &core.shared) } else { fallback(core, context, head, parts, body).await }
+    if served { page_response(page, &core.shared) } else { fallback(core, head, parts, body).await }
 }
 
 fn page_response(page: WellKnown, shared: &Shared) -> Response<AnswerBody> {
@@ -171,24 +181,17 @@ fn text(status: StatusCode, kind: &'static str, body: String) -> Response<Answer
 }
 
 /// Passes a request to the fallback service. An unknown path is E10.
-async fn fallback<P: ModelPath>(
-    core: &Arc<Core<P>>,
-    context: &ConnectionContext,
-    head: Head,
-    parts: Parts,
-    body: RequestBody,
-) -> Response<AnswerBody> {
-    let peer = SocketAddr::new(head.peer, context.peer.port());
-    let request = FallbackRequest { id: head.request_id, peer, request: Request::from_parts(parts, body) };
+async fn fallback<P: ModelPath>(core: &Arc<Core<P>>, head: Head, parts: Parts, body: RequestBody) -> Response<AnswerBody> {
+    let request = FallbackRequest { id: head.request_id, peer: head.peer, request: Request::from_parts(parts, body) };
     match core.fallback.call(request).await {
         FallbackResponse::Answer(response) => response,
-        FallbackResponse::NotFound => refuse(core, &with_hint(Refusal::UnknownPath { hint: None }, &head), &head),
+        FallbackResponse::NotFound => refuse(core, &with_hint(core, Refusal::UnknownPath { hint: None }, &head), &head),
         FallbackResponse::Busy => refuse(core, &Refusal::Overloaded, &head),
     }
 }
 
-fn with_hint(refusal: Refusal, head: &Head) -> Refusal {
-    if matches!(refusal, Refusal::UnknownPath { .. }) {
+fn with_hint<P>(core: &Core<P>, refusal: Refusal, head: &Head) -> Refusal {
+    if matches!(refusal, Refusal::UnknownPath { .. }) && core.serves == Serves::Everything {
         return Refusal::UnknownPath { hint: ingress::hint(&head.http_method, &head.path) };
     }
     refusal
@@ -207,12 +210,8 @@ fn head_of<P>(
     destination: &Destination,
     started: tokio::time::Instant,
 ) -> Head {
-    let from = match destination {
-        Destination::Model(from, _) | Destination::List(from, _) | Destination::Refused(from, _) => *from,
-        Destination::WellKnown(_) | Destination::Fallback => Protocol::OpenAi,
-    };
     Head {
-        from,
+        from: protocol_of(destination),
         http_method: parts.method.clone(),
         path: parts.uri.path().to_owned(),
         client_request_id: guard::client_request_id(&parts.headers),
@@ -229,7 +228,7 @@ pub(super) fn anonymous_head<P>(core: &Core<P>, context: &ConnectionContext, sta
         request_id: core.rng.request_id(arrived),
         arrived,
         started,
-        peer: context.peer.ip().to_canonical(),
+        peer: Some(context.peer.ip().to_canonical()),
         presented_key: None,
         http_method: http::Method::GET,
         path: String::new(),

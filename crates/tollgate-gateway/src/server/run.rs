@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Core, Listening, ModelPath, TlsError, connection, connection_limiter::ConnectionLimiter, tls};
+use super::{Core, Listening, ModelPath, Serves, TlsError, connection, connection_limiter::ConnectionLimiter, tls};
 use crate::{
     clock::CoreRng,
     fallback::FallbackService,
@@ -90,6 +90,7 @@ where
                 let tracker = TaskTracker::new();
                 Ok(Core {
                     path: path(index)?,
+                    serves: Serves::Everything,
                     shared,
                     fallback,
                     connection_limiter,
@@ -120,7 +121,7 @@ where
         return Err(RunError::Ended(u16::try_from(index).unwrap_or(u16::MAX)));
     }
     draining.cancel();
-    let quiet = timeout(shared.settings.drain, shared.condition.quiet()).await;
+    let is_quiet = shared.condition.quiet_within(shared.settings.drain).await;
     let left = shared.condition.in_flight();
     if left > 0 {
         shared.condition.cut_off();
@@ -131,7 +132,7 @@ where
     for core in cores {
         let _ = core.await;
     }
-    Ok(if quiet.is_ok() { Drained::Complete } else { Drained::CutOff(left) })
+    Ok(if is_quiet { Drained::Complete } else { Drained::CutOff(left) })
 }
 
 /// Starts a core's thread and waits until it listens. The receiver completes when the thread ends.
@@ -183,7 +184,9 @@ fn core_thread<P: ModelPath>(
 
 /// Accepts connections until `closing`, but none while the gateway is handed over. Connections are still accepted while the
 /// gateway drains, so that callers get E61 instead of a closed port and `/readyz` keeps answering.
-async fn accept<P: ModelPath>(listener: TcpListener, mut moved: mpsc::Receiver<MovedConnection>, core: Arc<Core<P>>) {
+///
+/// `moved` are connections of the process before this one.
+pub(super) async fn accept<P: ModelPath>(listener: TcpListener, mut moved: mpsc::Receiver<MovedConnection>, core: Arc<Core<P>>) {
     let mut phase = core.shared.condition.hand_over.subscribe();
     loop {
         let accepts = *phase.borrow_and_update() == HandOverPhase::Serving;
@@ -221,7 +224,7 @@ async fn accept<P: ModelPath>(listener: TcpListener, mut moved: mpsc::Receiver<M
         core.shared.condition.hand_over.give(connection).await;
     }
     core.tracker.close();
-    let limit = if core.shared.condition.hand_over.has_left() { MOVE_LIMIT } else { CLOSE_LIMIT };
+    let limit = if core.moves_connections() && core.shared.condition.hand_over.has_left() { MOVE_LIMIT } else { CLOSE_LIMIT };
     let _ = timeout(limit, core.tracker.wait()).await;
 }
 

@@ -4,7 +4,12 @@ mod cache;
 mod failed_keys;
 mod revoked_keys;
 
-use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
@@ -106,8 +111,8 @@ impl Authenticator {
     ///
     /// # Errors
     /// The seconds to wait when the address exceeded its wrong keys per minute.
-    pub fn wrong_key(&self, from: IpAddr) -> Result<(), u32> {
-        self.failed.count(from, self.clock.instant())
+    pub fn wrong_key(&self, from: Option<IpAddr>) -> Result<(), u32> {
+        self.failed.count(known_or_unspecified(from), self.clock.instant())
     }
 
     /// The caller of a request by its presented key, as of `now`.
@@ -126,7 +131,8 @@ impl Authenticator {
             self.wrong_key(head.peer).map_err(too_many)?;
             return Err(Refusal::KeyInvalid.into());
         };
-        let Err(refusal) = check(&known.key, Some(head.peer), now) else { return Ok(known) };
+        let is_allowed_address = head.peer.map_or(known.key.ip_allow.is_empty(), |peer| known.key.allows_address(peer));
+        let Err(refusal) = check(&known.key, is_allowed_address, now) else { return Ok(known) };
         // A key that is refused whatever it asks for counts as a wrong one: requests with it are not recorded for ever.
         self.wrong_key(head.peer).map_err(too_many)?;
         Err(AuthError { refusal, key: Some(known) })
@@ -136,7 +142,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// E68 when the store does not answer in time; E63 when too many look-ups of this address wait.
-    pub(crate) async fn find(&self, presented: &str, from: IpAddr) -> Result<Option<KnownKey>, Refusal> {
+    pub(crate) async fn find(&self, presented: &str, from: Option<IpAddr>) -> Result<Option<KnownKey>, Refusal> {
         if !looks_like_key(presented) {
             return Ok(None);
         }
@@ -144,7 +150,7 @@ impl Authenticator {
         let found = match self.cache.get(&hash) {
             Some(CachedLookup::Key(known)) => Some(known),
             Some(CachedLookup::Wrong) => None,
-            None => self.look_up(hash, AddressBlock::of(from)).await?,
+            None => self.look_up(hash, AddressBlock::of(known_or_unspecified(from))).await?,
         };
         Ok(found.map(|known| if self.is_revoked(known.key.id) { known.revoked() } else { known }))
     }
@@ -174,6 +180,11 @@ impl Authenticator {
     }
 }
 
+/// The address under which callers of unknown address are counted together.
+fn known_or_unspecified(from: Option<IpAddr>) -> IpAddr {
+    from.unwrap_or(Ipv4Addr::UNSPECIFIED.into())
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct AuthError {
     pub(crate) refusal: Refusal,
@@ -187,8 +198,8 @@ impl From<Refusal> for AuthError {
     }
 }
 
-/// Checks expiry, status, address and member of a key, in this order (E3 to E6). Without a request there is no address.
-pub(crate) fn check(key: &Key, from: Option<IpAddr>, now: Timestamp) -> Result<(), Refusal> {
+/// Checks expiry, status, address and member of a key, in this order (E3 to E6).
+pub(crate) fn check(key: &Key, is_allowed_address: bool, now: Timestamp) -> Result<(), Refusal> {
     if let Some(end) = key.expires_at.filter(|end| *end <= now) {
         return Err(Refusal::KeyExpired(end));
     }
@@ -196,7 +207,7 @@ pub(crate) fn check(key: &Key, from: Option<IpAddr>, now: Timestamp) -> Result<(
         KeyStatus::Active => {}
         KeyStatus::Disabled | KeyStatus::Revoked => return Err(Refusal::KeyDisabled),
     }
-    if from.is_some_and(|from| !key.allows_address(from)) {
+    if !is_allowed_address {
         return Err(Refusal::AddressBlocked);
     }
     match key.member.status {

@@ -37,7 +37,7 @@ struct HealthEntry {
     credential: CurrentCredential,
     /// Whose failures the state rests on. Written under the lock of `health`.
     evidence: Evidence,
-    /// Whether it changed since it was last taken for saving.
+    /// Whether it changed since it was last saved.
     unsaved: AtomicBool,
     /// Whether a test ended its state since that was last taken for the other nodes.
     ended: AtomicBool,

@@ -16,7 +16,7 @@ use prometheus_client::{
     },
     registry::{Metric, Registry},
 };
-use tollgate_core::{AttemptRecord, Catalog, Tokens, UsageRecord};
+use tollgate_core::{AttemptRecord, Catalog, NanoUsd, Tokens, UsageRecord};
 
 /// Content type of [`Metrics::render`].
 pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -63,6 +63,10 @@ pub struct Metrics {
     attempts: Family<AttemptLabels, Counter>,
     probes: Family<ProbeLabels, Counter>,
     unknown_content: Family<ChannelLabels, Counter>,
+    usage_excess: Family<ChannelLabels, Counter>,
+    usage_excess_tokens: Family<ChannelLabels, Counter>,
+    below_cost: Family<SaleLabels, Counter>,
+    loss: Family<SaleLabels, Money>,
     usable: Family<AccountLabels, Gauge>,
     in_flight: Gauge,
     open_reservations: Gauge,
@@ -105,6 +109,9 @@ impl Metrics {
         let mut registry = Registering(Registry::with_prefix("tollgate"));
         let first_content = Family::new_with_constructor(answer_buckets as fn() -> Histogram);
         let unknown = "Parts of translated answers that were dropped because their type is unknown";
+        let excess = "Usage reports above what their requests can account for";
+        let excess_tokens = "Reported tokens that are not billed, because their requests cannot account for them";
+        let below_cost = "Completed requests whose cost was above their sale amount";
         let held = "Requests recorded only in memory because the journal is full";
         let refused = "Records moved out of the journal since the start because the database rejected them";
         let duration = "Time from arrival to the last byte of the answer";
@@ -121,6 +128,10 @@ impl Metrics {
             attempts: registry.register("attempts", "Attempts on accounts, by result", Family::default()),
             probes: registry.register("probes", "Probes of accounts, by result", Family::default()),
             unknown_content: registry.register("unknown_content", unknown, Family::default()),
+            usage_excess: registry.register("usage_excess", excess, Family::default()),
+            usage_excess_tokens: registry.register("usage_excess_tokens", excess_tokens, Family::default()),
+            below_cost: registry.register("sold_below_cost", below_cost, Family::default()),
+            loss: registry.register("loss_usd", "Cost above the sale amount of requests sold below cost", Family::default()),
             usable: registry.register("account_usable", "1 when the account can be used, else 0", Family::default()),
             in_flight: registry.register("in_flight", "Requests in progress", Gauge::default()),
             open_reservations: registry.register("holds", "Open reservations of requests in progress", Gauge::default()),
@@ -170,10 +181,24 @@ impl Metrics {
         self.unknown_content.get_or_create(&ChannelLabels { channel: channel.to_owned() }).inc_by(pieces.into());
     }
 
+    /// Counts a usage report above what its request can account for.
+    pub(crate) fn usage_excess(&self, channel: &str, tokens: u64) {
+        let labels = ChannelLabels { channel: channel.to_owned() };
+        self.usage_excess.get_or_create(&labels).inc();
+        self.usage_excess_tokens.get_or_create(&labels).inc_by(tokens);
+    }
+
+    /// Counts a request that was sold below cost.
+    pub(crate) fn sold_below_cost(&self, record: &UsageRecord, loss: NanoUsd, catalog: &Catalog) {
+        let model = model_label(record, catalog);
+        let labels = SaleLabels { model, group: record.group_name.as_deref().unwrap_or(OTHER).to_owned() };
+        self.below_cost.get_or_create(&labels).inc();
+        self.loss.get_or_create(&labels).inc_by(usd(loss.0));
+    }
+
     /// Counts a usage record. Names that are not in the catalog become `other`.
     pub fn observe(&self, record: &UsageRecord, catalog: &Catalog) {
-        let model =
-            record.model.as_deref().filter(|name| catalog.mappings_by_model.contains_key(*name)).unwrap_or(OTHER).to_owned();
+        let model = model_label(record, catalog);
         let group = record.group_name.as_deref().unwrap_or(OTHER).to_owned();
         self.requests
             .get_or_create(&RequestLabels {
@@ -282,6 +307,11 @@ impl Metrics {
     pub(crate) fn connection(&self) -> GaugeGuard {
         GaugeGuard::raise(&self.connections)
     }
+}
+
+/// The model's name if it is in the catalog.
+fn model_label(record: &UsageRecord, catalog: &Catalog) -> String {
+    record.model.as_deref().filter(|name| catalog.mappings_by_model.contains_key(*name)).unwrap_or(OTHER).to_owned()
 }
 
 /// Keeps a gauge incremented while it lives.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::Response;
 use tokio_util::task::TaskTracker;
-use tollgate_core::{BudgetAlert, Catalog, KeyId, Outcome, RequestId};
+use tollgate_core::{BudgetAlert, Catalog, KeyId, Outcome, RequestId, UsageRecord};
 use tollgate_store::Counters;
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     request::Head,
     response::AnswerBody,
     settings::Settings,
-    state::alert_queue::AlertQueue,
+    state::alert_queue::{AlertQueue, MoneyAlert},
     state::authenticator::Authenticator,
     state::{metrics::Metrics, retry_budget::RetryBudget, traffic::Traffic},
 };
@@ -65,6 +65,11 @@ impl Shared {
     /// Logs and queues the alert that `request`, sent with the key named `key_name`, spent a budget. Never waits.
     pub fn alert(&self, request: RequestId, key_name: &str, alert: &BudgetAlert) {
         self.alerts.enqueue(request, key_name, alert, &self.catalog.load(), self.clock.now(), &self.metrics);
+    }
+
+    /// Logs and queues an alert about a request's money. Never waits.
+    pub(crate) fn money_alert(&self, record: &UsageRecord, alert: &MoneyAlert<'_>) {
+        self.alerts.enqueue_money(record, alert, self.clock.now(), &self.metrics);
     }
 
     /// Answers with a refusal that leaves no usage record.

@@ -37,8 +37,8 @@ impl Traffic {
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
-            limiters: AccountLimiters::new(clock),
-            media: MediaFetcher::new(),
+            limiters: AccountLimiters::new(Arc::clone(&clock)),
+            media: MediaFetcher::new(clock),
             learned_parameters: LearnedParameters::default(),
             latency: LatencyEstimate::default(),
             hedges: Arc::default(),

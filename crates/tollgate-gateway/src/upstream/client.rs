@@ -43,7 +43,6 @@ use self::{
     leased::LeasedBody,
 };
 pub use self::{
-    guard::is_public,
     probe::{ProbeFault, ProbeStep, probe},
     tls::Trust,
 };

@@ -1,8 +1,9 @@
 //! Downloads media that a caller references by URL, for upstreams that accept only inline bytes and channels that enable
 //! it.
 //!
-//! Limits: `http` and `https` only, the address policy applied at every redirect, 3 redirects, 20 MiB and 10 s per URL, 16
-//! URLs and 32 MiB per request, 64 concurrent downloads, of which a key has its share. Files are cached for 60 s, up to 64 MiB. The media type is detected
+//! Limits: `http` and `https` only, public addresses only, also of redirects and on channels of private networks, 3 redirects,
+//! 20 MiB and 10 s per URL, 16 URLs and 32 MiB per request, 64 concurrent downloads, of which a key has its share. Files are
+//! cached for 60 s, up to 64 MiB. The media type is detected
 //! from the bytes; the `Content-Type` of the server is ignored.
 
 mod sniff;
@@ -11,7 +12,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -21,13 +22,14 @@ use http::header::{CONTENT_ENCODING, LOCATION};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use moka::{policy::EvictionPolicy, sync::Cache};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 use tollgate_protocol::DownloadedMedia;
 use url::Url;
 
 use self::sniff::mime_of;
 use crate::{
+    clock::Clock,
     state::shares::{InFlightRequest, Turn, Turns},
     upstream::{
         call::ConnectFault,
@@ -54,17 +56,23 @@ const CACHE_BYTES: u64 = 64 * 1024 * 1024;
 /// How long a file is cached, so that consecutive turns of a conversation do not download it again.
 const CACHE_AGE: Duration = Duration::from_mins(1);
 
-/// Downloaded files. A file from a private address is not served to a channel that could not reach it, so the policy is part of
-/// the key.
-type MediaCache = Cache<(String, AddressPolicy), Arc<DownloadedMedia>>;
+/// Downloaded files by address, and when each was downloaded.
+type MediaCache = Cache<String, (Instant, Arc<DownloadedMedia>)>;
 
 /// Downloads media; one instance per process.
 pub(crate) struct MediaFetcher {
+    /// Set by tests alone, whose servers are on loopback.
+    anywhere: AtomicBool,
     trust: Trust,
     tasks: TaskTracker,
     turns: Arc<Turns>,
     cache: MediaCache,
+    clock: Arc<dyn Clock>,
 }
+
+/// What the caller reads, whatever went wrong: the difference would let it scan networks.
+const NOT_FETCHED: &str = "the address could not be fetched: it must be a public one, of an image, audio, video or PDF of at most \
+                           20 MiB, 32 MiB together";
 
 /// Why a download failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,9 +93,7 @@ impl FetchFault {
     /// The text in the caller's error message, in parentheses.
     pub(crate) const fn reason(self) -> &'static str {
         match self {
-            Self::Unreachable(_) | Self::MemoryExhausted => "the address could not be fetched",
-            Self::TooLarge => "the file behind the address is too large: at most 20 MiB each, 32 MiB together",
-            Self::UnknownType => "the file behind the address is of an unknown type",
+            Self::Unreachable(_) | Self::MemoryExhausted | Self::TooLarge | Self::UnknownType => NOT_FETCHED,
             Self::TooMany => "at most 16 remote addresses",
         }
     }
@@ -155,16 +161,33 @@ impl fmt::Debug for MediaFetcher {
 }
 
 impl MediaFetcher {
-    pub(crate) fn new() -> Self {
-        let bytes =
-            |key: &(String, _), file: &Arc<DownloadedMedia>| u32::try_from(key.0.len() + file.data.len()).unwrap_or(u32::MAX);
-        let cache = Cache::builder().eviction_policy(EvictionPolicy::lru()).weigher(bytes).max_capacity(CACHE_BYTES);
-        let cache = cache.time_to_live(CACHE_AGE).build();
-        Self { trust: Trust::default(), tasks: TaskTracker::new(), turns: Turns::new(MOST_AT_ONCE, MOST_WAITING), cache }
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let bytes = |key: &String, (_, file): &(Instant, Arc<DownloadedMedia>)| {
+            u32::try_from(key.len() + file.data.len()).unwrap_or(u32::MAX)
+        };
+        let cache = Cache::builder().eviction_policy(EvictionPolicy::lru()).weigher(bytes).max_capacity(CACHE_BYTES).build();
+        Self {
+            anywhere: AtomicBool::new(false),
+            trust: Trust::default(),
+            tasks: TaskTracker::new(),
+            turns: Turns::new(MOST_AT_ONCE, MOST_WAITING),
+            cache,
+            clock,
+        }
     }
 
-    fn keep(&self, key: (String, AddressPolicy), file: &Arc<DownloadedMedia>) {
-        self.cache.insert(key, Arc::clone(file));
+    /// Public addresses, whatever the channel may reach: the caller names them.
+    fn reach(&self) -> AddressPolicy {
+        if self.anywhere.load(Ordering::Relaxed) { AddressPolicy::Anywhere } else { AddressPolicy::Public }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn reach_anywhere(&self) {
+        self.anywhere.store(true, Ordering::Relaxed);
+    }
+
+    fn keep(&self, key: String, file: &Arc<DownloadedMedia>) {
+        self.cache.insert(key, (self.clock.instant(), Arc::clone(file)));
         // Evicts now, so that the cache does not exceed its bound until its next use.
         self.cache.run_pending_tasks();
     }
@@ -173,25 +196,21 @@ impl MediaFetcher {
     ///
     /// # Errors
     /// Why the download failed. It is logged without the URL, which may contain a secret.
-    pub(crate) async fn fetch(
-        &self,
-        address: &str,
-        reach: AddressPolicy,
-        allowance: &Allowance,
-    ) -> Result<Arc<DownloadedMedia>, FetchFault> {
-        let key = (address.to_owned(), reach);
-        if let Some(kept) = self.cache.get(&key) {
+    pub(crate) async fn fetch(&self, address: &str, allowance: &Allowance) -> Result<Arc<DownloadedMedia>, FetchFault> {
+        if let Some((at, kept)) = self.cache.get(address)
+            && self.clock.instant().saturating_duration_since(at) < CACHE_AGE
+        {
             allowance.take(kept.data.len() / 4 * 3)?;
             return Ok(kept);
         }
-        let outcome = match timeout(LIMIT, self.follow(address, reach, allowance)).await {
+        let outcome = match timeout(LIMIT, self.follow(address, allowance)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(FetchFault::Unreachable("not in time")),
         };
         match outcome {
             Ok(fetched) => {
                 let fetched = Arc::new(fetched);
-                self.keep(key, &fetched);
+                self.keep(address.to_owned(), &fetched);
                 Ok(fetched)
             }
             Err(fault) => {
@@ -201,7 +220,7 @@ impl MediaFetcher {
         }
     }
 
-    async fn follow(&self, address: &str, reach: AddressPolicy, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
+    async fn follow(&self, address: &str, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
         const BAD: FetchFault = FetchFault::Unreachable("bad address");
         let _turn = allowance.turn(&self.turns).await?;
         let mut url = Url::parse(address).map_err(|_| BAD)?;
@@ -209,7 +228,7 @@ impl MediaFetcher {
             if !url.username().is_empty() || url.password().is_some() {
                 return Err(BAD);
             }
-            let got = fetch::get(&url, reach, &self.trust, &self.tasks).await?;
+            let got = fetch::get(&url, self.reach(), &self.trust, &self.tasks).await?;
             match got.status {
                 200 => return read(got, allowance).await,
                 301 | 302 | 303 | 307 | 308 => {

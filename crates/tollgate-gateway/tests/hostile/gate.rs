@@ -214,6 +214,7 @@ fn channel() -> Channel {
             serves: vec![ModelMapping { model: "echo".to_owned(), upstream: "echo".to_owned(), ..ModelMapping::default() }],
             ..ChannelSpec::default()
         },
+        needs_private_network: false,
         proxy: None,
         accounts: vec![Arc::new(account)],
     }
@@ -232,6 +233,7 @@ fn group(channel: &Channel) -> Group {
         signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        never_below_cost: false,
         routing: Routing::Weighted,
         hedge: None,
         trace: false,

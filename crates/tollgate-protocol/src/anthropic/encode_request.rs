@@ -39,11 +39,12 @@ pub(crate) fn encode(out: &mut EncodeContext<'_>) -> (Method, Json) {
 
 fn generate(out: &mut EncodeContext<'_>) -> Json {
     let request = out.request;
+    let given = request.params.max_tokens.as_ref().map(|given| given.value);
     let fallback = out.profile.default_max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
-    let limit = request.params.max_tokens.as_ref().map_or(fallback, |given| given.value);
+    let thinking = thinking::thinking(out, given, fallback);
+    let limit = thinking.max_tokens.or(given).unwrap_or(fallback);
     let mut body = JsonObject(vec![("model", Json::text(out.model)), ("max_tokens", Json::uint(limit))]);
     conversation(out, &mut body);
-    let thinking = thinking::thinking(out, limit);
     write_tools(out, &mut body, thinking.budgeted);
     write_params(out, &mut body, thinking);
     body.json()
@@ -94,7 +95,7 @@ fn write_tools(out: &mut EncodeContext<'_>, body: &mut JsonObject, budgeted: boo
     body.put_some("tool_choice", tool_choice(out, choice, has_tools, budgeted));
 }
 
-fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
+fn declaration(out: &mut EncodeContext<'_>, tool: &Tool) -> Json {
     let mut entry = JsonObject(vec![("name", Json::text(out.names.get(&tool.name)))]);
     entry.put_some("description", tool.description.as_ref().map(Json::text));
     let schema = if tool.custom { Some(schema::to_json(&free_text())) } else { tool.schema.as_ref().map(schema::to_json) };
@@ -104,8 +105,12 @@ fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
     {
         root.insert("type".to_owned(), "object".into());
     }
+    let strict = tool.strict.filter(|strict| *strict && !tool.custom);
+    if strict.is_some() {
+        schema = closed_schema(out, &schema, &format!("{}.parameters", tool.path));
+    }
     entry.put("input_schema", Json::value(&schema));
-    entry.put_some("strict", tool.strict.filter(|strict| *strict && !tool.custom).map(Json::Bool));
+    entry.put_some("strict", strict.map(Json::Bool));
     entry.json()
 }
 
@@ -226,6 +231,26 @@ fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
         out.report.refuse(path);
         return None;
     };
-    let schema = Json::value(&schema::to_json(schema));
-    Some(Json::object([("type", Json::text("json_schema")), ("schema", schema)]))
+    let path = if out.request.origin == Protocol::OpenAi { &format!("{path}.json_schema.schema") } else { path };
+    let schema = closed_schema(out, &schema::to_json(schema), path);
+    Some(Json::object([("type", Json::text("json_schema")), ("schema", Json::value(&schema))]))
+}
+
+/// The schema in the subset that the upstream enforces. What it lacks is reported by name. Schemas of Anthropic callers are
+/// in the subset already.
+fn closed_schema(out: &mut EncodeContext<'_>, schema: &serde_json::Value, path: &str) -> serde_json::Value {
+    if out.request.origin == Protocol::Anthropic {
+        return schema.clone();
+    }
+    let closed = schema::to_anthropic(schema);
+    for place in &closed.described {
+        out.report.drop_field(&format!("{path}{place}"));
+    }
+    for place in &closed.closed {
+        out.report.adjust(&format!("{path}{place}"), "false");
+    }
+    for (place, reason) in closed.refused {
+        out.report.refuse_because(&format!("{path}{place}"), reason);
+    }
+    closed.schema
 }

@@ -61,6 +61,11 @@ impl StreamRelay for Relay {
         self.events.stopped
     }
 
+    /// The stream ends with `message_stop` in any case.
+    fn continued_after_finish(&self) -> bool {
+        false
+    }
+
     fn problem(&mut self, problem: &Problem) -> Bytes {
         named("error", &problem::encode(problem))
     }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Codec, StreamError,
-    lenient::{LenientText, is_truthy},
+    lenient::{LenientText, TextJoiner, is_truthy},
     neutral::{Citation, Event, StreamDecoder},
 };
 
@@ -32,6 +32,8 @@ pub(super) struct MessagesStreamDecoder {
 struct OpenBlock {
     index: u64,
     kind: BlockKind,
+    /// The block's text, thought or arguments.
+    joiner: TextJoiner,
 }
 
 #[derive(Debug)]
@@ -76,13 +78,22 @@ impl StreamDecoder for MessagesStreamDecoder {
                 if let Some(delta) = event.delta
                     && let Some(native) = LenientText::filled(delta.stop_reason)
                 {
-                    self.close_all(out);
                     let message = delta.stop_details.and_then(|details| LenientText::filled(details.explanation));
                     out.push(Event::Finish { candidate: 0, finish: finish::read(&native), native: Some(native), message });
                 }
             }
-            Some("message_stop") => out.push(Event::End),
+            Some("message_stop") => {
+                self.end(out)?;
+                out.push(Event::End);
+            }
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, out: &mut Vec<Event>) -> Result<(), StreamError> {
+        for block in std::mem::take(&mut self.blocks) {
+            self.close(block, out);
         }
         Ok(())
     }
@@ -101,14 +112,15 @@ impl MessagesStreamDecoder {
 
     fn start(&mut self, index: u64, block: ContentBlock<'_>, out: &mut Vec<Event>) -> Result<(), StreamError> {
         self.stop(index, out);
+        let mut joiner = TextJoiner::default();
         let kind = match block.kind.0.as_str() {
             "text" => {
                 let start = self.text;
-                self.text(block.text, out);
+                self.text(joiner.join(block.text.unwrap_or_default()), out);
                 BlockKind::Text { start, citations: Vec::new() }
             }
             "thinking" => {
-                thinking(block.thinking, out);
+                thinking(joiner.join(block.thinking.unwrap_or_default()), out);
                 BlockKind::Thinking { signature: block.signature }
             }
             "redacted_thinking" => {
@@ -131,12 +143,12 @@ impl MessagesStreamDecoder {
         if self.blocks.len() == OPEN_BLOCK_LIMIT {
             return Err(StreamError::Malformed("too many blocks open at once"));
         }
-        self.blocks.push(OpenBlock { index, kind });
+        self.blocks.push(OpenBlock { index, kind, joiner });
         Ok(())
     }
 
-    fn text(&mut self, text: Option<LenientText>, out: &mut Vec<Event>) {
-        if let Some(text) = LenientText::filled(text) {
+    fn text(&mut self, text: String, out: &mut Vec<Event>) {
+        if !text.is_empty() {
             self.text += text.len();
             out.push(Event::Text { candidate: 0, text, signature: None });
         }
@@ -144,8 +156,12 @@ impl MessagesStreamDecoder {
 
     fn delta(&mut self, index: u64, delta: Delta<'_>, out: &mut Vec<Event>) {
         let Some(at) = self.blocks.iter().position(|open| open.index == index) else { return };
-        match (delta.kind.map(|kind| kind.0).as_deref(), &mut self.blocks[at].kind) {
-            (Some("text_delta"), BlockKind::Text { .. }) => self.text(delta.text, out),
+        let OpenBlock { kind, joiner, .. } = &mut self.blocks[at];
+        match (delta.kind.map(|kind| kind.0).as_deref(), kind) {
+            (Some("text_delta"), BlockKind::Text { .. }) => {
+                let text = joiner.join(delta.text.unwrap_or_default());
+                self.text(text, out);
+            }
             (Some("citations_delta"), BlockKind::Text { start, citations }) => {
                 if let Some(citation) = delta.citation.and_then(|raw| wire::citation(raw, *start, *start))
                     && citations.len() < CITATION_LIMIT
@@ -153,10 +169,11 @@ impl MessagesStreamDecoder {
                     citations.push(citation);
                 }
             }
-            (Some("thinking_delta"), BlockKind::Thinking { .. }) => thinking(delta.thinking, out),
+            (Some("thinking_delta"), BlockKind::Thinking { .. }) => thinking(joiner.join(delta.thinking.unwrap_or_default()), out),
             (Some("signature_delta"), BlockKind::Thinking { signature }) => *signature = delta.signature,
             (Some("input_json_delta"), BlockKind::Call { call, streamed, .. }) => {
-                if let Some(fragment) = LenientText::filled(delta.partial_json) {
+                let fragment = joiner.join(delta.partial_json.unwrap_or_default());
+                if !fragment.is_empty() {
                     *streamed = true;
                     out.push(Event::CallArgs { candidate: 0, call: *call, fragment });
                 }
@@ -168,19 +185,15 @@ impl MessagesStreamDecoder {
     fn stop(&mut self, index: u64, out: &mut Vec<Event>) {
         if let Some(at) = self.blocks.iter().position(|open| open.index == index) {
             let block = self.blocks.remove(at);
-            self.close(block.kind, out);
+            self.close(block, out);
         }
     }
 
-    fn close_all(&mut self, out: &mut Vec<Event>) {
-        for block in std::mem::take(&mut self.blocks) {
-            self.close(block.kind, out);
-        }
-    }
-
-    fn close(&self, kind: BlockKind, out: &mut Vec<Event>) {
-        match kind {
+    fn close(&mut self, mut block: OpenBlock, out: &mut Vec<Event>) {
+        let rest = block.joiner.finish().unwrap_or_default();
+        match block.kind {
             BlockKind::Text { mut citations, .. } => {
+                self.text(rest, out);
                 for citation in &mut citations {
                     citation.end = self.text;
                 }
@@ -189,12 +202,13 @@ impl MessagesStreamDecoder {
                 }
             }
             BlockKind::Thinking { signature: value } => {
+                thinking(rest, out);
                 if let Some(signature) = signature(value) {
                     out.push(Event::Think { candidate: 0, text: String::new(), redacted: None, signature: Some(signature) });
                 }
             }
             BlockKind::Call { call, input, streamed } => {
-                if let Some(fragment) = input.filter(|_| !streamed) {
+                if let Some(fragment) = input.filter(|_| !streamed).or(Some(rest).filter(|rest| !rest.is_empty())) {
                     out.push(Event::CallArgs { candidate: 0, call, fragment });
                 }
                 out.push(Event::CallDone { candidate: 0, call });
@@ -203,8 +217,8 @@ impl MessagesStreamDecoder {
     }
 }
 
-fn thinking(text: Option<LenientText>, out: &mut Vec<Event>) {
-    if let Some(text) = LenientText::filled(text) {
+fn thinking(text: String, out: &mut Vec<Event>) {
+    if !text.is_empty() {
         out.push(Event::Think { candidate: 0, text, redacted: None, signature: None });
     }
 }

@@ -12,6 +12,7 @@ pub(crate) struct MessagesUsageCounts {
     input: Option<u64>,
     cache_read: Option<u64>,
     cache_creation: Option<u64>,
+    cache_creation_1h: Option<u64>,
     output: Option<u64>,
     thinking: Option<u64>,
 }
@@ -25,6 +26,15 @@ impl MessagesUsageCounts {
                 "cache_read_input_tokens" => &mut self.cache_read,
                 "cache_creation_input_tokens" => &mut self.cache_creation,
                 "output_tokens" => &mut self.output,
+                "cache_creation" => {
+                    scanner.members(|scanner, name| {
+                        if name.decode() == "ephemeral_1h_input_tokens" {
+                            self.cache_creation_1h = scanner.token_count()?.ok().flatten().or(self.cache_creation_1h);
+                        }
+                        Ok(())
+                    })?;
+                    return Ok(());
+                }
                 "output_tokens_details" => {
                     scanner.members(|scanner, name| {
                         if name.decode() == "thinking_tokens" {
@@ -49,6 +59,7 @@ impl MessagesUsageCounts {
             prompt_total: self.input? + cached + cache_write,
             cached,
             cache_write,
+            cache_write_1h: self.cache_creation_1h.unwrap_or(0).min(cache_write),
             completion_total: self.output?,
             reasoning: self.thinking.unwrap_or(0).min(self.output?),
             ..Usage::default()
@@ -74,6 +85,18 @@ mod tests {
             "output_tokens_details":{"thinking_tokens":4},"cache_creation":{"ephemeral_5m_input_tokens":2},"service_tier":"standard"}"#]);
         let expected = Usage { prompt_total: 14, cached: 7, cache_write: 2, completion_total: 9, reasoning: 4, ..Usage::default() };
         assert_eq!(usage, Some(expected));
+    }
+
+    #[test]
+    fn cache_writes_kept_for_an_hour_are_counted_apart() {
+        let usage = read(&[r#"{"input_tokens":5,"cache_creation_input_tokens":9,"output_tokens":1,
+            "cache_creation":{"ephemeral_5m_input_tokens":2,"ephemeral_1h_input_tokens":7}}"#])
+        .unwrap();
+        assert_eq!((usage.prompt_total, usage.cache_write, usage.cache_write_1h), (14, 9, 7));
+        let more_than_all = read(&[r#"{"input_tokens":5,"cache_creation_input_tokens":3,"output_tokens":1,
+            "cache_creation":{"ephemeral_1h_input_tokens":7}}"#])
+        .unwrap();
+        assert_eq!(more_than_all.cache_write_1h, 3);
     }
 
     #[test]

@@ -27,21 +27,21 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidRep
         let index = events::index(position, &candidate)?;
         let begin = out.len();
         events::candidate(position, candidate, &mut progress, out)?;
-        close(index, begin, &mut progress, out)?;
+        close(index, begin, out)?;
     }
+    progress.close(out);
     out.push(Event::End);
     Ok(())
 }
 
 /// Ends a candidate. One without a finish reason has ended too, if it has content.
-fn close(candidate: u32, begin: usize, progress: &mut events::DecodeState, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
+fn close(candidate: u32, begin: usize, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     if matches!(out.last(), Some(Event::Finish { .. })) && out.len() > begin {
         return Ok(());
     }
     if out[begin..].iter().all(|event| !event.is_content()) {
         return Err(InvalidReply::Unreadable("a candidate with nothing in it"));
     }
-    progress.close(candidate, out);
     out.push(Event::Finish { candidate, finish: crate::FinishReason::Stop, native: None, message: None });
     Ok(())
 }

@@ -13,6 +13,7 @@ use crate::{
         encode_context::{EncodeContext, free_text},
         schema,
     },
+    tree::Tree,
 };
 
 pub(crate) fn encode(out: &mut EncodeContext<'_>) -> (Method, Json) {
@@ -214,11 +215,26 @@ fn tools(out: &mut EncodeContext<'_>) -> Vec<Json> {
     if let Some(search) = &request.params.web_search {
         if out.options.server_tools {
             tools.push(Json::object([("googleSearch", Json::Object(Vec::new()))]));
+            report_search_options(out, search);
         } else {
             out.report.refuse(&search.path);
         }
     }
     tools
+}
+
+/// Reports the members of `web_search_options`, none of which has a counterpart. `medium` is the default.
+fn report_search_options(out: &mut EncodeContext<'_>, search: &Located<String>) {
+    let Ok(tree) = Tree::parse(search.value.as_bytes()) else { return };
+    for (name, value) in tree.members().unwrap_or_default() {
+        let path = format!("{}.{name}", search.path);
+        match &**name {
+            _ if value.is_null() => {}
+            "search_context_size" if value.str() == Some("medium") => {}
+            "search_context_size" | "user_location" => out.report.drop_field(&path),
+            _ => out.report.refuse(&path),
+        }
+    }
 }
 
 /// The tools, reduced to the allowed ones if the model has no mode for that.

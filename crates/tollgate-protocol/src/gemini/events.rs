@@ -10,10 +10,11 @@ use super::{
 use crate::{
     Protocol, StreamError,
     json_text::compact,
-    lenient::LenientText,
+    lenient::{LenientText, TextJoiner},
     neutral::{
         Event, Media, MediaSource, Signature, TokenLogprob,
         encode_context::fenced,
+        find_or_insert,
         media::{self, standard_base64},
     },
 };
@@ -22,6 +23,33 @@ use crate::{
 pub(super) struct DecodeState {
     calls: CallState,
     sources: GroundingSources,
+    texts: Vec<CandidateTexts>,
+}
+
+/// The texts of a candidate so far.
+#[derive(Debug, Default)]
+struct CandidateTexts {
+    candidate: u32,
+    text: TextJoiner,
+    thought: TextJoiner,
+}
+
+impl CandidateTexts {
+    /// Appends a character of which only one half was received, in front of a part of another kind.
+    fn finish(&mut self, out: &mut Vec<Event>) {
+        self.finish_thought(out);
+        self.finish_text(out);
+    }
+
+    fn finish_thought(&mut self, out: &mut Vec<Event>) {
+        let candidate = self.candidate;
+        out.extend(self.thought.finish().map(|text| Event::Think { candidate, text, redacted: None, signature: None }));
+    }
+
+    fn finish_text(&mut self, out: &mut Vec<Event>) {
+        let candidate = self.candidate;
+        out.extend(self.text.finish().map(|text| Event::Text { candidate, text, signature: None }));
+    }
 }
 
 #[derive(Debug, Default)]
@@ -31,9 +59,15 @@ struct CallState {
 }
 
 impl DecodeState {
-    pub(super) fn close(&mut self, candidate: u32, out: &mut Vec<Event>) {
-        let citations = self.sources.take(candidate);
-        if !citations.is_empty() {
+    /// The answer has ended: appends calls that did not, and the citations.
+    pub(super) fn close(&mut self, out: &mut Vec<Event>) {
+        for texts in &mut self.texts {
+            texts.finish(out);
+        }
+        for (candidate, call) in self.calls.partial.close_all() {
+            self.calls.push(candidate, Some(call), out);
+        }
+        for (candidate, citations) in self.sources.take_all() {
             out.push(Event::Citations { candidate, citations });
         }
     }
@@ -47,23 +81,22 @@ pub(super) fn candidate(
     out: &mut Vec<Event>,
 ) -> Result<(), StreamError> {
     let candidate = index(position, &response)?;
-    let DecodeState { calls, sources } = progress;
+    let DecodeState { calls, sources, texts } = progress;
+    let new = || CandidateTexts { candidate, ..CandidateTexts::default() };
+    let texts = find_or_insert(texts, |texts| texts.candidate == candidate, new);
     if let Some(tokens) = response.logprobs.map(logprobs).filter(|tokens| !tokens.is_empty()) {
         out.push(Event::Logprobs { candidate, tokens });
     }
     for (at, part) in response.content.and_then(|content| content.parts).unwrap_or_default().into_iter().enumerate() {
         let begin = out.len();
         let code = part.code.is_some() || part.code_result.is_some();
-        self::part(candidate, part, calls, out)?;
+        self::part(texts, part, calls, out)?;
         sources.part(candidate, at == 0, code, &out[begin..]);
     }
     if let Some(raw) = response.grounding {
         sources.read(candidate, raw);
     }
     if let Some(native) = LenientText::filled(response.finish) {
-        let open = calls.partial.close(candidate);
-        calls.push(candidate, open, out);
-        progress.close(candidate, out);
         let finish = super::finish::read(&native);
         out.push(Event::Finish { candidate, finish, native: Some(native), message: LenientText::filled(response.message) });
     }
@@ -76,8 +109,19 @@ pub(super) fn index(position: usize, candidate: &ResponseCandidate<'_>) -> Resul
     u32::try_from(index).map_err(|_| StreamError::Malformed("a candidate index out of bounds"))
 }
 
-fn part(candidate: u32, part: ResponsePart<'_>, calls: &mut CallState, out: &mut Vec<Event>) -> Result<(), StreamError> {
-    let signature = LenientText::filled(part.signature).map(|value| Signature { owner: Protocol::Gemini, value });
+fn part(
+    texts: &mut CandidateTexts,
+    part: ResponsePart<'_>,
+    calls: &mut CallState,
+    out: &mut Vec<Event>,
+) -> Result<(), StreamError> {
+    let candidate = texts.candidate;
+    if part.is_text() {
+        text(texts, part, out);
+        return Ok(());
+    }
+    texts.finish(out);
+    let signature = signature(part.signature);
     if let Some(call) = part.call {
         let whole = if calls.partial.is_part_of_call(candidate, &call) {
             calls.partial.take(candidate, call, signature)?
@@ -98,15 +142,28 @@ fn part(candidate: u32, part: ResponsePart<'_>, calls: &mut CallState, out: &mut
         out.push(Event::Text { candidate, text, signature });
     } else if let Some(result) = part.code_result {
         out.push(Event::Text { candidate, text: fenced("", &result.output.unwrap_or_default().0), signature });
-    } else if part.thought == Some(true) {
-        let text = part.text.unwrap_or_default().0;
-        out.push(Event::Think { candidate, text, redacted: None, signature });
-    } else if part.text.is_some() || signature.is_some() {
-        out.push(Event::Text { candidate, text: part.text.unwrap_or_default().0, signature });
     } else {
         out.push(Event::Unknown { candidate });
     }
     Ok(())
+}
+
+/// A text or a thought. A signature may come with an empty one.
+fn text(texts: &mut CandidateTexts, part: ResponsePart<'_>, out: &mut Vec<Event>) {
+    let candidate = texts.candidate;
+    let signature = signature(part.signature);
+    let text = part.text.unwrap_or_default();
+    if part.thought == Some(true) {
+        texts.finish_text(out);
+        out.push(Event::Think { candidate, text: texts.thought.join(text), redacted: None, signature });
+    } else {
+        texts.finish_thought(out);
+        out.push(Event::Text { candidate, text: texts.text.join(text), signature });
+    }
+}
+
+fn signature(value: Option<LenientText>) -> Option<Signature> {
+    LenientText::filled(value).map(|value| Signature { owner: Protocol::Gemini, value })
 }
 
 impl CallState {

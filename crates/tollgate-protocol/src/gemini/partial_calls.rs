@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::wire::{FunctionCall, PartialArg};
 use crate::{
     StreamError,
-    lenient::LenientText,
+    lenient::{LenientText, TextJoiner},
     neutral::{CALL_BYTES_LIMIT, Signature},
 };
 
@@ -36,6 +36,10 @@ struct Collected {
     signature: Option<Signature>,
     args: Value,
     bytes: usize,
+    /// The path of the last piece.
+    path: String,
+    /// The string at that path.
+    joiner: TextJoiner,
 }
 
 impl PartialCalls {
@@ -58,7 +62,10 @@ impl PartialCalls {
             let id = call.id.map(|id| id.0).unwrap_or_default();
             let args = call.args.and_then(|raw| serde_json::from_str(raw.get()).ok()).filter(Value::is_object);
             let args = args.unwrap_or_else(|| Value::Object(Map::new()));
-            self.open.push((candidate, Collected { id, name, signature: None, args, bytes: 0 }));
+            self.open.push((
+                candidate,
+                Collected { id, name, signature: None, args, bytes: 0, path: String::new(), joiner: TextJoiner::default() },
+            ));
             self.open.len() - 1
         };
         let collected = &mut self.open[at].1;
@@ -69,26 +76,48 @@ impl PartialCalls {
         Ok(if call.will_continue == Some(true) { None } else { self.close(candidate) })
     }
 
-    pub(super) fn close(&mut self, candidate: u32) -> Option<CompleteCall> {
+    fn close(&mut self, candidate: u32) -> Option<CompleteCall> {
         let at = self.open.iter().position(|(index, _)| *index == candidate)?;
-        let (_, collected) = self.open.swap_remove(at);
-        let Collected { id, name, signature, args, .. } = collected;
-        Some(CompleteCall { id, name, args: args.to_string(), signature })
+        Some(self.open.swap_remove(at).1.complete())
+    }
+
+    /// All open calls, with their candidates.
+    pub(super) fn close_all(&mut self) -> impl Iterator<Item = (u32, CompleteCall)> + use<> {
+        std::mem::take(&mut self.open).into_iter().map(|(candidate, collected)| (candidate, collected.complete()))
     }
 }
 
 impl Collected {
+    fn complete(mut self) -> CompleteCall {
+        self.finish_string();
+        let Self { id, name, signature, args, .. } = self;
+        CompleteCall { id, name, args: args.to_string(), signature }
+    }
+
+    /// Appends what a half character at the end of the last string becomes, because another value follows.
+    fn finish_string(&mut self) {
+        if let Some(rest) = self.joiner.finish()
+            && let Ok(Value::String(begun)) = value_at(&mut self.args, &self.path)
+        {
+            begun.push_str(&rest);
+        }
+    }
+
     fn put(&mut self, piece: PartialArg) -> Result<(), StreamError> {
         let path = piece.path.map(|path| path.0).unwrap_or_default();
         self.bytes += path.len() + piece.string.as_ref().map_or(8, |text| text.0.len());
         if self.bytes > CALL_BYTES_LIMIT {
             return Err(StreamError::Malformed("calls larger than the limit"));
         }
+        if path != self.path {
+            self.finish_string();
+            self.path.clone_from(&path);
+        }
         let value = value_at(&mut self.args, &path)?;
         match (piece.string, value) {
             // A string may arrive in several pieces.
-            (Some(text), Value::String(begun)) => begun.push_str(&text.0),
-            (Some(text), value) => *value = Value::String(text.0),
+            (Some(text), Value::String(begun)) => begun.push_str(&self.joiner.join(text)),
+            (Some(text), value) => *value = Value::String(self.joiner.join(text)),
             (None, value) => {
                 let number = piece.number.map(Value::Number);
                 *value = number.or(piece.bool.map(Value::Bool)).unwrap_or(Value::Null);

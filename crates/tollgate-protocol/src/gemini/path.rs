@@ -25,6 +25,9 @@ const MODEL: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'@')
     .remove(b'/');
 
+/// Escaped besides where a name has dot segments: no slash separates them then, and no dot is left of them.
+const DOTTED_MODEL: &AsciiSet = &MODEL.add(b'/').add(b'.');
+
 /// `/models/{model}:{verb}`. Streams are always requested as server-sent events; the caller's framing is applied to the reply.
 pub(super) fn upstream_path(method: Method, upstream_model: &str, _framing: Framing) -> String {
     let verb = match method {
@@ -37,7 +40,10 @@ pub(super) fn upstream_path(method: Method, upstream_model: &str, _framing: Fram
     let collection =
         if upstream_model.starts_with("models/") || upstream_model.starts_with("tunedModels/") { "" } else { "models/" };
     let query = if method == Method::StreamGenerate { "?alt=sse" } else { "" };
-    format!("/{collection}{}:{verb}{query}", utf8_percent_encode(upstream_model, MODEL))
+    // Dot segments would leave the collection on the way; a slash at the beginning names another host to some servers.
+    let is_plain = upstream_model.split('/').all(|segment| !matches!(segment, "" | "." | ".."));
+    let model = utf8_percent_encode(upstream_model, if is_plain { MODEL } else { DOTTED_MODEL });
+    format!("/{collection}{model}:{verb}{query}")
 }
 
 #[cfg(test)]
@@ -52,6 +58,10 @@ mod tests {
             (Method::CountTokens, "a/b", "/models/a/b:countTokens"),
             (Method::EmbedContent, "tunedModels/t", "/tunedModels/t:embedContent"),
             (Method::BatchEmbedContents, "models/m", "/models/m:batchEmbedContents"),
+            (Method::Generate, "../../../x", "/models/%2E%2E%2F%2E%2E%2F%2E%2E%2Fx:generateContent"),
+            (Method::Generate, "models/../x", "/models%2F%2E%2E%2Fx:generateContent"),
+            (Method::Generate, "//x", "/models/%2F%2Fx:generateContent"),
+            (Method::Generate, "gemini-2.5-pro", "/models/gemini-2.5-pro:generateContent"),
             (Method::Generate, "m?x=1#% \u{e9}", "/models/m%3Fx=1%23%25%20%C3%A9:generateContent"),
         ] {
             for framing in [Framing::Sse, Framing::JsonArray] {

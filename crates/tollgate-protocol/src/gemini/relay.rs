@@ -44,6 +44,7 @@ struct Chunks {
     call: bool,
     /// An element was written, so the next one needs a comma.
     begun: bool,
+    /// The body has ended. The protocol has no other end: finish reasons may be in any event, or in every one.
     ended: bool,
 }
 
@@ -77,8 +78,8 @@ impl StreamRelay for Relay {
         }
         let nothing = Bytes::new();
         let mut outbox = ChunkWriter::new(&nothing, out);
-        let tail = self.parser.finish(|event| chunks.event(&event, &mut outbox));
-        passthrough::check_stream_end(tail, chunks.all_ended())?;
+        let tail = passthrough::finish_events(&mut self.parser, |_| false, |event| chunks.event(event, &mut outbox));
+        passthrough::check_stream_end(tail, chunks.all_ended() && !self.array.in_element())?;
         chunks.ended = true;
         if chunks.framing == Framing::JsonArray {
             outbox.write(Bytes::from_static(b"]"));
@@ -92,7 +93,15 @@ impl StreamRelay for Relay {
     }
 
     fn complete(&self) -> bool {
-        self.chunks.all_ended()
+        self.chunks.ended
+    }
+
+    fn continued_after_finish(&self) -> bool {
+        self.chunks.progress.continued()
+    }
+
+    fn awaiting_body_end(&self) -> bool {
+        !self.chunks.ended && self.chunks.all_ended() && !self.continued_after_finish()
     }
 
     fn problem(&mut self, problem: &Problem) -> Bytes {

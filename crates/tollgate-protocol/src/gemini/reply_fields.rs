@@ -156,18 +156,36 @@ pub(super) fn write_feedback(out: &mut BytesMut, reason: &str) {
 /// Writes `usageMetadata` without a leading comma. Zero sub-counts are omitted; counts are capped at int32.
 pub(super) fn write_usage(out: &mut BytesMut, usage: &Usage) {
     let count = |count: u64| i32::try_from(count).unwrap_or(i32::MAX);
-    let text = format!(
-        "\"usageMetadata\":{{\"promptTokenCount\":{},\"candidatesTokenCount\":{},\"totalTokenCount\":{}",
-        count(usage.prompt_total),
-        count(usage.completion_total.saturating_sub(usage.reasoning)),
-        count(usage.prompt_total + usage.completion_total),
-    );
-    out.put_slice(text.as_bytes());
-    if usage.cached > 0 {
-        out.put_slice(format!(",\"cachedContentTokenCount\":{}", count(usage.cached)).as_bytes());
-    }
-    if usage.reasoning > 0 {
-        out.put_slice(format!(",\"thoughtsTokenCount\":{}", count(usage.reasoning)).as_bytes());
+    out.put_slice(b"\"usageMetadata\":{");
+    // As Google writes it, members that are 0 are left out.
+    let counts = [
+        ("promptTokenCount", usage.prompt_total),
+        ("candidatesTokenCount", usage.completion_total.saturating_sub(usage.reasoning)),
+        ("totalTokenCount", usage.prompt_total + usage.completion_total),
+        ("cachedContentTokenCount", usage.cached),
+        ("thoughtsTokenCount", usage.reasoning),
+    ];
+    for (at, (name, value)) in counts.into_iter().filter(|(_, value)| *value > 0).enumerate() {
+        write_separator(out, at);
+        out.put_slice(format!("\"{name}\":{}", count(value)).as_bytes());
     }
     out.put_u8(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_members_that_are_zero_are_left_out() {
+        let written = |usage| {
+            let mut out = BytesMut::new();
+            write_usage(&mut out, &usage);
+            String::from_utf8(out.to_vec()).unwrap()
+        };
+        let thought_only = Usage { prompt_total: 3, completion_total: 2, reasoning: 2, ..Usage::default() };
+        let expected = r#""usageMetadata":{"promptTokenCount":3,"totalTokenCount":5,"thoughtsTokenCount":2}"#;
+        assert_eq!(written(thought_only), expected);
+        assert_eq!(written(Usage::default()), r#""usageMetadata":{}"#);
+    }
 }

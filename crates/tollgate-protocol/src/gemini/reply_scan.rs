@@ -80,6 +80,7 @@ impl GeminiReplyScan {
         let mut reason = None;
         let mut content = false;
         let mut call = false;
+        let others_content = std::mem::take(&mut self.summary.content);
         let object = scanner.members(|scanner, name| {
             match &*name.decode() {
                 "index" => index = scanner.token_count()?.ok().flatten().unwrap_or(0),
@@ -103,8 +104,9 @@ impl GeminiReplyScan {
         self.unusable |= object.is_none();
         self.bare_candidate |= !content && reason.is_none();
         if object.is_some() {
-            self.progress.record(index, reason.is_some());
+            self.progress.record(index, self.summary.content, reason.is_some());
         }
+        self.summary.content |= others_content;
         self.summary.account_refused |= reason.is_some_and(|word| word.decode() == ACCOUNT_LIMITED);
         if index == 0 {
             self.call |= call;

@@ -68,8 +68,10 @@ impl GroundingSources {
         }
     }
 
-    pub(super) fn take(&mut self, candidate: u32) -> Vec<Citation> {
-        std::mem::take(&mut self.sources(candidate).found)
+    /// Takes the citations of all candidates that have some.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (u32, Vec<Citation>)> {
+        let found = self.candidates.iter_mut().map(|sources| (sources.candidate, std::mem::take(&mut sources.found)));
+        found.filter(|(_, citations)| !citations.is_empty())
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::{
     Method, RequestEdits, RequestSummary,
     edits::{Edits, first_member, literal},
-    markers::{WRAPPED_SIGNATURE, clean_turns},
+    markers::{CleanItem, WRAPPED_SIGNATURE, clean_turns},
     opaque_state::PLACEHOLDER,
     scan::{Scanner, SyntaxError, Value, ValueKind, whole},
 };
@@ -27,8 +27,10 @@ pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &Re
     {
         adopt(&mut changes, |changes| rename(body, name, changes));
     }
-    if summary.splices.markers {
-        adopt(&mut changes, |changes| clean(body, changes));
+    if edits.drop_signatures {
+        adopt(&mut changes, |changes| clean(body, unsigned_part, changes));
+    } else if summary.splices.markers {
+        adopt(&mut changes, |changes| clean(body, unwrapped_part, changes));
     }
     changes.apply_to(body)
 }
@@ -113,11 +115,14 @@ fn text<'a>(body: &'a [u8], range: &Range<usize>) -> &'a str {
 
 /// Removes what only another provider can read, signatures wrapped by this gateway and the thoughts they belong to, from the
 /// contents at the top level and inside `generateContentRequest`.
-fn clean(body: &[u8], changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
+fn clean<'a>(body: &'a [u8], part: CleanItem<'a>, changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
     Scanner::new(body)?.members(|scanner, name| match &*name.decode() {
-        "contents" => contents(scanner, changes),
+        "contents" => clean_turns(scanner, changes, "parts", part),
         "generateContentRequest" | "generate_content_request" => {
-            scanner.members(|scanner, name| if name.decode() == "contents" { contents(scanner, changes) } else { Ok(()) })?;
+            scanner.members(|scanner, name| match &*name.decode() {
+                "contents" => clean_turns(scanner, changes, "parts", part),
+                _ => Ok(()),
+            })?;
             Ok(())
         }
         _ => Ok(()),
@@ -125,8 +130,14 @@ fn clean(body: &[u8], changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
     Ok(())
 }
 
-fn contents(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
-    clean_turns(scanner, changes, "parts", part)
+/// Removes signatures that this gateway has wrapped.
+fn unwrapped_part(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), SyntaxError> {
+    part(scanner, changes, |signature| signature.starts_with(WRAPPED_SIGNATURE))
+}
+
+/// Removes all signatures.
+fn unsigned_part(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), SyntaxError> {
+    part(scanner, changes, |signature| signature != PLACEHOLDER)
 }
 
 /// Properties of a part that decide how its signature is removed.
@@ -140,8 +151,12 @@ struct PartTraits {
     wrapped: Vec<Range<usize>>,
 }
 
-/// Cleans one part. Returns its range, and true if the whole part has to be removed.
-fn part(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), SyntaxError> {
+/// Cleans one part of the signatures that `is_foreign` finds. Returns its range, and true if the whole part has to be removed.
+fn part(
+    scanner: &mut Scanner<'_>,
+    changes: &mut Edits<'static>,
+    is_foreign: fn(&str) -> bool,
+) -> Result<(Range<usize>, bool), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         return Ok((scanner.skip()?, false));
     }
@@ -154,7 +169,7 @@ fn part(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Rang
             "functionCall" | "function_call" => traits.call |= value != Value::Null,
             "text" => traits.text = matches!(value, Value::Text(text) if !text.raw().is_empty()),
             "thoughtSignature" | "thought_signature" => {
-                wrapped = matches!(value, Value::Text(text) if text.raw().starts_with(WRAPPED_SIGNATURE));
+                wrapped = matches!(value, Value::Text(text) if is_foreign(text.raw()));
             }
             _ => traits.other |= value != Value::Null,
         }

@@ -44,6 +44,11 @@ impl StreamDecoder for GeminiStreamDecoder {
         Ok(())
     }
 
+    fn end(&mut self, out: &mut Vec<Event>) -> Result<(), StreamError> {
+        self.progress.close(out);
+        Ok(())
+    }
+
     fn marks_end(&self) -> bool {
         false
     }

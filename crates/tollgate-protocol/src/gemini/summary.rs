@@ -120,6 +120,14 @@ fn member(
                 scanner.skip().map(drop)
             })?;
         }
+        "cachedContent" | "cached_content" => {
+            builder.cached_content(scanner.peek());
+            scanner.skip()?;
+        }
+        "serviceTier" | "service_tier" => {
+            builder.members.check_listed(&["serviceTier", "service_tier"], word, name)?;
+            builder.service_tier(&scanner.value()?.0);
+        }
         _ => {
             found.messages |= word == "messages";
             scanner.skip()?;
@@ -165,6 +173,18 @@ fn embed_request(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: 
     Ok(())
 }
 
+/// Tools that the provider charges for by use.
+const SEARCHES: [&str; 8] = [
+    "googleSearch",
+    "google_search",
+    "googleSearchRetrieval",
+    "google_search_retrieval",
+    "enterpriseWebSearch",
+    "enterprise_web_search",
+    "googleMaps",
+    "google_maps",
+];
+
 /// `tools`: an array of objects. The function declarations of all tools are counted together.
 fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     let mut declarations = 0;
@@ -180,7 +200,13 @@ fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPat
                     scanner.skip().map(drop)
                 })
                 .map(drop),
-            _ => scanner.skip().map(drop),
+            "functionDeclarations" | "function_declarations" => scanner.skip().map(drop),
+            tool => {
+                if scanner.peek() != ValueKind::Null {
+                    builder.server_tool(SEARCHES.contains(&tool));
+                }
+                scanner.skip().map(drop)
+            }
         })?;
         Ok(())
     })?;

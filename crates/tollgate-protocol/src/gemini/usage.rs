@@ -75,6 +75,7 @@ impl GeminiUsageCounts {
             prompt_total,
             cached: self.cached.unwrap_or(0),
             cache_write: 0,
+            cache_write_1h: 0,
             image: self.image.unwrap_or(0),
             audio: self.audio.unwrap_or(0),
             completion_total: if inclusive { candidates } else { candidates + thoughts },
@@ -120,7 +121,7 @@ mod tests {
     }
 
     const fn plain(prompt_total: u64, completion_total: u64) -> Usage {
-        Usage { prompt_total, cached: 0, cache_write: 0, image: 0, audio: 0, completion_total, reasoning: 0 }
+        Usage { prompt_total, cached: 0, cache_write: 0, cache_write_1h: 0, image: 0, audio: 0, completion_total, reasoning: 0 }
     }
 
     #[test]

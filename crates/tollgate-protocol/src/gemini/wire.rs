@@ -65,6 +65,19 @@ pub(super) struct ResponsePart<'a> {
     pub code_result: Option<CodeResult>,
 }
 
+impl ResponsePart<'_> {
+    /// Whether the part is a text or a thought, which may be empty beside a signature.
+    pub(super) fn is_text(&self) -> bool {
+        let has_other = self.call.is_some()
+            || self.inline.is_some()
+            || self.file.is_some()
+            || self.code.is_some()
+            || self.code_result.is_some();
+        let has_signature = self.signature.as_ref().is_some_and(|signature| !signature.0.is_empty());
+        !has_other && (self.thought == Some(true) || self.text.is_some() || has_signature)
+    }
+}
+
 #[derive(Deserialize)]
 pub(super) struct FunctionCall<'a> {
     pub id: Option<LenientText>,

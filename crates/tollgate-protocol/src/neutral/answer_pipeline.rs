@@ -27,6 +27,8 @@ pub(crate) struct AnswerPipeline {
     generated_ids: u64,
     summary: ReplySummary,
     blocked: bool,
+    /// Content followed the finish of its candidate.
+    continued: bool,
     ended: bool,
 }
 
@@ -38,7 +40,26 @@ struct CandidateState {
     called: bool,
     /// Content was received that the caller's protocol cannot represent.
     discarded: bool,
-    finished: bool,
+    /// The last finish received. It is forwarded at the end of the answer, because some upstreams send one in every event.
+    finish: Option<ReceivedFinish>,
+}
+
+#[derive(Debug)]
+struct ReceivedFinish {
+    finish: FinishReason,
+    native: Option<String>,
+    message: Option<String>,
+}
+
+impl CandidateState {
+    /// The finish reason for the caller, from the upstream's.
+    const fn settled(&self, finish: FinishReason) -> FinishReason {
+        match finish {
+            FinishReason::Stop | FinishReason::Tool | FinishReason::Other | FinishReason::Fail if self.called => FinishReason::Tool,
+            FinishReason::Tool | FinishReason::Fail => FinishReason::Stop,
+            FinishReason::Stop | FinishReason::Length | FinishReason::Filter | FinishReason::Other => finish,
+        }
+    }
 }
 
 /// A forwarded call whose end has not been received.
@@ -61,6 +82,7 @@ impl AnswerPipeline {
             generated_ids: 0,
             summary: ReplySummary::default(),
             blocked: false,
+            continued: false,
             ended: false,
         }
     }
@@ -71,7 +93,12 @@ impl AnswerPipeline {
 
     /// True when every candidate has finished, or the prompt was blocked.
     pub(crate) fn finished(&self) -> bool {
-        self.blocked || (!self.candidates.is_empty() && self.candidates.iter().all(|state| state.finished))
+        self.blocked || (!self.candidates.is_empty() && self.candidates.iter().all(|state| state.finish.is_some()))
+    }
+
+    /// True when content followed the finish of its candidate, so that finishes do not tell where this answer ends.
+    pub(crate) fn continued(&self) -> bool {
+        self.continued
     }
 
     pub(crate) fn ended(&self) -> bool {
@@ -94,10 +121,13 @@ impl AnswerPipeline {
                 if !self.finished() {
                     return Err(StreamError::Truncated);
                 }
+                self.forward_finishes(out)?;
                 self.ended = true;
                 out.push(Event::End);
             }
-            Event::Finish { candidate, finish, native, message } => self.finish(candidate, finish, native, message, out)?,
+            Event::Finish { candidate, finish, native, message } => {
+                self.receive_finish(candidate, ReceivedFinish { finish, native, message })?;
+            }
             Event::CallOpen { .. } => self.open_call(event, out)?,
             Event::CallArgs { candidate, call, fragment } => self.call_arguments(candidate, call, fragment, out)?,
             Event::CallDone { candidate, call } => self.call_done(candidate, call, out),
@@ -121,7 +151,7 @@ impl AnswerPipeline {
         out.push(Event::BlockedPrompt(blocked));
     }
 
-    /// State of a candidate; `None` when it has finished or the prompt was blocked.
+    /// State of a candidate; `None` when the prompt was blocked.
     fn candidate(&mut self, candidate: u32) -> Result<Option<&mut CandidateState>, StreamError> {
         if candidate >= CANDIDATE_LIMIT {
             return Err(StreamError::Malformed("a candidate index out of bounds"));
@@ -130,8 +160,7 @@ impl AnswerPipeline {
             return Ok(None);
         }
         let new = || CandidateState { index: candidate, ..CandidateState::default() };
-        let state = find_or_insert(&mut self.candidates, |state| state.index == candidate, new);
-        Ok(Some(state).filter(|state| !state.finished))
+        Ok(Some(find_or_insert(&mut self.candidates, |state| state.index == candidate, new)))
     }
 
     fn content(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), StreamError> {
@@ -151,9 +180,12 @@ impl AnswerPipeline {
             | Event::Unknown { .. }
             | Event::End => return Ok(()),
         };
+        let is_content = bytes > 0 || media > 0;
         let Some(state) = self.candidate(candidate)? else { return Ok(()) };
         state.usable |= usable;
-        self.summary.content |= bytes > 0 || media > 0;
+        let continued = is_content && state.finish.is_some();
+        self.continued |= continued;
+        self.summary.content |= is_content;
         self.summary.text_bytes += bytes as u64;
         self.summary.media += media;
         out.push(event);
@@ -178,6 +210,8 @@ impl AnswerPipeline {
         }
         state.called = true;
         state.usable = true;
+        let continued = state.finish.is_some();
+        self.continued |= continued;
         self.summary.content = true;
         if self.open.len() == OPEN_CALL_LIMIT {
             return Err(StreamError::Malformed("too many calls open at once"));
@@ -227,38 +261,36 @@ impl AnswerPipeline {
         if self.call_bytes > CALL_BYTES_LIMIT { Err(StreamError::Malformed("calls larger than the limit")) } else { Ok(()) }
     }
 
-    fn finish(
-        &mut self,
-        candidate: u32,
-        finish: FinishReason,
-        native: Option<String>,
-        message: Option<String>,
-        out: &mut Vec<Event>,
-    ) -> Result<(), StreamError> {
+    fn receive_finish(&mut self, candidate: u32, received: ReceivedFinish) -> Result<(), StreamError> {
         let Some(state) = self.candidate(candidate)? else { return Ok(()) };
-        let limited = finish == FinishReason::Fail && native.as_deref() == Some(ACCOUNT_LIMITED);
-        let finish = match finish {
-            FinishReason::Fail if !state.usable => return Err(failure(native.as_deref())),
-            // All content was discarded: an empty answer would look as if the model had returned nothing.
-            FinishReason::Stop | FinishReason::Tool | FinishReason::Length | FinishReason::Other
-                if state.discarded && !state.usable =>
-            {
-                return Err(StreamError::Malformed("no content that the caller's protocol can represent"));
-            }
-            FinishReason::Stop | FinishReason::Tool | FinishReason::Other | FinishReason::Fail if state.called => {
-                FinishReason::Tool
-            }
-            FinishReason::Tool | FinishReason::Fail => FinishReason::Stop,
-            FinishReason::Stop | FinishReason::Length | FinishReason::Filter | FinishReason::Other => finish,
-        };
-        state.finished = true;
+        let native = received.native.as_deref();
+        if received.finish == FinishReason::Fail && !state.usable {
+            return Err(failure(native));
+        }
+        let limited = received.finish == FinishReason::Fail && native == Some(ACCOUNT_LIMITED);
+        let finish = state.settled(received.finish);
+        state.finish = Some(received);
         // The content received is still the answer, but the account will refuse further requests.
         self.summary.account_refused |= limited;
-        let first = self.candidates.first().is_some_and(|state| state.index == candidate);
-        if first {
+        if self.candidates.first().is_some_and(|state| state.index == candidate) {
             self.summary.finish = Some(finish);
         }
-        out.push(Event::Finish { candidate, finish, native, message });
+        Ok(())
+    }
+
+    fn forward_finishes(&mut self, out: &mut Vec<Event>) -> Result<(), StreamError> {
+        for (at, state) in self.candidates.iter_mut().enumerate() {
+            let Some(ReceivedFinish { finish, native, message }) = state.finish.take() else { continue };
+            // All content was discarded: an empty answer would look as if the model had returned nothing.
+            if state.discarded && !state.usable && finish != FinishReason::Filter {
+                return Err(StreamError::Malformed("no content that the caller's protocol can represent"));
+            }
+            let finish = state.settled(finish);
+            if at == 0 {
+                self.summary.finish = Some(finish);
+            }
+            out.push(Event::Finish { candidate: state.index, finish, native, message });
+        }
         Ok(())
     }
 }

@@ -53,8 +53,9 @@ impl<'a> CompatibilityReport<'a> {
         self.dropped.insert(field.to_owned());
     }
 
-    /// Records a field whose value was changed; `value` is the value used, in the caller's terms.
+    /// Records a field whose value was changed; `value` is the value used, in the caller's terms. A later one replaces it.
     pub(crate) fn adjust(&mut self, field: &str, value: &str) {
+        self.dropped.retain(|entry| entry.split_once('=').is_none_or(|(path, _)| path != field));
         self.dropped.insert(format!("{field}={value}"));
     }
 
@@ -109,6 +110,15 @@ mod tests {
         two.refuse("stop");
         let expected = TranslateError::Unsupported { fields: vec!["n".into(), "stop".into()], reason: None };
         assert_eq!(two.finish(), Err(expected));
+    }
+
+    #[test]
+    fn field_that_is_adjusted_twice_is_named_once() {
+        let options = TranslateOptions::default();
+        let mut twice = report(&options);
+        twice.adjust("thinkingBudget", "32000");
+        twice.adjust("thinkingBudget", "16000");
+        assert_eq!(twice.finish(), Ok(vec!["thinkingBudget=16000".to_owned()]));
     }
 
     #[test]

@@ -114,22 +114,32 @@ pub(crate) fn lowest(supported: &[String]) -> Option<&str> {
     supported.iter().find(|effort| *effort != "none").map(String::as_str)
 }
 
-/// The budget for an effort or a requested budget, clamped to `range`. Clamping a budget that the caller gave is reported;
-/// clamping the figure of an effort is not.
-pub(crate) fn budget_within(setting: &ThinkingSetting<'_>, range: [u64; 2], report: &mut CompatibilityReport<'_>) -> Option<i64> {
+/// The highest effort whose budget is at most `budget`; the lowest one if there is none.
+pub(crate) fn effort_within(budget: i64) -> &'static str {
+    let fitting = EFFORT_BUDGETS.iter().skip(1).take_while(|(_, figure)| *figure <= budget).last();
+    fitting.map_or("minimal", |(word, _)| word)
+}
+
+/// The budget for an effort or a requested budget, clamped to `range`.
+pub(crate) fn budget_in(setting: &ThinkingSetting<'_>, range: [u64; 2]) -> Option<i64> {
     let [low, high] = range.map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
     match setting {
         ThinkingSetting::Effort("xhigh" | "max", _) => Some(high),
         ThinkingSetting::Effort(word, _) => Some(budget_of(word).min(high).max(low)),
-        ThinkingSetting::Budget(number, source) => {
-            let clamped = (*number).min(high).max(low);
-            if clamped != *number {
-                report.adjust(source.path(), &clamped.to_string());
-            }
-            Some(clamped)
-        }
+        ThinkingSetting::Budget(number, _) => Some((*number).min(high).max(low)),
         ThinkingSetting::Unspecified | ThinkingSetting::Off(_) | ThinkingSetting::Auto => None,
     }
+}
+
+/// Like [`budget_in`]. Clamping a budget that the caller gave is reported; clamping the figure of an effort is not.
+pub(crate) fn budget_within(setting: &ThinkingSetting<'_>, range: [u64; 2], report: &mut CompatibilityReport<'_>) -> Option<i64> {
+    let budget = budget_in(setting, range)?;
+    if let ThinkingSetting::Budget(number, source) = setting
+        && *number != budget
+    {
+        report.adjust(source.path(), &budget.to_string());
+    }
+    Some(budget)
 }
 
 /// The setting as an effort; `None` for a setting without depth.
@@ -163,6 +173,12 @@ mod tests {
     fn budgets_map_to_efforts() {
         let efforts = [0, 1, 1_024, 1_025, 8_192, 8_193, 100_000].map(effort_of);
         assert_eq!(efforts, ["none", "low", "low", "medium", "medium", "high", "high"]);
+    }
+
+    #[test]
+    fn effort_within_a_budget_is_never_higher() {
+        let efforts = [0, 512, 1_023, 1_024, 8_191, 24_576, 32_768].map(effort_within);
+        assert_eq!(efforts, ["minimal", "minimal", "minimal", "low", "low", "high", "max"]);
     }
 
     #[test]

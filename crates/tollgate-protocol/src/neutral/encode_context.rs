@@ -96,6 +96,9 @@ impl<'a> EncodeContext<'a> {
             self.report.refuse_because(path, format!("at most {}", max.0));
             supported.temperature = None;
         }
+        if profile.temperature_with_top_p == Some(false) {
+            self.one_sampler(&mut supported);
+        }
         let top_k = profile.top_k.unwrap_or(self.to != Protocol::OpenAi);
         supported.top_k = self.supported(params.top_k.as_ref(), sampling && top_k);
         let penalties = profile.penalties.unwrap_or(true);
@@ -115,6 +118,19 @@ impl<'a> EncodeContext<'a> {
         }
         supported.stop = self.stops();
         supported
+    }
+
+    /// For a model that takes `temperature` or `top_p`, but not both: the one at its default is left out, else `top_p` is refused.
+    fn one_sampler(&mut self, supported: &mut SupportedParams<'_>) {
+        let (Some(temperature), Some(top_p)) = (supported.temperature, supported.top_p) else { return };
+        if temperature.as_f64() == Some(1.0) && top_p.as_f64() != Some(1.0) {
+            supported.temperature = None;
+            return;
+        }
+        supported.top_p = None;
+        if let Some(given) = self.request.params.top_p.as_ref().filter(|given| given.value.as_f64() != Some(1.0)) {
+            self.report.refuse_because(&given.path, "this model takes it only without a temperature");
+        }
     }
 
     /// The value, if the upstream supports the parameter; refused by name otherwise.

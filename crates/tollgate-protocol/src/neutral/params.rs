@@ -39,6 +39,8 @@ pub struct Params {
     pub thinking: ThinkingParams,
     /// Parallel calls disabled; always `false`.
     pub parallel: Option<Located<bool>>,
+    /// The caller declared `functions`, the deprecated form, and expects a `function_call`: one call without an id.
+    pub legacy_calls: bool,
     /// Service tier: `flex` or `priority`.
     pub tier: Option<Located<String>>,
     /// Resolution of all media, lower case: `low`, `medium`, `high` (Gemini `mediaResolution`).

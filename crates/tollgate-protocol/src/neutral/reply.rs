@@ -186,6 +186,8 @@ pub struct ReplyContext {
     pub id_signatures: bool,
     /// `false`: forward only the first call of a candidate.
     pub parallel: bool,
+    /// Write the call as `function_call`, the deprecated form (chat completions).
+    pub legacy_calls: bool,
     pub custom_tools: Vec<String>,
     /// Pairs of upstream tool name and caller's tool name.
     pub name_map: Vec<(String, String)>,

@@ -37,9 +37,19 @@ pub(crate) trait ReplyCodec: Send + Sync {
 
 pub trait StreamDecoder: Send {
     /// Decodes the data of one complete event and appends the neutral events. Events appended before an error are valid.
+    /// A finish reason ends nothing: content of its candidate may follow, and another finish reason.
     fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamError>;
 
-    /// True when the protocol has an end marker. Otherwise a stream may end once its candidates have finished.
+    /// The answer has ended: appends what is outstanding, except [`Event::End`]. Called once, unless [`StreamDecoder::push`]
+    /// appended [`Event::End`].
+    fn end(&mut self, out: &mut Vec<Event>) -> Result<(), StreamError>;
+
+    /// Tells of an event that was cut at the end of the body whether it cannot have been content.
+    fn harmless_tail(&self) -> fn(&[u8]) -> bool {
+        |_| false
+    }
+
+    /// True when the protocol has an end marker. Otherwise the end of the body is the end of the answer.
     fn marks_end(&self) -> bool;
 }
 

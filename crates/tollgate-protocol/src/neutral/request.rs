@@ -183,6 +183,8 @@ pub struct EncodedRequest {
     pub kind: AnswerKind,
     /// `false`: forward only the first call of a candidate.
     pub parallel: bool,
+    /// See [`ReplyContext::legacy_calls`].
+    pub legacy_calls: bool,
 }
 
 impl EncodedRequest {
@@ -197,6 +199,7 @@ impl EncodedRequest {
             include_thoughts: self.include_thoughts,
             carry_thinking: self.carry_thinking,
             parallel: self.parallel,
+            legacy_calls: self.legacy_calls,
             custom_tools: self.custom_tools.clone(),
             name_map: self.name_map.clone(),
             ..ReplyContext::new(request_id, now, model)

@@ -1,11 +1,13 @@
 //! Conversion between JSON Schema and Google's `Schema` subset. Property names are data: keyword rules never apply to them.
 
 mod from_google;
+mod to_anthropic;
 mod to_google;
 
 use serde_json::{Map, Value};
 
 use super::Schema;
+pub(crate) use to_anthropic::to_anthropic;
 pub(crate) use to_google::to_google;
 
 /// Keywords whose value is a schema.

@@ -1,13 +1,14 @@
 //! Decodes a complete chat completion.
 
 use super::{
-    events, finish, usage,
+    events::{self, ChoiceTexts},
+    finish, usage,
     wire::{ChatCompletion, ChoiceMessage, CompletionChoice},
 };
 use crate::{
     Codec, FinishReason, InvalidReply,
     lenient::{LenientText, is_truthy},
-    neutral::{Event, TextMap},
+    neutral::Event,
     scan::Scanner,
 };
 
@@ -46,7 +47,9 @@ fn choice(position: usize, choice: CompletionChoice<'_>, calls: &mut u32, out: &
         .map_err(|_| InvalidReply::Unreadable("a choice index out of bounds"))?;
     let mut message = choice.message.or(choice.delta).ok_or(InvalidReply::Unreadable("a choice without a message"))?;
     let begin = out.len();
-    events::content(candidate, &mut message, choice.logprobs, &mut TextMap::default(), out);
+    let mut texts = ChoiceTexts::default();
+    events::content(candidate, &mut message, choice.logprobs, &mut texts, out);
+    texts.finish(candidate, out);
     self::calls(candidate, &message, calls, out)?;
     let native = LenientText::filled(choice.finish_reason);
     if native.is_none() && out[begin..].iter().all(|event| !event.is_content()) {
@@ -61,12 +64,12 @@ fn calls(candidate: u32, message: &ChoiceMessage<'_>, calls: &mut u32, out: &mut
     let listed = message.tool_calls.iter().flatten().map(|call| {
         let id = call.id.as_ref().map(|id| id.0.clone()).unwrap_or_default();
         match (&call.function, &call.custom) {
-            (Some(function), _) => (id, function.name.as_ref(), function.arguments()),
+            (Some(function), _) => (id, function.name.as_ref(), function.arguments().0),
             (None, Some(custom)) => (id, custom.name.as_ref(), events::custom_arguments(custom.input)),
             (None, None) => (id, None, String::new()),
         }
     });
-    let single = message.function_call.iter().map(|call| (String::new(), call.name.as_ref(), call.arguments()));
+    let single = message.function_call.iter().map(|call| (String::new(), call.name.as_ref(), call.arguments().0));
     for (id, name, fragment) in listed.chain(single) {
         let name = name.filter(|name| !name.0.is_empty()).ok_or(InvalidReply::Unreadable("a call without a name"))?;
         let call = *calls;

@@ -90,9 +90,11 @@ fn tools(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malfo
     for (item, path) in fields.elements("tools")? {
         tool(item, &path, request)?;
     }
+    let is_legacy = request.tools.is_empty();
     for (item, path) in fields.elements("functions")? {
         let tool = function(item, &path)?;
         request.tools.push(tool);
+        request.params.legacy_calls = is_legacy;
     }
     let choice = fields.take("tool_choice").map(|field| tool_choice(&field)).transpose()?;
     let older = fields.take("function_call").map(|field| function_call(&field)).transpose()?;

@@ -23,7 +23,7 @@ pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
         out.put_slice(b"{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":null,\"refusal\":");
         write_string(&mut out, &blocked.sentence());
         out.put_slice(b"},\"logprobs\":null,");
-        write_finish(&mut out, FinishReason::Filter, Some(&blocked_native(blocked)));
+        write_finish(&mut out, FinishReason::Filter, Some(&blocked_native(blocked)), false);
         out.put_u8(b'}');
     }
     for (at, candidate) in reply.candidates.iter().enumerate() {
@@ -113,11 +113,21 @@ fn choice(out: &mut BytesMut, candidate: &Candidate, context: &ReplyContext) {
     out.put_slice(b"},\"logprobs\":");
     write_logprobs(out, candidate.logprobs.as_deref().unwrap_or_default());
     out.put_u8(b',');
-    write_finish(out, finish, native);
+    write_finish(out, finish, native, context.legacy_calls);
     out.put_u8(b'}');
 }
 
 fn calls(out: &mut BytesMut, calls: &[&Part], context: &ReplyContext) {
+    if context.legacy_calls {
+        if let Some(PartKind::Call { name, args, .. }) = calls.first().map(|part| &part.kind) {
+            out.put_slice(b",\"function_call\":{\"name\":");
+            write_string(out, name);
+            out.put_slice(b",\"arguments\":");
+            write_string(out, arguments(args));
+            out.put_u8(b'}');
+        }
+        return;
+    }
     for (at, part) in calls.iter().enumerate() {
         let PartKind::Call { id, name, args, custom } = &part.kind else { continue };
         out.put_slice(if at == 0 { b",\"tool_calls\":[" } else { b"," });

@@ -4,20 +4,41 @@ use serde_json::value::RawValue;
 
 use super::wire::{Annotation, Audio, ChoiceMessage, Image, Logprobs, MessageContent};
 use crate::{
-    lenient::{LenientText, filled_text_of, text_of},
+    lenient::{LenientText, TextJoiner, part_of, text_of},
     neutral::{Citation, Event, Media, MediaSource, TextMap, TokenLogprob, media},
 };
 
-/// Appends everything of a message except its calls, reasoning first. `map` tracks the text for annotations.
+/// The texts of one choice so far.
+#[derive(Debug, Default)]
+pub(super) struct ChoiceTexts {
+    /// The content, for annotations.
+    map: TextMap,
+    content: TextJoiner,
+    reasoning: TextJoiner,
+    refusal: TextJoiner,
+}
+
+impl ChoiceTexts {
+    /// Appends a character of which only one half was received, at the end of the answer.
+    pub(super) fn finish(&mut self, candidate: u32, out: &mut Vec<Event>) {
+        let think = |text| Event::Think { candidate, text, redacted: None, signature: None };
+        out.extend(self.reasoning.finish().map(think));
+        out.extend(self.content.finish().map(|text| Event::Text { candidate, text, signature: None }));
+        out.extend(self.refusal.finish().map(|text| Event::Refusal { candidate, text }));
+    }
+}
+
+/// Appends everything of a message except its calls, reasoning first.
 pub(super) fn content(
     candidate: u32,
     message: &mut ChoiceMessage<'_>,
     logprobs: Option<&RawValue>,
-    map: &mut TextMap,
+    texts: &mut ChoiceTexts,
     out: &mut Vec<Event>,
 ) {
-    let reasoning = filled_text_of(message.reasoning_content).or_else(|| filled_text_of(message.reasoning));
-    if let Some(text) = reasoning {
+    let part = |raw: Option<&RawValue>| raw.and_then(part_of).filter(|text| !text.0.is_empty());
+    let reasoning = part(message.reasoning_content).or_else(|| part(message.reasoning)).map(|text| texts.reasoning.join(text));
+    if let Some(text) = reasoning.filter(|text| !text.is_empty()) {
         out.push(Event::Think { candidate, text, redacted: None, signature: None });
     }
     if let Some(tokens) = logprobs.map(self::logprobs).filter(|tokens| !tokens.is_empty()) {
@@ -25,12 +46,13 @@ pub(super) fn content(
     }
     if let Some(MessageContent { text, unknown }) = message.content.take() {
         out.extend(std::iter::repeat_n(Event::Unknown { candidate }, unknown));
+        let text = texts.content.join(text);
         if !text.is_empty() {
-            map.push(&text);
+            texts.map.push(&text);
             out.push(Event::Text { candidate, text, signature: None });
         }
     }
-    if let Some(text) = message.refusal.and_then(text_of).filter(|text| !text.is_empty()) {
+    if let Some(text) = part(message.refusal).map(|text| texts.refusal.join(text)).filter(|text| !text.is_empty()) {
         out.push(Event::Refusal { candidate, text });
     }
     // No other protocol has spoken replies.
@@ -40,7 +62,7 @@ pub(super) fn content(
     for media in message.images.map(images).unwrap_or_default() {
         out.push(Event::Media { candidate, media });
     }
-    if let Some(citations) = message.annotations.map(|raw| citations(raw, map)).filter(|found| !found.is_empty()) {
+    if let Some(citations) = message.annotations.map(|raw| citations(raw, &texts.map)).filter(|found| !found.is_empty()) {
         out.push(Event::Citations { candidate, citations });
     }
 }

@@ -14,10 +14,12 @@ pub(super) fn read(word: &str) -> FinishReason {
     }
 }
 
-pub(super) const fn reason_str(finish: FinishReason) -> &'static str {
+/// `legacy_calls`: the caller declared `functions`.
+pub(super) const fn reason_str(finish: FinishReason, legacy_calls: bool) -> &'static str {
     match finish {
         FinishReason::Stop | FinishReason::Other | FinishReason::Fail => "stop",
         FinishReason::Length => "length",
+        FinishReason::Tool if legacy_calls => "function_call",
         FinishReason::Tool => "tool_calls",
         FinishReason::Filter => "content_filter",
     }

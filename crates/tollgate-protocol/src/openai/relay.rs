@@ -76,12 +76,13 @@ impl StreamRelay for Relay {
         let events = &mut self.events;
         let nothing = Bytes::new();
         let mut outbox = ChunkWriter::new(&nothing, out);
-        let tail = self.parser.finish(|event| events.event(&event, &mut outbox));
+        let tail = passthrough::finish_events(&mut self.parser, is_without_content, |event| events.event(event, &mut outbox));
         if events.done {
             return Ok(());
         }
-        // Some upstreams omit the end marker.
-        passthrough::check_stream_end(tail, events.candidates.all_ended())?;
+        // Some upstreams omit the end marker. Where content followed a finish reason, only the marker tells the end.
+        let all_ended = events.candidates.all_ended() && !events.candidates.continued();
+        passthrough::check_stream_end(tail, all_ended)?;
         events.done = true;
         outbox.write(Bytes::from_static(b"data: [DONE]\n\n"));
         Ok(())
@@ -95,8 +96,12 @@ impl StreamRelay for Relay {
         self.events.done
     }
 
+    fn continued_after_finish(&self) -> bool {
+        self.events.candidates.continued()
+    }
+
     fn awaiting_end_marker(&self) -> bool {
-        self.events.summary.usage.is_some() && self.events.candidates.all_ended()
+        self.events.summary.usage.is_some() && self.events.candidates.all_ended() && !self.continued_after_finish()
     }
 
     fn problem(&mut self, problem: &Problem) -> Bytes {
@@ -106,6 +111,11 @@ impl StreamRelay for Relay {
     fn keep_alive(&self) -> &'static [u8] {
         KEEP_ALIVE
     }
+}
+
+/// Whether an event that was cut cannot have been content: the end marker, or a usage chunk.
+pub(super) fn is_without_content(cut: &[u8]) -> bool {
+    DONE.starts_with(cut.trim_ascii()) || memchr::memmem::find(cut, b"\"choices\":[]").is_some()
 }
 
 impl Events {

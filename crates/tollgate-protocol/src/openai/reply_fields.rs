@@ -14,9 +14,9 @@ const STANDARD_REASONS: [&str; 8] =
     ["", "STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED", "end_turn", "stop_sequence", "tool_use", "max_tokens"];
 
 /// Writes `finish_reason` and, if the native reason adds something, `native_finish_reason`, without a leading comma.
-pub(super) fn write_finish(out: &mut BytesMut, finish: FinishReason, native: Option<&str>) {
+pub(super) fn write_finish(out: &mut BytesMut, finish: FinishReason, native: Option<&str>, legacy_calls: bool) {
     out.put_slice(b"\"finish_reason\":\"");
-    out.put_slice(finish::reason_str(finish).as_bytes());
+    out.put_slice(finish::reason_str(finish, legacy_calls).as_bytes());
     out.put_u8(b'"');
     if let Some(native) = native.filter(|native| !STANDARD_REASONS.contains(native)) {
         out.put_slice(b",\"native_finish_reason\":");
@@ -91,7 +91,6 @@ pub(super) fn write_extra_content(out: &mut BytesMut, signature: Option<&Signatu
     }
 }
 
-/// The value of a signature of Google's.
 /// Arguments as a JSON string value; empty arguments are `{}`.
 pub(super) fn arguments(args: &str) -> &str {
     if args.is_empty() { "{}" } else { args }

@@ -96,6 +96,7 @@ impl ChatReplyScan {
         let mut finish = None;
         let mut blank = false;
         let mut body = false;
+        let others_content = std::mem::take(&mut self.summary.content);
         let object = scanner.members(|scanner, name| {
             match &*name.decode() {
                 "index" => index = scanner.token_count()?.ok().flatten().unwrap_or(0),
@@ -113,10 +114,12 @@ impl ChatReplyScan {
             }
             Ok(())
         })?;
+        let content = self.summary.content;
+        self.summary.content |= others_content;
         if object.is_none() {
             return Ok(false);
         }
-        self.candidates.record(index, finish.is_some());
+        self.candidates.record(index, content, finish.is_some());
         if blank {
             self.candidates.record_blank_finish(index);
         }

@@ -2,16 +2,17 @@
 
 use super::{
     decode_reply::{is_error, read_usage},
-    events, finish,
+    events::{self, ChoiceTexts},
+    finish,
     wire::{ChatCompletion, ChoiceMessage, CompletionChoice},
 };
 use crate::{
     Codec, FinishReason, StreamError,
-    lenient::LenientText,
-    neutral::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, Event, OPEN_CALL_LIMIT, StreamDecoder, TextMap, find_or_insert},
+    lenient::{LenientText, TextJoiner},
+    neutral::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, Event, OPEN_CALL_LIMIT, StreamDecoder, find_or_insert},
 };
 
-/// Decodes a chat completions stream. Fragments of several calls may interleave; a call is complete when its choice ends.
+/// Decodes a chat completions stream. Fragments of several calls may interleave; a call is complete at the end of the stream.
 #[derive(Debug, Default)]
 pub(super) struct ChatStreamDecoder {
     choices: Vec<ChoiceState>,
@@ -24,10 +25,10 @@ pub(super) struct ChatStreamDecoder {
 #[derive(Debug, Default)]
 struct ChoiceState {
     candidate: u32,
-    ended: bool,
+    finished: bool,
     /// The finish reason is an empty string, which some upstreams send in every chunk and others at the end.
     blank: bool,
-    text: TextMap,
+    texts: ChoiceTexts,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +41,7 @@ struct PendingCall {
     name: String,
     /// Arguments received before the call could be opened.
     early_args: String,
+    args: TextJoiner,
     opened: bool,
 }
 
@@ -47,15 +49,16 @@ struct Fragment {
     index: Option<u64>,
     id: String,
     name: String,
-    args: String,
+    args: LenientText,
 }
 
 impl StreamDecoder for ChatStreamDecoder {
     fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamError> {
         if data.trim_ascii() == b"[DONE]" {
-            let blank = self.choices.iter().filter(|state| state.blank && !state.ended);
-            for candidate in blank.map(|state| state.candidate).collect::<Vec<_>>() {
-                self.end(candidate, FinishReason::Stop, None, out)?;
+            self.end(out)?;
+            for state in self.choices.iter().filter(|state| state.blank && !state.finished) {
+                let candidate = state.candidate;
+                out.push(Event::Finish { candidate, finish: FinishReason::Stop, native: None, message: None });
             }
             out.push(Event::End);
             return Ok(());
@@ -73,6 +76,29 @@ impl StreamDecoder for ChatStreamDecoder {
         Ok(())
     }
 
+    /// Calls are complete only now: a fragment may follow any finish reason.
+    fn end(&mut self, out: &mut Vec<Event>) -> Result<(), StreamError> {
+        for state in &mut self.choices {
+            state.texts.finish(state.candidate, out);
+        }
+        for mut call in self.calls.drain(..) {
+            if call.name.is_empty() {
+                return Err(StreamError::Malformed("a call without a name"));
+            }
+            if !call.opened {
+                call.release(out);
+            }
+            let fragment = call.args.finish();
+            out.extend(fragment.map(|fragment| Event::CallArgs { candidate: call.candidate, call: call.number, fragment }));
+            out.push(Event::CallDone { candidate: call.candidate, call: call.number });
+        }
+        Ok(())
+    }
+
+    fn harmless_tail(&self) -> fn(&[u8]) -> bool {
+        super::relay::is_without_content
+    }
+
     fn marks_end(&self) -> bool {
         true
     }
@@ -85,15 +111,16 @@ impl ChatStreamDecoder {
         let candidate = candidate.ok_or(StreamError::Malformed("a choice index out of bounds"))?;
         if let Some(mut message) = choice.delta.or(choice.message) {
             let state = self.choice_state(candidate);
-            if state.ended {
-                return Ok(());
-            }
-            events::content(candidate, &mut message, choice.logprobs, &mut state.text, out);
+            events::content(candidate, &mut message, choice.logprobs, &mut state.texts, out);
             self.calls(candidate, message, out)?;
         }
         match choice.finish_reason {
             Some(native) if native.0.is_empty() => self.choice_state(candidate).blank = true,
-            Some(native) => self.end(candidate, finish::read(&native.0), Some(native.0), out)?,
+            Some(native) => {
+                self.choice_state(candidate).finished = true;
+                let finish = finish::read(&native.0);
+                out.push(Event::Finish { candidate, finish, native: Some(native.0), message: None });
+            }
             None => {}
         }
         Ok(())
@@ -112,9 +139,9 @@ impl ChatStreamDecoder {
             let fragment = match (call.function, call.custom) {
                 (Some(function), _) => Fragment { index, id, args: function.arguments(), name: filled(function.name) },
                 (None, Some(custom)) => {
-                    Fragment { index, id, args: events::custom_arguments(custom.input), name: filled(custom.name) }
+                    Fragment { index, id, args: events::custom_arguments(custom.input).into(), name: filled(custom.name) }
                 }
-                (None, None) => Fragment { index, id, args: String::new(), name: String::new() },
+                (None, None) => Fragment { index, id, args: LenientText::default(), name: String::new() },
             };
             self.fragment(candidate, fragment, out)?;
         }
@@ -135,15 +162,16 @@ impl ChatStreamDecoder {
         if call.name.is_empty() {
             call.name = fragment.name;
         }
+        let args = call.args.join(fragment.args);
         if call.opened {
-            out.push(Event::CallArgs { candidate, call: call.number, fragment: fragment.args });
+            out.push(Event::CallArgs { candidate, call: call.number, fragment: args });
             return Ok(());
         }
-        self.early_args_bytes += fragment.args.len();
+        self.early_args_bytes += args.len();
         if self.early_args_bytes > CALL_BYTES_LIMIT {
             return Err(StreamError::Malformed("calls larger than the limit"));
         }
-        call.early_args.push_str(&fragment.args);
+        call.early_args.push_str(&args);
         // In order: a call is not opened before an earlier one that still lacks its id or name.
         for call in self.calls.iter_mut().filter(|call| call.candidate == candidate && !call.opened) {
             if call.id.is_empty() || call.name.is_empty() {
@@ -155,10 +183,14 @@ impl ChatStreamDecoder {
     }
 
     /// Position of the call a fragment belongs to. Without an index, the id decides: a new id starts a new call, no id continues
-    /// the last one.
+    /// the last one. With an index too, a name under a new id starts a new call, because some upstreams give every call index 0;
+    /// others give every fragment an id of its own, but only the first one a name.
     fn call_at(&mut self, candidate: u32, fragment: &Fragment) -> Result<usize, StreamError> {
         let found = match fragment.index {
-            Some(index) => self.calls.iter().position(|call| call.candidate == candidate && call.index == Some(index)),
+            Some(index) => {
+                let last = self.calls.iter().rposition(|call| call.candidate == candidate && call.index == Some(index));
+                last.filter(|at| !self.calls[*at].is_other_call(fragment))
+            }
             None if fragment.id.is_empty() => self.calls.iter().rposition(|call| call.candidate == candidate),
             None => self.calls.iter().rposition(|call| call.candidate == candidate && call.id == fragment.id),
         };
@@ -173,34 +205,15 @@ impl ChatStreamDecoder {
         self.next_call = self.next_call.wrapping_add(1);
         Ok(self.calls.len() - 1)
     }
-
-    fn end(
-        &mut self,
-        candidate: u32,
-        finish: FinishReason,
-        native: Option<String>,
-        out: &mut Vec<Event>,
-    ) -> Result<(), StreamError> {
-        let state = self.choice_state(candidate);
-        if state.ended {
-            return Ok(());
-        }
-        state.ended = true;
-        for mut call in self.calls.extract_if(.., |call| call.candidate == candidate) {
-            if call.name.is_empty() {
-                return Err(StreamError::Malformed("a call without a name"));
-            }
-            if !call.opened {
-                call.release(out);
-            }
-            out.push(Event::CallDone { candidate, call: call.number });
-        }
-        out.push(Event::Finish { candidate, finish, native, message: None });
-        Ok(())
-    }
 }
 
 impl PendingCall {
+    /// Whether a fragment with the index of this call begins another one.
+    fn is_other_call(&self, fragment: &Fragment) -> bool {
+        let other_id = !fragment.id.is_empty() && !self.id.is_empty() && fragment.id != self.id;
+        other_id && !fragment.name.is_empty() && !self.name.is_empty()
+    }
+
     fn release(&mut self, out: &mut Vec<Event>) {
         self.opened = true;
         let (candidate, call) = (self.candidate, self.number);

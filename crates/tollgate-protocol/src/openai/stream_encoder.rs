@@ -32,6 +32,8 @@ struct Frame {
     tail: &'static [u8],
     /// Whether signatures are carried as suffixes of call ids.
     id_signatures: bool,
+    /// Whether the call is written as `function_call`.
+    legacy_calls: bool,
 }
 
 #[derive(Debug, Default)]
@@ -85,7 +87,7 @@ impl ChatStreamEncoder {
         write_string(&mut head, &context.model);
         head.put_slice(b",\"choices\":[");
         let tail: &[u8] = if context.include_usage { b"],\"usage\":null}\n\n" } else { b"]}\n\n" };
-        let frame = Frame { head: head.to_vec(), tail, id_signatures: context.id_signatures };
+        let frame = Frame { head: head.to_vec(), tail, id_signatures: context.id_signatures, legacy_calls: context.legacy_calls };
         Self { frame, choices: Vec::new(), usage: None, include_usage: context.include_usage }
     }
 
@@ -125,7 +127,7 @@ impl Frame {
         out.put_slice(b"{\"index\":");
         out.put_slice(index.to_string().as_bytes());
         out.put_slice(b",\"delta\":{},\"logprobs\":null,");
-        write_finish(out, finish, native);
+        write_finish(out, finish, native, self.legacy_calls);
         out.put_u8(b'}');
         out.put_slice(self.tail);
     }
@@ -214,6 +216,12 @@ impl Frame {
         let index = choice.next_call;
         choice.next_call += 1;
         self.chunk(out, choice.index, &[], |out| {
+            if self.legacy_calls {
+                out.put_slice(b"\"function_call\":{\"name\":");
+                write_string(out, name);
+                out.put_slice(b",\"arguments\":\"\"}");
+                return;
+            }
             out.put_slice(format!("\"tool_calls\":[{{\"index\":{index},\"id\":").as_bytes());
             write_string(out, &signature::signed_id(id, signature.filter(|_| self.id_signatures)));
             if call.custom {
@@ -236,6 +244,12 @@ impl Frame {
         open.begun = true;
         let (index, custom) = (open.index, open.custom);
         self.chunk(out, choice.index, &[], |out| {
+            if self.legacy_calls {
+                out.put_slice(b"\"function_call\":{\"arguments\":");
+                write_string(out, fragment);
+                out.put_u8(b'}');
+                return;
+            }
             let member = if custom { "\"custom\":{\"input\":" } else { "\"function\":{\"arguments\":" };
             out.put_slice(format!("\"tool_calls\":[{{\"index\":{index},{member}").as_bytes());
             write_string(out, fragment);

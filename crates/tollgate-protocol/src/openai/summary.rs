@@ -16,7 +16,7 @@ use crate::{
 /// Longest model name, in bytes; names are repeated in errors and usage records.
 const MAX_MODEL_BYTES: usize = 1_024;
 /// Members of a chat body that may appear once: the gateway reads them.
-const CHAT_MEMBERS: [&str; 11] = [
+const CHAT_MEMBERS: [&str; 14] = [
     "model",
     "messages",
     "stream",
@@ -24,6 +24,9 @@ const CHAT_MEMBERS: [&str; 11] = [
     "max_tokens",
     "max_completion_tokens",
     "n",
+    "best_of",
+    "service_tier",
+    "web_search_options",
     "temperature",
     "tools",
     "functions",
@@ -157,7 +160,19 @@ impl Body {
             "stream_options" => self.stream_options(scanner, builder)?,
             "max_tokens" => self.max_tokens = limit(scanner, builder, "max_tokens")?,
             "max_completion_tokens" => self.max_completion_tokens = limit(scanner, builder, "max_completion_tokens")?,
-            "n" => builder.candidates = candidates_of(&scanner.value()?.0),
+            // Of the best of several answers all are charged.
+            "n" | "best_of" => builder.candidates = builder.candidates.max(candidates_of(&scanner.value()?.0)),
+            "service_tier" => builder.service_tier(&scanner.value()?.0),
+            "web_search_options" => {
+                if scanner.peek() != ValueKind::Null {
+                    builder.server_tool(true);
+                }
+                scanner.skip()?;
+            }
+            "cached_content" | "cachedContent" => {
+                builder.cached_content(scanner.peek());
+                scanner.skip()?;
+            }
             "temperature" => {
                 let (value, _) = scanner.value()?;
                 if !matches!(value, Value::Null) && !matches!(value, Value::Number(number) if is_finite(number)) {
@@ -171,6 +186,7 @@ impl Body {
                     builder.cache_key(&key);
                 }
             }
+            "extra_body" if scanner.peek() == ValueKind::Object => extra_body(scanner, builder)?,
             _ => {
                 scanner.skip()?;
             }
@@ -196,6 +212,23 @@ impl Body {
         builder.splices.stream_options = Some(range);
         Ok(())
     }
+}
+
+/// Google's own members: `google.cached_content`.
+fn extra_body(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    scanner.object(|scanner, name| {
+        if name.decode() != "google" || scanner.peek() != ValueKind::Object {
+            return scanner.skip().map(drop);
+        }
+        let members = scanner.object(|scanner, name| {
+            if matches!(&*name.decode(), "cached_content" | "cachedContent") {
+                builder.cached_content(scanner.peek());
+            }
+            scanner.skip().map(drop)
+        });
+        members.map(drop)
+    })?;
+    Ok(())
 }
 
 /// Reads an output limit, a whole number from 0 to 2^63−1. The range of a `null` is recorded too: a limit may be written

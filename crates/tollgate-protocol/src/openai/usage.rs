@@ -78,7 +78,7 @@ mod tests {
     }
 
     const fn plain(prompt_total: u64, completion_total: u64) -> Usage {
-        Usage { prompt_total, cached: 0, cache_write: 0, image: 0, audio: 0, completion_total, reasoning: 0 }
+        Usage { prompt_total, cached: 0, cache_write: 0, cache_write_1h: 0, image: 0, audio: 0, completion_total, reasoning: 0 }
     }
 
     #[test]

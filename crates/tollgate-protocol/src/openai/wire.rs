@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     json_text::compact,
-    lenient::{LenientCount, LenientText, text_of},
+    lenient::{LenientCount, LenientText, TextJoiner, part_of},
 };
 
 #[derive(Deserialize)]
@@ -50,7 +50,7 @@ pub(super) struct ChoiceMessage<'a> {
 
 /// A string, or the list of parts some upstreams send instead, with the texts joined.
 pub(super) struct MessageContent {
-    pub text: String,
+    pub text: LenientText,
     /// Number of parts without text.
     pub unknown: usize,
 }
@@ -72,18 +72,19 @@ impl<'de> Deserialize<'de> for MessageContent {
             }
 
             fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<MessageContent, E> {
-                Ok(MessageContent { text: String::from_utf8_lossy(bytes).into_owned(), unknown: 0 })
+                Ok(MessageContent { text: LenientText::from_bytes(bytes), unknown: 0 })
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<MessageContent, A::Error> {
-                let (mut joined, mut unknown) = (String::new(), 0);
+                let (mut joined, mut joiner, mut unknown) = (String::new(), TextJoiner::default(), 0);
                 while let Some(part) = parts.next_element::<ContentPart<'de>>()? {
-                    match part.text.and_then(text_of) {
-                        Some(text) => joined.push_str(&text),
+                    match part.text.and_then(part_of) {
+                        Some(text) => joined.push_str(&joiner.join(text)),
                         None => unknown += 1,
                     }
                 }
-                Ok(MessageContent { text: joined, unknown })
+                joined.extend(joiner.finish());
+                Ok(MessageContent { text: joined.into(), unknown })
             }
         }
         from.deserialize_bytes(Reader)
@@ -109,8 +110,9 @@ pub(super) struct Function<'a> {
 
 impl Function<'_> {
     /// The arguments as text; some upstreams send an object instead of a string.
-    pub(super) fn arguments(&self) -> String {
-        self.arguments.filter(|raw| raw.get() != "null").and_then(|raw| text_of(raw).or_else(|| compact(raw))).unwrap_or_default()
+    pub(super) fn arguments(&self) -> LenientText {
+        let given = self.arguments.filter(|raw| raw.get() != "null");
+        given.and_then(|raw| part_of(raw).or_else(|| Some(compact(raw)?.into()))).unwrap_or_default()
     }
 }
 

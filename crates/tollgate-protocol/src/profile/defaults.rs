@@ -113,6 +113,7 @@ fn gemini(model: &str) -> Profile {
 fn gemini_common() -> Profile {
     Profile {
         signature_required: Some(false),
+        signatures_bound: Some(false),
         call_ids: Some(false),
         sampling: Some(true),
         penalties: Some(true),
@@ -143,6 +144,8 @@ struct ClaudeModels {
     can_disable: CanDisableThinking,
     display: bool,
     sampling: bool,
+    /// Takes temperature and `top_p` together.
+    both_samplers: bool,
     prefill: bool,
     forced_tools: bool,
 }
@@ -150,16 +153,36 @@ struct ClaudeModels {
 const ALL_EFFORTS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
 
 const fn adaptive(names: &'static [&'static str], can_disable: CanDisableThinking, forced_tools: bool) -> ClaudeModels {
-    ClaudeModels { names, efforts: Some(ALL_EFFORTS), can_disable, display: true, sampling: false, prefill: false, forced_tools }
+    ClaudeModels {
+        names,
+        efforts: Some(ALL_EFFORTS),
+        can_disable,
+        display: true,
+        sampling: false,
+        both_samplers: false,
+        prefill: false,
+        forced_tools,
+    }
 }
 
-const CLAUDE_MODELS: [ClaudeModels; 9] = [
+const CLAUDE_MODELS: [ClaudeModels; 10] = [
     ClaudeModels {
-        names: &["claude-3", "claude-haiku-4", "claude-sonnet-4", "claude-opus-4", "claude-opus-4-5"],
+        names: &["claude-3", "claude-sonnet-4", "claude-opus-4"],
         efforts: None,
         can_disable: CanDisableThinking::Yes,
         display: false,
         sampling: true,
+        both_samplers: true,
+        prefill: true,
+        forced_tools: true,
+    },
+    ClaudeModels {
+        names: &["claude-haiku-4", "claude-sonnet-4-5", "claude-opus-4-1", "claude-opus-4-5"],
+        efforts: None,
+        can_disable: CanDisableThinking::Yes,
+        display: false,
+        sampling: true,
+        both_samplers: false,
         prefill: true,
         forced_tools: true,
     },
@@ -169,6 +192,7 @@ const CLAUDE_MODELS: [ClaudeModels; 9] = [
         can_disable: CanDisableThinking::Yes,
         display: true,
         sampling: true,
+        both_samplers: false,
         prefill: false,
         forced_tools: true,
     },
@@ -209,6 +233,7 @@ fn claude_profile(thinking: Thinking, models: &ClaudeModels) -> Profile {
         prefill: Some(models.prefill),
         forced_tools: Some(models.forced_tools),
         sampling: Some(models.sampling),
+        temperature_with_top_p: Some(models.both_samplers),
         top_k: Some(models.sampling),
         penalties: Some(false),
         n_max: Some(1),

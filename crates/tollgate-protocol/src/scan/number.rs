@@ -14,7 +14,7 @@ pub(super) fn end(bytes: &[u8], start: usize) -> Result<usize, SyntaxError> {
         _ => return Err(SyntaxError::new(at, "expected a digit")),
     }
     if let Some(b'0'..=b'9') = bytes.get(at) {
-        return Err(SyntaxError::new(at, "expected no digit behind a leading zero"));
+        return Err(SyntaxError::new(at, "expected no digit after a leading zero"));
     }
     if bytes.get(at) == Some(&b'.') {
         at = some_digits(bytes, at + 1)?;

@@ -66,7 +66,7 @@ fn escape(bytes: &[u8], at: usize) -> Result<(usize, usize), SyntaxError> {
     match bytes.get(at + 1) {
         Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok((2, 1)),
         Some(b'u') => match unit(bytes, at) {
-            None => Err(SyntaxError::new(at, "expected four hexadecimal digits behind '\\u'")),
+            None => Err(SyntaxError::new(at, "expected four hexadecimal digits after '\\u'")),
             Some(0..=0x7F) => Ok((6, 1)),
             Some(0x80..=0x7FF) => Ok((6, 2)),
             Some(0xD800..=0xDBFF) if matches!(unit(bytes, at + 6), Some(0xDC00..=0xDFFF)) => Ok((12, 4)),

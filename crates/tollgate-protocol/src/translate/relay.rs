@@ -70,8 +70,12 @@ impl EventTranslator {
     }
 
     fn end(&mut self) -> Result<(), StreamError> {
-        self.decoded.push(Event::End);
-        self.forward_decoded()
+        let decoded = self.decoder.end(&mut self.decoded);
+        if decoded.is_ok() {
+            self.decoded.push(Event::End);
+        }
+        self.forward_decoded()?;
+        decoded
     }
 
     /// Encodes the decoded events for the caller, up to the first error.
@@ -109,11 +113,15 @@ impl TranslatingRelay {
         if let BodyKind::Document(body) = &self.body_kind {
             return Err(passthrough::document_error(body, |status, body| translator.upstream.decode_problem(status, body)));
         }
-        let tail = self.parser.finish(|event| translator.event(&event));
-        if translator.pipeline.ended() {
+        let harmless = translator.decoder.harmless_tail();
+        let tail = passthrough::finish_events(&mut self.parser, harmless, |event| translator.event(event));
+        let pipeline = &translator.pipeline;
+        if pipeline.ended() {
             return Ok(());
         }
-        passthrough::check_stream_end(tail, translator.pipeline.finished())?;
+        // Some upstreams omit the end marker. Where content followed a finish reason, only the marker tells the end.
+        let unmarked = self.marks_end && pipeline.continued();
+        passthrough::check_stream_end(tail, pipeline.finished() && !unmarked)?;
         translator.end()
     }
 
@@ -160,13 +168,17 @@ impl StreamRelay for TranslatingRelay {
     }
 
     fn complete(&self) -> bool {
-        let pipeline = &self.translator.pipeline;
-        self.error.is_none() && pipeline.finished() && (pipeline.ended() || !self.marks_end)
+        self.error.is_none() && self.translator.pipeline.ended()
+    }
+
+    fn continued_after_finish(&self) -> bool {
+        self.translator.pipeline.continued()
     }
 
     fn awaiting_end_marker(&self) -> bool {
         let pipeline = &self.translator.pipeline;
-        self.error.is_none() && pipeline.finished() && pipeline.summary().usage.is_some()
+        let finished = pipeline.finished() && !pipeline.continued();
+        self.marks_end && self.error.is_none() && finished && pipeline.summary().usage.is_some()
     }
 
     fn problem(&mut self, problem: &Problem) -> Bytes {

@@ -166,8 +166,9 @@ fn trailing_events_and_a_missing_end_marker_are_tolerated() {
     let more =
         framed(direction.0, &[text.clone(), finish.clone(), "[DONE]".into(), text.clone(), json!({ "error": { "message": "x" } })]);
     assert_eq!(relay(direction, &context(), [&more[..]]), expected);
+    let twice = framed(direction.0, &[text.clone(), text.clone(), finish.clone(), "[DONE]".into()]);
     let again = framed(direction.0, &[text.clone(), finish.clone(), text, finish, "[DONE]".into()]);
-    assert_eq!(relay(direction, &context(), [&again[..]]), expected);
+    assert_eq!(relay(direction, &context(), [&again[..]]), relay(direction, &context(), [&twice[..]]), "a finish ends nothing");
     let crlf = String::from_utf8(complete).expect("UTF-8").replace('\n', "\r\n").replace("data: ", ": note\r\ndata:");
     assert_eq!(relay(direction, &context(), crlf.as_bytes().chunks(3)), expected);
 }

@@ -2,15 +2,19 @@
 //! upstream input causes a panic or an empty success.
 
 mod answers;
+mod anthropic_rules;
 mod assembled;
 mod details;
 mod empty;
 mod hostile;
+mod legacy_functions;
 mod loss_matrix;
+mod odd_finishes;
 mod properties;
 mod round_trips;
 mod schemas;
 mod sources;
+mod surrogates;
 mod unsupported;
 
 use bytes::Bytes;

@@ -104,7 +104,7 @@ fn streamed(direction: (Protocol, Protocol), answer: &CollectedAnswer, context: 
     check_stream(direction.1, &out)
 }
 
-/// The blocks that must return: adjacent texts joined, missing ids generated.
+/// The blocks that must return: adjacent texts joined, missing ids generated. Blank texts are left out, because the API refuses them.
 fn expected_blocks(answer: &CollectedAnswer) -> Vec<Value> {
     let mut blocks: Vec<Value> = Vec::new();
     let mut made = 0;
@@ -122,6 +122,7 @@ fn expected_blocks(answer: &CollectedAnswer) -> Vec<Value> {
             _ => blocks.push(block),
         }
     }
+    blocks.retain(|block| block["type"] != "text" || !block["text"].as_str().expect("text").trim().is_empty());
     blocks
 }
 
@@ -153,7 +154,7 @@ proptest! {
                 *pieces = vec![String::new()];
             }
         }
-        prop_assume!(!answer.items.is_empty());
+        prop_assume!(!expected_blocks(&answer).is_empty());
         let direction = (Protocol::Anthropic, Protocol::Gemini);
         let contents = if pieces {
             streamed(direction, &answer, &context(thoughts)).iter().map(|event| event["candidates"][0]["content"].clone()).collect()

@@ -23,7 +23,14 @@ impl CatalogStore for CachedStore {
         let (revision, rows) = self.within(BATCH_TIMEOUT, sql.all_rows()).await?;
         self.store_rows(revision, rows);
         let known = self.known.load();
-        assemble::catalog(known.revision, &known.live(), &self.sealer)
+        match assemble::catalog(known.revision, &known.live(), &self.sealer) {
+            Err(StoreError::Sealed { .. }) => {
+                self.within(QUERY_TIMEOUT, sql.reload_keys()).await?;
+                self.sealer.adopt(&sql.sealer);
+                assemble::catalog(known.revision, &known.live(), &self.sealer)
+            }
+            loaded => loaded,
+        }
     }
 
     async fn apply(&self, changes: &[Change], actor: &Actor, now: Timestamp) -> Result<Revision, StoreError> {

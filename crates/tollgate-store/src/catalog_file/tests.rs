@@ -58,8 +58,8 @@ use crate::CatalogRows;
 /// Plans and applies; what the plan said.
 async fn carry_out(store: &Store, text: &str, mode: ApplyMode) -> Vec<String> {
     let plan = plan(&good(text), &current(store).await, mode).unwrap_or_else(|errors| panic!("{errors:#?}"));
-    let door = if mode == ApplyMode::Served { ChangeOrigin::File } else { ChangeOrigin::Cli };
-    store.catalog.apply(&plan.changes, &actor(door), MIDNIGHT).await.unwrap();
+    let origin = if mode == ApplyMode::Served { ChangeOrigin::File } else { ChangeOrigin::Cli };
+    store.catalog.apply(&plan.changes, &actor(origin), MIDNIGHT).await.unwrap();
     plan.lines.iter().map(ToString::to_string).collect()
 }
 

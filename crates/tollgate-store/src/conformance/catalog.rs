@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tollgate_core::{
-    AccountSpec, MemberStatus, ModelMapping, ModelSpec, Owner, PriceLimit, PriceLimitMode, PriceLimitOn, Revision, Role,
+    AccountSpec, ChannelSpec, MemberStatus, ModelMapping, ModelSpec, Owner, PriceLimit, PriceLimitMode, PriceLimitOn, Provider,
+    Revision, Role,
 };
 
 use super::{actor, apply, channel, put_account, put_channel, put_group, put_key, refusal};
@@ -43,7 +44,8 @@ pub(super) async fn batch_is_atomic(store: &Store) {
     let missing = ChangeRefusal::Unknown { kind: RowKind::Channel, name: "nowhere".to_owned() };
     let refused = apply(store, &[put_channel("main"), put_group("default", &["main", "nowhere"])]).await;
     assert_eq!(refusal(refused.unwrap_err()), missing);
-    let refused = apply(store, &[put_channel("main"), put_account("main", "new", None)]).await;
+    let of = |provider| Change::PutChannel(Box::new(tollgate_core::ChannelSpec { provider, ..channel("main") }));
+    let refused = apply(store, &[of(Provider::OpenAi), put_account("main", "new", None)]).await;
     assert_eq!(refusal(refused.unwrap_err()), ChangeRefusal::NeedsSecret);
     let bad = Change::PutChannel(Box::new(tollgate_core::ChannelSpec { weight: 0, ..channel("other") }));
     assert!(matches!(refusal(apply(store, &[put_channel("main"), bad]).await.unwrap_err()), ChangeRefusal::Invalid(_)));
@@ -163,6 +165,29 @@ pub(super) async fn proxy_password_is_sealed_like_a_credential(store: &Store) {
     assert!(events.iter().all(|event| !event.detail.contains("proxy-secret")));
     let notes = ["secret removed", "secret replaced"].map(|note| events.iter().filter(|it| it.detail.contains(note)).count());
     assert_eq!(notes, [1, 2]);
+}
+
+pub(super) async fn header_values_are_sealed_like_a_credential(store: &Store) {
+    let put = |headers: &[(&str, &str)]| {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Change::PutChannel(Box::new(ChannelSpec { headers, ..channel("main") }))
+    };
+    let first = apply(store, &[put(&[("api-key", "header-secret"), ("x-title", "one")])]).await.unwrap();
+    let used = async || store.catalog.load().await.unwrap().channel_by_name("main").unwrap().spec.headers.clone();
+    let pairs = |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect::<Vec<_>>();
+    assert_eq!(used().await, pairs(&[("api-key", "header-secret"), ("x-title", "one")]));
+    let current = store.catalog.live_rows(&KeyScope::All).await.unwrap();
+    assert_eq!(current.channels[0].spec.headers, pairs(&[("api-key", "***"), ("x-title", "***")]));
+    let same = put(&[("api-key", "***"), ("x-title", "one")]);
+    assert_eq!(apply(store, &[same]).await.unwrap(), first, "nothing changes");
+    apply(store, &[put(&[("api-key", "***"), ("x-title", "two")])]).await.unwrap();
+    assert_eq!(used().await, pairs(&[("api-key", "header-secret"), ("x-title", "two")]));
+    let unknown = refusal(apply(store, &[put(&[("cookie", "***")])]).await.unwrap_err());
+    assert!(matches!(&unknown, ChangeRefusal::Invalid(problems) if problems[0].field == "headers"), "{unknown:?}");
+    apply(store, &[put(&[])]).await.unwrap();
+    assert_eq!(used().await, []);
+    let events = store.catalog.audit(None, 100).await.unwrap();
+    assert!(events.iter().all(|event| !event.detail.contains("header-secret")));
 }
 
 pub(super) async fn keys_with_a_price_limit_are_selected_up_to_a_bound(store: &Store) {

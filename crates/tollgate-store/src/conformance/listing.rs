@@ -134,7 +134,16 @@ async fn audit_events_are_paged_and_filtered(store: &Store) {
         seen.extend(page);
     }
     assert!(seen.len() >= 7 && seen == all, "{seen:?}");
-    let about = AuditFilter { kind: Some(RowKind::Channel), id: Some(seen[0].1.id.clone()), before: None, limit: 10 };
-    let found = store.listing.audit_page(&about).await.unwrap();
+    let page = async |filter: AuditFilter| store.listing.audit_page(&AuditFilter { limit: 10, ..filter }).await.unwrap();
+    let kind = Some(RowKind::Channel);
+    let found = page(AuditFilter { kind, id: Some(seen[0].1.id.clone()), ..AuditFilter::default() }).await;
     assert!(found.len() == 1 && found[0].1.name == "c", "{found:?}");
+    let newest = &seen[0].1;
+    let (at, actor) = (newest.at, newest.actor.clone());
+    let found = page(AuditFilter { kind, name: Some("b".to_owned()), actor: Some(actor.clone()), ..AuditFilter::default() }).await;
+    assert!(found.len() == 1 && found[0].1.name == "b", "{found:?}");
+    let beginning = Some(actor.chars().take(2).collect());
+    assert!(page(AuditFilter { actor: beginning, ..AuditFilter::default() }).await.is_empty(), "a part of a name is another name");
+    assert!(page(AuditFilter { until: Some(at), name: Some("c".to_owned()), ..AuditFilter::default() }).await.is_empty());
+    assert!(!page(AuditFilter { since: Some(at), name: Some("c".to_owned()), ..AuditFilter::default() }).await.is_empty());
 }

@@ -1,9 +1,13 @@
 //! The contract of [`crate::UsageStore`].
 
+use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
+use tempfile::TempDir;
 use tollgate_core::{NanoUsd, Outcome, Timestamp, UsageRecord};
 
+use super::options;
 use crate::{
-    SortOrder, Store, SummaryBy, UsageCursor, UsageFilter,
+    SortOrder, Store, StoreUrl, SummaryBy, UsageCursor, UsageFilter, open,
+    rollup::{DAY, FIVE_MINUTES, HOUR},
     samples::{MIDNIGHT, at, record, request_id},
 };
 
@@ -29,6 +33,14 @@ pub(super) async fn record_is_stored_exactly_once(store: &Store) {
     assert_eq!(store.usage.find(request_id(3)).await.unwrap(), Some(record(3)));
     let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing).await.unwrap();
     assert_eq!(sums[0].requests, 71);
+}
+
+pub(super) async fn cache_writes_kept_for_an_hour_are_stored(store: &Store) {
+    let mut written = record(1);
+    (written.tokens.cache_write, written.tokens.cache_write_1h) = (50, 20);
+    written.attempts[0].tokens = written.tokens;
+    store.usage.append(std::slice::from_ref(&written)).await.unwrap();
+    assert_eq!(store.usage.find(written.id).await.unwrap(), Some(written));
 }
 
 pub(super) async fn pages_have_no_gap_or_overlap(store: &Store) {
@@ -180,6 +192,58 @@ pub(super) async fn sums_from_rollups_and_records_are_equal(store: &Store) {
                 assert_eq!(sums.iter().map(|sum| sum.of.clone()).collect::<Vec<_>>(), hours);
             }
         }
+    }
+}
+
+/// Times of three days, half of them at most two microseconds from a boundary of a roll-up.
+fn times() -> impl Strategy<Value = Timestamp> {
+    let boundary = |width: i64| (0..3 * DAY / width, -2..=2_i64).prop_map(move |(number, more)| number * width + more);
+    let near = prop_oneof![boundary(FIVE_MINUTES), boundary(HOUR), boundary(DAY)];
+    prop_oneof![0..3 * DAY, near].prop_map(|after| Timestamp(MIDNIGHT.0 + after))
+}
+
+fn arrivals(times: &[Timestamp]) -> Vec<UsageRecord> {
+    let arrive = |(number, at): (u64, &Timestamp)| {
+        let mut record = UsageRecord { at: *at, cost: Some(NanoUsd(14)), ..record(number) };
+        if number.is_multiple_of(11) {
+            (record.group, record.group_name, record.outcome) = (None, None, Outcome::Refused);
+        }
+        record
+    };
+    (0..).zip(times).map(arrive).collect()
+}
+
+pub(super) async fn sums_of_any_range_are_those_of_its_records(store: &Store) {
+    let mut runner = TestRunner::default();
+    let mut random = |strategy: &BoxedStrategy<Vec<Timestamp>>| strategy.new_tree(&mut runner).unwrap().current();
+    let records = arrivals(&random(&prop::collection::vec(times(), 400).boxed()));
+    for batch in records.chunks(37) {
+        store.usage.append(batch).await.unwrap();
+    }
+    assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000)).await.unwrap().agrees());
+    // In memory sums are computed from the records.
+    let dir = TempDir::new().unwrap();
+    let reference = open(options(StoreUrl::Memory, &dir)).await.unwrap();
+    reference.usage.append(&records).await.unwrap();
+    let groupings = [SummaryBy::Nothing, SummaryBy::Day, SummaryBy::Hour, SummaryBy::Model, SummaryBy::Key, SummaryBy::Member];
+    let ends = random(&prop::collection::vec(times(), 240).boxed());
+    for (number, ends) in (0..).zip(ends.chunks_exact(2)) {
+        let (since, until) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
+        let sample = record(number);
+        let narrow = |turn: u64| number % 13 == turn;
+        let filter = UsageFilter {
+            key: narrow(1).then_some(sample.key),
+            member: narrow(2).then_some(sample.member),
+            group: sample.group.filter(|_| narrow(3)),
+            model: sample.model.filter(|_| narrow(4)),
+            outcome: narrow(5).then_some(sample.outcome),
+            since: (!narrow(6)).then_some(since),
+            until: (!narrow(7)).then_some(until),
+            ..UsageFilter::default()
+        };
+        let by = groupings[usize::try_from(number).unwrap() % groupings.len()];
+        let (found, expected) = (store.usage.summary(&filter, by).await, reference.usage.summary(&filter, by).await);
+        assert_eq!(found.unwrap(), expected.unwrap(), "{filter:?} {by:?}");
     }
 }
 

@@ -132,6 +132,7 @@ fn group() -> Group {
         signatures_in_ids: true,
         stream_break: StreamBreak::Delivered,
         price_limit: None,
+        never_below_cost: false,
         limits: Limits::default(),
         budgets: Vec::new(),
         routing: tollgate_core::Routing::Weighted,
@@ -155,6 +156,7 @@ fn summary() -> RequestSummary {
         audio_bytes: 0,
         document_bytes: 0,
         tools: 0,
+        extras: tollgate_protocol::RequestExtras::default(),
         affinity: None,
         splices: SplicePoints::default(),
     }

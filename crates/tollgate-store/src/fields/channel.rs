@@ -98,7 +98,13 @@ table!(
             "Longest pause between two chunks of a stream. After the finish reason, comments and empty deltas do not count."
         )
         .within(1, DAY_MS),
-        field!("headers", headers: Vec<(String, String)>, "Headers added to every upstream request.").rule(check_headers),
+        field!(
+            "headers",
+            headers: Vec<(String, String)>,
+            "Headers added to every upstream request. Their values are stored sealed and shown as `***`; sending `***` keeps a \
+             header's value."
+        )
+        .rule(check_headers),
         Field {
             get: |channel: &Self| channel.proxy.as_deref().map_or(Value::Null, |proxy| redacted_proxy(proxy).into()),
             set: |channel: &mut Self, value| {
@@ -136,7 +142,10 @@ table!(
     ModelMapping::default(),
     &[
         field!("model", model: String, "Model name used by callers.").kind(MODEL_NAME).access(Access::Fixed),
-        field!("upstream", upstream: String, "Model name used by the provider.").kind(MODEL_NAME).default_text("as `model`"),
+        field!("upstream", upstream: String, "Model name used by the provider.")
+            .kind(MODEL_NAME)
+            .default_text("as `model`")
+            .rule(no_dot_segments),
         field!("cost", cost: Option<PriceSchedule>, "What the provider charges: a price, or a list of prices over time.")
             .default_text("not known")
             .rule(times_rise),
@@ -154,6 +163,7 @@ impl FieldValue for ModelMapping {
     fn read(value: &Value) -> Result<Self, String> {
         let mut mapping: Self = super::price::read_object(value)?;
         if mapping.upstream.is_empty() {
+            no_dot_segments(&mapping.model.as_str().into()).map_err(|fault| format!("upstream, which is as `model`, {fault}"))?;
             mapping.upstream.clone_from(&mapping.model);
         }
         Ok(mapping)
@@ -174,10 +184,34 @@ impl FieldValue for Vec<ModelMapping> {
 
 objects!(Profile);
 
+/// The name becomes part of a path at some providers.
+fn no_dot_segments(value: &Value) -> Result<(), String> {
+    let name = value.as_str().unwrap_or_default();
+    if name.split(['/', '\\']).any(|segment| matches!(segment, "" | "." | "..")) {
+        return Err("must not have empty segments or the segments . and .., such as in models/../x".to_owned());
+    }
+    Ok(())
+}
+
 fn mappings_differ(value: &Value) -> Result<(), String> {
     let mut seen = std::collections::HashSet::new();
     let mut models = value.as_array().into_iter().flatten().filter_map(|mapping| mapping["model"].as_str());
     models.find(|model| !seen.insert(*model)).map_or(Ok(()), |model| Err(format!("model '{model}' is served twice")))
+}
+
+/// The host of a base URL, if it is a loopback or private address or a name of this machine.
+#[must_use]
+pub fn private_host(base_url: &str) -> Option<String> {
+    let url = Url::parse(base_url).ok()?;
+    let is_private = match url.host()? {
+        url::Host::Ipv4(address) => !tollgate_core::is_public(address.into()),
+        url::Host::Ipv6(address) => !tollgate_core::is_public(std::net::IpAddr::from(address).to_canonical()),
+        url::Host::Domain(name) => {
+            let name = name.trim_end_matches('.');
+            name.eq_ignore_ascii_case("localhost") || name.to_ascii_lowercase().ends_with(".localhost")
+        }
+    };
+    is_private.then(|| url.host_str().unwrap_or_default().to_owned())
 }
 
 fn check_url(text: &str, schemes: &[&str]) -> Result<(), String> {
@@ -263,7 +297,7 @@ table!(
             shape: FieldShape::new(
                 "credential",
                 Kind::Text { least: 1, most: 10_000 },
-                "The provider's key; a new account needs one.",
+                "The provider's key; a new account needs one, except under the provider `compatible`.",
             )
             .with(Access::WriteOnly),
             get: |_: &Self| Value::Null,
@@ -308,6 +342,35 @@ mod tests {
             assert!(url(bad).is_some(), "{bad}");
         }
         assert!(!url("https://me:secret@x/v1").unwrap().contains("secret"));
+    }
+
+    #[test]
+    fn private_host_is_found_however_it_is_written() {
+        for (url, host) in [
+            ("http://127.0.0.1:1/", "127.0.0.1"),
+            ("http://2852039166/", "169.254.169.254"),
+            ("http://0x7f.1/", "127.0.0.1"),
+            ("http://[::ffff:10.0.0.1]/v1", "[::ffff:a00:1]"),
+            ("http://[fd00:ec2::254]/", "[fd00:ec2::254]"),
+            ("http://localhost:11434/v1", "localhost"),
+            ("http://LOCALHOST./v1", "localhost."),
+            ("http://vllm.localhost/v1", "vllm.localhost"),
+        ] {
+            assert_eq!(private_host(url).as_deref(), Some(host), "{url}");
+        }
+        for url in ["https://api.example.com/v1", "http://8.8.8.8/v1", "", "localhost"] {
+            assert_eq!(private_host(url), None, "{url}");
+        }
+    }
+
+    #[test]
+    fn upstream_name_cannot_leave_its_path() {
+        for good in ["gpt-5-mini", "models/gemini-2.5-pro", "openai/gpt-4o:free", "a..b", "accounts/x/models/y"] {
+            assert_eq!(no_dot_segments(&good.into()), Ok(()), "{good}");
+        }
+        for bad in ["../../../x", "models/../x", "a/./b", "..", "/x", "a//b", "a\\..\\b", "x/"] {
+            assert!(no_dot_segments(&bad.into()).is_err(), "{bad}");
+        }
     }
 
     #[test]

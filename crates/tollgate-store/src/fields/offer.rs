@@ -38,6 +38,11 @@ table!(
         .default_text("`true`"),
         field!("stream_break", stream_break: StreamBreak, "What an interrupted answer costs (docs/money.md)."),
         field!("price_limit", price_limit: Option<PriceLimit>, "Excludes channels by price."),
+        field!(
+            "never_below_cost",
+            never_below_cost: bool,
+            "`true`: excludes accounts on which any kind of token sells below its cost, and those whose cost is unknown."
+        ),
         field!("routing", routing: Routing, "How accounts of equal priority are ordered."),
         field!(
             "hedge",

@@ -19,10 +19,14 @@ pub const FREE: Price = Price {
     output: Some(0),
     cache_read: None,
     cache_write: None,
+    cache_write_1h: None,
     thinking: None,
     image: None,
     audio: None,
     per_request: None,
+    web_search: None,
+    priority: None,
+    flex: None,
     tiers: Vec::new(),
 };
 
@@ -49,10 +53,22 @@ macro_rules! figures {
             figure!("output", price.output, MOST_PER_MILLION, "Per million output tokens."),
             figure!("cache_read", price.cache_read, MOST_PER_MILLION, "Per million tokens read from a cache; else as `input`."),
             figure!("cache_write", price.cache_write, MOST_PER_MILLION, "Per million tokens written to a cache; else as `input`."),
+            figure!(
+                "cache_write_1h",
+                price.cache_write_1h,
+                MOST_PER_MILLION,
+                "Per million tokens written to a cache for an hour; else as `cache_write`."
+            ),
             figure!("thinking", price.thinking, MOST_PER_MILLION, "Per million thinking tokens; else as `output`."),
             figure!("image", price.image, MOST_PER_MILLION, "Per million image tokens; else as `input`."),
             figure!("audio", price.audio, MOST_PER_MILLION, "Per million audio tokens; else as `input`."),
             figure!("per_request", price.per_request, NanoUsd::MAX_PER_REQUEST.0, "Per request, independent of tokens."),
+            figure!(
+                "web_search",
+                price.web_search,
+                NanoUsd::MAX_PER_REQUEST.0,
+                "Per request that uses the provider's web search, besides `per_request` (docs/money.md)."
+            ),
             $($last,)*
         ]
     };
@@ -83,18 +99,22 @@ table!(
                 },
             }
         ],
-        [field!(
+        [
+            field!("priority", price.priority: Option<Multiplier>, "Factor for requests that ask for the service tier `priority`."),
+            field!("flex", price.flex: Option<Multiplier>, "Factor for requests that ask for the service tier `flex`."),
+            field!(
             "tiers",
             price.tiers: Vec<PriceTier>,
             "Other prices for long prompts, lowest bound first; a tier applies to the whole request."
         )
-        .rule(tiers_rise)]
+        .rule(tiers_rise)
+        ]
     ),
     example "input:0.30,output:2.40, free or '{ input = \"0.30\", output = \"2.40\" }'",
     short short_price,
     review |price| {
         let has = |name: &str| price.get(name).is_some_and(|value| !value.is_null());
-        let figures = ["input", "output", "cache_read", "cache_write", "thinking", "image", "audio", "per_request"];
+        let figures = ["input", "output", "cache_read", "cache_write", "cache_write_1h", "thinking", "image", "audio", "per_request"];
         let any = figures.into_iter().any(has);
         match price.get("free") {
             Some(Value::Bool(true)) if any || has("tiers") => {

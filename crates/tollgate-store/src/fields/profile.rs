@@ -79,8 +79,19 @@ table!(
             "Function calls must be returned with their signatures (Gemini 3). On a chat channel: the model is Gemini; signatures \
              stay in histories."
         ),
+        field!(
+            "signatures_bound",
+            signatures_bound: Option<bool>,
+            "Gemini's signatures are accepted only by the account that issued them: where several accounts serve the model, they are \
+             left out of histories."
+        ),
         field!("call_ids", call_ids: Option<bool>, "Function calls carry ids."),
         field!("sampling", sampling: Option<bool>, "Accepts `temperature`, `top_p` and `top_k`."),
+        field!(
+            "temperature_with_top_p",
+            temperature_with_top_p: Option<bool>,
+            "Accepts `temperature` and `top_p` in one request."
+        ),
         field!("top_k", top_k: Option<bool>, "Accepts `top_k`."),
         field!("temperature_max", temperature_max: Option<F64>, "Highest temperature."),
         field!("penalties", penalties: Option<bool>, "Accepts presence and frequency penalties."),

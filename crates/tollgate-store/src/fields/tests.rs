@@ -132,3 +132,19 @@ fn short_forms_are_read() {
     assert_eq!(of("rpm", "many"), Ok(json!("many")));
     assert!(of("budget", "5").unwrap_err().contains("such as 5/month"));
 }
+
+#[test]
+fn every_wrong_short_form_is_answered_with_a_right_one() {
+    let budget = KeyInput::OBJECT.fields.iter().find(|field| field.name == "budget").unwrap();
+    for (text, why) in [
+        ("5/mo", "'mo' is not one of"),
+        ("5$/month", "not a decimal amount"),
+        ("5/month:allert", "did you mean 'alert'?"),
+        ("amount=5", "window: is missing"),
+        ("{\"amount\":5}", "window: is missing"),
+        ("5 per month", ""),
+    ] {
+        let error = parse_text(budget, text).unwrap_err();
+        assert!(error.contains("such as 5/month") && error.contains(why), "{text}: {error}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{FieldShape, Kind, Object};
+use super::{FieldShape, Kind, Object, Step, WriteMode, check_field};
 
 /// Reads the text behind `FIELD=`. Lists have commas between their entries; tables take their short form (`5/month`),
 /// `name:value` pairs with commas between, inline TOML or JSON; `null` is nothing. A text that is of another type stays a string:
@@ -12,7 +12,17 @@ pub fn parse_text(field: &FieldShape, text: &str) -> Result<Value, String> {
     if field.nullable && matches!(text, "null" | "none") {
         return Ok(Value::Null);
     }
-    parse(&field.kind, text.trim()).ok_or_else(|| format!("'{}' takes {}; not '{text}'", field.name, example(&field.kind)))
+    let takes = || format!("'{}' takes {}; not '{text}'", field.name, example(&field.kind));
+    let value = parse(&field.kind, text.trim()).ok_or_else(takes)?;
+    // What has a form of its own is checked here, where a right example can stand beside what is wrong.
+    if matches!(field.kind, Kind::OneOrMore { .. } | Kind::Object(_)) {
+        let (mut path, mut problems) = (vec![Step::Member(field.name.to_owned())], Vec::new());
+        check_field(field, &value, WriteMode::Create, &mut path, &mut problems);
+        if let Some(problem) = problems.first() {
+            return Err(format!("{}: {}", takes(), problem.below(1)));
+        }
+    }
+    Ok(value)
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "lists of all other kinds have commas")]

@@ -14,7 +14,7 @@ use super::{
     error::JournalError,
     folder,
     frame::{self, DecodedEntry, EntryKind, ParsedFrame},
-    segment::{self, HEADER_LENGTH, SegmentName},
+    segment::{self, ClosingMark, SegmentHeader, SegmentName},
     shard::{JournalState, QUARANTINE_SHARD},
 };
 
@@ -142,11 +142,14 @@ struct FrameWalker {
     name: Option<SegmentName>,
     bytes: Vec<u8>,
     at: usize,
+    /// Its closing mark, and the entries seen of it.
+    mark: Option<ClosingMark>,
+    entries: u32,
 }
 
 impl FrameWalker {
     fn new(dir: PathBuf, segments: Vec<SegmentName>) -> Self {
-        Self { dir, segments: segments.into(), name: None, bytes: Vec::new(), at: 0 }
+        Self { dir, segments: segments.into(), name: None, bytes: Vec::new(), at: 0, mark: None, entries: 0 }
     }
 
     /// The core that wrote the loaded segment.
@@ -173,17 +176,25 @@ impl FrameWalker {
             let at = self.at;
             match frame::parse(&self.bytes, at) {
                 ParsedFrame::Frame { kind, next, .. } => {
-                    self.at = next;
+                    (self.at, self.entries) = (next, self.entries + 1);
                     return Some(Ok(Frame { kind, at }));
                 }
-                ParsedFrame::End => self.unload(),
+                ParsedFrame::End => {
+                    if let Some(fault) = self.end_segment(at) {
+                        return Some(Err(fault));
+                    }
+                }
                 ParsedFrame::Newer { version } => {
                     let path = self.path();
                     self.skip_past(at);
                     return Some(Err(JournalError::Newer { path, version }));
                 }
                 // No valid frame follows: the frame is being written, or was when the process was killed.
-                ParsedFrame::Broken if frame::resync(&self.bytes, at).is_none() => self.unload(),
+                ParsedFrame::Broken if frame::resync(&self.bytes, at).is_none() => {
+                    if let Some(fault) = self.end_segment(at) {
+                        return Some(Err(fault));
+                    }
+                }
                 ParsedFrame::Broken => {
                     if self.reload(at) {
                         continue;
@@ -203,12 +214,22 @@ impl FrameWalker {
             let path = name.path(&self.dir);
             match fs::read(&path) {
                 Ok(bytes) => {
-                    (self.name, self.bytes, self.at) = (Some(name), bytes, HEADER_LENGTH);
-                    if let Err(fault) = segment::check_header(&path, &self.bytes) {
-                        self.skip_past(0);
-                        return Some(Err(fault));
-                    }
-                    return Some(Ok(()));
+                    let header = SegmentHeader::read(&path, &bytes);
+                    (self.name, self.bytes, self.mark, self.entries) = (Some(name), bytes, None, 0);
+                    return Some(match header {
+                        Ok(Some(header)) => {
+                            (self.at, self.mark) = (header.length, header.mark);
+                            Ok(())
+                        }
+                        Ok(None) => {
+                            self.at = self.bytes.len();
+                            Ok(())
+                        }
+                        Err(fault) => {
+                            self.skip_past(0);
+                            Err(fault)
+                        }
+                    });
                 }
                 // Booked and removed since the segments were listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -226,6 +247,13 @@ impl FrameWalker {
             self.bytes = bytes;
         }
         valid
+    }
+
+    /// Ends with the loaded segment; an error if it was closed and misses its tail.
+    fn end_segment(&mut self, at: usize) -> Option<JournalError> {
+        let fault = segment::missing_tail(self.mark, at, self.entries).map(|detail| self.damaged(at, &detail));
+        self.unload();
+        fault
     }
 
     /// Continues at the next valid frame after an offset.

@@ -1,5 +1,5 @@
 //! Recovery at start reads all segments, truncates torn tails, and ends the requests that the last process left unfinished.
-//! Repair, run by hand, moves damaged segments to `damaged/` and keeps their valid entries.
+//! Repair, which an operator runs, moves damaged segments to `damaged/` and keeps their valid entries.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -16,7 +16,7 @@ use super::{
     folder,
     frame::{self, DecodedEntry, ParsedFrame, encode_end},
     records::{JournalEntries, JournalEntry},
-    segment::{self, HEADER_LENGTH, RawEntry, SegmentEnd, SegmentName, header, scan, sync_folder},
+    segment::{self, ClosingMark, RawEntry, SegmentEnd, SegmentHeader, SegmentName, header, header_length, scan, sync_folder},
 };
 use crate::DataFolderLock;
 
@@ -60,7 +60,11 @@ pub(super) fn recover(dir: &Path, node: Uuid) -> Result<RecoveredSegments, Journ
         highest = highest.max(name.seq);
         let path = name.path(dir);
         let bytes = fs::read(&path).map_err(|source| JournalError::file("read", &path, source))?;
-        let tail = scan(&path, &bytes, &mut |entry| replay.apply(name, &path, entry))?;
+        let mut entries = 0;
+        let tail = scan(&path, &bytes, &mut |entry| {
+            entries += 1;
+            replay.apply(name, &path, entry)
+        })?;
         let mut length = bytes.len() as u64;
         if let SegmentEnd::Torn(at) = tail {
             recovered.truncated.push(TruncatedTail { path: path.clone(), bytes: length - at as u64 });
@@ -68,6 +72,12 @@ pub(super) fn recover(dir: &Path, node: Uuid) -> Result<RecoveredSegments, Journ
             truncate(&path, length)?;
         }
         if length > 0 {
+            if SegmentHeader::read(&path, &bytes)?.is_some_and(SegmentHeader::is_open)
+                // Nothing is written to it any more.
+                && let Err(error) = (ClosingMark { length, entries }).write(&path)
+            {
+                tracing::warn!(path = %path.display(), %error, "the end of a journal segment was not marked");
+            }
             recovered.bytes += length;
             recovered.segments.insert(name, replay.ids.remove(&name).unwrap_or_default());
         }
@@ -128,6 +138,8 @@ fn write_ends(path: &Path, node: Uuid, records: &[UsageRecord]) -> Result<u64, J
         encode_end(record, &mut frame)?;
         bytes.extend_from_slice(&frame);
     }
+    let entries = u32::try_from(records.len()).unwrap_or(u32::MAX);
+    ClosingMark { length: bytes.len() as u64, entries }.put(&mut bytes);
     let file = fs::OpenOptions::new().write(true).create_new(true).open(path);
     file.and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
         .map_err(|source| JournalError::file("write", path, source))?;
@@ -260,27 +272,38 @@ fn unused_path(folder: &Path, path: &Path) -> PathBuf {
 
 /// The valid frames behind a new header, the requests in them, and the damaged ranges between.
 fn salvage(bytes: &[u8]) -> (Vec<u8>, BTreeSet<RequestId>, Vec<DamagedRange>) {
-    let node = bytes.get(4..HEADER_LENGTH).and_then(|node| uuid::Uuid::from_slice(node).ok()).unwrap_or_default();
+    let node = bytes.get(4..20).and_then(|node| uuid::Uuid::from_slice(node).ok()).unwrap_or_default();
     let mut valid = header(node).to_vec();
-    let (mut kept, mut damaged) = (BTreeSet::new(), Vec::new());
-    let mut at = if bytes.starts_with(b"TGJ1") { HEADER_LENGTH } else { 0 };
+    let (mut kept, mut damaged, mut entries) = (BTreeSet::new(), Vec::new(), 0);
+    let mut at = header_length(bytes).unwrap_or(0);
     loop {
         let next = match frame::parse(bytes, at) {
             ParsedFrame::Frame { kind, payload, next } => {
                 if let Ok(entry) = DecodedEntry::parse(kind, payload) {
                     kept.insert(entry.id());
                     valid.extend_from_slice(&bytes[at..next]);
-                    at = next;
+                    (at, entries) = (next, entries + 1);
                     continue;
                 }
                 next
             }
-            ParsedFrame::End => return (valid, kept, damaged),
+            ParsedFrame::End => {
+                damaged.extend(cut_tail(bytes));
+                ClosingMark { length: valid.len() as u64, entries }.put(&mut valid);
+                return (valid, kept, damaged);
+            }
             ParsedFrame::Newer { .. } | ParsedFrame::Broken => frame::resync(bytes, at).unwrap_or(bytes.len()),
         };
         damaged.push(DamagedRange { offset: at as u64, bytes: (next - at) as u64, ids: request_ids(&bytes[at..next]) });
         at = next;
     }
+}
+
+/// The end of a closed segment that is missing.
+fn cut_tail(bytes: &[u8]) -> Option<DamagedRange> {
+    let mark = SegmentHeader::read(Path::new(""), bytes).ok()??.mark?;
+    let missing = mark.length.checked_sub(bytes.len() as u64).filter(|missing| *missing > 0)?;
+    Some(DamagedRange { offset: bytes.len() as u64, bytes: missing, ids: Vec::new() })
 }
 
 /// The request ids in a damaged range. Entries are JSON, so an id is often still readable.

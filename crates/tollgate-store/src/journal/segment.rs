@@ -1,4 +1,7 @@
-//! The segment format: files `<core>-<seq>.tgj` with the header `TGJ1` and the node id (16 bytes), then frames.
+//! The segment format: files `<core>-<seq>.tgj` with a header, then frames. The header is `TGJ2`, the node id (16 bytes), and the
+//! closing mark: zeros while the segment is written, and length (u64), number of entries (u32) and their crc32 once it is closed.
+//! So a closed segment that lost its tail is distinguished from one that a kill left with an incomplete entry. Segments of version
+//! 0.1 begin with `TGJ1` and the node id, and have no closing mark.
 
 use std::{
     fs, io,
@@ -12,9 +15,13 @@ use super::{
     frame::{self, EntryKind, ParsedFrame},
 };
 
-const MAGIC: &[u8; 4] = b"TGJ1";
-/// Bytes of magic and node id.
-pub(super) const HEADER_LENGTH: usize = 20;
+const MAGIC: &[u8; 4] = b"TGJ2";
+const MAGIC_0_1: &[u8; 4] = b"TGJ1";
+/// Offset of the closing mark.
+const MARK: usize = 20;
+const HEADER_LENGTH_0_1: usize = 20;
+/// Bytes of magic, node id and closing mark.
+pub(super) const HEADER_LENGTH: usize = 36;
 const EXTENSION: &str = "tgj";
 
 /// Identifies a segment. Sorting by name puts the entries of a core in the order of writing.
@@ -29,7 +36,7 @@ impl SegmentName {
         dir.join(format!("{}-{:08}.{EXTENSION}", self.core, self.seq))
     }
 
-    fn parse(path: &Path) -> Option<Self> {
+    pub(super) fn parse(path: &Path) -> Option<Self> {
         if path.extension()? != EXTENSION {
             return None;
         }
@@ -42,8 +49,57 @@ impl SegmentName {
 pub(super) fn header(node: Uuid) -> [u8; HEADER_LENGTH] {
     let mut bytes = [0; HEADER_LENGTH];
     bytes[..MAGIC.len()].copy_from_slice(MAGIC);
-    bytes[MAGIC.len()..].copy_from_slice(node.as_bytes());
+    bytes[MAGIC.len()..MARK].copy_from_slice(node.as_bytes());
     bytes
+}
+
+/// What a closed segment says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ClosingMark {
+    pub(super) length: u64,
+    pub(super) entries: u32,
+}
+
+impl ClosingMark {
+    pub(super) fn encode(self) -> [u8; HEADER_LENGTH - MARK] {
+        let mut bytes = [0; HEADER_LENGTH - MARK];
+        bytes[..8].copy_from_slice(&self.length.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.entries.to_le_bytes());
+        let checksum = crc32fast::hash(&bytes[..12]);
+        bytes[12..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// The mark in a whole header; `None` while the segment is open.
+    fn read(path: &Path, bytes: &[u8]) -> Result<Option<Self>, JournalError> {
+        let mark = &bytes[MARK..HEADER_LENGTH];
+        if mark.iter().all(|byte| *byte == 0) {
+            return Ok(None);
+        }
+        let number = |at: usize| u32::from_le_bytes([mark[at], mark[at + 1], mark[at + 2], mark[at + 3]]);
+        if crc32fast::hash(&mark[..12]) != number(12) {
+            return Err(JournalError::damaged(path, MARK, "the checksum of its closing mark does not fit"));
+        }
+        Ok(Some(Self { length: u64::from(number(4)) << 32 | u64::from(number(0)), entries: number(8) }))
+    }
+
+    /// Writes the mark into a segment that was written to its end.
+    pub(super) fn write(self, path: &Path) -> io::Result<()> {
+        use std::os::unix::fs::FileExt as _;
+        fs::OpenOptions::new().write(true).open(path)?.write_all_at(&self.encode(), MARK as u64)
+    }
+
+    /// Puts the mark into the header of a segment in memory.
+    pub(super) fn put(self, segment: &mut [u8]) {
+        segment[MARK..HEADER_LENGTH].copy_from_slice(&self.encode());
+    }
+}
+
+/// What a closed segment misses whose valid frames end at `at` after `entries` entries.
+pub(super) fn missing_tail(mark: Option<ClosingMark>, at: usize, entries: u32) -> Option<String> {
+    let mark = mark.filter(|mark| mark.length > at as u64)?;
+    let (bytes, lost) = (mark.length - at as u64, mark.entries.saturating_sub(entries));
+    Some(format!("its last {bytes} bytes with {lost} of {} entries are missing", mark.entries))
 }
 
 /// The segments in a folder, sorted; empty if the folder does not exist.
@@ -77,16 +133,42 @@ pub(super) enum SegmentEnd {
     Torn(usize),
 }
 
-/// Checks the header of a segment; `Torn(0)` when it was never written.
-pub(super) fn check_header(path: &Path, bytes: &[u8]) -> Result<SegmentEnd, JournalError> {
-    // A power loss can leave allocated but unwritten bytes: zeros.
-    if bytes.len() < HEADER_LENGTH || (&bytes[..MAGIC.len()] != MAGIC && bytes.iter().all(|byte| *byte == 0)) {
-        return Ok(SegmentEnd::Torn(0));
+/// What stands before the frames of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentHeader {
+    pub(super) length: usize,
+    pub(super) mark: Option<ClosingMark>,
+}
+
+impl SegmentHeader {
+    /// `None` if it was never written whole.
+    pub(super) fn read(path: &Path, bytes: &[u8]) -> Result<Option<Self>, JournalError> {
+        // A power loss can leave allocated but unwritten bytes: zeros.
+        if bytes.iter().all(|byte| *byte == 0) || MAGIC.starts_with(bytes) || MAGIC_0_1.starts_with(bytes) {
+            return Ok(None);
+        }
+        let Some(length) = header_length(bytes) else {
+            return Err(JournalError::damaged(path, 0, "it does not begin with TGJ2"));
+        };
+        if bytes.len() < length {
+            return Ok(None);
+        }
+        let mark = if length == HEADER_LENGTH { ClosingMark::read(path, bytes)? } else { None };
+        Ok(Some(Self { length, mark }))
     }
-    if &bytes[..MAGIC.len()] != MAGIC {
-        return Err(JournalError::damaged(path, 0, "it does not begin with TGJ1"));
+
+    /// Whether the segment is one of this version that was not closed.
+    pub(super) const fn is_open(self) -> bool {
+        self.length == HEADER_LENGTH && self.mark.is_none()
     }
-    Ok(SegmentEnd::Whole)
+}
+
+/// The length of a segment's header by its first bytes; `None` if it is no segment.
+pub(super) fn header_length(bytes: &[u8]) -> Option<usize> {
+    if bytes.starts_with(MAGIC) {
+        return Some(HEADER_LENGTH);
+    }
+    bytes.starts_with(MAGIC_0_1).then_some(HEADER_LENGTH_0_1)
 }
 
 /// Visits the frames of a segment. A broken frame with no valid frame after it is a torn tail; any other broken frame is an
@@ -96,23 +178,26 @@ pub(super) fn scan<'a>(
     bytes: &'a [u8],
     visit: &mut dyn FnMut(RawEntry<'a>) -> Result<(), JournalError>,
 ) -> Result<SegmentEnd, JournalError> {
-    if check_header(path, bytes)? == SegmentEnd::Torn(0) {
-        return Ok(SegmentEnd::Torn(0));
-    }
-    let mut at = HEADER_LENGTH;
+    let Some(header) = SegmentHeader::read(path, bytes)? else { return Ok(SegmentEnd::Torn(0)) };
+    let (mut at, mut entries) = (header.length, 0);
     loop {
-        match frame::parse(bytes, at) {
+        let end = match frame::parse(bytes, at) {
             ParsedFrame::Frame { kind, payload, next } => {
                 visit(RawEntry { kind, payload, offset: at })?;
-                at = next;
+                (at, entries) = (next, entries + 1);
+                continue;
             }
             ParsedFrame::Newer { version } => return Err(JournalError::Newer { path: path.to_owned(), version }),
-            ParsedFrame::End => return Ok(SegmentEnd::Whole),
+            ParsedFrame::End => SegmentEnd::Whole,
             ParsedFrame::Broken if frame::resync(bytes, at).is_some() => {
                 return Err(JournalError::damaged(path, at, "the checksum of a frame does not fit"));
             }
-            ParsedFrame::Broken => return Ok(SegmentEnd::Torn(at)),
-        }
+            ParsedFrame::Broken => SegmentEnd::Torn(at),
+        };
+        return match missing_tail(header.mark, at, entries) {
+            Some(detail) => Err(JournalError::damaged(path, at, &detail)),
+            None => Ok(end),
+        };
     }
 }
 

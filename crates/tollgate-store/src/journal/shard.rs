@@ -258,6 +258,7 @@ pub(super) struct OpenSegment {
     pub(super) file: Arc<SegmentFile>,
     pub(super) seq: u32,
     pub(super) bytes: u64,
+    pub(super) entries: u32,
 }
 
 #[derive(Debug)]

@@ -128,6 +128,50 @@ fn backlog_lists_unbooked_records_of_a_running_server() {
 }
 
 #[test]
+fn cut_tail_of_a_closed_segment_fails_the_start_and_says_what_is_missing() {
+    let dir = TempDir::new().unwrap();
+    let (journal, _) = open(&dir);
+    write(&journal, 0, 0..6);
+    drop(journal);
+    let path = segments(&dir).remove(0);
+    let bytes = fs::read(&path).unwrap();
+    let offsets = frame_offsets(&bytes);
+    // In the middle of a frame, and at the end of one.
+    for cut in [offsets[6] + 9, offsets[6]] {
+        fs::write(&path, &bytes[..cut]).unwrap();
+        let fault = Journal::open(options(&dir)).map(|_| ()).unwrap_err();
+        assert!(matches!(&fault, JournalError::Damaged { offset, .. } if *offset == offsets[6] as u64), "{fault}");
+        assert!(fault.to_string().contains("6 of 12 entries are missing"), "{fault}");
+        let faults: Vec<_> = read_journal(&dir.path().join("journal")).unwrap().filter_map(Result::err).collect();
+        assert_eq!(faults.len(), 1, "{faults:?}");
+    }
+    let repaired = repair(&dir.path().join("journal")).unwrap();
+    assert_eq!(repaired[0].kept, [0, 1, 2].map(request_id));
+    assert_eq!(repaired[0].damaged[0].bytes, (bytes.len() - offsets[6]) as u64);
+    let (_, recovered) = open(&dir);
+    assert_eq!(recovered, [record(0), record(1), record(2)]);
+}
+
+#[test]
+fn segment_that_a_kill_left_open_is_closed_by_the_next_start() {
+    let dir = TempDir::new().unwrap();
+    let (journal, _) = open(&dir);
+    let writer = journal.writer(0).unwrap();
+    for n in 0..3 {
+        let _ = writer.end(&record(n)).unwrap();
+    }
+    kill(journal, writer);
+    let (journal, recovered) = open(&dir);
+    assert_eq!(recovered.len(), 3);
+    drop(journal);
+    let path = segments(&dir).remove(0);
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..frame_offsets(&bytes)[2]]).unwrap();
+    let fault = Journal::open(options(&dir)).map(|_| ()).unwrap_err();
+    assert!(fault.to_string().contains("1 of 3 entries are missing"), "{fault}");
+}
+
+#[test]
 fn damaged_frame_fails_the_start_and_repair_keeps_the_rest() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = open(&dir);
@@ -169,7 +213,7 @@ fn entries_beyond_the_size_limit_are_buffered_then_rejected() {
         encode_end(&record(0), &mut frame).unwrap();
         frame.len() as u64
     };
-    let limited = JournalOptions { max_bytes: 20 + 2 * size + size / 2, memory_bytes: 2 * size + size / 2, ..options(&dir) };
+    let limited = JournalOptions { max_bytes: 36 + 2 * size + size / 2, memory_bytes: 2 * size + size / 2, ..options(&dir) };
     let (journal, _) = Journal::open(limited).unwrap();
     let writer = journal.writer(0).unwrap();
     for n in 0..4 {
@@ -210,7 +254,7 @@ fn buffered_entries_are_written_once_segments_are_removed() {
 fn full_journal(dir: &TempDir, records: u64) -> (Journal, JournalWriter) {
     let mut frame = Vec::new();
     encode_end(&record(0), &mut frame).unwrap();
-    let limited = JournalOptions { max_bytes: 20 + frame.len() as u64 * 3 / 2, ..options(dir) };
+    let limited = JournalOptions { max_bytes: 36 + frame.len() as u64 * 3 / 2, ..options(dir) };
     let (journal, _) = Journal::open(limited).unwrap();
     let writer = journal.writer(0).unwrap();
     for n in 0..records {
@@ -336,7 +380,7 @@ fn readers_report_damage_and_continue_after_it() {
     };
     // Frames 0, 2, 4, 6 are begins.
     assert_eq!(damaged(offsets[3] + 40), ([0, 2, 3].map(request_id).to_vec(), vec![offsets[3] as u64]));
-    assert_eq!(damaged(offsets[7] + 40), ([0, 1, 2].map(request_id).to_vec(), vec![]), "the last one may be a torn tail");
+    assert_eq!(damaged(offsets[7] + 40), ([0, 1, 2].map(request_id).to_vec(), vec![offsets[7] as u64]), "the segment is closed");
     assert_eq!(damaged(0), ((0..4).map(request_id).collect(), vec![0]), "the header is damaged");
     let backlog: Vec<_> = journal.backlog().unwrap().collect();
     assert_eq!((backlog.len(), backlog.iter().filter(|it| it.is_err()).count()), (5, 1), "one error, and all records");
@@ -435,6 +479,7 @@ fn segment_written_by_version_0_1_is_readable() {
     let read: Vec<_> = recovery.records.map(Result::unwrap).collect();
     assert_eq!(read[..2], [record(0), record(1)]);
     assert_eq!((read[2].id, read[2].outcome), (request_id(2), Outcome::GatewayStopped));
+    assert_eq!(fs::read(folder.join("0-00000001.tgj")).unwrap(), fs::read(fixture).unwrap(), "it has no closing mark to write");
 }
 
 /// Offsets of the valid frames of a segment.
@@ -489,8 +534,12 @@ proptest! {
     fn entries_before_a_torn_tail_survive(cut in 0_usize..8_000) {
         let dir = TempDir::new().unwrap();
         let (journal, _) = open(&dir);
-        write(&journal, 0, 0..4);
-        drop(journal);
+        let writer = journal.writer(0).unwrap();
+        for n in 0..4 {
+            writer.begin(&begin(n)).unwrap();
+            let _ = writer.end(&record(n)).unwrap();
+        }
+        kill(journal, writer);
         let path = segments(&dir).remove(0);
         let bytes = fs::read(&path).unwrap();
         let offsets = frame_offsets(&bytes);

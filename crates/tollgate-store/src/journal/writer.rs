@@ -13,7 +13,7 @@ use super::{
     error::JournalError,
     flusher::{FlushPriority, JournalSync, SegmentFile, SyncWaiter},
     frame::{self, EntryKind, encode_begin, encode_end},
-    segment::{HEADER_LENGTH, header},
+    segment::{ClosingMark, HEADER_LENGTH, header},
     shard::{JournalShard, JournalState, OpenSegment, PendingFrame, SegmentWriter},
 };
 
@@ -159,8 +159,16 @@ impl<'a> WriterGuard<'a> {
         open.file.file.sync_data().map_err(|source| JournalError::file("flush", &open.file.path, source))
     }
 
+    /// Closes the segment and marks its end.
     pub(super) fn close(&mut self) {
-        self.writer.segment = None;
+        let Some(OpenSegment { file, bytes, entries, .. }) = self.writer.segment.take() else { return };
+        match (ClosingMark { length: bytes, entries }).write(&file.path) {
+            Ok(()) => self.state.flush.mark_dirty(&file, FlushPriority::Background),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(path = %file.path.display(), %error, "the end of a journal segment was not marked");
+            }
+        }
     }
 
     /// Writes up to `limit` buffered entries, oldest first. Returns false when there is nothing more to do: the buffer is
@@ -247,6 +255,7 @@ impl<'a> WriterGuard<'a> {
         match append(&mut &open.file.file, frame, open.bytes) {
             Ok(()) => {
                 open.bytes += size;
+                open.entries += 1;
                 self.state.flush.mark_dirty(&open.file, FlushPriority::Background);
                 self.state.bytes.fetch_add(size, Ordering::AcqRel);
                 Ok(())
@@ -254,7 +263,7 @@ impl<'a> WriterGuard<'a> {
             Err(AppendError { error, tail }) => {
                 if tail == TailState::Dirty {
                     // The partial frame reads as a torn tail only as long as nothing follows it.
-                    self.writer.segment = None;
+                    self.close();
                 }
                 Err(WriteFailure::Disk(error))
             }
@@ -262,7 +271,7 @@ impl<'a> WriterGuard<'a> {
     }
 
     fn rotate(&mut self) -> io::Result<()> {
-        self.writer.segment = None;
+        self.close();
         let name = self.shard.open_next();
         let path = name.path(&self.state.dir);
         let opened = OpenOptions::new().append(true).create_new(true).open(&path).and_then(|file| {
@@ -273,7 +282,7 @@ impl<'a> WriterGuard<'a> {
             Ok(file) => {
                 self.state.bytes.fetch_add(HEADER_LENGTH as u64, Ordering::AcqRel);
                 let file = Arc::new(SegmentFile::new(file, path));
-                self.writer.segment = Some(OpenSegment { file, seq: name.seq, bytes: HEADER_LENGTH as u64 });
+                self.writer.segment = Some(OpenSegment { file, seq: name.seq, bytes: HEADER_LENGTH as u64, entries: 0 });
                 Ok(())
             }
             Err(error) => {

@@ -113,6 +113,9 @@ impl ListingStore for MemoryStore {
         let wanted = |(place, event): &(AuditPosition, &AuditEvent)| {
             filter.kind.is_none_or(|kind| event.kind == kind)
                 && filter.id.as_ref().is_none_or(|id| event.id == *id)
+                && filter.name.as_ref().is_none_or(|name| event.name == *name)
+                && filter.has_actor(&event.actor)
+                && filter.has_time(event.at)
                 && filter.before.is_none_or(|before| *place < before)
         };
         let found = lines.into_iter().rev().filter(wanted).take(filter.limit.min(1_001) as usize);

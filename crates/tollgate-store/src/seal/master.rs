@@ -8,10 +8,14 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use subtle::ConstantTimeEq as _;
 use tollgate_core::Secret;
 use zeroize::Zeroizing;
 
-use super::secret_bytes::{SecretBytes, draw};
+use super::{
+    fingerprint,
+    secret_bytes::{SecretBytes, draw},
+};
 use crate::{RandomSource, StoreError, data_folder::publish_new};
 
 const PREFIX: &str = "tgm1:";
@@ -56,14 +60,13 @@ impl MasterKeys {
     /// Creates a key and writes it to the data folder, readable by its owner only.
     pub(crate) fn create(data: &Path, random: &RandomSource) -> Result<Self, StoreError> {
         let path = data.join("master.key");
-        let key = draw(random);
-        let line = Zeroizing::new(format!("{PREFIX}{}\n", Zeroizing::new(STANDARD.encode(key.as_slice())).as_str()));
-        write_secret(&path, line.as_bytes()).map_err(|source| StoreError::File {
+        let created = Self { keys: vec![draw(random)], place: path.display().to_string() };
+        write_secret(&path, created.to_text().as_bytes()).map_err(|source| StoreError::File {
             action: "write the master key",
             path: path.clone(),
             source,
         })?;
-        Ok(Self { keys: vec![key], place: path.display().to_string() })
+        Ok(created)
     }
 
     /// Parses keys; nothing is stored.
@@ -84,6 +87,39 @@ impl MasterKeys {
         Ok(Self { keys, place })
     }
 
+    /// The lines of a key file.
+    pub(crate) fn to_text(&self) -> Zeroizing<String> {
+        let lines = self.keys.iter().map(|key| format!("{PREFIX}{}\n", Zeroizing::new(STANDARD.encode(key.as_slice())).as_str()));
+        Zeroizing::new(lines.collect())
+    }
+
+    /// Whether all of these keys are among its own.
+    pub(crate) fn opens_all_of(&self, keys: &Self) -> bool {
+        keys.keys.iter().all(|key| self.keys.iter().any(|own| own.as_slice().ct_eq(key.as_slice()).into()))
+    }
+
+    /// The fingerprint of each key, as text.
+    pub(crate) fn fingerprints(&self) -> Vec<String> {
+        self.keys.iter().map(|key| hex::encode(fingerprint(key))).collect()
+    }
+
+    /// The key with this fingerprint.
+    pub(crate) fn by_fingerprint(&self, wanted: &str) -> Option<&SecretBytes> {
+        self.keys.iter().find(|key| hex::encode(fingerprint(key)) == wanted)
+    }
+
+    /// Draws one more key, the last one.
+    pub(crate) fn with_new(&self, random: &RandomSource) -> Self {
+        let keys = self.keys.iter().cloned().chain([draw(random)]).collect();
+        Self { keys, place: self.place.clone() }
+    }
+
+    /// Only the keys with these fingerprints, in their order.
+    pub(crate) fn only(&self, wanted: &[&str]) -> Self {
+        let keys = wanted.iter().filter_map(|wanted| self.by_fingerprint(wanted).cloned()).collect();
+        Self { keys, place: self.place.clone() }
+    }
+
     pub(crate) fn sealing(&self) -> &SecretBytes {
         &self.keys[0]
     }
@@ -93,15 +129,49 @@ impl MasterKeys {
     }
 }
 
-/// Creates a file of mode 0600 atomically; never replaces an existing one.
-fn write_secret(path: &Path, text: &[u8]) -> io::Result<()> {
+/// A line for a new key.
+#[must_use]
+pub fn new_master_key(random: &RandomSource) -> Secret {
+    let keys = MasterKeys { keys: vec![draw(random)], place: String::new() };
+    Secret::new(keys.to_text().trim_end().to_owned())
+}
+
+impl MasterKeySource {
+    /// The key file; `None` if the key comes from the environment.
+    pub(crate) fn path(&self, data: &Path) -> Option<PathBuf> {
+        match self {
+            Self::DataFolder => Some(data.join("master.key")),
+            Self::File(path) => Some(path.clone()),
+            Self::Text(_) => None,
+        }
+    }
+}
+
+/// Replaces a file of secrets atomically, with mode 0600.
+pub(crate) fn replace_secret(path: &Path, text: &[u8]) -> io::Result<()> {
+    // The file itself, if a link leads to it.
+    let path = fs::canonicalize(path)?;
     let draft = path.with_extension(format!("new-{}", std::process::id()));
+    let written = write_draft(&draft, text).and_then(|()| fs::rename(&draft, &path));
+    if written.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    written?;
+    path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
+}
+
+fn write_draft(draft: &Path, text: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options.open(&draft).and_then(|mut file| file.write_all(text).and_then(|()| file.sync_all()));
-    match written {
+    options.open(draft).and_then(|mut file| file.write_all(text).and_then(|()| file.sync_all()))
+}
+
+/// Creates a file of mode 0600 atomically; never replaces an existing one.
+pub(crate) fn write_secret(path: &Path, text: &[u8]) -> io::Result<()> {
+    let draft = path.with_extension(format!("new-{}", std::process::id()));
+    match write_draft(&draft, text) {
         Ok(()) => publish_new(&draft, path),
         Err(error) => {
             let _ = fs::remove_file(&draft);

@@ -14,9 +14,12 @@ use std::{
 use sqlx::AnyPool;
 use tollgate_core::{MemberId, NanoUsd, UsageRecord};
 
+use super::chains::{CHAIN_HEAD, LINK, SET_HEAD};
 use crate::{
     LedgerKind, StoreError,
+    chain::{self, ChainKey, LedgerLinkRow},
     ledger::settled,
+    pairing::JournalPairing,
     rollup::{self, DAY, HOUR},
 };
 use row_batch::{RowBatch, TargetTable};
@@ -25,6 +28,30 @@ const APPEND: &str = "append usage records";
 /// Takes `$1` positions of the ledger and returns the last one. Locks the counter until the transaction ends.
 pub(super) const NEXT_POSITIONS: &str = "UPDATE counters SET value = value + $1 WHERE name = 'ledger' RETURNING value";
 const PRUNED_UNTIL: &str = "SELECT value FROM counters WHERE name = 'pruned_until'";
+/// Counts records of a journal.
+const BOOK: &str = "INSERT INTO journals (id, booked, unfinished) VALUES ($1, $2, 1) ON CONFLICT (id) DO UPDATE \
+     SET booked = journals.booked + excluded.booked, unfinished = 1 RETURNING id, booked";
+
+/// What is written along with records.
+#[derive(Debug)]
+pub(super) struct Bookkeeping {
+    pub(super) chain: ChainKey,
+    /// The journal that records come from; none for commands.
+    pub(super) journal: Option<JournalPairing>,
+}
+
+/// A value to bind.
+#[derive(Clone, Debug)]
+pub(super) enum Bind {
+    Number(i64),
+    Text(String),
+}
+
+impl From<&str> for Bind {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
 
 #[derive(Debug)]
 pub(super) enum UsageAppender {
@@ -57,23 +84,35 @@ impl UsageAppender {
 
     /// Appends the records that are not stored yet; returns how many those were. On SQLite the transaction holds the connection
     /// of the pool `writer`.
-    pub(super) async fn append(&self, writer: &AnyPool, records: &[&UsageRecord]) -> Result<u64, StoreError> {
-        if let Some(added) = self.try_append(writer, records, InsertMode::AllNew).await? {
+    pub(super) async fn append(&self, writer: &AnyPool, records: &[&UsageRecord], books: &Bookkeeping) -> Result<u64, StoreError> {
+        if let Some(added) = self.try_append(writer, records, books, InsertMode::AllNew).await? {
             return Ok(added);
         }
-        Ok(self.try_append(writer, records, InsertMode::SkipExisting).await?.unwrap_or(0))
+        Ok(self.try_append(writer, records, books, InsertMode::SkipExisting).await?.unwrap_or(0))
     }
 
     /// `None` if the mode is [`InsertMode::AllNew`] and a record exists; nothing is written then.
-    async fn try_append(&self, writer: &AnyPool, records: &[&UsageRecord], mode: InsertMode) -> Result<Option<u64>, StoreError> {
+    async fn try_append(
+        &self,
+        writer: &AnyPool,
+        records: &[&UsageRecord],
+        books: &Bookkeeping,
+        mode: InsertMode,
+    ) -> Result<Option<u64>, StoreError> {
         let mut transaction = match self {
             Self::Sqlite(appender) => AppendTransaction::Sqlite(appender.begin(writer).await?),
             Self::Postgres(appender) => AppendTransaction::Postgres(Box::new(appender.begin(mode == InsertMode::AllNew).await?)),
         };
-        match transaction.append(records).await? {
-            Some(added) => transaction.commit().await.map(|()| Some(added)),
-            None => transaction.roll_back().await.map(|()| None),
+        let Some(added) = transaction.append(records, &books.chain).await? else {
+            return transaction.roll_back().await.map(|()| None);
+        };
+        let booked = transaction.count_booked(books.journal.as_ref(), added).await?;
+        transaction.commit().await?;
+        // After the commit: the journal never counts more than its database.
+        if let (Some(journal), Some(booked)) = (&books.journal, booked) {
+            journal.note(booked);
         }
+        Ok(Some(added))
     }
 
     pub(super) async fn close(&self) {
@@ -89,6 +128,14 @@ impl AppendTransaction {
         match self {
             Self::Sqlite(transaction) => transaction.number(sql, bind).await,
             Self::Postgres(transaction) => transaction.number(sql, bind).await,
+        }
+    }
+
+    /// Rows of a text and a number.
+    async fn rows(&mut self, sql: &'static str, binds: Vec<Bind>) -> Result<Vec<(String, i64)>, StoreError> {
+        match self {
+            Self::Sqlite(transaction) => transaction.rows(sql, binds).await,
+            Self::Postgres(transaction) => transaction.rows(sql, binds).await,
         }
     }
 
@@ -131,7 +178,15 @@ impl AppendTransaction {
         }
     }
 
-    async fn append(&mut self, records: &[&UsageRecord]) -> Result<Option<u64>, StoreError> {
+    /// Counts records as booked from a journal; returns the count afterwards.
+    async fn count_booked(&mut self, journal: Option<&JournalPairing>, added: u64) -> Result<Option<u64>, StoreError> {
+        let Some(journal) = journal.filter(|_| added > 0) else { return Ok(None) };
+        let added = i64::try_from(added).unwrap_or(i64::MAX);
+        let counted = self.rows(BOOK, vec![Bind::Text(journal.id.to_string()), Bind::Number(added)]).await?;
+        Ok(counted.first().and_then(|(_, booked)| u64::try_from(*booked).ok()))
+    }
+
+    async fn append(&mut self, records: &[&UsageRecord], chain: &ChainKey) -> Result<Option<u64>, StoreError> {
         let records = self.without_pruned(records).await?;
         let Some(inserted) = self.add(&tables::USAGE, tables::usage(&records)).await? else { return Ok(None) };
         let new: Vec<&UsageRecord> = records.iter().zip(inserted).filter_map(|(record, new)| new.then_some(*record)).collect();
@@ -139,7 +194,7 @@ impl AppendTransaction {
             return Ok(None);
         }
         self.add_rollups(&new).await?;
-        self.settle(&new).await?;
+        self.settle(&new, chain).await?;
         Ok(Some(new.len() as u64))
     }
 
@@ -156,8 +211,10 @@ impl AppendTransaction {
     }
 
     async fn add_rollups(&mut self, new: &[&UsageRecord]) -> Result<(), StoreError> {
+        let mut sums = rollup::usage(new.iter().copied());
+        self.add(&tables::USAGE_FIVE_MINUTES, tables::usage_sums(&tables::USAGE_FIVE_MINUTES, sums.iter())).await?;
         for (table, width) in [(&tables::USAGE_HOURS, HOUR), (&tables::USAGE_DAYS, DAY)] {
-            let sums = rollup::usage(new.iter().copied(), width);
+            sums = rollup::widen(&sums, width);
             self.add(table, tables::usage_sums(table, sums.iter())).await?;
         }
         for (table, width) in [(&tables::ATTEMPT_HOURS, HOUR), (&tables::ATTEMPT_DAYS, DAY)] {
@@ -168,7 +225,7 @@ impl AppendTransaction {
     }
 
     /// Enters the prices of new records into the ledger and updates the balances.
-    async fn settle(&mut self, new: &[&UsageRecord]) -> Result<(), StoreError> {
+    async fn settle(&mut self, new: &[&UsageRecord], chain: &ChainKey) -> Result<(), StoreError> {
         let priced: Vec<(&UsageRecord, NanoUsd)> =
             new.iter().filter_map(|record| price(record).map(|price| (*record, price))).collect();
         if priced.is_empty() {
@@ -182,19 +239,50 @@ impl AppendTransaction {
         let known = found.into_iter().filter_map(|(id, balance)| Some((MemberId::parse(&id)?, NanoUsd(balance))));
         let mut balances: HashMap<MemberId, NanoUsd> = known.collect();
         let mut entries = RowBatch::with_capacity(&tables::LEDGER, priced.len());
+        let last = first + count - 1;
+        let mut link = self.begin_link(chain, first, last).await?;
         for (seq, (record, price)) in (first..).zip(&priced) {
             let balance = balances.entry(record.member).or_default();
             let (after, amount) = settled(*balance, NanoUsd(price.0.saturating_neg()));
             *balance = after;
             entries.number(seq).display(&record.member).number(record.at.0).text(LedgerKind::Settle.as_str());
             entries.number(amount.0).number(after.0).display(&record.id).text("").text("");
+            let (member, request) = (record.member.to_string(), record.id.to_string());
+            let row = LedgerLinkRow {
+                seq,
+                member: &member,
+                at: record.at.0,
+                kind: LedgerKind::Settle.as_str(),
+                amount: amount.0,
+                balance: after.0,
+                request: Some(&request),
+                idempotency_key: None,
+                note: "",
+                actor: "",
+            };
+            row.add_to(&mut link);
         }
         self.add(&tables::LEDGER, entries).await?;
+        self.end_link(chain, first, last, link.finish()).await?;
         let mut rows = RowBatch::with_capacity(&tables::BALANCES, balances.len());
         for (member, balance) in &balances {
             rows.display(member).number(balance.0);
         }
         self.add(&tables::BALANCES, rows).await.map(|_| ())
+    }
+
+    /// Begins the next link of the ledger's chain. The positions were taken before, which keeps other writers out.
+    async fn begin_link(&mut self, chain: &ChainKey, first: i64, last: i64) -> Result<chain::RowMac, StoreError> {
+        let head = self.rows(CHAIN_HEAD, vec![chain::LEDGER.into()]).await?;
+        Ok(chain.link(chain::LEDGER, first, last, head.first().map_or("", |(mac, _)| mac)))
+    }
+
+    async fn end_link(&mut self, chain: &ChainKey, first: i64, last: i64, mac: String) -> Result<(), StoreError> {
+        let seal = chain.head(chain::LEDGER, last, &mac);
+        let bind = |more: [Bind; 3]| [Bind::from(chain::LEDGER)].into_iter().chain(more).collect();
+        self.rows(LINK, bind([Bind::Number(first), Bind::Number(last), Bind::Text(mac.clone())])).await?;
+        self.rows(SET_HEAD, bind([Bind::Number(last), Bind::Text(mac), Bind::Text(seal)])).await?;
+        Ok(())
     }
 }
 

@@ -71,13 +71,21 @@ impl SqlStore {
 impl CatalogStore for SqlStore {
     async fn load(&self) -> Result<Catalog, StoreError> {
         let (revision, rows) = self.catalog_rows().await?;
-        assemble::catalog(revision, &rows, &self.sealer)
+        match assemble::catalog(revision, &rows, &self.sealer) {
+            // The data key was replaced.
+            Err(StoreError::Sealed { .. }) => {
+                self.reload_keys().await?;
+                assemble::catalog(revision, &rows, &self.sealer)
+            }
+            loaded => loaded,
+        }
     }
 
     async fn apply(&self, changes: &[Change], actor: &Actor, now: Timestamp) -> Result<Revision, StoreError> {
         const OPERATION: &str = "change the catalog";
         let mut transaction = self.begin(OPERATION).await?;
-        let mut rows = SqlChangeTransaction { connection: &mut transaction, database: &self.database };
+        self.lock_sealed_rows(&mut transaction).await?;
+        let mut rows = SqlChangeTransaction { connection: &mut transaction, database: &self.database, chain: &self.books.chain };
         // On error the transaction is dropped, which rolls it back.
         let revision = apply(&mut rows, &self.sealer, &self.random, changes, actor, now).await?;
         if self.dialect == Dialect::Postgres {
@@ -114,7 +122,7 @@ impl CatalogStore for SqlStore {
     }
 
     async fn audit(&self, below: Option<Revision>, limit: u32) -> Result<Vec<AuditEvent>, StoreError> {
-        let sql = "SELECT revision, at, door, actor, action, kind, id, name, detail FROM audit WHERE revision < $1 \
+        let sql = "SELECT revision, at, origin, actor, action, kind, id, name, detail FROM audit WHERE revision < $1 \
                    ORDER BY revision DESC, position DESC LIMIT $2";
         let below = below.map_or(i64::MAX, |below| below.0);
         let query = sqlx::query(sql).bind(below).bind(i64::from(limit.min(1_000)));
@@ -132,7 +140,13 @@ impl CatalogStore for SqlStore {
             keys.extend(limited);
         }
         rows.extend(keys);
-        let live = CatalogRows::from_rows(revision, &rows, &self.sealer, self.hasher.clone())?;
+        let live = match CatalogRows::from_rows(revision, &rows, &self.sealer, self.hasher.clone()) {
+            Err(StoreError::Sealed { .. }) => {
+                self.reload_keys().await?;
+                CatalogRows::from_rows(revision, &rows, &self.sealer, self.hasher.clone())
+            }
+            live => live,
+        }?;
         Ok(CatalogRows { keys_cut, ..live })
     }
 }

@@ -5,17 +5,20 @@ use sqlx::{AnyConnection, Row as _, any::AnyRow};
 use tollgate_core::{Revision, Timestamp};
 
 use super::{
+    chains::add_link,
     driver_error::failed,
     rows::{AnyQuery, catalog_row, select},
 };
 use crate::{
     AuditEvent, ChangedRow, KeyHash, KeySecret, RowKind, StoreError,
+    chain::{self, ChainKey},
     rows::{CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, owner_word},
 };
 
 pub(super) struct SqlChangeTransaction<'a> {
     pub(super) connection: &'a mut AnyConnection,
     pub(super) database: &'a str,
+    pub(super) chain: &'a ChainKey,
 }
 
 const READ: &str = "read the catalog";
@@ -141,7 +144,7 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
 
     async fn record(&mut self, revision: Revision, changed: &[ChangedRow], audit: &[AuditEvent]) -> Result<(), StoreError> {
         const CHANGE: &str = "INSERT INTO changes (revision, position, kind, id) VALUES ($1, $2, $3, $4)";
-        const AUDIT: &str = "INSERT INTO audit (revision, position, at, door, actor, action, kind, id, name, detail) \
+        const AUDIT: &str = "INSERT INTO audit (revision, position, at, origin, actor, action, kind, id, name, detail) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
         self.execute(sqlx::query("UPDATE counters SET value = $1 WHERE name = 'revision'").bind(revision.0)).await?;
         for (position, row) in (0_i64..).zip(changed) {
@@ -162,6 +165,13 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
                 .bind(event.detail.clone());
             self.execute(insert).await?;
         }
-        Ok(())
+        if audit.is_empty() {
+            return Ok(());
+        }
+        let add_rows = |mac: &mut chain::RowMac| {
+            (0..).zip(audit).for_each(|(position, event)| chain::add_audit(mac, revision, position, event));
+        };
+        let linked = add_link(self.connection, self.chain, chain::AUDIT, (revision.0, revision.0), add_rows).await;
+        linked.map_err(|error| failed(self.database, WRITE, error))
     }
 }

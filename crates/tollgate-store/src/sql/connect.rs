@@ -13,16 +13,20 @@ use sqlx::{
 
 use super::{
     address::{POSTGRES_SETUP, SQLITE_READER_SETUP, SQLITE_SETUP, SqlAddress, within_connect_timeout},
-    append::UsageAppender,
+    append::{Bookkeeping, UsageAppender},
     change_signal::ChangeSignal,
     data_keys,
     dialect::Dialect,
     driver_error::failed,
+    journals,
+    known_keys::KnownKeys,
     migrate,
     server_lock::{LockMode, ServerLock},
     store::SqlStore,
 };
-use crate::{AccessMode, OpenOptions, StoreError, data_folder::publish_new};
+use crate::{
+    AccessMode, MasterKeySource, OpenOptions, StoreError, chain::ChainKey, data_folder::publish_new, pairing::JournalPairing,
+};
 
 /// Time limit for acquiring a pooled connection, or SQLite's write lock.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,6 +40,7 @@ pub(crate) async fn open(address: SqlAddress, options: &OpenOptions) -> Result<S
     let dialect = match &address {
         SqlAddress::Sqlite(path) => {
             if check_file(path, &database)? == FileState::Missing {
+                check_first_start(path, &database, options)?;
                 create(path, options).await?;
             }
             Dialect::Sqlite
@@ -55,8 +60,16 @@ pub(crate) async fn open(address: SqlAddress, options: &OpenOptions) -> Result<S
     };
     let prepared = prepare(&mut connection, dialect, &database, options).await;
     connection.close().await.map_err(|error| failed(&database, "close a connection", error))?;
-    let data_keys::DataKeys { sealer, hasher } = prepared?;
+    let data_keys::DataKeys { sealer, hasher, master: _, sealed_keys } = prepared?;
     let (writer, reader) = pools(connect_options, dialect).await.map_err(|error| failed(&database, "open connections", error))?;
+    let journal = match options.access {
+        AccessMode::Serve | AccessMode::Node => Some(JournalPairing::open(&options.data, &options.random)?),
+        AccessMode::Command => None,
+    };
+    if let Some(journal) = &journal {
+        journals::begin(&writer, dialect, &database, journal).await?;
+    }
+    let books = Bookkeeping { chain: ChainKey::of(&hasher), journal };
     let (change_signal, appender) = match address {
         SqlAddress::Sqlite(path) => (ChangeSignal::Poll, UsageAppender::sqlite(&path, &database)),
         SqlAddress::Postgres { url, .. } => {
@@ -65,7 +78,9 @@ pub(crate) async fn open(address: SqlAddress, options: &OpenOptions) -> Result<S
         }
     };
     let random = options.random.clone();
-    Ok(SqlStore { dialect, database, writer, reader, sealer, hasher, random, server_lock, change_signal, appender })
+    let keys = KnownKeys::new(options);
+    keys.note(&sealed_keys);
+    Ok(SqlStore { dialect, database, writer, reader, sealer, hasher, random, server_lock, change_signal, appender, books, keys })
 }
 
 async fn connect(options: &AnyConnectOptions, dialect: Dialect, database: &str) -> Result<AnyConnection, StoreError> {
@@ -157,6 +172,30 @@ fn check_file(path: &Path, database: &str) -> Result<FileState, StoreError> {
     }
 }
 
+/// Refuses to create a database in a data folder where one was: its master key is there. A start that was killed in the middle of
+/// creating it leaves a draft behind.
+fn check_first_start(path: &Path, database: &str, options: &OpenOptions) -> Result<(), StoreError> {
+    let key = options.data.join("master.key");
+    if !matches!(options.master, MasterKeySource::DataFolder) || !key.exists() || !drafts(path).is_empty() {
+        return Ok(());
+    }
+    Err(StoreError::DatabaseMissing { database: database.to_owned(), folder: options.data.display().to_string() })
+}
+
+/// The drafts of a database, each with the id of the process that wrote it.
+fn drafts(path: &Path) -> Vec<(PathBuf, String)> {
+    let (Some(folder), Some(stem)) = (path.parent(), path.file_stem()) else { return Vec::new() };
+    let start = format!("{}.new-", stem.to_string_lossy());
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let draft = |entry: fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let process = name.strip_prefix(&start)?.trim_end_matches(|c: char| !c.is_ascii_digit()).to_owned();
+        Some((entry.path(), process))
+    };
+    entries.filter_map(draft).collect()
+}
+
 /// Creates a database in a draft file and publishes it when it is complete: a crash leaves nothing that looks like a damaged
 /// database.
 async fn create(path: &Path, options: &OpenOptions) -> Result<(), StoreError> {
@@ -168,7 +207,7 @@ async fn create(path: &Path, options: &OpenOptions) -> Result<(), StoreError> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(file("create the folder of"))?;
     }
-    remove_draft(&draft);
+    remove_drafts(path);
     let database = path.display().to_string();
     let connect_options = SqlAddress::Sqlite(draft.clone()).connect_options()?;
     let created = async {
@@ -186,6 +225,15 @@ async fn create(path: &Path, options: &OpenOptions) -> Result<(), StoreError> {
     };
     remove_draft(&draft);
     published
+}
+
+/// Removes the drafts of starts that were killed; those of running processes stay.
+fn remove_drafts(path: &Path) {
+    for (draft, process) in drafts(path) {
+        if Path::new("/proc/self").exists() && !Path::new("/proc").join(process).exists() {
+            let _ = fs::remove_file(draft);
+        }
+    }
 }
 
 fn remove_draft(draft: &Path) {

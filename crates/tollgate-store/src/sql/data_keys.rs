@@ -11,7 +11,10 @@ use crate::{
 
 const CHECK: &[u8] = b"tollgate";
 
-const fn context(row: &'static str) -> SealContext<'static> {
+/// The data key before the current one, while rows are sealed with it.
+pub(super) const LAST_DATA_KEY: &str = "last_data_key";
+
+pub(super) const fn context(row: &'static str) -> SealContext<'static> {
     SealContext { table: "data_keys", column: "sealed", row }
 }
 
@@ -20,6 +23,10 @@ const fn context(row: &'static str) -> SealContext<'static> {
 pub(crate) struct DataKeys {
     pub(crate) sealer: Sealer,
     pub(crate) hasher: KeyHasher,
+    /// Fingerprint of the master key that opens them.
+    pub(crate) master: String,
+    /// The rows of the table `data_keys`, by name.
+    pub(crate) sealed_keys: Vec<(String, Vec<u8>)>,
 }
 
 /// Opens the data keys of a database; `None` if it has none yet.
@@ -55,19 +62,56 @@ pub(crate) fn open_rows(
         let found = rows.iter().find(|(name, _)| name == wanted);
         found.map(|(_, sealed)| sealed.as_slice()).ok_or_else(|| missing(wanted))
     };
-    let sealed = row("data_key")?;
-    let mut opened = keys.opening().map(|key| Sealer::new(key, random.clone()).open_bytes(context("data_key"), sealed));
-    let data_key: SecretBytes = opened.find_map(Result::ok).ok_or_else(wrong_key)?;
+    let opened = open_row(keys, "data_key", row("data_key")?, random).ok_or_else(wrong_key)?;
+    let (data_key, master) = opened;
     let sealer = Sealer::new(&data_key, random.clone());
+    if let Ok(last) = row(LAST_DATA_KEY)
+        && let Some((last, _)) = open_row(keys, LAST_DATA_KEY, last, random)
+    {
+        sealer.use_keys(&data_key, Some(&last));
+    }
     let check = sealer.open(context("check"), row("check")?)?;
     if check.as_slice() != CHECK {
         return Err(wrong_key());
     }
     let hasher = KeyHasher::new(&*sealer.open_bytes(context("pepper"), row("pepper")?)?);
-    Ok(DataKeys { sealer, hasher })
+    Ok(DataKeys { sealer, hasher, master, sealed_keys: rows.to_vec() })
 }
 
-async fn read_all(connection: &mut AnyConnection, database: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+/// Opens a data key; returns it with the fingerprint of the master key that opened it.
+pub(super) fn open_row(
+    keys: &MasterKeys,
+    name: &'static str,
+    sealed: &[u8],
+    random: &RandomSource,
+) -> Option<(SecretBytes, String)> {
+    keys.opening().zip(keys.fingerprints()).find_map(|(key, id)| {
+        let opened = Sealer::new(key, random.clone()).open_bytes(context(name), sealed);
+        opened.ok().map(|data_key| (data_key, id))
+    })
+}
+
+/// What a data key, the pepper and the check value look like in the table `data_keys`.
+pub(super) fn sealed_rows(
+    master: &SecretBytes,
+    data_key: &SecretBytes,
+    pepper: &SecretBytes,
+    random: &RandomSource,
+) -> [(&'static str, Vec<u8>); 3] {
+    let sealer = Sealer::new(data_key, random.clone());
+    [
+        ("data_key", seal_data_key(master, "data_key", data_key, random)),
+        ("check", sealer.seal(context("check"), CHECK)),
+        ("pepper", sealer.seal(context("pepper"), pepper.as_slice())),
+    ]
+}
+
+/// Seals a data key with a master key.
+pub(super) fn seal_data_key(master: &SecretBytes, name: &'static str, data_key: &SecretBytes, random: &RandomSource) -> Vec<u8> {
+    Sealer::new(master, random.clone()).seal(context(name), data_key.as_slice())
+}
+
+pub(super) async fn read_all(connection: &mut AnyConnection, database: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
     let query = |error| failed(database, "read the sealed keys", error);
     let rows = sqlx::query("SELECT name, sealed FROM data_keys ORDER BY name").fetch_all(connection).await.map_err(query)?;
     rows.iter().map(|row| Ok((row.try_get(0).map_err(query)?, row.try_get(1).map_err(query)?))).collect()
@@ -89,18 +133,17 @@ pub(super) async fn create(connection: &mut AnyConnection, database: &str, optio
         None => MasterKeys::create(data, random)?,
     };
     let (data_key, pepper) = (draw(random), draw(random));
-    let sealer = Sealer::new(&data_key, random.clone());
-    let values = [
-        ("data_key", Sealer::new(keys.sealing(), random.clone()).seal(context("data_key"), data_key.as_slice())),
-        ("check", sealer.seal(context("check"), CHECK)),
-        ("pepper", sealer.seal(context("pepper"), pepper.as_slice())),
-    ];
+    let values = sealed_rows(keys.sealing(), &data_key, &pepper, random);
     let query = |error| failed(database, "write the sealed keys of a new database", error);
     let mut transaction = connection.begin().await.map_err(query)?;
+    let mut sealed_keys = Vec::new();
     for (name, sealed) in values {
+        sealed_keys.push((name.to_owned(), sealed.clone()));
         let insert = sqlx::query("INSERT INTO data_keys (name, sealed) VALUES ($1, $2)").bind(name.to_owned()).bind(sealed);
         insert.execute(&mut *transaction).await.map_err(query)?;
     }
     transaction.commit().await.map_err(query)?;
-    Ok(DataKeys { sealer, hasher: KeyHasher::new(&pepper) })
+    let master = keys.fingerprints().swap_remove(0);
+    sealed_keys.sort();
+    Ok(DataKeys { sealer: Sealer::new(&data_key, random.clone()), hasher: KeyHasher::new(&pepper), master, sealed_keys })
 }

@@ -4,10 +4,11 @@ use async_trait::async_trait;
 use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
 use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, Timestamp};
 
-use super::{append::NEXT_POSITIONS, store::SqlStore};
+use super::{append::NEXT_POSITIONS, chains::add_link, store::SqlStore};
 use crate::{
     Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingReceipt, PostingRefused, Spending,
     SpendingChanges, StoreError, VerifyReport,
+    chain::{self, LedgerLinkRow},
     ledger::posted,
     rollup::{DAY, bucket},
 };
@@ -83,7 +84,22 @@ impl SqlStore {
         query.execute(&mut **transaction).await.map_err(failed)?;
         let query = sqlx::query(BALANCE).bind(entry.member.to_string()).bind(entry.balance.0);
         query.execute(&mut **transaction).await.map_err(failed)?;
-        Ok(())
+        let (seq, member) = (entry.position.0, entry.member.to_string());
+        let request = entry.request.map(|id| id.to_string());
+        let row = LedgerLinkRow {
+            seq,
+            member: &member,
+            at: entry.at.0,
+            kind: entry.kind.as_str(),
+            amount: entry.amount.0,
+            balance: entry.balance.0,
+            request: request.as_deref(),
+            idempotency_key: entry.idempotency_key.as_deref(),
+            note: &entry.note,
+            actor: &entry.actor,
+        };
+        let linked = add_link(transaction, &self.books.chain, chain::LEDGER, (seq, seq), |mac| row.add_to(mac)).await;
+        linked.map_err(failed)
     }
 
     pub(super) async fn ledger_position(&self, transaction: &mut Transaction<'static, Any>) -> Result<LedgerPosition, StoreError> {

@@ -47,15 +47,21 @@ impl ListingStore for SqlStore {
     }
 
     async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPosition, AuditEvent)>, StoreError> {
-        let sql = "SELECT revision, at, door, actor, action, kind, id, name, detail, position FROM audit \
+        let sql = "SELECT revision, at, origin, actor, action, kind, id, name, detail, position FROM audit \
                    WHERE (revision < $1 OR (revision = $1 AND position < $2)) AND (CAST($3 AS TEXT) IS NULL OR kind = $3) \
-                   AND (CAST($4 AS TEXT) IS NULL OR id = $4) ORDER BY revision DESC, position DESC LIMIT $5";
+                   AND (CAST($4 AS TEXT) IS NULL OR id = $4) AND (CAST($5 AS TEXT) IS NULL OR name = $5) \
+                   AND (CAST($6 AS TEXT) IS NULL OR actor = $6 OR SUBSTR(actor, 1, LENGTH($6) + 2) = $6 || ' (') \
+                   AND at >= $7 AND at < $8 ORDER BY revision DESC, position DESC LIMIT $9";
         let before = filter.before.unwrap_or(AuditPosition { revision: Revision(i64::MAX), position: 0 });
         let query = sqlx::query(sql)
             .bind(before.revision.0)
             .bind(before.position)
             .bind(filter.kind.map(RowKind::as_str))
             .bind(filter.id.clone())
+            .bind(filter.name.clone())
+            .bind(filter.actor.clone())
+            .bind(filter.since.map_or(i64::MIN, |since| since.0))
+            .bind(filter.until.map_or(i64::MAX, |until| until.0))
             .bind(i64::from(filter.limit.min(1_001)));
         let read = |row: &AnyRow| {
             let event = audit_event(row)?;

@@ -1,5 +1,5 @@
-//! Retention: old usage records and their attempts are removed in small slices, so that appends never wait long. Ledger, balances
-//! and roll-ups are kept forever.
+//! Retention: old usage records and their attempts are removed in small slices, so that appends never wait long, and with them the
+//! sums by five minutes. Ledger, balances and the other roll-ups are kept forever.
 //!
 //! The counter `pruned_until` is advanced before the first record before it is removed. From then on `verify` does not expect those
 //! records, and appending one from the journal again does not restore it. The counter `log_time` holds the time of the usage log,
@@ -14,12 +14,12 @@ use tollgate_core::Timestamp;
 use super::{dialect::Dialect, store::SqlStore};
 use crate::{
     StoreError,
-    rollup::{DAY, bucket},
+    rollup::{DAY, FIVE_MINUTES, bucket},
 };
 
 const LOG_TIME: &str = "keep the usage log's time";
 const PRUNE: &str = "remove old usage records";
-const SLICE: i64 = 500;
+const SLICE: usize = 500;
 
 impl SqlStore {
     /// Time before which records may have been removed, in microseconds since 1970; 0 if none were.
@@ -33,8 +33,12 @@ impl SqlStore {
         let failed = |error| self.failed(PRUNE, error);
         // Whole days, so that each roll-up by day covers either all or none of its records.
         let before = bucket(before, DAY);
-        let sql = "SELECT id FROM usage WHERE at < $1 ORDER BY at, id LIMIT $2";
-        let old = sqlx::query(sql).bind(before).bind(SLICE).fetch_all(&self.reader).await.map_err(failed)?;
+        let sql = "SELECT id, at FROM usage WHERE at < $1 ORDER BY at, id LIMIT $2";
+        // One more than are removed, which tells from when on records are left.
+        let limit = i64::try_from(SLICE + 1).unwrap_or(i64::MAX);
+        let mut old = sqlx::query(sql).bind(before).bind(limit).fetch_all(&self.reader).await.map_err(failed)?;
+        let left = old.get(SLICE).map_or(Ok(before), |row| row.try_get(1)).map_err(failed)?;
+        old.truncate(SLICE);
         if old.is_empty() {
             return Ok(0);
         }
@@ -47,6 +51,8 @@ impl SqlStore {
             let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.clone()));
             query.execute(&mut *transaction).await.map_err(failed)?;
         }
+        let sums = sqlx::query("DELETE FROM usage_five_minutes WHERE bucket < $1").bind(bucket(Timestamp(left), FIVE_MINUTES));
+        sums.execute(&mut *transaction).await.map_err(failed)?;
         self.commit(PRUNE, transaction).await?;
         Ok(ids.len() as u64)
     }
@@ -107,8 +113,39 @@ impl SqlStore {
 
 #[cfg(test)]
 mod tests {
+    use sqlx::{Connection as _, SqliteConnection};
+    use tempfile::TempDir;
+    use tollgate_core::UsageRecord;
+
     use super::*;
-    use crate::samples::MIDNIGHT;
+    use crate::{
+        SummaryBy, UsageFilter,
+        conformance::{options, sqlite},
+        open,
+        samples::{MIDNIGHT, record},
+        sql::address::sqlite_url,
+    };
+
+    #[tokio::test]
+    async fn sums_by_five_minutes_are_removed_with_their_records() {
+        let dir = TempDir::new().unwrap();
+        let store = open(options(sqlite(&dir), &dir)).await.unwrap();
+        // A record a minute; the first day has two slices and more.
+        let arrive = |number: u64| UsageRecord { at: record(number * 60_000).at, ..record(number) };
+        let records: Vec<UsageRecord> = (0..1_500).map(arrive).collect();
+        store.usage.append(&records).await.unwrap();
+        let mut database = SqliteConnection::connect(&sqlite_url(&dir.path().join("tollgate.db"))).await.unwrap();
+        let mut left = Vec::new();
+        while store.usage.prune(Timestamp(MIDNIGHT.0 + DAY + 7)).await.unwrap() > 0 {
+            let sql = "SELECT CAST((MIN(bucket) - $1) / 60000000 AS BIGINT) FROM usage_five_minutes";
+            let first: i64 = sqlx::query_scalar(sql).bind(MIDNIGHT.0).fetch_one(&mut database).await.unwrap();
+            left.push(first);
+        }
+        assert_eq!(left, [500, 1_000, 1_440], "minutes of the first sums");
+        let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing).await.unwrap();
+        assert_eq!(sums[0].requests, 1_500, "of hours and days");
+        database.close().await.unwrap();
+    }
 
     #[test]
     fn month_ends_where_the_next_one_begins() {

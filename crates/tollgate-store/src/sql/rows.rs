@@ -72,7 +72,7 @@ pub(super) fn catalog_row(row: &AnyRow) -> Result<CatalogRow, StoreError> {
     Ok(read)
 }
 
-/// An audit event, from the columns revision, at, door, actor, action, kind, id, name, detail.
+/// An audit event, from the columns revision, at, origin, actor, action, kind, id, name, detail.
 pub(super) fn audit_event(row: &AnyRow) -> Result<AuditEvent, sqlx::Error> {
     let kind: String = row.try_get(5)?;
     let kind = RowKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("kind '{kind}' is not known").into()))?;

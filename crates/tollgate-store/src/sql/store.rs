@@ -1,16 +1,19 @@
 //! The opened database with everything its queries need.
 
+use std::path::Path;
+
 use sqlx::{Any, AnyPool, Transaction, any::AnyRow};
 
 use super::{
-    append::UsageAppender,
+    append::{Bookkeeping, UsageAppender},
     change_signal::ChangeSignal,
     dialect::Dialect,
     driver_error,
+    known_keys::KnownKeys,
     rows::{AnyQuery, catalog_row},
     server_lock::ServerLock,
 };
-use crate::{KeyHasher, RandomSource, StoreError, rows::CatalogRow, seal::Sealer};
+use crate::{KeyHasher, MasterKeySource, RandomSource, StoreError, rows::CatalogRow, seal::Sealer};
 
 /// A database that implements the store's traits. Each module of this folder adds the queries of one trait or topic.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub(crate) struct SqlStore {
     pub(super) server_lock: Option<ServerLock>,
     pub(super) change_signal: ChangeSignal,
     pub(super) appender: UsageAppender,
+    pub(super) books: Bookkeeping,
+    pub(super) keys: KnownKeys,
 }
 
 impl SqlStore {
@@ -78,6 +83,15 @@ impl SqlStore {
 
     pub(super) fn failed(&self, operation: &'static str, error: sqlx::Error) -> StoreError {
         driver_error::failed(&self.database, operation, error)
+    }
+
+    /// Where the master key comes from, and the data folder.
+    pub(crate) fn source_of_master_key(&self) -> (&MasterKeySource, &Path) {
+        (&self.keys.master, &self.keys.data)
+    }
+
+    pub(crate) const fn random(&self) -> &RandomSource {
+        &self.random
     }
 
     /// Checks the server's lock, and acquires it again if its connection is broken.

@@ -1,5 +1,6 @@
-//! Sums over the usage log. Whole days and hours come from the roll-ups, only the incomplete hours at both ends from the records, so
-//! that a sum over a year costs little more than one over a day.
+//! Sums over the usage log. Whole days, hours and five minutes come from the roll-ups, only the incomplete five minutes at both ends
+//! from the records, so that a sum over a year costs little more than one over a day, and the busiest hour little more than a quiet
+//! one.
 
 use std::{collections::HashMap, fmt::Write as _};
 
@@ -12,7 +13,7 @@ use super::{
 };
 use crate::{
     StoreError, SummaryBy, SummaryRow, UsageFilter,
-    rollup::{DAY, HOUR},
+    rollup::{DAY, FIVE_MINUTES, HOUR, bucket},
     usage::{day, hour},
 };
 
@@ -23,9 +24,25 @@ const MAX_ROWS: i64 = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SummarySource {
     Records,
+    FiveMinutes,
     Hours,
     Days,
 }
+
+impl SummarySource {
+    /// Microseconds of its buckets.
+    const fn width(self) -> i64 {
+        match self {
+            Self::Records => 1,
+            Self::FiveMinutes => FIVE_MINUTES,
+            Self::Hours => HOUR,
+            Self::Days => DAY,
+        }
+    }
+}
+
+const BY_HOUR: &[SummarySource] = &[SummarySource::Hours, SummarySource::FiveMinutes, SummarySource::Records];
+const BY_DAY: &[SummarySource] = &[SummarySource::Days, SummarySource::Hours, SummarySource::FiveMinutes, SummarySource::Records];
 
 /// A range of time [from, to) in microseconds and its source; `None` is unbounded.
 type TimeRange = (SummarySource, Option<i64>, Option<i64>);
@@ -33,19 +50,7 @@ type TimeRange = (SummarySource, Option<i64>, Option<i64>);
 impl SqlStore {
     pub(super) async fn summarise_usage(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
         let failed = |error| self.failed(SUMMARY, error);
-        let conditions = WhereClause::of(&UsageFilter { since: None, until: None, ..filter.clone() });
-        let mut sql = String::from(
-            "SELECT CAST(k AS TEXT), CAST(SUM(n) AS BIGINT), CAST(SUM(done) AS BIGINT), CAST(SUM(i) AS BIGINT), \
-             CAST(SUM(o) AS BIGINT), CAST(SUM(s) AS BIGINT), CAST(SUM(c) AS BIGINT), CAST(SUM(u) AS BIGINT) FROM (",
-        );
-        let widest = if by == SummaryBy::Hour { SummarySource::Hours } else { SummarySource::Days };
-        let (since, until) = widen_to_pruned_hours(filter.since, filter.until, self.pruned_until().await?);
-        for (index, range) in split_range(since, until, widest).into_iter().enumerate() {
-            sql.push_str(if index == 0 { "" } else { " UNION ALL " });
-            push_select(&mut sql, range, by, filter, conditions.sql());
-        }
-        write!(sql, ") AS parts GROUP BY 1 HAVING SUM(n) > 0 ORDER BY 2 DESC, 1 LIMIT {MAX_ROWS}")
-            .expect("writing to a String cannot fail");
+        let (sql, conditions) = summary_query(filter, by, self.pruned_until().await?);
         let rows = conditions.bind(sqlx::query(AssertSqlSafe(sql))).fetch_all(&self.reader).await.map_err(failed)?;
         let mut sums = rows.iter().map(|row| sum(row, by)).collect::<Result<Vec<_>, _>>().map_err(failed)?;
         if by == SummaryBy::Group {
@@ -75,10 +80,29 @@ impl SqlStore {
     }
 }
 
+/// The query for a summary, and the conditions to bind to it.
+fn summary_query(filter: &UsageFilter, by: SummaryBy, pruned_until: i64) -> (String, WhereClause) {
+    let conditions = WhereClause::of(&UsageFilter { since: None, until: None, ..filter.clone() });
+    let mut sql = String::from(
+        "SELECT CAST(k AS TEXT), CAST(SUM(n) AS BIGINT), CAST(SUM(done) AS BIGINT), CAST(SUM(i) AS BIGINT), \
+         CAST(SUM(o) AS BIGINT), CAST(SUM(s) AS BIGINT), CAST(SUM(c) AS BIGINT), CAST(SUM(u) AS BIGINT) FROM (",
+    );
+    let sources = if by == SummaryBy::Hour { BY_HOUR } else { BY_DAY };
+    let (since, until) = widen_to_pruned_hours(filter.since, filter.until, pruned_until);
+    for (index, range) in split_range(since, until, sources).into_iter().enumerate() {
+        sql.push_str(if index == 0 { "" } else { " UNION ALL " });
+        push_select(&mut sql, range, by, filter, conditions.sql());
+    }
+    write!(sql, ") AS parts GROUP BY 1 HAVING SUM(n) > 0 ORDER BY 2 DESC, 1 LIMIT {MAX_ROWS}")
+        .expect("writing to a String cannot fail");
+    (sql, conditions)
+}
+
 /// Appends the `SELECT` of one range. Times are numbers in the text; texts are bound.
 fn push_select(sql: &mut String, (source, from, to): TimeRange, by: SummaryBy, filter: &UsageFilter, conditions: &str) {
     let (table, at) = match source {
         SummarySource::Records => ("usage", "at"),
+        SummarySource::FiveMinutes => ("usage_five_minutes", "bucket"),
         SummarySource::Hours => ("usage_hours", "bucket"),
         SummarySource::Days => ("usage_days", "bucket"),
     };
@@ -104,7 +128,7 @@ fn push_select(sql: &mut String, (source, from, to): TimeRange, by: SummaryBy, f
              SUM(tokens_output + tokens_thinking) AS o, SUM(COALESCE(sale, 0)) AS s, SUM(COALESCE(cost, 0)) AS c, \
              SUM(CASE WHEN sale IS NULL THEN 1 ELSE 0 END) AS u"
         }
-        SummarySource::Hours | SummarySource::Days => {
+        SummarySource::FiveMinutes | SummarySource::Hours | SummarySource::Days => {
             "SUM(requests) AS n, SUM(CASE WHEN outcome = 'completed' THEN requests ELSE 0 END) AS done, SUM(tokens_input) AS i, \
              SUM(tokens_output) AS o, SUM(sale) AS s, SUM(cost) AS c, SUM(unpriced) AS u"
         }
@@ -123,7 +147,14 @@ fn push_select(sql: &mut String, (source, from, to): TimeRange, by: SummaryBy, f
     if source == SummarySource::Records && filter.model.is_some() {
         narrow("group_id IS NOT NULL".to_owned());
     }
-    write!(sql, "SELECT {of} AS k, {sums} FROM {table}{narrowed} GROUP BY 1").expect("writing to a String cannot fail");
+    let grouped = match (by, source) {
+        // Grouping by a constant would sort every row.
+        (SummaryBy::Nothing, _) => "",
+        // In the order of the primary key, which needs no sorting.
+        (SummaryBy::Day, SummarySource::Days) | (SummaryBy::Hour, SummarySource::Hours) => " GROUP BY bucket",
+        _ => " GROUP BY 1",
+    };
+    write!(sql, "SELECT {of} AS k, {sums} FROM {table}{narrowed}{grouped}").expect("writing to a String cannot fail");
 }
 
 /// Widens ends before `pruned_until` to whole hours: of pruned records only the sums by hour are left.
@@ -139,41 +170,30 @@ fn widen_to_pruned_hours(
     (since, until)
 }
 
-/// Splits a range into whole days, whole hours and the incomplete hours at both ends. Uses no source wider than `widest`.
-fn split_range(since: Option<Timestamp>, until: Option<Timestamp>, widest: SummarySource) -> Vec<TimeRange> {
-    let (from, to) = (since.map(|at| at.0), until.map(|at| at.0));
-    let up = |at: i64, width: i64| at.div_euclid(width).saturating_add(i64::from(at.rem_euclid(width) > 0)).saturating_mul(width);
-    let down = |at: i64, width: i64| at.div_euclid(width) * width;
-    let within = |from: Option<i64>, to: Option<i64>| from.is_none_or(|from| to.is_none_or(|to| from < to));
-    let (first_hour, last_hour) = (from.map(|at| up(at, HOUR)), to.map(|at| down(at, HOUR)));
-    if !within(first_hour, last_hour) {
-        return vec![(SummarySource::Records, from, to)];
-    }
-    let (first_day, last_day) = (first_hour.map(|at| up(at, DAY)), last_hour.map(|at| down(at, DAY)));
+/// Splits a range into whole buckets of the sources, which are ordered from the widest to the narrowest and end with the records.
+fn split_range(since: Option<Timestamp>, until: Option<Timestamp>, sources: &[SummarySource]) -> Vec<TimeRange> {
     let mut ranges = Vec::new();
-    let mut add = |source, from: Option<i64>, to: Option<i64>| {
-        if from != to || from.is_none() {
-            ranges.push((source, from, to));
-        }
-    };
-    if from.is_some() {
-        add(SummarySource::Records, from, first_hour);
-    }
-    if widest == SummarySource::Days && within(first_day, last_day) {
-        if from.is_some() {
-            add(SummarySource::Hours, first_hour, first_day);
-        }
-        add(SummarySource::Days, first_day, last_day);
-        if to.is_some() {
-            add(SummarySource::Hours, last_day, last_hour);
-        }
-    } else {
-        add(SummarySource::Hours, first_hour, last_hour);
-    }
-    if to.is_some() {
-        add(SummarySource::Records, last_hour, to);
-    }
+    push_ranges(&mut ranges, since.map(|at| at.0), until.map(|at| at.0), sources);
     ranges
+}
+
+/// Appends the whole buckets of the first source and, before and after them, the ranges of the others.
+fn push_ranges(ranges: &mut Vec<TimeRange>, from: Option<i64>, to: Option<i64>, sources: &[SummarySource]) {
+    let Some((source, narrower)) = sources.split_first() else { return };
+    let width = source.width();
+    let first = from.map(|from| bucket(Timestamp(from.saturating_add(width - 1)), width));
+    let last = to.map(|to| bucket(Timestamp(to), width));
+    let is_empty = first.is_some_and(|first| last.is_some_and(|last| first >= last));
+    if is_empty && !narrower.is_empty() {
+        return push_ranges(ranges, from, to, narrower);
+    }
+    if first != from {
+        push_ranges(ranges, from, first, narrower);
+    }
+    ranges.push((*source, first, last));
+    if last != to {
+        push_ranges(ranges, last, to, narrower);
+    }
 }
 
 fn sum(row: &AnyRow, by: SummaryBy) -> Result<SummaryRow, sqlx::Error> {
@@ -200,6 +220,7 @@ fn sum(row: &AnyRow, by: SummaryBy) -> Result<SummaryRow, sqlx::Error> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tollgate_core::Outcome;
 
     use super::*;
 
@@ -213,44 +234,80 @@ mod tests {
     }
 
     #[test]
-    fn whole_days_and_hours_come_from_the_rollups() {
+    fn whole_days_hours_and_five_minutes_come_from_the_rollups() {
+        use SummarySource::{Days, FiveMinutes, Hours, Records};
         let at = |days: i64, hours: i64, micros: i64| Some(Timestamp(days * DAY + hours * HOUR + micros));
-        let cut = |since, until| {
-            split_range(since, until, SummarySource::Days).into_iter().map(|(source, ..)| source).collect::<Vec<_>>()
-        };
-        assert_eq!(cut(None, None), [SummarySource::Days]);
-        assert_eq!(cut(at(1, 0, 0), at(3, 0, 0)), [SummarySource::Days]);
-        assert_eq!(cut(at(1, 2, 0), at(1, 5, 0)), [SummarySource::Hours]);
-        assert_eq!(cut(at(1, 2, 7), at(1, 2, 9)), [SummarySource::Records]);
-        assert_eq!(cut(at(1, 2, 7), None), [SummarySource::Records, SummarySource::Hours, SummarySource::Days]);
-        let all = [SummarySource::Records, SummarySource::Hours, SummarySource::Days, SummarySource::Hours, SummarySource::Records];
-        assert_eq!(cut(at(1, 2, 7), at(4, 5, 6)), all);
-        let hours = split_range(at(1, 2, 7), at(4, 5, 6), SummarySource::Hours);
-        assert_eq!(
-            hours.iter().map(|(source, ..)| *source).collect::<Vec<_>>(),
-            [SummarySource::Records, SummarySource::Hours, SummarySource::Records]
-        );
-        assert_eq!(split_range(None, None, SummarySource::Hours), [(SummarySource::Hours, None, None)]);
+        let cut = |since, until| split_range(since, until, BY_DAY).into_iter().map(|(source, ..)| source).collect::<Vec<_>>();
+        assert_eq!(cut(None, None), [Days]);
+        assert_eq!(cut(at(1, 0, 0), at(3, 0, 0)), [Days]);
+        assert_eq!(cut(at(1, 2, 0), at(1, 5, 0)), [Hours]);
+        assert_eq!(cut(at(1, 2, FIVE_MINUTES), at(1, 4, 5 * FIVE_MINUTES)), [FiveMinutes, Hours, FiveMinutes]);
+        assert_eq!(cut(at(1, 2, 11 * FIVE_MINUTES), at(1, 3, FIVE_MINUTES)), [FiveMinutes], "across an hour");
+        assert_eq!(cut(at(1, 2, 7), at(1, 2, 9)), [Records]);
+        assert_eq!(cut(at(1, 2, 7), at(1, 2, FIVE_MINUTES + 9)), [Records], "two incomplete five minutes");
+        assert_eq!(cut(at(1, 2, 7), None), [Records, FiveMinutes, Hours, Days]);
+        assert_eq!(cut(at(1, 2, 7), at(4, 5, HOUR - 6)), [Records, FiveMinutes, Hours, Days, Hours, FiveMinutes, Records]);
+        let hours = split_range(at(1, 2, 7), at(4, 5, 6), BY_HOUR);
+        assert_eq!(hours.iter().map(|(source, ..)| *source).collect::<Vec<_>>(), [Records, FiveMinutes, Hours, Records]);
+        assert_eq!(split_range(None, None, BY_HOUR), [(Hours, None, None)]);
+        assert_eq!(cut(at(1, 2, 9), at(1, 2, 7)), [Records], "nothing, and a valid query");
+    }
+
+    #[test]
+    fn every_part_of_a_range_is_found_by_an_index_with_its_time() {
+        let database = rusqlite::Connection::open_in_memory().unwrap();
+        for tables in [include_str!("../../migrations/0001_schema.sql"), include_str!("../../migrations/0001_usage.sqlite.sql")] {
+            database.execute_batch(tables).unwrap();
+        }
+        let sample = crate::samples::record(1);
+        let range =
+            UsageFilter { since: Some(Timestamp(7)), until: Some(Timestamp(3 * DAY + 5 * HOUR - 9)), ..UsageFilter::default() };
+        let filters = [
+            range.clone(),
+            UsageFilter { key: Some(sample.key), ..range.clone() },
+            UsageFilter { member: Some(sample.member), ..range.clone() },
+            UsageFilter { group: sample.group, ..range.clone() },
+            UsageFilter { model: sample.model, ..range.clone() },
+            UsageFilter { outcome: Some(Outcome::Completed), ..range.clone() },
+            UsageFilter { outcome: Some(Outcome::Refused), ..range },
+        ];
+        for filter in filters {
+            for by in [SummaryBy::Nothing, SummaryBy::Day, SummaryBy::Hour, SummaryBy::Key, SummaryBy::Group] {
+                let (sql, _) = summary_query(&filter, by, 0);
+                let mut statement = database.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+                let mut rows = statement.raw_query();
+                let mut parts = 0;
+                while let Some(row) = rows.next().unwrap() {
+                    let step: String = row.get(3).unwrap();
+                    if step.contains(" usage") {
+                        parts += 1;
+                        let narrowed = step.contains("at>? AND at<?") || step.contains("bucket>? AND bucket<?");
+                        assert!(step.starts_with("SEARCH ") && narrowed, "{filter:?} {by:?}: {step}");
+                    }
+                }
+                assert!(parts >= 5, "{parts} parts");
+            }
+        }
     }
 
     proptest! {
-        /// Ranges of roll-ups also consist of whole buckets.
+        /// Ranges of roll-ups also consist of whole buckets, and less than ten minutes are read from records.
         #[test]
         fn split_ranges_cover_each_moment_once(since in 0..5 * DAY, length in 1..5 * DAY, by_hours: bool) {
             let until = since + length;
-            let mut covered = since;
-            let widest = if by_hours { SummarySource::Hours } else { SummarySource::Days };
-            for (source, from, to) in split_range(Some(Timestamp(since)), Some(Timestamp(until)), widest) {
+            let (mut covered, mut records) = (since, 0);
+            let sources = if by_hours { BY_HOUR } else { BY_DAY };
+            for (source, from, to) in split_range(Some(Timestamp(since)), Some(Timestamp(until)), sources) {
                 prop_assert!(!by_hours || source != SummarySource::Days);
                 let (from, to) = (from.unwrap(), to.unwrap());
                 prop_assert_eq!(from, covered);
                 prop_assert!(from < to);
-                let width = match source { SummarySource::Records => 1, SummarySource::Hours => HOUR, SummarySource::Days => DAY };
-                prop_assert!(from % width == 0 && to % width == 0);
-                prop_assert!(source != SummarySource::Records || to - from < 2 * HOUR);
+                prop_assert!(from % source.width() == 0 && to % source.width() == 0);
+                records += if source == SummarySource::Records { to - from } else { 0 };
                 covered = to;
             }
             prop_assert_eq!(covered, until);
+            prop_assert!(records < 2 * FIVE_MINUTES);
         }
     }
 }

@@ -113,7 +113,7 @@ impl UsageStore for SqlStore {
         // Always in the same order: two writers of the same records wait for each other instead of deadlocking.
         let mut records: Vec<&UsageRecord> = records.iter().collect();
         records.sort_by_key(|record| record.id);
-        self.appender.append(&self.writer, &records).await
+        self.appender.append(&self.writer, &records, &self.books).await
     }
 
     async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {

@@ -9,12 +9,13 @@ use tollgate_core::{
 /// Columns of usage records, in the order of [`record`].
 pub(super) const USAGE_COLUMNS: &str = "id, at, key_id, key_name, member_id, group_id, group_name, protocol_in, protocol_out, \
      method, model, stream, status, outcome, reason, detail, tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, \
-     tokens_thinking, tokens_image, tokens_audio, tokens_source, cost, sale, price_version, ttft_us, duration_us, address, \
+     tokens_cache_write_1h, tokens_thinking, tokens_image, tokens_audio, tokens_source, cost, sale, price_version, ttft_us, duration_us, address, \
      client_request_id, dropped, trace";
 
 /// Columns of attempts, in the order of [`attempt`].
 pub(super) const ATTEMPT_COLUMNS: &str = "request_id, position, channel_id, channel_name, account_id, account_name, protocol, upstream_model, at, status, \
-     result, error, tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, tokens_thinking, tokens_image, \
+     result, error, tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, tokens_cache_write_1h, \
+     tokens_thinking, tokens_image, \
      tokens_audio, tokens_source, cost, first_byte_us, duration_us, upstream_request_id, beside";
 
 /// Parses the serialised name of an enum value.
@@ -70,6 +71,7 @@ impl Columns<'_> {
             output: self.count()?,
             cache_read: self.count()?,
             cache_write: self.count()?,
+            cache_write_1h: self.count()?,
             thinking: self.count()?,
             image: self.count()?,
             audio: self.count()?,

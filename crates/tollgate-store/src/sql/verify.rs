@@ -93,6 +93,7 @@ impl SqlStore {
             self.verify_rollup(&mut snapshot, rollup, &mut report).await?;
         }
         self.verify_removed(&mut snapshot, now, &mut report).await?;
+        self.verify_chains(&mut snapshot, &mut report).await?;
         Ok(report)
     }
 
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(broken_by("UPDATE ledger SET balance = -1 WHERE seq = 1").await[0], (ConsistencyRule::Running, -2_000, -1));
         assert_eq!(
             broken_by("UPDATE ledger SET kind = 'adjust' WHERE request_id = 'FIRST'").await,
-            [(ConsistencyRule::Settled, -2_000, 0), (ConsistencyRule::EntryKind, 0, -2_000)]
+            [(ConsistencyRule::Settled, -2_000, 0), (ConsistencyRule::EntryKind, 0, -2_000), (ConsistencyRule::Chain, 1, 5)]
         );
         let newest = "DELETE FROM ledger WHERE seq = (SELECT MAX(seq) FROM ledger)";
         assert!(broken_by(newest).await.iter().any(|found| matches!(found, (ConsistencyRule::Positions, 5, 4))));
@@ -174,6 +175,7 @@ mod tests {
             broken_by("UPDATE usage SET sale = 2500 WHERE id = 'FIRST'").await,
             [
                 (ConsistencyRule::Settled, -2_500, -2_000),
+                (ConsistencyRule::Rollup, 2_500, 2_000),
                 (ConsistencyRule::Rollup, 2_500, 2_000),
                 (ConsistencyRule::Rollup, 2_500, 2_000)
             ]
@@ -200,7 +202,7 @@ mod tests {
         let usage = ["key_id", "member_id", "group_id", "model", "outcome"].map(|column| format!("{column} = 'x'"));
         let sums = ["requests", "tokens_input", "tokens_output", "sale", "cost", "unpriced"].map(|it| format!("{it} = {it} + 1"));
         for change in usage.iter().chain(&sums) {
-            for table in ["usage_hours", "usage_days"] {
+            for table in ["usage_five_minutes", "usage_hours", "usage_days"] {
                 let found = broken_by(&format!("UPDATE {table} SET {change} WHERE rowid = 1")).await;
                 assert!(
                     !found.is_empty() && found.iter().all(|(rule, ..)| *rule == ConsistencyRule::Rollup),

@@ -52,7 +52,6 @@ impl AdminRefusal {
             ("invalid_api_key" | "missing_api_key", _) => {
                 format!("{message}; check TOLLGATE_ADMIN_KEY (or --admin-key)")
             }
-            ("already_exists", _) => format!("{message}; take another name, or remove it first"),
             _ => message,
         };
         match self.status.as_u16() {

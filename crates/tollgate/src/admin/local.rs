@@ -46,7 +46,11 @@ impl LocalAdmin {
 
     pub(super) async fn call(&self, request: Request<Body>) -> Response<Body> {
         // The id appears in no response header that a command reads.
-        let request_meta = RequestMeta { id: RequestId::from_parts(compose::now(), [0; 10]), address: Ipv4Addr::LOCALHOST.into() };
+        let request_meta = RequestMeta {
+            id: RequestId::from_parts(compose::now(), [0; 10]),
+            address: Some(Ipv4Addr::LOCALHOST.into()),
+            is_local: true,
+        };
         self.console.handle_local(request_meta, self.actor.clone(), request).await
     }
 }

@@ -18,7 +18,6 @@ use tollgate_gateway::{
         metrics::METRICS_CONTENT_TYPE,
         runtime_state::{ChannelSpending, budgets},
     },
-    upstream::client::is_public,
 };
 use tollgate_store::{Counters, Store, StoreError};
 
@@ -69,7 +68,7 @@ impl GatewayHandle for StoppedGateway {
         compose::now()
     }
 
-    fn wrong_key(&self, _: IpAddr) -> Result<(), u32> {
+    fn wrong_key(&self, _: Option<IpAddr>) -> Result<(), u32> {
         Ok(())
     }
 
@@ -91,10 +90,6 @@ impl GatewayHandle for StoppedGateway {
 
     fn health(&self, account: AccountId) -> AccountHealth {
         self.health.whole(account)
-    }
-
-    fn is_public(&self, address: IpAddr) -> bool {
-        is_public(address)
     }
 
     async fn explain(&self, request: &ExplainRequest) -> Result<Result<Value, String>, StoreError> {

@@ -56,6 +56,12 @@ pub(crate) enum Usage {
         #[command(flatten)]
         filter: UsageFilter,
     },
+    /// Show everything about one request: how it ended, what it used, each attempt and why accounts were excluded
+    Show {
+        /// Request id, as in the answer's `x-request-id`
+        #[arg(value_name = "REQUEST_ID")]
+        id: String,
+    },
     /// Sum up requests, tokens and amounts
     Summary {
         /// Grouping
@@ -89,7 +95,7 @@ pub(crate) struct UsageFilter {
     /// Only this outcome: completed, `caller_left`, `upstream_broke`, refused or `gateway_stopped`
     #[arg(long)]
     pub(crate) outcome: Option<String>,
-    /// Only requests that arrived at or after this time, such as 2026-11-01T00:00:00Z
+    /// Only requests that arrived at or after this time, such as 2026-11-01 or 2026-11-01T08:00:00Z
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
     /// Only requests that arrived before this time
@@ -122,7 +128,7 @@ pub(crate) enum GroupBy {
 pub(crate) enum Budget {
     /// List budgets with current spending
     List {
-        /// Only budgets of these [default: all except keys]
+        /// Only budgets of these [default: all]
         #[arg(value_enum)]
         of: Option<BudgetSubject>,
     },
@@ -145,12 +151,24 @@ pub(crate) enum BudgetSubject {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Audit {
-    /// Only changes of this kind of row: channel, account, model, group, member, key or `admin_key`
+    /// Only changes of this kind of row: channel, account, model, group, member, key or `admin_key`; ledger: postings
     #[arg(long, value_name = "KIND")]
     pub(crate) kind: Option<String>,
     /// Only changes of the row with this id
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
+    /// Only changes of rows of this name
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Only changes by this author: an admin key's name, or `command line`
+    #[arg(long)]
+    pub(crate) actor: Option<String>,
+    /// Only changes at or after this time, such as 2026-11-01 or 2026-11-01T08:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Only changes before this time
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
     /// Number of entries, at most 1000
     #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) limit: u32,

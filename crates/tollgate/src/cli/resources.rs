@@ -230,7 +230,7 @@ pub(crate) enum Channel {
     EndCooling(AccountSelection),
     /// Switch a channel (or one account) on
     Enable(AccountSelection),
-    /// Switch a channel (or one account) off by hand
+    /// Switch a channel (or one account) off
     Disable(AccountSelection),
 }
 

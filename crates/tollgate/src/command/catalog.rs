@@ -33,12 +33,15 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
             output::result(common, &json!({"changes": 0, "lines": []}), "nothing to change");
             return Ok(());
         }
-        let mut summary = json!({"changes": plan["changes"], "lines": lines, "excluded_by_price": plan["effects"], "excluded_by_price_cut": plan["effects_cut"]});
+        let mut summary = json!({"changes": plan["changes"], "lines": lines, "excluded_by_price": plan["effects"], "excluded_by_price_cut": plan["effects_cut"], "warnings": plan["warnings"]});
         if !common.json {
             for line in &lines {
                 output::line(line);
             }
             effects::print(&plan);
+            for warning in plan["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                output::line(&format!("warning: {warning}"));
+            }
         }
         if arguments.dry_run {
             if common.json {

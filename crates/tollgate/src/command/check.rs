@@ -1,12 +1,17 @@
 //! `check`: validates settings and catalog file, and prints the effective settings with their sources.
 
+use std::{path::Path, sync::Arc};
+
 use serde_json::{Map, Value, json};
 use tollgate_console::EffectiveSetting;
+use tollgate_core::{Key, catalog_warnings};
+use tollgate_store::{KeyScope, RandomSource, catalog_file::ApplyMode, preview};
 
 use crate::{
     catalog_file,
     cli::{Check, Common},
-    compose, config,
+    compose,
+    config::{self, Config},
     failure::Failure,
     output,
 };
@@ -17,9 +22,10 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
         output::raw(config::example().as_bytes());
         return Ok(());
     }
-    let config = compose::settings(common, &[])?;
-    let file = arguments.catalog.clone().or_else(|| config.catalog_file.clone());
-    let catalog = file.as_deref().map(catalog_file::read).transpose()?;
+    let named = arguments.catalog.iter().map(|file| ("catalog.file", file.display().to_string())).collect::<Vec<_>>();
+    let config = compose::settings(common, &named)?;
+    let file = config.catalog_file.clone();
+    let catalog = file.as_deref().map(|file| Ok::<_, Failure>((file, review(&config, file)?))).transpose()?;
     if let Some(master) = &config.master_key {
         config::reference(master).map_err(|fault| Failure::invalid(format!("database.master_key: {fault}")))?;
     }
@@ -28,7 +34,8 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
         let show =
             |setting: &EffectiveSetting| json!({"value": setting.value.as_deref().unwrap_or_default(), "source": source(setting)});
         let settings: Map<String, Value> = effective.iter().map(|setting| (setting.name.to_owned(), show(setting))).collect();
-        output::json(&json!({"settings": settings, "catalog": file.map(|file| file.display().to_string())}));
+        let (file, warnings) = catalog.map(|(file, review)| (file.display().to_string(), review.warnings)).unzip();
+        output::json(&json!({"settings": settings, "catalog": file, "warnings": warnings.unwrap_or_default()}));
         return Ok(());
     }
     let row = |setting: &EffectiveSetting| {
@@ -36,10 +43,52 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
         vec![setting.name.to_owned(), value.unwrap_or_else(|| "–".to_owned()), source(setting)]
     };
     output::table(&["setting", "value", "from"], &effective.iter().map(row).collect::<Vec<_>>());
-    if let (Some(file), Some(catalog)) = (file, catalog) {
-        output::line(&format!("catalog {}: {}", file.display(), catalog_file::row_counts(&catalog)));
+    for name in &config.unread {
+        output::line(&format!("warning: the environment variable {name} is no setting; nothing reads it"));
+    }
+    if let Some((file, review)) = catalog {
+        output::line(&format!("catalog {}: {}", file.display(), review.rows));
+        for warning in &review.warnings {
+            output::line(&format!("warning: {warning}"));
+        }
+        if let Some(remark) = review.remark.filter(|_| !common.quiet) {
+            output::remark(&remark);
+        }
     }
     Ok(())
+}
+
+/// A catalog file that could be served.
+struct Review {
+    rows: String,
+    warnings: Vec<String>,
+    remark: Option<String>,
+}
+
+/// Validates a catalog file as `serve` does: against the catalog it would be served on, without changing it. Where there is no
+/// database yet, or none that can be reached, that is the catalog of a new one.
+fn review(config: &Config, file: &Path) -> Result<Review, Failure> {
+    let parsed = catalog_file::read(file)?;
+    let (preview, remark) = compose::block_on(async {
+        let (store, remark) = match compose::open_existing(config).await {
+            Ok(Some(store)) => (store, None),
+            Ok(None) => (compose::open_in_memory().await?, None),
+            Err(Failure::Unreachable(why)) => {
+                (compose::open_in_memory().await?, Some(format!("checked as for a new database, because {why}")))
+            }
+            Err(failure) => return Err(failure),
+        };
+        let current = store.catalog.live_rows(&KeyScope::FileAnd(parsed.key_names())).await?;
+        let previewed = preview(&current, &parsed, ApplyMode::Served, RandomSource::system(), compose::now()).await;
+        store.close().await;
+        Ok((previewed.map_err(|error| catalog_file::preview_failure(file, error))?, remark))
+    })?;
+    let keys: Vec<Arc<Key>> = preview.changed.into_iter().map(|(_, key)| Arc::new(key)).collect();
+    let mut warnings = catalog_warnings(&preview.after, &keys, compose::now());
+    warnings.extend(parsed.unexpanded_keys().into_iter().map(|key| {
+        format!("key '{key}': its secret begins with '$' and is taken as it stands; for an environment variable write env:NAME")
+    }));
+    Ok(Review { rows: catalog_file::row_counts(&parsed), warnings, remark })
 }
 
 /// Source of a value, with the name of the environment variable.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use tollgate_core::RequestId;
-use tollgate_store::{AccessMode, JournalEntry, RepairReport};
+use tollgate_store::{AccessMode, DataFolderLock, JournalEntry, RepairReport, StoreUrl};
 
 use crate::{
     cli::{Common, Doctor},
@@ -29,6 +29,9 @@ pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
         if repaired.is_empty() && !common.quiet {
             findings.push(CheckResult { what: "repair", good: true, text: "no segment is damaged".to_owned() });
         }
+    }
+    if arguments.repair {
+        findings.extend(accept_journal(&config));
     }
     let folder = std::fs::metadata(&config.data);
     findings.push(match &folder {
@@ -108,6 +111,29 @@ fn clock(ahead_us: i64) -> CheckResult {
         format!("{} s {side} that of Redis; set the clocks of both machines, by NTP for instance", ahead_us.abs() / 1_000_000)
     };
     CheckResult { what: "clock", good, text }
+}
+
+/// Accepts a journal and a database that do not belong together: what is missing is named this once.
+fn accept_journal(config: &crate::config::Config) -> Vec<CheckResult> {
+    let result = |good, text| CheckResult { what: "repair", good, text };
+    let is_there = match compose::store_url(config) {
+        Ok(StoreUrl::Sqlite(path)) => path.exists(),
+        Ok(StoreUrl::Postgres(_) | StoreUrl::Memory) => true,
+        Err(failure) => return vec![result(false, failure.to_string())],
+    };
+    if !is_there || DataFolderLock::is_taken(&config.data) {
+        return Vec::new();
+    }
+    let accepted = compose::block_on(async {
+        let store = compose::open_as(config, AccessMode::Command).await?;
+        let accepted = store.accept_journal(&config.data).await?;
+        store.close().await;
+        Ok(accepted)
+    });
+    match accepted {
+        Ok(found) => found.iter().map(|mismatch| result(true, format!("accepted as it is: {mismatch}"))).collect(),
+        Err(failure) => vec![result(false, failure.to_string())],
+    }
 }
 
 /// Reads the whole journal.

@@ -28,7 +28,7 @@ pub(crate) fn print(response: &Value) {
             rows.push(vec![subject.clone(), model.clone(), text(&account["channel"]), name, why]);
         }
         if effect["nothing_left"] == true {
-            let why = "nothing is left: callers get 503 (E41)".to_owned();
+            let why = "nothing is left: callers get 503 (E41 or E42)".to_owned();
             rows.push(vec![subject, model, "–".to_owned(), "–".to_owned(), why]);
         }
     }

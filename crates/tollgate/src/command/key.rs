@@ -75,14 +75,15 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
             format!("{}…{}", text(key, "prefix"), text(key, "suffix")),
             text(key, "member"),
             groups,
-            text(key, "status"),
+            text(key, "state"),
+            super::lists::short_budgets(&key["budget"]),
             text(key, "owner"),
             key["expires_at"].as_str().unwrap_or("never").to_owned(),
             text(key, "id"),
         ]
     };
     let rows: Vec<_> = keys.iter().map(row).collect();
-    output::list(common, &keys, &["name", "key", "member", "groups", "status", "owner", "expires", "id"], &rows);
+    output::list(common, &keys, &["name", "key", "member", "groups", "state", "budget", "owner", "expires", "id"], &rows);
     Ok(())
 }
 

@@ -1,9 +1,11 @@
 //! `audit`, `budget list` and `settings`: lists of the admin API as tables.
 
+use serde_json::Value;
+
 use crate::{
     admin::{self, ApiPath},
     cli::{self, Audit, Budget, Common},
-    command::resource,
+    command::{resource, time_flag},
     failure::Failure,
 };
 
@@ -11,12 +13,21 @@ use crate::{
 pub(crate) fn audit(common: &Common, arguments: &Audit) -> Result<(), Failure> {
     admin::run(common, async |admin| {
         let target = ApiPath::of(&["audit"]).with("limit", &arguments.limit.to_string());
-        let target = target.maybe("kind", arguments.kind.as_deref()).maybe("id", arguments.id.as_deref());
+        let time = |flag: &str, text: Option<&String>| {
+            text.map(|text| time_flag::parse(flag, text).map(tollgate_console::rfc3339)).transpose()
+        };
+        let target = target
+            .maybe("kind", arguments.kind.as_deref())
+            .maybe("id", arguments.id.as_deref())
+            .maybe("name", arguments.name.as_deref())
+            .maybe("actor", arguments.actor.as_deref())
+            .maybe("since", time("--since", arguments.since.as_ref())?.as_deref())
+            .maybe("until", time("--until", arguments.until.as_ref())?.as_deref());
         let (items, _) = admin.page(&target).await?;
         let columns = [
             ("at", "at"),
             ("who", "actor"),
-            ("through", "door"),
+            ("origin", "origin"),
             ("action", "action"),
             ("kind", "kind"),
             ("name", "name"),
@@ -27,13 +38,25 @@ pub(crate) fn audit(common: &Common, arguments: &Audit) -> Result<(), Failure> {
     })
 }
 
-/// Lists budgets with current spending; by default of every subject except keys, which may be many. A running gateway includes
-/// requests in progress.
+/// Budgets of a row in their short form, such as `5/month, 0.50/day:alert`.
+pub(crate) fn short_budgets(budgets: &Value) -> String {
+    let one = |budget: &Value| {
+        let alert = if budget["action"] == "alert" { ":alert" } else { "" };
+        Some(format!("{}/{}{alert}", budget["amount"].as_str()?, budget["window"].as_str()?))
+    };
+    let shown: Vec<String> = match budgets.as_array() {
+        Some(budgets) => budgets.iter().filter_map(one).collect(),
+        None => one(budgets).into_iter().collect(),
+    };
+    if shown.is_empty() { "–".to_owned() } else { shown.join(", ") }
+}
+
+/// Lists budgets with current spending, of every subject by default. A running gateway includes requests in progress.
 pub(crate) fn budgets(common: &Common, subcommand: &Budget) -> Result<(), Failure> {
     let Budget::List { of } = subcommand;
     let subjects = match of {
         Some(subject) => vec![cli::word(subject)],
-        None => ["gateway", "group", "member", "channel"].map(str::to_owned).to_vec(),
+        None => ["gateway", "group", "member", "channel", "key"].map(str::to_owned).to_vec(),
     };
     admin::run(common, async |admin| {
         let mut items = Vec::new();
@@ -62,4 +85,19 @@ pub(crate) fn settings(common: &Common, source: Option<&str>) -> Result<(), Fail
         resource::print_list(common, &columns, &items);
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::short_budgets;
+
+    #[test]
+    fn budgets_are_written_as_the_command_line_takes_them() {
+        assert_eq!(short_budgets(&json!({"amount": "5", "window": "month", "action": "block"})), "5/month");
+        let two = json!([{"amount": "5", "window": "month"}, {"amount": "0.50", "window": "day", "action": "alert"}]);
+        assert_eq!(short_budgets(&two), "5/month, 0.50/day:alert");
+        assert_eq!((short_budgets(&json!(null)), short_budgets(&json!([]))), ("–".to_owned(), "–".to_owned()));
+    }
 }

@@ -192,7 +192,10 @@ impl Rows<'_> {
         if !common.json {
             effects::print(&would_be);
         }
-        if excludes && !saving.yes && !effects::confirmed(&format!("save this {word}?"))? {
+        // What was not served before is shown, and is not lost.
+        let is_lost = |effect: &Value| effect["served_before"] == true;
+        let loses = would_be["effects"].as_array().is_some_and(|effects| effects.iter().any(is_lost));
+        if loses && !saving.yes && !effects::confirmed(&format!("save this {word}?"))? {
             return Ok(None);
         }
         let confirmed = if excludes { sending.target.clone().with("confirm", "true") } else { sending.target.clone() };
@@ -211,7 +214,7 @@ impl Rows<'_> {
 /// The body of a request, with the secret that `credential=env:NAME` or `file:PATH` refers to.
 fn request_body(route: &str, members: &FieldArgs) -> Result<Map<String, Value>, Failure> {
     let mut body = tollgate_console::parse_field_args(route, &members.words)
-        .map_err(|fault| Failure::Usage(format!("{}; `--json` on `show` has all members", fault.trim_end_matches('.'))))?;
+        .map_err(|fault| Failure::Usage(format!("{}; `show` has all fields", fault.trim_end_matches('.'))))?;
     if let Some(Value::String(credential)) = body.get_mut("credential") {
         *credential = config::reference(credential).map_err(|fault| Failure::invalid(format!("credential: {fault}")))?;
     }
@@ -229,7 +232,7 @@ pub(crate) fn print_list(common: &Common, columns: &[Column], items: &[Value]) {
 pub(super) fn account_state(account: &Value) -> String {
     let reason = || account["reason"].as_str().unwrap_or("unknown").replace('_', " ");
     match (account["status"].as_str(), account["state"].as_str(), account["until"].as_str()) {
-        (Some("off"), ..) => "off by hand".to_owned(),
+        (Some("off"), ..) => "switched off by an operator".to_owned(),
         (_, Some("due"), _) => "usable (next request is the probe)".to_owned(),
         (_, Some("probing"), _) => "a request is trying it".to_owned(),
         (_, Some("cooling"), Some(until)) => format!("cooling until {until} ({})", reason()),
@@ -289,7 +292,7 @@ mod tests {
             account_state(&json!({"status": status, "state": state_word, "reason": reason, "until": until}))
         };
         assert_eq!(of("on", "usable", None, None), "usable");
-        assert_eq!(of("off", "cooling", Some("rate_limited"), Some("T")), "off by hand");
+        assert_eq!(of("off", "cooling", Some("rate_limited"), Some("T")), "switched off by an operator");
         assert_eq!(of("on", "cooling", Some("rate_limited"), Some("T")), "cooling until T (rate limited)");
         assert_eq!(of("on", "resting", Some("account_refused"), None), "resting until a test passes (account refused)");
         assert_eq!(of("on", "due", None, None), "usable (next request is the probe)");

@@ -1,19 +1,16 @@
 //! `serve`: starts the gateway and stops it on SIGTERM or SIGINT.
 
-use std::{
-    io,
-    net::{SocketAddr, TcpListener},
-    os::fd::OwnedFd,
-    sync::Arc,
-};
+mod announcement;
+mod ending;
 
-use serde_json::json;
+use std::sync::Arc;
+
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tollgate_core::{KeyId, Timestamp};
+use tollgate_core::{KeyId, Timestamp, catalog_warnings};
 use tollgate_gateway::{
     background::{
         alerts::Alerts,
@@ -21,7 +18,7 @@ use tollgate_gateway::{
         usage_writer::{UsageBacklog, UsageWriter, replay},
     },
     path::Worker,
-    server::{Drained, ListenError, Listening, RunError, listen, run as run_cores},
+    server::run as run_cores,
     state::{health_registry::HealthRegistry, shared::Shared, usage_recorder::UsageQueue, usage_recorder::UsageRecorder},
     upstream::{
         client::{Client, Trust},
@@ -32,6 +29,9 @@ use tollgate_store::{
     Actor, Change, ChangeOrigin, Counters, DiskReserve, Journal, JournalFolder, LedgerPosition, Store, StoreError, UnbookedRecords,
 };
 
+use announcement::announce;
+use ending::{exit_status, leave_database, report_open_reservations};
+
 use crate::{
     catalog_watch,
     cli::{Common, Serve},
@@ -39,9 +39,17 @@ use crate::{
     config::Config,
     console, database_watch, disk_watch,
     failure::Failure,
-    first_start, health_share, ledger_watch, logging, output, retention, revocation_share, runtime_socket, traffic_snapshot,
-    upgrade::{self, leaving::Leaving, predecessors::Predecessors, taking_over::TakeOver},
+    first_start, health_share, key_watch, ledger_watch, logging, retention, revocation_share, runtime_socket, traffic_snapshot,
+    upgrade::{
+        self,
+        leaving::Leaving,
+        sockets::{self, Sockets},
+        taking_over::TakeOver,
+    },
 };
+
+/// Warnings about the catalog that are logged at the start; `check --catalog` has all of them.
+const MAX_WARNINGS: usize = 10;
 
 pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
     let mut flags = Vec::new();
@@ -72,14 +80,12 @@ struct ServeComponents {
     ledger: LedgerPosition,
     /// Background work for counters in Redis.
     redis: Option<RedisTasks>,
-    /// Key created on a first start, in clear text.
-    new_key: Option<String>,
 }
 
 async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) -> Result<(), Failure> {
-    let reserve = free_disk(config);
+    let (reserve, is_upgrade) = (free_disk(config), taken.is_some());
     let mut components = build_components(config, taken.as_mut()).await?;
-    let Sockets { listening, console: console_socket, predecessors } = sockets(&components, taken)?;
+    let Sockets { listening, console: console_socket, predecessors } = sockets::open(&components.shared, &components.store, taken)?;
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
     // What follows and changes the state that a new process takes over ends when that serves.
     let left = stop_background.child_token();
@@ -90,7 +96,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     let revoked = spawn_background(&background, config, &components, &left);
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
-    let ServeComponents { store, shared, journal, folder, recovered, registry, alerts: _, ledger: _, redis, new_key } = components;
+    let ServeComponents { store, shared, journal, folder, recovered, registry, alerts: _, ledger: _, redis } = components;
     let watching = background.spawn(database_watch::watch(
         store.clone(),
         Arc::clone(&shared),
@@ -102,7 +108,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
         spawn_redis(&background, tasks, revoked, &shared, &registry, &stop_background);
     }
     background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), left.clone()));
-    background.spawn(end_on_signal(stop_cores.clone()));
+    background.spawn(end_on_signal(stop_cores.clone(), Arc::clone(&shared), stop_background.clone()));
     let (queue, writer) = UsageWriter::new(
         Arc::clone(&store.usage),
         Arc::clone(&store.health),
@@ -114,22 +120,25 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     let writing = background.spawn(writer.run(recovered, stop_writer.clone()));
 
     let console = console::start(config, &store, &shared, &registry, listening.address(), console_socket)?;
-    announce(common, config, listening.address(), console.address, new_key.as_deref());
+    // The first process of an upgrade has shown it.
+    let new_key = if is_upgrade { None } else { first_key(config, &store).await? };
+    announce(common, config, listening.address(), console.address(), new_key.as_deref());
     let leaving = Leaving {
         shared: Arc::clone(&shared),
         store: store.clone(),
         journal: Arc::clone(&journal),
         data: config.data.clone(),
-        sockets: duplicates(&listening)?,
+        sockets: sockets::duplicates(&listening)?,
         address: listening.address(),
-        console: console.socket.clone(),
+        console: console.own.clone(),
         console_address: config.console,
         predecessors,
         left,
     };
-    background.spawn(leaving.serve(stop_cores.clone(), console.own_address_ends()));
+    background.spawn(leaving.serve(stop_cores.clone()));
     let factory = core_factory(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&registry));
     let drained = run_cores(Arc::clone(&shared), listening, factory, Arc::clone(&console.fallback), stop_cores.clone()).await;
+    let is_ending_now = shared.condition.is_ending_now();
     // The cores have ended, so every record is queued: write what is left, then stop everything else.
     shared.condition.hand_over.end_moves();
     stop_cores.cancel();
@@ -141,15 +150,29 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     stop_background.cancel();
     background.close();
     background.wait().await;
-    report_backlog(left);
-    store.close().await;
+    leave_database(config, &store, (&journal, &folder), left).await;
     console.shut_down();
     // Until here the journal was written.
     drop((journal, folder));
     if let Ok(Err(failure)) = watching.await {
         return Err(failure);
     }
-    exit_status(config, drained, left)
+    exit_status(config, drained, left, is_ending_now)
+}
+
+/// The key of a first start without a catalog file, if no start has shown one yet. Every address is bound by now.
+async fn first_key(config: &Config, store: &Store) -> Result<Option<String>, Failure> {
+    if config.catalog_file.is_some() || store.spending_known_at().is_some() {
+        return Ok(None);
+    }
+    match first_start::create_key(store).await {
+        // The next start shows it.
+        Err(Failure::Unreachable(why)) => {
+            tracing::warn!("the first key was not created: {why}");
+            Ok(None)
+        }
+        created => created,
+    }
 }
 
 /// The disk space in reserve; freed if the disk is full.
@@ -159,51 +182,6 @@ fn free_disk(config: &Config) -> DiskReserve {
         tracing::error!(data = %config.data.display(), "the disk of the data folder is full; records wait in memory until there is space");
     }
     reserve
-}
-
-fn report_open_reservations(shared: &Shared) {
-    let open = shared.counters.own_reservations();
-    if open > 0 {
-        tracing::error!(reservations = open, "reservations were not released by their requests");
-    }
-}
-
-fn report_backlog(left: UsageBacklog) {
-    if left.waiting > left.lost {
-        let records = left.waiting - left.lost;
-        tracing::warn!(records, "the last records are not in the database; they are kept in the journal");
-    }
-}
-
-/// The sockets of a gateway.
-struct Sockets {
-    listening: Listening,
-    /// That of the console, if it was taken over.
-    console: Option<TcpListener>,
-    predecessors: Arc<Predecessors>,
-}
-
-/// Opens the sockets, or takes them over: when this returns, the other process has left.
-fn sockets(components: &ServeComponents, taken: Option<TakeOver>) -> Result<Sockets, Failure> {
-    let Some(mut taken) = taken else {
-        let listening = listen(&components.shared.settings).map_err(|error| cannot_listen(&error))?;
-        let predecessors = Arc::new(Predecessors::new(Arc::clone(&components.shared), Vec::new()));
-        return Ok(Sockets { listening, console: None, predecessors });
-    };
-    let failed = |error: io::Error| Failure::Machine(format!("cannot take over: {error}"));
-    let (listening, console, moves) = taken.take_sockets().map_err(failed)?.into_parts();
-    taken.begin()?;
-    if let Some(lock) = components.store.folder_lock() {
-        lock.note_holder().map_err(failed)?;
-    }
-    upgrade::notify::main_process();
-    let predecessors = Arc::new(Predecessors::new(Arc::clone(&components.shared), moves));
-    taken.follow(&predecessors);
-    Ok(Sockets { listening, console, predecessors })
-}
-
-fn duplicates(listening: &Listening) -> Result<Vec<OwnedFd>, Failure> {
-    listening.duplicates().map_err(|error| Failure::Machine(format!("cannot duplicate the sockets: {error}")))
 }
 
 /// Starts what counts in Redis and shares health and revocations through it; until the last request has ended.
@@ -253,6 +231,7 @@ fn spawn_background(
         components.ledger,
         stop.clone(),
     ));
+    background.spawn(key_watch::run(components.store.clone(), stop.clone()));
     background.spawn(retention::run(components.store.clone(), config.number("usage.retention_days"), stop.clone()));
     background.spawn(traffic_snapshot::run(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
     background.spawn(runtime_socket::serve(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
@@ -266,22 +245,6 @@ fn spawn_background(
     revocations
 }
 
-fn exit_status(config: &Config, drained: Result<Drained, RunError>, left: UsageBacklog) -> Result<(), Failure> {
-    match drained {
-        _ if left.lost > 0 => Err(Failure::Machine(format!(
-            "{} requests are lost: neither the database nor the journal in {} took their records; free space on its disk",
-            left.lost,
-            compose::journal_folder(&config.data).display()
-        ))),
-        Ok(Drained::Complete) => Ok(()),
-        Ok(Drained::CutOff(count)) => {
-            let limit = config.number("server.drain_timeout_ms");
-            Err(Failure::Machine(format!("{count} responses were cut off after {limit} ms (server.drain_timeout_ms)")))
-        }
-        Err(error) => Err(cannot_run(&error)),
-    }
-}
-
 /// Opens store and journal and loads the catalog, in the order in which failures must be detected.
 async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> Result<ServeComponents, Failure> {
     let store = match taken.as_deref_mut() {
@@ -292,6 +255,8 @@ async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> 
     if taken.is_some() && known_at.is_some() {
         return Err(Failure::Unreachable("the database is unreachable: the running gateway goes on".to_owned()));
     }
+    // Before anything is opened with the keys: from now on a rotation waits for this gateway.
+    key_watch::announce(&store).await?;
     let (journal, recovery, folder) = compose::journal(config)?;
     for cut in &recovery.truncated {
         tracing::warn!(?cut, "the journal ends with a partial entry, as left by a kill");
@@ -302,14 +267,13 @@ async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> 
             "requests interrupted by the end of the last process are recorded as stopped"
         );
     }
-    let mut new_key = None;
     match &config.catalog_file {
         // Without the database, writes are deferred.
         _ if known_at.is_some() => {}
         Some(file) => {
             catalog_watch::serve_file_at_start(&store, file).await?;
         }
-        None if store.first_start => new_key = Some(first_start::create_echo(&store).await?),
+        None if store.first_start => first_start::create_echo(&store).await?,
         // Without a catalog file, no row is owned by one.
         None => {
             let actor = Actor { origin: ChangeOrigin::Gateway, name: "start without a catalog file".to_owned() };
@@ -324,8 +288,8 @@ async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> 
     };
     let backlog = || journal.backlog().map_err(|error| compose::journal_failure(&error));
     let recovered = backlog()?;
-    let node = taken.is_some().then(|| std::process::id().to_string());
-    let (counters, ledger, redis) = compose::counters(config, &store, node.as_deref()).await?;
+    let beside = taken.is_some().then(|| std::process::id().to_string());
+    let (counters, ledger, redis) = compose::counters(config, &store, beside).await?;
     if let Some(handed) = taken.and_then(|taken| taken.counters.take()) {
         counters.take_over(handed, compose::instant());
     }
@@ -336,6 +300,12 @@ async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> 
     }
     let registry = Arc::new(HealthRegistry::from_saved(store.health.load_health().await?, compose::now()));
     let catalog = store.catalog.load().await?;
+    for warning in catalog_warnings(&catalog, &[], compose::now()).iter().take(MAX_WARNINGS) {
+        tracing::warn!("catalog: {warning}");
+    }
+    for name in &config.unread {
+        tracing::warn!("the environment variable {name} is no setting; nothing reads it");
+    }
     registry.configure(catalog.accounts().map(|account| &**account));
     let (queue, alerts) = compose::alerts(config, &store)?;
     let hedged = store.ledger.hedge_costs(compose::now()).await.unwrap_or_else(|fault| {
@@ -345,7 +315,7 @@ async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> 
     let shared = compose::shared(config, &store, catalog, counters, queue, hedged);
     shared.traffic.configure(shared.catalog.load().accounts().map(|account| &**account));
     let (journal, folder) = (Arc::new(journal), Arc::new(folder));
-    Ok(ServeComponents { store, shared, journal, folder, recovered, registry, alerts, ledger, redis, new_key })
+    Ok(ServeComponents { store, shared, journal, folder, recovered, registry, alerts, ledger, redis })
 }
 
 /// Whether a write succeeded. A database that is readable but takes no writes at the moment (full, or read-only) does not prevent a
@@ -388,69 +358,30 @@ fn core_factory(
     }
 }
 
-/// Cancels `stop` on SIGTERM or SIGINT. Handlers are installed by the call, not when the task runs: the process may be signalled as
-/// soon as its address is printed.
-fn end_on_signal(stop: CancellationToken) -> impl Future<Output = ()> {
+/// Cancels `stop` on SIGTERM or SIGINT; a second signal ends running requests, a third the process. Handlers are installed by the
+/// call, not when the task runs: the process may be signalled as soon as its address is printed.
+fn end_on_signal(stop: CancellationToken, shared: Arc<Shared>, stopped: CancellationToken) -> impl Future<Output = ()> {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     async move {
         let (Ok(mut terminate), Ok(mut interrupt)) = signals else { return };
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = stop.cancelled() => return,
+        for received in 1.. {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                () = stop.cancelled(), if received == 1 => return,
+                () = stopped.cancelled() => return,
+            }
+            match received {
+                1 => {
+                    tracing::info!("stopping: running responses continue, new requests are refused; a second signal ends them");
+                    stop.cancel();
+                }
+                2 => {
+                    tracing::warn!("second signal: running responses are cut off");
+                    shared.condition.end_now();
+                }
+                _ => std::process::exit(1),
+            }
         }
-        tracing::info!("stopping: running responses continue, new requests are refused");
-        stop.cancel();
-    }
-}
-
-/// Prints the addresses and first steps. Exactly two lines contain `curl `; both are complete commands.
-fn announce(common: &Common, config: &Config, address: SocketAddr, console: Option<SocketAddr>, key: Option<&str>) {
-    let scheme = if config.tls.is_some() { "https" } else { "http" };
-    let data = config.data.display().to_string();
-    if common.json {
-        let url = format!("{scheme}://{address}");
-        let admin_url = admin_url(config, console).unwrap_or_else(|| url.clone());
-        let console = console.map(|address| address.to_string());
-        output::json(&json!({
-            "address": address.to_string(), "url": url, "console": console, "admin_url": admin_url, "key": key, "data": data,
-        }));
-        return;
-    }
-    output::line(&format!("tollgate {} serves on {scheme}://{address}", env!("CARGO_PKG_VERSION")));
-    let admin = admin_url(config, console).unwrap_or_else(|| format!("{scheme}://{address}"));
-    output::line(&format!("admin API: {admin}/admin/v1 (make a key for it: `tollgate admin-key create NAME`)"));
-    let Some(key) = key else {
-        output::line("keys: `tollgate key create NAME`");
-        return;
-    };
-    output::line(&format!("data: {data}"));
-    output::line(&format!("key (shown this once): {key}"));
-    output::line("try it, on both protocols:");
-    output::line(&format!(
-        "curl -s {scheme}://{address}/v1/chat/completions -H 'authorization: Bearer {key}' -H 'content-type: application/json' \
-         -d '{{\"model\":\"echo\",\"messages\":[{{\"role\":\"user\",\"content\":\"hello\"}}]}}'"
-    ));
-    output::line(&format!(
-        "curl -s {scheme}://{address}/v1beta/models/echo:generateContent -H 'x-native-api-key: {key}' -H 'content-type: application/json' \
-         -d '{{\"contents\":[{{\"parts\":[{{\"text\":\"hello\"}}]}}]}}'"
-    ));
-    output::line("then describe your own channels in a file: `tollgate serve --catalog catalog.toml`");
-}
-
-/// URL of the admin API if it has a separate address.
-fn admin_url(config: &Config, console: Option<SocketAddr>) -> Option<String> {
-    let scheme = if config.console_tls.is_some() { "https" } else { "http" };
-    console.map(|address| format!("{scheme}://{address}"))
-}
-
-fn cannot_listen(error: &ListenError) -> Failure {
-    Failure::Machine(format!("{error}; choose another address with --listen, or stop the process that uses it"))
-}
-
-fn cannot_run(error: &RunError) -> Failure {
-    match error {
-        RunError::Tls(_) => Failure::invalid(error.to_string()),
-        RunError::Core { .. } | RunError::Ended(_) => Failure::Machine(error.to_string()),
     }
 }

@@ -19,17 +19,21 @@ pub(crate) fn parse_expiry(flag: &str, text: &str, now: Timestamp) -> Result<Tim
         Some(count) => Ok(Timestamp(now.0.saturating_add(i64::from(count).saturating_mul(unit_s * SECOND_US)))),
         None => parse(flag, text).map_err(|_| {
             Failure::Usage(format!(
-                "{flag} takes how long, such as 30d or 12h, or a time such as 2026-11-30T12:00:00Z, not '{text}'"
+                "{flag} takes how long, such as 30d or 12h, or a date or time such as 2026-11-30 or 2026-11-30T12:00:00Z, not '{text}'"
             ))
         }),
     }
 }
 
-/// Parses RFC 3339; the failure names the flag.
+/// Parses RFC 3339, or a date, which is its midnight in UTC; the failure names the flag.
 pub(crate) fn parse(flag: &str, text: &str) -> Result<Timestamp, Failure> {
-    text.parse::<jiff::Timestamp>()
-        .map(|time| Timestamp(time.as_microsecond()))
-        .map_err(|_| Failure::Usage(format!("{flag} takes a time such as 2026-11-30T12:00:00Z, not '{text}'")))
+    let midnight = || text.parse::<jiff::civil::Date>().ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|day| day.timestamp());
+    // Jiff reads a date from the beginning of any time, with its offset left out.
+    let date = midnight().filter(|_| text.len() == "2026-11-30".len());
+    let time = date.or_else(|| text.parse::<jiff::Timestamp>().ok());
+    time.map(|time| Timestamp(time.as_microsecond())).ok_or_else(|| {
+        Failure::Usage(format!("{flag} takes a date or time such as 2026-11-30 or 2026-11-30T12:00:00Z, not '{text}'"))
+    })
 }
 
 #[cfg(test)]
@@ -41,7 +45,8 @@ mod tests {
         let of = |text: &str| parse_expiry("--expires", text, Timestamp(0)).ok().map(|at| at.0 / 1_000_000);
         assert_eq!((of("30d"), of("12h"), of("4w"), of("90m")), (Some(2_592_000), Some(43_200), Some(2_419_200), Some(5_400)));
         assert_eq!(of("1970-01-01T00:01:00Z"), Some(60));
-        for bad in ["", "d", "30", "-1d", "30y", "tomorrow"] {
+        assert_eq!((of("1970-01-02"), of("1970-01-01")), (Some(86_400), Some(0)), "midnight in UTC");
+        for bad in ["", "d", "30", "-1d", "30y", "tomorrow", "2026-13-01", "1970-01-02T00:00:00", "1970-1-2"] {
             assert_eq!(of(bad), None, "{bad}");
         }
     }

@@ -1,4 +1,4 @@
-//! `usage tail|summary|export`: the usage log.
+//! `usage tail|show|summary|export`: the usage log.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -32,6 +32,7 @@ const MAX_NEW: usize = MAX_REMEMBERED / 2;
 pub(crate) fn run(common: &Common, subcommand: Usage) -> Result<(), Failure> {
     admin::run(common, async |admin| match subcommand {
         Usage::Tail { follow, lines, filter } => tail(common, admin, &filter, lines as usize, follow).await,
+        Usage::Show { id } => super::usage_show::show(common, admin, &id).await,
         Usage::Summary { by, filter } => summary(common, admin, &filter, by).await,
         Usage::Export { filter } => export(common, admin, &filter).await,
     })
@@ -58,14 +59,18 @@ pub(crate) fn parse_filter(args: &FilterArgs) -> Result<UsageFilter, Failure> {
 /// Adds the filter as query parameters.
 fn with_filter(target: ApiPath, args: &FilterArgs) -> Result<ApiPath, Failure> {
     parse_filter(args)?;
+    let time = |flag: &str, text: Option<&String>| {
+        text.map(|text| time_flag::parse(flag, text).map(tollgate_console::rfc3339)).transpose()
+    };
+    let (since, until) = (time("--since", args.since.as_ref())?, time("--until", args.until.as_ref())?);
     Ok(target
         .maybe("key", args.key.as_deref())
         .maybe("member", args.member.as_deref())
         .maybe("group", args.group.as_deref())
         .maybe("model", args.model.as_deref())
         .maybe("outcome", args.outcome.as_deref())
-        .maybe("since", args.since.as_deref())
-        .maybe("until", args.until.as_deref()))
+        .maybe("since", since.as_deref())
+        .maybe("until", until.as_deref()))
 }
 
 /// Records already printed with `--follow`; the oldest are forgotten first.
@@ -180,8 +185,7 @@ async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, by: GroupBy)
         return Err(Failure::Usage("a summary by hour covers at most 31 days: set --since".to_owned()));
     }
     let (items, _) = admin.page(&with_filter(ApiPath::of(&["usage", "summary"]).with("by", &cli::word(&by)), args)?).await?;
-    let columns = [
-        ("of", "of"),
+    let mut columns = vec![
         ("requests", "requests"),
         ("completed", "completed"),
         ("in", "tokens_input"),
@@ -190,6 +194,19 @@ async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, by: GroupBy)
         ("cost USD", "cost"),
         ("not priced", "unpriced"),
     ];
+    match by {
+        GroupBy::Key => {
+            columns.splice(..0, [("key", "name"), ("member", "member")]);
+            columns.push(("id", "of"));
+        }
+        GroupBy::Member => {
+            columns.insert(0, ("member", "name"));
+            columns.push(("id", "of"));
+        }
+        GroupBy::Nothing | GroupBy::Day | GroupBy::Hour | GroupBy::Model | GroupBy::Group | GroupBy::Outcome => {
+            columns.insert(0, ("of", "of"));
+        }
+    }
     resource::print_list(common, &columns, &items);
     Ok(())
 }

@@ -23,6 +23,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         let store = compose::open(common).await?;
         let config = compose::settings(common, &[])?;
         let data = config.data.clone();
+        let mut belonging = store.compare_journal(&data).await?;
         // The journal first: records written to the database in between are in both and must be equal.
         let mut journal = JournalScan::default();
         journal.scan(&store, &compose::journal_folder(&data)).await?;
@@ -32,6 +33,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         let mut verified = store.ledger.verify(compose::now()).await?;
         verified.differences.append(&mut journal.differences);
         journal.in_memory_only = journal.in_memory_only.max(traffic_snapshot::read(&data, compose::now()).in_memory_only);
+        verified.differences.append(&mut belonging);
         if common.json {
             print_json(&verified, &journal);
         } else {
@@ -136,17 +138,30 @@ fn removed(before: Timestamp, days: u64) -> String {
 
 fn print(verified: &VerifyReport, journal: &JournalScan, days: u64) {
     let VerifyReport { members, entries, records, attempts, removed_before, .. } = verified;
-    output::line(&format!("{members} balances, {entries} ledger entries, {records} records, {attempts} attempts"));
+    output::line(&format!(
+        "{}, {}, {}, {}",
+        output::counted(*members, "balance", "balances"),
+        output::counted(*entries, "ledger entry", "ledger entries"),
+        output::counted(*records, "record", "records"),
+        output::counted(*attempts, "attempt", "attempts")
+    ));
     if let Some(before) = removed_before {
         output::line(&removed(*before, days));
     }
     if journal.waiting() > 0 {
         let writer = if journal.is_served { "the running gateway" } else { "the next start" };
-        output::line(&format!("{} records wait in the journal; {writer} writes them to the database", journal.waiting()));
+        let (waits, them) = if journal.waiting() == 1 { ("record waits", "it") } else { ("records wait", "them") };
+        let count = journal.waiting();
+        output::line(&format!("{count} {waits} in the journal; {writer} writes {them} to the database"));
     }
     if !journal.started.is_empty() {
-        let what = if journal.is_served { "are in progress" } else { "were cut by a kill; the next start records them" };
-        output::line(&format!("{} requests {what}", journal.started.len()));
+        let what = match (journal.is_served, journal.started.len()) {
+            (true, 1) => "request is in progress",
+            (true, _) => "requests are in progress",
+            (false, 1) => "request was cut by a kill; the next start records it",
+            (false, _) => "requests were cut by a kill; the next start records them",
+        };
+        output::line(&format!("{} {what}", journal.started.len()));
     }
     if journal.in_memory_only > 0 {
         output::line(&format!(

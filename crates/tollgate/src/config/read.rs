@@ -144,6 +144,10 @@ fn from_environment(
 
 /// Validates a value and stores it.
 fn accept(setting: &'static SettingSpec, text: &str, shown: &str, source: Source, values: &mut ConfigValues) -> Result<(), String> {
+    // The name of this machine, as people write its address.
+    let local =
+        text.strip_prefix("localhost:").filter(|_| setting.kind == SettingKind::Address).map(|port| format!("127.0.0.1:{port}"));
+    let text = local.as_deref().unwrap_or(text);
     let is_valid = match setting.kind {
         SettingKind::Text => true,
         SettingKind::Networks => networks(text).is_some(),
@@ -265,6 +269,13 @@ mod tests {
         assert_eq!(faults, ["TOLLGATE_DATABASE__URL and DATABASE_URL are both set and differ; unset one of them"]);
         let faults = check("", &[("TOLLGATE_SERVER__LISTN", "x")]).unwrap_err();
         assert_eq!(faults, ["unknown environment variable TOLLGATE_SERVER__LISTN; did you mean 'TOLLGATE_SERVER__LISTEN'?"]);
+    }
+
+    #[test]
+    fn localhost_is_an_address() {
+        let read = check("", &[("TOLLGATE_SERVER__LISTEN", "localhost:5005")]).unwrap();
+        assert_eq!(read["server.listen"].text, "127.0.0.1:5005");
+        assert!(check("", &[("TOLLGATE_SERVER__LISTEN", "localhost")]).is_err());
     }
 
     #[test]

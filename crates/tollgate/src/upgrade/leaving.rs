@@ -28,7 +28,7 @@ use super::{
     predecessors::Predecessors,
     socket_path,
 };
-use crate::{compose, console::ConsoleSocket};
+use crate::{compose, console::OwnAddress};
 
 /// Longest wait for the first message of the new process.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
@@ -48,7 +48,7 @@ pub(crate) struct Leaving {
     /// The listening sockets.
     pub(crate) sockets: Vec<OwnedFd>,
     pub(crate) address: SocketAddr,
-    pub(crate) console: ConsoleSocket,
+    pub(crate) console: Option<OwnAddress>,
     pub(crate) predecessors: Arc<Predecessors>,
     /// The setting `console.listen`.
     pub(crate) console_address: Option<SocketAddr>,
@@ -59,7 +59,7 @@ pub(crate) struct Leaving {
 impl Leaving {
     /// Answers new processes until one has taken over or `stop` is cancelled; then tells it of every request that ends and every
     /// connection that rests.
-    pub(crate) async fn serve(self, stop: CancellationToken, end_console: CancellationToken) {
+    pub(crate) async fn serve(self, stop: CancellationToken) {
         let path = socket_path(&self.data);
         let listener = match bind(&path) {
             Ok(listener) => listener,
@@ -85,7 +85,9 @@ impl Leaving {
                     // The path is the new process's by now.
                     drop(listener);
                     // So is the console's own address.
-                    end_console.cancel();
+                    if let Some(console) = &self.console {
+                        console.leave();
+                    }
                     return self.relay(conversation, moved).await;
                 }
                 Ok(None) => {}
@@ -174,7 +176,7 @@ impl Leaving {
         let lock = self.store.folder_lock().ok_or_else(|| io::Error::other("the data folder is not locked"))?;
         let mut files = vec![lock.as_fd()];
         files.extend(self.sockets.iter().map(OwnedFd::as_fd));
-        let console = self.console.duplicate()?;
+        let console = self.console.as_ref().map_or(Ok(None), OwnAddress::duplicate)?;
         files.extend(console.iter().map(OwnedFd::as_fd));
         files.extend(before.iter().map(Conversation::socket));
         let handed = Reply::Handed { has_console: console.is_some(), predecessors: before.len(), counters };

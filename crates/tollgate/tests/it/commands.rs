@@ -150,7 +150,7 @@ fn apply_previews_what_a_new_price_limit_excludes() {
     std::fs::write(&file, catalog.replace("name = \"default\"", limit)).unwrap();
     let before = out(&gateway.run(&["pull"]));
     let text = out(&gateway.run(&["apply", &path, "--dry-run"]));
-    for words in ["cost input 1.00 above the group's 0.50 USD per 1M tokens", "nothing is left: callers get 503 (E41)"] {
+    for words in ["cost input 1.00 above the group's 0.50 USD per 1M tokens", "nothing is left: callers get 503 (E41 or E42)"] {
         assert!(text.contains(words), "{text}");
     }
     let said = json(&gateway.run(&["apply", &path, "--dry-run", "--json"]));
@@ -279,7 +279,7 @@ fn usage_can_be_tailed_summed_and_exported() {
     let csv = out(&gateway.run(&["usage", "export"]));
     assert!(csv.starts_with("id,at,outcome,reason,"), "{csv}");
     let columns: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
-    for kind in ["input", "output", "cache_read", "cache_write", "thinking", "image", "audio"] {
+    for kind in ["input", "output", "cache_read", "cache_write", "cache_write_1h", "thinking", "image", "audio"] {
         assert!(columns.contains(&kind), "{kind} tokens are priced, so they are exported: {columns:?}");
     }
     assert_eq!(csv.lines().count(), 5, "{csv}");

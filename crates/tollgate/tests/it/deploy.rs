@@ -41,7 +41,7 @@ fn known_variables() -> Vec<String> {
 
 fn assert_known(variables: impl Iterator<Item = String>) {
     // Variables that the catalogs refer to.
-    const OWN: [&str; 2] = ["OPENAI_API_KEY", "TOLLGATE_CI_KEY"];
+    const OWN: [&str; 4] = ["OPENAI_API_KEY", "GEMINI_API_KEY", "ANTHROPIC_API_KEY", "TOLLGATE_CI_KEY"];
     let known = known_variables();
     for name in variables {
         assert!(known.contains(&name) || OWN.contains(&name.as_str()), "{name} is no setting");
@@ -84,9 +84,84 @@ fn compose_file_has_three_gateways_with_own_folders_and_health_conditions() {
     let volumes = compose["volumes"].as_mapping().unwrap();
     assert!(folders.iter().all(|folder| volumes.contains_key(folder.split(':').next().unwrap())));
     let example = text("compose/.env.example");
-    for name in ["TOLLGATE_MASTER_KEY", "POSTGRES_PASSWORD", "TOLLGATE_CI_KEY"] {
+    for name in ["TOLLGATE_MASTER_KEY", "POSTGRES_PASSWORD", "TOLLGATE_CI_KEY"].into_iter().chain(PROVIDERS.map(|(_, key)| key)) {
         assert!(example.contains(&format!("\n{name}=")), "{name} is not in .env.example");
     }
+}
+
+/// Providers of the compose catalog, with the variables of their keys.
+const PROVIDERS: [(&str, &str); 3] =
+    [("openai", "OPENAI_API_KEY"), ("gemini", "GEMINI_API_KEY"), ("anthropic", "ANTHROPIC_API_KEY")];
+
+#[test]
+fn each_provider_of_the_compose_file_is_optional() {
+    let compose = yaml("compose.yaml", &text("compose/compose.yaml"));
+    let (_, service) = gateways(&compose)[0];
+    let passed = environment(service);
+    let folder = tempfile::TempDir::new().unwrap();
+    for chosen in [&[][..], &PROVIDERS[..1], &PROVIDERS[1..2], &PROVIDERS[2..], &PROVIDERS[..]] {
+        let mut catalog = text("compose/catalog.toml");
+        let mut command = Command::new(PROGRAM);
+        for (_, variable) in PROVIDERS {
+            assert_eq!(passed[variable], format!("${{{variable}:-}}"), "passed on, and empty where it is not set");
+            command.env_remove(variable);
+        }
+        for (provider, variable) in chosen {
+            catalog = catalog.replace(&format!("#{provider} "), "");
+            command.env(variable, "a-key-of-the-provider");
+        }
+        let file = folder.path().join("catalog.toml");
+        fs::write(&file, catalog).unwrap();
+        let out = command.args(["check", "--catalog"]).arg(&file).env("TOLLGATE_CI_KEY", "tk-0123456789abcdef").output().unwrap();
+        let shown = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{chosen:?}: {shown}{}", String::from_utf8_lossy(&out.stderr));
+        assert!(shown.contains(&format!("{} channel", chosen.len() + 1)), "{chosen:?}: {shown}");
+    }
+}
+
+#[test]
+fn image_owns_its_data_folder() {
+    let image = text("docker/Dockerfile");
+    let (_, runtime) = image.rsplit_once("\nFROM ").unwrap();
+    let folder = runtime.find("--chown=65532:65532 /out/data /var/lib/tollgate\n").expect("made with its owner");
+    assert!(folder < runtime.find("VOLUME /var/lib/tollgate").unwrap(), "later changes of a volume are lost");
+    assert!(runtime.contains("\nUSER 65532:65532\n"));
+}
+
+#[test]
+fn image_is_built_from_sources_only() {
+    let root = deploy("..");
+    let rules = fs::read_to_string(root.join(".dockerignore")).expect(".dockerignore");
+    let rules: Vec<&str> = rules.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    assert_eq!(rules[0], "*", "what is sent is named");
+    let kept: Vec<&str> = rules.iter().filter_map(|rule| rule.strip_prefix('!')).collect();
+    for secret in ["target", "tollgate-data", ".git", "deploy", "fuzz", ".cache"] {
+        assert!(!kept.iter().any(|path| path.trim_end_matches('/') == secret), "{secret} is sent to the builder");
+    }
+    for anywhere in ["target", "tollgate-data", "master.key", ".env"] {
+        assert!(rules.contains(&format!("**/{anywhere}").as_str()), "{anywhere} inside of a source folder is sent");
+    }
+    let workspace: toml::Table = fs::read_to_string(root.join("Cargo.toml")).unwrap().parse().unwrap();
+    let members = workspace["workspace"]["members"].as_array().unwrap();
+    let folders = members.iter().map(|member| member.as_str().unwrap().trim_end_matches("/*"));
+    for needed in folders.chain(["Cargo.toml", "Cargo.lock", ".cargo"]) {
+        assert!(kept.contains(&needed), "the build needs {needed}");
+    }
+}
+
+#[test]
+fn balancer_names_the_caller_and_is_the_only_trusted_proxy() {
+    let compose = yaml("compose.yaml", &text("compose/compose.yaml"));
+    let address = compose["services"]["balancer"]["networks"]["default"]["ipv4_address"].as_str().unwrap();
+    for (name, service) in gateways(&compose) {
+        assert_eq!(environment(service)["TOLLGATE_SERVER__TRUSTED_PROXIES"], address, "{name}");
+        assert!(service.get("ports").is_none(), "{name} is reached through the balancer");
+    }
+    let lines = text("compose/nginx.conf");
+    assert!(
+        lines.lines().any(|line| line.trim() == "proxy_set_header X-Forwarded-For $remote_addr;"),
+        "a caller's own header is passed"
+    );
 }
 
 #[test]
@@ -176,9 +251,15 @@ fn chart_templates_are_yaml_and_use_existing_values() {
             let variables = container["env"].as_sequence().unwrap().iter();
             assert_known(variables.map(|pair| pair["name"].as_str().unwrap().to_owned()).filter(|name| name != "text"));
             assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
+            assert_eq!(template["spec"]["template"]["spec"]["enableServiceLinks"], false, "TOLLGATE_PORT and others would be set");
         }
     }
     assert_eq!(kinds, ["ConfigMap", "Service", "StatefulSet", "PodDisruptionBudget"]);
+    let notes = text("helm/tollgate/templates/NOTES.txt");
+    for needed in ["DATABASE_URL", "REDIS_URL", "TOLLGATE_MASTER_KEY"] {
+        assert!(notes.contains(&format!("--from-literal={needed}=")), "the recipe of the secret lacks {needed}");
+    }
+    assert!(notes.contains("/usr/local/bin/tollgate key create first --budget 5/month"));
     let folder = tempfile::TempDir::new().unwrap();
     let catalog = folder.path().join("catalog.toml");
     fs::write(&catalog, values["catalog"].as_str().unwrap()).unwrap();
@@ -205,6 +286,7 @@ fn systemd_unit_uses_known_arguments_and_drains() {
     // The new process tells systemd that it is the main one.
     assert!(unit.contains("NotifyAccess=all"));
     assert!(unit.contains("KillSignal=SIGTERM") && unit.contains("TimeoutStopSec=610"));
+    assert!(unit.contains("\nDocumentation=man:tollgate(1)\n"), "what it points to is there: `tollgate man`");
     let image = text("docker/Dockerfile");
     assert_known(image.lines().filter_map(|line| {
         let line = line.trim_start_matches("ENV ").trim().trim_end_matches(" \\");

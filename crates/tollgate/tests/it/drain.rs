@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate_testkit::{ClientResponse, PendingResponse, Request, ScriptedResponse, Upstream};
+use tollgate_testkit::{ClientResponse, PendingResponse, Request, ScriptedResponse, Upstream, wait_for};
 
 use crate::support;
 
@@ -78,6 +78,24 @@ fn shutdown_deadline_ends_what_runs_with_an_error_in_the_callers_protocol() {
     assert!(whole.text().contains("shutting_down"), "{}", whole.text());
     let records = gateway.records();
     assert!(records.iter().all(|record| record["outcome"] == "gateway_stopped"), "{records:#?}");
+}
+
+#[test]
+fn second_signal_ends_a_drain_at_once() {
+    let upstream = Upstream::start();
+    upstream.set_default(ScriptedResponse::chat_stream(&["one"]).stall_after(2));
+    let mut gateway = support::builder(&upstream, "cooling = false").spawn();
+    let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gateway.key());
+    let mut open = gateway.start_request(&request);
+    let answer = open.read_head().unwrap();
+    assert!(open.read_chunk(&answer).unwrap().is_some());
+    gateway.signal("INT");
+    wait_for("it drains", Duration::from_secs(5), || gateway.log().contains("stopping: running responses continue"));
+    let before = Instant::now();
+    assert_eq!(gateway.stop(), Some(1), "{}", gateway.log());
+    assert!(before.elapsed() < Duration::from_secs(5), "ten minutes of draining were left");
+    assert!(gateway.log().contains("were cut off by a second signal"), "{}", gateway.log());
+    assert_eq!(gateway.records().len(), 1, "what was cut off has its record");
 }
 
 #[test]

@@ -156,8 +156,8 @@ fn private_address_requires_private_network() {
     let catalog = support::catalog(&upstream, "cooling = false").replace("private_network = true", "private_network = false");
     let gateway = tollgate_testkit::TestGateway::builder(support::PROGRAM).catalog(&catalog).spawn();
     let answer = gateway.chat(&support::chat("chat-model"));
-    assert_eq!(answer.status, 502, "{}", answer.text());
-    assert_eq!(answer.json()["error"]["code"], "upstream_unreachable");
+    assert_eq!((answer.status, answer.header("x-tollgate-cause")), (503, Some("none_configured")), "{}", answer.text());
+    assert_eq!(gateway.record_of(&answer)["trace"][0]["code"], "private_network");
     assert_eq!(upstream.connections(), 0);
 }
 

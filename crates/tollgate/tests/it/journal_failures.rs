@@ -210,7 +210,7 @@ fn journal_damaged_in_the_middle_is_reported_by_every_reader() {
         output_text(&verified)
     );
     assert!(
-        output_text(&verified).contains("1 requests were cut by a kill; the next start records them"),
+        output_text(&verified).contains("1 request was cut by a kill; the next start records it"),
         "{}",
         output_text(&verified)
     );

@@ -12,6 +12,7 @@
 
 mod accounts;
 mod admin;
+mod backup;
 mod clock;
 mod commands;
 mod database_outage;
@@ -22,6 +23,7 @@ mod disk_full;
 mod drain;
 mod egress;
 mod explain;
+mod first_hour;
 mod forward;
 mod journal;
 mod journal_failures;
@@ -40,6 +42,7 @@ mod redis_restart;
 mod relay;
 mod retention;
 mod revocations;
+mod rotation;
 mod shares;
 mod start;
 mod support;

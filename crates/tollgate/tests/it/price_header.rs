@@ -22,7 +22,7 @@ fn too_dear(gateway: &TestGateway, answer: &ClientResponse) -> String {
     assert_eq!(answer.status, 503, "{}", answer.text());
     assert_eq!(answer.header("x-tollgate-cause"), Some("price_limit"));
     assert_eq!(answer.header("x-should-retry"), Some("false"));
-    assert_eq!(answer.header("retry-after"), Some("60"));
+    assert_eq!(answer.header("retry-after"), None, "no waiting helps");
     assert_eq!(answer.header("x-tollgate-attempts"), None);
     let record = gateway.record_of(answer);
     assert_eq!((record["reason"].as_str(), record["trace"][0]["code"].as_str()), (Some("E41"), Some("price_above_limit")));
@@ -57,7 +57,7 @@ fn native_request_above_its_max_price_is_refused() {
     let metadata = &error["details"][0]["metadata"];
     assert_eq!((metadata["cause"].as_str(), metadata["retryable"].as_str()), (Some("price_limit"), Some("false")));
     assert_eq!((metadata["family"].as_str(), metadata["model"].as_str()), (Some("gemini"), Some("native-model")));
-    assert_eq!(error["details"][1]["retryDelay"], "60s");
+    assert_eq!(error["details"].as_array().map(Vec::len), Some(1), "no RetryInfo, as no waiting helps");
     assert!(upstream.received().is_empty());
     upstream.enqueue(ScriptedResponse::native("hi"));
     assert_eq!(native(&gateway, &["output=20"]).status, 200);

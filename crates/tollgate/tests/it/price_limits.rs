@@ -38,7 +38,7 @@ fn price_limit_command_previews_exclusions_and_requires_yes() {
         assert_eq!(code, Some(2), "{output}");
         let whose = if kind == "group" { "the group's" } else { "the key's" };
         let why = format!("cost input 1.00 above {whose} 0.50 USD per 1M tokens");
-        for part in ["chat-account", why.as_str(), "nothing is left: callers get 503 (E41)", "--yes"] {
+        for part in ["chat-account", why.as_str(), "nothing is left: callers get 503 (E41 or E42)", "--yes"] {
             assert!(output.contains(part), "no {part} in {output}");
         }
         assert_eq!(row(kind, name)["price_limit"], Value::Null, "nothing was saved");

@@ -56,6 +56,52 @@ fn later_start_keeps_the_key_without_printing_it() {
 }
 
 #[test]
+fn taken_port_does_not_use_up_the_first_key() {
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = held.local_addr().unwrap().to_string();
+    let data = TempDir::new().unwrap();
+    let serve = |extra: &[&str]| {
+        Command::new(PROGRAM).args(["serve", "--data"]).arg(data.path()).args(extra).current_dir(data.path()).output().unwrap()
+    };
+    assert_eq!(serve(&["--listen", &address]).status.code(), Some(1));
+    let console = Command::new(PROGRAM)
+        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .arg(data.path())
+        .env("TOLLGATE_CONSOLE__LISTEN", &address)
+        .output()
+        .unwrap();
+    assert_eq!(console.status.code(), Some(1), "{}", text(&console));
+    let gateway = TestGateway::builder(PROGRAM).data_folder(data).spawn();
+    let key = gateway.startup()["key"].as_str().expect("the first start that serves shows the key").to_owned();
+    assert_eq!(gateway.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key)).status, 200);
+    let revoked = gateway.run(&["key", "revoke", "first"]);
+    assert!(revoked.status.success(), "{}", text(&revoked));
+    let again = TestGateway::builder(PROGRAM).data_folder(gateway.kill()).spawn();
+    assert!(again.startup()["key"].is_null(), "a revoked key is not made again");
+}
+
+#[test]
+fn first_key_reaches_the_echo_channel_alone() {
+    let upstream = Upstream::start();
+    let gateway = support::echo();
+    let file = gateway.data().join("more.toml");
+    // What an operator does next: channels of their own, in the group that is there.
+    let rows = support::channel("chat", "openai", &upstream.openai_url(), "chat-model", "")
+        + &support::prices(&["chat-model"])
+        + "[[group]]\nname = \"default\"\nchannels = [\"echo\", \"chat\"]\n";
+    std::fs::write(&file, rows.replace("{credential}", "unused-credential")).unwrap();
+    let applied = gateway.run(&["apply", "--yes", "more.toml"]);
+    assert!(applied.status.success(), "{}", text(&applied));
+    let made = gateway.run(&["key", "create", "mine", "--group", "default", "--json"]);
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
+    let ask =
+        |key: &str, model: &str| gateway.send(&Request::post("/v1/chat/completions", &support::chat(model)).bearer(key)).status;
+    let mine = made["key"].as_str().unwrap();
+    wait_for("the new channel", std::time::Duration::from_secs(5), || ask(mine, "chat-model") == 200);
+    assert_eq!((ask(gateway.key(), "chat-model"), ask(gateway.key(), "echo")), (404, 200));
+}
+
+#[test]
 fn command_before_first_start_does_not_consume_the_first_key() {
     let data = TempDir::new().unwrap();
     let listed = Command::new(PROGRAM).args(["key", "list", "--data"]).arg(data.path()).output().unwrap();
@@ -75,6 +121,65 @@ fn master_key_file_is_readable_by_its_owner_only() {
     let gateway = support::echo();
     let mode = std::fs::metadata(gateway.data().join("master.key")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn files_in_a_folder_that_existed_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let data = TempDir::new().unwrap();
+    std::fs::set_permissions(data.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let check = |data: &std::path::Path| {
+        for entry in std::fs::read_dir(data).unwrap().chain(std::fs::read_dir(data.join("journal")).unwrap()).flatten() {
+            let expected = if entry.path().is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(mode(&entry.path()), expected, "{}", entry.path().display());
+        }
+    };
+    let gateway = TestGateway::builder(PROGRAM).data_folder(data).spawn();
+    assert_eq!(gateway.chat(&support::chat("echo")).status, 200);
+    check(gateway.data());
+    assert_eq!(mode(gateway.data()), 0o700, "it was empty, as a fresh volume is");
+    // What an earlier version left open is closed.
+    let data = gateway.kill();
+    let journal = data.path().join("journal");
+    for path in [data.path().join("tollgate.db"), data.path().join("tollgate.db-wal"), journal.join("booked")] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    std::fs::set_permissions(&journal, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let gateway = TestGateway::builder(PROGRAM).data_folder(data).spawn();
+    check(gateway.data());
+    assert_eq!(mode(&gateway.data().join("journal")), 0o700);
+}
+
+#[test]
+fn missing_database_beside_a_master_key_is_refused() {
+    let mut gateway = support::echo();
+    assert_eq!(gateway.chat(&support::chat("echo")).status, 200);
+    assert_eq!(gateway.stop(), Some(0));
+    let data = gateway.into_data();
+    std::fs::rename(data.path().join("tollgate.db"), data.path().join("kept")).unwrap();
+    let start = || Command::new(PROGRAM).args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path()).output().unwrap();
+    let output = start();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("no database at") && text(&output).contains("start anew"), "{}", text(&output));
+    assert!(!data.path().join("tollgate.db").exists());
+    // As the message says.
+    std::fs::rename(data.path().join("kept"), data.path().join("tollgate.db")).unwrap();
+    drop(TestGateway::builder(PROGRAM).data_folder(data).spawn());
+    let data = TempDir::new().unwrap();
+    let key = data.path().join("master.key");
+    std::fs::write(&key, "tgm1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n").unwrap();
+    let named = format!("file:{}", key.display());
+    drop(TestGateway::builder(PROGRAM).data_folder(data).env("TOLLGATE_MASTER_KEY", &named).spawn());
+}
+
+#[test]
+fn start_killed_while_it_created_the_database_can_be_repeated() {
+    let data = TempDir::new().unwrap();
+    std::fs::write(data.path().join("master.key"), "tgm1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n").unwrap();
+    std::fs::write(data.path().join("tollgate.new-4194999"), "half a database").unwrap();
+    let gateway = TestGateway::builder(PROGRAM).data_folder(data).spawn();
+    assert!(!gateway.data().join("tollgate.new-4194999").exists());
 }
 
 #[test]

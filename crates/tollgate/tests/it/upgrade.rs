@@ -3,7 +3,8 @@
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
-    os::unix::net::UnixStream,
+    os::unix::{fs::PermissionsExt as _, net::UnixStream},
+    path::Path,
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -11,7 +12,9 @@ use std::{
 };
 
 use serde_json::json;
-use tollgate_testkit::{Latch, Request, ScriptedResponse, TestGateway, Upstream};
+use sqlx::Connection as _;
+use tempfile::TempDir;
+use tollgate_testkit::{ClientResponse, Latch, PendingResponse, Request, ScriptedResponse, TestGateway, Upstream, wait_for};
 
 use crate::support::{self, PROGRAM};
 
@@ -66,6 +69,40 @@ impl KeptConnection {
         self.0.get_mut().write_all((Self::head(key, &body) + &body).as_bytes()).unwrap();
         self.answer()
     }
+}
+
+/// A stream of which the first chunk has arrived; the upstream holds the rest back.
+fn begun_stream(gateway: &TestGateway) -> (PendingResponse, ClientResponse) {
+    let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gateway.key());
+    let mut open = gateway.start_request(&request);
+    let mut answer = open.read_head().unwrap();
+    answer.body = open.read_chunk(&answer).unwrap().unwrap();
+    (open, answer)
+}
+
+fn read_to_end((mut open, mut answer): (PendingResponse, ClientResponse)) -> ClientResponse {
+    while let Some(bytes) = open.read_chunk(&answer).unwrap() {
+        answer.body.extend(bytes);
+    }
+    answer
+}
+
+fn on_data(data: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(PROGRAM);
+    command.env_clear().env("PATH", "/usr/bin:/bin").args(arguments).arg("--data").arg(data).current_dir(data);
+    let out = command.output().unwrap();
+    (out.status.code(), format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)))
+}
+
+/// A number in the SQLite database.
+fn number_in(data: &Path, query: &'static str) -> i64 {
+    let place = format!("sqlite:{}?mode=ro", data.join("tollgate.db").display());
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let mut database = sqlx::SqliteConnection::connect(&place).await.unwrap();
+        let number = sqlx::query_scalar(query).fetch_one(&mut database).await.unwrap();
+        database.close().await.unwrap();
+        number
+    })
 }
 
 #[test]
@@ -138,10 +175,7 @@ fn a_stream_goes_on_in_the_old_process_and_keeps_its_reservation() {
     let latch = Latch::default();
     upstream.set_default(ScriptedResponse::chat_stream(&["one", "two", "three"]).wait_after(2, &latch));
     let mut gateway = one_at_a_time(&upstream);
-    let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gateway.key());
-    let mut open = gateway.start_request(&request);
-    let mut answer = open.read_head().unwrap();
-    answer.body = open.read_chunk(&answer).unwrap().unwrap();
+    let stream = begun_stream(&gateway);
     let began = Instant::now();
     // The process that begins the stream and the one that counts at its end are not neighbours.
     gateway.upgrade();
@@ -152,9 +186,7 @@ fn a_stream_goes_on_in_the_old_process_and_keeps_its_reservation() {
     assert_eq!(refused.status, 429, "{}", refused.text());
     upstream.set_default(ScriptedResponse::chat("hello"));
     latch.open();
-    while let Some(bytes) = open.read_chunk(&answer).unwrap() {
-        answer.body.extend(bytes);
-    }
+    let answer = read_to_end(stream);
     assert!(answer.text().contains("three") && answer.text().contains("[DONE]"), "{}", answer.text());
     assert_eq!(gateway.replaced_exits(), [Some(0); 2], "{}", gateway.log());
     // It is released when the old process says that the stream has ended.
@@ -174,10 +206,7 @@ fn what_a_killed_old_process_had_begun_is_booked_once() {
     let latch = Latch::default();
     upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(2, &latch));
     let mut gateway = one_at_a_time(&upstream);
-    let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gateway.key());
-    let mut open = gateway.start_request(&request);
-    let mut answer = open.read_head().unwrap();
-    answer.body = open.read_chunk(&answer).unwrap().unwrap();
+    let (_open, answer) = begun_stream(&gateway);
     gateway.upgrade();
     let pid = gateway.replaced_pids()[0].to_string();
     assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
@@ -222,4 +251,116 @@ fn a_failed_upgrade_leaves_the_running_gateway_unharmed() {
     gateway.upgrade();
     assert_eq!(kept.chat(gateway.key()), (200, true));
     assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());
+}
+
+#[test]
+fn a_backup_has_what_both_processes_have_begun() {
+    let upstream = Upstream::start();
+    let latch = Latch::default();
+    upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(1, &latch));
+    let mut gateway = support::gateway_for(&upstream);
+    let first = begun_stream(&gateway);
+    gateway.upgrade();
+    let second = begun_stream(&gateway);
+    let journal = gateway.data().join("journal");
+    for folder in [journal.clone(), journal.join("1")] {
+        assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700, "{}", folder.display());
+    }
+    let (folder, restored) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let file = folder.path().join("one.backup").display().to_string();
+    let made = gateway.run(&["backup", &file]);
+    assert!(made.status.success(), "{made:?}");
+    std::fs::copy(gateway.data().join("master.key"), restored.path().join("master.key")).unwrap();
+    let (code, said) = on_data(restored.path(), &["restore", &file]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = on_data(restored.path(), &["verify"]);
+    assert!(code == Some(0) && said.contains("2 requests were cut by a kill"), "{said}");
+    latch.open();
+    let ids = [first, second].map(|stream| read_to_end(stream).header("x-request-id").unwrap().to_owned());
+    assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());
+    let again = TestGateway::builder(PROGRAM).data_folder(restored).without_record_check().spawn();
+    for id in ids {
+        let record = again.wait_for_record("record of a stream", |record| record["id"] == id.as_str());
+        assert_eq!(record["outcome"], "gateway_stopped", "{record}");
+        let record = gateway.wait_for_record("record of a stream", |record| record["id"] == id.as_str());
+        assert_eq!(record["outcome"], "completed", "{record}");
+    }
+}
+
+#[test]
+fn a_database_is_left_in_order_by_the_process_that_ends_last() {
+    const UNFINISHED: &str = "SELECT SUM(unfinished) FROM journals";
+    const HOLDERS: &str = "SELECT COUNT(*) FROM key_holders";
+    let upstream = Upstream::start();
+    upstream.set_default(ScriptedResponse::chat("hello"));
+    let mut gateway = support::gateway_for(&upstream);
+    let _ = gateway.record_of(&gateway.chat(&support::chat("chat-model")));
+    gateway.upgrade();
+    assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());
+    let state = |gateway: &TestGateway| (number_in(gateway.data(), UNFINISHED), number_in(gateway.data(), HOLDERS));
+    assert_eq!(state(&gateway), (1, 1), "the new process goes on");
+
+    // The other way round: the new process ends while the old one relays.
+    let latch = Latch::default();
+    upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(1, &latch));
+    let stream = begun_stream(&gateway);
+    gateway.upgrade();
+    assert_eq!(gateway.stop(), Some(0), "{}", gateway.log());
+    assert_eq!(state(&gateway), (1, 1), "the old process goes on");
+    latch.open();
+    let _ = read_to_end(stream);
+    assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());
+    assert_eq!(state(&gateway), (0, 0));
+    let copy = TempDir::new().unwrap();
+    for name in ["tollgate.db", "master.key"] {
+        std::fs::copy(gateway.data().join(name), copy.path().join(name)).unwrap();
+    }
+    let (code, said) = on_data(copy.path(), &["verify"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn connections_of_the_consoles_own_address_stay_off_the_model_address() {
+    let upstream = Upstream::start();
+    let builder = support::builder(&upstream, "cooling = false");
+    let mut gateway = builder.env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0").spawn();
+    let console = |gateway: &TestGateway| -> SocketAddr { gateway.startup()["console"].as_str().unwrap().parse().unwrap() };
+    let address = console(&gateway);
+    let request = format!("GET /admin/v1/me HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    let ask = |connection: &mut KeptConnection| connection.0.get_mut().write_all(request.as_bytes());
+    let mut kept = KeptConnection::open(address);
+    ask(&mut kept).unwrap();
+    assert_eq!(kept.answer(), (401, true));
+    gateway.upgrade();
+    assert_eq!(console(&gateway), address);
+    // The kept connection is closed and not moved: a model listener would answer that it has no such path.
+    let mut rest = Vec::new();
+    let _ = ask(&mut kept);
+    let _ = kept.0.read_to_end(&mut rest);
+    assert!(!String::from_utf8_lossy(&rest).contains(" 404 "), "{}", String::from_utf8_lossy(&rest));
+    let mut new = KeptConnection::open(address);
+    ask(&mut new).unwrap();
+    assert_eq!(new.answer().0, 401);
+    assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());
+}
+
+#[test]
+fn a_second_signal_ends_what_a_replaced_process_relays() {
+    let upstream = Upstream::start();
+    let latch = Latch::default();
+    upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(1, &latch));
+    let mut gateway = support::gateway_for(&upstream);
+    let stream = begun_stream(&gateway);
+    let id = stream.1.header("x-request-id").unwrap().to_owned();
+    gateway.upgrade();
+    let pid = gateway.replaced_pids()[0].to_string();
+    let terminate = || assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    terminate();
+    wait_for("the first signal", Duration::from_secs(5), || gateway.log().contains("stopping: running responses continue"));
+    terminate();
+    assert_eq!(gateway.replaced_exits(), [Some(1)], "{}", gateway.log());
+    latch.open();
+    let record = gateway.wait_for_record("record of the stream", |record| record["id"] == id.as_str());
+    assert_eq!(record["outcome"], "gateway_stopped", "{record}");
+    drop(stream);
 }

@@ -176,7 +176,7 @@ fn account_blocked_by_a_firewall_recovers_without_a_test() {
     let answer = gateway.chat(&support::chat("chat-model"));
     assert_eq!(answer.json()["error"]["code"], "upstream_account_error", "{}", answer.text());
     let answer = gateway.chat(&support::chat("chat-model"));
-    assert_eq!((answer.status, answer.header("x-tollgate-cause")), (503, Some("disabled")), "{}", answer.text());
+    assert_eq!((answer.status, answer.header("x-tollgate-cause")), (503, Some("credential")), "{}", answer.text());
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn exhausted_quota_is_upstream_quota() {
 fn refused_credentials_are_disabled() {
     let state = HealthState::Resting { why: RestingReason::Refused, since: NOW, until: None };
     let case = Case::accounts(1).state("c/0", state);
-    check(&case, "cooling", NoRouteCause::Disabled, false);
+    check(&case, "cooling", NoRouteCause::Credential, false);
     assert_eq!(case.fails().earliest_recovery(), None);
     assert_eq!(case.fails().trace()[0].detail.as_deref(), Some("refused until a test passes"));
 }
@@ -107,7 +107,7 @@ fn sale_above_the_limit_is_price_limit_with_figures() {
     check(&case, "price_above_limit", NoRouteCause::PriceLimit, false);
     let figures = case.fails().price_figures().unwrap();
     assert_eq!((figures.limit, figures.price, figures.level), (999_999_999, 1_000_000_000, LimitLevel::Request));
-    assert!(case.fails().price_limit_alone());
+    assert!(case.fails().price_alone());
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn cost_above_the_limit_gives_no_figures() {
     let case = Case { key: Key { price_limit: limit, ..key(&[]) }, ..Case::over(vec![row]) };
     check(&case, "price_above_limit", NoRouteCause::PriceLimit, false);
     assert_eq!(case.fails().price_figures(), None);
-    assert!(case.fails().price_limit_alone());
+    assert!(case.fails().price_alone());
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn cost_limit_applies_each_accounts_multiplier() {
 fn missing_required_price_is_unpriced() {
     let limit = PriceLimit { mode: PriceLimitMode::PricedOnly, on: PriceLimitOn::Cost };
     let case = Case { request_limit: Some(limit), ..Case::accounts(1) };
-    check(&case, "unpriced", NoRouteCause::PriceLimit, false);
+    check(&case, "unpriced", NoRouteCause::NoPrice, false);
 }
 
 #[test]
@@ -146,8 +146,10 @@ fn unpriced_model_is_served_unless_money_is_bounded() {
     assert!(unpriced().run().is_ok());
     let budget = Budget { amount: NanoUsd(1), window: Window::Total, action: BudgetAction::Block };
     let case = Case { key: Key { budgets: vec![budget], ..key(&[]) }, ..unpriced() };
-    check(&case, "unpriced", NoRouteCause::PriceLimit, false);
-    assert!(case.fails().price_limit_alone());
+    check(&case, "unpriced", NoRouteCause::NoPrice, false);
+    assert!(case.fails().price_alone());
+    assert_eq!(case.fails().missing_price(), Some(MissingPrice::SaleForBoundedMoney));
+    assert_eq!(case.fails().cause().error_id(), "E42", "no price limit is set");
     let counting = Case { summary: summary("m", Method::CountTokens), ..case };
     assert!(counting.run().is_ok(), "counting costs nothing");
 }
@@ -169,7 +171,7 @@ fn untranslatable_request_names_the_fewest_fields() {
     case.untranslatable.insert("b".to_owned(), fields(&["logit_bias"]));
     let no_route = case.fails();
     assert_eq!(no_route.fewest_unsupported_fields(), Some(fields(&["logit_bias"])));
-    assert!(!no_route.price_limit_alone());
+    assert!(!no_route.price_alone());
     assert_eq!(no_route.trace()[0].code, "cannot_translate");
     assert_eq!(no_route.trace()[0].detail.as_deref(), Some("seed, logit_bias"));
 }
@@ -223,6 +225,8 @@ fn first_cause_in_order_is_reported() {
         NoRouteCause::UpstreamRateLimited,
         NoRouteCause::UpstreamQuota,
         NoRouteCause::PriceLimit,
+        NoRouteCause::NoPrice,
+        NoRouteCause::Credential,
         NoRouteCause::Disabled,
         NoRouteCause::NoneConfigured,
     ];
@@ -232,6 +236,8 @@ fn first_cause_in_order_is_reported() {
         NoRouteCause::UpstreamRateLimited => Exclusion::Cooling { until: NOW, why: CoolingReason::RateLimited },
         NoRouteCause::UpstreamQuota => Exclusion::Budget { until: None },
         NoRouteCause::PriceLimit => Exclusion::Margin,
+        NoRouteCause::NoPrice => Exclusion::Unpriced(MissingPrice::SaleForBoundedMoney),
+        NoRouteCause::Credential => Exclusion::Resting { until: None, why: RestingReason::Refused },
         NoRouteCause::Disabled => Exclusion::Disabled,
         NoRouteCause::NoneConfigured => Exclusion::NoAccount,
     };
@@ -246,11 +252,7 @@ fn first_cause_in_order_is_reported() {
         });
         let no_route = NoRoute { excluded: excluded.collect(), method: Method::Chat };
         assert_eq!(no_route.cause(), *first);
-        assert_eq!(
-            no_route.price_limit_alone(),
-            *first == NoRouteCause::PriceLimit,
-            "who is off or missing as well does not count"
-        );
+        assert_eq!(no_route.price_alone(), first.is_price(), "who is off or missing as well does not count");
     }
 }
 
@@ -264,6 +266,8 @@ fn cause_names_match_the_wire() {
         (NoRouteCause::UpstreamRateLimited, "upstream_rate_limited"),
         (NoRouteCause::UpstreamQuota, "upstream_quota"),
         (NoRouteCause::PriceLimit, "price_limit"),
+        (NoRouteCause::NoPrice, "no_price"),
+        (NoRouteCause::Credential, "credential"),
     ];
     for (cause, word) in words {
         assert_eq!(cause.as_str(), word);

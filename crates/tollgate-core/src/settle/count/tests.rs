@@ -38,7 +38,7 @@ fn every_kind_has_its_price() {
         image: Some(32_000_000),
         audio: Some(64_000_000),
         per_request: Some(128),
-        tiers: vec![],
+        ..Price::default()
     };
     assert_eq!(amount(&all, &list, Multiplier::ONE), Some(NanoUsd(255)));
 }
@@ -78,12 +78,22 @@ fn amounts_above_the_bound_are_none() {
 
 #[test]
 fn totals_are_split_into_disjoint_kinds() {
-    let usage = Usage { prompt_total: 100, cached: 60, cache_write: 10, image: 5, audio: 3, completion_total: 50, reasoning: 20 };
+    let usage = Usage {
+        prompt_total: 100,
+        cached: 60,
+        cache_write: 10,
+        image: 5,
+        audio: 3,
+        completion_total: 50,
+        reasoning: 20,
+        ..Usage::default()
+    };
     let expected = Tokens {
         input: 22,
         output: 30,
         cache_read: 60,
         cache_write: 10,
+        cache_write_1h: 0,
         thinking: 20,
         image: 5,
         audio: 3,
@@ -161,6 +171,7 @@ fn any_tokens() -> impl Strategy<Value = Tokens> {
             output,
             cache_read,
             cache_write,
+            cache_write_1h: 0,
             thinking,
             image,
             audio,
@@ -181,7 +192,7 @@ fn any_price() -> impl Strategy<Value = Price> {
             image,
             audio,
             per_request,
-            tiers: vec![],
+            ..Price::default()
         },
     )
 }
@@ -209,6 +220,7 @@ proptest! {
             output: tokens.output + more.output,
             cache_read: tokens.cache_read + more.cache_read,
             cache_write: tokens.cache_write + more.cache_write,
+            cache_write_1h: 0,
             thinking: tokens.thinking + more.thinking,
             image: tokens.image + more.image,
             audio: tokens.audio + more.audio,
@@ -224,7 +236,7 @@ proptest! {
         prompt_total in any::<u64>(), cached in any::<u64>(), cache_write in any::<u64>(), image in any::<u64>(),
         audio in any::<u64>(), completion_total in any::<u64>(), reasoning in any::<u64>(),
     ) {
-        let usage = Usage { prompt_total, cached, cache_write, image, audio, completion_total, reasoning };
+        let usage = Usage { prompt_total, cached, cache_write, image, audio, completion_total, reasoning, ..Usage::default() };
         let tokens = tokens_of(&usage, TokenSource::Provider);
         prop_assert_eq!(tokens.prompt(), prompt_total);
         prop_assert_eq!(tokens.completion(), completion_total);

@@ -27,6 +27,7 @@ fn begin() -> AttemptStart {
         sale_multiplier: Multiplier::ONE,
         policy: StreamBreak::Delivered,
         input: InputCount { tokens: 100, source: Counted },
+        bounds: UsageBounds::default(),
         earlier: Vec::new(),
         attempt: StartedAttempt {
             channel: channel_id("c"),
@@ -83,8 +84,7 @@ fn reported_usage_applies_under_the_provider_usage_policy() {
 
 #[test]
 fn earlier_attempts_keep_their_settled_records() {
-    let first: AttemptRecord =
-        settle_attempt(&attempt(AttemptResult::Refused, None), Method::StreamGenerate, InputCount { tokens: 100, source: Counted });
+    let first: AttemptRecord = settle_attempt(&attempt(AttemptResult::Refused, None), &size());
     let begins = [begin(), AttemptStart { earlier: vec![first], ..begin() }];
     let record = settle_stopped(&begins, Some(&progress(10))).unwrap();
     assert_eq!(record.attempts.len(), 2);

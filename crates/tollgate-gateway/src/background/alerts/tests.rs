@@ -111,6 +111,28 @@ async fn alert_is_signed_and_retried_until_it_is_accepted() {
 }
 
 #[tokio::test]
+async fn sale_below_cost_and_impossible_usage_are_reported_once_an_hour() {
+    use crate::state::alert_queue::MoneyAlert;
+
+    let shared = shared(Settings::default(), Catalog::default());
+    let (queue, mut waiting) = AlertQueue::new();
+    let record = usage_record("m");
+    let excess = tollgate_core::UsageExcess { reported_output: 1_000, output_bound: 69, ..tollgate_core::UsageExcess::default() };
+    let attempt = &record.attempts[0];
+    for _ in 0..2 {
+        let lying = MoneyAlert::UsageExcess { channel: attempt.channel, name: &attempt.channel_name, excess: &excess };
+        queue.enqueue_money(&record, &lying, Timestamp(0), &shared.metrics);
+        let below = MoneyAlert::SoldBelowCost { sale: NanoUsd(10), cost: NanoUsd(2_000_000_000) };
+        queue.enqueue_money(&record, &below, Timestamp(0), &shared.metrics);
+    }
+    let first = waiting.try_recv().unwrap().body;
+    assert_eq!((&first["event"], &first["of"], &first["tokens"]), (&json!("usage_excess"), &json!("channel"), &json!(931)));
+    let second = waiting.try_recv().unwrap().body;
+    assert_eq!((&second["event"], &second["cost"], &second["model"]), (&json!("sold_below_cost"), &json!("2.00"), &json!("m")));
+    assert!(waiting.try_recv().is_err(), "each once");
+}
+
+#[tokio::test]
 async fn private_address_is_denied_unless_allowed() {
     let (server, mut requests) = receiver(&[204]).await;
     let (_, alerts) = to(&server, false).await;

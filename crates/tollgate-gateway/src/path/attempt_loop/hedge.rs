@@ -93,7 +93,7 @@ pub(super) async fn race<'a>(
             guard.end_hedge(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
             Ok(answer)
         }
-        Err((failure, planned)) if is_final(context, &failure, &planned) => {
+        Err((failure, planned)) if is_final(context, &failure) => {
             drop((first_attempt, second_attempt));
             if second_ended {
                 guard.promote_hedge();

@@ -94,6 +94,16 @@ async fn every_account_failure_fails_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rate_limit_of_every_account_is_recorded_as_refused_and_a_failure_as_broken() {
+    for (status, id, outcome) in [(429, "E54", Outcome::Refused), (500, "E55", Outcome::UpstreamBroke)] {
+        let mut rig = Rig::new(Script::new().refuses(status, &[]), 1);
+        rig.ask(CHAT).await;
+        let record = rig.record();
+        assert_eq!((record.outcome, record.reason.as_deref()), (outcome, Some(id)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn answers_with_a_missing_or_generic_content_type_are_parsed() {
     for kind in [
         "application/json",
@@ -362,7 +372,7 @@ async fn rate_limited_account_cools_for_its_retry_after_and_is_then_probed() {
     tokio::time::advance(SECOND * 21).await;
     assert_eq!(rig.ask(CHAT).await.status, 200);
     let outcomes: Vec<_> = rig.records().iter().map(|record| record.outcome).collect();
-    assert_eq!(outcomes, [Outcome::UpstreamBroke, Outcome::Refused, Outcome::Completed]);
+    assert_eq!(outcomes, [Outcome::Refused, Outcome::Refused, Outcome::Completed]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,10 +28,17 @@ fn showing(addresses: &[String]) -> String {
     serde_json::json!({"model": "m", "messages": [{"role": "user", "content": parts}]}).to_string()
 }
 
+/// A rig whose media may come from loopback, where the servers of tests are.
+fn reaching_loopback(script: Script, accounts: u8, change: impl FnOnce(&mut Channel)) -> Rig {
+    let rig = Rig::with(script, accounts, change);
+    rig.core.shared.traffic.media.reach_anywhere();
+    rig
+}
+
 #[tokio::test]
 async fn remote_image_is_sent_inline() {
     let server = pictures().await;
-    let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, gemini);
+    let mut rig = reaching_loopback(Script::new().replies(GEMINI_REPLY), 1, gemini);
     let got = rig.ask(&showing(&[server.url.clone(), format!("{}/b", server.url), server.url.clone()])).await;
     assert_eq!(got.status, 200, "{}", got.body);
     let sent: serde_json::Value = serde_json::from_str(&rig.script.seen()[0].body).unwrap();
@@ -48,7 +55,7 @@ async fn remote_image_is_sent_inline() {
 async fn media_is_not_fetched_if_disabled_or_not_needed() {
     let server = pictures().await;
     let body = showing(std::slice::from_ref(&server.url));
-    let mut rig = Rig::with(Script::new(), 1, |channel| {
+    let mut rig = reaching_loopback(Script::new(), 1, |channel| {
         gemini(channel);
         channel.spec.translation.fetch_media = false;
     });
@@ -56,7 +63,7 @@ async fn media_is_not_fetched_if_disabled_or_not_needed() {
     assert_eq!((got.status, got.code().as_str()), (400, "unsupported_parameter"));
     assert!(got.body.contains("'messages[0].content[0].image_url'") && got.body.contains("switched off"), "{}", got.body);
     rig.record();
-    let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), 1, |channel| {
+    let mut rig = reaching_loopback(Script::new().replies(GEMINI_REPLY), 1, |channel| {
         gemini(channel);
         channel.spec.serves[0].profile.fetches_urls = Some(true);
     });
@@ -68,16 +75,27 @@ async fn media_is_not_fetched_if_disabled_or_not_needed() {
 
 #[tokio::test]
 async fn private_address_is_refused_and_not_connected_to() {
+    for private_network in [false, true] {
+        private_address_is_refused(private_network).await;
+    }
+}
+
+/// What a channel may reach is the operator's; media addresses are the caller's.
+async fn private_address_is_refused(private_network: bool) {
     let server = pictures().await;
     let mut rig = Rig::with(Script::new(), 1, |channel| {
         gemini(channel);
-        channel.spec.private_network = false;
+        channel.spec.private_network = private_network;
     });
     let metadata = "http://169.254.169.254/latest/meta-data/iam".to_owned();
     let got = rig.ask(&showing(&[server.url.clone(), metadata])).await;
     assert_eq!((got.status, got.code().as_str()), (400, "unsupported_parameter"));
     assert!(got.body.contains("'messages[0].content[0].image_url', 'messages[0].content[1].image_url'"), "{}", got.body);
-    assert!(got.body.contains("(the address could not be fetched)"), "the reason is not disclosed: {}", got.body);
+    assert!(
+        got.body.contains("(the address could not be fetched: it must be a public one"),
+        "the reason is not disclosed: {}",
+        got.body
+    );
     assert_eq!((server.accepted(), rig.script.seen().len()), (0, 0));
     let record = rig.record();
     assert_eq!((record.reason.as_deref(), record.trace[0].code.as_str()), (Some("E17"), "cannot_translate"));
@@ -86,7 +104,7 @@ async fn private_address_is_refused_and_not_connected_to() {
 #[tokio::test]
 async fn channel_whose_media_cannot_be_fetched_is_skipped() {
     let gone = RawUpstream::answering("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
-    let mut rig = Rig::with(Script::new().replies(REPLY), 1, |channel| channel.spec.priority = 1);
+    let mut rig = reaching_loopback(Script::new().replies(REPLY), 1, |channel| channel.spec.priority = 1);
     rig.add_channel(|channel| {
         gemini(channel);
         channel.spec.priority = 0;
@@ -101,7 +119,7 @@ async fn channel_whose_media_cannot_be_fetched_is_skipped() {
 async fn media_is_fetched_only_for_the_attempt_that_needs_it() {
     let server = pictures().await;
     let ask = async |script: Script| {
-        let mut rig = Rig::with(script, 1, |_| {});
+        let mut rig = reaching_loopback(script, 1, |_| {});
         rig.add_channel(|channel| {
             gemini(channel);
             channel.spec.priority = 1;
@@ -117,8 +135,11 @@ async fn media_is_fetched_only_for_the_attempt_that_needs_it() {
 async fn media_is_fetched_for_a_hedge_while_the_first_attempt_runs() {
     let server = pictures().await;
     let late = vec![role(), Piece::Wait(SECOND * 60), chunk("late"), tail()];
-    let mut rig =
-        Rig::with(Script::new().streams(late).streams(vec![format!("data: {GEMINI_REPLY}\n\n").as_str().into()]), 1, |_| {});
+    let mut rig = reaching_loopback(
+        Script::new().streams(late).streams(vec![format!("data: {GEMINI_REPLY}\n\n").as_str().into()]),
+        1,
+        |_| {},
+    );
     rig.add_channel(|channel| {
         gemini(channel);
         channel.spec.priority = 1;
@@ -138,7 +159,7 @@ async fn media_is_fetched_for_a_hedge_while_the_first_attempt_runs() {
 async fn too_many_addresses_are_refused_before_any_is_fetched() {
     let server = pictures().await;
     let addresses: Vec<_> = (0..17).map(|number| format!("{}/{number}", server.url)).collect();
-    let mut rig = Rig::with(Script::new(), 1, gemini);
+    let mut rig = reaching_loopback(Script::new(), 1, gemini);
     let got = rig.ask(&showing(&addresses)).await;
     assert_eq!((got.status, server.accepted()), (400, 0));
     assert!(got.body.contains("(at most 16 remote addresses)"), "{}", got.body);
@@ -148,7 +169,7 @@ async fn too_many_addresses_are_refused_before_any_is_fetched() {
 #[tokio::test]
 async fn file_the_upstream_does_not_support_is_refused() {
     let video = RawUpstream::answering("HTTP/1.1 200 OK\r\ncontent-length: 16\r\n\r\n\0\0\0\x20ftypisom....").await;
-    let mut rig = Rig::new(Script::new(), 1);
+    let mut rig = reaching_loopback(Script::new(), 1, |_| {});
     rig.change(|channels, _, _| channels[0].spec.translation.fetch_media = true);
     let body = format!(r#"{{"contents":[{{"parts":[{{"fileData":{{"fileUri":"{}","mimeType":"audio/wav"}}}}]}}]}}"#, video.url);
     let got = read(serve(&rig.core, rig.native(Method::Generate, &body)).await).await;

@@ -208,8 +208,9 @@ async fn model_without_a_price_is_refused_under_a_budget() {
     let mut rig = Rig::keyed(Script::new(), |key| key.budgets = block(1_000_000_000));
     rig.change_model(|model| model.spec.price = None);
     let got = rig.ask(CHAT).await;
-    assert_eq!((got.status, got.header("x-tollgate-cause")), (503, Some("price_limit")));
-    assert_eq!(rig.record().reason.as_deref(), Some("E41"));
+    assert_eq!((got.status, got.header("x-tollgate-cause")), (503, Some("no_price")));
+    assert_eq!((got.header("x-should-retry"), got.header("retry-after")), (Some("false"), None));
+    assert_eq!(rig.record().reason.as_deref(), Some("E42"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -389,3 +389,25 @@ async fn unknown_parts_are_counted_by_channel() {
     let metrics = rig.core.shared.metrics.render();
     assert!(metrics.contains("tollgate_unknown_content_total{channel=\"one\"} 1"), "{metrics}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn bound_signature_is_left_out_where_another_account_may_have_issued_it() {
+    const NATIVE: &str = r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]},{"role":"model","parts":[{"functionCall":{"id":"c","name":"f","args":{}},"thoughtSignature":"QUJD"}]},{"role":"user","parts":[{"functionResponse":{"id":"c","name":"f","response":{"a":1}}}]}]}"#;
+    const HISTORY: &str = r#"{"model":"m","messages":[{"role":"user","content":"hi"},{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"},"extra_content":{"google":{"thought_signature":"QUJD"}}}]},{"role":"tool","tool_call_id":"c","content":"1"}]}"#;
+    for (bound, accounts, is_kept) in [(true, 2, false), (true, 1, true), (false, 2, true)] {
+        for native in [true, false] {
+            let mut rig = Rig::with(Script::new().replies(GEMINI_REPLY), accounts, |channel| {
+                gemini(channel);
+                channel.spec.serves[0].profile.signatures_bound = Some(bound);
+            });
+            let incoming = if native { rig.native(Method::Generate, NATIVE) } else { rig.incoming(HISTORY) };
+            let got = read(serve(&rig.core, incoming).await).await;
+            assert_eq!(got.status, 200, "{}", got.body);
+            let sent = rig.script.seen()[0].body.clone();
+            assert_eq!(sent.contains("QUJD"), is_kept, "{sent}");
+            let named = got.header("x-tollgate-dropped").unwrap_or_default().to_lowercase();
+            assert_eq!(named.contains("signature"), !is_kept, "{named}");
+            rig.record();
+        }
+    }
+}

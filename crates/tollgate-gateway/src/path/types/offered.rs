@@ -33,6 +33,13 @@ pub(crate) struct Admission {
     pub(crate) output_limit: Option<OutputLimit>,
 }
 
+impl Admission {
+    /// The output limit that the gateway writes into the request, for each candidate answer.
+    pub(crate) fn output_tokens(&self) -> Option<u64> {
+        self.output_limit.as_ref().map(|limit| limit.tokens)
+    }
+}
+
 /// An output limit that the gateway writes into a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OutputLimit {

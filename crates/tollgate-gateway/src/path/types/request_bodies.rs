@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tollgate_core::{
-    Channel, ChannelId, ModelMapping, Offer, OnUnsupported, PlannedAttempt, Provider, Timestamp, TranslationPolicy,
+    Catalog, Channel, ChannelId, ModelMapping, Offer, OnUnsupported, PlannedAttempt, Timestamp, TranslationPolicy,
     TranslationSwitches, count_input,
 };
 use tollgate_protocol::{
@@ -29,7 +29,6 @@ use crate::{
     },
     request::Head,
     state::shares::InFlightRequest,
-    upstream::client::AddressPolicy,
 };
 
 /// One request's body, encoded for each upstream as needed.
@@ -47,6 +46,8 @@ pub(crate) struct RequestBodies<'a> {
     /// Fields dropped so far, and the output limit that is written into the body.
     dropped: Vec<FieldPath>,
     output_limit: Option<OutputLimit>,
+    /// Whether one account alone serves the model, so that every signature in the history is its own.
+    has_sole_account: bool,
     /// Boxed, because most requests are never decoded.
     decoded: OnceLock<Box<Result<Request, TranslateError>>>,
     encoded: Mutex<Vec<EncodedBody>>,
@@ -102,7 +103,7 @@ impl<'a> RequestBodies<'a> {
         output_limit: Option<&OutputLimit>,
         memory: Option<Arc<InFlightRequest>>,
     ) -> Self {
-        let OfferedRequest { caller, offer, body, summary, .. } = offered;
+        let OfferedRequest { catalog, caller, offer, body, summary, .. } = offered;
         let mut dropped = offer.drop_fields.clone();
         dropped.extend(output_limit.map(|limit| format!("{}={}", limit.field, limit.tokens)));
         Self {
@@ -116,6 +117,7 @@ impl<'a> RequestBodies<'a> {
             id_signatures: caller.key.signatures_in_ids.unwrap_or(offer.group.signatures_in_ids),
             dropped,
             output_limit: output_limit.cloned(),
+            has_sole_account: has_sole_account(catalog, offer),
             decoded: OnceLock::new(),
             encoded: Mutex::default(),
             media: PrefetchedMedia::new(memory),
@@ -179,21 +181,26 @@ impl<'a> RequestBodies<'a> {
         let mapping = planned.mapping();
         let codec = codec(planned.protocol);
         let renamed = mapping.upstream != summary.model;
+        let drop_signatures = mapping.profile.signatures_bound == Some(true) && !self.has_sole_account;
         let hide_usage = summary.stream && summary.method == Method::Chat && !summary.include_usage;
         let edits = RequestEdits {
             upstream_model: renamed.then_some(mapping.upstream.as_str()),
             force_usage: hide_usage,
             max_output: self.output_limit.as_ref().map(|limit| limit.tokens),
             output_limit_field: mapping.profile.max_tokens_field.as_deref(),
-            keep_google_signatures: mapping.profile.signature_required == Some(true) || is_googles(&planned.channel.spec.base_url),
+            keep_google_signatures: !drop_signatures
+                && (mapping.profile.signature_required == Some(true) || is_googles(&planned.channel.spec.base_url)),
+            drop_signatures,
         };
+        let mut dropped = self.dropped.clone();
+        dropped.extend(signature_member(planned.protocol, self.body).filter(|_| drop_signatures).map(ToOwned::to_owned));
         let reply_edits = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage };
         UpstreamRequest {
             method: summary.method,
             path: codec.upstream_path(summary.method, &mapping.upstream, self.target.framing),
             stream: summary.stream.then_some(self.target.framing),
             body: codec.forward_request(self.body, summary, &edits),
-            dropped: self.dropped.clone(),
+            dropped,
             conversion: ResponseConversion::Same { protocol: planned.protocol, edits: reply_edits },
         }
     }
@@ -248,8 +255,11 @@ impl<'a> RequestBodies<'a> {
             Ok(request) => request,
             Err(fault) => return (Err(fault.clone()), false),
         };
-        let profile = profile_of(channel, mapping);
-        let fetched = self.media.of(AddressPolicy::of(channel));
+        let mut profile = profile_of(channel, mapping);
+        if self.has_sole_account {
+            profile.signatures_bound = None;
+        }
+        let fetched = self.media.so_far();
         let fetch_media = channel.spec.translation.fetch_media;
         let wanted = if fetch_media { pending_media(channel.spec.protocol, request, &profile) } else { Vec::new() };
         let unfetched = !wanted.iter().all(|address| fetched.contains_key(*address));
@@ -299,7 +309,7 @@ fn options_of<'a>(channel: &Channel, lenient: bool, media: RemoteMedia<'a>) -> T
 }
 
 fn profile_of(channel: &Channel, mapping: &ModelMapping) -> Profile {
-    effective_profile(provider_word(channel.spec.provider), channel.spec.protocol, &mapping.upstream, &mapping.profile)
+    effective_profile(channel.spec.provider.as_str(), channel.spec.protocol, &mapping.upstream, &mapping.profile)
 }
 
 impl ResponseConversion {
@@ -327,22 +337,27 @@ impl ResponseConversion {
     }
 }
 
+/// Whether one account alone serves the model to the group.
+fn has_sole_account(catalog: &Catalog, offer: &Offer) -> bool {
+    let channels = offer.candidates.iter().filter_map(|served| catalog.channel_at(served.channel));
+    channels.map(|channel| channel.accounts.len()).sum::<usize>() == 1
+}
+
+/// The member of a history that holds Gemini's signatures, if the body has one.
+fn signature_member(protocol: Protocol, body: &[u8]) -> Option<&'static str> {
+    let has = |name: &str| memchr::memmem::find(body, name.as_bytes()).is_some();
+    match protocol {
+        Protocol::Gemini if has("thoughtSignature") || has("thought_signature") => Some("contents[].parts[].thoughtSignature"),
+        Protocol::OpenAi if has("thought_signature") => Some("messages[].extra_content.google.thought_signature"),
+        Protocol::OpenAi | Protocol::Gemini | Protocol::Anthropic => None,
+    }
+}
+
 /// Whether a base URL is Google's: the chat endpoint of the Gemini API or of Vertex AI.
 fn is_googles(base_url: &str) -> bool {
     let authority = base_url.split_once("://").map_or(base_url, |(_, rest)| rest).split(['/', '?']).next().unwrap_or_default();
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host).split(':').next().unwrap_or_default();
     host.to_ascii_lowercase().strip_suffix("googleapis.com").is_some_and(|front| front.is_empty() || front.ends_with('.'))
-}
-
-/// Name of the provider in model profiles.
-const fn provider_word(provider: Provider) -> &'static str {
-    match provider {
-        Provider::OpenAi => "openai",
-        Provider::Gemini => "gemini",
-        Provider::Anthropic => "anthropic",
-        Provider::Compatible => "compatible",
-        Provider::Echo => "echo",
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! The guard is created first. Once the key is known it leaves a record however the request ends: finished with an [`Ending`], or
 //! dropped because the caller left or the task died.
 
+mod irregular;
 mod open_attempt;
 mod repeated_refusals;
 mod request_log;
@@ -14,7 +15,8 @@ use http::HeaderValue;
 use tokio::time::Instant;
 use tollgate_core::{
     AttemptResult, DeliveredContent, InputCount, KeyId, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
-    Provider, RateStatuses, RequestFacts, Revision, StreamProgress, TraceEntry, count_input, settle, settle_attempt,
+    Provider, RateStatuses, RequestFacts, Revision, StreamProgress, TraceEntry, UsageBounds, count_input, estimate_output, settle,
+    settle_attempt,
 };
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
 use tollgate_store::SyncWaiter;
@@ -126,11 +128,12 @@ impl UsageGuard {
             sale: None,
             price_version: Revision::default(),
             input: InputCount::default(),
+            bounds: UsageBounds::default(),
             delivered: DeliveredContent::default(),
             attempts: Vec::new(),
             ttft_us: None,
             duration_us: 0,
-            address: Some(head.peer.to_string()),
+            address: head.peer.map(|peer| peer.to_string()),
             client_request_id: head.client_request_id.clone(),
             dropped: Vec::new(),
             trace: Vec::new(),
@@ -146,14 +149,24 @@ impl UsageGuard {
             facts.model = Some(summary.model.clone());
             facts.stream = summary.stream;
             facts.input = count_input(summary);
+            facts.bounds = UsageBounds::of_input(summary);
         }
     }
 
-    pub(crate) fn set_offer(&mut self, offer: &Offer) {
+    pub(crate) fn set_offer(&mut self, offer: &Offer, summary: &RequestSummary) {
         if let Some(facts) = &mut self.facts {
+            let reserved = estimate_output(summary, &offer.model);
+            facts.bounds = UsageBounds::of_input(summary).with_output(summary, &offer.model, reserved);
             facts.group = Some(Arc::clone(&offer.group));
             facts.sale.clone_from(&offer.sale);
             facts.price_version = offer.revision;
+        }
+    }
+
+    /// Notes the output limit that the gateway writes into the request, for each candidate answer.
+    pub(crate) fn limit_output(&mut self, tokens: Option<u64>) {
+        if let (Some(facts), Some(tokens)) = (&mut self.facts, tokens) {
+            facts.bounds = facts.bounds.limited_to(tokens);
         }
     }
 
@@ -306,7 +319,7 @@ impl UsageGuard {
             permit.mark_unsent();
             Some(NanoUsd::ZERO)
         } else if permit.counts() || hedged {
-            let record = settle_attempt(&facts, all.method, all.input);
+            let record = settle_attempt(&facts, &all.size());
             permit.used_tokens(record.tokens.prompt().saturating_add(record.tokens.completion()));
             record.cost
         } else {
@@ -382,7 +395,10 @@ impl UsageGuard {
         facts.reason = ending.reason;
         facts.detail = ending.detail;
         facts.duration_us = micros_between(self.started, self.recorder.shared.clock.instant());
+        let attempts = irregular::excesses(&facts);
+        let is_free = facts.sale.as_ref().is_some_and(tollgate_core::Price::is_free);
         let record = settle(*facts);
+        irregular::report(&self.recorder.shared, &record, &attempts, is_free);
         // Settle before the caller gets the last bytes, so that its next request finds the capacity free.
         self.recorder.settle(&record);
         self.recorder.shared.metrics.observe(&record, &self.recorder.shared.catalog.load());

@@ -1,8 +1,8 @@
 //! The expected rows.
 
 use tollgate_core::{
-    Budget, BudgetAction, FundsStatus, LimitLevel, NanoUsd, PriceKind, PriceLimitOn, RateExceeded, RateKind, RateStatus,
-    RateStatuses,
+    Budget, BudgetAction, FundsStatus, LimitLevel, MissingPrice, NanoUsd, PriceKind, PriceLimitOn, RateExceeded, RateKind,
+    RateStatus, RateStatuses,
 };
 use tollgate_protocol::{FieldViolation, MalformedKind};
 
@@ -41,15 +41,16 @@ fn m() -> String {
     "m".to_owned()
 }
 
-pub(super) fn no_route(cause: NoRouteCause, above_price_limit: bool) -> Refusal {
-    let price = above_price_limit.then_some(PriceFigures {
+pub(super) fn no_route(cause: NoRouteCause) -> Refusal {
+    let price = (cause == NoRouteCause::PriceLimit).then_some(PriceFigures {
         level: LimitLevel::Key,
         on: PriceLimitOn::Sale,
         kind: PriceKind::Input,
         limit: 1_500_000_000,
         price: 2_000_000_000,
     });
-    Refusal::NoRoute { model: m(), cause, above_price_limit, retry_after: Some(12), price }
+    let missing_price = (cause == NoRouteCause::NoPrice).then_some(MissingPrice::SaleForBoundedMoney);
+    Refusal::NoRoute { model: m(), cause, retry_after: Some(12), price, missing_price }
 }
 
 pub(super) fn rate_limit() -> Refusal {
@@ -92,7 +93,9 @@ fn keys_and_paths() -> Vec<RefusalRow> {
     let denied = |reason| ("PERMISSION_DENIED", reason);
     let path = |reason| ("NOT_FOUND", reason);
     let expired = Refusal::KeyExpired(Timestamp(1_793_491_200_000_000));
-    let hint = Refusal::UnknownPath { hint: Some("/v1/chat/completions".to_owned()) };
+    let hint = Refusal::UnknownPath {
+        hint: Some(PathHint { path: "/v1/chat/completions".to_owned(), base_url: Some("Your base URL lacks /v1.") }),
+    };
     vec![
         row(
             "E1",
@@ -108,7 +111,7 @@ fn keys_and_paths() -> Vec<RefusalRow> {
             401,
             (INVALID, Some("invalid_api_key"), None),
             unauthenticated("API_KEY_INVALID"),
-            "The API key abc***wxyz is not valid. Send the complete service key.",
+            "{wrong key} Send the complete service key.",
         ),
         row(
             "E3",
@@ -148,7 +151,7 @@ fn keys_and_paths() -> Vec<RefusalRow> {
             404,
             (INVALID, Some("unknown_url"), None),
             path("UNKNOWN_PATH"),
-            "Unknown path POST {path}. Did you mean /v1/chat/completions?",
+            "Unknown path POST {path}. Did you mean /v1/chat/completions? Your base URL lacks /v1.",
         ),
         row(
             "E10",
@@ -302,8 +305,9 @@ fn upstreams() -> Vec<RefusalRow> {
         problem: UpstreamProblem { status: 422, message: "temperature: too hot".to_owned(), ..UpstreamProblem::default() },
     };
     vec![
-        row("E40", no_route(NoRouteCause::Cooldown, false), 503, none, unavailable("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: model 'm' has no usable upstream account at the moment. Do not retry without limit; check availability in the model square and the usage log.").retry(12),
-        row("E41", no_route(NoRouteCause::PriceLimit, true), 503, none, unavailable("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: every channel offering model 'm' is above the channel price limit of this key (limit 1.50, cheapest 2.00 USD per 1M input tokens). Raise the limit or retry later; see the model square.").retry(60).stop(),
+        row("E40", no_route(NoRouteCause::Cooldown), 503, none, unavailable("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: model 'm' has no usable upstream account at the moment. Do not retry without limit; check availability in the model square and the usage log.").retry(12),
+        row("E41", no_route(NoRouteCause::PriceLimit), 503, none, unavailable("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: every channel offering model 'm' is above the channel price limit of this key (limit 1.50, cheapest 2.00 USD per 1M input tokens). Raise the limit or choose another model; prices and availability stand in the model square.").stop(),
+        row("E42", no_route(NoRouteCause::NoPrice), 503, none, unavailable("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: model 'm' has no price, and this key's use is bounded in money. The operator must set a price.").stop(),
         row("E50", upstream(UpstreamFailure::Unreachable), 502, server("upstream_unreachable"), unavailable("UPSTREAM_UNREACHABLE"), "The upstream provider could not be reached.").retry(5),
         row("E51", upstream(UpstreamFailure::TimedOut { limit_ms: 120_000 }), 504, late.0, late.1, "The upstream provider did not answer within 120 s."),
         row("E51", upstream(UpstreamFailure::TimedOut { limit_ms: 1_500 }), 504, late.0, late.1, "The upstream provider did not answer within 1500 ms."),
@@ -312,7 +316,7 @@ fn upstreams() -> Vec<RefusalRow> {
         row("E54", upstream(UpstreamFailure::RateLimited { retry_after: None }), 429, ("rate_limit_error", Some("upstream_rate_limited"), None), ("RESOURCE_EXHAUSTED", "UPSTREAM_RATE_LIMITED"), "The upstream provider's rate limit is reached for the model 'm'. Try again in 5 s.").retry(5),
         row("E55", upstream(UpstreamFailure::Failed { status: 500 }), 502, server("upstream_error"), unavailable("UPSTREAM_ERROR"), "The upstream provider failed with status 500.").retry(2),
         row("E56", upstream(UpstreamFailure::Overloaded { retry_after: Some(20) }), 503, (UNAVAILABLE, Some("upstream_overloaded"), None), unavailable("UPSTREAM_OVERLOADED"), "The upstream provider is overloaded.").retry(20),
-        row("E57", upstream(UpstreamFailure::GatewayTimedOut { limit_ms: 120_000 }), 504, late.0, late.1, "The upstream provider did not answer within 120 s."),
+        row("E57", upstream(UpstreamFailure::GatewayTimedOut { status: 524 }), 504, late.0, late.1, "The upstream provider reported that its own server timed out (status 524)."),
         row("E58", upstream(UpstreamFailure::BadResponse), 502, server("upstream_bad_response"), unavailable("UPSTREAM_BAD_RESPONSE"), "The upstream provider returned a response that could not be read."),
         row("E59", upstream(UpstreamFailure::StreamInterrupted), 502, server("upstream_stream_interrupted"), unavailable("UPSTREAM_STREAM_INTERRUPTED"), "The upstream provider's stream ended before the answer was complete."),
         row("E60", upstream(UpstreamFailure::StreamIdle { limit_ms: 90_000 }), 504, late.0, late.1, "The upstream provider sent nothing for 90 s; the answer is incomplete."),

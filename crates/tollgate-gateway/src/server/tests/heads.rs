@@ -74,6 +74,26 @@ async fn framing_is_checked() {
             &[400],
         ),
         row("the same length twice", post("Content-Length: 2\r\nContent-Length: 2\r\n", &format!("{{}}{smuggled}")), &[400]),
+        row(
+            "encoding and length behind an empty line",
+            format!("\r\n{}", post("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n", &format!("0\r\n\r\n{smuggled}"))),
+            &[400],
+        ),
+        row(
+            "encoding and length in a second request of the same packet",
+            format!("{smuggled}{}", post("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n", &format!("0\r\n\r\n{smuggled}"))),
+            &[200, 400],
+        ),
+        row(
+            "the same length twice behind a request with a body",
+            format!(
+                "{}{}",
+                post("Content-Length: 2\r\n", "{}"),
+                post("Content-Length: 2\r\nContent-Length: 2\r\n", &format!("{{}}{smuggled}"))
+            ),
+            &[200, 400],
+        ),
+        row("chunked twice", post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "2\r\n{}\r\n0\r\n\r\n"), &[400]),
         row("two lengths", post("Content-Length: 2\r\nContent-Length: 3\r\n", "{} "), &[400]),
         row("list of lengths", post("Content-Length: 2, 2\r\n", "{}"), &[400]),
         row("negative length", post("Content-Length: -1\r\n", "{}"), &[400]),
@@ -192,9 +212,11 @@ async fn well_known_pages_are_served() {
         ("/version", r#"{"name":"tollgate","version":""#),
         ("/metrics", "tollgate_connections 1\n"),
     ] {
-        let answer = gate.say(format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await;
+        let answer = gate.say(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")).await;
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains(found), "{target}: {answer}");
     }
+    let rebound = gate.say("GET /metrics HTTP/1.1\r\nHost: rebound.example\r\nConnection: close\r\n\r\n").await;
+    assert!(!rebound.contains("tollgate_connections"), "{rebound}");
     gate.shared.condition.set_degraded(true);
     assert!(gate.say("GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.contains("200 OK"));
     gate.shared.condition.set_without_catalog(true);

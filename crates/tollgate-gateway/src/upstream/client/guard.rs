@@ -1,9 +1,9 @@
 //! The addresses a channel may reach (protection against server-side request forgery). The check applies to the resolved
 //! address that is then connected to, so DNS rebinding cannot bypass it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
-use tollgate_core::Channel;
+use tollgate_core::{Channel, is_public};
 
 /// Whether a channel may connect to non-public addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +20,7 @@ impl AddressPolicy {
 
     pub(crate) fn allows(self, address: IpAddr) -> bool {
         match self {
-            Self::Anywhere => !is_group_address(address),
+            Self::Anywhere => !is_group_address(address) && !is_metadata_address(address),
             Self::Public => is_public(address),
         }
     }
@@ -34,45 +34,19 @@ fn is_group_address(address: IpAddr) -> bool {
     }
 }
 
-/// Whether an address is public: a channel without `private_network` reaches no others.
-#[must_use]
-pub fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => is_public_v4(v4),
-        IpAddr::V6(v6) => is_public_v6(v6),
-    }
-}
-
-/// Excludes the IANA special-purpose registry and Azure's platform address 168.63.129.16, which is not public either.
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let [a, b, c, _] = address.octets();
-    !matches!(
-        (a, b, c),
-        (0 | 10 | 127 | 224.., _, _)
-            | (100, 64..=127, _)
-            | (169, 254, _)
-            | (172, 16..=31, _)
-            | (192, 0, 0 | 2)
-            | (192, 88, 99)
-            | (192, 168, _)
-            | (198, 18 | 19, _)
-            | (198, 51, 100)
-            | (203, 0, 113)
-    ) && address != Ipv4Addr::new(168, 63, 129, 16)
-}
-
-/// Global unicast (`2000::/3`) without its special-purpose blocks. Addresses that embed an IPv4 address (mapped, NAT64,
-/// 6to4) are classified by that address.
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    let s = address.segments();
-    let embedded = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
-    match s {
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
-            is_public_v4(embedded(high, low))
-        }
-        [0x2001, 0..=0x01ff | 0xdb8, ..] | [0x3fff, 0..=0x0fff, ..] => false,
-        [first, ..] => first & 0xe000 == 0x2000,
-    }
+/// Addresses under which clouds hand out the credentials of a machine, denied under every policy.
+fn is_metadata_address(address: IpAddr) -> bool {
+    const AWS_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+    const GOOGLE_V6: Ipv6Addr = Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254);
+    let v4 = match address {
+        IpAddr::V4(v4) => Some(v4),
+        IpAddr::V6(v6) if v6 == AWS_V6 || v6 == GOOGLE_V6 => return true,
+        IpAddr::V6(v6) => v6.to_ipv4_mapped(),
+    };
+    // Link-local: AWS, Google, Azure and containers; then Alibaba, Oracle classic and Azure's platform.
+    v4.is_some_and(|v4| {
+        matches!(v4.octets(), [169, 254, 169 | 170, _] | [100, 100, 100, 200] | [192, 0, 0, 192] | [168, 63, 129, 16])
+    })
 }
 
 #[cfg(test)]
@@ -153,9 +127,21 @@ mod tests {
     }
 
     #[test]
-    fn private_network_allows_private_addresses_but_no_multicast() {
-        for (address, allowed) in [("127.0.0.1", true), ("10.0.0.1", true), ("::1", true), ("224.0.0.1", false), ("ff02::1", false)]
-        {
+    fn private_network_allows_private_addresses_but_no_multicast_and_no_metadata() {
+        for (address, allowed) in [
+            ("127.0.0.1", true),
+            ("10.0.0.1", true),
+            ("::1", true),
+            ("fd00::1", true),
+            ("224.0.0.1", false),
+            ("ff02::1", false),
+            ("169.254.169.254", false),
+            ("::ffff:169.254.169.254", false),
+            ("169.254.170.2", false),
+            ("100.100.100.200", false),
+            ("168.63.129.16", false),
+            ("fd00:ec2::254", false),
+        ] {
             assert_eq!(AddressPolicy::Anywhere.allows(address.parse().unwrap()), allowed, "{address}");
         }
     }

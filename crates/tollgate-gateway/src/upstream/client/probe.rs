@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use tokio::time::timeout;
-use tollgate_core::{Account, Channel, ModelMapping, RequestId};
+use tollgate_core::{Account, Channel, ModelMapping, RequestId, Secret};
 use tollgate_protocol::{Framing, ReplyEdits, Usage, codec, probe_request};
 
 use super::{
@@ -22,10 +22,14 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    refusal::redact_secrets,
     upstream::call::{ConnectFault, SentMark, Upstream as _, UpstreamCall, UpstreamError},
 };
 
 const MOST_BYTES: usize = 1024 * 1024;
+
+/// Shorter values of a channel's headers are versions and switches, no secrets.
+const MIN_SECRET: usize = 12;
 
 /// A successful step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +171,11 @@ async fn send_request(
     let bytes = Bytes::from(bytes);
     if !(200..300).contains(&answer.status) {
         let problem = codec.decode_problem(answer.status, &bytes);
-        return Err(ProbeFault::Refused { status: answer.status, message: problem.message });
+        // An upstream may quote what it was sent; operators see the text and not the credential.
+        let sent = account.credential.as_ref().map(Secret::expose).into_iter();
+        let sent =
+            sent.chain(channel.spec.headers.iter().map(|(_, value)| value.as_str()).filter(|value| value.len() >= MIN_SECRET));
+        return Err(ProbeFault::Refused { status: answer.status, message: redact_secrets(&problem.message, sent) });
     }
     if !is_json {
         return Err(ProbeFault::Unreadable("its content type is not JSON".to_owned()));
@@ -220,6 +228,13 @@ mod tests {
         let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n", body.len());
         let (_, result) = check(&(head + body)).await;
         assert_eq!(result, Err(ProbeFault::Unreadable("its content type is not JSON".to_owned())));
+    }
+
+    #[tokio::test]
+    async fn credential_that_an_upstream_echoes_is_not_shown() {
+        let body = r#"{"error":{"message":"wrong key: sk-upstream-secret","type":"x","param":null,"code":null}}"#;
+        let (_, result) = check(&format!("HTTP/1.1 401 No\r\ncontent-length: {}\r\n\r\n{body}", body.len())).await;
+        assert_eq!(result, Err(ProbeFault::Refused { status: 401, message: "wrong key: [key removed]".to_owned() }));
     }
 
     #[tokio::test]

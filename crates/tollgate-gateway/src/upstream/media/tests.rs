@@ -3,12 +3,16 @@
 use tokio::{io::AsyncWriteExt as _, sync::mpsc};
 
 use super::*;
+use crate::clock::SystemClock;
 use crate::testing::raw_upstream::{RawUpstream, read_request};
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\nthe rest of a picture";
 
+/// A fetcher that reaches servers on loopback.
 fn fetcher() -> MediaFetcher {
-    MediaFetcher::new()
+    let fetcher = MediaFetcher::new(Arc::new(SystemClock));
+    fetcher.reach_anywhere();
+    fetcher
 }
 
 fn answer(head: &str, body: &[u8]) -> Vec<u8> {
@@ -17,12 +21,12 @@ fn answer(head: &str, body: &[u8]) -> Vec<u8> {
     answer
 }
 
-async fn fetch(server: &RawUpstream, reach: AddressPolicy) -> Result<Arc<DownloadedMedia>, FetchFault> {
-    fetcher().fetch(&server.url, reach, &Allowance::new(None)).await
+async fn fetch(server: &RawUpstream) -> Result<Arc<DownloadedMedia>, FetchFault> {
+    fetcher().fetch(&server.url, &Allowance::new(None)).await
 }
 
 async fn fault(head: &str, body: &[u8]) -> FetchFault {
-    fetch(&RawUpstream::answering(answer(head, body)).await, AddressPolicy::Anywhere).await.unwrap_err()
+    fetch(&RawUpstream::answering(answer(head, body)).await).await.unwrap_err()
 }
 
 #[tokio::test]
@@ -40,25 +44,47 @@ async fn file_is_cached_and_its_type_detected() {
     let (fetcher, allowance) = (fetcher(), Allowance::new(None));
     let url = format!("{}/a%20b.jpg?x=1", server.url);
     for _ in 0..2 {
-        let file = fetcher.fetch(&url, AddressPolicy::Anywhere, &allowance).await.unwrap();
+        let file = fetcher.fetch(&url, &allowance).await.unwrap();
         assert_eq!((file.mime.as_str(), file.data.as_str()), ("image/png", STANDARD.encode(PNG).as_str()));
     }
     assert_eq!(server.accepted(), 1, "remembered");
     let request = received.recv().await.unwrap().to_ascii_lowercase();
     assert!(request.starts_with("get /v1/a%20b.jpg?x=1 http/1.1\r\n") && request.contains("user-agent: tollgate\r\n"), "{request}");
     assert!(!request.contains("authorization") && !request.contains("cookie"), "{request}");
-    assert_eq!(
-        fetcher.fetch(&url, AddressPolicy::Public, &allowance).await,
-        Err(FetchFault::Unreachable("address not allowed for this channel")),
-        "what a private channel fetched is not handed to others"
-    );
+}
+
+/// The system's clock, ahead by this many milliseconds.
+#[derive(Debug, Default)]
+struct AheadClock(AtomicUsize);
+
+impl Clock for AheadClock {
+    fn now(&self) -> tollgate_core::Timestamp {
+        SystemClock.now().plus_ms(i64::try_from(self.0.load(Ordering::SeqCst)).unwrap())
+    }
+
+    fn instant(&self) -> Instant {
+        SystemClock.instant() + Duration::from_millis(u64::try_from(self.0.load(Ordering::SeqCst)).unwrap())
+    }
+}
+
+#[tokio::test]
+async fn file_is_downloaded_again_after_a_minute() {
+    let server = RawUpstream::answering(answer("", PNG)).await;
+    let clock = Arc::new(AheadClock::default());
+    let fetcher = MediaFetcher::new(Arc::clone(&clock) as Arc<dyn Clock>);
+    fetcher.reach_anywhere();
+    for (ahead_ms, downloads) in [(0, 1), (50_000, 1), (61_000, 2), (110_000, 2), (122_000, 3)] {
+        clock.0.store(ahead_ms, Ordering::SeqCst);
+        fetcher.fetch(&server.url, &Allowance::new(None)).await.unwrap();
+        assert_eq!(server.accepted(), downloads, "{ahead_ms} ms after the first");
+    }
 }
 
 #[tokio::test]
 async fn private_addresses_are_not_connected_to() {
     let server = RawUpstream::answering(answer("", PNG)).await;
     let port = url::Url::parse(&server.url).unwrap().port().unwrap();
-    let (fetcher, allowance) = (fetcher(), Allowance::new(None));
+    let (fetcher, allowance) = (MediaFetcher::new(Arc::new(SystemClock)), Allowance::new(None));
     for host in [
         "127.0.0.1",
         "127.1",
@@ -81,7 +107,7 @@ async fn private_addresses_are_not_connected_to() {
         "[fe80::1]",
         "[fc00::1]",
     ] {
-        let found = fetcher.fetch(&format!("http://{host}:{port}/latest/meta-data"), AddressPolicy::Public, &allowance).await;
+        let found = fetcher.fetch(&format!("http://{host}:{port}/latest/meta-data"), &allowance).await;
         let denied = matches!(found, Err(FetchFault::Unreachable("address not allowed for this channel" | "name not resolved")));
         assert!(denied, "{host}: {found:?}");
     }
@@ -94,11 +120,7 @@ async fn only_http_urls_are_fetched() {
     for address in
         ["file:///etc/passwd", "ftp://127.0.0.1/a", "gopher://127.0.0.1/", "http://", "http://a:b@127.0.0.1/", "unix:/x", ""]
     {
-        assert_eq!(
-            fetcher.fetch(address, AddressPolicy::Anywhere, &allowance).await,
-            Err(FetchFault::Unreachable("bad address")),
-            "{address}"
-        );
+        assert_eq!(fetcher.fetch(address, &allowance).await, Err(FetchFault::Unreachable("bad address")), "{address}");
     }
 }
 
@@ -122,10 +144,10 @@ async fn redirecting(next: impl Fn(usize) -> Option<String> + Send + Sync + 'sta
 #[tokio::test]
 async fn three_redirects_are_followed_and_no_more() {
     let server = redirecting(|number| (number < 3).then(|| "/elsewhere".to_owned())).await;
-    assert_eq!(fetch(&server, AddressPolicy::Anywhere).await.unwrap().mime, "image/png");
+    assert_eq!(fetch(&server).await.unwrap().mime, "image/png");
     assert_eq!(server.accepted(), 4);
     let endless = redirecting(|_| Some("/again".to_owned())).await;
-    assert_eq!(fetch(&endless, AddressPolicy::Anywhere).await, Err(FetchFault::Unreachable("too many redirects")));
+    assert_eq!(fetch(&endless).await, Err(FetchFault::Unreachable("too many redirects")));
     assert_eq!(endless.accepted(), 4);
 }
 
@@ -139,7 +161,7 @@ async fn redirects_are_checked_like_the_first_url() {
         ("", "too many redirects"),
     ] {
         let server = redirecting(move |_| Some(to.to_owned())).await;
-        assert_eq!(fetch(&server, AddressPolicy::Anywhere).await, Err(FetchFault::Unreachable(class)), "{to}");
+        assert_eq!(fetch(&server).await, Err(FetchFault::Unreachable(class)), "{to}");
     }
 }
 
@@ -154,12 +176,7 @@ async fn declared_content_type_is_ignored() {
 async fn errors_lost_connections_and_garbage_are_faults() {
     let check = async |bytes: &[u8], class: &'static str| {
         let server = RawUpstream::answering_once(bytes.to_vec()).await;
-        assert_eq!(
-            fetch(&server, AddressPolicy::Anywhere).await,
-            Err(FetchFault::Unreachable(class)),
-            "{}",
-            String::from_utf8_lossy(bytes)
-        );
+        assert_eq!(fetch(&server).await, Err(FetchFault::Unreachable(class)), "{}", String::from_utf8_lossy(bytes));
     };
     check(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "the address answered with an error").await;
     check(b"HTTP/1.1 302 Found\r\ncontent-length: 0\r\n\r\n", "bad address").await;
@@ -172,7 +189,7 @@ async fn errors_lost_connections_and_garbage_are_faults() {
 async fn oversized_file_is_refused() {
     let declared = b"HTTP/1.1 200 OK\r\ncontent-length: 20971521\r\n\r\n\x89PNG\r\n\x1a\n";
     let server = RawUpstream::answering(declared.to_vec()).await;
-    assert_eq!(fetch(&server, AddressPolicy::Anywhere).await, Err(FetchFault::TooLarge), "declared");
+    assert_eq!(fetch(&server).await, Err(FetchFault::TooLarge), "declared");
     let endless = RawUpstream::start(|mut socket, _| async move {
         read_request(&mut socket).await.unwrap();
         let _ = socket.write_all(b"HTTP/1.1 200 OK\r\n\r\n\x89PNG\r\n\x1a\n").await;
@@ -180,7 +197,7 @@ async fn oversized_file_is_refused() {
         while socket.write_all(&zeros).await.is_ok() {}
     })
     .await;
-    assert_eq!(fetch(&endless, AddressPolicy::Anywhere).await, Err(FetchFault::TooLarge), "not declared");
+    assert_eq!(fetch(&endless).await, Err(FetchFault::TooLarge), "not declared");
 }
 
 #[tokio::test]
@@ -189,12 +206,8 @@ async fn files_of_a_request_share_one_limit() {
     let allowance = Allowance::new(None);
     allowance.take(MOST_REQUEST_BYTES - PNG.len()).unwrap();
     let fetcher = fetcher();
-    assert!(fetcher.fetch(&server.url, AddressPolicy::Anywhere, &allowance).await.is_ok());
-    assert_eq!(
-        fetcher.fetch(&server.url, AddressPolicy::Anywhere, &allowance).await,
-        Err(FetchFault::TooLarge),
-        "a remembered file counts too"
-    );
+    assert!(fetcher.fetch(&server.url, &allowance).await.is_ok());
+    assert_eq!(fetcher.fetch(&server.url, &allowance).await, Err(FetchFault::TooLarge), "a remembered file counts too");
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,14 +218,14 @@ async fn silent_server_times_out() {
     })
     .await;
     let begin = tokio::time::Instant::now();
-    assert_eq!(fetch(&server, AddressPolicy::Anywhere).await, Err(FetchFault::Unreachable("not in time")));
+    assert_eq!(fetch(&server).await, Err(FetchFault::Unreachable("not in time")));
     assert!(begin.elapsed() <= LIMIT + Duration::from_secs(1));
 }
 
 #[test]
 fn oldest_file_is_evicted_at_the_size_limit() {
     let fetcher = fetcher();
-    let key = |address: &str| (address.to_owned(), AddressPolicy::Public);
+    let key = |address: &str| address.to_owned();
     let file = Arc::new(DownloadedMedia { mime: "image/png".to_owned(), data: "A".repeat(32 * 1024 * 1024 - 100) });
     for address in ["http://a/", "http://b/", "http://c/"] {
         fetcher.keep(key(address), &file);

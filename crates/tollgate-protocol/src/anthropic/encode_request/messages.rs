@@ -1,5 +1,6 @@
-//! Encodes turns as messages: adjacent messages of one role are merged, and tool results come first in their message. The
-//! encoding is deterministic, because newer models bind thinking blocks to the exact preceding content.
+//! Encodes turns as messages: adjacent messages of one role are merged, and tool results come first in their message. Blank
+//! texts are left out, because the API refuses them. The encoding is deterministic, because newer models bind thinking blocks
+//! to the exact preceding content.
 
 use crate::{
     Protocol,
@@ -11,14 +12,22 @@ use crate::{
     tree::Tree,
 };
 
+/// The text of a user message that has nothing else: one that the caller left blank, or one in front of a history that begins
+/// with the assistant's. The API takes neither blank texts nor such histories.
+const FILLER: &str = ".";
+
 /// Encodes `system`: a string, or blocks for several texts.
 pub(super) fn system(out: &EncodeContext<'_>) -> Option<Json> {
-    let texts: Vec<&str> = out.system().into_iter().filter_map(Part::as_text).collect();
+    let texts: Vec<&str> = out.system().into_iter().filter_map(Part::as_text).filter(|text| !is_blank(text)).collect();
     match texts.as_slice() {
         [] => None,
         [only] => Some(Json::text(*only)),
         _ => Some(Json::List(texts.into_iter().map(text_block).collect())),
     }
+}
+
+fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
 }
 
 fn text_block(text: &str) -> Json {
@@ -34,10 +43,19 @@ pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
             Role::Model => ("assistant", model_blocks(out, turn)),
         };
         match messages.last_mut() {
-            _ if blocks.is_empty() => {}
             Some((last, known)) if *last == role => known.extend(blocks),
+            _ if role == "assistant" && blocks.is_empty() => {}
             _ => messages.push((role, blocks)),
         }
+    }
+    if messages.first().is_some_and(|(role, _)| *role == "assistant") {
+        messages.insert(0, ("user", Vec::new()));
+    }
+    for (_, blocks) in messages.iter_mut().filter(|(_, blocks)| blocks.is_empty()) {
+        blocks.push(text_block(FILLER));
+    }
+    if let Some(("assistant", blocks)) = messages.last_mut() {
+        trim_prefill(blocks);
     }
     if let (Some(("assistant", _)), Some(turn)) = (messages.last(), out.turns().last())
         && out.profile.prefill == Some(false)
@@ -47,6 +65,16 @@ pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let write =
         |(role, blocks): (&'static str, Vec<Json>)| Json::object([("role", Json::text(role)), ("content", content(blocks))]);
     messages.into_iter().map(write).collect()
+}
+
+/// Removes white space at the end of the text that the model continues; the API refuses it.
+fn trim_prefill(blocks: &mut [Json]) {
+    if let Some(Json::Object(members)) = blocks.last_mut()
+        && let [(_, Json::Text(kind)), (_, Json::Text(text))] = members.as_mut_slice()
+        && kind == "text"
+    {
+        text.truncate(text.trim_end().len());
+    }
 }
 
 /// Encodes content; a single text becomes a string.
@@ -62,7 +90,7 @@ fn content(mut blocks: Vec<Json>) -> Json {
 
 fn user_block(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
     match &part.kind {
-        PartKind::Text(text) => Some(text_block(text)),
+        PartKind::Text(text) => (!is_blank(text)).then(|| text_block(text)),
         PartKind::Media(media) => media_block(out, media),
         PartKind::Code { language, text } => Some(text_block(&fenced(language, text))),
         PartKind::CodeOutput { text, .. } => Some(text_block(&fenced("", text))),
@@ -128,8 +156,9 @@ fn model_blocks(out: &mut EncodeContext<'_>, turn: &Turn) -> Vec<Json> {
 }
 
 fn flush_text(text: &mut String, blocks: &mut Vec<Json>) {
-    if !text.is_empty() {
-        blocks.push(text_block(&std::mem::take(text)));
+    let text = std::mem::take(text);
+    if !is_blank(&text) {
+        blocks.push(text_block(&text));
     }
 }
 
@@ -155,7 +184,7 @@ fn result_block(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
     if media.is_empty() {
         block.put("content", Json::Text(text));
     } else {
-        let text = Some(text).filter(|text| !text.is_empty()).map(|text| text_block(&text));
+        let text = Some(text).filter(|text| !is_blank(text)).map(|text| text_block(&text));
         block.put("content", Json::List(text.into_iter().chain(media).collect()));
     }
     if *is_error {
@@ -172,6 +201,9 @@ fn error_text(content: &str) -> String {
 }
 
 fn media_block(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
+    if media.detail.is_some() && out.request.is_native() {
+        out.report.drop_field(&format!("{}.mediaResolution", media.path));
+    }
     let encodable = out.encodable_media(media)?;
     let base64 = |mime: &str, data: String| {
         Json::object([("type", Json::text("base64")), ("media_type", Json::text(mime)), ("data", Json::Text(data))])

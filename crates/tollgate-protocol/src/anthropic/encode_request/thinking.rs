@@ -7,7 +7,8 @@ use crate::{
     neutral::{
         PartKind, Request, Role,
         effort::{
-            SettingSource, ThinkingSetting, as_effort, budget_within, effort_of, lowest, nearest, shows_thoughts, thinking_setting,
+            SettingSource, ThinkingSetting, as_effort, budget_in, effort_of, effort_within, lowest, nearest, shows_thoughts,
+            thinking_setting,
         },
         encode_context::EncodeContext,
     },
@@ -22,16 +23,19 @@ pub(super) struct ThinkingFields {
     pub(super) effort: Option<String>,
     /// Thinking has a budget, which restricts sampling and tool choice.
     pub(super) budgeted: bool,
+    /// `max_tokens` of a request without a limit of the caller's: the budget and room for the answer.
+    pub(super) max_tokens: Option<u64>,
 }
 
-/// Converts the caller's setting to one that the model supports. `limit` is the request's `max_tokens`.
-pub(super) fn thinking(out: &mut EncodeContext<'_>, limit: u64) -> ThinkingFields {
+/// Converts the caller's setting to one that the model supports. `given` is the caller's `max_tokens`, `fallback` the one of a
+/// request without.
+pub(super) fn thinking(out: &mut EncodeContext<'_>, given: Option<u64>, fallback: u64) -> ThinkingFields {
     let setting = thinking_setting(out.request);
     match &out.profile.thinking {
         Some(Thinking::Adaptive(efforts) | Thinking::Effort(efforts) | Thinking::Level(efforts)) => {
             adaptive(out, &setting, efforts)
         }
-        Some(Thinking::Budget(range)) => budgeted(out, &setting, *range, limit),
+        Some(Thinking::Budget(range)) => budgeted(out, &setting, *range, given, fallback),
         Some(Thinking::None) | None => {
             if let ThinkingSetting::Effort(_, source) | ThinkingSetting::Budget(_, source) = setting {
                 out.report.refuse(source.path());
@@ -75,7 +79,7 @@ fn adaptive(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, efforts:
     } else if *setting == ThinkingSetting::Unspecified && !shows {
         return ThinkingFields::default();
     }
-    ThinkingFields { thinking: Some(with_display(out, typed("adaptive"), shows)), effort, budgeted: false }
+    ThinkingFields { thinking: Some(with_display(out, typed("adaptive"), shows)), effort, ..ThinkingFields::default() }
 }
 
 /// For a model whose thinking cannot be disabled: lowest effort, thoughts omitted.
@@ -84,48 +88,67 @@ fn always_on(out: &mut EncodeContext<'_>, source: SettingSource<'_>, efforts: &[
     if let Some(effort) = &effort {
         out.report.adjust(source.path(), &source.in_terms(effort));
     }
-    ThinkingFields { thinking: Some(with_display(out, typed("adaptive"), false)), effort, budgeted: false }
+    ThinkingFields { thinking: Some(with_display(out, typed("adaptive"), false)), effort, ..ThinkingFields::default() }
 }
 
-fn budgeted(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, range: [u64; 2], limit: u64) -> ThinkingFields {
+fn budgeted(
+    out: &mut EncodeContext<'_>,
+    setting: &ThinkingSetting<'_>,
+    range: [u64; 2],
+    given: Option<u64>,
+    fallback: u64,
+) -> ThinkingFields {
     let off = || ThinkingFields { thinking: Some(typed("disabled").json()), ..ThinkingFields::default() };
-    let max_budget = i64::try_from(limit).unwrap_or(i64::MAX) - 1;
-    let wanted = match setting {
+    let range = [range[0].max(MIN_BUDGET_TOKENS.unsigned_abs()), range[1]];
+    let (wanted, source) = match setting {
         ThinkingSetting::Unspecified | ThinkingSetting::Auto => {
             report_include(out);
             return ThinkingFields::default();
         }
         ThinkingSetting::Off(_) if out.profile.can_disable_thinking == Some(CanDisableThinking::Yes) => return off(),
-        ThinkingSetting::Off(source) => {
-            let min = i64::try_from(range[0]).unwrap_or(i64::MAX).max(MIN_BUDGET_TOKENS);
-            let used = if matches!(source, SettingSource::Budget(_)) { min.to_string() } else { source.in_terms(effort_of(min)) };
-            out.report.adjust(source.path(), &used);
-            min
+        ThinkingSetting::Off(source) => (i64::try_from(range[0]).unwrap_or(i64::MAX), source),
+        ThinkingSetting::Effort(_, source) | ThinkingSetting::Budget(_, source) => {
+            (budget_in(setting, range).unwrap_or(MIN_BUDGET_TOKENS), source)
         }
-        ThinkingSetting::Effort(..) | ThinkingSetting::Budget(..) => {
-            budget_within(setting, [range[0].max(MIN_BUDGET_TOKENS.unsigned_abs()), range[1]], &mut out.report)
-                .unwrap_or(MIN_BUDGET_TOKENS)
-        }
-    };
-    let (ThinkingSetting::Effort(_, source) | ThinkingSetting::Budget(_, source) | ThinkingSetting::Off(source)) = setting else {
-        return ThinkingFields::default();
     };
     if lacks_thinking_block(out.request) {
         // With a thinking budget, the API requires the thinking block that preceded the last calls.
         out.report.drop_field(source.path());
         return ThinkingFields::default();
     }
-    if max_budget < MIN_BUDGET_TOKENS {
+    let limit = given.unwrap_or_else(|| fallback.saturating_add(wanted.unsigned_abs()).min(range[1].max(fallback)));
+    let room = answer_room(setting, limit, given.is_none().then_some(fallback));
+    let most = i64::try_from(limit.saturating_sub(room)).unwrap_or(i64::MAX);
+    if most < MIN_BUDGET_TOKENS {
         out.report.adjust(source.path(), &source.in_terms("none"));
         return off();
     }
-    let budget = wanted.min(max_budget);
-    if budget < wanted && matches!(setting, ThinkingSetting::Budget(..)) {
-        out.report.adjust(source.path(), &budget.to_string());
-    }
+    let budget = wanted.min(most);
+    report_budget(out, setting, budget, wanted);
     let mut enabled = typed("enabled");
     enabled.put("budget_tokens", Json::Int(budget));
-    ThinkingFields { thinking: Some(with_display(out, enabled, shows_thoughts(out.request))), effort: None, budgeted: true }
+    let thinking = Some(with_display(out, enabled, shows_thoughts(out.request)));
+    ThinkingFields { thinking, effort: None, budgeted: true, max_tokens: Some(limit) }
+}
+
+/// Tokens of `limit` that the answer keeps: a fifth, or the default limit (`fallback`) of a request without one. A caller that
+/// gave a budget below its limit has left as much room as it wants.
+fn answer_room(setting: &ThinkingSetting<'_>, limit: u64, fallback: Option<u64>) -> u64 {
+    let chosen = matches!(setting, ThinkingSetting::Budget(number, _) if fallback.is_none() && number.unsigned_abs() < limit);
+    if chosen { 1 } else { (limit / 5).min(fallback.unwrap_or(u64::MAX)).max(1) }
+}
+
+/// Reports a budget other than the one asked for, in the caller's terms.
+fn report_budget(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, budget: i64, wanted: i64) {
+    match setting {
+        ThinkingSetting::Budget(number, source) if *number != budget => out.report.adjust(source.path(), &budget.to_string()),
+        ThinkingSetting::Off(SettingSource::Budget(path)) => out.report.adjust(path, &budget.to_string()),
+        ThinkingSetting::Off(source) => out.report.adjust(source.path(), &source.in_terms(effort_of(budget))),
+        ThinkingSetting::Effort(_, source) if budget < wanted => {
+            out.report.adjust(source.path(), &source.in_terms(effort_within(budget)));
+        }
+        ThinkingSetting::Effort(..) | ThinkingSetting::Budget(..) | ThinkingSetting::Unspecified | ThinkingSetting::Auto => {}
+    }
 }
 
 /// Reports a request for thoughts without a depth: the model may return thoughts anyway.

@@ -18,6 +18,7 @@ fn forward(body: &str, edits: &RequestEdits<'_>) -> String {
         audio_bytes: 0,
         document_bytes: 0,
         tools: 0,
+        extras: crate::RequestExtras::default(),
         affinity: None,
         splices: SplicePoints::default(),
     };

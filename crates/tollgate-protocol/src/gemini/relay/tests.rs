@@ -141,8 +141,29 @@ fn chunks_after_the_finish_count() {
 }
 
 #[test]
-fn truncated_event_after_the_finish_is_ignored() {
-    assert_eq!(pass(&format!("{}data: {}", stream(&[TEXT, STOP]), &TEXT[..30])), pass(&stream(&[TEXT, STOP])));
+fn event_that_was_cut_after_a_finish_may_have_been_content() {
+    let event = format!("data: {TEXT}");
+    for (length, _) in event.char_indices().skip(1) {
+        let cut = &event[..length];
+        let (out, result, _) = pass(&format!("{}{cut}", stream(&[TEXT, STOP])));
+        assert_eq!((out, result), (stream(&[TEXT, STOP]), Err(StreamError::Truncated)), "{cut}");
+    }
+    for (length, _) in TEXT.char_indices().skip(1) {
+        assert_eq!(pass(&format!("[{TEXT},{STOP},{}", &TEXT[..length])).1, Err(StreamError::Truncated), "{length}");
+    }
+    assert_eq!(pass(&format!("{}: comment", stream(&[TEXT, STOP]))).1, Ok(()));
+}
+
+#[test]
+fn text_after_a_finish_does_not_end_the_stream() {
+    let text = stream(&[STOP, TEXT, STOP, TEXT]);
+    let (out, result, summary) = pass(&text);
+    assert_eq!((out, result, summary.text_bytes), (text.clone(), Ok(()), 6));
+    let mut relay = make(Framing::Sse, None);
+    relay.push(&Bytes::from(stream(&[STOP])), &mut Vec::new()).unwrap();
+    assert!(!relay.complete() && relay.awaiting_body_end() && !relay.continued_after_finish());
+    relay.push(&Bytes::from(stream(&[TEXT])), &mut Vec::new()).unwrap();
+    assert!(!relay.complete() && !relay.awaiting_body_end() && relay.continued_after_finish());
 }
 
 #[test]

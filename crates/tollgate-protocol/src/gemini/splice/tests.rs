@@ -149,3 +149,13 @@ proptest! {
         prop_assert_eq!(kept.len(), expected.count());
     }
 }
+
+#[test]
+fn every_signature_is_removed_where_only_the_issuer_accepts_it() {
+    let edits = RequestEdits { drop_signatures: true, ..RequestEdits::default() };
+    let given = r#"{"contents":[{"parts":[{"text":"a","thoughtSignature":"QUJD"},{"functionCall":{"name":"f"},"thoughtSignature":"QUJD"},{"text":"","thought_signature":"QUJD"}]}]}"#;
+    let expected = r#"{"contents":[{"parts":[{"text":"a"},{"functionCall":{"name":"f"},"thoughtSignature":"skip/thought/signature/validator"}]}]}"#;
+    assert_eq!(forward(given, &edits), expected);
+    assert_eq!(forward(given, &RequestEdits::default()), given);
+    assert_eq!(forward(expected, &edits), expected);
+}

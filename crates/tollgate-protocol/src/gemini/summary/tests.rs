@@ -272,3 +272,18 @@ fn markers_are_detected() {
     let body = r#"{"contents":[{"parts":[{"text":"hm","thought":true,"thoughtSignature":"dGcxLmEuU0lH"}]}]}"#;
     assert!(generate(body).expect("well formed").splices.markers);
 }
+
+#[test]
+fn what_changes_the_price_is_noted() {
+    use crate::{RequestExtras, ServiceTier};
+
+    let extras = |members: &str| generate(&with(members)).expect(members).extras;
+    assert_eq!(extras(r#""tools":[{"functionDeclarations":[]}],"cachedContent":null"#), RequestExtras::default());
+    let cached = extras(r#""cachedContent":"cachedContents/a""#);
+    assert!(cached.cached_content && cached.unsized_input);
+    assert_eq!(extras(r#""serviceTier":"SERVICE_TIER_PRIORITY""#).tier, ServiceTier::Priority);
+    let search = extras(r#""tools":[{"google_search":{}}]"#);
+    assert!(search.web_search && search.unsized_input);
+    let code = extras(r#""tools":[{"codeExecution":{}}]"#);
+    assert!(!code.web_search && code.unsized_input);
+}

@@ -48,10 +48,11 @@ fn only_the_first_call_is_forwarded_without_parallel_calls() {
             args(1, "{}"),
             Event::CallDone { candidate: 0, call: 1 },
             end(FinishReason::Stop, "STOP"),
+            Event::End,
         ],
     )
     .unwrap();
-    assert_eq!(out.len(), 3);
+    assert_eq!(out.len(), 4);
     assert!(matches!(out[2], Event::Finish { finish: FinishReason::Tool, .. }));
 }
 
@@ -86,7 +87,7 @@ fn end_before_every_candidate_finished_is_truncation() {
     assert_eq!(run(&context, vec![Event::End]).unwrap_err(), StreamError::Truncated);
     assert_eq!(run(&context, vec![text(0), text(1), finish(1), Event::End]).unwrap_err(), StreamError::Truncated);
     let (out, _) = run(&context, vec![text(0), finish(0), text(0), finish(0), Event::End, text(0)]).unwrap();
-    assert_eq!(out.len(), 3, "nothing follows a finish or the end");
+    assert_eq!(out, [text(0), text(0), finish(0), Event::End], "one finish, in front of the end");
 }
 
 #[test]

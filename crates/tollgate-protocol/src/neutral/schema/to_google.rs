@@ -127,7 +127,13 @@ impl<'a> Lowering<'a> {
 
     /// Replaces a local reference by its target, overlaid with the sibling members. Cycles become a bare object.
     fn resolve(&mut self, reference: &str, siblings: Map<String, Value>) -> Value {
-        let Some(mut merged) = self.reference_target(reference) else { return bare_object() };
+        let Some(mut merged) = self.reference_target(reference) else {
+            let mut bare = bare_object();
+            if siblings.get("nullable") == Some(&Value::Bool(true)) {
+                bare["nullable"] = Value::from(true);
+            }
+            return bare;
+        };
         merged.extend(siblings.into_iter().filter(|(key, _)| key != "$ref"));
         self.path.push(reference.to_owned());
         let out = self.lower(Value::Object(merged));
@@ -258,7 +264,7 @@ impl<'a> Lowering<'a> {
 }
 
 /// Merges `from` into `into`: properties and required names are united, other members of `into` take precedence.
-fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
+pub(super) fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     for (key, value) in from {
         match (into.get_mut(&key), value) {
             (Some(Value::Object(known)), Value::Object(more)) if key == "properties" => {

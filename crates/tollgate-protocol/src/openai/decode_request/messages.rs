@@ -33,6 +33,9 @@ pub(super) fn read(messages: &[Tree<'_>], request: &mut Request) -> Result<(), M
             Role::Model => assistant(&mut fields, request)?,
             Role::ToolResults => vec![result(&mut fields, name == "function", request)?],
         };
+        if role != Role::ToolResults {
+            request.dropped.extend(fields.paths(&["name"]));
+        }
         if role == Role::System && request.turns.is_empty() {
             request.system.extend(parts.into_iter().filter(|part| part.as_text() != Some("")));
         } else {

@@ -151,7 +151,11 @@ fn results(out: &mut EncodeContext<'_>, turn: &Turn, messages: &mut Vec<Json>) {
 fn media_part(out: &mut EncodeContext<'_>, media: &Media) -> Option<Json> {
     let carried = out.encodable_media(media)?;
     let detail = media.detail.as_deref().or_else(|| out.request.params.media_resolution.as_ref().map(|given| given.value.as_str()));
-    let detail = detail.filter(|detail| out.request.origin == Protocol::OpenAi || matches!(*detail, "low" | "high"));
+    let expressible = |detail: &str| out.request.origin == Protocol::OpenAi || matches!(detail, "low" | "high");
+    if media.detail.as_deref().is_some_and(|detail| !expressible(detail)) {
+        out.report.drop_field(&format!("{}.mediaResolution", media.path));
+    }
+    let detail = detail.filter(|detail| expressible(detail));
     let image = |url: String| {
         let mut image = JsonObject(vec![("url", Json::Text(url))]);
         image.put_some("detail", detail.map(Json::text));

@@ -153,9 +153,25 @@ fn missing_done_is_added_and_data_after_it_is_ignored() {
 }
 
 #[test]
-fn truncated_event_after_the_finish_is_ignored() {
-    let text = format!("{}{}", stream(&[TEXT, STOP]), &USAGE[..60]);
-    assert_eq!(pass(&text), pass(&stream(&[TEXT, STOP, DONE_LINE])));
+fn event_that_was_cut_after_the_finish_is_ignored_if_it_cannot_have_been_content() {
+    let choices = USAGE.find("\"choices\":[]").unwrap() + "\"choices\":[]".len();
+    for cut in [&USAGE[..choices], &USAGE[..choices + 30], "data: [DO"] {
+        let text = format!("{}{cut}", stream(&[TEXT, STOP]));
+        assert_eq!(pass(&text), pass(&stream(&[TEXT, STOP, DONE_LINE])), "{cut}");
+    }
+    for cut in ["d", "data:", &USAGE[..60], &TEXT[..120]] {
+        let (_, result, _) = pass(&format!("{}{cut}", stream(&[TEXT, STOP])));
+        assert_eq!(result, Err(StreamError::Truncated), "{cut}");
+    }
+}
+
+#[test]
+fn only_the_marker_ends_a_stream_with_text_after_a_finish() {
+    let text = stream(&[STOP, TEXT, STOP]);
+    assert_eq!(pass(&text).1, Err(StreamError::Truncated));
+    let whole = stream(&[STOP, TEXT, STOP, DONE_LINE]);
+    let (out, result, _) = pass(&whole);
+    assert_eq!((out, result), (whole, Ok(())));
 }
 
 #[test]

@@ -340,3 +340,28 @@ fn embeddings_require_model_and_input() {
     );
     assert_eq!(embed(r#"{"input":"x"}"#).expect_err("no model").message, "Missing required parameter: 'model'.");
 }
+
+#[test]
+fn what_changes_the_price_is_noted() {
+    use crate::{RequestExtras, ServiceTier};
+
+    let extras = |members: &str| chat(&with(members)).expect(members).extras;
+    assert_eq!(extras(r#""service_tier":"auto","web_search_options":null"#), RequestExtras::default());
+    for (tier, expected) in [
+        (r#""priority""#, ServiceTier::Priority),
+        (r#""flex""#, ServiceTier::Flex),
+        (r#""scale""#, ServiceTier::Other),
+        ("7", ServiceTier::Other),
+    ] {
+        assert_eq!(extras(&format!(r#""service_tier":{tier}"#)).tier, expected, "{tier}");
+    }
+    let search = extras(r#""web_search_options":{}"#);
+    assert!(search.web_search && search.unsized_input);
+    assert!(extras(r#""cached_content":"cachedContents/a""#).cached_content);
+    assert!(extras(r#""extra_body":{"google":{"cached_content":"cachedContents/a"}}"#).cached_content);
+    assert!(!extras(r#""extra_body":{"google":{"thinking_config":{}}}"#).cached_content);
+    assert_eq!(chat(&with(r#""best_of":50,"n":2"#)).unwrap().candidates, 50);
+    assert_eq!(refused(&with(r#""service_tier":"auto","service_tier":"priority""#)).0, MalformedKind::NotJson);
+    let image = with_message(r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}"#);
+    assert!(chat(&image).unwrap().extras.unsized_input, "media by address");
+}

@@ -9,7 +9,7 @@ use super::{
     super::{FileAccount, FileChannel, FileKey, FilePosition, render::FileForm},
     ApplyMode, PlanAction, Planner,
 };
-use crate::{AccountRow, Change, ChannelRow, KeyHash, KeySpec, MemberSpec, RowKind, apply::OWNER, proxy::ProxyPassword};
+use crate::{AccountRow, Change, ChannelRow, KeyHash, KeySpec, MemberSpec, RowKind, apply::OWNER, proxy::ChannelSecrets};
 
 impl Planner<'_> {
     pub(super) fn channels(&mut self) {
@@ -47,13 +47,21 @@ impl Planner<'_> {
                     spec = in_old_order(spec, &old.spec);
                 }
                 let mut named = spec.clone();
-                let password = ProxyPassword::take_from(&mut named);
+                let secrets = ChannelSecrets::take_from(&mut named, Some(&(old.spec.clone(), old.secrets.clone())));
                 let mut details = differences(&old.spec, &named);
                 details.extend(served_differences(&old.spec, &spec));
-                if let ProxyPassword::Given(whole) = password
-                    && !old.proxy.as_ref().is_some_and(|kept| is_same(kept, &whole))
-                {
-                    details.push("password of its proxy replaced".to_owned());
+                match secrets.as_ref().map(|secrets| secrets.differ(&old.secrets)) {
+                    Ok((proxy, headers)) => {
+                        // A password or a header that comes or goes is told by its field.
+                        if proxy && old.spec.proxy == named.proxy {
+                            details.push("password of its proxy replaced".to_owned());
+                        }
+                        if headers && old.spec.headers == named.headers {
+                            details.push("values of its headers replaced".to_owned());
+                        }
+                    }
+                    // The change is refused, and says why.
+                    Err(problem) => details.push(format!("{}: {}", problem.field, problem.message)),
                 }
                 if details.is_empty() && old.spec != named {
                     details.push("order of its models".to_owned());
@@ -83,13 +91,13 @@ impl Planner<'_> {
 
     fn account(&mut self, channel: &str, file: &FileAccount, there: Option<&AccountRow>, owner: Option<Owner>) {
         let shown = format!("{channel}/{}", file.spec.name);
-        let is_echo = self.file.channels.iter().any(|it| it.row.spec.name == channel && it.row.spec.provider == Provider::Echo);
+        let provider = self.file.channels.iter().find(|it| it.row.spec.name == channel).map(|it| it.row.spec.provider);
         let mut credential = file.credential.clone();
         let owner = owner.unwrap_or_else(|| self.owner());
         let written = match there {
             None if !self.may_write(RowKind::Account, &shown, owner, &["new".to_owned()], file.place) => false,
             None => {
-                if credential.is_none() && !is_echo {
+                if credential.is_none() && !provider.is_some_and(Provider::works_without_credential) {
                     self.errors.push(file.place.error(format!("account '{shown}' is new and needs its credential")));
                 }
                 self.line(PlanAction::Add, RowKind::Account, &shown, "");

@@ -24,7 +24,7 @@ use super::{
 };
 
 /// Longest wait for a reservation in Redis; after it the outage share applies.
-const RESERVE_TIMEOUT: Duration = Duration::from_millis(300);
+const RESERVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 type Outcome = Result<ReservationReceipt, LimitExceeded>;
 

@@ -3,7 +3,7 @@
 -- ARGV: node, generation, 'arrived' or 'reported', the number of nodes it knew before.
 -- Returns: 'lost' not a registered node of this generation; 'none' no gathering; 'wait'; 'report' all have arrived; 'open' all
 -- have reported.
-local REPORT_MS, OVER_MS = 1000, 60000
+local REPORT_MS, OVER_MS = 10000, 60000
 if redis.call('GET', KEYS[2]) ~= ARGV[2] or not alive[ARGV[1]] then return 'lost' end
 local reports = ARGV[3] == 'reported'
 local gathering, now_ms = read_hash(KEYS[3]), now / 1000

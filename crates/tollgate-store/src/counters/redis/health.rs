@@ -197,7 +197,8 @@ mod tests {
         let name = namespace();
         let (mut one, mut other) = (SharedHealth::new(&url, &name).unwrap(), SharedHealth::new(&url, &name).unwrap());
         let account = AccountId::from_parts(MIDNIGHT, [7; 10]);
-        let state = HealthState::Resting { why: RestingReason::Refused, since: ahead(), until: None };
+        // The clocks stand still here, so what began now would begin again with each message.
+        let state = HealthState::Resting { why: RestingReason::Refused, since: ahead().plus_ms(-60_000), until: None };
         let rests = AccountHealth { state, ..AccountHealth::default() };
         one.exchange(&[(account, rests)], &[], ahead).await.unwrap();
         assert_eq!(other.exchange(&[], &[], at_midnight).await.unwrap().changed.len(), 1);

@@ -11,6 +11,7 @@ use super::{
     connection::{RESPONSE_TIMEOUT, query},
     script::{Disconnect, NodeRegistration, SubjectSpending},
     state::RedisState,
+    worker::REGISTRATION_TTL_MS,
 };
 use crate::{LedgerPosition, LedgerStore, Spending, SpendingChanges};
 
@@ -19,8 +20,8 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_PAGES: usize = 50;
 /// Least time to wait for other nodes after a loss of data: they try to connect twice in it.
 const LEAST_GATHERING_MS: u64 = 1_200;
-/// Longest time to wait for them.
-const LONGEST_GATHERING_MS: u64 = 5_000;
+/// Longest time to wait for them: the registrations of nodes that ended have expired then.
+const LONGEST_GATHERING_MS: u64 = REGISTRATION_TTL_MS;
 /// Limit of the requests whose ledger positions are read at once.
 const REQUESTS_AT_ONCE: usize = 1_000;
 const LOCK_TTL_MS: u64 = 60_000;

@@ -82,7 +82,7 @@ mod tests {
     fn oldest_requests_make_room() {
         let recent = RecentCharges::default();
         for number in 0..=u64::try_from(MAX_RECORDS).unwrap() {
-            recent.add(&record(number), &[]);
+            recent.add(&UsageRecord { sale: Some(NanoUsd(1)), ..record(number) }, &[]);
         }
         assert_eq!((recent.ids().len(), recent.ids()[0]), (MAX_RECORDS, record(1).id));
     }

@@ -29,11 +29,12 @@ use super::{
     recent_charges::RecentCharges,
     reservations::{OpenReservation, ReservationSource, ReservationTable},
     script::{NodeRegistration, Scripts},
+    worker::REGISTRATION_TTL_MS,
 };
 use crate::Spending;
 
-/// Longest wait of a request while this node reports to Redis.
-const JOINING_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Longest wait of a request while the nodes report to Redis: longer than they wait for each other.
+const JOINING_TIMEOUT: Duration = Duration::from_secs(12);
 pub(super) const MINUTE: u64 = 60_000_000;
 
 pub(super) struct RedisState {
@@ -55,7 +56,7 @@ pub(super) struct RedisState {
     pub(super) joined: Notify,
     /// Signals to the worker that the ledger in the database has changed.
     pub(super) ledger_changed: Notify,
-    pub(super) nodes: AtomicU64,
+    nodes: Mutex<NodeCount>,
     pub(super) remote_reservations: AtomicU64,
     /// The registration has ended although it was renewed in time.
     pub(super) registration_lost: AtomicBool,
@@ -78,6 +79,23 @@ impl LeaseClock {
     pub(super) fn micros_at(&self, now: Instant) -> u64 {
         let elapsed = |at: Instant| micros(now.saturating_duration_since(at));
         self.redis_time.map_or(0, |(at, micros)| micros + elapsed(at))
+    }
+}
+
+/// How many nodes there are.
+struct NodeCount {
+    nodes: u64,
+    /// When there were last as many; `None` until Redis has said how many there are.
+    seen: Option<Instant>,
+}
+
+impl NodeCount {
+    fn update(&mut self, nodes: u64, now: Instant) {
+        let ttl = Duration::from_millis(REGISTRATION_TTL_MS);
+        let is_outdated = self.seen.is_none_or(|seen| now.saturating_duration_since(seen) >= ttl);
+        if nodes >= self.nodes || is_outdated {
+            *self = Self { nodes, seen: Some(now) };
+        }
     }
 }
 
@@ -139,7 +157,7 @@ impl RedisState {
             wake: Notify::new(),
             joined: Notify::new(),
             ledger_changed: Notify::new(),
-            nodes: AtomicU64::new(options.nodes.max(1)),
+            nodes: Mutex::new(NodeCount { nodes: options.nodes.max(1), seen: None }),
             remote_reservations: AtomicU64::new(0),
             registration_lost: AtomicBool::new(false),
             is_sending: AtomicBool::new(false),
@@ -173,12 +191,14 @@ impl RedisState {
         self.leases.exclude_unused(subject, self.meters.get(subject), micros)
     }
 
+    /// The number of nodes to share limits with: the most that were registered within the last registration period. A node
+    /// that Redis has forgotten may still serve from its share.
     pub(super) fn node_count(&self) -> u64 {
-        self.nodes.load(Ordering::Relaxed)
+        lock(&self.nodes).nodes
     }
 
     pub(super) fn set_node_count(&self, nodes: u64) {
-        self.nodes.store(nodes.max(1), Ordering::Relaxed);
+        lock(&self.nodes).update(nodes.max(1), self.now());
     }
 
     /// A new share of the limits for an outage. The leases of this node end and become part of it.
@@ -284,4 +304,22 @@ fn leased_totals<'a>(reservations: impl Iterator<Item = &'a OpenReservation>) ->
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn node_that_redis_forgot_is_counted_until_its_registration_would_have_ended() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut count = NodeCount { nodes: 5, seen: None };
+        let mut after = |nodes, seconds| {
+            count.update(nodes, at(seconds));
+            count.nodes
+        };
+        assert_eq!([after(3, 1), after(2, 2), after(3, 30), after(2, 89)], [3, 3, 3, 3]);
+        assert_eq!([after(2, 90), after(4, 91)], [2, 4]);
+    }
 }

@@ -27,7 +27,7 @@ use crate::{LedgerStore, RandomSource, Spending, StoreError};
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest time to join, restoring data from the database and waiting for other nodes included.
-const JOIN_TIMEOUT: Duration = Duration::from_mins(1);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(90);
 const FIRST_JOIN_TIMEOUT: Duration = Duration::from_secs(8);
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
-    APPEND,
+    APPEND, Bind,
     row_batch::{OnConflict, RowBatch, TargetTable, Value},
     tables::is_number,
 };
@@ -87,6 +87,14 @@ impl PostgresTransaction {
         let query = if let Some(value) = bind { query.bind(value) } else { query };
         let found = query.fetch_one(&mut self.connection).await;
         found.map_err(|error| self.failed(error))
+    }
+
+    pub(super) async fn rows(&mut self, sql: &'static str, binds: Vec<Bind>) -> Result<Vec<(String, i64)>, StoreError> {
+        let query = binds.into_iter().fold(sqlx::query_as(sql), |query, bind| match bind {
+            Bind::Number(number) => query.bind(number),
+            Bind::Text(text) => query.bind(text),
+        });
+        query.fetch_all(&mut self.connection).await.map_err(|error| failed(&self.database, APPEND, error))
     }
 
     pub(super) async fn find(&mut self, sql: &'static str, ids: Vec<String>) -> Result<Vec<(String, i64)>, StoreError> {

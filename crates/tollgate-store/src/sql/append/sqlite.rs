@@ -12,7 +12,7 @@ use sqlx::{Any, AnyPool, pool::PoolConnection};
 use tokio::sync::oneshot;
 
 use super::{
-    APPEND,
+    APPEND, Bind,
     row_batch::{RowBatch, TargetTable, Value},
 };
 use crate::{
@@ -138,6 +138,20 @@ impl SqliteTransaction {
         self.run(move |connection| match bind {
             Some(value) => connection.query_row(sql, [value], |row| row.get(0)),
             None => connection.query_row(sql, [], |row| row.get(0)),
+        })
+        .await
+    }
+
+    pub(super) async fn rows(&mut self, sql: &'static str, binds: Vec<Bind>) -> Result<Vec<(String, i64)>, StoreError> {
+        self.run(move |connection| {
+            let mut statement = connection.prepare(sql)?;
+            for (index, bind) in (1..).zip(binds) {
+                match bind {
+                    Bind::Number(number) => statement.raw_bind_parameter(index, number)?,
+                    Bind::Text(text) => statement.raw_bind_parameter(index, text)?,
+                }
+            }
+            statement.raw_query().mapped(|row| Ok((row.get(0)?, row.get(1)?))).collect()
         })
         .await
     }

@@ -16,6 +16,7 @@ pub(super) const ATTEMPTS: TargetTable = table("attempts", ATTEMPT_COLUMNS, OnCo
 pub(super) const LEDGER: TargetTable =
     table("ledger", "seq, member_id, at, kind, amount, balance, request_id, note, actor", OnConflict::Fail);
 pub(super) const BALANCES: TargetTable = table("balances", "member_id, balance", OnConflict::Replace { key: 1 });
+pub(super) const USAGE_FIVE_MINUTES: TargetTable = table("usage_five_minutes", SUMS_OF_USAGE, OnConflict::Add { key: 6 });
 pub(super) const USAGE_HOURS: TargetTable = table("usage_hours", SUMS_OF_USAGE, OnConflict::Add { key: 6 });
 pub(super) const USAGE_DAYS: TargetTable = table("usage_days", SUMS_OF_USAGE, OnConflict::Add { key: 6 });
 pub(super) const ATTEMPT_HOURS: TargetTable = table("attempt_hours", SUMS_OF_ATTEMPTS, OnConflict::Add { key: 3 });
@@ -26,7 +27,8 @@ const SUMS_OF_USAGE: &str =
 const SUMS_OF_ATTEMPTS: &str = "bucket, channel_id, account_id, attempts, answered, tokens_input, tokens_output, cost";
 
 /// The columns of the type `BIGINT`; all others are `TEXT`.
-const NUMBERS: &str = "at, stream, status, tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, tokens_thinking, tokens_image, \
+const NUMBERS: &str = "at, stream, status, tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, \
+     tokens_cache_write_1h, tokens_thinking, tokens_image, \
      tokens_audio, cost, sale, price_version, ttft_us, duration_us, position, first_byte_us, beside, seq, amount, balance, \
      bucket, requests, unpriced, attempts, answered";
 
@@ -59,7 +61,7 @@ fn json<T: Serialize>(rows: &mut RowBatch, list: &[T]) {
 }
 
 fn tokens(rows: &mut RowBatch, tokens: &Tokens) {
-    rows.count(tokens.input).count(tokens.output).count(tokens.cache_read).count(tokens.cache_write);
+    rows.count(tokens.input).count(tokens.output).count(tokens.cache_read).count(tokens.cache_write).count(tokens.cache_write_1h);
     rows.count(tokens.thinking).count(tokens.image).count(tokens.audio).text(tokens.source.as_str());
 }
 

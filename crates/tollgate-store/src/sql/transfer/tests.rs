@@ -77,6 +77,8 @@ async fn second_pass_copies_what_was_added_since_the_first() {
     let store = filled(&dir).await;
     let transferred = pass(&dir, &schema).await.unwrap();
     assert_eq!(rows(&transferred, "usage"), (40, 40));
+    let sums = rows(&transferred, "usage_five_minutes");
+    assert!(sums.0 > 0 && sums.0 == sums.1, "{sums:?}");
 
     // The gateway keeps running.
     store.usage.append(&[record(100), record(101)]).await.unwrap();
@@ -110,8 +112,9 @@ async fn target_of_another_gateway_is_refused() {
     schema.drop().await;
 
     let Some(schema) = postgres("what_was_filled_from_another").await else { return };
-    filled(&other).await.close().await;
-    pass(&other, &schema).await.unwrap();
+    let another = TempDir::new().unwrap();
+    filled(&another).await.close().await;
+    pass(&another, &schema).await.unwrap();
     let refused = pass(&dir, &schema).await.unwrap_err();
     assert!(matches!(&refused, StoreError::TransferRefused { detail, .. } if detail.contains("filled from")), "{refused}");
     schema.drop().await;

@@ -29,7 +29,8 @@ fn every_route_requires_an_admin_key_of_its_scope() {
     let admin = Admin::echo();
     let routes = routes(&admin);
     assert!(routes.len() > 45, "only {} routes", routes.len());
-    let wrong = format!("{}x", &admin.key[..admin.key.len() - 1]);
+    let last = if admin.key.ends_with('x') { 'y' } else { 'x' };
+    let wrong = format!("{}{last}", &admin.key[..admin.key.len() - 1]);
     for (method, path, admins_only) in &routes {
         let send = |key: Option<&str>| {
             let request = request(method, path);

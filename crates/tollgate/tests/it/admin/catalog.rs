@@ -72,7 +72,7 @@ fn invalid_catalog_file_is_refused_whole_and_reads_no_local_secret() {
 fn explain_matches_the_running_gateway() {
     let admin = Admin::echo();
     let explained = admin.get("/admin/v1/explain?model=echo&key=first");
-    assert!(explained["group"] == "default" && explained["planned"][0]["channel"] == "echo", "{explained}");
+    assert!(explained["group"] == "echo" && explained["planned"][0]["channel"] == "echo", "{explained}");
     let unknown = admin.get("/admin/v1/explain?model=nothing&key=first&protocol=gemini&max_price=input%3D1");
     assert_eq!(unknown["refusal"]["error"], "E13", "{unknown}");
     for (query, status, param) in [

@@ -88,6 +88,7 @@ fn private_destinations_require_the_admin_scope() {
         "http://[fd00:ec2::254]/",
         "http://127.0.0.1:1/",
         "http://[::ffff:10.0.0.1]/",
+        "http://localhost:11434/v1",
         "https://api.example.com/v1?x=1#y",
         "file:///etc/passwd",
     ] {
@@ -97,7 +98,8 @@ fn private_destinations_require_the_admin_scope() {
     assert_eq!(make(&with("headers", json!({"x": "a\r\nb: c"}))).0, 400);
     let account = json!([{"name": "a", "credential": "k\r\nX-Injected: 1"}]);
     assert_eq!(make(&with("accounts", account)), refused(400, "invalid_value", "credential"));
-    assert_eq!(make(&with("accounts", json!([{"name": "a"}]))), refused(400, "missing_required_parameter", "credential"));
+    let keyless = json!({"name": "c", "provider": "openai", "accounts": [{"name": "a"}]});
+    assert_eq!(make(&keyless), refused(400, "missing_required_parameter", "credential"));
     let twice = json!([{"model": "m"}, {"model": "m"}]);
     assert_eq!(make(&with("serves", twice)), refused(400, "invalid_value", "serves"));
     assert_eq!(admin.get("/admin/v1/channels?name=c")["items"], json!([]), "nothing was made");

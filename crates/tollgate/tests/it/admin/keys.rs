@@ -47,7 +47,7 @@ fn key_works_until_it_expires_or_is_revoked() {
     let actions: Vec<&str> = audit["items"].as_array().unwrap().iter().map(|it| it["action"].as_str().unwrap()).collect();
     assert_eq!(actions, ["revoke", "put", "put", "put", "put"]);
     let newest = &audit["items"][0];
-    assert!(newest["door"] == "api" && newest["actor"].as_str().unwrap().starts_with("root (adm_"), "{newest}");
+    assert!(newest["origin"] == "api" && newest["actor"].as_str().unwrap().starts_with("root (adm_"), "{newest}");
     assert!(!audit.to_string().contains(&key), "no secret is in the audit log");
 }
 

@@ -30,7 +30,7 @@ fn usage_records_are_listed_found_and_summed() {
     assert!(one["outcome"] == "completed" && one["attempts"][0]["channel"] == "echo", "{one}");
     let key = one["key"].as_str().unwrap();
     for query in
-        [format!("key={key}"), "member=owner".to_owned(), "group=default".to_owned(), "model=echo&outcome=completed".to_owned()]
+        [format!("key={key}"), "member=owner".to_owned(), "group=echo".to_owned(), "model=echo&outcome=completed".to_owned()]
     {
         assert_eq!(admin.get(&format!("/admin/v1/usage?{query}"))["items"].as_array().unwrap().len(), 7, "{query}");
     }

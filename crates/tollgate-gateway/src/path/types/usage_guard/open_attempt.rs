@@ -142,12 +142,8 @@ pub(super) fn start_entry(facts: &RequestFacts, attempt: &OpenAttempt, concurren
         sale_multiplier: group.sale_multiplier,
         policy: group.stream_break,
         input: facts.input,
-        earlier: facts
-            .attempts
-            .iter()
-            .chain(concurrent)
-            .map(|earlier| settle_attempt(earlier, facts.method, facts.input))
-            .collect(),
+        bounds: facts.bounds,
+        earlier: facts.attempts.iter().chain(concurrent).map(|earlier| settle_attempt(earlier, &facts.size())).collect(),
         attempt: StartedAttempt {
             channel: planned.channel.id,
             channel_name: planned.channel.spec.name.clone(),

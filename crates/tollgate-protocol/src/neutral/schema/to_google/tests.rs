@@ -23,6 +23,14 @@ fn references_are_inlined_and_cycles_end() {
 }
 
 #[test]
+fn recursive_reference_beside_null_stays_nullable() {
+    let schema = json!({"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}});
+    let next = &to_google(&schema)["properties"]["next"];
+    assert_eq!((&next["type"], &next["nullable"]), (&json!("OBJECT"), &json!(true)));
+    assert_eq!(next["properties"]["next"], json!({"type": "OBJECT", "nullable": true}));
+}
+
+#[test]
 fn property_names_are_not_treated_as_keywords() {
     check(
         &json!({"type": "object", "properties": {"const": {"type": "string", "const": "a"}, "format": {"type": "number"}}, "required": ["const", "gone"]}),

@@ -1,0 +1,102 @@
+//! Selling below cost: which kind of token would be sold for less than the provider charges.
+
+use std::fmt;
+
+use crate::money::Rates;
+use crate::{Exclusion, MissingPrice, Multiplier, NanoUsd, Price};
+
+/// A kind of token sold below its cost; nano-USD per million tokens (per request, of `per_request`) after multipliers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BelowCost {
+    pub kind: &'static str,
+    pub sale: i64,
+    pub cost: i64,
+}
+
+type RateOf = fn(&Rates) -> i64;
+
+const KINDS: [(&str, RateOf); 9] = [
+    ("input", |rates| rates.input),
+    ("output", |rates| rates.output),
+    ("cache_read", |rates| rates.cache_read),
+    ("cache_write", |rates| rates.cache_write),
+    ("cache_write_1h", |rates| rates.cache_write_1h),
+    ("thinking", |rates| rates.thinking),
+    ("image", |rates| rates.image),
+    ("audio", |rates| rates.audio),
+    ("per_request", |rates| rates.per_request),
+];
+
+/// The first kind whose sale price is below its cost, in any tier that a prompt of at most this many tokens may reach.
+pub fn below_cost(sale: (&Price, Multiplier), cost: (&Price, Multiplier), prompt_tokens: u64) -> Option<BelowCost> {
+    let tiers = sale.0.tiers.iter().chain(&cost.0.tiers).map(|tier| tier.above.saturating_add(1));
+    std::iter::once(0).chain(tiers.filter(|prompt| *prompt <= prompt_tokens)).find_map(|prompt| {
+        let (sells, costs) = (sale.0.rates(prompt), cost.0.rates(prompt));
+        KINDS.iter().find_map(|(kind, of)| {
+            let sells_for = i128::from(of(&sells)) * i128::from(sale.1.0);
+            let costs_us = i128::from(of(&costs)) * i128::from(cost.1.0);
+            let figures = || BelowCost { kind, sale: sale.1.times(of(&sells)), cost: cost.1.times(of(&costs)) };
+            (sells_for < costs_us).then(figures)
+        })
+    })
+}
+
+/// Excludes an account of this cost where nothing may be sold below cost. What is unknown is excluded too.
+pub(crate) fn exclusion(
+    sale: Option<(&Price, Multiplier)>,
+    cost: Option<(&Price, Multiplier)>,
+    prompt_tokens: u64,
+) -> Option<Exclusion> {
+    match (sale, cost) {
+        (Some(sale), Some(cost)) => below_cost(sale, cost, prompt_tokens).map(Exclusion::BelowCost),
+        (None, _) => Some(Exclusion::Unpriced(MissingPrice::SaleForPriceLimit)),
+        (_, None) => Some(Exclusion::Unpriced(MissingPrice::CostForPriceLimit)),
+    }
+}
+
+impl fmt::Display for BelowCost {
+    /// `output sells for 0.40 and costs 10.00 USD per 1M tokens`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sale, cost) = (NanoUsd(self.sale).to_usd_string(), NanoUsd(self.cost).to_usd_string());
+        let unit = if self.kind == "per_request" { "USD" } else { "USD per 1M tokens" };
+        write!(f, "{} sells for {sale} and costs {cost} {unit}", self.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PriceTier, samples::price};
+
+    fn of(sale: &Price, cost: &Price, prompt_tokens: u64) -> Option<&'static str> {
+        below_cost((sale, Multiplier::ONE), (cost, Multiplier::ONE), prompt_tokens).map(|below| below.kind)
+    }
+
+    #[test]
+    fn any_kind_below_its_cost_is_named() {
+        assert_eq!(of(&price("1", "2"), &price("1", "2"), 0), None, "at cost is not below it");
+        assert_eq!(of(&price("1", "2"), &price("0.5", "2.1"), 0), Some("output"));
+        let cost = Price { thinking: Some(9_000_000_000), ..price("0.5", "1") };
+        assert_eq!(of(&price("1", "2"), &cost, 0), Some("thinking"));
+        let cost = Price { cache_write_1h: Some(2_000_000_000), ..price("1", "1") };
+        assert_eq!(of(&price("1", "2"), &cost, 0), Some("cache_write_1h"));
+        let doubled = (&price("1", "2"), Multiplier(2_000_000));
+        let below = below_cost((&price("1", "3"), Multiplier::ONE), doubled, 0).unwrap();
+        assert_eq!(below.to_string(), "input sells for 1.00 and costs 2.00 USD per 1M tokens");
+    }
+
+    #[test]
+    fn tiers_count_that_the_prompt_may_reach() {
+        let cost = Price { tiers: vec![PriceTier { above: 1_000, price: price("3", "9") }], ..price("1", "2") };
+        assert_eq!(of(&price("1", "2"), &cost, 1_000), None);
+        assert_eq!(of(&price("1", "2"), &cost, 1_001), Some("input"));
+    }
+
+    #[test]
+    fn unknown_prices_are_excluded_where_nothing_may_be_sold_below_cost() {
+        let (list, one) = (price("1", "2"), Multiplier::ONE);
+        assert_eq!(exclusion(None, Some((&list, one)), 0), Some(Exclusion::Unpriced(MissingPrice::SaleForPriceLimit)));
+        assert_eq!(exclusion(Some((&list, one)), None, 0), Some(Exclusion::Unpriced(MissingPrice::CostForPriceLimit)));
+        assert_eq!(exclusion(Some((&list, one)), Some((&list, one)), 0), None);
+    }
+}

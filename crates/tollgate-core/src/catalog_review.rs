@@ -1,0 +1,192 @@
+//! What a valid catalog holds and probably does not mean: addresses that cannot be reached, models that bounded keys cannot use,
+//! prices below cost.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    Account, Budget, BudgetAction, Caller, Catalog, Channel, Glob, Group, Key, KeyStatus, Multiplier, NanoUsd, Timestamp, cost_of,
+    price_limit::EffectivePrice,
+};
+
+/// Most warnings; one more says how many are left out.
+const MAX_WARNINGS: usize = 100;
+
+/// The warnings about a catalog and its keys, each a sentence that says what to do.
+#[must_use]
+pub fn catalog_warnings(catalog: &Catalog, keys: &[std::sync::Arc<Key>], now: Timestamp) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for channel in catalog.channels.values() {
+        channel_warnings(channel, &mut warnings);
+    }
+    let bounded = bounded_groups(catalog, keys);
+    for group in catalog.groups.values() {
+        let why = bounded.iter().find(|(name, _)| *name == group.name).map(|(_, why)| why.as_str());
+        group_warnings(catalog, group, why, now, &mut warnings);
+    }
+    let more = warnings.len().saturating_sub(MAX_WARNINGS);
+    if more > 0 {
+        warnings.truncate(MAX_WARNINGS);
+        warnings.push(format!("{more} more warnings are left out"));
+    }
+    warnings
+}
+
+fn channel_warnings(channel: &Channel, warnings: &mut Vec<String>) {
+    let name = &channel.spec.name;
+    if channel.needs_private_network {
+        warnings.push(format!(
+            "channel '{name}': {} is a loopback or private address, which it may not reach; set private_network = true",
+            channel.spec.base_url
+        ));
+    }
+    let unexpanded = |account: &&std::sync::Arc<Account>| account.credential.as_ref().is_some_and(|it| is_unexpanded(it.expose()));
+    for account in channel.accounts.iter().filter(unexpanded) {
+        warnings.push(format!(
+            "account '{name}/{}': its credential begins with '$' and is sent as it stands; for an environment variable write env:NAME",
+            account.spec.name
+        ));
+    }
+}
+
+/// Whether a secret looks like a shell's variable, which nothing expands: `$NAME`, `${NAME}`.
+#[must_use]
+pub fn is_unexpanded(secret: &str) -> bool {
+    let Some(rest) = secret.strip_prefix('$') else { return false };
+    let name = rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(rest);
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+fn blocks(budgets: &[Budget]) -> bool {
+    budgets.iter().any(|budget| budget.action == BudgetAction::Block)
+}
+
+/// Names of groups some of whose callers have bounded money, each with whose money it is.
+fn bounded_groups(catalog: &Catalog, keys: &[std::sync::Arc<Key>]) -> BTreeSet<(String, String)> {
+    let mut found = BTreeSet::new();
+    let mut add = |group: &str, why: String| {
+        if !found.iter().any(|(known, _): &(String, String)| known == group) {
+            found.insert((group.to_owned(), why));
+        }
+    };
+    for group in catalog.groups.values().filter(|group| blocks(&group.budgets)) {
+        add(&group.name, "the group has a budget".to_owned());
+    }
+    for key in keys.iter().filter(|key| key.status == KeyStatus::Active) {
+        let member = &key.member;
+        let why = if blocks(&key.budgets) {
+            format!("key '{}' has a budget", key.name)
+        } else if blocks(&member.budgets) {
+            format!("member '{}' has a budget", member.name)
+        } else if member.billing == crate::Billing::Prepaid {
+            format!("member '{}' is prepaid", member.name)
+        } else {
+            continue;
+        };
+        for group in &Caller::of(catalog, std::sync::Arc::clone(key)).groups {
+            add(&group.name, why.clone());
+        }
+    }
+    found
+}
+
+fn group_warnings(catalog: &Catalog, group: &Group, bounded: Option<&str>, now: Timestamp, warnings: &mut Vec<String>) {
+    let mut unpriced = BTreeSet::new();
+    for channel in group.channels.iter().filter_map(|id| catalog.channels.get(id)) {
+        for (index, mapping) in
+            channel.spec.serves.iter().enumerate().filter(|(_, mapping)| Glob::any(&group.models, &mapping.model))
+        {
+            let model = catalog.models.get(&mapping.model);
+            let Some(sale) = model.and_then(|model| model.spec.price.as_ref()?.at(now)) else {
+                unpriced.insert(mapping.model.as_str());
+                continue;
+            };
+            let sale = EffectivePrice::of(sale, 0, group.sale_multiplier);
+            let Some(cost) = cost_of(channel, index, now) else { continue };
+            let dearest = channel.accounts.iter().map(|account| account.spec.cost_multiplier).max_by_key(|factor| factor.0);
+            let cost = EffectivePrice::of(&cost, 0, dearest.unwrap_or(Multiplier::ONE));
+            for (kind, sale, cost) in sale.below(cost) {
+                warnings.push(format!(
+                    "group '{}' sells '{}' below what channel '{}' costs: {kind} {} < {} USD per million tokens",
+                    group.name,
+                    mapping.model,
+                    channel.spec.name,
+                    NanoUsd(sale).to_usd_string(),
+                    NanoUsd(cost).to_usd_string()
+                ));
+            }
+        }
+    }
+    let Some(why) = bounded else { return };
+    for model in unpriced {
+        warnings.push(format!(
+            "model '{model}' has no price: in group '{}' requests for it get 503 (E42), because {why}; give it a price, or {{ free = \
+             true }}",
+            group.name
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        Budget, Model, ModelSpec, Revision, Window,
+        samples::{NOW, always, channel, group, key, price},
+    };
+
+    fn catalog(channel: Channel, group: Group, model: Model) -> Catalog {
+        Catalog::from_parts(Revision(1), vec![channel], vec![group], vec![model])
+    }
+
+    fn priced(input: &str, output: &str) -> Model {
+        Model {
+            spec: ModelSpec { name: "m".to_owned(), price: Some(always(price(input, output))), ..ModelSpec::default() },
+            ..Model::default()
+        }
+    }
+
+    #[test]
+    fn loopback_address_and_literal_variable_are_warned_of() {
+        let mut row = channel("ollama", &["m"]);
+        row.needs_private_network = true;
+        let account = Account { credential: Some(crate::Secret::new("$OPENAI_API_KEY".to_owned())), ..(*row.accounts[0]).clone() };
+        row.accounts = vec![Arc::new(account)];
+        let found = catalog_warnings(&catalog(row, group("default", &["ollama"]), priced("1", "1")), &[], NOW);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("private_network = true") && found[1].contains("env:NAME"), "{found:?}");
+        assert!(!found[1].contains("OPENAI_API_KEY"), "what stands there may be a secret after all");
+    }
+
+    #[test]
+    fn only_shell_variables_count_as_unexpanded() {
+        for text in ["$OPENAI_API_KEY", "${OPENAI_API_KEY}", "$x"] {
+            assert!(is_unexpanded(text), "{text}");
+        }
+        for text in ["sk-live-1", "$", "${}", "$2a$10$abc/def", "a$b"] {
+            assert!(!is_unexpanded(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn unpriced_model_under_a_budget_is_warned_of() {
+        let unpriced = Model { spec: ModelSpec { name: "m".to_owned(), ..ModelSpec::default() }, ..Model::default() };
+        let catalog = catalog(channel("c", &["m"]), group("default", &["c"]), unpriced);
+        assert_eq!(catalog_warnings(&catalog, &[Arc::new(key(&["default"]))], NOW), Vec::<String>::new());
+        let budget = Budget { amount: NanoUsd(1), window: Window::Month, action: BudgetAction::Block };
+        let bounded = Key { budgets: vec![budget], ..key(&["default"]) };
+        let found = catalog_warnings(&catalog, &[Arc::new(bounded)], NOW);
+        assert!(found.len() == 1 && found[0].contains("key 'ci' has a budget") && found[0].contains("E42"), "{found:?}");
+    }
+
+    #[test]
+    fn sale_below_cost_is_warned_of() {
+        let mut row = channel("c", &["m"]);
+        row.spec.serves[0].cost = Some(always(price("0.50", "2")));
+        let half = Group { sale_multiplier: Multiplier(500_000), ..group("default", &["c"]) };
+        let found = catalog_warnings(&catalog(row.clone(), half, priced("0.80", "4")), &[], NOW);
+        assert!(found.len() == 1 && found[0].contains("input 0.40 < 0.50"), "{found:?}");
+        assert_eq!(catalog_warnings(&catalog(row, group("default", &["c"]), priced("0.80", "4")), &[], NOW), Vec::<String>::new());
+    }
+}

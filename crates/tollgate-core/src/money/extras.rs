@@ -1,0 +1,119 @@
+//! Prices of what makes a request cost more, or less, than its tokens: service tiers and web search.
+
+use tollgate_protocol::{RequestExtras, ServiceTier};
+
+use super::{Multiplier, Price, PriceTier};
+
+/// Something about a request that a price list has no price for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnpricedExtra {
+    ServiceTier,
+    WebSearch,
+}
+
+impl Price {
+    /// The list for a request with these extras. What it has no price for is left at the usual price and named.
+    pub(crate) fn with_extras(&self, extras: RequestExtras) -> (Self, Vec<UnpricedExtra>) {
+        let mut unpriced = Vec::new();
+        let factor = match extras.tier {
+            ServiceTier::Flex => self.flex,
+            ServiceTier::Priority => self.priority,
+            ServiceTier::Standard | ServiceTier::Other => None,
+        };
+        let dearer = matches!(extras.tier, ServiceTier::Priority | ServiceTier::Other);
+        if dearer && factor.is_none() && !self.is_free() {
+            unpriced.push(UnpricedExtra::ServiceTier);
+        }
+        if extras.web_search && self.web_search.is_none() && !self.is_free() {
+            unpriced.push(UnpricedExtra::WebSearch);
+        }
+        let mut list = self.clone();
+        if extras.web_search
+            && let Some(search) = self.web_search
+        {
+            list.per_request = Some(self.per_request.unwrap_or(0).saturating_add(search));
+        }
+        for tier in &mut list.tiers {
+            if extras.web_search
+                && let Some(search) = tier.price.web_search.or(self.web_search)
+            {
+                let per_request = tier.price.per_request.or(self.per_request).unwrap_or(0);
+                tier.price.per_request = Some(per_request.saturating_add(search));
+            }
+        }
+        (factor.map_or_else(|| list.clone(), |factor| list.times(factor)), unpriced)
+    }
+
+    /// Every figure of the list times a factor, rounded half up.
+    fn times(&self, factor: Multiplier) -> Self {
+        let times = |price: Option<i64>| price.map(|price| factor.times(price));
+        let tiers = self.tiers.iter().map(|tier| PriceTier { above: tier.above, price: tier.price.times(factor) });
+        Self {
+            input: times(self.input),
+            output: times(self.output),
+            cache_read: times(self.cache_read),
+            cache_write: times(self.cache_write),
+            cache_write_1h: times(self.cache_write_1h),
+            thinking: times(self.thinking),
+            image: times(self.image),
+            audio: times(self.audio),
+            per_request: times(self.per_request),
+            web_search: times(self.web_search),
+            priority: self.priority,
+            flex: self.flex,
+            tiers: tiers.collect(),
+        }
+    }
+
+    /// True when nothing of the list costs anything.
+    pub fn is_free(&self) -> bool {
+        let figures = [
+            self.input,
+            self.output,
+            self.cache_read,
+            self.cache_write,
+            self.cache_write_1h,
+            self.thinking,
+            self.image,
+            self.audio,
+            self.per_request,
+            self.web_search,
+        ];
+        figures.into_iter().flatten().all(|figure| figure == 0) && self.tiers.iter().all(|tier| tier.price.is_free())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::price;
+
+    #[test]
+    fn priority_multiplies_every_figure_and_flex_may_be_cheaper() {
+        let tier = PriceTier { above: 10, price: price("4", "8") };
+        let list = Price {
+            per_request: Some(100),
+            priority: Some(Multiplier(2_500_000)),
+            flex: Some(Multiplier(500_000)),
+            tiers: vec![tier],
+            ..price("1", "2")
+        };
+        let asked = |tier| list.with_extras(RequestExtras { tier, ..RequestExtras::default() });
+        let (priority, unpriced) = asked(ServiceTier::Priority);
+        assert_eq!((priority.input, priority.output, priority.per_request), (Some(2_500_000_000), Some(5_000_000_000), Some(250)));
+        assert_eq!((priority.tiers[0].price.input, unpriced.len()), (Some(10_000_000_000), 0));
+        assert_eq!(asked(ServiceTier::Flex).0.output, Some(1_000_000_000));
+        assert_eq!(asked(ServiceTier::Other), (list.clone(), vec![UnpricedExtra::ServiceTier]));
+        assert_eq!(asked(ServiceTier::Standard), (list.clone(), vec![]));
+    }
+
+    #[test]
+    fn web_search_is_charged_for_each_request_that_asks_for_it() {
+        let search = RequestExtras { web_search: true, ..RequestExtras::default() };
+        let list = Price { web_search: Some(10_000_000), per_request: Some(5), ..price("1", "2") };
+        assert_eq!(list.with_extras(search).0.per_request, Some(10_000_005));
+        assert_eq!(list.with_extras(RequestExtras::default()).0.per_request, Some(5));
+        assert_eq!(price("1", "2").with_extras(search), (price("1", "2"), vec![UnpricedExtra::WebSearch]));
+        assert_eq!(Price::free().with_extras(search).1, vec![], "a free model stays free");
+    }
+}

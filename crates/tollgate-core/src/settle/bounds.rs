@@ -1,0 +1,147 @@
+//! How much of a reported usage a request can account for: what was sent, asked for and delivered, with an allowance for what the
+//! gateway cannot see. Reports above that are cut, so that a faulty upstream cannot spend a caller's budget.
+
+use serde::{Deserialize, Serialize};
+use tollgate_protocol::{Protocol, RequestSummary, Thinking, Usage, effective_profile};
+
+use super::{DeliveredContent, count::MAX_PLAUSIBLE_TOKENS};
+use crate::{Model, PlannedAttempt};
+
+/// Instructions that a provider adds itself (tool use, safety, chat templates).
+const PROVIDER_INPUT: u64 = 4_096;
+const MOST_TOKENS_PER_TURN: u64 = 64;
+const MOST_TOKENS_PER_IMAGE: u64 = 50_000;
+/// Bytes of audio per token, at the lowest bit rates in use.
+const LEAST_AUDIO_BYTES_PER_TOKEN: u64 = 16;
+const MOST_TOKENS_PER_DOCUMENT_BYTE: u64 = 8;
+/// Bound of an input whose size the body does not tell: the longest context windows, read twice.
+const UNSIZED_INPUT: u64 = 4_194_304;
+/// Bound of an output that nothing limits.
+const UNLIMITED_OUTPUT: u64 = 262_144;
+/// Tokens of an answer besides its text: ends of turns, frames of calls.
+const OUTPUT_FRAME: u64 = 64;
+const MOST_TOKENS_PER_OUTPUT_MEDIUM: u64 = 16_384;
+/// Hidden thinking beyond the output limit, for models that think.
+const THINKING_ALLOWANCE: u64 = 32_768;
+
+/// The most that a provider can charge for a request, apart from what its answer shows. Zeros: not known, nothing is cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UsageBounds {
+    pub input: u64,
+    /// Output tokens the request permits, over all candidate answers.
+    pub output: u64,
+    /// Output tokens reserved for it; what a thinking model is taken to have produced if its answer is abandoned.
+    pub reserved_output: u64,
+    pub candidates: u32,
+}
+
+/// What an attempt's upstream reported beyond its bound, in tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageExcess {
+    pub reported_input: u64,
+    pub input_bound: u64,
+    pub reported_output: u64,
+    pub output_bound: u64,
+}
+
+impl UsageExcess {
+    /// Tokens that are not billed.
+    pub const fn tokens(&self) -> u64 {
+        self.reported_input.saturating_sub(self.input_bound).saturating_add(self.reported_output.saturating_sub(self.output_bound))
+    }
+
+    /// The sentence for the usage record.
+    pub fn detail(&self) -> String {
+        let part = |kind: &str, reported: u64, bound: u64| {
+            (reported > bound).then(|| format!("{reported} {kind} tokens where at most {bound} are possible"))
+        };
+        let parts = [part("input", self.reported_input, self.input_bound), part("output", self.reported_output, self.output_bound)];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        format!("the upstream reported {}; the excess is not billed", parts.join(" and "))
+    }
+}
+
+impl UsageBounds {
+    pub fn of_input(summary: &RequestSummary) -> Self {
+        let per = |count: u64, tokens: u64| count.saturating_mul(tokens);
+        let sized = summary
+            .text_bytes
+            .saturating_add(per(summary.turns.into(), MOST_TOKENS_PER_TURN))
+            .saturating_add(per(summary.tools.into(), MOST_TOKENS_PER_TURN))
+            .saturating_add(per(summary.images.into(), MOST_TOKENS_PER_IMAGE))
+            .saturating_add(summary.audio_bytes.div_ceil(LEAST_AUDIO_BYTES_PER_TOKEN))
+            .saturating_add(per(summary.document_bytes, MOST_TOKENS_PER_DOCUMENT_BYTE))
+            .saturating_add(PROVIDER_INPUT);
+        let input = if summary.extras.unsized_input { sized.max(UNSIZED_INPUT) } else { sized };
+        Self { input, ..Self::default() }
+    }
+
+    /// With the output the caller asked for. A limit of 0 limits nothing at some upstreams.
+    #[must_use]
+    pub fn with_output(self, summary: &RequestSummary, model: &Model, reserved_output: u64) -> Self {
+        let candidates = summary.candidates.max(1);
+        let each = summary.max_output.filter(|requested| *requested > 0).or(model.spec.max_output).unwrap_or(UNLIMITED_OUTPUT);
+        let output = if summary.method.generates() { each.saturating_mul(candidates.into()) } else { 0 };
+        Self { output, reserved_output, candidates, ..self }
+    }
+
+    /// With an output limit that the gateway sets for each candidate answer.
+    #[must_use]
+    pub fn limited_to(self, tokens: u64) -> Self {
+        let output = tokens.saturating_mul(self.candidates.into());
+        Self { output: self.output.min(output), reserved_output: self.reserved_output.min(output), ..self }
+    }
+
+    /// The report cut to what is possible, and what was cut. `thinks` is asked only if it matters.
+    pub(super) fn cut(
+        &self,
+        usage: Usage,
+        produced: DeliveredContent,
+        thinks: impl FnOnce() -> bool,
+    ) -> (Usage, Option<UsageExcess>) {
+        if self.candidates == 0 {
+            return (usage, None);
+        }
+        let media = u64::from(produced.media).saturating_mul(MOST_TOKENS_PER_OUTPUT_MEDIUM);
+        let shown = produced.text_bytes.saturating_add(media);
+        let each = |tokens: u64| tokens.saturating_mul(self.candidates.into());
+        let visible = self.output.max(shown).saturating_add(each(OUTPUT_FRAME));
+        if usage.prompt_total <= self.input && usage.completion_total <= visible {
+            return (usage, None);
+        }
+        let output_bound = visible.saturating_add(if thinks() { each(THINKING_ALLOWANCE) } else { 0 });
+        let excess = UsageExcess {
+            reported_input: usage.prompt_total,
+            input_bound: self.input,
+            reported_output: usage.completion_total,
+            output_bound,
+        };
+        if excess.tokens() == 0 {
+            return (usage, None);
+        }
+        let prompt_total = usage.prompt_total.min(self.input);
+        let completion_total = usage.completion_total.min(output_bound);
+        (Usage { prompt_total, completion_total, ..usage }, Some(excess))
+    }
+}
+
+/// Discards a usage report with implausible totals; the tokens are then counted locally.
+pub(super) fn plausible(usage: Option<Usage>) -> Option<Usage> {
+    // Some servers report zeros where they have not counted.
+    let counted = usage.filter(|usage| usage.prompt_total > 0 || usage.completion_total > 0);
+    counted.filter(|usage| usage.prompt_total <= MAX_PLAUSIBLE_TOKENS && usage.completion_total <= MAX_PLAUSIBLE_TOKENS)
+}
+
+/// Whether the attempt's model may think without showing it.
+pub(super) fn thinks(planned: &PlannedAttempt) -> bool {
+    let mapping = planned.mapping();
+    let provider = planned.channel.spec.provider.as_str();
+    let thinking = effective_profile(provider, planned.protocol, &mapping.upstream, &mapping.profile).thinking;
+    !matches!(thinking, None | Some(Thinking::None))
+}
+
+/// Whether a protocol reports usage with every event of a stream, so that the last report has all thinking so far.
+pub(super) fn reports_as_it_goes(protocol: Protocol) -> bool {
+    protocol == Protocol::Gemini
+}

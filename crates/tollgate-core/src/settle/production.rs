@@ -1,0 +1,74 @@
+//! What an upstream produced for an attempt, as far as that is known or must be assumed.
+
+use tollgate_protocol::{Method, Usage};
+
+use super::{
+    AttemptFacts, DeliveredContent, InputCount, UsageBounds, UsageExcess,
+    bounds::{plausible, reports_as_it_goes, thinks},
+};
+use crate::{AttemptResult, Provider, TokenSource};
+
+/// Most tokens a second that a model is taken to think.
+const THINKING_PER_SECOND: u64 = 1_000;
+/// Tokens a second that an abandoned answer, which was to come as a whole, is taken to have had.
+const OUTPUT_PER_SECOND: u64 = 100;
+
+/// Size and kind of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestSize {
+    pub method: Method,
+    /// Whether the answer streams.
+    pub stream: bool,
+    pub input: InputCount,
+    pub bounds: UsageBounds,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Production {
+    /// The reported usage, cut to what is possible.
+    pub(super) usage: Option<(Usage, TokenSource)>,
+    pub(super) content: DeliveredContent,
+    /// The end of the answer was there.
+    pub(super) finished: bool,
+    /// Output of an abandoned answer that nothing reported, if the model thinks.
+    pub(super) hidden_thinking: u64,
+    /// Output of an abandoned answer that was to come as a whole, if the model does not think.
+    pub(super) hidden_output: u64,
+}
+
+impl Production {
+    pub(super) fn of(attempt: &AttemptFacts, size: &RequestSize) -> Self {
+        let reply = attempt.reply_summary.unwrap_or_default();
+        let content = DeliveredContent::from(reply);
+        let usage = plausible(reply.usage).map(|usage| match size.bounds.cut(usage, content, || thinks(&attempt.planned)) {
+            (cut, Some(_)) => (cut, TokenSource::Estimated),
+            (usage, None) => (usage, usage_source(attempt)),
+        });
+        let production = Self { usage, content, finished: reply.finish.is_some(), ..Self::default() };
+        let abandoned = attempt.result == AttemptResult::Cancelled && !attempt.hedged && size.method.generates();
+        if !abandoned || (production.finished && usage.is_some()) {
+            return production;
+        }
+        let reserved = size.bounds.reserved_output;
+        let within = |per_second: u64| attempt.duration_us.div_ceil(1_000_000).saturating_mul(per_second).min(reserved);
+        // Of an answer that comes as a whole, providers seldom notice that it is not wanted any more.
+        let hidden = if size.stream { within(THINKING_PER_SECOND) } else { reserved };
+        match usage {
+            Some((usage, _)) if usage.reasoning > 0 || reports_as_it_goes(attempt.planned.protocol) => production,
+            Some(_) | None if thinks(&attempt.planned) => Self { hidden_thinking: hidden, ..production },
+            None if !size.stream => Self { hidden_output: within(OUTPUT_PER_SECOND), ..production },
+            Some(_) | None => production,
+        }
+    }
+}
+
+/// What the upstream of an attempt reported beyond what the request can account for.
+pub fn usage_excess(attempt: &AttemptFacts, bounds: &UsageBounds) -> Option<UsageExcess> {
+    let reply = attempt.reply_summary?;
+    bounds.cut(reply.usage?, reply.into(), || thinks(&attempt.planned)).1
+}
+
+/// Echo reports a word count, not a provider's usage.
+fn usage_source(attempt: &AttemptFacts) -> TokenSource {
+    if attempt.planned.channel.spec.provider == Provider::Echo { TokenSource::Counted } else { TokenSource::Provider }
+}

@@ -1,0 +1,131 @@
+//! Usage that the request cannot account for, and answers whose callers left early.
+
+use tollgate_protocol::{FinishReason, Thinking};
+
+use super::*;
+use crate::samples::{model, summary};
+
+/// Bounds of a request of 400 bytes that asks for at most 5 tokens.
+fn bounds() -> UsageBounds {
+    let summary = tollgate_protocol::RequestSummary { text_bytes: 400, max_output: Some(5), ..summary("m", Method::Chat) };
+    UsageBounds::of_input(&summary).with_output(&summary, &model("m"), 5)
+}
+
+/// An attempt on a model that thinks.
+fn thinking(result: AttemptResult, reply_summary: Option<ReplySummary>) -> AttemptFacts {
+    let mut attempt = attempt(result, reply_summary);
+    let mut row = channel("c", &["m"]);
+    row.spec.serves[0].profile.thinking = Some(Thinking::Effort(vec!["low".to_owned()]));
+    attempt.planned.channel = Arc::new(row);
+    attempt
+}
+
+fn bounded(outcome: Outcome, attempt: AttemptFacts) -> RequestFacts {
+    RequestFacts { bounds: bounds(), delivered: delivered(2), ..facts(outcome, StreamBreak::Delivered, vec![attempt]) }
+}
+
+/// A request that may take 5,000 output tokens.
+fn long(outcome: Outcome, attempt: AttemptFacts) -> RequestFacts {
+    let bounds = UsageBounds { output: 5_000, reserved_output: 5_000, ..bounds() };
+    RequestFacts { bounds, ..bounded(outcome, attempt) }
+}
+
+#[test]
+fn usage_beyond_what_was_asked_and_delivered_is_not_billed() {
+    let record = settle(bounded(
+        Outcome::Completed,
+        attempt(AttemptResult::Answered, Some(reply_summary(2, Some(usage(100, 1_000_000_000))))),
+    ));
+    assert!(record.tokens.output < 100, "{:?}", record.tokens);
+    assert_eq!((record.tokens.input, record.tokens.source), (100, Estimated));
+    assert_eq!(record.reason.as_deref(), Some("usage_excess"));
+    assert!(record.detail.unwrap().starts_with("the upstream reported 1000000000 output tokens where at most "));
+    assert_eq!(record.attempts[0].tokens.output, record.tokens.output, "the channel's budget is not charged either");
+    let input =
+        settle(bounded(Outcome::Completed, attempt(AttemptResult::Answered, Some(reply_summary(2, Some(usage(1_000_000, 5)))))));
+    assert!(input.tokens.input < 10_000, "{:?}", input.tokens);
+}
+
+#[test]
+fn usage_that_is_possible_is_billed_as_reported() {
+    for reported in [usage(100, 5), usage(400 + 2_000, 5), usage(100, 20)] {
+        let answered = attempt(AttemptResult::Answered, Some(reply_summary(2, Some(reported))));
+        let record = settle(bounded(Outcome::Completed, answered));
+        assert_eq!((record.tokens.output, record.reason), (reported.completion_total, None));
+    }
+    let thought = Usage { reasoning: 20_000, ..usage(100, 20_005) };
+    let record = settle(bounded(Outcome::Completed, thinking(AttemptResult::Answered, Some(reply_summary(2, Some(thought))))));
+    assert_eq!((record.tokens.output, record.tokens.thinking, record.reason), (5, 20_000, None));
+    let shown = reply_summary(300, Some(usage(100, 300)));
+    let record = settle(bounded(Outcome::Completed, attempt(AttemptResult::Answered, Some(shown))));
+    assert_eq!((record.tokens.output, record.reason), (300, None), "delivered content counts, whatever the limit");
+}
+
+#[test]
+fn implausible_usage_is_marked() {
+    let record = settle(bounded(
+        Outcome::Completed,
+        attempt(AttemptResult::Answered, Some(reply_summary(2, Some(usage(100, 2_000_000_000))))),
+    ));
+    assert_eq!((record.tokens.output, record.reason.as_deref()), (2, Some("usage_excess")));
+}
+
+#[test]
+fn caller_that_leaves_behind_the_finish_pays_the_reported_usage() {
+    let finished = ReplySummary { finish: Some(FinishReason::Stop), ..reply_summary(68, Some(usage(100, 5_000))) };
+    let record = settle(long(Outcome::CallerLeft, attempt(AttemptResult::Cancelled, Some(finished))));
+    assert_eq!((record.tokens.output, record.tokens.source), (5_000, Reported));
+    assert_eq!(record.attempts[0].tokens.output, 5_000);
+}
+
+#[test]
+fn abandoned_answer_of_a_thinking_model_costs_what_it_may_have_thought() {
+    let left = |seconds: u64| {
+        let mut attempt = thinking(AttemptResult::Cancelled, Some(reply_summary(2, None)));
+        attempt.duration_us = seconds * 1_000_000;
+        settle(long(Outcome::CallerLeft, attempt))
+    };
+    let record = left(60);
+    assert_eq!((record.tokens.output, record.tokens.thinking, record.tokens.source), (2, 4_998, Estimated));
+    assert_eq!((record.attempts[0].tokens.output, record.attempts[0].tokens.thinking), (2, 4_998));
+    assert_eq!(left(1).tokens.completion(), 1_000, "no more than it can have thought by then");
+    let mut silent = long(Outcome::CallerLeft, thinking(AttemptResult::Cancelled, None));
+    (silent.delivered, silent.stream) = (DeliveredContent::default(), false);
+    let record = settle(silent);
+    assert_eq!((record.tokens.thinking, record.attempts[0].tokens.thinking), (5_000, 5_000));
+}
+
+#[test]
+fn known_thinking_counts_when_the_caller_leaves() {
+    let reported = Usage { reasoning: 700, ..usage(100, 701) };
+    let record = settle(long(Outcome::CallerLeft, thinking(AttemptResult::Cancelled, Some(reply_summary(2, Some(reported))))));
+    assert_eq!((record.tokens.completion(), record.tokens.thinking), (701, 700));
+    assert_eq!(record.attempts[0].tokens.completion(), 702, "what was delivered and the known thinking");
+}
+
+#[test]
+fn abandoned_answer_that_was_to_come_as_a_whole_is_sold_for_what_it_is_estimated_to_cost() {
+    let mut attempt = attempt(AttemptResult::Cancelled, None);
+    attempt.duration_us = 3_000_000;
+    let mut facts = long(Outcome::CallerLeft, attempt);
+    (facts.delivered, facts.stream) = (DeliveredContent::default(), false);
+    let record = settle(facts.clone());
+    assert_eq!((record.attempts[0].tokens.output, record.attempts[0].tokens.source), (300, Estimated));
+    assert_eq!((record.tokens.input, record.tokens.output, record.tokens.source), (100, 300, Estimated));
+    facts.group = Some(Arc::new(Group { stream_break: StreamBreak::NoneIfEmpty, ..group("default", &["c"]) }));
+    assert_eq!(settle(facts).tokens, Tokens::default(), "the group gives it away");
+}
+
+#[test]
+fn cache_writes_kept_for_an_hour_have_their_own_price() {
+    let reported = Usage { cache_write: 40, cache_write_1h: 30, ..usage(100, 10) };
+    let answered = attempt(AttemptResult::Answered, Some(reply_summary(10, Some(reported))));
+    let sold = |list: Price| {
+        let facts = facts(Outcome::Completed, StreamBreak::Delivered, vec![answered.clone()]);
+        settle(RequestFacts { sale: Some(list), ..facts }).sale
+    };
+    let both = Price { cache_write: Some(1_250_000_000), cache_write_1h: Some(2_000_000_000), ..sale() };
+    assert_eq!(sold(both), Some(NanoUsd(60 * 1_000 + 10 * 1_250 + 30 * 2_000 + 10 * 2_000)));
+    let one = Price { cache_write: Some(1_250_000_000), ..sale() };
+    assert_eq!(sold(one), Some(NanoUsd(60 * 1_000 + 40 * 1_250 + 10 * 2_000)));
+}

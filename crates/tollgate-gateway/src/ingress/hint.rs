@@ -1,0 +1,86 @@
+//! Suggests a valid path for an unknown one (E10). The most common mistakes are a base URL without the version, one with the
+//! version twice, one with a prefix of another server, and misspelt endpoints.
+
+use http::{HeaderMap, Method as HttpMethod};
+use tollgate_store::fields::nearest;
+
+use super::{Destination, Query, gemini, openai, versioned};
+use crate::refusal::PathHint;
+
+/// Endpoints that callers name, and other names they are known by elsewhere.
+const ENDPOINTS: [(&str, &[&str]); 3] = [
+    ("chat/completions", &["chat", "completions", "completion", "chat/completion", "chatcompletions", "chat-completions"]),
+    ("embeddings", &["embedding", "embed"]),
+    ("models", &["model", "models/list"]),
+];
+const LACKS_V1: &str = "Your base URL lacks /v1.";
+/// Longer names are not compared.
+const MAX_COMPARED: usize = 40;
+
+/// A similar path that exists, if any.
+pub(crate) fn hint(method: &HttpMethod, path: &str) -> Option<PathHint> {
+    let cleaned = without_empty_segments(path);
+    let found = |guess: &String| guess != path && fits(method, guess);
+    let hinted = |path: String, base_url| Some(PathHint { path, base_url });
+    if versioned(&cleaned).is_none() {
+        let missing = [("/v1", LACKS_V1), ("/v1beta", "Your base URL lacks /v1beta.")];
+        let guess =
+            missing.into_iter().map(|(version, fault)| (format!("{version}{cleaned}"), fault)).find(|(guess, _)| found(guess));
+        if let Some((guess, fault)) = guess {
+            return hinted(guess, Some(fault));
+        }
+    } else if found(&cleaned) {
+        return hinted(cleaned, None);
+    }
+    if let Some(guess) = from_last_version(&cleaned).filter(found) {
+        let is_doubled = versioned(&cleaned).is_some_and(|(_, rest)| format!("/{rest}") == guess);
+        let fault = if is_doubled { "Your base URL has the version twice." } else { "Your base URL has extra path segments." };
+        return hinted(guess, Some(fault));
+    }
+    let guess = misspelt(&cleaned).filter(found)?;
+    let lacks_version = versioned(&cleaned).is_none() && versioned(&guess).is_some_and(|(version, _)| version == "v1");
+    hinted(guess, lacks_version.then_some(LACKS_V1))
+}
+
+/// `//v1/chat//completions/` becomes `/v1/chat/completions`.
+fn without_empty_segments(path: &str) -> String {
+    path.split('/')
+        .filter(|segment| !segment.is_empty())
+        .fold(String::with_capacity(path.len()), |path, segment| path + "/" + segment)
+}
+
+/// The path from its last version on: `/v1/v1/chat` and `/api/v1/chat` become `/v1/chat`.
+fn from_last_version(path: &str) -> Option<String> {
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    let last = segments.iter().rposition(|segment| matches!(*segment, "v1" | "v1beta" | "v1alpha")).filter(|last| *last > 0)?;
+    Some(format!("/{}", segments.get(last..)?.join("/")))
+}
+
+/// The endpoint whose name comes nearest to the end of the path.
+fn misspelt(path: &str) -> Option<String> {
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    let (last, before) = segments.split_last()?;
+    let version = before.first().copied().filter(|version| matches!(*version, "v1beta" | "v1alpha")).unwrap_or("v1beta");
+    if gemini::verb_of(last).is_some() {
+        return Some(format!("/{version}/models/{last}"));
+    }
+    let two =
+        before.last().filter(|before| !matches!(**before, "v1" | "v1beta" | "v1alpha")).map(|before| format!("{before}/{last}"));
+    let mut ends = two.into_iter().chain([(*last).to_owned()]).filter(|end| end.len() <= MAX_COMPARED);
+    let known = |end: String| {
+        let end = end.to_ascii_lowercase();
+        let named = ENDPOINTS.into_iter().find(|(_, others)| others.contains(&end.as_str())).map(|(endpoint, _)| endpoint);
+        named.or_else(|| nearest(&end, ENDPOINTS.map(|(endpoint, _)| endpoint)))
+    };
+    Some(format!("/v1/{}", ends.find_map(known)?))
+}
+
+fn fits(method: &HttpMethod, path: &str) -> bool {
+    let query = Query::new(None);
+    let found = match versioned(path) {
+        Some(("v1", rest)) => openai::destination(method, rest, &HeaderMap::new(), query),
+        Some((_, rest)) => gemini::destination(method, rest, query),
+        None => return false,
+    };
+    matches!(found, Destination::Model(..) | Destination::List(..))
+}

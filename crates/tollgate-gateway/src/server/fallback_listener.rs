@@ -1,0 +1,74 @@
+//! A listener for the fallback service alone, on an address of its own (`console.listen`). It has the accept loop, timers and head
+//! checks of the model listener, so that silent connections there cannot lock operators out.
+
+use std::{sync::Arc, time::Duration};
+
+use http::Response;
+use tokio::{net::TcpListener, sync::mpsc, time::timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{Core, ModelPath, Serves, connection_limiter::ConnectionLimiter, run::accept};
+use crate::{
+    clock::CoreRng, fallback::FallbackService, refusal::Refusal, request::Incoming, response::AnswerBody, state::shared::Shared,
+};
+
+/// Limits of the listener.
+#[derive(Clone, Copy, Debug)]
+pub struct FallbackListenerLimits {
+    /// Concurrent connections; further ones are refused (E63).
+    pub connections: usize,
+    /// Concurrent connections from one address (IPv6: one /64). Loopback is exempt.
+    pub connections_per_address: usize,
+    /// Longest time for running responses to finish after a stop.
+    pub drain: Duration,
+}
+
+impl Default for FallbackListenerLimits {
+    fn default() -> Self {
+        Self { connections: 512, connections_per_address: 64, drain: Duration::from_secs(10) }
+    }
+}
+
+/// Serves `fallback` until `stop` is cancelled, over TLS if `tls` is set, then lets running responses finish. Cancel `stop` when
+/// another process has taken over: the connections stay in this one.
+pub async fn serve_fallback(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    fallback: Arc<dyn FallbackService>,
+    (rng, limits): (CoreRng, FallbackListenerLimits),
+    stop: CancellationToken,
+) {
+    let core = Arc::new(Core {
+        shared,
+        path: NoModels,
+        serves: Serves::Fallback,
+        fallback,
+        connection_limiter: ConnectionLimiter::new(limits.connections, limits.connections_per_address),
+        rng,
+        tls,
+        tracker: TaskTracker::new(),
+        draining: CancellationToken::new(),
+        closing: CancellationToken::new(),
+    });
+    let ends = async {
+        stop.cancelled().await;
+        core.draining.cancel();
+        core.tracker.close();
+        let _ = timeout(limits.drain, core.tracker.wait()).await;
+        core.closing.cancel();
+    };
+    // No connection of a process before this one is moved here: the sender is gone.
+    tokio::join!(accept(listener, mpsc::channel(1).1, Arc::clone(&core)), ends);
+}
+
+/// There are no models on such an address.
+struct NoModels;
+
+impl ModelPath for NoModels {
+    async fn serve(&self, incoming: Incoming) -> Response<AnswerBody> {
+        let refusal = Refusal::UnknownPath { hint: None };
+        refusal.respond(&incoming.head, &refusal.problem(&incoming.head))
+    }
+}

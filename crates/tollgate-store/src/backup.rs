@@ -1,0 +1,181 @@
+//! Backup of a gateway into one file, also while it serves, and its restoration into an empty data folder.
+//!
+//! The file is a tar archive: journal, database, optionally the master key under a passphrase, and last a manifest with the SHA-256
+//! of each, so that an incomplete file is recognised. The journal is copied before the database: a record that is booked in
+//! between is in both, and none is in neither.
+
+mod archive;
+mod restore;
+mod sealed_key;
+
+use std::{
+    collections::HashSet,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use rusqlite::{Connection, OpenFlags};
+use tollgate_core::{Secret, Timestamp};
+
+use crate::{
+    MasterKeySource, RandomSource, StoreError, StoreUrl, data_folder, journal, journal_folder, pairing::PairingState,
+    seal::MasterKeys,
+};
+use archive::{ArchiveWriter, DATABASE, MASTER_KEY};
+
+pub use restore::{RestoreReport, RestoreTarget, restore};
+
+/// What is backed up.
+#[derive(Clone, Debug)]
+pub struct BackupSource {
+    /// Address of the database; only SQLite is copied.
+    pub url: StoreUrl,
+    /// The data folder.
+    pub data: PathBuf,
+    /// Source of the master key.
+    pub master: MasterKeySource,
+    /// Passphrase for the master key; without one the key is left out.
+    pub passphrase: Option<Secret>,
+    /// Source of salts and nonces.
+    pub random: RandomSource,
+    /// The current time.
+    pub now: Timestamp,
+}
+
+/// What a backup contains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupReport {
+    /// Usage records in the copy of the database; `None` if it is not in the backup (PostgreSQL).
+    pub records: Option<u64>,
+    /// Segments of the journal.
+    pub segments: usize,
+    /// The master key is in it.
+    pub has_master_key: bool,
+    /// Size of the file in bytes.
+    pub bytes: u64,
+}
+
+/// Writes a backup. Blocking; a gateway may be serving from the data folder.
+///
+/// # Errors
+/// When `target` exists, the database cannot be read or is damaged, or the file cannot be written.
+pub fn back_up(source: &BackupSource, target: &Path) -> Result<BackupReport, StoreError> {
+    let refused = |detail: &str| StoreError::Backup { path: target.to_owned(), detail: detail.to_owned() };
+    if target.exists() {
+        return Err(refused("it exists already, and a backup replaces nothing; give another name"));
+    }
+    let database = match &source.url {
+        StoreUrl::Sqlite(path) if path.exists() => Some(path),
+        StoreUrl::Sqlite(path) => return Err(refused(&format!("there is no database at {} to back up", path.display()))),
+        StoreUrl::Postgres(_) => None,
+        StoreUrl::Memory => return Err(refused("a database in memory cannot be backed up")),
+    };
+    let draft = beside(target, "new");
+    let copy = beside(target, "database");
+    let written = write(source, database.map(PathBuf::as_path), &draft, &copy);
+    let _ = fs::remove_file(&copy);
+    let report = match written {
+        Ok(report) => data_folder::publish_new(&draft, target).map(|()| report).map_err(|source| StoreError::File {
+            action: "write",
+            path: target.to_owned(),
+            source,
+        }),
+        Err(error) => Err(error),
+    };
+    let _ = fs::remove_file(&draft);
+    report
+}
+
+/// A name for a temporary file beside another one.
+fn beside(target: &Path, what: &str) -> PathBuf {
+    let mut name = target.as_os_str().to_owned();
+    name.push(format!(".{what}-{}", std::process::id()));
+    PathBuf::from(name)
+}
+
+fn write(source: &BackupSource, database: Option<&Path>, draft: &Path, copy: &Path) -> Result<BackupReport, StoreError> {
+    let mut archive = ArchiveWriter::create(draft, source.now)?;
+    let segments = add_journal(&mut archive, &source.data)?;
+    let records = match database {
+        Some(path) => {
+            let records = copy_database(path, copy)?;
+            archive.add_file(DATABASE, copy)?;
+            Some(records)
+        }
+        None => None,
+    };
+    if let Some(passphrase) = &source.passphrase {
+        let missing = || StoreError::Backup { path: draft.to_owned(), detail: "there is no master key to put into it".to_owned() };
+        let keys = MasterKeys::load(&source.master, &source.data)?.ok_or_else(missing)?;
+        archive.add(MASTER_KEY, &sealed_key::seal(&keys, passphrase, &source.random))?;
+    }
+    let kind = if database.is_some() { "sqlite" } else { "postgres" };
+    let bytes = archive.finish(kind)?;
+    Ok(BackupReport { records, segments, has_master_key: source.passphrase.is_some(), bytes })
+}
+
+/// Adds the journal: first how much of it is booked, then its segments as far as they are whole. Those of the numbered folders
+/// get names beside those of the journal itself.
+fn add_journal(archive: &mut ArchiveWriter, data: &Path) -> Result<usize, StoreError> {
+    let folder = journal_folder(data);
+    if let Some(state) = PairingState::read(data) {
+        archive.add(archive::BOOKED, &state.encode())?;
+    }
+    let (mut added, mut names) = (HashSet::new(), journal::MergedNames::default());
+    loop {
+        let mut has_changed = false;
+        for path in journal::segment_files(&folder).map_err(|error| StoreError::Journal { detail: error.to_string() })? {
+            if added.contains(&path) {
+                continue;
+            }
+            match fs::read(&path) {
+                Ok(mut bytes) => {
+                    bytes.truncate(journal::whole_length(&path, &bytes));
+                    let name = names.add_file(&path).expect("a segment has a name");
+                    archive.add(&format!("journal/{}", name.display()), &bytes)?;
+                    added.insert(path);
+                    has_changed = true;
+                }
+                // Its records were booked meanwhile, and the database is copied later; or a start moved it into another folder.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => has_changed = true,
+                Err(source) => return Err(StoreError::File { action: "read", path, source }),
+            }
+        }
+        if !has_changed {
+            return Ok(added.len());
+        }
+    }
+}
+
+/// Copies one snapshot of an SQLite file, checks the copy, and returns the number of its usage records.
+fn copy_database(path: &Path, copy: &Path) -> Result<u64, StoreError> {
+    let failed = |error: rusqlite::Error| StoreError::Corrupt { database: path.display().to_string(), detail: error.to_string() };
+    let file = |source| StoreError::File { action: "write", path: copy.to_owned(), source };
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(copy).map_err(file)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let from = Connection::open_with_flags(path, flags).map_err(failed)?;
+    from.execute_batch("PRAGMA busy_timeout = 30000").map_err(failed)?;
+    from.execute("VACUUM INTO ?1", [copy.as_os_str().to_string_lossy()]).map_err(|error| match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DiskFull | rusqlite::ErrorCode::SystemIoFailure) => file(io::Error::other(error.to_string())),
+        _ => failed(error),
+    })?;
+    drop(from);
+    fs::File::open(copy).and_then(|copy| copy.sync_all()).map_err(file)?;
+    check_database(copy)
+}
+
+/// Reads every page of a database and returns the number of its usage records.
+fn check_database(path: &Path) -> Result<u64, StoreError> {
+    let corrupt = |detail: String| StoreError::Corrupt { database: path.display().to_string(), detail };
+    let failed = |error: rusqlite::Error| corrupt(error.to_string());
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+    let found: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
+    if found != "ok" {
+        return Err(corrupt(found));
+    }
+    let records: i64 = connection.query_row("SELECT COUNT(*) FROM usage", [], |row| row.get(0)).map_err(failed)?;
+    Ok(u64::try_from(records).unwrap_or(0))
+}

@@ -1,0 +1,76 @@
+//! Tampering with rows that a chain covers.
+
+use tempfile::TempDir;
+use tollgate_core::NanoUsd;
+
+use crate::{
+    ChangeOrigin, Posting, PostingKind, Store,
+    conformance::{actor, apply, options, put_group, sqlite},
+    open,
+    samples::{MIDNIGHT, record},
+    verify::ConsistencyRule,
+};
+
+/// A database with a few audit events, records and postings, after a statement was run on it. Returns the violated rules.
+async fn after(tampering: &str) -> Vec<(ConsistencyRule, String)> {
+    let dir = TempDir::new().unwrap();
+    let store = open(options(sqlite(&dir), &dir)).await.unwrap();
+    write(&store).await;
+    rusqlite::Connection::open(dir.path().join("tollgate.db")).unwrap().execute_batch(tampering).unwrap();
+    let report = store.ledger.verify(MIDNIGHT).await.unwrap();
+    let chains = report.differences.into_iter().filter(|it| matches!(it.rule, ConsistencyRule::Chain | ConsistencyRule::ChainEnd));
+    chains.map(|it| (it.rule, it.what)).collect()
+}
+
+async fn write(store: &Store) {
+    for name in ["one", "two", "three"] {
+        apply(store, &[put_group(name, &[])]).await.unwrap();
+    }
+    store.usage.append(&(1..4).map(record).collect::<Vec<_>>()).await.unwrap();
+    let owner = store.ledger.balances().await.unwrap().into_iter().find(|balance| balance.name == "owner").unwrap().member;
+    let posting = Posting {
+        member: owner,
+        kind: PostingKind::TopUp,
+        amount: NanoUsd(5),
+        idempotency_key: None,
+        note: "paid".to_owned(),
+        actor: actor(ChangeOrigin::Cli).name,
+    };
+    store.ledger.post(&posting, MIDNIGHT).await.unwrap();
+    store.usage.append(&(4..6).map(record).collect::<Vec<_>>()).await.unwrap();
+}
+
+#[tokio::test]
+async fn untouched_chains_agree() {
+    assert!(after("SELECT 1").await.is_empty());
+}
+
+#[tokio::test]
+async fn removed_changed_and_added_audit_events_are_detected() {
+    let rules = |found: Vec<(ConsistencyRule, String)>| found.into_iter().map(|(rule, _)| rule).collect::<Vec<_>>();
+    let found = after("DELETE FROM audit WHERE revision = 3").await;
+    assert_eq!(found, [(ConsistencyRule::Chain, "audit events of revisions 3 to 3".to_owned())]);
+    assert_eq!(rules(after("UPDATE audit SET actor = 'another' WHERE revision = 2").await), [ConsistencyRule::Chain]);
+    let with_link = "DELETE FROM audit WHERE revision = 3; DELETE FROM chain_links WHERE chain = 'audit' AND last = 3";
+    assert_eq!(rules(after(with_link).await), [ConsistencyRule::Chain], "the next link names the removed one");
+    let newest = "DELETE FROM audit WHERE revision = 4; DELETE FROM chain_links WHERE chain = 'audit' AND last = 4";
+    assert_eq!(rules(after(newest).await), [ConsistencyRule::ChainEnd]);
+    let with_head = format!(
+        "{newest}; UPDATE chain_heads SET last = 3, mac = (SELECT mac FROM chain_links WHERE chain = 'audit' AND last = 3) WHERE chain = 'audit'"
+    );
+    assert_eq!(rules(after(&with_head).await), [ConsistencyRule::ChainEnd], "the head has a MAC of its own");
+    let all = "DELETE FROM audit; DELETE FROM chain_links WHERE chain = 'audit'";
+    assert_eq!(rules(after(all).await), [ConsistencyRule::ChainEnd]);
+    let added = "INSERT INTO audit SELECT revision + 100, position, at, origin, actor, action, kind, id, name, detail FROM audit \
+                 WHERE revision = 2";
+    assert_eq!(rules(after(added).await), [ConsistencyRule::Chain]);
+}
+
+#[tokio::test]
+async fn ledger_entries_that_agree_with_the_balances_but_were_edited_are_detected() {
+    // What the other rules do not see: who posted it, and why.
+    let found = after("UPDATE ledger SET note = 'gift' WHERE kind = 'top_up'").await;
+    assert_eq!(found, [(ConsistencyRule::Chain, "ledger entries 4 to 4".to_owned())]);
+    assert_eq!(after("UPDATE ledger SET at = at - 1 WHERE seq = 2").await.len(), 1);
+    assert_eq!(after("DELETE FROM ledger WHERE seq = 6").await.len(), 1);
+}

@@ -1,0 +1,109 @@
+//! `usage show`: one request with its attempts and the accounts that were not tried.
+
+use serde_json::Value;
+use tollgate_core::RequestId;
+
+use crate::{
+    admin::{Admin, AdminError, ApiPath},
+    cli::Common,
+    command::resource::cell,
+    failure::Failure,
+    output, usage_format,
+};
+
+/// Prints the record of a request. On the gateway's machine also one that is still in the journal.
+pub(crate) async fn show(common: &Common, admin: &Admin, id: &str) -> Result<(), Failure> {
+    let Some(parsed) = RequestId::parse(id) else {
+        return Err(Failure::Usage(
+            "a request id looks like req_01k9v2m5x4r7t8w9y0z1a2b3c4, as the answer's x-request-id says".to_owned(),
+        ));
+    };
+    // Read before the database, so that a record that is booked in between is not missed.
+    let mut backlog = admin.journal_backlog(common)?;
+    match admin.get(&ApiPath::of(&["usage", id])).await {
+        Ok(record) => print(common, &record),
+        Err(AdminError::Refused(refusal)) if refusal.status == http::StatusCode::NOT_FOUND && backlog.keep_only(parsed) => {
+            let each = |record: &tollgate_core::UsageRecord| {
+                print(common, &usage_format::json(record));
+                false
+            };
+            admin.for_each_remaining(backlog, each).await?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+fn print(common: &Common, record: &Value) {
+    if common.json {
+        output::json(record);
+        return;
+    }
+    output::table(&[], &facts(record));
+    let table = |title: &str, columns: &[(&str, &str)], items: &Value| {
+        let Some(items) = items.as_array().filter(|items| !items.is_empty()) else { return };
+        output::line("");
+        output::line(title);
+        let headings: Vec<&str> = columns.iter().map(|(heading, _)| *heading).collect();
+        let row = |item: &Value| columns.iter().map(|(_, member)| shown(member, &item[*member])).collect();
+        output::table(&headings, &items.iter().map(row).collect::<Vec<_>>());
+    };
+    let attempts = [
+        ("channel", "channel"),
+        ("account", "account"),
+        ("upstream model", "upstream_model"),
+        ("status", "status"),
+        ("result", "result"),
+        ("error", "error"),
+        ("took", "duration_us"),
+        ("cost USD", "cost"),
+    ];
+    table("attempts:", &attempts, &record["attempts"]);
+    let trace = [("channel", "channel"), ("account", "account"), ("why", "code"), ("detail", "detail")];
+    table("accounts as they were considered:", &trace, &record["trace"]);
+}
+
+/// What is known of the request itself, one fact a row.
+fn facts(record: &Value) -> Vec<Vec<String>> {
+    const FACTS: [(&str, &str); 20] = [
+        ("request", "id"),
+        ("arrived", "at"),
+        ("status", "status"),
+        ("outcome", "outcome"),
+        ("reason", "reason"),
+        ("told the caller", "detail"),
+        ("key", "key_name"),
+        ("key id", "key"),
+        ("member id", "member"),
+        ("group", "group"),
+        ("model", "model"),
+        ("protocol", "protocol_in"),
+        ("stream", "stream"),
+        ("sale USD", "sale"),
+        ("cost USD", "cost"),
+        ("took", "duration_us"),
+        ("first content after", "ttft_us"),
+        ("from address", "address"),
+        ("caller's request id", "client_request_id"),
+        ("left out", "dropped"),
+    ];
+    let mut rows: Vec<Vec<String>> =
+        FACTS.iter().map(|(name, member)| vec![(*name).to_owned(), shown(member, &record[*member])]).collect();
+    let counts =
+        record["tokens"].as_object().into_iter().flatten().filter(|(_, count)| count.as_u64().is_some_and(|count| count > 0));
+    let counts: Vec<String> = counts.map(|(kind, count)| format!("{kind} {}", cell(count))).collect();
+    let tokens = match (counts.is_empty(), record["tokens"]["source"].as_str()) {
+        (true, _) | (false, None) => "–".to_owned(),
+        (false, Some(source)) => format!("{} (source: {source})", counts.join(", ")),
+    };
+    rows.insert(13, vec!["tokens".to_owned(), tokens]);
+    rows
+}
+
+/// A value for people; durations in milliseconds.
+fn shown(member: &str, value: &Value) -> String {
+    match value.as_u64() {
+        Some(micros) if member.ends_with("_us") => format!("{} ms", micros / 1_000),
+        Some(_) | None => cell(value),
+    }
+}

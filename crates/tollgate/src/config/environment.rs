@@ -1,0 +1,126 @@
+//! Environment variables that begin with `TOLLGATE_` and are no setting: misspelt settings are errors, others are named in a
+//! warning, because nothing would say otherwise that they have no effect.
+
+use tollgate_store::fields::nearest;
+
+use super::table::{self, SETTINGS};
+
+/// Variables that are read elsewhere.
+const OTHERS: [&str; 4] = ["TOLLGATE_CONFIG", "TOLLGATE_URL", "TOLLGATE_ADMIN_KEY", "TOLLGATE_MASTER_KEY_FILE"];
+/// Kubernetes and Docker set these for a service called `tollgate`.
+const SERVICE_LINKS: [&str; 3] = ["TOLLGATE_SERVICE_", "TOLLGATE_PORT", "TOLLGATE_NAME"];
+
+/// Names that no setting has.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct UnknownNames {
+    /// Misspelt settings, one sentence each.
+    pub(super) faults: Vec<String>,
+    /// Names that resemble no setting, and that nothing reads.
+    pub(super) unread: Vec<String>,
+}
+
+/// Judges the names of the environment. `catalog` is the text of the catalog file: what it refers to as `env:NAME` is read.
+/// Names with `__` are checked with the settings themselves.
+pub(super) fn unknown_names(names: &[String], catalog: &str) -> UnknownNames {
+    let is_ours = |name: &&String| name.starts_with("TOLLGATE_") && !name.contains("__");
+    let is_read = |name: &str| {
+        let aliases = SETTINGS.iter().filter_map(|setting| setting.alias);
+        aliases.chain(OTHERS).any(|known| known == name)
+            || SERVICE_LINKS.iter().any(|link| name.starts_with(link))
+            || refers_to(catalog, name)
+    };
+    let mut found = UnknownNames::default();
+    for name in names.iter().filter(is_ours).filter(|name| !is_read(name)) {
+        match meant(name) {
+            Some(variable) => found.faults.push(format!(
+                "unknown environment variable {name}; did you mean '{variable}'? Rename it if it is not for tollgate's settings"
+            )),
+            None => found.unread.push(name.clone()),
+        }
+    }
+    found.unread.sort();
+    found
+}
+
+fn refers_to(catalog: &str, name: &str) -> bool {
+    let is_part = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    catalog.match_indices("env:").any(|(at, prefix)| {
+        catalog.get(at + prefix.len()..).and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| !is_part(rest))
+    })
+}
+
+/// The variable that was probably meant: `TOLLGATE_LISTEN` is `TOLLGATE_SERVER__LISTEN` without its section,
+/// `TOLLGATE_SERVER_LISTEN` has one underscore too few.
+fn meant(name: &str) -> Option<String> {
+    let squeezed = |text: &str| text.to_lowercase().replace(['_', '.'], "");
+    let wrong = squeezed(name.strip_prefix("TOLLGATE_")?);
+    let last = |path: &str| squeezed(path.split('.').next_back().unwrap_or_default());
+    let section = |path: &str| squeezed(path.split('.').next().unwrap_or_default());
+    let forms: [&dyn Fn(&str) -> String; 3] = [&squeezed, &last, &section];
+    for form in forms {
+        if let Some(setting) = SETTINGS.iter().find(|setting| form(setting.path) == wrong) {
+            return Some(table::variable(setting.path));
+        }
+    }
+    for form in [forms[0], forms[1]] {
+        let known: Vec<String> = SETTINGS.iter().map(|setting| form(setting.path)).collect();
+        let near = nearest(&wrong, known.iter().map(String::as_str)).filter(|_| wrong.len() > 4);
+        if let Some(setting) = near.and_then(|near| SETTINGS.iter().find(|setting| form(setting.path) == near)) {
+            return Some(table::variable(setting.path));
+        }
+    }
+    let aliases = SETTINGS.iter().filter_map(|setting| setting.alias).chain(OTHERS);
+    nearest(name, aliases.filter(|alias| alias.starts_with("TOLLGATE_")))
+        .filter(|alias| near_enough(name, alias))
+        .map(str::to_owned)
+}
+
+/// The common beginning makes any two names look alike: only the rest counts.
+fn near_enough(name: &str, alias: &str) -> bool {
+    let rest = |text: &str| text.trim_start_matches("TOLLGATE_").to_owned();
+    nearest(&rest(name), [rest(alias).as_str()]).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(name: &str, catalog: &str) -> UnknownNames {
+        unknown_names(&[name.to_owned(), "PATH".to_owned()], catalog)
+    }
+
+    #[test]
+    fn setting_without_its_section_is_an_error_with_the_right_name() {
+        for (name, right) in [
+            ("TOLLGATE_LISTEN", "TOLLGATE_SERVER__LISTEN"),
+            ("TOLLGATE_LISTN", "TOLLGATE_SERVER__LISTEN"),
+            ("TOLLGATE_SERVER_LISTEN", "TOLLGATE_SERVER__LISTEN"),
+            ("TOLLGATE_DATABASE_URL", "TOLLGATE_DATABASE__URL"),
+            ("TOLLGATE_LOG_LEVEL", "TOLLGATE_LOG__LEVEL"),
+            ("TOLLGATE_LOG", "TOLLGATE_LOG__LEVEL"),
+            ("TOLLGATE_DATAA", "TOLLGATE_SERVER__DATA"),
+            ("TOLLGATE_MASTERKEY", "TOLLGATE_DATABASE__MASTER_KEY"),
+            ("TOLLGATE_ADMINKEY", "TOLLGATE_ADMIN_KEY"),
+        ] {
+            let found = judged(name, "");
+            assert!(found.faults.len() == 1 && found.faults[0].contains(&format!("'{right}'")), "{name}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn unrelated_name_is_only_reported() {
+        for name in ["TOLLGATE_CI_KEY", "TOLLGATE_BACKUP_BUCKET", "TOLLGATE_FOO"] {
+            assert_eq!(judged(name, ""), UnknownNames { faults: Vec::new(), unread: vec![name.to_owned()] });
+        }
+    }
+
+    #[test]
+    fn name_that_something_reads_is_accepted() {
+        for name in ["TOLLGATE_URL", "TOLLGATE_DATA", "TOLLGATE_SERVICE_HOST", "TOLLGATE_PORT_80_TCP_ADDR", "TOLLGATE_CONFIG"] {
+            assert_eq!(judged(name, ""), UnknownNames::default(), "{name}");
+        }
+        let catalog = "[[key]]\nsecret = \"env:TOLLGATE_SECRET\"\n";
+        assert_eq!(judged("TOLLGATE_SECRET", catalog), UnknownNames::default());
+        assert_eq!(judged("TOLLGATE_SEC", catalog).unread.len(), 1, "a part of a name is another name");
+    }
+}

@@ -1,0 +1,59 @@
+//! Follows the master key and the data key while they are rotated: reads a changed key file without a restart, and answers the
+//! rotation which keys this gateway holds.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tollgate_store::{Store, StoreError};
+
+use crate::{compose, failure::Failure};
+
+/// How often keys are compared.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Announces this gateway to rotations. If the database is unreachable or takes no writes, it does so later.
+///
+/// # Errors
+/// The keys cannot be read.
+pub(crate) async fn announce(store: &Store) -> Result<(), Failure> {
+    match store.watch_keys().await {
+        Err(fault) if !fault.is_unreachable() => Err(fault.into()),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Runs until `stop` is cancelled.
+pub(crate) async fn run(store: Store, stop: CancellationToken) {
+    let mut last_fault = String::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(INTERVAL) => {}
+        }
+        match store.watch_keys().await {
+            Ok(changed) => {
+                last_fault.clear();
+                if changed {
+                    tracing::info!("the keys that seal secrets have changed; the new ones are in use");
+                    renew_cache(&store).await;
+                }
+            }
+            Err(StoreError::Unreachable { .. }) => {}
+            // Logged once: the fault stays until the key file is repaired.
+            Err(fault) => {
+                let fault = fault.to_string();
+                if fault != last_fault {
+                    tracing::error!("the keys in use stay: {fault}");
+                    last_fault = fault;
+                }
+            }
+        }
+    }
+}
+
+/// Seals the cache for outages with the new master key.
+async fn renew_cache(store: &Store) {
+    if let Err(fault) = store.write_cache(compose::now()).await {
+        tracing::warn!(%fault, "the cache for database outages was not written");
+    }
+}
