@@ -128,6 +128,8 @@ impl UsageWriter {
         health.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut partitions = tokio::time::interval(PARTITION_INTERVAL);
         let mut phase = self.shared.condition.hand_over.subscribe();
+        // A process that was just started may be paused by now.
+        phase.mark_changed();
         loop {
             let now = self.now();
             let open = tokio::select! {

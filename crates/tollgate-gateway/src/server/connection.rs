@@ -39,6 +39,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const BUFFER_BYTES: usize = 128 * 1024;
 /// Longest graceful shutdown of a connection, and longest write of a final error response.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// Longest time, after a hand-over, until the rest of an answer was read and the connection has moved to the other process.
+pub(super) const MOVE_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of a response that are kept for an HTTP/2 stream whose caller does not read.
 const STREAM_BUFFER_BYTES: usize = 64 * 1024;
 /// Longest life of a connection that serves only the gateway's own pages, and longest time until its first byte.
@@ -92,7 +94,10 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
         tokio::select! {
             biased;
             _ = phase.changed() => {}
-            () = core.closing.cancelled() => return,
+            // After a hand-over this may be noticed before the phase is.
+            () = core.closing.cancelled() => if !(moves && hand_over.has_left()) {
+                return;
+            },
             read = timeout(limit, io.read_buf(&mut first)), if !(moves && hand_over.holds_requests()) => match read {
                 Ok(Ok(1..)) => limit = limits.header_timeout,
                 Ok(Ok(0) | Err(_)) => return,
@@ -241,8 +246,12 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
             }
             () = closing.as_mut(), if !ending => {
                 ending = true;
-                connection.as_mut().graceful_shutdown();
-                alarm.as_mut().reset(now() + CLOSE_LIMIT);
+                let limit = if hand_over.has_left() { MOVE_LIMIT } else { CLOSE_LIMIT };
+                alarm.as_mut().reset(now() + limit);
+                // One that moves has an answer on its way, or it would have moved by now. It moves when that is sent.
+                if !moves() {
+                    connection.as_mut().graceful_shutdown();
+                }
             }
             () = alarm.as_mut() => {
                 if ending {

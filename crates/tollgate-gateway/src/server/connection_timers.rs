@@ -33,6 +33,8 @@ struct State {
     answering: usize,
     /// Number of flushes when the latest request ended.
     flushes_at_end: Option<u64>,
+    /// No request follows on this connection.
+    is_last: bool,
     scan: HeadScan,
     /// Response bodies in progress, by slot.
     answers: Vec<Option<Waiting>>,
@@ -72,6 +74,7 @@ impl ConnectionTimers {
                 since: now,
                 answering: 0,
                 flushes_at_end: None,
+                is_last: false,
                 scan: HeadScan::default(),
                 answers: Vec::new(),
                 flush_waiters: Vec::new(),
@@ -122,10 +125,15 @@ impl ConnectionTimers {
         self.state().flushes_at_end.is_some()
     }
 
+    /// Notes that the connection closes after the request in progress. What follows on it is never read as a request.
+    pub(super) fn note_last(&self) {
+        self.state().is_last = true;
+    }
+
     /// True between two requests, when all of the answer is on its way.
     pub(super) fn is_at_rest(&self) -> bool {
         let state = self.state();
-        state.answering == 0 && state.flushes_at_end.is_none_or(|flushes| self.flushes() > flushes)
+        !state.is_last && state.answering == 0 && state.flushes_at_end.is_none_or(|flushes| self.flushes() > flushes)
     }
 
     /// Records that a response head is ready to be sent; returns the slot of its body.

@@ -22,8 +22,6 @@ use crate::{
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Time for connections to close once no request is in progress.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
-/// The same when connections are moved to another process.
-const MOVE_LIMIT: Duration = Duration::from_secs(10);
 /// Time for requests to end with an error when the drain time is over.
 const CUT_OFF_LIMIT: Duration = Duration::from_secs(1);
 
@@ -224,7 +222,8 @@ pub(super) async fn accept<P: ModelPath>(listener: TcpListener, mut moved: mpsc:
         core.shared.condition.hand_over.give(connection).await;
     }
     core.tracker.close();
-    let limit = if core.moves_connections() && core.shared.condition.hand_over.has_left() { MOVE_LIMIT } else { CLOSE_LIMIT };
+    let limit =
+        if core.moves_connections() && core.shared.condition.hand_over.has_left() { connection::MOVE_LIMIT } else { CLOSE_LIMIT };
     let _ = timeout(limit, core.tracker.wait()).await;
 }
 

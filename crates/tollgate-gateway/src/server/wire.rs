@@ -154,6 +154,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.shut {
+            self.timers.note_last();
             ready!(Pin::new(&mut self.io).poll_shutdown(context))?;
             self.shut = true;
         }
