@@ -218,13 +218,29 @@ impl TestGateway {
 
     /// Has a new process take over from the running one, and waits until it serves.
     pub fn upgrade(&mut self) {
-        let mut arguments = self.arguments.clone();
-        arguments.push("--upgrade".to_owned());
-        let mut command = command(&self.program, self.data());
-        command.args(arguments).envs(self.environment.iter().cloned());
-        let (process, startup) = start(command, &self.log);
+        let (process, startup) = start(self.upgrade_command(), &self.log);
         self.replaced.extend(self.process.replace(process));
         self.startup = startup;
+    }
+
+    /// Starts new processes at the same time, each of which takes over from the running one or from another new one, and waits
+    /// until all have served.
+    pub fn upgrade_at_once(&mut self, processes: usize) {
+        let mut started: Vec<_> = thread::scope(|scope| {
+            let starting: Vec<_> = (0..processes).map(|_| scope.spawn(|| start(self.upgrade_command(), &self.log).0)).collect();
+            starting.into_iter().map(|process| process.join().expect("the new process serves")).collect()
+        });
+        let holder = std::fs::read_to_string(self.data().join("lock")).expect("the lock of the data folder");
+        let last = started.iter().position(|process| process.id().to_string() == holder.trim());
+        let last = started.swap_remove(last.expect("one of the new processes serves"));
+        self.replaced.extend(self.process.replace(last).into_iter().chain(started));
+    }
+
+    /// The command that starts a process that takes over.
+    pub fn upgrade_command(&self) -> Command {
+        let mut command = command(&self.program, self.data());
+        command.args(&self.arguments).arg("--upgrade").envs(self.environment.iter().cloned());
+        command
     }
 
     /// Waits until all processes that have handed over have exited, and returns their exit codes.

@@ -84,8 +84,9 @@ struct ServeComponents {
 
 async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) -> Result<(), Failure> {
     let (reserve, is_upgrade) = (free_disk(config), taken.is_some());
-    let mut components = build_components(config, taken.as_mut()).await?;
-    let Sockets { listening, console: console_socket, predecessors } = sockets::open(&components.shared, &components.store, taken)?;
+    let mut components = build_components_or_give_up(config, &mut taken).await?;
+    let Sockets { listening, console: console_socket, predecessors, asking } =
+        sockets::open(&config.data, &components.shared, &components.store, taken)?;
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
     // What follows and changes the state that a new process takes over ends when that serves.
     let left = stop_background.child_token();
@@ -109,14 +110,8 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     }
     background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), left.clone()));
     background.spawn(end_on_signal(stop_cores.clone(), Arc::clone(&shared), stop_background.clone()));
-    let (queue, writer) = UsageWriter::new(
-        Arc::clone(&store.usage),
-        Arc::clone(&store.health),
-        Arc::clone(&journal),
-        Arc::clone(&registry),
-        Arc::clone(&shared),
-    );
     let stop_writer = CancellationToken::new();
+    let (queue, writer) = usage_writer(&store, &journal, &registry, &shared);
     let writing = background.spawn(writer.run(recovered, stop_writer.clone()));
 
     let console = console::start(config, &store, &shared, &registry, listening.address(), console_socket)?;
@@ -133,6 +128,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
         console: console.own.clone(),
         console_address: config.console,
         predecessors,
+        asking,
         left,
     };
     background.spawn(leaving.serve(stop_cores.clone()));
@@ -158,6 +154,21 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
         return Err(failure);
     }
     exit_status(config, drained, left, is_ending_now)
+}
+
+fn usage_writer(
+    store: &Store,
+    journal: &Arc<Journal>,
+    registry: &Arc<HealthRegistry>,
+    shared: &Arc<Shared>,
+) -> (UsageQueue, UsageWriter) {
+    UsageWriter::new(
+        Arc::clone(&store.usage),
+        Arc::clone(&store.health),
+        Arc::clone(journal),
+        Arc::clone(registry),
+        Arc::clone(shared),
+    )
 }
 
 /// The key of a first start without a catalog file, if no start has shown one yet. Every address is bound by now.
@@ -243,6 +254,15 @@ fn spawn_background(
         stop.clone(),
     ));
     revocations
+}
+
+/// As [`build_components`]; a failure is told to the process that would have been replaced, which goes on.
+async fn build_components_or_give_up(config: &Config, taken: &mut Option<TakeOver>) -> Result<ServeComponents, Failure> {
+    let built = build_components(config, taken.as_mut()).await;
+    if let (Err(failure), Some(taken)) = (&built, taken) {
+        taken.give_up(failure);
+    }
+    built
 }
 
 /// Opens store and journal and loads the catalog, in the order in which failures must be detected.

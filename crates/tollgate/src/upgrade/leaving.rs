@@ -36,6 +36,8 @@ const ASK_LIMIT: Duration = Duration::from_secs(2);
 const PAUSE_LIMIT: Duration = Duration::from_secs(5);
 /// Longest wait until the new process could serve. Callers wait meanwhile.
 const READY_LIMIT: Duration = Duration::from_secs(20);
+/// Passed on beside the listening sockets of the cores: the lock, where new processes ask, and the console's.
+const OTHER_FILES: usize = 3;
 /// Messages for the new process that wait for it to read.
 const QUEUE_CAPACITY: usize = 1_024;
 
@@ -50,6 +52,8 @@ pub(crate) struct Leaving {
     pub(crate) address: SocketAddr,
     pub(crate) console: Option<OwnAddress>,
     pub(crate) predecessors: Arc<Predecessors>,
+    /// Where new processes ask.
+    pub(crate) asking: Option<UnixListener>,
     /// The setting `console.listen`.
     pub(crate) console_address: Option<SocketAddr>,
     /// Cancelled when the new process serves.
@@ -59,15 +63,9 @@ pub(crate) struct Leaving {
 impl Leaving {
     /// Answers new processes until one has taken over or `stop` is cancelled; then tells it of every request that ends and every
     /// connection that rests.
-    pub(crate) async fn serve(self, stop: CancellationToken) {
+    pub(crate) async fn serve(mut self, stop: CancellationToken) {
         let path = socket_path(&self.data);
-        let listener = match bind(&path) {
-            Ok(listener) => listener,
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "this gateway cannot be upgraded while it runs");
-                return;
-            }
-        };
+        let Some(listener) = self.asking.take() else { return };
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => break,
@@ -80,11 +78,10 @@ impl Leaving {
             if !is_same_user(&stream, &path) {
                 continue;
             }
-            match self.hand_over(stream).await {
+            match self.hand_over(stream, &listener).await {
                 Ok(Some((conversation, moved))) => {
-                    // The path is the new process's by now.
+                    // The new process has the socket, with those that wait there. So has it the console's own address.
                     drop(listener);
-                    // So is the console's own address.
                     if let Some(console) = &self.console {
                         console.leave();
                     }
@@ -109,7 +106,7 @@ impl Leaving {
             Some(format!("it listens on {}, and server.listen is {listen} now; restart the gateway instead", self.address))
         } else if *console != self.console_address {
             Some("console.listen has changed; restart the gateway instead".to_owned())
-        } else if self.sockets.len() + 2 > MAX_FILES {
+        } else if self.sockets.len() + OTHER_FILES > MAX_FILES {
             Some("it has too many cores".to_owned())
         } else if self.shared.condition.is_draining() {
             Some("it is stopping".to_owned())
@@ -121,7 +118,11 @@ impl Leaving {
     }
 
     /// Hands over to one process. `None` when it is refused.
-    async fn hand_over(&self, stream: UnixStream) -> io::Result<Option<(Conversation, mpsc::Receiver<MovedConnection>)>> {
+    async fn hand_over(
+        &self,
+        stream: UnixStream,
+        asking: &UnixListener,
+    ) -> io::Result<Option<(Conversation, mpsc::Receiver<MovedConnection>)>> {
         let conversation = Conversation::new(stream.into_std()?)?;
         conversation.wait_at_most(Some(ASK_LIMIT))?;
         let (mut conversation, asked) = receive(conversation).await?;
@@ -140,7 +141,7 @@ impl Leaving {
         }
         let predecessors = Arc::clone(&self.predecessors);
         let before = spawn_blocking(move || predecessors.pause()).await.map_err(io::Error::other)?;
-        match self.pass_on(conversation, &before).await {
+        match self.pass_on(conversation, asking, &before).await {
             Ok(passed) => {
                 let paused_ms = u64::try_from((compose::instant() - began).as_millis()).unwrap_or(u64::MAX);
                 tracing::info!(
@@ -165,6 +166,7 @@ impl Leaving {
     async fn pass_on(
         &self,
         mut conversation: Conversation,
+        asking: &UnixListener,
         before: &[Conversation],
     ) -> io::Result<(Conversation, mpsc::Receiver<MovedConnection>)> {
         let hand_over = &self.shared.condition.hand_over;
@@ -174,7 +176,7 @@ impl Leaving {
         self.store.release_server_lock().await;
         let counters = self.shared.counters.hand_over(compose::instant());
         let lock = self.store.folder_lock().ok_or_else(|| io::Error::other("the data folder is not locked"))?;
-        let mut files = vec![lock.as_fd()];
+        let mut files = vec![lock.as_fd(), asking.as_fd()];
         files.extend(self.sockets.iter().map(OwnedFd::as_fd));
         let console = self.console.as_ref().map_or(Ok(None), OwnAddress::duplicate)?;
         files.extend(console.iter().map(OwnedFd::as_fd));
@@ -183,8 +185,10 @@ impl Leaving {
         conversation.send(&handed, &files)?;
         conversation.wait_at_most(Some(READY_LIMIT))?;
         let (mut conversation, answer) = receive(conversation).await?;
-        if !matches!(answer, Request::Ready) {
-            return Err(io::ErrorKind::InvalidData.into());
+        match answer {
+            Request::Ready => {}
+            Request::Failed { why } => return Err(io::Error::other(format!("the new process cannot serve: {why}"))),
+            Request::Ask { .. } => return Err(io::ErrorKind::InvalidData.into()),
         }
         let (moves, moved) = mpsc::channel(QUEUE_CAPACITY);
         // From here on the other process serves, whether or not it receives the answer.
@@ -262,12 +266,15 @@ async fn receive(mut conversation: Conversation) -> io::Result<(Conversation, Re
     received.await.map_err(io::Error::other)?
 }
 
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    // That of a process that was killed, or of the one before this.
-    let _ = fs::remove_file(path);
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+/// Listens for new processes. `None` if that fails: the gateway can serve without.
+pub(super) fn listen(data: &Path) -> Option<UnixListener> {
+    let path = socket_path(data);
+    // That of a process that was killed.
+    let _ = fs::remove_file(&path);
+    UnixListener::bind(&path)
+        .and_then(|listener| fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map(|()| listener))
+        .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "this gateway cannot be upgraded while it runs"))
+        .ok()
 }
 
 /// Only the user of the gateway may replace it, whatever the modes of the folder are.

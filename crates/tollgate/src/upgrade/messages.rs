@@ -11,8 +11,12 @@ use std::{
     time::Duration,
 };
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+use rustix::{
+    io::retry_on_intr,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recvmsg,
+        sendmsg,
+    },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tollgate_core::UsageRecord;
@@ -35,6 +39,8 @@ pub(super) enum Request {
     },
     /// It could serve at once.
     Ready,
+    /// It ends without having served.
+    Failed { why: String },
 }
 
 /// From the running process.
@@ -43,7 +49,7 @@ pub(super) enum Reply {
     Refused {
         why: String,
     },
-    /// With the lock of the data folder, one listening socket per core, that of the console, and the conversations with processes
+    /// With the lock of the data folder, the socket where further processes ask, one listening socket per core, that of the console, and the conversations with processes
     /// before this one that have not ended.
     Handed {
         has_console: bool,
@@ -101,7 +107,7 @@ impl Conversation {
         if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
             return Err(io::Error::other("too many open files for one message"));
         }
-        let sent = sendmsg(&self.0, &[IoSlice::new(&length)], &mut control, SendFlags::NOSIGNAL)?;
+        let sent = retry_on_intr(|| sendmsg(&self.0, &[IoSlice::new(&length)], &mut control, SendFlags::NOSIGNAL))?;
         self.0.write_all(&length[sent..])?;
         self.0.write_all(&text)
     }
@@ -111,7 +117,8 @@ impl Conversation {
         let (mut length, mut files) = ([0; 4], Vec::new());
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received = recvmsg(&self.0, &mut [IoSliceMut::new(&mut length)], &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes;
+        let received =
+            retry_on_intr(|| recvmsg(&self.0, &mut [IoSliceMut::new(&mut length)], &mut control, RecvFlags::CMSG_CLOEXEC))?.bytes;
         if received == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

@@ -1,6 +1,11 @@
 //! The new process of an upgrade: asks the running one, and continues with what it gets.
 
-use std::{io, net::TcpListener, os::unix::net::UnixStream, time::Duration};
+use std::{
+    io,
+    net::TcpListener,
+    os::unix::net::{UnixListener, UnixStream},
+    time::Duration,
+};
 
 use tokio::sync::mpsc;
 use tollgate_gateway::{
@@ -29,6 +34,8 @@ pub(crate) struct TakeOver {
     predecessors: Vec<Conversation>,
     /// Taken when the store is opened.
     pub(crate) lock: Option<DataFolderLock>,
+    /// Where further processes ask.
+    asking: Option<UnixListener>,
     /// Taken when the counters are made.
     pub(crate) counters: Option<CounterHandOver>,
     sockets: Vec<TcpListener>,
@@ -39,25 +46,27 @@ pub(crate) struct TakeOver {
 pub(crate) struct TakenSockets {
     pub(crate) listening: Listening,
     pub(crate) console: Option<TcpListener>,
+    /// Those that ask from now on wait for this process.
+    pub(crate) asking: tokio::net::UnixListener,
     /// Take connections to the cores.
-    moves: Vec<mpsc::Sender<MovedConnection>>,
+    pub(crate) moves: Vec<mpsc::Sender<MovedConnection>>,
 }
 
 impl TakeOver {
     /// Asks the gateway that runs on the data folder to hand over. What can be checked is checked first: it pauses for the rest.
     pub(crate) fn request(config: &Config) -> Result<Self, Failure> {
         check_files(config)?;
-        let path = socket_path(&config.data);
-        let stream = UnixStream::connect(&path).map_err(|error| {
-            let hint = "is a gateway of this version running there? `tollgate serve` starts one";
-            Failure::Machine(format!("no gateway hands over at {}: {error}; {hint}", path.display()))
-        })?;
         let asked = Request::Ask {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             listen: config.listen,
             console: config.console,
         };
+        let path = socket_path(&config.data);
+        let stream = UnixStream::connect(&path).map_err(|error| {
+            let hint = "is a gateway of this version running there? `tollgate serve` starts one";
+            Failure::Machine(format!("no gateway hands over at {}: {error}; {hint}", path.display()))
+        })?;
         let mut conversation = Conversation::new(stream).map_err(|error| lost(&error))?;
         let answer = conversation
             .wait_at_most(Some(ANSWER_LIMIT))
@@ -71,12 +80,13 @@ impl TakeOver {
             _ => return Err(lost(&io::ErrorKind::InvalidData.into())),
         };
         let lock = files.next().map(DataFolderLock::from_handed_over);
+        let asking = files.next().map(UnixListener::from);
         let before = files.len().checked_sub(predecessors).ok_or_else(|| lost(&io::ErrorKind::InvalidData.into()))?;
         let mut sockets: Vec<TcpListener> = files.by_ref().take(before).map(TcpListener::from).collect();
         let predecessors: Result<_, _> = files.map(|file| Conversation::new(file.into())).collect();
         let console = if has_console { sockets.pop() } else { None };
         let predecessors = predecessors.map_err(|error| lost(&error))?;
-        Ok(Self { conversation, predecessors, lock, counters: Some(counters), sockets, console })
+        Ok(Self { conversation, predecessors, lock, asking, counters: Some(counters), sockets, console })
     }
 
     /// The sockets, to be served once [`Self::begin`] has succeeded.
@@ -88,7 +98,10 @@ impl TakeOver {
             (socket, receiver)
         });
         let listening = Listening::taken_over(taken.collect())?;
-        Ok(TakenSockets { listening, console: self.console.take(), moves })
+        let asking = self.asking.take().ok_or(io::ErrorKind::NotFound)?;
+        asking.set_nonblocking(true)?;
+        let asking = tokio::net::UnixListener::from_std(asking)?;
+        Ok(TakenSockets { listening, console: self.console.take(), asking, moves })
     }
 
     /// Tells the running process that this one could serve, and waits for its consent. After an error this process must end.
@@ -100,15 +113,15 @@ impl TakeOver {
         }
     }
 
+    /// Tells the running process why it has to go on.
+    pub(crate) fn give_up(&mut self, failure: &Failure) {
+        // Without the reason it goes on as well.
+        let _ = self.conversation.send(&Request::Failed { why: failure.to_string() }, &[]);
+    }
+
     /// Follows what ends in the processes before this one.
     pub(crate) fn follow(self, predecessors: &Predecessors) {
         predecessors.follow(std::iter::once(self.conversation).chain(self.predecessors).collect());
-    }
-}
-
-impl TakenSockets {
-    pub(crate) fn into_parts(self) -> (Listening, Option<TcpListener>, Vec<mpsc::Sender<MovedConnection>>) {
-        (self.listening, self.console, self.moves)
     }
 }
 

@@ -14,15 +14,18 @@ use std::{
 use serde_json::json;
 use sqlx::Connection as _;
 use tempfile::TempDir;
-use tollgate_testkit::{ClientResponse, Latch, PendingResponse, Request, ScriptedResponse, TestGateway, Upstream, wait_for};
+use tollgate_testkit::{
+    ClientResponse, Latch, PendingResponse, Postgres, Redis, Request, ScriptedResponse, TestGateway, Upstream, wait_for,
+};
 
-use crate::support::{self, PROGRAM};
+use crate::{
+    nodes::MASTER_KEY,
+    support::{self, PROGRAM},
+};
 
-/// A gateway whose key may have one request at a time.
-fn one_at_a_time(upstream: &Upstream) -> TestGateway {
-    let catalog =
-        support::catalog(upstream, "cooling = false").replace("name = \"caller\"\n", "name = \"caller\"\nconcurrency = 1\n");
-    TestGateway::builder(PROGRAM).catalog(&catalog).spawn()
+/// A catalog whose key may have one request at a time.
+fn one_at_a_time(upstream: &Upstream) -> String {
+    support::catalog(upstream, "cooling = false").replace("name = \"caller\"\n", "name = \"caller\"\nconcurrency = 1\n")
 }
 
 /// One caller's connection that is kept.
@@ -174,7 +177,7 @@ fn a_stream_goes_on_in_the_old_process_and_keeps_its_reservation() {
     let upstream = Upstream::start();
     let latch = Latch::default();
     upstream.set_default(ScriptedResponse::chat_stream(&["one", "two", "three"]).wait_after(2, &latch));
-    let mut gateway = one_at_a_time(&upstream);
+    let mut gateway = TestGateway::builder(PROGRAM).catalog(&one_at_a_time(&upstream)).spawn();
     let stream = begun_stream(&gateway);
     let began = Instant::now();
     // The process that begins the stream and the one that counts at its end are not neighbours.
@@ -205,7 +208,7 @@ fn what_a_killed_old_process_had_begun_is_booked_once() {
     let upstream = Upstream::start();
     let latch = Latch::default();
     upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(2, &latch));
-    let mut gateway = one_at_a_time(&upstream);
+    let mut gateway = TestGateway::builder(PROGRAM).catalog(&one_at_a_time(&upstream)).spawn();
     let (_open, answer) = begun_stream(&gateway);
     gateway.upgrade();
     let pid = gateway.replaced_pids()[0].to_string();
@@ -254,10 +257,61 @@ fn a_failed_upgrade_leaves_the_running_gateway_unharmed() {
 }
 
 #[test]
+fn a_new_process_that_cannot_serve_says_why_and_the_running_one_goes_on() {
+    let upstream = Upstream::start();
+    upstream.set_default(ScriptedResponse::chat("hello"));
+    let mut gateway = support::gateway_for(&upstream);
+    let mut kept = KeptConnection::open(gateway.address());
+    let mut serves = |gateway: &TestGateway| {
+        assert_eq!(kept.chat(gateway.key()), (200, true));
+        assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200, "{}", gateway.log());
+    };
+    let failed = |gateway: &TestGateway, variable: &str, value: &str, why: &str| {
+        let out = gateway.upgrade_command().env(variable, value).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(!out.status.success() && said.contains(why), "{said}");
+    };
+    // What the settings say is checked before the running process is asked.
+    failed(&gateway, "TOLLGATE_LIMITS__IN_FLIGHT", "many", "TOLLGATE_LIMITS__IN_FLIGHT takes");
+    assert!(!gateway.log().contains("handing over"), "{}", gateway.log());
+    serves(&gateway);
+    // The database is opened with what was handed over.
+    failed(&gateway, "TOLLGATE_DATABASE__MASTER_KEY", "file:/nowhere/master.key", "/nowhere/master.key");
+    serves(&gateway);
+    let line = "the new process cannot serve";
+    wait_for("the reason in the log", Duration::from_secs(5), || gateway.log().contains(line));
+    let log = gateway.log();
+    let line = log.lines().find(|logged| logged.contains(line)).unwrap();
+    assert!(line.contains("this process goes on") && line.contains("/nowhere/master.key"), "{line}");
+    gateway.upgrade();
+    serves(&gateway);
+    assert_eq!(gateway.replaced_exits(), [Some(0)], "{}", gateway.log());
+}
+
+#[test]
+fn processes_that_ask_at_the_same_time_take_over_one_after_the_other() {
+    let upstream = Upstream::start();
+    upstream.set_default(ScriptedResponse::chat("hello"));
+    let mut gateway = support::gateway_for(&upstream);
+    let mut kept = KeptConnection::open(gateway.address());
+    assert_eq!(kept.chat(gateway.key()), (200, true));
+    // Each moves from process to process before its first request.
+    let mut silent: Vec<_> = (0..100).map(|_| KeptConnection::open(gateway.address())).collect();
+    gateway.upgrade_at_once(3);
+    assert_eq!(kept.chat(gateway.key()), (200, true));
+    for connection in &mut silent {
+        assert_eq!(connection.chat(gateway.key()), (200, true), "{}", gateway.log());
+    }
+    assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
+    assert_eq!(gateway.replaced_exits(), [Some(0); 3], "{}", gateway.log());
+    assert_eq!(gateway.stop(), Some(0), "{}", gateway.log());
+}
+
+#[test]
 fn a_backup_has_what_both_processes_have_begun() {
     let upstream = Upstream::start();
     let latch = Latch::default();
-    upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(1, &latch));
+    upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(2, &latch));
     let mut gateway = support::gateway_for(&upstream);
     let first = begun_stream(&gateway);
     gateway.upgrade();
@@ -302,7 +356,7 @@ fn a_database_is_left_in_order_by_the_process_that_ends_last() {
 
     // The other way round: the new process ends while the old one relays.
     let latch = Latch::default();
-    upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(1, &latch));
+    upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(2, &latch));
     let stream = begun_stream(&gateway);
     gateway.upgrade();
     assert_eq!(gateway.stop(), Some(0), "{}", gateway.log());
@@ -348,7 +402,7 @@ fn connections_of_the_consoles_own_address_stay_off_the_model_address() {
 fn a_second_signal_ends_what_a_replaced_process_relays() {
     let upstream = Upstream::start();
     let latch = Latch::default();
-    upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(1, &latch));
+    upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(2, &latch));
     let mut gateway = support::gateway_for(&upstream);
     let stream = begun_stream(&gateway);
     let id = stream.1.header("x-request-id").unwrap().to_owned();
@@ -363,4 +417,38 @@ fn a_second_signal_ends_what_a_replaced_process_relays() {
     let record = gateway.wait_for_record("record of the stream", |record| record["id"] == id.as_str());
     assert_eq!(record["outcome"], "gateway_stopped", "{record}");
     drop(stream);
+}
+
+#[test]
+fn upgrades_on_postgres_and_redis_keep_streams_and_their_reservations() {
+    const NAME: &str = "upgrades_on_postgres_and_redis_keep_streams_and_their_reservations";
+    let (Some(postgres), Some(redis)) = (Postgres::start(NAME), Redis::start(NAME)) else { return };
+    let upstream = Upstream::start();
+    for redis in [None, Some(redis.url())] {
+        let latch = Latch::default();
+        upstream.set_default(ScriptedResponse::chat_stream(&["one", "two", "three"]).wait_after(2, &latch));
+        let mut builder = TestGateway::builder(PROGRAM).catalog(&one_at_a_time(&upstream));
+        builder = builder.env("DATABASE_URL", &postgres.url()).env("TOLLGATE_MASTER_KEY", MASTER_KEY);
+        if let Some(url) = &redis {
+            builder = builder.env("REDIS_URL", url);
+        }
+        let mut gateway = builder.spawn();
+        let stream = begun_stream(&gateway);
+        for _ in 0..2 {
+            gateway.upgrade();
+            let refused = gateway.chat(&support::chat("chat-model"));
+            assert_eq!(refused.status, 429, "{}", refused.text());
+        }
+        upstream.set_default(ScriptedResponse::chat("hello"));
+        latch.open();
+        let answer = read_to_end(stream);
+        assert!(answer.text().contains("[DONE]"), "{}", answer.text());
+        assert_eq!(gateway.replaced_exits(), [Some(0); 2], "{}", gateway.log());
+        wait_for("the end of the reservation", Duration::from_secs(10), || {
+            gateway.chat(&support::chat("chat-model")).status == 200
+        });
+        let record = gateway.record_of(&answer);
+        assert_eq!(record["outcome"], "completed", "{record}");
+        assert_eq!(gateway.stop(), Some(0), "{}", gateway.log());
+    }
 }
