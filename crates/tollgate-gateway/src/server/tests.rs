@@ -58,7 +58,7 @@ impl ModelPath for Script {
                 let pieces = futures_util::StreamExt::chain(pieces, futures_util::stream::pending::<Result<_, AnswerAborted>>());
                 Response::new(StreamBody::new(pieces).boxed_unsync())
             }
-            Some(b"large") => Response::new(whole(Bytes::from_static(&[b'x'; LARGE]))),
+            Some(b"large") => Response::new(whole(Bytes::from(vec![b'x'; LARGE]))),
             Some(b"flood") => stream(100_000, |_| Bytes::from_static(&[b'x'; 16 * 1024])),
             _ => Response::new(whole(Bytes::from(format!("length {}", body.len())))),
         }
