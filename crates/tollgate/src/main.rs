@@ -29,6 +29,7 @@ mod runtime_socket;
 #[cfg(debug_assertions)]
 mod test_clock;
 mod traffic_snapshot;
+mod upgrade;
 mod usage_format;
 
 use std::process::ExitCode;
@@ -63,6 +64,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     let common = cli.common;
     match cli.command.unwrap_or_default() {
         Command::Serve(arguments) => command::serve::run(&common, &arguments),
+        Command::Upgrade(arguments) => command::upgrade::run(&common, &arguments),
         Command::Check(arguments) => {
             admin::reject_url(&common, "tollgate check")?;
             command::check::run(&common, &arguments)

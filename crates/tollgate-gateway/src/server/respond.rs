@@ -47,6 +47,8 @@ pub(super) async fn answer<P: ModelPath>(
     let mut in_progress = RequestInProgress::new(Arc::clone(&context.timers), Arc::clone(&core.shared.clock));
     let (parts, body) = request.into_parts();
     let version = parts.version;
+    let caller_closes =
+        names_option(&parts.headers, "close") || (version < Version::HTTP_11 && !names_option(&parts.headers, "keep-alive"));
     let destination = match core.serves {
         Serves::Everything => ingress::destination(&parts.method, &parts.uri, &parts.headers),
         Serves::Fallback => Destination::Fallback,
@@ -72,7 +74,16 @@ pub(super) async fn answer<P: ModelPath>(
     } else if context.targets == ServedTargets::Pages {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
+    if version != Version::HTTP_2 && (caller_closes || names_option(headers, "close")) {
+        context.timers.note_last();
+    }
     Ok(response.map(|body| OutgoingBody::new(body, in_progress, core.shared.settings.bounds.min_rate)))
+}
+
+/// Whether the header `connection` contains an option.
+fn names_option(headers: &HeaderMap, option: &str) -> bool {
+    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|named| named.trim().eq_ignore_ascii_case(option))
 }
 
 async fn dispatch<P: ModelPath>(

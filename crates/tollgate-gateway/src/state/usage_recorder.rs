@@ -106,6 +106,7 @@ impl UsageRecorder {
         for alert in self.shared.counters.settle(record, self.shared.clock.instant()) {
             self.shared.alert(record.id, &record.key_name, &alert);
         }
+        self.shared.condition.hand_over.settled(record);
     }
 
     /// Appends a record to the journal and queues it for the database. Returns what the answer's last bytes wait for;

@@ -4,6 +4,8 @@
 //! used since the start has a full meter; one known only from the database takes 64 bytes, so that a budget added to it later
 //! still counts its spending.
 
+mod hand_over;
+
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, OnceLock},
@@ -22,6 +24,8 @@ use super::{
     traits::{CounterSnapshot, Counters},
 };
 use crate::{Spending, StoreError};
+
+pub use hand_over::CounterHandOver;
 
 /// How often a shard of reservations is searched for expired ones.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
@@ -114,6 +118,8 @@ struct MemoryReservation {
     /// The buckets its tokens were counted in, in the order of the limits on tokens.
     buckets: Vec<u64>,
     expires: Instant,
+    /// Its request runs in another process.
+    is_elsewhere: bool,
 }
 
 impl MemoryCounters {
@@ -152,6 +158,18 @@ impl MemoryCounters {
         lock(&self.reservations[shard_of_request(id)])
     }
 
+    /// Counts a reservation as running and its money as reserved. Its rates are counted already.
+    fn hold(&self, open: &MemoryReservation) {
+        let mut meters = LockedMeters::of(self, open.subjects());
+        for limit in open.limits.iter().filter(|limit| matches!(limit.rule, LimitRule::Concurrency(_))) {
+            meters.meter(limit.subject).running += 1;
+        }
+        for subject in money_subjects(&open.limits) {
+            let meter = meters.meter(subject);
+            meter.reserved = meter.reserved.saturating_add(open.amount.0);
+        }
+    }
+
     fn micros(&self, now: Instant) -> u64 {
         let epoch = self.epoch.get_or_init(|| now);
         u64::try_from(now.saturating_duration_since(*epoch).as_micros()).unwrap_or(u64::MAX)
@@ -183,6 +201,7 @@ impl MemoryCounters {
             amount: reservation.amount,
             buckets,
             expires: now + self.reservation_ttl,
+            is_elsewhere: false,
         };
         let mut shard = self.reservations(reservation.id);
         shard.open.entry(reservation.id).or_default().push(open);
@@ -263,6 +282,23 @@ impl Counters for MemoryCounters {
         let mut shard = self.shard(subject);
         let meter = shard.meter(subject);
         meter.balance = meter.balance.saturating_add(amount.0);
+    }
+
+    fn has_reservation(&self, id: RequestId) -> bool {
+        self.reservations(id).open.contains_key(&id)
+    }
+
+    fn hand_over(&self, now: Instant) -> CounterHandOver {
+        self.export(now)
+    }
+
+    fn take_over(&self, handed: CounterHandOver, now: Instant) {
+        self.import(handed, now);
+    }
+
+    fn own_reservations(&self) -> usize {
+        let own = |open: &Vec<MemoryReservation>| open.iter().filter(|open| !open.is_elsewhere).count();
+        self.reservations.iter().map(|shard| lock(shard).open.values().map(own).sum::<usize>()).sum()
     }
 
     fn open_reservations(&self) -> usize {

@@ -46,6 +46,7 @@ mod rotation;
 mod shares;
 mod start;
 mod support;
+mod upgrade;
 mod upstream_errors;
 mod upstream_faults;
 mod upstream_responses;

@@ -66,6 +66,8 @@ pub(crate) const BOUNDS: &[(&str, Share)] = &[
     ("nodes that are waited for after such a loss", OF_THE_UPSTREAM),
     ("revoked keys shared by nodes", OF_OPERATORS),
     ("answers that run when the drain time is over", EACH_REQUEST),
+    ("an upgrade", OF_OPERATORS),
+    ("connections and records on their way to a new process", NotShared("others wait until there is space")),
     ("`cache.sealed`", OF_OPERATORS),
     ("a PostgreSQL that does not answer", OF_THE_UPSTREAM),
     ("journal", OfFree("a key, of the memory that is used when the journal is full")),
