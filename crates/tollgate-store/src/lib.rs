@@ -1,6 +1,6 @@
 //! Storage: the catalog, keys, usage records, the ledger, account health, and the journal that survives a kill.
 //!
-//! One small trait per kind of data. The backends behind the traits are private; [`open`] chooses one by its address. Time and
+//! One small trait per kind of data. The backends are private; [`open`] chooses one by its address. Time and
 //! randomness are arguments: nothing here reads a clock.
 
 mod apply;

@@ -344,7 +344,7 @@ impl TestGatewayBuilder {
         self
     }
 
-    /// Skips the check of usage records on drop, for folders that are damaged on purpose or records stored elsewhere.
+    /// Skips the check of usage records on drop, for folders that are damaged on purpose or records in another database.
     pub fn without_record_check(mut self) -> Self {
         self.count_records = false;
         self
