@@ -255,6 +255,7 @@ pub(crate) fn shared_with(store: Arc<dyn KeyStore>, settings: Settings, catalog:
         catalog: ArcSwap::from_pointee(catalog),
         keys: Authenticator::new(store, hasher(), &settings, clock.clone(), Handle::current(), tracker.clone()),
         metrics: Metrics::new("0.0.0"),
+        request_log: crate::state::request_log::RequestLog::off(),
         counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
         alerts: AlertQueue::default(),
         traffic: Traffic::new(clock.clone()),

@@ -306,7 +306,9 @@ impl TestGatewayBuilder {
     pub fn spawn(self) -> TestGateway {
         let data = self.data.unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
         let mut command = command(&self.program, data.path());
-        command.args(["serve", "--json", "--listen", &self.listen]).args(&self.arguments).envs(self.environment.iter().cloned());
+        command.args(["serve", "--json", "--listen", &self.listen]).args(&self.arguments);
+        // The log of every test is searched for what it must not hold.
+        command.env("TOLLGATE_LOG__REQUESTS", "all").envs(self.environment.iter().cloned());
         if let Some(catalog) = &self.catalog {
             let path = data.path().join("catalog.toml");
             std::fs::write(&path, catalog).expect("the catalog can be written");

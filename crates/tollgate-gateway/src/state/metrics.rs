@@ -78,6 +78,7 @@ pub struct Metrics {
     journal_refused: Gauge,
     till_records: Counter,
     alerts: Family<ResultLabels, Counter>,
+    log_dropped: Counter,
     unrecorded: Counter,
     store_errors: Family<OperationLabels, Counter>,
 }
@@ -147,6 +148,7 @@ impl Metrics {
             journal_refused: registry.register("journal_refused", refused, Gauge::default()),
             till_records: registry.register("till_records", "Usage records written to the database", Counter::default()),
             alerts: registry.register("alerts", "Webhook alerts, by result", Family::default()),
+            log_dropped: registry.register("log_dropped", "Log lines of requests left out because the log is slow", Counter::default()),
             unrecorded: registry.register("unrecorded", "Requests answered without a usage record", Counter::default()),
             store_errors: registry.register("store_errors", "Database errors, by operation", Family::default()),
             registry: Registry::default(),
@@ -283,6 +285,10 @@ impl Metrics {
 
     pub fn booked(&self, records: u64) {
         self.till_records.inc_by(records);
+    }
+
+    pub(crate) fn log_dropped(&self) {
+        self.log_dropped.inc();
     }
 
     pub fn unrecorded(&self) {

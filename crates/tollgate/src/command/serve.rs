@@ -17,7 +17,7 @@ use tollgate_gateway::{
     },
     path::Worker,
     server::{Drained, ListenError, RunError, listen, run as run_cores},
-    state::{health_registry::HealthRegistry, shared::Shared, usage_recorder::UsageQueue, usage_recorder::UsageRecorder},
+    state::{health_registry::HealthRegistry, request_log::LogThread, shared::Shared, usage_recorder::UsageQueue, usage_recorder::UsageRecorder},
     upstream::{
         client::{Client, Trust},
         echo::UpstreamDispatch,
@@ -65,6 +65,8 @@ struct ServeComponents {
     ledger: LedgerPosition,
     /// Background work for counters in Redis.
     redis: Option<RedisTasks>,
+    /// Writes the lines of requests until it is dropped.
+    log: LogThread,
 }
 
 async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
@@ -82,7 +84,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     let revoked = spawn_background(&background, config, &components, &stop_background);
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
-    let ServeComponents { store, shared, journal, recovered, registry, alerts: _, ledger: _, redis } = components;
+    let ServeComponents { store, shared, journal, recovered, registry, alerts: _, ledger: _, redis, log: _log } = components;
     let watching = background.spawn(database_watch::watch(
         store.clone(),
         Arc::clone(&shared),
@@ -289,9 +291,10 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
         tracing::warn!(%fault, "the cost of hedged attempts today is unknown; their caps start from zero");
         Vec::new()
     });
-    let shared = compose::shared(config, &store, catalog, counters, queue, hedged);
+    let (request_log, log) = logging::requests(config)?;
+    let shared = compose::shared(config, &store, catalog, counters, queue, hedged, request_log);
     shared.traffic.configure(shared.catalog.load().accounts().map(|account| &**account));
-    Ok(ServeComponents { store, shared, journal: Arc::new(journal), recovered, registry, alerts, ledger, redis })
+    Ok(ServeComponents { store, shared, journal: Arc::new(journal), recovered, registry, alerts, ledger, redis, log })
 }
 
 /// Whether a write succeeded. A database that is readable but takes no writes at the moment (full, or read-only) does not prevent a

@@ -7,7 +7,6 @@
 mod irregular;
 mod open_attempt;
 mod repeated_refusals;
-mod request_log;
 
 use std::sync::Arc;
 
@@ -402,7 +401,7 @@ impl UsageGuard {
         // Settle before the caller gets the last bytes, so that its next request finds the capacity free.
         self.recorder.settle(&record);
         self.recorder.shared.metrics.observe(&record, &self.recorder.shared.catalog.load());
-        request_log::log(&record);
+        self.recorder.shared.log_request(&record);
         self.recorder.record(record, self.queue_permit.take())
     }
 
