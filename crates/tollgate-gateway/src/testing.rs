@@ -50,6 +50,7 @@ pub(crate) fn head(path: &str) -> Head {
         started: tokio::time::Instant::now(),
         peer: Some(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7))),
         presented_key: None,
+        recent_key: None,
         http_method: http::Method::POST,
         path: path.to_owned(),
         headers: HeaderMap::new(),

@@ -1,5 +1,7 @@
 //! Extracts the service key: `Authorization: Bearer`, `x-goog-api-key`, `x-native-api-key`, or the query parameter `key`.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, header};
 use tollgate_core::Secret;
 use tollgate_protocol::Protocol;
@@ -30,21 +32,28 @@ pub(super) fn has_gemini_credentials(headers: &HeaderMap, query: Query<'_>) -> b
         || ["key", "pageSize", "pageToken"].iter().any(|name| query.has(name))
 }
 
-enum Field {
+enum Field<'a> {
     Absent,
-    Text(String),
+    Text(Cow<'a, str>),
     Repeated,
 }
 
-fn field(headers: &HeaderMap, name: &str) -> Field {
+fn field<'a>(headers: &'a HeaderMap, name: &str) -> Field<'a> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Field::Absent,
         (Some(_), Some(_)) => Field::Repeated,
-        (Some(value), None) => match String::from_utf8_lossy(value.as_bytes()).trim() {
-            "" => Field::Absent,
-            text => Field::Text(text.to_owned()),
+        (Some(value), None) => match trimmed(String::from_utf8_lossy(value.as_bytes())) {
+            text if text.is_empty() => Field::Absent,
+            text => Field::Text(text),
         },
+    }
+}
+
+fn trimmed(text: Cow<'_, str>) -> Cow<'_, str> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.trim()),
+        Cow::Owned(text) => Cow::Owned(text.trim().to_owned()),
     }
 }
 
@@ -68,7 +77,7 @@ fn plain(headers: &HeaderMap, name: &str) -> Option<Secret> {
     match field(headers, name) {
         Field::Absent => None,
         Field::Repeated => Some(ambiguous()),
-        Field::Text(text) => Some(Secret::new(text)),
+        Field::Text(text) => Some(Secret::new(text.into_owned())),
     }
 }
 

@@ -104,7 +104,8 @@ where
 }
 
 fn connection_context<P>(core: &Core<P>, peer: SocketAddr, targets: ServedTargets) -> ConnectionContext {
-    ConnectionContext { peer, timers: Arc::new(ConnectionTimers::new(core.shared.clock.instant())), targets }
+    let timers = Arc::new(ConnectionTimers::new(core.shared.clock.instant()));
+    ConnectionContext { peer, timers, recent_key: Arc::default(), targets }
 }
 
 async fn http1<P: ModelPath, S>(core: Arc<Core<P>>, io: S, first: Bytes, context: ConnectionContext)
