@@ -34,7 +34,7 @@ use http::{Method, Request, header::HOST};
 use http_body_util::Full;
 use tokio::time::{timeout, timeout_at};
 use tokio_util::task::TaskTracker;
-use tollgate_core::{Channel, ChannelId};
+use tollgate_core::{Channel, ChannelId, IdHash};
 
 pub(crate) use self::guard::AddressPolicy;
 use self::{
@@ -58,7 +58,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(15);
 const RESOLVE_LIMIT: Duration = Duration::from_secs(5);
 
 pub struct Client {
-    hosts: Arc<Mutex<HashMap<ChannelId, Entry>>>,
+    hosts: Arc<Mutex<HashMap<ChannelId, Entry, IdHash>>>,
     trust: Arc<Trust>,
     clock: Arc<dyn Clock>,
     tasks: TaskTracker,
@@ -79,7 +79,7 @@ impl Client {
     /// Creates a client without connections. Must be called inside the runtime that will use it.
     #[must_use]
     pub fn new(trust: Arc<Trust>, clock: Arc<dyn Clock>) -> Self {
-        let hosts = Arc::new(Mutex::new(HashMap::new()));
+        let hosts = Arc::new(Mutex::new(HashMap::default()));
         let tasks = TaskTracker::new();
         let swept = Arc::downgrade(&hosts);
         tasks.spawn(async move {
@@ -116,7 +116,7 @@ impl Client {
 }
 
 /// Closes expired idle connections and removes channels without connections or requests. Returns the remaining hosts.
-fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry>>) -> Vec<Arc<Host>> {
+fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry, IdHash>>) -> Vec<Arc<Host>> {
     let mut hosts = hosts.lock().unwrap_or_else(PoisonError::into_inner);
     hosts.retain(|_, entry| entry.host.sweep() || Arc::strong_count(&entry.host) > 1);
     hosts.values().map(|entry| Arc::clone(&entry.host)).collect()

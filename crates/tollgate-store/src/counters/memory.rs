@@ -13,7 +13,7 @@ use std::{
 use async_trait::async_trait;
 use tokio::time::Instant;
 use tollgate_core::{
-    Budget, BudgetAlert, Limit, LimitExceeded, LimitRule, MemberId, Meter, NanoUsd, PackedSpendTotals, RateStatuses, RequestId,
+    Budget, BudgetAlert, IdHash, Limit, LimitExceeded, LimitRule, MemberId, Meter, NanoUsd, PackedSpendTotals, RateStatuses, RequestId,
     Reservation, ReservationReceipt, Subject, Timestamp, UsageRecord, Window, rate_statuses,
 };
 
@@ -37,7 +37,7 @@ pub(crate) struct MemoryCounters {
 
 #[derive(Debug, Default)]
 struct MeterShard {
-    live: HashMap<Subject, TrackedMeter>,
+    live: HashMap<Subject, TrackedMeter, IdHash>,
     /// Spending from before the start, sorted by subject. A subject in `live` overrides its entry here.
     initial: Vec<(Subject, InitialSpending)>,
     /// The subjects whose meters are flagged as active.
@@ -102,7 +102,7 @@ fn initial_meter(initial: &[(Subject, InitialSpending)], subject: Subject) -> Op
 
 #[derive(Debug, Default)]
 struct ReservationShard {
-    open: HashMap<RequestId, Vec<MemoryReservation>>,
+    open: HashMap<RequestId, Vec<MemoryReservation>, IdHash>,
     swept: Option<Instant>,
 }
 

@@ -400,7 +400,7 @@ impl UsageGuard {
         irregular::report(&self.recorder.shared, &record, &attempts, is_free);
         // Settle before the caller gets the last bytes, so that its next request finds the capacity free.
         self.recorder.settle(&record);
-        self.recorder.shared.metrics.observe(&record, &self.recorder.shared.catalog.load());
+        self.recorder.observe(&record);
         self.recorder.shared.log_request(&record);
         self.recorder.record(record, self.queue_permit.take())
     }
