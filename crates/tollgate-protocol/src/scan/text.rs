@@ -32,6 +32,7 @@ impl<'a> JsonStr<'a> {
     }
 
     /// The decoded text; borrowed unless it has escapes. A lone surrogate becomes U+FFFD.
+    #[inline]
     pub(crate) fn decode(&self) -> Cow<'a, str> {
         // Every escape is longer than the character it encodes.
         if self.decoded == self.raw.len() { Cow::Borrowed(self.raw) } else { Cow::Owned(decode(self.raw, self.decoded)) }
@@ -43,7 +44,25 @@ impl<'a> JsonStr<'a> {
 }
 
 /// Offset of the closing quote of the string whose content begins at `start`, and the decoded length.
+#[inline]
 pub(super) fn scan(bytes: &[u8], start: usize) -> Result<(usize, usize), SyntaxError> {
+    // Names and most values have at most 16 bytes and no escapes.
+    for word in 0..2 {
+        let at = start + 8 * word;
+        let Some(text) = bytes.get(at..at + 8).and_then(<[u8]>::first_chunk::<8>) else { break };
+        let hits = special_bytes(u64::from_le_bytes(*text));
+        if hits != 0 {
+            let offset = hits.trailing_zeros() as usize / 8;
+            if text[offset] == b'"' {
+                return Ok((at + offset, at + offset - start));
+            }
+            break;
+        }
+    }
+    scan_long(bytes, start)
+}
+
+fn scan_long(bytes: &[u8], start: usize) -> Result<(usize, usize), SyntaxError> {
     let mut at = start;
     let mut saved = 0;
     loop {
