@@ -65,6 +65,24 @@ pub fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
 }
 
 fn well_formed(host: &HeaderValue) -> bool {
+    is_plain(host.as_bytes()) || is_authority(host)
+}
+
+/// Whether a host is one of letters, digits, dots and hyphens with an optional port, as nearly all are.
+fn is_plain(host: &[u8]) -> bool {
+    let name = host.iter().take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-')).count();
+    match host.split_at(name) {
+        ([], _) => false,
+        (_, []) => true,
+        (_, [b':', port @ ..]) => {
+            // Longer ports are left to the whole check.
+            port.len() <= 4 && port.iter().all(u8::is_ascii_digit)
+        }
+        _ => false,
+    }
+}
+
+fn is_authority(host: &HeaderValue) -> bool {
     let Some(authority) = host.to_str().ok().and_then(|text| text.parse::<Authority>().ok()) else { return false };
     let Some(rest) = authority.as_str().strip_prefix(authority.host()) else { return false };
     let port = rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.is_empty() || port.parse::<u16>().is_ok());
@@ -96,6 +114,20 @@ mod tests {
             request = request.header("host", *host);
         }
         request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn plain_hosts_are_a_part_of_the_well_formed_ones() {
+        for (host, plain) in
+            [("example.com", true), ("a-b.c:8080", true), ("127.0.0.1:", true), ("a:99999", false), ("a:+1", false), (":1", false)]
+        {
+            let value = HeaderValue::from_static(host);
+            assert_eq!(is_plain(host.as_bytes()), plain, "{host}");
+            assert!(!plain || is_authority(&value), "{host}");
+        }
+        for host in ["", "user@a", "a b", "a/b", "[::1]:80", "a_b", "a:b:1"] {
+            assert!(!is_plain(host.as_bytes()), "{host}");
+        }
     }
 
     #[test]

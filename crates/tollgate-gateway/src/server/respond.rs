@@ -64,7 +64,7 @@ pub(super) async fn answer<P: ModelPath>(
     });
     let headers = response.headers_mut();
     if !headers.contains_key(REQUEST_ID)
-        && let Ok(id) = HeaderValue::from_str(&request_id.to_string())
+        && let Ok(id) = HeaderValue::from_bytes(request_id.text().as_bytes())
     {
         headers.insert(REQUEST_ID, id);
     }

@@ -69,6 +69,14 @@ impl MeterShard {
         &mut tracked.meter
     }
 
+    fn spend(&mut self, subject: Subject, amount: NanoUsd, at: Timestamp) {
+        let meter = self.meter(subject);
+        meter.spent.add(amount, at);
+        if matches!(subject, Subject::Member(_)) {
+            meter.balance = meter.balance.saturating_sub(amount.0);
+        }
+    }
+
     fn get(&self, subject: Subject) -> Option<Meter> {
         self.live.get(&subject).map(|tracked| tracked.meter).or_else(|| initial_meter(&self.initial, subject))
     }
@@ -215,6 +223,12 @@ impl Counters for MemoryCounters {
     fn settle(&self, record: &UsageRecord, now: Instant) -> Vec<BudgetAlert> {
         let released = self.reservations(record.id).open.remove(&record.id).unwrap_or_default();
         let charges = charges_of(record);
+        if released.is_empty() {
+            for (subject, amount) in charges {
+                self.shard(subject).spend(subject, amount, record.at);
+            }
+            return Vec::new();
+        }
         let subjects = released.iter().flat_map(MemoryReservation::subjects).chain(charges.iter().map(|(subject, _)| *subject));
         let (micros, tokens) = (self.micros(now), record.tokens.prompt().saturating_add(record.tokens.completion()));
         // Under one lock: no reader sees money that is neither reserved nor spent, or both.
@@ -348,11 +362,9 @@ impl<'a> LockedMeters<'a> {
     }
 
     fn spend(&mut self, subject: Subject, amount: NanoUsd, at: Timestamp) {
-        let meter = self.meter(subject);
-        meter.spent.add(amount, at);
-        if matches!(subject, Subject::Member(_)) {
-            meter.balance = meter.balance.saturating_sub(amount.0);
-        }
+        let wanted = shard_of(subject);
+        let shard = self.shards.iter_mut().find(|(shard, _)| *shard == wanted);
+        shard.expect("the shard of every subject is locked").1.spend(subject, amount, at);
     }
 
     /// Money spent, without reservations.
