@@ -43,27 +43,32 @@ impl<'a> JsonStr<'a> {
     }
 }
 
+/// Length up to which a string is read word by word.
+const SHORT: usize = 32;
+
 /// Offset of the closing quote of the string whose content begins at `start`, and the decoded length.
 #[inline]
 pub(super) fn scan(bytes: &[u8], start: usize) -> Result<(usize, usize), SyntaxError> {
-    // Names and most values have at most 16 bytes and no escapes.
-    for word in 0..2 {
-        let at = start + 8 * word;
-        let Some(text) = bytes.get(at..at + 8).and_then(<[u8]>::first_chunk::<8>) else { break };
-        let hits = special_bytes(u64::from_le_bytes(*text));
+    // Names and most values are short and have no escapes.
+    let mut at = start;
+    while at < start + SHORT
+        && let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>)
+    {
+        let hits = special_bytes(u64::from_le_bytes(*word));
         if hits != 0 {
-            let offset = hits.trailing_zeros() as usize / 8;
-            if text[offset] == b'"' {
-                return Ok((at + offset, at + offset - start));
+            at += hits.trailing_zeros() as usize / 8;
+            if bytes.get(at) == Some(&b'"') {
+                return Ok((at, at - start));
             }
             break;
         }
+        at += 8;
     }
-    scan_long(bytes, start)
+    scan_on(bytes, start, at)
 }
 
-fn scan_long(bytes: &[u8], start: usize) -> Result<(usize, usize), SyntaxError> {
-    let mut at = start;
+/// Goes on at `at`; there is no quote, backslash or control character before it.
+fn scan_on(bytes: &[u8], start: usize, mut at: usize) -> Result<(usize, usize), SyntaxError> {
     let mut saved = 0;
     loop {
         at = next_special(bytes, at);
@@ -110,8 +115,13 @@ fn unit(bytes: &[u8], at: usize) -> Option<u16> {
 /// Offset of the next quote, backslash or control character; the length of `bytes` if there is none.
 fn next_special(bytes: &[u8], mut at: usize) -> usize {
     loop {
-        // Most strings are short: try a few words, then blocks that the compiler vectorises.
-        for _ in 0..4 {
+        // Blocks that the compiler vectorises, then the words of the block that has one.
+        while let Some(block) = bytes.get(at..).and_then(<[u8]>::first_chunk::<64>)
+            && !has_special(block)
+        {
+            at += 64;
+        }
+        for _ in 0..8 {
             let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) else {
                 return at + bytes[at..].iter().take_while(|byte| !is_special(**byte)).count();
             };
@@ -120,12 +130,6 @@ fn next_special(bytes: &[u8], mut at: usize) -> usize {
                 return at + hits.trailing_zeros() as usize / 8;
             }
             at += 8;
-        }
-        while let Some(block) = bytes[at..].first_chunk::<64>() {
-            if has_special(block) {
-                break;
-            }
-            at += 64;
         }
     }
 }
