@@ -3,7 +3,10 @@
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, header, request::Parts, uri::Authority};
 
 use super::head_scan::Framing;
-use crate::{refusal::Refusal, settings::HttpLimits};
+use crate::{
+    refusal::{REQUEST_ID, Refusal},
+    settings::HttpLimits,
+};
 
 /// Bytes of a header field besides name and value: `: ` and CRLF.
 const FIELD_OVERHEAD: usize = 4;
@@ -96,7 +99,7 @@ fn invalid(name: &'static str, message: &str) -> Refusal {
 /// The caller's `x-request-id`: its visible ASCII characters, at most 128.
 pub(super) fn client_request_id(headers: &HeaderMap) -> Option<String> {
     const MOST: usize = 128;
-    let id = headers.get("x-request-id")?;
+    let id = headers.get(REQUEST_ID)?;
     let shown =
         id.as_bytes().iter().filter(|byte| byte.is_ascii_graphic()).take(MOST).map(|byte| char::from(*byte)).collect::<String>();
     (!shown.is_empty()).then_some(shown)

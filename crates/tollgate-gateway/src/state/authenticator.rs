@@ -18,13 +18,13 @@ use tokio_util::task::TaskTracker;
 use tollgate_core::{Caller, Catalog, Key, KeyId, KeyStatus, MemberStatus, Timestamp};
 use tollgate_store::{KeyHasher, KeyStore, looks_like_key};
 
+pub(crate) use self::{cache::KnownKey, recent_key::RecentKey};
 use self::{
     cache::{CachedLookup, KeyCache},
     failed_keys::FailedKeys,
     fingerprint::{KeyFingerprint, KeyFingerprints},
     revoked_keys::RevokedKeys,
 };
-pub(crate) use self::{cache::KnownKey, recent_key::RecentKey};
 use crate::{
     address_block::AddressBlock,
     clock::Clock,
@@ -182,12 +182,7 @@ impl Authenticator {
         Ok(found)
     }
 
-    async fn look_up(
-        &self,
-        presented: &str,
-        fingerprint: KeyFingerprint,
-        from: AddressBlock,
-    ) -> Result<Option<KnownKey>, Refusal> {
+    async fn look_up(&self, presented: &str, fingerprint: KeyFingerprint, from: AddressBlock) -> Result<Option<KnownKey>, Refusal> {
         let hash = self.hasher.hash(presented);
         let generation = self.cache.generation();
         let (store, lookups) = (Arc::clone(&self.store), Arc::clone(&self.lookups));

@@ -155,7 +155,11 @@ impl Metrics {
             journal_refused: registry.register("journal_refused", refused, Gauge::default()),
             till_records: registry.register("till_records", "Usage records written to the database", Counter::default()),
             alerts: registry.register("alerts", "Webhook alerts, by result", Family::default()),
-            log_dropped: registry.register("log_dropped", "Log lines of requests left out because the log is slow", Counter::default()),
+            log_dropped: registry.register(
+                "log_dropped",
+                "Log lines of requests left out because the log is slow",
+                Counter::default(),
+            ),
             unrecorded: registry.register("unrecorded", "Requests answered without a usage record", Counter::default()),
             store_errors: registry.register("store_errors", "Database errors, by operation", Family::default()),
             registry: Registry::default(),

@@ -20,8 +20,8 @@ use std::{
 
 use tollgate_core::{Outcome, Timestamp, UsageRecord};
 
-use self::line::{record_line, refusal_line};
 pub(crate) use self::line::RefusedRequest;
+use self::line::{record_line, refusal_line};
 pub use self::{line::LineFormat, thread::LogThread};
 
 /// Bytes of lines that wait in one buffer.

@@ -13,8 +13,8 @@ use std::{
 use async_trait::async_trait;
 use tokio::time::Instant;
 use tollgate_core::{
-    Budget, BudgetAlert, IdHash, Limit, LimitExceeded, LimitRule, MemberId, Meter, NanoUsd, PackedSpendTotals, RateStatuses, RequestId,
-    Reservation, ReservationReceipt, Subject, Timestamp, UsageRecord, Window, rate_statuses,
+    Budget, BudgetAlert, IdHash, Limit, LimitExceeded, LimitRule, MemberId, Meter, NanoUsd, PackedSpendTotals, RateStatuses,
+    RequestId, Reservation, ReservationReceipt, Subject, Timestamp, UsageRecord, Window, rate_statuses,
 };
 
 use super::{

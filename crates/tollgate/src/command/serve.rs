@@ -17,7 +17,10 @@ use tollgate_gateway::{
     },
     path::Worker,
     server::{Drained, ListenError, RunError, listen, run as run_cores},
-    state::{health_registry::HealthRegistry, request_log::LogThread, shared::Shared, usage_recorder::UsageQueue, usage_recorder::UsageRecorder},
+    state::{
+        health_registry::HealthRegistry, request_log::LogThread, shared::Shared, usage_recorder::UsageQueue,
+        usage_recorder::UsageRecorder,
+    },
     upstream::{
         client::{Client, Trust},
         echo::UpstreamDispatch,

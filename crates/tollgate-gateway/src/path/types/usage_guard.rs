@@ -76,9 +76,9 @@ pub(crate) struct UsageGuard {
     /// The share of its key, once that is known.
     share: Option<Arc<KeyShare>>,
     queue_permit: Option<QueuePermit>,
-    attempt: Option<Box<OpenAttempt>>,
+    attempt: Option<OpenAttempt>,
     /// A concurrent hedged attempt.
-    hedge_attempt: Option<Box<OpenAttempt>>,
+    hedge_attempt: Option<OpenAttempt>,
     /// Reserved for the attempt that loses.
     pub(crate) hedge_reservation: Option<HedgeReservation>,
     answered: bool,
@@ -223,7 +223,7 @@ impl UsageGuard {
         policy: JournalFailurePolicy,
     ) -> Option<Arc<AttemptProgress>> {
         self.attempt = Some(self.open_attempt(planned, permit));
-        self.write_begin(self.attempt.as_deref()?, policy)
+        self.write_begin(self.attempt.as_ref()?, policy)
     }
 
     /// Begins a concurrent hedged attempt; otherwise as [`Self::begin_attempt`].
@@ -234,16 +234,16 @@ impl UsageGuard {
         policy: JournalFailurePolicy,
     ) -> Option<Arc<AttemptProgress>> {
         self.hedge_attempt = Some(self.open_attempt(planned, permit));
-        self.write_begin(self.hedge_attempt.as_deref()?, policy)
+        self.write_begin(self.hedge_attempt.as_ref()?, policy)
     }
 
-    fn open_attempt(&self, planned: &Arc<PlannedAttempt>, permit: Permit) -> Box<OpenAttempt> {
+    fn open_attempt(&self, planned: &Arc<PlannedAttempt>, permit: Permit) -> OpenAttempt {
         let clock = &self.recorder.shared.clock;
         if planned.channel.spec.provider != Provider::Echo {
             let key = self.facts.as_deref().map(|facts| facts.key.id);
             self.recorder.health.begin_request(planned.account.id, key, clock.now());
         }
-        Box::new(OpenAttempt::begin(Arc::clone(planned), permit, clock))
+        OpenAttempt::begin(Arc::clone(planned), permit, clock)
     }
 
     fn write_begin(&self, attempt: &OpenAttempt, policy: JournalFailurePolicy) -> Option<Arc<AttemptProgress>> {
@@ -294,7 +294,7 @@ impl UsageGuard {
     /// Returns the cost of the attempt, if it is known and needed.
     fn close(
         &mut self,
-        attempt: Box<OpenAttempt>,
+        attempt: OpenAttempt,
         hedged: bool,
         result: AttemptResult,
         error: Option<&str>,
@@ -352,7 +352,7 @@ impl UsageGuard {
 
     pub(crate) fn write_progress(&self) {
         let Some(facts) = self.facts.as_deref() else { return };
-        let usage = self.attempt.as_deref().and_then(OpenAttempt::reply).and_then(|summary| summary.usage);
+        let usage = self.attempt.as_ref().and_then(OpenAttempt::reply).and_then(|summary| summary.usage);
         let progress = StreamProgress { id: facts.id, at: self.recorder.shared.clock.now(), delivered: facts.delivered, usage };
         if let Err(fault) = self.recorder.journal.progress(&progress) {
             tracing::debug!(request.id = %facts.id, %fault, "the journal did not take the progress of a stream");
@@ -364,7 +364,7 @@ impl UsageGuard {
 
     /// Time to the first content of the attempt under way, for the account's health.
     pub(crate) fn first_content_us(&self) -> Option<u64> {
-        self.attempt.as_deref().map(OpenAttempt::elapsed_us)
+        self.attempt.as_ref().map(OpenAttempt::elapsed_us)
     }
 
     /// Adds a latency sample of the model, if its group hedges.
@@ -383,7 +383,7 @@ impl UsageGuard {
     pub(crate) fn succeeded(&mut self) {
         // Token counts and embeddings are not measured, and a stream that arrived whole has no first token.
         let is_measured = self.facts.as_deref().is_some_and(|facts| !facts.stream && facts.method.generates());
-        let took = if is_measured { self.attempt.as_deref().map(OpenAttempt::elapsed_us) } else { None };
+        let took = if is_measured { self.attempt.as_ref().map(OpenAttempt::elapsed_us) } else { None };
         let observation = Observation::Success { latency: took.map(LatencySample::WholeAnswer) };
         self.end_attempt(AttemptResult::Answered, None, Some(observation));
     }
@@ -413,7 +413,7 @@ impl UsageGuard {
     fn leave(&mut self) {
         self.end_hedge(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
         if self.attempt.is_some() {
-            let content = self.attempt.as_deref().and_then(OpenAttempt::reply).is_some_and(|summary| summary.content);
+            let content = self.attempt.as_ref().and_then(OpenAttempt::reply).is_some_and(|summary| summary.content);
             // An account that was answering is healthy.
             let observation = if content { Observation::Success { latency: None } } else { Observation::Abandoned };
             self.end_attempt(AttemptResult::Cancelled, None, Some(observation));

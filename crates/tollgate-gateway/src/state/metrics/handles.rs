@@ -100,15 +100,8 @@ impl ModelHandles {
     }
 
     pub(super) fn count_tokens(&mut self, metrics: &Metrics, tokens: &Tokens) {
-        let counts = [
-            tokens.input,
-            tokens.output,
-            tokens.cache_read,
-            tokens.cache_write,
-            tokens.thinking,
-            tokens.image,
-            tokens.audio,
-        ];
+        let counts =
+            [tokens.input, tokens.output, tokens.cache_read, tokens.cache_write, tokens.thinking, tokens.image, tokens.audio];
         for ((kind, count), handle) in KINDS.into_iter().zip(counts).zip(&mut self.tokens).filter(|((_, count), _)| *count > 0) {
             let labels = || TokenLabels { model: self.name.clone(), kind };
             handle.get_or_insert_with(|| metrics.tokens.get_or_create(&labels()).clone()).inc_by(count);
@@ -164,8 +157,7 @@ impl AccountHandles {
     pub(super) fn count_attempt(&mut self, metrics: &Metrics, attempt: &AttemptRecord) {
         let Self { channel, account, attempts, cost } = self;
         let create = || {
-            let labels =
-                AttemptLabels { channel: channel.clone(), account: account.clone(), result: attempt.result.as_str() };
+            let labels = AttemptLabels { channel: channel.clone(), account: account.clone(), result: attempt.result.as_str() };
             metrics.attempts.get_or_create(&labels).clone()
         };
         handle_of(attempts, attempt.result, create).inc();

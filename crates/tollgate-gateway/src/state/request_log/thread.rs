@@ -42,7 +42,7 @@ impl Drop for LogThread {
         lock(&self.buffers.signal).stop = true;
         self.buffers.changed.notify_one();
         if let Some(handle) = self.handle.take() {
-            // It panics only if the sink does, and there is nobody left to tell.
+            // It panics only if the sink does, and then nothing more can be written.
             let _ = handle.join();
         }
     }
