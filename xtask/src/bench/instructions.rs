@@ -55,7 +55,11 @@ pub(super) fn measure(programs: &Path, folder: &Path, requests: u64) -> Result<V
     control(pid, "instrumentation off")?;
     let booked = booked(&address)?;
     if booked < WARM_UP + requests {
-        println!("  ! {booked} of {} records were booked within {} s; the figures lack the others", WARM_UP + requests, DRAIN.as_secs());
+        println!(
+            "  ! {booked} of {} records were booked within {} s; the figures lack the others",
+            WARM_UP + requests,
+            DRAIN.as_secs()
+        );
     }
     let names = thread_names(pid)?;
     // Ends it, and waits until callgrind has written its files.
