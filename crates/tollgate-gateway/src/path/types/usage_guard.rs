@@ -251,7 +251,7 @@ impl UsageGuard {
         let Some(facts) = self.facts.as_deref() else { return Some(progress) };
         // Recovery takes the attempt written last as the one under way, and a concurrent one as cancelled.
         let others = [&self.attempt, &self.hedge_attempt].into_iter().flatten().filter(|other| !other.is_on(attempt.account()));
-        let concurrent = others.map(|other| other.facts()).collect::<Vec<_>>();
+        let concurrent = others.map(OpenAttempt::facts).collect::<Vec<_>>();
         let Some(begin) = start_entry(facts, attempt, &concurrent) else { return Some(progress) };
         if let Err(fault) = self.recorder.journal.begin(&begin) {
             tracing::error!(request.id = %begin.id, %fault, "the journal did not take the beginning of an attempt");
