@@ -121,11 +121,9 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         build(&options.profile)?;
     }
     let programs = shell::target_dir().join(&options.profile);
-    let folder = PathBuf::from(shell::output(Command::new("mktemp").args(["-d", "/tmp/tollgate-bench-XXXXXX"]))?.trim());
-    let result = if counts_only { Ok(json!({})) } else { measure_all(options, &programs, &folder) };
-    let result = result.and_then(|report| count_instructions(options, &programs, &folder, report));
-    let _ = fs::remove_dir_all(&folder);
-    let report = result?;
+    let folder = shell::temp_dir("tollgate-bench-")?;
+    let report = if counts_only { json!({}) } else { measure_all(options, &programs, folder.path())? };
+    let report = count_instructions(options, &programs, folder.path(), report)?;
     print_bounds(&report);
     let file = options.json.clone().unwrap_or_else(|| shell::root().join("bench/results/latest.json"));
     if let Some(parent) = file.parent() {

@@ -43,32 +43,9 @@ impl<'a> JsonStr<'a> {
     }
 }
 
-/// Length up to which a string is read word by word.
-const SHORT: usize = 32;
-
 /// Offset of the closing quote of the string whose content begins at `start`, and the decoded length.
-#[inline]
 pub(super) fn scan(bytes: &[u8], start: usize) -> Result<(usize, usize), SyntaxError> {
-    // Names and most values are short and have no escapes.
     let mut at = start;
-    while at < start + SHORT
-        && let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>)
-    {
-        let hits = special_bytes(u64::from_le_bytes(*word));
-        if hits != 0 {
-            at += hits.trailing_zeros() as usize / 8;
-            if bytes.get(at) == Some(&b'"') {
-                return Ok((at, at - start));
-            }
-            break;
-        }
-        at += 8;
-    }
-    scan_on(bytes, start, at)
-}
-
-/// Goes on at `at`; there is no quote, backslash or control character before it.
-fn scan_on(bytes: &[u8], start: usize, mut at: usize) -> Result<(usize, usize), SyntaxError> {
     let mut saved = 0;
     loop {
         at = next_special(bytes, at);
@@ -115,13 +92,8 @@ fn unit(bytes: &[u8], at: usize) -> Option<u16> {
 /// Offset of the next quote, backslash or control character; the length of `bytes` if there is none.
 fn next_special(bytes: &[u8], mut at: usize) -> usize {
     loop {
-        // Blocks that the compiler vectorises, then the words of the block that has one.
-        while let Some(block) = bytes.get(at..).and_then(<[u8]>::first_chunk::<64>)
-            && !has_special(block)
-        {
-            at += 64;
-        }
-        for _ in 0..8 {
+        // Most strings are short: try a few words, then blocks that the compiler vectorises.
+        for _ in 0..4 {
             let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) else {
                 return at + bytes[at..].iter().take_while(|byte| !is_special(**byte)).count();
             };
@@ -130,6 +102,12 @@ fn next_special(bytes: &[u8], mut at: usize) -> usize {
                 return at + hits.trailing_zeros() as usize / 8;
             }
             at += 8;
+        }
+        while let Some(block) = bytes[at..].first_chunk::<64>() {
+            if has_special(block) {
+                break;
+            }
+            at += 64;
         }
     }
 }
