@@ -69,7 +69,8 @@ impl TestGateway {
             program: program.into(),
             catalog: None,
             listen: "127.0.0.1:0".to_owned(),
-            environment: Vec::new(),
+            // The log of every test is searched for secrets and bodies.
+            environment: vec![("TOLLGATE_LOG__REQUESTS".to_owned(), "all".to_owned())],
             arguments: Vec::new(),
             data: None,
             count_records: true,

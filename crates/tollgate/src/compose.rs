@@ -13,6 +13,7 @@ use tollgate_gateway::{
     settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits},
     state::alert_queue::AlertQueue,
     state::authenticator::Authenticator,
+    state::request_log::RequestLog,
     state::{metrics::Metrics, retry_budget::RetryBudget, shared::Shared, traffic::Traffic},
 };
 use tollgate_store::{
@@ -247,6 +248,7 @@ pub(crate) fn shared(
     counters: Arc<dyn Counters>,
     alerts: AlertQueue,
     hedged: Vec<(GroupId, NanoUsd)>,
+    request_log: RequestLog,
 ) -> Arc<Shared> {
     let mut settings = gateway_settings(config);
     descriptors::apply(&mut settings.http);
@@ -266,6 +268,7 @@ pub(crate) fn shared(
         catalog: ArcSwap::from_pointee(catalog),
         keys,
         metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
+        request_log,
         counters,
         alerts,
         traffic,

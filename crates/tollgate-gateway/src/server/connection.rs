@@ -123,7 +123,8 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
 }
 
 fn connection_context<P>(core: &Core<P>, peer: SocketAddr, targets: ServedTargets) -> ConnectionContext {
-    ConnectionContext { peer, timers: Arc::new(ConnectionTimers::new(core.shared.clock.instant())), targets }
+    let timers = Arc::new(ConnectionTimers::new(core.shared.clock.instant()));
+    ConnectionContext { peer, timers, recent_key: Arc::default(), targets }
 }
 
 async fn http1<P: ModelPath, S: Transport>(core: Arc<Core<P>>, io: S, first: Bytes, context: ConnectionContext) {

@@ -23,7 +23,7 @@ use crate::{
     request::{BodyPace, Head, Incoming, RequestBody},
     response::{AnswerBody, whole},
     settings::MetricsAccess,
-    state::{metrics::METRICS_CONTENT_TYPE, shared::Shared},
+    state::{authenticator::RecentKey, metrics::METRICS_CONTENT_TYPE, shared::Shared},
 };
 
 const JSON: &str = "application/json; charset=utf-8";
@@ -33,6 +33,7 @@ const JSON: &str = "application/json; charset=utf-8";
 pub(super) struct ConnectionContext {
     pub(super) peer: SocketAddr,
     pub(super) timers: Arc<ConnectionTimers>,
+    pub(super) recent_key: Arc<RecentKey>,
     pub(super) targets: ServedTargets,
 }
 
@@ -65,7 +66,7 @@ pub(super) async fn answer<P: ModelPath>(
     });
     let headers = response.headers_mut();
     if !headers.contains_key(REQUEST_ID)
-        && let Ok(id) = HeaderValue::from_str(&request_id.to_string())
+        && let Ok(id) = HeaderValue::from_bytes(request_id.text().as_bytes())
     {
         headers.insert(REQUEST_ID, id);
     }
@@ -226,6 +227,7 @@ fn head_of<P>(
         http_method: parts.method.clone(),
         path: parts.uri.path().to_owned(),
         client_request_id: guard::client_request_id(&parts.headers),
+        recent_key: Some(Arc::clone(&context.recent_key)),
         peer: client_address(context.peer.ip(), &parts.headers, &core.shared.settings.http.trusted_proxies),
         ..anonymous_head(core, context, started)
     }
@@ -241,6 +243,7 @@ pub(super) fn anonymous_head<P>(core: &Core<P>, context: &ConnectionContext, sta
         started,
         peer: Some(context.peer.ip().to_canonical()),
         presented_key: None,
+        recent_key: None,
         http_method: http::Method::GET,
         path: String::new(),
         headers: HeaderMap::new(),

@@ -147,6 +147,7 @@ impl Gate {
             catalog: ArcSwap::from_pointee(Catalog::from_parts(Revision(1), vec![channel], vec![group], Vec::new())),
             keys,
             metrics: Metrics::new("test"),
+            request_log: tollgate_gateway::state::request_log::RequestLog::off(),
             counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
             alerts: tollgate_gateway::state::alert_queue::AlertQueue::default(),
             traffic: tollgate_gateway::state::traffic::Traffic::new(clock.clone()),

@@ -15,8 +15,8 @@ use std::{
 use async_trait::async_trait;
 use tokio::time::Instant;
 use tollgate_core::{
-    Budget, BudgetAlert, Limit, LimitExceeded, LimitRule, MemberId, Meter, NanoUsd, PackedSpendTotals, RateStatuses, RequestId,
-    Reservation, ReservationReceipt, Subject, Timestamp, UsageRecord, Window, rate_statuses,
+    Budget, BudgetAlert, IdHash, Limit, LimitExceeded, LimitRule, MemberId, Meter, NanoUsd, PackedSpendTotals, RateStatuses,
+    RequestId, Reservation, ReservationReceipt, Subject, Timestamp, UsageRecord, Window, rate_statuses,
 };
 
 use super::{
@@ -41,7 +41,7 @@ pub(crate) struct MemoryCounters {
 
 #[derive(Debug, Default)]
 struct MeterShard {
-    live: HashMap<Subject, TrackedMeter>,
+    live: HashMap<Subject, TrackedMeter, IdHash>,
     /// Spending from before the start, sorted by subject. A subject in `live` overrides its entry here.
     initial: Vec<(Subject, InitialSpending)>,
     /// The subjects whose meters are flagged as active.
@@ -71,6 +71,14 @@ impl MeterShard {
             self.active.push(subject);
         }
         &mut tracked.meter
+    }
+
+    fn spend(&mut self, subject: Subject, amount: NanoUsd, at: Timestamp) {
+        let meter = self.meter(subject);
+        meter.spent.add(amount, at);
+        if matches!(subject, Subject::Member(_)) {
+            meter.balance = meter.balance.saturating_sub(amount.0);
+        }
     }
 
     fn get(&self, subject: Subject) -> Option<Meter> {
@@ -106,7 +114,7 @@ fn initial_meter(initial: &[(Subject, InitialSpending)], subject: Subject) -> Op
 
 #[derive(Debug, Default)]
 struct ReservationShard {
-    open: HashMap<RequestId, Vec<MemoryReservation>>,
+    open: HashMap<RequestId, Vec<MemoryReservation>, IdHash>,
     swept: Option<Instant>,
 }
 
@@ -234,6 +242,12 @@ impl Counters for MemoryCounters {
     fn settle(&self, record: &UsageRecord, now: Instant) -> Vec<BudgetAlert> {
         let released = self.reservations(record.id).open.remove(&record.id).unwrap_or_default();
         let charges = charges_of(record);
+        if released.is_empty() {
+            for (subject, amount) in charges {
+                self.shard(subject).spend(subject, amount, record.at);
+            }
+            return Vec::new();
+        }
         let subjects = released.iter().flat_map(MemoryReservation::subjects).chain(charges.iter().map(|(subject, _)| *subject));
         let (micros, tokens) = (self.micros(now), record.tokens.prompt().saturating_add(record.tokens.completion()));
         // Under one lock: no reader sees money that is neither reserved nor spent, or both.
@@ -384,11 +398,9 @@ impl<'a> LockedMeters<'a> {
     }
 
     fn spend(&mut self, subject: Subject, amount: NanoUsd, at: Timestamp) {
-        let meter = self.meter(subject);
-        meter.spent.add(amount, at);
-        if matches!(subject, Subject::Member(_)) {
-            meter.balance = meter.balance.saturating_sub(amount.0);
-        }
+        let wanted = shard_of(subject);
+        let shard = self.shards.iter_mut().find(|(shard, _)| *shard == wanted);
+        shard.expect("the shard of every subject is locked").1.spend(subject, amount, at);
     }
 
     /// Money spent, without reservations.

@@ -19,7 +19,10 @@ use tollgate_gateway::{
     },
     path::Worker,
     server::run as run_cores,
-    state::{health_registry::HealthRegistry, shared::Shared, usage_recorder::UsageQueue, usage_recorder::UsageRecorder},
+    state::{
+        health_registry::HealthRegistry, request_log::LogThread, shared::Shared, usage_recorder::UsageQueue,
+        usage_recorder::UsageRecorder,
+    },
     upstream::{
         client::{Client, Trust},
         echo::UpstreamDispatch,
@@ -80,6 +83,8 @@ struct ServeComponents {
     ledger: LedgerPosition,
     /// Background work for counters in Redis.
     redis: Option<RedisTasks>,
+    /// Writes the lines of requests until it is dropped.
+    log: LogThread,
 }
 
 async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) -> Result<(), Failure> {
@@ -97,7 +102,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     let revoked = spawn_background(&background, config, &components, &left);
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
-    let ServeComponents { store, shared, journal, folder, recovered, registry, alerts: _, ledger: _, redis } = components;
+    let ServeComponents { store, shared, journal, folder, recovered, registry, alerts: _, ledger: _, redis, log: _log } = components;
     let watching = background.spawn(database_watch::watch(
         store.clone(),
         Arc::clone(&shared),
@@ -332,10 +337,11 @@ async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> 
         tracing::warn!(%fault, "the cost of hedged attempts today is unknown; their caps start from zero");
         Vec::new()
     });
-    let shared = compose::shared(config, &store, catalog, counters, queue, hedged);
+    let (request_log, log) = logging::requests(config)?;
+    let shared = compose::shared(config, &store, catalog, counters, queue, hedged, request_log);
     shared.traffic.configure(shared.catalog.load().accounts().map(|account| &**account));
     let (journal, folder) = (Arc::new(journal), Arc::new(folder));
-    Ok(ServeComponents { store, shared, journal, folder, recovered, registry, alerts, ledger, redis })
+    Ok(ServeComponents { store, shared, journal, folder, recovered, registry, alerts, ledger, redis, log })
 }
 
 /// Whether a write succeeded. A database that is readable but takes no writes at the moment (full, or read-only) does not prevent a

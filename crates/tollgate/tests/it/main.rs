@@ -40,6 +40,7 @@ mod price_header;
 mod price_limits;
 mod redis_restart;
 mod relay;
+mod request_log;
 mod retention;
 mod revocations;
 mod rotation;

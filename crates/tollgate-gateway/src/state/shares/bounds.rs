@@ -71,6 +71,7 @@ pub(crate) const BOUNDS: &[(&str, Share)] = &[
     ("`cache.sealed`", OF_OPERATORS),
     ("a PostgreSQL that does not answer", OF_THE_UPSTREAM),
     ("journal", OfFree("a key, of the memory that is used when the journal is full")),
+    ("lines of requests that wait for the log", NotShared("a line that finds no space is counted; the usage record has the request")),
     ("records in memory that wait for the database", NotShared("a record that finds no space is read back from the journal")),
     ("records quarantined because the database refuses them", OF_OPERATORS),
     ("usage records kept", OF_OPERATORS),
