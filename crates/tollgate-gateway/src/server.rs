@@ -5,6 +5,7 @@
 //! [`crate::settings::HttpLimits`].
 
 mod body;
+mod closed;
 mod client_address;
 mod connection;
 mod connection_limiter;
@@ -25,6 +26,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{clock::CoreRng, fallback::FallbackService, request::Incoming, response::AnswerBody, state::shared::Shared};
 
+pub use closed::ClosedPath;
 pub use fallback_listener::{FallbackListenerLimits, serve_fallback};
 pub use guard::names_loopback;
 pub use listen::{ListenError, Listening, listen};

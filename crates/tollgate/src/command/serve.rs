@@ -16,14 +16,14 @@ use tollgate_gateway::{
         usage_writer::{UsageBacklog, UsageWriter, replay},
     },
     path::Worker,
-    server::{Drained, ListenError, RunError, listen, run as run_cores},
+    server::{Drained, ListenError, Listening, RunError, listen, run as run_cores},
     state::{health_registry::HealthRegistry, shared::Shared, usage_recorder::UsageQueue, usage_recorder::UsageRecorder},
     upstream::{
         client::{Client, Trust},
         echo::UpstreamDispatch,
     },
 };
-use tollgate_store::{Actor, Change, ChangeOrigin, Counters, Journal, LedgerPosition, Store, StoreError, UnbookedRecords};
+use tollgate_store::{Actor, Change, ChangeOrigin, Counters, DiskReserve, Journal, LedgerPosition, Store, StoreError, UnbookedRecords};
 
 use crate::{
     catalog_watch,
@@ -32,7 +32,7 @@ use crate::{
     config::Config,
     console, database_watch, disk_watch,
     failure::Failure,
-    first_start, health_share, key_watch, ledger_watch, logging, output, retention, revocation_share, runtime_socket,
+    first_start, full_disk, health_share, key_watch, ledger_watch, logging, output, retention, revocation_share, runtime_socket,
     traffic_snapshot,
 };
 
@@ -72,8 +72,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     if reserve.free_for_start() {
         tracing::error!(data = %config.data.display(), "the disk of the data folder is full; records wait in memory until there is space");
     }
-    let mut components = build_components(config).await?;
-    let listening = listen(&components.shared.settings).map_err(|error| cannot_listen(&error))?;
+    let Some((mut components, listening)) = open(config, &reserve).await? else { return Ok(()) };
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
     let background = TaskTracker::new();
     if let Some(alerts) = components.alerts.take() {
@@ -95,7 +94,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         background.spawn(revocation_share::watch(revocations, revoked, Arc::clone(&shared), stop_background.clone()));
         background.spawn(health_share::watch(health, Arc::clone(&registry), Arc::clone(&shared), stop_background.clone()));
     }
-    background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), stop_background.clone()));
+    background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), Arc::clone(&shared), stop_background.clone()));
     background.spawn(end_on_signal(stop_cores.clone(), Arc::clone(&shared), stop_background.clone()));
     let (queue, writer) = UsageWriter::new(
         Arc::clone(&store.usage),
@@ -133,6 +132,20 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
         return Err(failure);
     }
     exit_status(config, drained, left, is_ending_now)
+}
+
+/// Opens everything and listens; on a full disk as soon as there is space. `None` if the gateway is stopped before.
+async fn open(config: &Config, reserve: &DiskReserve) -> Result<Option<(ServeComponents, Listening)>, Failure> {
+    match build_components(config).await {
+        Err(failure) if full_disk::prevents(reserve, &failure) => {
+            full_disk::wait(config, reserve, failure, || build_components(config)).await
+        }
+        built => {
+            let components = built?;
+            let listening = listen(&components.shared.settings).map_err(|error| cannot_listen(&error))?;
+            Ok(Some((components, listening)))
+        }
+    }
 }
 
 /// Marks the database as left in order, if all records are in it, and closes it.
@@ -336,7 +349,11 @@ fn core_factory(
 
 /// Cancels `stop` on SIGTERM or SIGINT; a second signal ends running requests, a third the process. Handlers are installed by the call, not when the task runs: the process may be signalled as
 /// soon as its address is printed.
-fn end_on_signal(stop: CancellationToken, shared: Arc<Shared>, stopped: CancellationToken) -> impl Future<Output = ()> {
+pub(crate) fn end_on_signal(
+    stop: CancellationToken,
+    shared: Arc<Shared>,
+    stopped: CancellationToken,
+) -> impl Future<Output = ()> {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     async move {
         let (Ok(mut terminate), Ok(mut interrupt)) = signals else { return };
@@ -404,11 +421,11 @@ fn admin_url(config: &Config, console: Option<SocketAddr>) -> Option<String> {
     console.map(|address| format!("{scheme}://{address}"))
 }
 
-fn cannot_listen(error: &ListenError) -> Failure {
+pub(crate) fn cannot_listen(error: &ListenError) -> Failure {
     Failure::Machine(format!("{error}; choose another address with --listen, or stop the process that uses it"))
 }
 
-fn cannot_run(error: &RunError) -> Failure {
+pub(crate) fn cannot_run(error: &RunError) -> Failure {
     match error {
         RunError::Tls(_) => Failure::invalid(error.to_string()),
         RunError::Core { .. } | RunError::Ended(_) => Failure::Machine(error.to_string()),
