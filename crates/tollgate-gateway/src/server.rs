@@ -5,8 +5,8 @@
 //! [`crate::settings::HttpLimits`].
 
 mod body;
-mod closed;
 mod client_address;
+mod closed;
 mod connection;
 mod connection_limiter;
 mod connection_timers;

@@ -23,7 +23,9 @@ use tollgate_gateway::{
         echo::UpstreamDispatch,
     },
 };
-use tollgate_store::{Actor, Change, ChangeOrigin, Counters, DiskReserve, Journal, LedgerPosition, Store, StoreError, UnbookedRecords};
+use tollgate_store::{
+    Actor, Change, ChangeOrigin, Counters, DiskReserve, Journal, LedgerPosition, Store, StoreError, UnbookedRecords,
+};
 
 use crate::{
     catalog_watch,
@@ -349,11 +351,7 @@ fn core_factory(
 
 /// Cancels `stop` on SIGTERM or SIGINT; a second signal ends running requests, a third the process. Handlers are installed by the call, not when the task runs: the process may be signalled as
 /// soon as its address is printed.
-pub(crate) fn end_on_signal(
-    stop: CancellationToken,
-    shared: Arc<Shared>,
-    stopped: CancellationToken,
-) -> impl Future<Output = ()> {
+pub(crate) fn end_on_signal(stop: CancellationToken, shared: Arc<Shared>, stopped: CancellationToken) -> impl Future<Output = ()> {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     async move {
         let (Ok(mut terminate), Ok(mut interrupt)) = signals else { return };
