@@ -9,17 +9,17 @@ use crate::{
 };
 
 /// A relay that has read the beginning of an answer. `None` if the beginning does not show that it is one, or the answer may be an
-/// error: such an answer is read as a whole. One of more than `most_bytes` breaks off.
+/// error: such an answer is read as a whole. One of more than `max_bytes` breaks off.
 #[must_use]
 pub fn relay_whole(
     codec: &'static dyn Codec,
-    (method, most_bytes): (Method, usize),
+    (method, max_bytes): (Method, usize),
     edits: &ReplyEdits,
     beginning: &Bytes,
     out: &mut Vec<Bytes>,
 ) -> Option<Box<dyn StreamRelay>> {
     let model = edits.caller_model.as_deref().map(|model| Bytes::from(edits::literal(model)));
-    let mut relay = WholeRelay { codec, method, model, left: most_bytes, outline: Outline::new(), replaces: false, summary: None };
+    let mut relay = WholeRelay { codec, method, model, left: max_bytes, outline: Outline::new(), replaces: false, summary: None };
     let is_read = relay.push(beginning, out).is_ok();
     let outline = &relay.outline;
     let is_answer = is_read && outline.has_answer() && !outline.names_error() && !outline.has_ended();

@@ -12,11 +12,11 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 /// Part of the reserve that only a start uses.
 const START_BYTES: u64 = 4 << 20;
 /// With less space than this the disk counts as full.
-const LEAST_FREE: u64 = 2 << 20;
+const MIN_FREE: u64 = 2 << 20;
 /// Space that stays free when the reserve is made.
 const MARGIN: u64 = 8 << 20;
 /// With less space than this a start may fail for lack of it: the largest part are the database's shared memory and log.
-const LEAST_FOR_START: u64 = 4 << 20;
+const MIN_FOR_START: u64 = 4 << 20;
 
 /// The reserve of one data folder.
 #[derive(Clone, Debug)]
@@ -41,30 +41,30 @@ impl DiskReserve {
         Self { data: data.to_owned(), bytes }
     }
 
-    /// The parts, with their sizes. What books comes first: a part that does not fit is left out.
+    /// The parts, with their sizes. The one for booking comes first: a part that does not fit is left out.
     fn parts(&self) -> [(PathBuf, u64); 2] {
         let start = START_BYTES.min(self.bytes / 4);
         [(self.data.join("reserve.start"), start), (self.data.join("reserve"), self.bytes - start)]
     }
 
-    /// Bytes that can be written; a disk that cannot be asked counts as empty.
+    /// Bytes that can be written; unlimited if the disk cannot be queried.
     #[must_use]
     pub fn free(&self) -> u64 {
         // Before the first start there is no folder.
-        let asked = self.data.ancestors().find_map(|folder| statvfs(folder).ok());
-        asked.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+        let queried = self.data.ancestors().find_map(|folder| statvfs(folder).ok());
+        queried.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
     /// Whether the disk counts as full.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.free() < LEAST_FREE
+        self.free() < MIN_FREE
     }
 
     /// Whether a start may have failed for lack of space.
     #[must_use]
     pub fn may_prevent_start(&self) -> bool {
-        self.free() < LEAST_FOR_START
+        self.free() < MIN_FOR_START
     }
 
     /// Before a start: frees what it needs if the disk is full. Returns whether it is.
