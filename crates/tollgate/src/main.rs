@@ -17,6 +17,7 @@ mod descriptors;
 mod disk_watch;
 mod failure;
 mod first_start;
+mod full_disk;
 mod health_share;
 mod journal_backlog;
 mod key_watch;

@@ -8,7 +8,7 @@ use tollgate_store::{AccessMode, DataFolderLock, JournalEntry, RepairReport, Sto
 
 use crate::{
     cli::{Common, Doctor},
-    compose, descriptors,
+    compose, descriptors, disk_watch,
     failure::Failure,
     health_share, journal_backlog, output,
 };
@@ -45,6 +45,7 @@ pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
             text: format!("{} is created on the first start", config.data.display()),
         },
     });
+    findings.push(disk(&config));
     findings.push(open_files(&config));
     if folder.is_ok() {
         findings.push(database(&config));
@@ -64,6 +65,17 @@ pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
         }
     }
     if wrong == 0 { Ok(()) } else { Err(Failure::Machine(format!("{wrong} finding(s) need attention"))) }
+}
+
+fn disk(config: &crate::config::Config) -> CheckResult {
+    let reserve = disk_watch::reserve(config);
+    let (good, kib) = (!reserve.is_full(), reserve.free() / 1024);
+    let text = if good {
+        format!("{kib} KiB free")
+    } else {
+        format!("full ({kib} KiB free): nothing can be booked, and a start may have to wait; free some space")
+    };
+    CheckResult { what: "disk", good, text }
 }
 
 fn open_files(config: &crate::config::Config) -> CheckResult {
