@@ -114,7 +114,7 @@ fn write(source: &BackupSource, database: Option<&Path>, draft: &Path, copy: &Pa
     Ok(BackupReport { records, segments, has_master_key: source.passphrase.is_some(), bytes })
 }
 
-/// Adds the journal: first how much of it is booked, then its segments as far as they are whole. Those of the numbered folders
+/// Adds the journal: first how much of it is booked, then its segments up to the last complete frame. Those of the numbered folders
 /// get names beside those of the journal itself.
 fn add_journal(archive: &mut ArchiveWriter, data: &Path) -> Result<usize, StoreError> {
     let folder = journal_folder(data);
@@ -136,7 +136,7 @@ fn add_journal(archive: &mut ArchiveWriter, data: &Path) -> Result<usize, StoreE
                     added.insert(path);
                     has_changed = true;
                 }
-                // Its records were booked meanwhile, and the database is copied later; or a start moved it into another folder.
+                // Its records have been booked since, and the database is copied later; or a start moved it into another folder.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => has_changed = true,
                 Err(source) => return Err(StoreError::File { action: "read", path, source }),
             }

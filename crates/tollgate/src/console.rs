@@ -96,7 +96,7 @@ pub(crate) struct ConsoleServer {
     tasks: TaskTracker,
 }
 
-/// Starts the console on `console.listen` if set, otherwise behind the gateway at `model_address`. `taken` is the socket of the
+/// Starts the console on `console.listen` if set, otherwise on the gateway's address, `model_address`. `taken` is the socket of the
 /// process before this one.
 pub(crate) fn start(
     config: &Config,

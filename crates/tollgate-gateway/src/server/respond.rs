@@ -77,7 +77,7 @@ pub(super) async fn answer<P: ModelPath>(
     if version != Version::HTTP_2 && (caller_closes || names_option(headers, "close")) {
         context.timers.note_last();
     }
-    Ok(response.map(|body| OutgoingBody::new(body, in_progress, core.shared.settings.bounds.least_rate)))
+    Ok(response.map(|body| OutgoingBody::new(body, in_progress, core.shared.settings.bounds.min_rate)))
 }
 
 /// Whether the header `connection` contains an option.
@@ -155,7 +155,7 @@ async fn well_known<P: ModelPath>(
         (WellKnown::Metrics, MetricsAccess::Guarded) => {
             head.peer.is_some_and(|peer| peer.is_loopback()) && guard::names_loopback(&parts.uri, &parts.headers)
         }
-        (WellKnown::Metrics, MetricsAccess::NotHere) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
+        (WellKnown::Metrics, MetricsAccess::OnConsoleAddress) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
     };
     if served { page_response(page, &core.shared) } else { fallback(core, head, parts, body).await }
 }
