@@ -5,6 +5,7 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
 };
 
+use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use uuid::Uuid;
 
@@ -42,7 +43,7 @@ impl IdText {
     }
 }
 
-fn decode(text: &str) -> Option<u128> {
+fn decode_digits(text: &str) -> Option<u128> {
     if text.len() != WIDTH {
         return None;
     }
@@ -110,7 +111,7 @@ macro_rules! id {
             }
 
             pub fn parse(text: &str) -> Option<Self> {
-                decode(text.strip_prefix($prefix)?).map(|id| Self(Uuid::from_u128(id)))
+                decode_digits(text.strip_prefix($prefix)?).map(|id| Self(Uuid::from_u128(id)))
             }
 
             pub fn text(self) -> IdText {
@@ -136,6 +137,18 @@ macro_rules! id {
             }
         }
 
+        impl<C> Encode<C> for $name {
+            fn encode<W: encode::Write>(&self, to: &mut Encoder<W>, _context: &mut C) -> Result<(), encode::Error<W::Error>> {
+                to.bytes(self.0.as_bytes()).map(|_| ())
+            }
+        }
+
+        impl<'b, C> Decode<'b, C> for $name {
+            fn decode(from: &mut Decoder<'b>, _context: &mut C) -> Result<Self, decode::Error> {
+                Uuid::from_slice(from.bytes()?).map(Self).map_err(|_| decode::Error::message("an id has 16 bytes"))
+            }
+        }
+
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 let text = String::deserialize(from)?;
@@ -155,9 +168,10 @@ id!(ModelId, "mdl_");
 id!(AdminKeyId, "adm_");
 
 /// Number of a catalog change; it also identifies the price version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Encode, Decode)]
 #[serde(transparent)]
-pub struct Revision(pub i64);
+#[cbor(transparent)]
+pub struct Revision(#[n(0)] pub i64);
 
 #[cfg(test)]
 mod tests {

@@ -39,7 +39,7 @@ impl UnbookedRecords {
             if let ParsedFrame::Frame { payload, .. } = frame::parse(&bytes, 0)
                 && self.state.is_unbooked(id)
             {
-                return Some(serde_json::from_slice(payload).map_err(|error| {
+                return Some(payload.decode().map_err(|error| {
                     JournalError::damaged(Path::new("the memory buffer"), 0, &format!("an entry cannot be read: {error}"))
                 }));
             }
