@@ -60,7 +60,8 @@ pub use disk_reserve::{DiskReserve, DiskSpace};
 pub use error::{ChangeRefusal, ChangeRefused, ErrorClass, FieldProblem, PostingRefused, StoreError};
 pub use journal::{
     DamagedRange, Journal, JournalEntries, JournalEntry, JournalError, JournalFolder, JournalOptions, JournalSync, JournalWriter,
-    RecoveryReport, RepairReport, SyncWaiter, TruncatedTail, UnbookedRecords, read_journal, repair as repair_journal,
+    RecoveryReport, RepairReport, SyncWaiter, TruncatedTail, UnbookedRecords, WrittenEntries, WrittenEntry, read_journal,
+    repair as repair_journal, written_entries,
 };
 pub use keys::{InvalidSecret, KeyHash, KeyHasher, KeySecret, NewKey, looks_like_admin_key, looks_like_key};
 pub use ledger::{

@@ -108,6 +108,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
             admin::require_local(&common, "tollgate restore")?;
             command::backup::run_restore(&common, &arguments)
         }
+        Command::Journal(subcommand) => {
+            admin::require_local(&common, "tollgate journal")?;
+            command::journal::run(&common, &subcommand)
+        }
         Command::MasterKey(subcommand) => {
             admin::require_local(&common, "tollgate master-key")?;
             command::master_key::run(&common, &subcommand)

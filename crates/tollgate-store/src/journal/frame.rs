@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use minicbor::{Decode, Encode};
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use tollgate_core::{AttemptStart, RequestId, StreamProgress, UsageRecord};
 use uuid::Uuid;
 
@@ -34,6 +34,14 @@ impl EntryKind {
             Self::Begin => 1,
             Self::Progress => 2,
             Self::End => 3,
+        }
+    }
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Begin => "begin",
+            Self::Progress => "progress",
+            Self::End => "end",
         }
     }
 
@@ -155,7 +163,8 @@ pub(super) fn resync(bytes: &[u8], from: usize) -> Option<usize> {
     })
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub(super) enum DecodedEntry {
     Begin(Box<AttemptStart>),
     Progress(StreamProgress),
