@@ -143,7 +143,7 @@ pub(super) static ROUTES: &[Route] = &[
     RESOURCE
         .route(Method::Get, "/admin/v1/usage", "list_usage", "Usage records, newest first.", handler!(list))
         .query(&[LIMIT, AFTER, KEY, MEMBER, GROUP, MODEL, OUTCOME, SINCE, UNTIL])
-        .returns(ResponseSchema::Page(&RECORD)),
+        .returns(ResponseSchema::SearchPage(&RECORD)),
     RESOURCE
         .route(Method::Get, "/admin/v1/usage/{record}", "get_usage", "One usage record, by request id.", handler!(one))
         .returns(ResponseSchema::Object(&RECORD)),

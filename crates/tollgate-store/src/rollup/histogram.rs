@@ -52,13 +52,22 @@ impl Histogram {
 
     /// `None` if the bytes are not a histogram.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (mut bins, mut before) = (BTreeMap::new(), 0_u16);
+        let mut histogram = Self::default();
+        histogram.merge_encoded(bytes).then_some(histogram)
+    }
+
+    /// Adds an encoded histogram. False if the bytes are not one; what they begin with may have been added then.
+    pub(crate) fn merge_encoded(&mut self, bytes: &[u8]) -> bool {
         let mut bytes = bytes.iter();
+        let mut before = 0_u16;
         while !bytes.as_slice().is_empty() {
-            before = before.checked_add(u16::try_from(pull(&mut bytes)?).ok()?)?;
-            bins.insert(before, pull(&mut bytes)?);
+            let next =
+                pull(&mut bytes).and_then(|distance| before.checked_add(u16::try_from(distance).ok()?)).zip(pull(&mut bytes));
+            let Some((bin, count)) = next else { return false };
+            let sum = self.0.entry(bin).or_default();
+            (*sum, before) = (sum.saturating_add(count), bin);
         }
-        Some(Self(bins))
+        true
     }
 }
 
@@ -76,11 +85,12 @@ fn upper_end(bin: u16) -> u64 {
 }
 
 fn push(bytes: &mut Vec<u8>, mut number: u64) {
+    let low = |number: u64| u8::try_from(number & 0x7f).expect("seven bits are a byte");
     while number >= 0x80 {
-        bytes.push((number & 0x7f) as u8 | 0x80);
+        bytes.push(low(number) | 0x80);
         number >>= 7;
     }
-    bytes.push(number as u8 & 0x7f);
+    bytes.push(low(number));
 }
 
 fn pull(bytes: &mut std::slice::Iter<'_, u8>) -> Option<u64> {

@@ -28,7 +28,7 @@ use crate::{
     StoreError,
     chain::ChainKey,
     pairing::JournalPairing,
-    rollup::{ATTEMPT_WIDTHS, Histogram, MINUTE, USAGE_WIDTHS, UsageSumKey, widen},
+    rollup::{ATTEMPT_WIDTHS, MINUTE, USAGE_WIDTHS, UsageSumKey, widen},
 };
 use row_batch::{RowBatch, TargetTable};
 pub(super) use sums::BatchSums;
@@ -353,9 +353,9 @@ impl AppendTransaction {
             .map(|((key, sums), stored)| {
                 let (mut ttft, mut duration) = (sums.ttft.clone(), sums.duration.clone());
                 if let Some((stored_ttft, stored_duration)) = stored {
-                    // `verify` tells of a damaged histogram.
-                    ttft.merge(&Histogram::decode(&stored_ttft).unwrap_or_default());
-                    duration.merge(&Histogram::decode(&stored_duration).unwrap_or_default());
+                    // `verify` tells of damaged histograms.
+                    ttft.merge_encoded(&stored_ttft);
+                    duration.merge_encoded(&stored_duration);
                 }
                 (key, &sums.sums, ttft.encode(), duration.encode())
             })

@@ -57,10 +57,13 @@ impl NameText {
     }
 }
 
+/// The names of one id, with their numbers.
+type NamesOfId = Vec<(Box<str>, i64)>;
+
 /// Numbers of texts.
 #[derive(Debug, Default)]
 pub(super) struct NameMap {
-    with_id: HashMap<(u8, Uuid), Vec<(Box<str>, i64)>, IdHash>,
+    with_id: HashMap<(u8, Uuid), NamesOfId, IdHash>,
     without_id: HashMap<NameKind, HashMap<Box<str>, i64>>,
     len: usize,
 }

@@ -5,6 +5,8 @@
 //! Bounds: a page reads the records of at most [`MAX_SEARCHES`] times of five minutes and about [`MAX_READ`] records. It then ends
 //! early and says up to which time it searched.
 
+use std::fmt::Write as _;
+
 use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{RequestId, Timestamp};
 
@@ -67,7 +69,7 @@ impl PageSearch<'_> {
         if let Some(UsageCursor(after)) = self.after {
             ids.push(after);
             let than = if self.order == SortOrder::Newest { '<' } else { '>' };
-            sql.push_str(&format!(" AND id {than} ${}", ids.len()));
+            write!(sql, " AND id {than} ${}", ids.len()).expect("writing to a String cannot fail");
         }
         let direction = if self.order == SortOrder::Newest { " DESC" } else { "" };
         let limit = self.wanted - self.found.len();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use sqlx::Row as _;
 use tollgate_core::{RequestId, Timestamp};
 
-use super::{codes::Coded as _, names::NameKind, rows::AnyQuery, store::SqlStore};
+use super::{codes::Coded, names::NameKind, rows::AnyQuery, store::SqlStore};
 use crate::{StoreError, UsageFilter};
 
 /// A filter with the numbers of its texts: one for each name that a row had. Its columns have the same names in all tables.
@@ -106,7 +106,7 @@ impl SqlStore {
                 Some(model) => Some(self.refs_of(operation, NameKind::Model, "id = '' AND name", model).await?),
                 None => None,
             },
-            outcome: filter.outcome.map(|outcome| outcome.code()),
+            outcome: filter.outcome.map(Coded::code),
         })
     }
 

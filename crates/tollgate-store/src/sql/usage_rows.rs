@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use sqlx::{Any, Row as _, any::AnyRow};
 use tollgate_core::{
-    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, NanoUsd, RequestId, Revision, Timestamp, Tokens,
-    TraceEntry, UsageRecord,
+    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Revision, Timestamp,
+    Tokens, TraceEntry, UsageRecord,
 };
+use tollgate_protocol::{Method, Protocol};
 use uuid::Uuid;
 
 use super::{
@@ -247,6 +248,39 @@ pub(super) fn request_id(bytes: &[u8]) -> Result<RequestId, sqlx::Error> {
     Uuid::from_slice(bytes).map(RequestId::from_uuid).map_err(broken)
 }
 
+/// An empty record, for values that follow.
+fn blank_record(id: RequestId, at: Timestamp) -> UsageRecord {
+    UsageRecord {
+        id,
+        at,
+        key: KeyId::from_uuid(Uuid::nil()),
+        key_name: String::new(),
+        member: MemberId::from_uuid(Uuid::nil()),
+        group: None,
+        group_name: None,
+        protocol_in: Protocol::OpenAi,
+        protocol_out: None,
+        method: Method::Chat,
+        model: None,
+        stream: false,
+        status: 0,
+        outcome: Outcome::Completed,
+        reason: None,
+        detail: None,
+        tokens: Tokens::default(),
+        cost: None,
+        sale: None,
+        price_version: Revision(0),
+        ttft_us: None,
+        duration_us: 0,
+        address: None,
+        client_request_id: None,
+        dropped: Vec::new(),
+        trace: Vec::new(),
+        attempts: Vec::new(),
+    }
+}
+
 /// An empty attempt of the record's protocol, for values that follow.
 fn blank_attempt(record: &UsageRecord) -> AttemptRecord {
     AttemptRecord {
@@ -276,35 +310,9 @@ pub(super) fn usage_row(row: &AnyRow) -> Result<UsageRow, sqlx::Error> {
     let at = Timestamp(id.time().0 + c.number()?);
     let (key, member, group, model) = (c.number()?, c.number()?, c.maybe()?, c.maybe()?);
     let (channel, account, upstream_model) = (c.maybe()?, c.maybe()?, c.maybe()?);
-    let mut record = UsageRecord {
-        id,
-        at,
-        key: KeyId::from_uuid(Uuid::nil()),
-        key_name: String::new(),
-        member: MemberId::from_uuid(Uuid::nil()),
-        group: None,
-        group_name: None,
-        protocol_in: c.word()?,
-        protocol_out: c.maybe_word()?,
-        method: c.word()?,
-        model: None,
-        stream: c.number()? != 0,
-        status: c.status()?.unwrap_or(0),
-        outcome: c.word()?,
-        reason: None,
-        detail: None,
-        tokens: Tokens::default(),
-        cost: None,
-        sale: None,
-        price_version: Revision(0),
-        ttft_us: None,
-        duration_us: 0,
-        address: None,
-        client_request_id: None,
-        dropped: Vec::new(),
-        trace: Vec::new(),
-        attempts: Vec::new(),
-    };
+    let mut record = blank_record(id, at);
+    (record.protocol_in, record.protocol_out, record.method) = (c.word()?, c.maybe_word()?, c.word()?);
+    (record.stream, record.status, record.outcome) = (c.number()? != 0, c.status()?.unwrap_or(0), c.word()?);
     let reason = c.maybe()?;
     record.tokens = c.tokens()?;
     (record.cost, record.sale, record.price_version) = (c.money()?, c.money()?, Revision(c.number()?));

@@ -8,7 +8,7 @@ use super::row_batch::{OnConflict, RowBatch, TargetTable};
 use crate::{
     rollup::{AttemptSumKey, AttemptSums, KeySumKey, MINUTE, UsageSumKey, UsageSums},
     sql::{
-        codes::Coded as _,
+        codes::Coded,
         columns::{self, Column, big, text},
         names::NameText,
         usage_rows::{AttemptRefs, RecordRefs, start_after},
@@ -68,7 +68,7 @@ pub(super) fn usage(records: &[(&UsageRecord, RecordRefs)], booked: i64) -> RowB
         rows.blob(record.id.uuid().as_bytes()).number(record.at.0.rem_euclid(1_000)).number(refs.key).number(refs.member);
         rows.maybe(refs.group).maybe(refs.model);
         rows.maybe(subject.map(|it| it.channel)).maybe(subject.map(|it| it.account)).maybe(subject.map(|it| it.upstream_model));
-        rows.number(record.protocol_in.code()).maybe(record.protocol_out.map(|protocol| protocol.code()));
+        rows.number(record.protocol_in.code()).maybe(record.protocol_out.map(Coded::code));
         rows.number(record.method.code()).number(i64::from(record.stream)).number(i64::from(record.status));
         rows.number(record.outcome.code()).maybe(refs.reason);
         tokens(&mut rows, &record.tokens);
