@@ -119,10 +119,8 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         "tollgate-bench",
     ]))?;
     let programs = shell::target_dir().join(&options.profile);
-    let folder = PathBuf::from(shell::output(Command::new("mktemp").args(["-d", "/tmp/tollgate-bench-XXXXXX"]))?.trim());
-    let result = measure_all(options, &programs, &folder);
-    let _ = fs::remove_dir_all(&folder);
-    let report = result?;
+    let folder = shell::temp_dir("tollgate-bench-")?;
+    let report = measure_all(options, &programs, folder.path())?;
     let file = options.json.clone().unwrap_or_else(|| shell::root().join("bench/results/latest.json"));
     if let Some(parent) = file.parent() {
         fs::create_dir_all(parent)?;

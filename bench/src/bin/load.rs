@@ -206,7 +206,7 @@ fn read_timestamps(lines: &[u8], before: u64, since: u64, results: &RefCell<Meas
     found
 }
 
-/// Queues requests on schedule, whatever the server does. A separate thread, because it sleeps more precisely than the runtime's
+/// Queues requests on schedule, independent of the server. A separate thread, because it sleeps more precisely than the runtime's
 /// timer.
 fn schedule_requests(rate: f64, queue: Rc<RefCell<VecDeque<u64>>>, notify: Rc<Notify>) {
     let (sender, mut receiver) = mpsc::channel(100_000);

@@ -141,6 +141,32 @@ pub struct Group {
     pub budgets: Vec<Budget>,
 }
 
+impl Group {
+    /// A public group without limits that offers everything its channels serve.
+    #[must_use]
+    pub fn new(id: GroupId, name: &str, channels: Vec<ChannelId>) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            owner: Owner::Database,
+            visibility: Visibility::Public,
+            channels,
+            models: vec![Glob("*".to_owned())],
+            sale_multiplier: Multiplier::ONE,
+            translation: TranslationPolicy::Strict,
+            signatures_in_ids: true,
+            stream_break: StreamBreak::Delivered,
+            price_limit: None,
+            never_below_cost: false,
+            routing: Routing::Weighted,
+            hedge: None,
+            trace: false,
+            limits: Limits::default(),
+            budgets: Vec::new(),
+        }
+    }
+}
+
 /// Visibility of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -108,7 +108,7 @@ impl Condition {
         self.journal_full_times.load(Ordering::Acquire)
     }
 
-    /// Notes that there is such a request; the usage writer counts them.
+    /// Records that there is such a request; the usage writer counts them.
     pub(crate) fn note_in_memory_only(&self) {
         self.in_memory_only.fetch_max(1, Ordering::AcqRel);
     }
@@ -119,7 +119,7 @@ impl Condition {
         self.in_memory_only.load(Ordering::Acquire)
     }
 
-    /// Sets how far the clock of this node is ahead of those of the others, in microseconds; 0 within what is tolerated.
+    /// Sets how far the clock of this node is ahead of those of the others, in microseconds; 0 within the tolerance.
     pub fn set_clock_skew(&self, micros: i64) {
         self.clock_skew.store(micros, Ordering::Release);
     }

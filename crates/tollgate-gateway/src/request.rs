@@ -75,27 +75,27 @@ pub struct RequestBody {
 /// How fast a body has to arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyPace {
-    /// Longest time between two chunks, and the time that a slower body may be behind the least rate.
+    /// Longest time between two chunks, and how far a slower body may fall behind the minimum rate.
     idle: Duration,
     /// When the whole body must have arrived.
     until: Instant,
     /// When the request began.
     began: Instant,
     /// Least average rate in bytes a second; 0: none.
-    least_rate: u64,
+    min_rate: u64,
 }
 
 impl BodyPace {
     /// The pace of a body whose request began at `began`.
     pub(crate) fn new(bounds: &Bounds, began: Instant) -> Self {
-        let Bounds { body_timeout: idle, body_total_timeout, least_rate, .. } = *bounds;
-        Self { idle, until: began + body_total_timeout, began, least_rate }
+        let Bounds { body_timeout: idle, body_total_timeout, min_rate, .. } = *bounds;
+        Self { idle, until: began + body_total_timeout, began, min_rate }
     }
 
     /// When the next chunk must have arrived, after `received` bytes. `idle` is the end of the time between two chunks.
     fn deadline(&self, idle: Instant, received: u64) -> Instant {
-        let least = received.saturating_mul(1_000).checked_div(self.least_rate);
-        let behind = least.map(|millis| self.began + self.idle + Duration::from_millis(millis));
+        let min_ms = received.saturating_mul(1_000).checked_div(self.min_rate);
+        let behind = min_ms.map(|millis| self.began + self.idle + Duration::from_millis(millis));
         idle.min(self.until).min(behind.unwrap_or(self.until))
     }
 }

@@ -51,13 +51,13 @@ pub(crate) struct Scanner<'a> {
     at: usize,
     depth: u32,
     nodes: u32,
-    most_nodes: u32,
+    max_nodes: u32,
 }
 
 impl<'a> Scanner<'a> {
     pub(crate) fn new(body: &'a [u8]) -> Result<Self, SyntaxError> {
         match std::str::from_utf8(body) {
-            Ok(body) => Ok(Self { body, at: 0, depth: 0, nodes: 0, most_nodes: MAX_NODES }),
+            Ok(body) => Ok(Self { body, at: 0, depth: 0, nodes: 0, max_nodes: MAX_NODES }),
             Err(error) => Err(SyntaxError::new(error.valid_up_to(), "invalid UTF-8")),
         }
     }
@@ -246,7 +246,7 @@ impl<'a> Scanner<'a> {
     #[inline]
     fn node(&mut self) -> Result<(), SyntaxError> {
         self.nodes += 1;
-        if self.nodes > self.most_nodes { Err(SyntaxError::new(self.at, "more than 250000 values")) } else { Ok(()) }
+        if self.nodes > self.max_nodes { Err(SyntaxError::new(self.at, "more than 250000 values")) } else { Ok(()) }
     }
 
     fn open(&mut self, bracket: u8, expected: &'static str) -> Result<(), SyntaxError> {

@@ -113,7 +113,7 @@ fn write(source: &BackupSource, database: Option<&Path>, draft: &Path, copy: &Pa
     Ok(BackupReport { records, segments, has_master_key: source.passphrase.is_some(), bytes })
 }
 
-/// Adds the journal: first how much of it is booked, then its segments as far as they are whole.
+/// Adds the journal: first how much of it is booked, then its segments up to the last complete frame.
 fn add_journal(archive: &mut ArchiveWriter, data: &Path) -> Result<usize, StoreError> {
     let folder = journal_folder(data);
     if let Some(state) = PairingState::read(data) {
@@ -128,7 +128,7 @@ fn add_journal(archive: &mut ArchiveWriter, data: &Path) -> Result<usize, StoreE
                 archive.add(&format!("journal/{name}"), &bytes)?;
                 segments += 1;
             }
-            // Its records were booked meanwhile, and the database is copied later.
+            // Its records have been booked since, and the database is copied later.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(StoreError::File { action: "read", path, source }),
         }

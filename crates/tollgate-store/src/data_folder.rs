@@ -116,7 +116,7 @@ fn restrict(path: &Path, mode: u32) {
 /// Renames a finished draft to `path` without replacing an existing file. The draft is removed either way.
 /// Fails with [`io::ErrorKind::AlreadyExists`] when `path` exists.
 pub(crate) fn publish_new(draft: &Path, path: &Path) -> io::Result<()> {
-    // Unlike a rename, a hard link fails if another process created the file meanwhile. File systems without hard links get a
+    // Unlike a rename, a hard link fails if another process has created the file. File systems without hard links get a
     // check and a copy, with a race between the two.
     let linked = fs::hard_link(draft, path).or_else(|error| {
         if error.kind() == io::ErrorKind::AlreadyExists || path.exists() {

@@ -23,6 +23,18 @@ pub struct UsageFilter {
 }
 
 impl UsageFilter {
+    /// Whether the filter selects a record. Order, cursor and limit are not considered.
+    #[must_use]
+    pub fn matches(&self, record: &UsageRecord) -> bool {
+        self.key.is_none_or(|key| record.key == key)
+            && self.member.is_none_or(|member| record.member == member)
+            && self.group.is_none_or(|group| record.group == Some(group))
+            && self.model.as_ref().is_none_or(|model| record.group.is_some() && record.model.as_ref() == Some(model))
+            && self.outcome.is_none_or(|outcome| record.outcome == outcome)
+            && self.since.is_none_or(|since| record.at >= since)
+            && self.until.is_none_or(|until| record.at < until)
+    }
+
     pub const fn page_size(&self) -> u32 {
         match self.limit {
             0 => 50,

@@ -135,7 +135,7 @@ impl TestGateway {
         self.send(&Request::post(&format!("/v1beta/models/{model}:{verb}"), body).native_key(&self.key))
     }
 
-    /// Notes that a response must have left a usage record: those of authenticated model requests do.
+    /// Records that a response must have left a usage record: those of authenticated model requests do.
     fn expect_record(&self, request: &Request, response: &ClientResponse) {
         const UNRECORDED: [&str; 16] = [
             "missing_api_key",

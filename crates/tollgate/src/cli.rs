@@ -141,7 +141,7 @@ impl Default for Command {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Serve {
-    /// Catalog file to serve; its rows are read-only elsewhere
+    /// Catalog file to serve; the API and commands cannot change its rows
     #[arg(long, value_name = "FILE")]
     pub(crate) catalog: Option<PathBuf>,
     /// Address to listen on [default: 127.0.0.1:8080]

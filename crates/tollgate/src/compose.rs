@@ -289,7 +289,7 @@ fn gateway_settings(config: &Config) -> Settings {
             body_bytes: config.count("limits.body_bytes"),
             body_timeout: config.millis("server.body_timeout_ms"),
             body_total_timeout: config.millis("server.body_total_timeout_ms"),
-            least_rate: config.number("server.least_bytes_per_s"),
+            min_rate: config.number("server.min_bytes_per_s"),
         },
         upstream: UpstreamLimits {
             total: config.millis("upstream.total_timeout_ms"),
@@ -299,7 +299,7 @@ fn gateway_settings(config: &Config) -> Settings {
         budgets: config.budgets.clone(),
         wrong_keys_per_minute: u32::try_from(config.number("limits.wrong_keys_per_minute")).unwrap_or(u32::MAX),
         metrics: match config.console {
-            Some(_) => MetricsAccess::NotHere,
+            Some(_) => MetricsAccess::OnConsoleAddress,
             None if config.flag("metrics.public") => MetricsAccess::Public,
             None => MetricsAccess::Guarded,
         },

@@ -51,7 +51,7 @@ pub(crate) struct ConsoleServer {
     tasks: TaskTracker,
 }
 
-/// Starts the console on `console.listen` if set, otherwise behind the gateway at `model_address`.
+/// Starts the console on `console.listen` if set, otherwise on the gateway's address, `model_address`.
 pub(crate) fn start(
     config: &Config,
     store: &Store,

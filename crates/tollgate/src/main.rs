@@ -45,7 +45,7 @@ use crate::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Whatever a command creates (database, journal, backups) is its owner's alone.
+    // Files that a command creates (database, journal, backups) are accessible to their owner alone.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let cli = Cli::parse();
     match run(cli) {

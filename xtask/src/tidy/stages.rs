@@ -17,7 +17,7 @@ struct Stage<'a> {
     count: usize,
 }
 
-/// No stage names another stage; what two stages share stands in `path/types` or below both. Modules inside a stage's own
+/// No stage names another stage; what two stages share is in `path/types` or below both. Modules inside a stage's own
 /// folder count as that stage.
 pub(crate) fn no_stage_uses_another(tree: &SourceTree) -> Vec<String> {
     let stages = stages(tree);

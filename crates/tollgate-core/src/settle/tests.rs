@@ -355,8 +355,8 @@ fn amount_above_the_bound_is_reported_as_overflow() {
         sale: Some(price(per_million, "0")),
         ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered.clone()])
     };
-    let most = settle(priced_at("10"));
-    assert_eq!((most.sale, most.reason.as_deref()), (Some(NanoUsd::MAX_PER_REQUEST), None));
+    let max = settle(priced_at("10"));
+    assert_eq!((max.sale, max.reason.as_deref()), (Some(NanoUsd::MAX_PER_REQUEST), None));
     let record = settle(priced_at("10.000001"));
     assert_eq!((record.sale, record.cost, record.reason.as_deref()), (None, Some(NanoUsd(500_000_010_000)), Some("overflow")));
 }

@@ -43,7 +43,7 @@ const MAX_PRELUDE_BYTES: usize = 1024 * 1024;
 /// Largest buffer that is allocated before the answer's bytes arrive.
 const MAX_FIRST_BUFFER: u64 = 256 * 1024;
 
-/// Sends a started attempt and reads its answer as far as it takes to know that it is one.
+/// Sends a started attempt and reads its answer until it is known to be usable.
 pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
     let StartedAttempt { context, planned, request, progress } = started;
     let attempt = Attempt {
@@ -231,7 +231,7 @@ impl Attempt<'_> {
             if may_send_status(&summary, &*relay) {
                 let rest = match (piece, pushed) {
                     (None, Ok(())) => Rest::Ended,
-                    (Some(_), Ok(())) => Rest::ToCome(body),
+                    (Some(_), Ok(())) => Rest::Pending(body),
                     (_, Err(fault)) => Rest::Broken(fault),
                 };
                 return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest, idle_ms }));

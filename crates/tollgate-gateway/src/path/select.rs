@@ -59,7 +59,7 @@ pub(super) async fn select(
         let blocked = match route(context, history, price_limit, search.permit.as_ref()) {
             Ok(plan) => {
                 if !context.fetch_media(&plan.first).await {
-                    // Its media cannot be fetched. The next round of routing knows and excludes the channel.
+                    // Its media cannot be fetched. The failure is recorded, so the next round excludes the channel.
                     continue;
                 }
                 if let Some(permit) = search.acquire(&plan) {
@@ -97,7 +97,7 @@ enum Blocked<'a> {
     NoCandidate(NoRoute<'a>),
 }
 
-/// One request's search for an account, with its place in the wait queue.
+/// One request's search for an account, with its entry in the wait queue.
 struct Search<'c, 'a> {
     context: &'c RouteContext<'a>,
     /// A permit that the wait queue handed over.
@@ -141,7 +141,7 @@ impl<'c, 'a> Search<'c, 'a> {
             return false;
         }
         if !self.queued.as_ref().is_some_and(|queued| queued.is_for(&busy)) {
-            // Leave the old queue before joining another, so that a request never stands in two.
+            // Leave the old queues before joining others, so that a request is never queued twice.
             self.queued = None;
             match shared.traffic.limiters.enqueue(&busy, self.context.caller.key.id, self.context.estimated_tokens()) {
                 AcquireOutcome::QueueFull => return false,

@@ -72,7 +72,7 @@ pub(super) async fn answer<P: ModelPath>(
     } else if context.targets == ServedTargets::Pages {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(response.map(|body| OutgoingBody::new(body, in_progress, core.shared.settings.bounds.least_rate)))
+    Ok(response.map(|body| OutgoingBody::new(body, in_progress, core.shared.settings.bounds.min_rate)))
 }
 
 async fn dispatch<P: ModelPath>(
@@ -144,7 +144,7 @@ async fn well_known<P: ModelPath>(
         (WellKnown::Metrics, MetricsAccess::Guarded) => {
             head.peer.is_some_and(|peer| peer.is_loopback()) && guard::names_loopback(&parts.uri, &parts.headers)
         }
-        (WellKnown::Metrics, MetricsAccess::NotHere) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
+        (WellKnown::Metrics, MetricsAccess::OnConsoleAddress) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
     };
     if served { page_response(page, &core.shared) } else { fallback(core, head, parts, body).await }
 }

@@ -29,7 +29,7 @@ use crate::{
     refusal::Refusal,
     request::Head,
     settings::Settings,
-    state::shares::{Holder, TooManyWait, Turns},
+    state::shares::{FairSemaphore, Holder, TooManyWaiting},
 };
 
 /// Concurrent key look-ups over all cores; further ones wait.
@@ -47,7 +47,7 @@ pub struct Authenticator {
     failed: FailedKeys,
     revoked: RevokedKeys,
     /// Key look-ups by address: keys that are not known yet.
-    lookups: Arc<Turns>,
+    lookups: Arc<FairSemaphore>,
     runtime: Handle,
     tracker: TaskTracker,
     clock: Arc<dyn Clock>,
@@ -76,7 +76,7 @@ impl Authenticator {
             cache: KeyCache::new(settings.key_cache_entries, settings.wrong_key_memory),
             failed: FailedKeys::new(settings.wrong_keys_per_minute, clock.instant()),
             revoked: RevokedKeys::default(),
-            lookups: Turns::new(LOOKUPS, WAITING_LOOKUPS),
+            lookups: FairSemaphore::new(LOOKUPS, WAITING_LOOKUPS),
             runtime,
             tracker,
             clock,
@@ -87,7 +87,7 @@ impl Authenticator {
         self.cache.evict(key);
     }
 
-    /// Notes that keys are revoked, whatever the store says of them. Returns those that were not known to be.
+    /// Marks keys as revoked, independent of the store. Returns those that were not marked before.
     pub fn revoke(&self, keys: impl IntoIterator<Item = KeyId>) -> Vec<KeyId> {
         keys.into_iter().filter(|key| self.revoked.add(*key)).collect()
     }
@@ -107,7 +107,7 @@ impl Authenticator {
         self.cache.evict_all();
     }
 
-    /// Counts a wrong key that was presented elsewhere, such as on the admin API.
+    /// Counts a wrong key presented on another interface, such as the admin API.
     ///
     /// # Errors
     /// The seconds to wait when the address exceeded its wrong keys per minute.
@@ -133,12 +133,12 @@ impl Authenticator {
         };
         let is_allowed_address = head.peer.map_or(known.key.ip_allow.is_empty(), |peer| known.key.allows_address(peer));
         let Err(refusal) = check(&known.key, is_allowed_address, now) else { return Ok(known) };
-        // A key that is refused whatever it asks for counts as a wrong one: requests with it are not recorded for ever.
+        // A key whose every request is refused counts as a wrong one, so that its requests do not fill the usage log.
         self.wrong_key(head.peer).map_err(too_many)?;
         Err(AuthError { refusal, key: Some(known) })
     }
 
-    /// The key behind a secret that was presented from this address; `None` when no key has it.
+    /// The key with this secret, presented from this address; `None` if there is none.
     ///
     /// # Errors
     /// E68 when the store does not answer in time; E63 when too many look-ups of this address wait.
@@ -160,14 +160,14 @@ impl Authenticator {
         let (store, lookups) = (Arc::clone(&self.store), Arc::clone(&self.lookups));
         let lookup = self.tracker.spawn_on(
             timeout(LOOKUP_TIMEOUT, async move {
-                let _turn = lookups.take(&[Holder::Address(from)]).await?;
+                let _permit = lookups.acquire(&[Holder::Address(from)]).await?;
                 Ok((store.find(&hash).await, hash))
             }),
             &self.runtime,
         );
         match lookup.await {
             Ok(Ok(Ok((Ok(found), hash)))) => Ok(self.cache.insert(hash, found.map(Arc::new), generation)),
-            Ok(Ok(Err(TooManyWait))) => Err(Refusal::Overloaded),
+            Ok(Ok(Err(TooManyWaiting))) => Err(Refusal::Overloaded),
             Ok(Ok(Ok((Err(error), _)))) => {
                 tracing::warn!(error = %error, "key look-up failed");
                 Err(if no_descriptors_left() { Refusal::Overloaded } else { Refusal::KeyCheckUnavailable })

@@ -255,8 +255,8 @@ impl Metrics {
         self.usable.get_or_create(&labels).set(i64::from(usable));
     }
 
-    /// Clears the accounts' gauges, since some accounts may be removed.
-    pub fn forget_accounts(&self) {
+    /// Clears the gauges of accounts, so that those of removed accounts disappear.
+    pub fn clear_account_gauges(&self) {
         self.usable.clear();
     }
 

@@ -52,7 +52,7 @@ impl Shared {
         self.traffic.catalogs.notify();
     }
 
-    /// Notes revoked keys and, if the settings say so, ends their running streams. Returns the keys that were not known to be
+    /// Records revoked keys and, if the settings say so, ends their running streams. Returns the keys that were not known to be
     /// revoked.
     pub fn revoke(&self, keys: impl IntoIterator<Item = KeyId>) -> Vec<KeyId> {
         let new = self.keys.revoke(keys);

@@ -11,7 +11,7 @@ impl<'a> Scanner<'a> {
     /// A scanner without the bound on the number of values: embeddings have millions.
     pub(crate) fn answer(body: &'a [u8]) -> Result<Self, SyntaxError> {
         let mut scanner = Self::new(body)?;
-        scanner.most_nodes = u32::MAX;
+        scanner.max_nodes = u32::MAX;
         Ok(scanner)
     }
 

@@ -29,16 +29,6 @@ fn has_price(record: &UsageRecord) -> bool {
     record.sale.is_some_and(|sale| sale != NanoUsd::ZERO)
 }
 
-fn matches(filter: &UsageFilter, record: &UsageRecord) -> bool {
-    filter.key.is_none_or(|key| record.key == key)
-        && filter.member.is_none_or(|member| record.member == member)
-        && filter.group.is_none_or(|group| record.group == Some(group))
-        && filter.model.as_ref().is_none_or(|model| record.group.is_some() && record.model.as_ref() == Some(model))
-        && filter.outcome.is_none_or(|outcome| record.outcome == outcome)
-        && filter.since.is_none_or(|since| record.at >= since)
-        && filter.until.is_none_or(|until| record.at < until)
-}
-
 impl MemoryUsageLog {
     /// Adds records and returns the new ones. A record of a pruned time is added only if it has a price and was not there before.
     pub(super) fn append(&mut self, records: &[UsageRecord]) -> Vec<UsageRecord> {
@@ -108,7 +98,7 @@ impl MemoryUsageLog {
             (SortOrder::Newest, Some(UsageCursor(after))) => id < after,
             (SortOrder::Oldest, Some(UsageCursor(after))) => id > after,
         };
-        let wanted = |(id, record): &(&RequestId, &UsageRecord)| is_after(**id) && matches(filter, record);
+        let wanted = |(id, record): &(&RequestId, &UsageRecord)| is_after(**id) && filter.matches(record);
         let items: Vec<UsageRecord> = match filter.order {
             SortOrder::Newest => {
                 self.records.iter().rev().filter(wanted).take(size + 1).map(|(_, record)| record.clone()).collect()
@@ -120,7 +110,7 @@ impl MemoryUsageLog {
 
     pub(super) fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Vec<SummaryRow> {
         let mut sums: BTreeMap<String, SummaryRow> = BTreeMap::new();
-        for record in self.records.values().filter(|record| matches(filter, record)) {
+        for record in self.records.values().filter(|record| filter.matches(record)) {
             let of = group(record, by);
             let sum = sums.entry(of.clone()).or_insert_with(|| SummaryRow { of, ..SummaryRow::default() });
             let tokens = &record.tokens;
@@ -145,7 +135,7 @@ impl MemoryUsageLog {
         let until = filter.until.map(|at| five_minutes(at.0.saturating_add(FIVE_MINUTES - 1)));
         let filter = UsageFilter { since, until, ..filter.clone() };
         let mut times: HashMap<String, (Histogram, Histogram)> = HashMap::new();
-        for record in self.records.values().filter(|record| matches(&filter, record)) {
+        for record in self.records.values().filter(|record| filter.matches(record)) {
             let (ttft, duration) = times.entry(group(record, by)).or_default();
             duration.add(record.duration_us);
             if let Some(micros) = record.ttft_us {

@@ -10,7 +10,7 @@ use crate::{
     verify::{ConsistencyRule, VerifyReport},
 };
 
-/// The last link of a chain: its MAC and the place of its last row.
+/// The last link of a chain: its MAC and the position of its last row.
 pub(super) const CHAIN_HEAD: &str = "SELECT mac, last FROM chain_heads WHERE chain = $1";
 pub(super) const LINK: &str = "INSERT INTO chain_links (chain, first, last, mac) VALUES ($1, $2, $3, $4) RETURNING mac, last";
 pub(super) const SET_HEAD: &str = "INSERT INTO chain_heads (chain, last, mac, seal) VALUES ($1, $2, $3, $4) \
@@ -25,7 +25,7 @@ struct ChainedTable {
     chain: &'static str,
     /// What a row is called in messages.
     rows: &'static str,
-    /// Selects the rows at `$1` to `$2` in order; the place comes first.
+    /// Selects the rows at `$1` to `$2` in order; the position comes first.
     select: &'static str,
     /// Adds a row to a link.
     add: fn(&mut RowMac, &AnyRow) -> Result<(), sqlx::Error>,
@@ -112,13 +112,13 @@ struct Link {
 struct ChainCheck<'a> {
     key: ChainKey,
     table: &'a ChainedTable,
-    /// Place and MAC of the last link seen.
+    /// Position and MAC of the last link seen.
     last: i64,
     mac: String,
 }
 
 impl SqlStore {
-    /// Computes both chains anew and compares them with the stored links.
+    /// Recomputes both chains and compares them with the stored links.
     pub(super) async fn verify_chains(
         &self,
         snapshot: &mut Transaction<'static, Any>,
@@ -149,7 +149,7 @@ impl ChainCheck<'_> {
         }
     }
 
-    /// Compares the rows behind the last place up to `to` with their links.
+    /// Compares the rows after the last position up to `to` with their links.
     async fn compare(
         &mut self,
         snapshot: &mut Transaction<'static, Any>,
@@ -163,12 +163,12 @@ impl ChainCheck<'_> {
         for link in links {
             let mut mac = self.key.link(self.table.chain, link.first, link.last, &self.mac);
             while let Some(row) = &next {
-                let place: i64 = row.try_get(0)?;
-                if place > link.last {
+                let position: i64 = row.try_get(0)?;
+                if position > link.last {
                     break;
                 }
-                if place < link.first {
-                    self.unlinked(place, report);
+                if position < link.first {
+                    self.unlinked(position, report);
                 } else {
                     (self.table.add)(&mut mac, row)?;
                 }
@@ -188,8 +188,8 @@ impl ChainCheck<'_> {
     }
 
     /// A row that no link covers.
-    fn unlinked(&self, place: i64, report: &mut VerifyReport) {
-        report.differs(ConsistencyRule::Chain, format!("{} {place} to {place}", self.table.rows), place, place);
+    fn unlinked(&self, position: i64, report: &mut VerifyReport) {
+        report.differs(ConsistencyRule::Chain, format!("{} {position} to {position}", self.table.rows), position, position);
     }
 
     /// Checks that the last link is the one that the head names.

@@ -75,7 +75,7 @@ fn database(config: &crate::config::Config) -> CheckResult {
     let opened = compose::block_on(async {
         let store = compose::open_as(config, AccessMode::Command).await?;
         let catalog = store.catalog.load().await?;
-        Ok(format!("{}, catalog revision {}, {} channels", store.place, catalog.revision.0, catalog.channels.len()))
+        Ok(format!("{}, catalog revision {}, {} channels", store.database, catalog.revision.0, catalog.channels.len()))
     });
     match opened {
         Ok(text) => CheckResult { what: "database", good: true, text },

@@ -101,7 +101,7 @@ async fn replay(
         }
     }
     let each = |record: &UsageRecord| {
-        if usage::matches(&filter, record) {
+        if filter.matches(record) {
             replay.add(record);
         }
         true

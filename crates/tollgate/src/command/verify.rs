@@ -28,7 +28,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
         let mut journal = JournalScan::default();
         journal.scan(&store, &compose::journal_folder(&data)).await?;
         journal.is_served = DataFolderLock::is_taken(&data);
-        // Asked again last: a gateway in trouble may have begun to hold records meanwhile.
+        // Read again at the end: a gateway in trouble may have begun to hold records in memory.
         journal.in_memory_only = traffic_snapshot::read(&data, compose::now()).in_memory_only;
         let mut verified = store.ledger.verify(compose::now()).await?;
         verified.differences.append(&mut journal.differences);

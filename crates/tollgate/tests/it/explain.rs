@@ -169,7 +169,7 @@ fn explain_reports_an_exhausted_key_limit_first() {
     let explanation = wait_for_explanation(&gateway, &[], |explanation| explanation["refusal"]["error"] == "E31");
     assert_eq!(
         (&explanation["limits"][0]["left"], &explanation["limits"][0]["counted_by"]),
-        (&0.into(), &"notes".into()),
+        (&0.into(), &"snapshot".into()),
         "{explanation}"
     );
     assert_eq!(

@@ -2,7 +2,7 @@
 //!
 //! When the upstream speaks the caller's protocol, the caller's bytes are passed on with at most a few splices, such as the
 //! upstream's name of the model. Otherwise the request is decoded once, and encoded once for each channel that routing
-//! considers. That is also how routing learns what a channel cannot express.
+//! considers. Encoding also shows routing what a channel cannot express.
 
 mod media;
 
@@ -66,7 +66,7 @@ struct EncodedBody {
 
 /// A request to one upstream, and how its answer is converted.
 pub(crate) struct UpstreamRequest {
-    /// The operation, as the upstream's protocol knows it.
+    /// The operation in the upstream's protocol.
     pub method: Method,
     /// Path and query, appended to the channel's base URL.
     pub path: String,
@@ -169,7 +169,7 @@ impl<'a> RequestBodies<'a> {
         Bytes::from(format!("{{\"totalTokens\":{}}}", count_input(self.summary).tokens))
     }
 
-    /// The gateway's own count, when an upstream that was asked to count does not know the path or the method.
+    /// The gateway's own count, when the upstream supports neither the path nor the method of token counts.
     pub(crate) fn count_instead(&self, failure: &Failure) -> Option<Bytes> {
         let Failure::Problem(answer) = failure else { return None };
         let counts = self.summary.method == Method::CountTokens && matches!(answer.problem.status, 404 | 405 | 501);

@@ -1,4 +1,4 @@
-//! The usage guard collects what the stages learn about a request, and writes exactly one usage record: into the journal, on its
+//! The usage guard collects what the stages find out about a request, and writes exactly one usage record: into the journal, on its
 //! way to the database, as a log event, and into the metrics.
 //!
 //! The guard is created first. Once the key is known it leaves a record however the request ends: finished with an [`Ending`], or
@@ -64,7 +64,7 @@ pub(crate) enum JournalFailurePolicy {
     /// The request is refused: a limit on money applies, and usage that is not recorded cannot be counted.
     Refuse,
     /// It is served, counted and logged.
-    GoOn,
+    Continue,
 }
 
 /// The facts known about a request so far.
@@ -163,7 +163,7 @@ impl UsageGuard {
         }
     }
 
-    /// Notes the output limit that the gateway writes into the request, for each candidate answer.
+    /// Records the output limit that the gateway writes into the request, for each candidate answer.
     pub(crate) fn limit_output(&mut self, tokens: Option<u64>) {
         if let (Some(facts), Some(tokens)) = (&mut self.facts, tokens) {
             facts.bounds = facts.bounds.limited_to(tokens);
@@ -252,7 +252,7 @@ impl UsageGuard {
         let Some(begin) = start_entry(facts, attempt, &concurrent) else { return Some(progress) };
         if let Err(fault) = self.recorder.journal.begin(&begin) {
             tracing::error!(request.id = %begin.id, %fault, "the journal did not take the beginning of an attempt");
-            return (policy == JournalFailurePolicy::GoOn).then_some(progress);
+            return (policy == JournalFailurePolicy::Continue).then_some(progress);
         }
         Some(progress)
     }
@@ -271,11 +271,11 @@ impl UsageGuard {
         }
         if let Some(attempt) = &self.attempt {
             // So that recovery finds the right attempt under way. If this is not written, only the account's name is wrong.
-            let _ = self.write_begin(attempt, JournalFailurePolicy::GoOn);
+            let _ = self.write_begin(attempt, JournalFailurePolicy::Continue);
         }
     }
 
-    /// Notes what has been read of the attempt's answer.
+    /// Records what has been read of the attempt's answer.
     pub(crate) fn record_reply(&mut self, summary: ReplySummary) {
         if let Some(attempt) = &self.attempt {
             attempt.progress().record_reply(summary);

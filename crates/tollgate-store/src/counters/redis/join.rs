@@ -96,7 +96,7 @@ impl RedisWorker {
         Ok(self.state.scripts.heartbeat(connection, &request).await?)
     }
 
-    /// Waits until the other nodes are as far as this one. False if they count in Redis already.
+    /// Waits until the other nodes have reached the same phase. False if they count in Redis already.
     async fn gather(
         &self,
         connection: &mut MultiplexedConnection,

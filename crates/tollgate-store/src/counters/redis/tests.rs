@@ -251,7 +251,7 @@ async fn leases_serve_requests_far_from_the_limit_without_overspending() {
     let Some(url) = redis("where_the_bound_is_far") else { return };
     let (name, ledger) = (namespace(), Arc::new(StaticLedger::default()));
     let nodes = [Node::start(&url, &name, &ledger).await, Node::start(&url, &name, &ledger).await];
-    // Enough for 3,000 requests; the other limits are far away.
+    // Enough for 3,000 requests; the other limits are not reached.
     let caller = TestCaller::new(|it| {
         it.key.budgets = budget(300_000, BudgetAction::Block);
         it.group.limits = tollgate_core::Limits { rpm: 1_000_000, tpm: 1_000_000_000, concurrency: 100_000 };

@@ -27,14 +27,14 @@ struct ProgressState {
 }
 
 impl AttemptProgress {
-    /// Notes the head of the answer.
+    /// Records the head of the answer.
     pub(crate) fn answer_head(&self, status: u16, upstream_request_id: Option<String>) {
         let first_byte_us = Some(self.elapsed_us());
         let mut state = self.state();
         *state = ProgressState { status: Some(status), first_byte_us, upstream_request_id, reply: state.reply };
     }
 
-    /// Notes what has been read of the answer.
+    /// Records what has been read of the answer.
     pub(crate) fn record_reply(&self, summary: ReplySummary) {
         self.state().reply = Some(summary);
     }
