@@ -247,7 +247,39 @@ fn parts(of: MatchingTime, wide: i64, narrow: i64, from: i64, to: Option<i64>) -
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+    use tollgate_core::UsageRecord;
+
     use super::*;
+    use crate::{
+        conformance::{options, sqlite},
+        open,
+        samples::{MIDNIGHT, arrived, record},
+    };
+
+    #[tokio::test]
+    async fn page_that_searches_too_long_ends_early_and_says_where() {
+        let dir = TempDir::new().unwrap();
+        let store = open(options(sqlite(&dir), &dir)).await.unwrap();
+        let count = MAX_SEARCHES + 50;
+        let at = |number: usize| Timestamp(MIDNIGHT.0 + i64::try_from(number).unwrap() * FIVE_MINUTES + 7);
+        let records: Vec<UsageRecord> = (0..count).map(|number| arrived(record(number as u64 * 4), at(number))).collect();
+        store.usage.append(&records).await.unwrap();
+        for (order, searched) in [(SortOrder::Newest, at(50)), (SortOrder::Oldest, at(MAX_SEARCHES))] {
+            let filter = UsageFilter { model: record(0).model, order, limit: 1_000, ..UsageFilter::default() };
+            let first = store.usage.page(&filter).await.unwrap();
+            assert_eq!((first.items.len(), first.searched_until), (MAX_SEARCHES, Some(Timestamp(searched.0 - 7))));
+            assert!(first.next.is_some());
+            let second = store.usage.page(&UsageFilter { after: first.next, ..filter }).await.unwrap();
+            assert_eq!((second.next, second.searched_until), (None, None));
+            let mut found = [first.items, second.items].concat();
+            if order == SortOrder::Newest {
+                found.reverse();
+            }
+            assert_eq!(found, records);
+        }
+        store.close().await;
+    }
 
     #[test]
     fn only_times_within_the_range_are_looked_into() {
