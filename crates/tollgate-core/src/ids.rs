@@ -106,6 +106,17 @@ macro_rules! id {
                 self.0
             }
 
+            /// The time the id was made, to the millisecond: ids are ordered by it.
+            pub fn time(self) -> Timestamp {
+                Timestamp(i64::try_from(self.0.as_u128() >> 80).unwrap_or(i64::MAX).saturating_mul(1_000))
+            }
+
+            /// A value below every id of the millisecond of `at` and above every earlier one.
+            pub fn first_at(at: Timestamp) -> Self {
+                let millis = u128::try_from(at.0.div_euclid(1_000)).unwrap_or(0);
+                Self(Uuid::from_u128(millis << 80))
+            }
+
             pub fn digits(self) -> String {
                 self.text().as_str()[PREFIX..].to_owned()
             }
@@ -199,6 +210,9 @@ mod tests {
         let id = RequestId::from_parts(Timestamp(1_700_000_000_000_000), [7; 10]);
         assert_eq!(RequestId::parse(&id.to_string()), Some(id));
         assert_eq!(id.to_string().len(), 4 + 26);
+        assert_eq!(id.time(), Timestamp(1_700_000_000_000_000));
+        assert!(RequestId::first_at(Timestamp(1_700_000_000_000_999)) < id);
+        assert!(RequestId::first_at(Timestamp(1_700_000_000_001_000)) > id);
         assert_eq!(RequestId::parse("req_zzzzzzzzzzzzzzzzzzzzzzzzzz"), None);
         assert_eq!(KeyId::parse(&id.to_string()), None);
     }
