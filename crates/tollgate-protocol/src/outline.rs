@@ -65,7 +65,7 @@ struct TextProgress {
     is_half: bool,
 }
 
-/// What [`Outline::push`] reports of the members of the outermost object: where a text that is the value of one begins and ends.
+/// What [`JsonOutline::push`] reports of the members of the outermost object: where a text that is the value of one begins and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     TextBegins,
@@ -73,7 +73,7 @@ pub(crate) enum Mark {
 }
 
 #[derive(Debug)]
-pub(crate) struct Outline {
+pub(crate) struct JsonOutline {
     kept: Vec<u8>,
     levels: Vec<Level>,
     lexeme: Lexeme,
@@ -98,7 +98,7 @@ fn malformed(what: &'static str) -> StreamError {
     StreamError::Malformed(what)
 }
 
-impl Outline {
+impl JsonOutline {
     pub(crate) const fn new() -> Self {
         let none = TextProgress {
             kept: 0,

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::{
     Codec, InvalidReply, Method, Problem, ReplyEdits, ReplySummary, StreamError, StreamRelay, edits,
-    outline::{Mark, Outline},
+    outline::{JsonOutline, Mark},
 };
 
 /// A relay that has read the beginning of an answer. `None` if the beginning does not show that it is one, or the answer may be an
@@ -19,7 +19,8 @@ pub fn relay_whole(
     out: &mut Vec<Bytes>,
 ) -> Option<Box<dyn StreamRelay>> {
     let model = edits.caller_model.as_deref().map(|model| Bytes::from(edits::literal(model)));
-    let mut relay = WholeRelay { codec, method, model, left: max_bytes, outline: Outline::new(), replaces: false, summary: None };
+    let mut relay =
+        WholeRelay { codec, method, model, left: max_bytes, outline: JsonOutline::new(), replaces: false, summary: None };
     let is_read = relay.push(beginning, out).is_ok();
     let outline = &relay.outline;
     let is_answer = is_read && outline.has_answer() && !outline.names_error() && !outline.has_ended();
@@ -36,7 +37,7 @@ struct WholeRelay {
     model: Option<Bytes>,
     /// Bytes that may follow.
     left: usize,
-    outline: Outline,
+    outline: JsonOutline,
     /// The name of the model is being replaced.
     replaces: bool,
     /// Of the complete answer.

@@ -224,7 +224,7 @@ impl Attempt<'_> {
                 let beginning = all.freeze();
                 if let Some(relay) = conversion.relay_whole((method, MAX_BYTES), &beginning, &mut first) {
                     let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
-                    let (rest, whole_by) = (Rest::ToCome(body), Some(self.deadline));
+                    let (rest, whole_by) = (Rest::Pending(body), Some(self.deadline));
                     return Ok(CompleteAnswer::InPieces(Streaming { relay, first, rest, idle_ms, whole_by }));
                 }
                 may_be_in_pieces = false;

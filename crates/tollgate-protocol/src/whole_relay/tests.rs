@@ -1,3 +1,5 @@
+//! Relaying in pieces gives what reading the whole gives, and notices what is broken.
+
 use super::*;
 use crate::{CheckedReply, Protocol, codec};
 
@@ -83,11 +85,11 @@ fn pieces_give_the_same_bytes_and_facts_as_the_whole() {
 #[test]
 fn outline_stays_small() {
     for (protocol, _, text) in samples() {
-        let mut outline = Outline::new();
+        let mut outline = JsonOutline::new();
         outline.push(text.as_bytes(), |_, _, _| {}).unwrap();
         assert!(outline.kept().len() < 100_000 && outline.kept().len() < text.len(), "{protocol:?}: {}", outline.kept().len());
     }
-    let mut wide = Outline::new();
+    let mut wide = JsonOutline::new();
     let members = (0..30_000).map(|at| format!("\"member{at}\":1")).collect::<Vec<_>>().join(",");
     assert!(wide.push(format!("{{{members}}}").as_bytes(), |_, _, _| {}).is_err());
 }

@@ -109,7 +109,8 @@ async fn answer_that_breaks_before_it_is_passed_on_fails_over() {
 async fn usage_of_a_large_answer_is_read_for_a_caller_that_left() {
     let answer = large(1_000_000);
     let mut rig = Rig::new(Script::new().answers(200, JSON_ANSWER, pieces(&answer, 50_000)), 1);
-    let answered = serve(&rig.core, rig.incoming(CHAT)).await;
+    let mut answered = serve(&rig.core, rig.incoming(CHAT)).await;
+    assert!(answered.body_mut().frame().await.unwrap().is_ok());
     drop(answered);
     let condition = Arc::clone(&rig.core.shared.condition);
     for _ in 0..1_000 {

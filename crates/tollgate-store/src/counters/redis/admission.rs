@@ -113,7 +113,7 @@ impl RedisState {
         };
         let micros = self.redis_micros(now);
         let outcome = share.reserve(reservation, now, |subject| {
-            ShareBase::of(self.meters.get(subject), self.reservations.running(subject), micros)
+            ShareBase::of(&self.meters.get(subject), self.reservations.running(subject), micros)
         });
         let open = outcome
             .as_ref()

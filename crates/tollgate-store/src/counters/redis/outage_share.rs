@@ -38,8 +38,8 @@ pub(super) struct ShareBase {
 
 impl ShareBase {
     /// `micros`: the time of Redis.
-    pub(super) fn of(meter: Meter, running: u64, micros: u64) -> Self {
-        Self { meter, running, rates: (meter.requests.used(micros), meter.tokens.used(micros)) }
+    pub(super) fn of(meter: &Meter, running: u64, micros: u64) -> Self {
+        Self { meter: *meter, running, rates: (meter.requests.used(micros), meter.tokens.used(micros)) }
     }
 }
 
