@@ -1,6 +1,6 @@
 //! Checks the consistency of usage records, ledger and sums in one snapshot. What a query can tell is a query for its violations: an
 //! id or a position, the expected value, the found value. One pass over the records in order of arrival checks each of them and
-//! computes all sums anew ([`records`]). Of records removed by retention, the ledger entries and sums are compared with each other.
+//! recomputes all sums ([`records`]). Of records removed by retention, the ledger entries and sums are compared with each other.
 
 mod records;
 mod removed;

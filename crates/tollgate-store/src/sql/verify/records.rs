@@ -1,4 +1,4 @@
-//! One pass over the records in order of arrival: each is checked by itself, and the sums of each day are computed anew and compared
+//! One pass over the records in order of arrival: each is checked by itself, and the sums of each day are recomputed and compared
 //! with the stored ones, in both directions. Memory is bounded by the sums of one day.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

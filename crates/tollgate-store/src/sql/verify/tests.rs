@@ -1,3 +1,5 @@
+//! Each rule of `verify` finds what breaks it.
+
 use std::str::FromStr as _;
 
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, any::AnyConnectOptions};
