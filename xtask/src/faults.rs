@@ -4,7 +4,7 @@
 //! runs at the lowest priority: an attacker does not use the gateway's processors. The table is printed, and written into
 //! `docs/performance.md` with `--write`. A missed bound fails the command.
 
-mod catalog;
+pub(crate) mod catalog;
 mod report;
 
 use std::{fs, path::Path, process::Command, time::Duration};

@@ -13,6 +13,7 @@ mod snapshot;
 use std::{collections::HashMap, sync::Arc};
 
 use indexmap::IndexMap;
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
 pub use channel::{Account, AccountSpec, Channel, ChannelSpec, ModelMapping, Provider, Timeouts, TranslationSwitches};
@@ -20,22 +21,22 @@ pub use channel_index::AccountLimits;
 pub use identity::{Billing, Key, KeyStatus, Member, MemberStatus, Role};
 pub use routing::{Hedge, Routing};
 
-use crate::{ChannelId, GroupId, Multiplier, NanoUsd, PriceSchedule, Revision};
+use crate::{ChannelId, GroupId, IdHash, Multiplier, NanoUsd, PriceSchedule, Revision};
 
 /// One consistent snapshot. Cheap to share, never modified.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     pub revision: Revision,
     /// Channels by id, in order of name.
-    pub channels: IndexMap<ChannelId, Arc<Channel>>,
+    pub channels: IndexMap<ChannelId, Arc<Channel>, IdHash>,
     /// Groups by id, in order of name.
-    pub groups: IndexMap<GroupId, Arc<Group>>,
+    pub groups: IndexMap<GroupId, Arc<Group>, IdHash>,
     /// Prices and facts by public name. A model exists when a channel serves it, with or without an entry here.
     pub models: IndexMap<String, Arc<Model>>,
     /// The channels that serve each public model, in order of channel name. Derived.
     pub mappings_by_model: IndexMap<String, Vec<MappingRef>>,
     /// Bit set of the positions of the channels each group may use. Derived.
-    reach: HashMap<GroupId, Box<[u64]>>,
+    reach: HashMap<GroupId, Box<[u64]>, IdHash>,
     /// True if every request for every model costs money. Derived.
     pub sells_nothing_free: bool,
     /// Compact copy of the fields that routing reads. Derived.
@@ -189,15 +190,19 @@ pub enum TranslationPolicy {
 }
 
 /// What an interrupted answer costs the caller.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(rename_all = "snake_case")]
+#[cbor(index_only)]
 pub enum StreamBreak {
     /// The usage the upstream reported, else as `Delivered`.
+    #[n(0)]
     ProviderUsage,
     /// The input plus the output sent to the caller.
     #[default]
+    #[n(1)]
     Delivered,
     /// Nothing when no content reached the caller, else as `Delivered`.
+    #[n(2)]
     NoneIfEmpty,
 }
 

@@ -5,6 +5,7 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
 };
 
+use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use uuid::Uuid;
 
@@ -16,10 +17,11 @@ const PREFIX: usize = 4;
 const WIDTH: usize = 26;
 
 /// The text form of an id: its prefix, then 26 base32 digits of 128 bits, most significant first. Stored inline, because ids are
-/// written dozens of times per request.
-struct EncodedId([u8; PREFIX + WIDTH]);
+/// written several times per request.
+#[derive(Clone, Copy, Debug)]
+pub struct IdText([u8; PREFIX + WIDTH]);
 
-impl EncodedId {
+impl IdText {
     fn of(prefix: &'static str, mut id: u128) -> Self {
         let mut text = [0; PREFIX + WIDTH];
         let (start, digits) = text.split_at_mut(PREFIX);
@@ -31,12 +33,17 @@ impl EncodedId {
         Self(text)
     }
 
+    /// The text in ASCII.
+    pub const fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("prefix and digits are ASCII")
     }
 }
 
-fn decode(text: &str) -> Option<u128> {
+fn decode_digits(text: &str) -> Option<u128> {
     if text.len() != WIDTH {
         return None;
     }
@@ -99,22 +106,33 @@ macro_rules! id {
                 self.0
             }
 
+            /// The time the id was made, to the millisecond: ids are ordered by it.
+            pub fn time(self) -> Timestamp {
+                Timestamp(i64::try_from(self.0.as_u128() >> 80).unwrap_or(i64::MAX).saturating_mul(1_000))
+            }
+
+            /// A value below every id of the millisecond of `at` and above every earlier one.
+            pub fn first_at(at: Timestamp) -> Self {
+                let millis = u128::try_from(at.0.div_euclid(1_000)).unwrap_or(0);
+                Self(Uuid::from_u128(millis << 80))
+            }
+
             pub fn digits(self) -> String {
-                self.encoded().as_str()[PREFIX..].to_owned()
+                self.text().as_str()[PREFIX..].to_owned()
             }
 
             pub fn parse(text: &str) -> Option<Self> {
-                decode(text.strip_prefix($prefix)?).map(|id| Self(Uuid::from_u128(id)))
+                decode_digits(text.strip_prefix($prefix)?).map(|id| Self(Uuid::from_u128(id)))
             }
 
-            fn encoded(self) -> EncodedId {
-                EncodedId::of($prefix, self.0.as_u128())
+            pub fn text(self) -> IdText {
+                IdText::of($prefix, self.0.as_u128())
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.encoded().as_str())
+                f.write_str(self.text().as_str())
             }
         }
 
@@ -126,7 +144,19 @@ macro_rules! id {
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.serialize_str(self.encoded().as_str())
+                to.serialize_str(self.text().as_str())
+            }
+        }
+
+        impl<C> Encode<C> for $name {
+            fn encode<W: encode::Write>(&self, to: &mut Encoder<W>, _context: &mut C) -> Result<(), encode::Error<W::Error>> {
+                to.bytes(self.0.as_bytes()).map(|_| ())
+            }
+        }
+
+        impl<'b, C> Decode<'b, C> for $name {
+            fn decode(from: &mut Decoder<'b>, _context: &mut C) -> Result<Self, decode::Error> {
+                Uuid::from_slice(from.bytes()?).map(Self).map_err(|_| decode::Error::message("an id has 16 bytes"))
             }
         }
 
@@ -149,9 +179,10 @@ id!(ModelId, "mdl_");
 id!(AdminKeyId, "adm_");
 
 /// Number of a catalog change; it also identifies the price version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Encode, Decode)]
 #[serde(transparent)]
-pub struct Revision(pub i64);
+#[cbor(transparent)]
+pub struct Revision(#[n(0)] pub i64);
 
 #[cfg(test)]
 mod tests {
@@ -179,6 +210,9 @@ mod tests {
         let id = RequestId::from_parts(Timestamp(1_700_000_000_000_000), [7; 10]);
         assert_eq!(RequestId::parse(&id.to_string()), Some(id));
         assert_eq!(id.to_string().len(), 4 + 26);
+        assert_eq!(id.time(), Timestamp(1_700_000_000_000_000));
+        assert!(RequestId::first_at(Timestamp(1_700_000_000_000_999)) < id);
+        assert!(RequestId::first_at(Timestamp(1_700_000_000_001_000)) > id);
         assert_eq!(RequestId::parse("req_zzzzzzzzzzzzzzzzzzzzzzzzzz"), None);
         assert_eq!(KeyId::parse(&id.to_string()), None);
     }

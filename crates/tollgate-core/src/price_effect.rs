@@ -87,7 +87,7 @@ pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>
         }
     }
     let mut keys: Vec<_> = keys.iter().filter(|(_, key)| key.status == KeyStatus::Active).collect();
-    // Compares only the relevant fields: keys loaded for another catalog differ elsewhere, since they contain their member.
+    // Compares only the relevant fields: other fields of a key differ between catalogs, since it contains its member.
     let changes = |(was, key): &(Option<Arc<Key>>, Arc<Key>)| {
         let relevant = |key: &Key| (key.groups.clone(), key.models.clone(), key.price_limit);
         was.as_ref().is_none_or(|was| relevant(was) != relevant(key))

@@ -8,7 +8,10 @@ use std::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::state::{interrupts::Interrupts, shares::Pool};
+use crate::{
+    hand_over::HandOver,
+    state::{interrupts::Interrupts, shares::Pool},
+};
 
 /// Whether requests are accepted, and how many are running.
 #[derive(Debug, Default)]
@@ -27,6 +30,8 @@ pub struct Condition {
     /// Cancelled when the operator does not want to wait for running requests.
     ending_now: CancellationToken,
     pub(crate) interrupts: Interrupts,
+    /// The state of an upgrade.
+    pub hand_over: HandOver,
     /// Microseconds that the clock is wrong; 0 within what is tolerated.
     clock_skew: AtomicI64,
     /// Requests in progress.
@@ -196,6 +201,11 @@ impl Condition {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// Whether something may wait for the last request.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_draining() || self.hand_over.has_left()
     }
 
     #[must_use]

@@ -17,7 +17,10 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tollgate_core::{RequestId, Secret, Timestamp};
 use tollgate_protocol::{Protocol, Target};
 
-use crate::{settings::Bounds, state::shares::InFlightRequest};
+use crate::{
+    settings::Bounds,
+    state::{authenticator::RecentKey, shares::InFlightRequest},
+};
 
 /// A request without its body. Refusals are written from it, so it exists before the path is checked.
 #[derive(Clone, Debug)]
@@ -35,6 +38,8 @@ pub struct Head {
     pub peer: Option<IpAddr>,
     /// The key as sent, trimmed; `None` when the request has none.
     pub presented_key: Option<Secret>,
+    /// The key that the connection's requests had last; `None` without a connection.
+    pub(crate) recent_key: Option<Arc<RecentKey>>,
     pub http_method: http::Method,
     /// The path as sent, without the query (which may hold a key).
     pub path: String,

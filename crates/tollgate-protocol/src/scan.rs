@@ -176,6 +176,22 @@ impl<'a> Scanner<'a> {
     pub(crate) fn skip(&mut self) -> Result<Range<usize>, SyntaxError> {
         self.space();
         let start = self.at;
+        match self.byte() {
+            Some(b'{' | b'[') => self.skip_nested()?,
+            Some(b'"') => {
+                self.node()?;
+                self.text()?;
+            }
+            _ => {
+                self.node()?;
+                self.plain()?;
+            }
+        }
+        Ok(start..self.at)
+    }
+
+    /// Reads an array or an object.
+    fn skip_nested(&mut self) -> Result<(), SyntaxError> {
         let outside = self.depth;
         // One bit for each bracket opened here, the innermost lowest; 1 is an object. MAX_DEPTH bits are enough.
         let mut objects: u128 = 0;
@@ -204,7 +220,7 @@ impl<'a> Scanner<'a> {
             }
             loop {
                 if self.depth == outside {
-                    return Ok(start..self.at);
+                    return Ok(());
                 }
                 self.space();
                 let in_object = objects & 1 == 1;
@@ -230,6 +246,11 @@ impl<'a> Scanner<'a> {
     }
 
     // --- the pieces ---
+
+    #[inline]
+    fn rest(&self) -> &'a [u8] {
+        self.body.as_bytes().get(self.at..).unwrap_or_default()
+    }
 
     #[inline]
     fn byte(&self) -> Option<u8> {

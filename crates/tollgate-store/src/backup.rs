@@ -9,6 +9,7 @@ mod restore;
 mod sealed_key;
 
 use std::{
+    collections::HashSet,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -113,27 +114,37 @@ fn write(source: &BackupSource, database: Option<&Path>, draft: &Path, copy: &Pa
     Ok(BackupReport { records, segments, has_master_key: source.passphrase.is_some(), bytes })
 }
 
-/// Adds the journal: first how much of it is booked, then its segments up to the last complete frame.
+/// Adds the journal: first how much of it is booked, then its segments up to the last complete frame. Those of the numbered
+/// folders get names beside those of the journal itself.
 fn add_journal(archive: &mut ArchiveWriter, data: &Path) -> Result<usize, StoreError> {
     let folder = journal_folder(data);
     if let Some(state) = PairingState::read(data) {
         archive.add(archive::BOOKED, &state.encode())?;
     }
-    let mut segments = 0;
-    for path in journal::segment_files(&folder).map_err(|error| StoreError::Journal { detail: error.to_string() })? {
-        match fs::read(&path) {
-            Ok(mut bytes) => {
-                bytes.truncate(journal::whole_length(&path, &bytes));
-                let name = path.file_name().expect("a segment has a name").to_string_lossy();
-                archive.add(&format!("journal/{name}"), &bytes)?;
-                segments += 1;
+    let (mut added, mut names) = (HashSet::new(), journal::MergedNames::default());
+    loop {
+        let mut has_changed = false;
+        for path in journal::segment_files(&folder).map_err(|error| StoreError::Journal { detail: error.to_string() })? {
+            if added.contains(&path) {
+                continue;
             }
-            // Its records have been booked since, and the database is copied later.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(StoreError::File { action: "read", path, source }),
+            match fs::read(&path) {
+                Ok(mut bytes) => {
+                    bytes.truncate(journal::whole_length(&path, &bytes));
+                    let name = names.add_file(&path).expect("a segment has a name");
+                    archive.add(&format!("journal/{}", name.display()), &bytes)?;
+                    added.insert(path);
+                    has_changed = true;
+                }
+                // Its records were booked meanwhile, and the database is copied later; or a start moved it into another folder.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => has_changed = true,
+                Err(source) => return Err(StoreError::File { action: "read", path, source }),
+            }
+        }
+        if !has_changed {
+            return Ok(added.len());
         }
     }
-    Ok(segments)
 }
 
 /// Copies one snapshot of an SQLite file, checks the copy, and returns the number of its usage records.

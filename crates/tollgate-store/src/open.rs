@@ -36,7 +36,7 @@ pub struct Store {
     /// Address without a password, for messages.
     pub database: String,
     backend: Backend,
-    _lock: Option<Arc<DataFolderLock>>,
+    lock: Option<Arc<DataFolderLock>>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +50,11 @@ enum Backend {
 /// catalog gets the member `owner`.
 /// A database that is damaged, newer, or sealed with another master key is refused and not changed.
 pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
+    open_locked(options, None).await
+}
+
+/// As [`open`], with a lock of the data folder that was handed over.
+pub async fn open_locked(options: OpenOptions, lock: Option<DataFolderLock>) -> Result<Store, StoreError> {
     let database = options.url.shown();
     let address = match options.url.clone() {
         StoreUrl::Memory => return open_memory(options.random, database, options.now).await,
@@ -57,9 +62,10 @@ pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
         StoreUrl::Postgres(url) => SqlAddress::Postgres { url, shown: database.clone() },
     };
     data_folder::create(&options.data)?;
-    let lock = match options.access {
-        AccessMode::Serve | AccessMode::Node => Some(Arc::new(DataFolderLock::take(&options.data)?)),
-        AccessMode::Command => None,
+    let lock = match (options.access, lock) {
+        (AccessMode::Serve | AccessMode::Node, Some(lock)) => Some(Arc::new(lock)),
+        (AccessMode::Serve | AccessMode::Node, None) => Some(Arc::new(DataFolderLock::take(&options.data)?)),
+        (AccessMode::Command, _) => None,
     };
     if lock.is_some() {
         let file = if let SqlAddress::Sqlite(path) = &address { Some(path.as_path()) } else { None };
@@ -153,7 +159,7 @@ impl Store {
             first_start: false,
             database,
             backend,
-            _lock: lock,
+            lock,
         }
     }
 
@@ -197,8 +203,39 @@ impl Store {
         hex::encode(&self.hasher.hash("namespace").0[..8])
     }
 
+    /// The lock of the data folder, if it is held.
+    pub fn folder_lock(&self) -> Option<&DataFolderLock> {
+        self.lock.as_deref()
+    }
+
+    /// Lets another server of the same node use a PostgreSQL database. Until it does, [`Self::heartbeat`] may be called to
+    /// exclude others again.
+    pub async fn release_server_lock(&self) {
+        match &self.backend {
+            Backend::Memory => {}
+            Backend::Sql(sql) => sql.release_lock().await,
+            Backend::Cached(cached) => {
+                if let Ok(sql) = cached.sql() {
+                    sql.release_lock().await;
+                }
+            }
+        }
+    }
+
+    /// Excludes other servers again after [`Self::release_server_lock`].
+    pub async fn retake_server_lock(&self) -> Result<(), StoreError> {
+        match &self.backend {
+            Backend::Memory => Ok(()),
+            Backend::Sql(sql) => sql.retake_lock().await,
+            Backend::Cached(cached) => match cached.sql() {
+                Ok(sql) => sql.retake_lock().await,
+                Err(_) => Ok(()),
+            },
+        }
+    }
+
     /// Records that everything in the journal is booked and the gateway stops: from now on the database may be copied alone. Call
-    /// before [`Store::close`].
+    /// before [`Store::close`], and only if no other process of the data folder runs.
     ///
     /// # Errors
     /// When the database takes no writes.
@@ -247,7 +284,8 @@ impl Store {
         }
     }
 
-    /// Records that this gateway stops, so that no rotation waits for it.
+    /// Notes that this gateway stops, so that no rotation waits for it. Call only if no other process of the data folder runs: they
+    /// answer for it as well.
     ///
     /// # Errors
     /// When the database takes no writes.

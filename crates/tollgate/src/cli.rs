@@ -62,6 +62,8 @@ fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
 pub(crate) enum Command {
     /// Run the gateway (the default command)
     Serve(Serve),
+    /// Replace the running gateway by this executable, without a gap
+    Upgrade(Upgrade),
     /// Validate the settings and print each value with its source
     Check(Check),
     /// Diagnose data folder, database, journal and Redis
@@ -115,6 +117,9 @@ pub(crate) enum Command {
     Backup(Backup),
     /// Restore a backup into a data folder that holds no gateway's data
     Restore(Restore),
+    /// Read the journal, which holds usage records on their way to the database
+    #[command(subcommand)]
+    Journal(Journal),
     /// Rotate the master key, which seals the secrets in the database
     #[command(subcommand)]
     MasterKey(MasterKey),
@@ -145,6 +150,20 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE")]
     pub(crate) catalog: Option<PathBuf>,
     /// Address to listen on [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// Take over from the gateway that runs on the same data folder, without a gap
+    #[arg(long)]
+    pub(crate) upgrade: bool,
+}
+
+/// The options of `serve`, with which the new process is started.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Upgrade {
+    /// Catalog file to serve, as for `serve`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) catalog: Option<PathBuf>,
+    /// Address the gateway listens on, as for `serve`
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,
 }
@@ -200,6 +219,16 @@ pub(crate) struct Restore {
     /// Passphrase of the master key in it, as `env:NAME` or `file:PATH`
     #[arg(long, value_name = "REFERENCE")]
     pub(crate) passphrase: Option<String>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Journal {
+    /// Print the entries as JSON lines, in the order of writing; a gateway may go on serving
+    Dump {
+        /// Only the entries of this request
+        #[arg(long, value_name = "REQUEST_ID")]
+        request: Option<String>,
+    },
 }
 
 #[derive(Clone, Debug, Subcommand)]

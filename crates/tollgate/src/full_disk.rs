@@ -12,10 +12,11 @@ use tollgate_gateway::{
 use tollgate_store::DiskReserve;
 
 use crate::{
-    command::serve::{cannot_listen, cannot_run, end_on_signal},
+    command::serve::{cannot_run, end_on_signal},
     compose,
     config::Config,
     failure::Failure,
+    upgrade::sockets::cannot_listen,
 };
 
 /// Interval of attempts to start.

@@ -30,6 +30,7 @@ mod runtime_socket;
 #[cfg(debug_assertions)]
 mod test_clock;
 mod traffic_snapshot;
+mod upgrade;
 mod usage_format;
 
 use std::process::ExitCode;
@@ -64,6 +65,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     let common = cli.common;
     match cli.command.unwrap_or_default() {
         Command::Serve(arguments) => command::serve::run(&common, &arguments),
+        Command::Upgrade(arguments) => command::upgrade::run(&common, &arguments),
         Command::Check(arguments) => {
             admin::reject_url(&common, "tollgate check")?;
             command::check::run(&common, &arguments)
@@ -105,6 +107,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Restore(arguments) => {
             admin::require_local(&common, "tollgate restore")?;
             command::backup::run_restore(&common, &arguments)
+        }
+        Command::Journal(subcommand) => {
+            admin::require_local(&common, "tollgate journal")?;
+            command::journal::run(&common, &subcommand)
         }
         Command::MasterKey(subcommand) => {
             admin::require_local(&common, "tollgate master-key")?;

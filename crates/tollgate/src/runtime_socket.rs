@@ -59,5 +59,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, data: PathBuf, stop: Cancellation
         // A command that does not read is not waited for.
         let _ = timeout(TIMEOUT, stream.write_all(&text)).await;
     }
-    let _ = fs::remove_file(&path);
+    // After an upgrade, the path is that of the other process.
+    if !shared.condition.hand_over.has_left() {
+        let _ = fs::remove_file(&path);
+    }
 }

@@ -9,7 +9,7 @@ mod memory;
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
@@ -28,6 +28,7 @@ use super::types::{
 };
 use crate::{
     clock::Clock,
+    refusal::REQUEST_ID,
     state::shares::InFlightRequest,
     upstream::{
         call::{ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError},
@@ -35,6 +36,8 @@ use crate::{
     },
 };
 
+/// Another header field in which upstreams name a request.
+const OTHER_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 /// Limits on reading an error answer, in bytes and in time.
 const MAX_PROBLEM_BYTES: usize = 64 * 1024;
 const MAX_PROBLEM_TIME: Duration = Duration::from_secs(5);
@@ -377,7 +380,7 @@ fn contradicts(headers: &HeaderMap, framing: Framing) -> bool {
 }
 
 fn upstream_request_id(headers: &HeaderMap) -> Option<String> {
-    let value = ["x-request-id", "request-id"].into_iter().find_map(|name| headers.get(name))?.to_str().ok()?;
+    let value = [REQUEST_ID, OTHER_REQUEST_ID].into_iter().find_map(|name| headers.get(name))?.to_str().ok()?;
     Some(value.chars().take(128).collect())
 }
 

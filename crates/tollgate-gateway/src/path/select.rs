@@ -6,6 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use http::HeaderName;
 use tokio::{
     select,
     time::{Instant, sleep_until},
@@ -33,6 +34,7 @@ use crate::{
 
 /// Header with which a caller limits the price of one request.
 const MAX_PRICE: &str = "x-tollgate-max-price";
+const MAX_PRICE_FIELD: HeaderName = HeaderName::from_static(MAX_PRICE);
 /// How often a request selects again because other requests took the permit first.
 const MAX_ROUNDS: usize = 8;
 /// How often a waiting request selects again because something changed.
@@ -305,7 +307,7 @@ fn no_candidate(context: &RouteContext<'_>, no_route: &NoRoute<'_>) -> Refusal {
 /// The request's own price limit, from all lines of its header.
 fn max_price(head: &Head) -> Result<Option<PriceLimit>, Refusal> {
     // A line that is not text is not a valid limit either.
-    let lines = head.headers.get_all(MAX_PRICE).iter().map(|line| line.to_str().unwrap_or_default());
+    let lines = head.headers.get_all(MAX_PRICE_FIELD).iter().map(|line| line.to_str().unwrap_or_default());
     parse_max_prices(lines).map_err(|_| Refusal::InvalidValue {
         name: MAX_PRICE,
         message: format!(

@@ -53,6 +53,8 @@ pub(super) struct Wire<S> {
     shut: bool,
     linger: Option<Linger>,
     condition: Arc<Condition>,
+    /// No new request is read while the gateway is handed over.
+    holds: bool,
 }
 
 /// The time in which received bytes are discarded.
@@ -63,13 +65,13 @@ struct Linger {
     timer: Pin<Box<Sleep>>,
     is_pausing: bool,
     discarded: usize,
-    place: Option<Lingering>,
+    lingering: Option<Lingering>,
 }
 
 impl Linger {
     fn begin(now: Instant) -> Self {
         let until = now + LINGER;
-        Self { until, timer: Box::pin(sleep_until(until)), is_pausing: false, discarded: 0, place: None }
+        Self { until, timer: Box::pin(sleep_until(until)), is_pausing: false, discarded: 0, lingering: None }
     }
 
     /// Waits for the end of a pause. False if the linger is over.
@@ -93,7 +95,18 @@ impl<S> Wire<S> {
     pub(super) fn new(io: S, first: Bytes, timers: Arc<ConnectionTimers>, shared: &Shared, watch: Watch) -> Self {
         let (clock, condition) = (Arc::clone(&shared.clock), Arc::clone(&shared.condition));
         let (ended, shut, linger) = (false, false, None);
-        Self { io, first, timers, clock, watch, ended, shut, linger, condition }
+        Self { io, first, timers, clock, watch, ended, shut, linger, condition, holds: false }
+    }
+
+    /// Reads no new request while the gateway is handed over, so that the connection can be moved.
+    pub(super) fn holding(mut self) -> Self {
+        self.holds = true;
+        self
+    }
+
+    /// The stream, and what was read of it but not by the reader of this.
+    pub(super) fn into_parts(self) -> (S, Bytes) {
+        (self.io, self.first)
     }
 }
 
@@ -115,9 +128,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
                 }
             }
             linger.discarded += turn;
-            if linger.discarded > LINGER_BYTES && linger.place.is_none() {
-                linger.place = self.condition.linger();
-                if linger.place.is_none() {
+            if linger.discarded > LINGER_BYTES && linger.lingering.is_none() {
+                linger.lingering = self.condition.linger();
+                if linger.lingering.is_none() {
                     return Poll::Ready(());
                 }
             }
@@ -133,6 +146,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
             // A single attempt: if the socket buffer is full, the connection closes without a response.
             let _ = Pin::new(&mut this.io).poll_write(context, &response);
             return Poll::Ready(Ok(()));
+        }
+        if this.holds && this.condition.hand_over.holds_requests() && !this.timers.is_answering() {
+            // Whatever drives the connection polls it again when the hand-over goes on.
+            return Poll::Pending;
         }
         let before = buffer.filled().len();
         if this.first.is_empty() {
@@ -177,6 +194,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.shut {
+            self.timers.note_last();
             ready!(Pin::new(&mut self.io).poll_shutdown(context))?;
             self.shut = true;
         }

@@ -195,7 +195,7 @@ impl Pool {
     }
 }
 
-/// The shares of keys that are cached or have requests in progress. A key that is read again from the store keeps its share.
+/// The shares of keys that are cached, that an open connection had last, or that have requests in progress. A key that is read again from the store keeps its share.
 #[derive(Debug, Default)]
 pub(crate) struct ShareRegistry(Mutex<RegistryState>);
 

@@ -95,7 +95,7 @@ impl UsageStore for Memory {
     }
 
     async fn page(&self, _filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
-        Ok(Page { items: Vec::new(), next: None })
+        Ok(Page { items: Vec::new(), next: None, searched_until: None })
     }
 
     async fn find(&self, _id: RequestId) -> Result<Option<UsageRecord>, StoreError> {
@@ -147,6 +147,7 @@ impl Gate {
             catalog: ArcSwap::from_pointee(Catalog::from_parts(Revision(1), vec![channel], vec![group], Vec::new())),
             keys,
             metrics: Metrics::new("test"),
+            request_log: tollgate_gateway::state::request_log::RequestLog::off(),
             counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
             alerts: tollgate_gateway::state::alert_queue::AlertQueue::default(),
             traffic: tollgate_gateway::state::traffic::Traffic::new(clock.clone()),

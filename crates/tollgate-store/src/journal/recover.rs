@@ -13,7 +13,8 @@ use uuid::Uuid;
 
 use super::{
     error::JournalError,
-    frame::{self, DecodedEntry, ParsedFrame, encode_end},
+    folder,
+    frame::{self, DecodedEntry, ParsedFrame, PayloadError, encode_end, request_ids},
     records::{JournalEntries, JournalEntry},
     segment::{self, ClosingMark, RawEntry, SegmentEnd, SegmentHeader, SegmentName, header, header_length, scan, sync_folder},
 };
@@ -176,11 +177,19 @@ pub fn repair(dir: &Path) -> Result<Vec<RepairReport>, JournalError> {
         return Err(JournalError::InUse(dir.to_owned()));
     }
     let mut reports = Vec::new();
+    for folder in folder::all(dir)? {
+        repair_folder(&folder, &mut reports)?;
+    }
+    classify_damaged_requests(dir, &mut reports)?;
+    Ok(reports)
+}
+
+fn repair_folder(dir: &Path, reports: &mut Vec<RepairReport>) -> Result<(), JournalError> {
     for name in segment::list(dir)? {
         let path = name.path(dir);
         let bytes = fs::read(&path).map_err(|source| JournalError::file("read", &path, source))?;
         let mut check_entry = |raw: RawEntry<'_>| {
-            let unreadable = |error: serde_json::Error| JournalError::damaged(&path, raw.offset, &error.to_string());
+            let unreadable = |error: PayloadError| JournalError::damaged(&path, raw.offset, &error.to_string());
             DecodedEntry::parse(raw.kind, raw.payload).map(|_| ()).map_err(unreadable)
         };
         match scan(&path, &bytes, &mut check_entry) {
@@ -189,8 +198,7 @@ pub fn repair(dir: &Path) -> Result<Vec<RepairReport>, JournalError> {
             Err(other) => return Err(other),
         }
     }
-    classify_damaged_requests(dir, &mut reports)?;
-    Ok(reports)
+    Ok(())
 }
 
 fn replace_segment(dir: &Path, path: &Path, bytes: &[u8]) -> Result<RepairReport, JournalError> {
@@ -296,16 +304,4 @@ fn cut_tail(bytes: &[u8]) -> Option<DamagedRange> {
     let mark = SegmentHeader::read(Path::new(""), bytes).ok()??.mark?;
     let missing = mark.length.checked_sub(bytes.len() as u64).filter(|missing| *missing > 0)?;
     Some(DamagedRange { offset: bytes.len() as u64, bytes: missing, ids: Vec::new() })
-}
-
-/// The request ids in a damaged range. Entries are JSON, so an id is often still readable.
-fn request_ids(bytes: &[u8]) -> Vec<RequestId> {
-    const PREFIX: &[u8] = b"\"id\":\"";
-    const LENGTH: usize = 30;
-    let matches = bytes.windows(PREFIX.len()).enumerate().filter(|(_, window)| *window == PREFIX);
-    let ids = matches.filter_map(|(at, _)| {
-        let text = bytes.get(at + PREFIX.len()..at + PREFIX.len() + LENGTH)?;
-        RequestId::parse(std::str::from_utf8(text).ok()?)
-    });
-    ids.collect::<BTreeSet<_>>().into_iter().collect()
 }

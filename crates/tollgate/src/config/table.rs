@@ -139,6 +139,10 @@ settings! {
         "Log level; the log goes to stderr.";
     "log.format": OneOf(&["auto", "text", "json"]), Some("\"auto\"") =>
         "auto: text on a terminal, JSON lines otherwise.";
+    "log.requests": OneOf(&["problems", "all", "none"]), Some("\"problems\"") =>
+        "Requests that leave a line in the log. problems: refused ones, those with a failed upstream, and slow ones.";
+    "log.slow_ms": Number(0, DAY_MS), Some("30000") =>
+        "Time to the first content from which a request is slow; 0: none is.";
     "console.listen": Address, None =>
         "Separate address for the admin API and /metrics; absent: server.listen. A non-loopback address opens once an admin key exists.";
     "console.tls": OneOf(&["auto", "off"]), Some("\"auto\"") =>

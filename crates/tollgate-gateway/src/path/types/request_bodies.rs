@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tollgate_core::{
-    Catalog, Channel, ChannelId, ModelMapping, Offer, OnUnsupported, PlannedAttempt, Timestamp, TranslationPolicy,
+    Catalog, Channel, ChannelId, ModelMapping, Offer, OnUnsupported, PlannedAttempt, RequestId, Timestamp, TranslationPolicy,
     TranslationSwitches, count_input,
 };
 use tollgate_protocol::{
@@ -38,7 +38,7 @@ pub(crate) struct RequestBodies<'a> {
     target: &'a Target,
     summary: &'a RequestSummary,
     body: &'a Bytes,
-    request_id: String,
+    request_id: RequestId,
     arrived: Timestamp,
     /// Whether parameters that cannot be translated are dropped instead of refused.
     lenient: bool,
@@ -115,7 +115,7 @@ impl<'a> RequestBodies<'a> {
             target,
             summary,
             body,
-            request_id: head.request_id.digits(),
+            request_id: head.request_id,
             arrived: head.arrived,
             lenient: is_lenient(offer),
             id_signatures: caller.key.signatures_in_ids.unwrap_or(offer.group.signatures_in_ids),
@@ -200,7 +200,9 @@ impl<'a> RequestBodies<'a> {
             drop_signatures,
         };
         let mut dropped = self.dropped.clone();
-        dropped.extend(signature_member(planned.protocol, self.body).filter(|_| drop_signatures).map(ToOwned::to_owned));
+        if drop_signatures {
+            dropped.extend(signature_member(planned.protocol, self.body).map(ToOwned::to_owned));
+        }
         let reply_edits = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage };
         let body = codec.forward_request(self.body, summary, &edits);
         if body.as_ptr() != self.body.as_ptr() {
@@ -220,7 +222,7 @@ impl<'a> RequestBodies<'a> {
         let now = self.arrived.seconds();
         let context = ReplyContext {
             id_signatures: self.id_signatures,
-            ..encoded.reply_context(&self.request_id, now, &self.summary.model, self.target.framing)
+            ..encoded.reply_context(&self.request_id.digits(), now, &self.summary.model, self.target.framing)
         };
         let mut dropped = self.dropped.clone();
         dropped.extend(encoded.dropped.iter().filter(|entry| !self.dropped.contains(entry)).cloned());

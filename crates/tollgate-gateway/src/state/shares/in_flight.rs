@@ -205,7 +205,7 @@ impl Drop for InFlightRequest {
         if let Some(share) = self.share() {
             subtract(share.holdings().iter().map(|(_, held)| &held.requests), 1);
         }
-        if self.condition.requests.release(1) == 1 && self.condition.is_draining() {
+        if self.condition.requests.release(1) == 1 && self.condition.is_ending() {
             self.condition.notify_quiet();
         }
     }
