@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use tollgate_core::{KeyId, MemberId, NanoUsd, SpendTotals, Subject, Timestamp, UsageRecord, Window};
 
 use crate::{
+    WorkControl,
     Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, Posting, PostingKind, PostingRefused, Spending, Store,
     StoreError,
     samples::{MIDNIGHT, at, record},
@@ -48,7 +49,7 @@ async fn balance(store: &Store, member: MemberId) -> NanoUsd {
 }
 
 async fn agrees(store: &Store) {
-    let verified = store.ledger.verify(MIDNIGHT).await.unwrap();
+    let verified = store.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap();
     assert!(verified.agrees(), "{:#?}", verified.differences);
 }
 

@@ -6,6 +6,7 @@ use tollgate_core::{NanoUsd, Outcome, Timestamp, UsageRecord};
 
 use super::options;
 use crate::{
+    WorkControl,
     SortOrder, Store, StoreUrl, SummaryBy, UsageCursor, UsageFilter, open,
     rollup::{DAY, FIVE_MINUTES, HOUR},
     samples::{MIDNIGHT, at, record, request_id},
@@ -220,7 +221,7 @@ pub(super) async fn sums_of_any_range_are_those_of_its_records(store: &Store) {
     for batch in records.chunks(37) {
         store.usage.append(batch).await.unwrap();
     }
-    assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000)).await.unwrap().agrees());
+    assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000), &WorkControl::unattended()).await.unwrap().agrees());
     // In memory sums are computed from the records.
     let dir = TempDir::new().unwrap();
     let reference = open(options(StoreUrl::Memory, &dir)).await.unwrap();
@@ -262,7 +263,7 @@ pub(super) async fn pruned_records_do_not_come_back(store: &Store) {
             0 => break,
             some => removed += some,
         }
-        assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000)).await.unwrap().agrees());
+        assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000), &WorkControl::unattended()).await.unwrap().agrees());
     }
     assert!(old > 0);
     assert_eq!(removed, old);
@@ -276,7 +277,7 @@ pub(super) async fn pruned_records_do_not_come_back(store: &Store) {
     assert_eq!(store.usage.append(&late).await.unwrap(), 0);
     while store.usage.prune(in_time_of_day).await.unwrap() > 0 {}
     assert_eq!(store.usage.append(&late).await.unwrap(), 0);
-    assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000)).await.unwrap().agrees());
+    assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000), &WorkControl::unattended()).await.unwrap().agrees());
 }
 
 pub(super) async fn log_time_is_set_only_from_the_expected_value(store: &Store) {

@@ -82,6 +82,14 @@ impl UsageAppender {
         Self::Postgres(postgres::PostgresAppender::new(url, database))
     }
 
+    /// The file of an SQLite database.
+    pub(super) fn sqlite_path(&self) -> Option<&Path> {
+        match self {
+            Self::Sqlite(appender) => Some(appender.path()),
+            Self::Postgres(_) => None,
+        }
+    }
+
     /// Appends the records that are not stored yet; returns how many those were. On SQLite the transaction holds the connection
     /// of the pool `writer`.
     pub(super) async fn append(&self, writer: &AnyPool, records: &[&UsageRecord], books: &Bookkeeping) -> Result<u64, StoreError> {

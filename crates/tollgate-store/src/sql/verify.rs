@@ -2,16 +2,18 @@
 //! position, the expected value, the found value. Roll-ups are compared column by column ([`sums`]). Of records removed by
 //! retention, the ledger entries and sums are compared with each other.
 
+mod snapshot;
 mod sums;
 
-use sqlx::{Any, Row as _, Transaction};
 use tollgate_core::Timestamp;
 
 use super::store::SqlStore;
 use crate::{
-    StoreError,
+    StoreError, WorkControl,
     verify::{ConsistencyRule, VerifyReport},
 };
+
+pub(super) use snapshot::{Snapshot, SnapshotRow};
 
 const VERIFY: &str = "verify the usage log and the ledger";
 
@@ -73,45 +75,45 @@ const QUERIES: &[(ConsistencyRule, &str)] = &[
 const COUNTS: &str = "SELECT (SELECT COUNT(*) FROM balances), (SELECT COUNT(*) FROM ledger), (SELECT COUNT(*) FROM usage), \
      (SELECT COUNT(*) FROM attempts)";
 
+/// Step of the work that the checks are.
+const STEP: &str = "database";
+
 impl SqlStore {
-    pub(super) async fn verify_all(&self, now: Timestamp) -> Result<VerifyReport, StoreError> {
-        let failed = |error| self.failed(VERIFY, error);
-        let mut snapshot = self.snapshot(VERIFY).await?;
-        let row = sqlx::query(COUNTS).fetch_one(&mut *snapshot).await.map_err(failed)?;
-        let count = |at: usize| row.try_get::<i64, _>(at).map(|count| u64::try_from(count).unwrap_or(0)).map_err(failed);
-        let mut report = VerifyReport {
-            members: count(0)?,
-            entries: count(1)?,
-            records: count(2)?,
-            attempts: count(3)?,
-            ..VerifyReport::default()
+    /// Blocks the thread on SQLite.
+    pub(super) async fn verify_all(&self, now: Timestamp, control: &WorkControl) -> Result<VerifyReport, StoreError> {
+        let mut report = VerifyReport::default();
+        let mut snapshot = Snapshot::begin(self, control).await?;
+        let checks = QUERIES.len() + sums::ROLLUPS.len() + 3;
+        let mut done = 0;
+        let mut next = || {
+            control.report(STEP, done, u64::try_from(checks).ok());
+            done += 1;
         };
+        next();
+        let count = |row: &SnapshotRow<'_>, at: usize| row.number(at).map(|count| u64::try_from(count).unwrap_or(0));
+        let read = |row: &SnapshotRow<'_>| {
+            (report.members, report.entries) = (count(row, 0)?, count(row, 1)?);
+            (report.records, report.attempts) = (count(row, 2)?, count(row, 3)?);
+            Ok(())
+        };
+        snapshot.each(COUNTS, &[], read).await?;
         for (rule, sql) in QUERIES {
-            self.verify_rule(&mut snapshot, *rule, sql, &mut report).await?;
+            next();
+            let differs = |row: &SnapshotRow<'_>| {
+                report.differs(*rule, row.text(0)?.to_owned(), row.number(1)?, row.number(2)?);
+                Ok(())
+            };
+            snapshot.each(sql, &[], differs).await?;
         }
         for rollup in sums::ROLLUPS {
-            self.verify_rollup(&mut snapshot, rollup, &mut report).await?;
+            next();
+            rollup.verify(&mut snapshot, &mut report).await?;
         }
-        self.verify_removed(&mut snapshot, now, &mut report).await?;
+        next();
+        sums::verify_removed(&mut snapshot, now, &mut report).await?;
+        next();
         self.verify_chains(&mut snapshot, &mut report).await?;
         Ok(report)
-    }
-
-    async fn verify_rule(
-        &self,
-        snapshot: &mut Transaction<'static, Any>,
-        rule: ConsistencyRule,
-        sql: &'static str,
-        report: &mut VerifyReport,
-    ) -> Result<(), StoreError> {
-        use futures_util::TryStreamExt as _;
-        let failed = |error| self.failed(VERIFY, error);
-        let mut rows = sqlx::query(sql).fetch(&mut **snapshot);
-        while let Some(row) = rows.try_next().await.map_err(failed)? {
-            let what = row.try_get(0).map_err(failed)?;
-            report.differs(rule, what, row.try_get(1).map_err(failed)?, row.try_get(2).map_err(failed)?);
-        }
-        Ok(())
     }
 }
 
@@ -124,6 +126,7 @@ mod tests {
     use tollgate_core::NanoUsd;
 
     use crate::{
+        WorkControl,
         conformance::{options, sqlite},
         open,
         samples::{MIDNIGHT, record},
@@ -147,7 +150,7 @@ mod tests {
         let tampering = tampering.replace("FIRST", &records[0].id.to_string()).replace("SECOND", &records[1].id.to_string());
         sqlx::raw_sql(AssertSqlSafe(tampering)).execute(&mut connection).await.unwrap();
         connection.close().await.unwrap();
-        let verified = store.ledger.verify(MIDNIGHT).await.unwrap();
+        let verified = store.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap();
         assert_eq!((verified.records, verified.members), (verified.records, 2));
         verified.differences.into_iter().map(|it| (it.rule, it.expected, it.found)).collect()
     }

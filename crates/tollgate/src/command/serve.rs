@@ -107,7 +107,7 @@ async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
     let stop_writer = CancellationToken::new();
     let writing = background.spawn(writer.run(recovered, stop_writer.clone()));
 
-    let console = console::start(config, &store, &shared, &registry, listening.address())?;
+    let console = console::start(config, &store, &shared, &registry, listening.address(), stop_cores.clone())?;
     let new_key = first_key(config, &store).await?;
     announce(common, config, listening.address(), console.address, new_key.as_deref());
     let condition = Arc::clone(&shared.condition);

@@ -56,6 +56,10 @@ impl SqliteAppender {
         Self { path: path.to_owned(), database: database.to_owned(), thread: Mutex::default() }
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn thread(&self) -> MutexGuard<'_, Option<Arc<AppendThread>>> {
         self.thread.lock().expect("no code panics while it holds this lock")
     }

@@ -4,13 +4,13 @@
 
 use std::fmt::Write as _;
 
-use sqlx::{Any, AssertSqlSafe, Row as _, Transaction};
 use tollgate_core::Timestamp;
 
-use super::{super::store::SqlStore, VERIFY};
+use super::{Snapshot, SnapshotRow};
 use crate::{
     StoreError,
     rollup::{DAY, FIVE_MINUTES, HOUR, bucket},
+    sql::append::Bind,
     verify::{ConsistencyRule, VerifyReport},
 };
 
@@ -34,35 +34,35 @@ fn max_pruned_until(now: Timestamp) -> i64 {
     bucket(now, DAY).saturating_sub(DAY)
 }
 
-impl SqlStore {
-    pub(super) async fn verify_removed(
-        &self,
-        snapshot: &mut Transaction<'static, Any>,
-        now: Timestamp,
-        report: &mut VerifyReport,
-    ) -> Result<(), StoreError> {
-        let failed = |error| self.failed(VERIFY, error);
-        let row = sqlx::query(PRUNED_UNTIL).fetch_one(&mut **snapshot).await.map_err(failed)?;
-        let until: i64 = row.try_get(0).map_err(failed)?;
-        if until == 0 {
-            return Ok(());
-        }
-        report.removed_before = Some(Timestamp(until));
-        let max = max_pruned_until(now);
-        if until < 0 || until > max || until % DAY != 0 {
-            let expected = if until > max { max } else { until.max(0) / DAY * DAY };
-            report.differs(ConsistencyRule::Removed, "pruned_until".to_owned(), expected, until);
-        }
-        for (figure, sql) in [("sale in nano-USD", SOLD), ("requests", LEFT)] {
-            for row in sqlx::query(sql).bind(until).fetch_all(&mut **snapshot).await.map_err(failed)? {
-                let day = Timestamp(row.try_get(0).map_err(failed)?);
-                let member: String = row.try_get(1).map_err(failed)?;
-                let (expected, found) = (row.try_get(2).map_err(failed)?, row.try_get(3).map_err(failed)?);
-                report.differs(ConsistencyRule::RemovedDays, format!("day {day} of {member}, {figure}"), expected, found);
-            }
-        }
+pub(super) async fn verify_removed(
+    snapshot: &mut Snapshot<'_>,
+    now: Timestamp,
+    report: &mut VerifyReport,
+) -> Result<(), StoreError> {
+    let mut until = 0;
+    let read = |row: &SnapshotRow<'_>| {
+        until = row.number(0)?;
         Ok(())
+    };
+    snapshot.each(PRUNED_UNTIL, &[], read).await?;
+    if until == 0 {
+        return Ok(());
     }
+    report.removed_before = Some(Timestamp(until));
+    let max = max_pruned_until(now);
+    if until < 0 || until > max || until % DAY != 0 {
+        let expected = if until > max { max } else { until.max(0) / DAY * DAY };
+        report.differs(ConsistencyRule::Removed, "pruned_until".to_owned(), expected, until);
+    }
+    for (figure, sql) in [("sale in nano-USD", SOLD), ("requests", LEFT)] {
+        let differs = |row: &SnapshotRow<'_>| {
+            let what = format!("day {} of {}, {figure}", Timestamp(row.number(0)?), row.text(1)?);
+            report.differs(ConsistencyRule::RemovedDays, what, row.number(2)?, row.number(3)?);
+            Ok(())
+        };
+        snapshot.each(sql, &[Bind::Number(until)], differs).await?;
+    }
+    Ok(())
 }
 
 /// A roll-up table and the SQL expressions over its source rows that it must equal.
@@ -125,6 +125,15 @@ pub(super) const ROLLUPS: &[Rollup] = &[
 ];
 
 impl Rollup {
+    pub(super) async fn verify(&self, snapshot: &mut Snapshot<'_>, report: &mut VerifyReport) -> Result<(), StoreError> {
+        let differs = |row: &SnapshotRow<'_>| {
+            let what = format!("{} {} of {}, {}", self.width.1, Timestamp(row.number(1)?), row.text(2)?, row.text(0)?);
+            report.differs(self.rule, what, row.number(3)?, row.number(4)?);
+            Ok(())
+        };
+        snapshot.each(&self.differences(), &[], differs).await
+    }
+
     /// A query for the sums that differ: column, bucket, key, expected and found value.
     fn differences(&self) -> String {
         const SINCE: &str = "(SELECT value FROM counters WHERE name = 'pruned_until')";
@@ -155,26 +164,6 @@ impl Rollup {
         }
         sql.push_str(" ORDER BY 2, 3, 1");
         sql
-    }
-}
-
-impl SqlStore {
-    pub(super) async fn verify_rollup(
-        &self,
-        snapshot: &mut Transaction<'static, Any>,
-        rollup: &Rollup,
-        report: &mut VerifyReport,
-    ) -> Result<(), StoreError> {
-        use futures_util::TryStreamExt as _;
-        let failed = |error| self.failed(VERIFY, error);
-        let mut rows = sqlx::query(AssertSqlSafe(rollup.differences())).fetch(&mut **snapshot);
-        while let Some(row) = rows.try_next().await.map_err(failed)? {
-            let text = |at: usize| row.try_get::<String, _>(at).map_err(failed);
-            let number = |at: usize| row.try_get::<i64, _>(at).map_err(failed);
-            let what = format!("{} {} of {}, {}", rollup.width.1, Timestamp(number(1)?), text(2)?, text(0)?);
-            report.differs(rollup.rule, what, number(3)?, number(4)?);
-        }
-        Ok(())
     }
 }
 
