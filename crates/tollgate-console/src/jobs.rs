@@ -49,8 +49,7 @@ pub enum JobKind {
 
 impl JobKind {
     pub(crate) const ALL: [Self; 4] = [Self::Doctor, Self::Verify, Self::Replay, Self::Backup];
-    pub(crate) const WORDS: &[&str] =
-        &[Self::Doctor.as_str(), Self::Verify.as_str(), Self::Replay.as_str(), Self::Backup.as_str()];
+    pub(crate) const WORDS: &[&str] = &[Self::Doctor.as_str(), Self::Verify.as_str(), Self::Replay.as_str(), Self::Backup.as_str()];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -183,12 +182,7 @@ impl Jobs {
     }
 
     /// A new job that is queued, or the one that this idempotency key started.
-    pub(crate) fn admit(
-        &self,
-        kind: JobKind,
-        by: String,
-        idempotency: Option<(String, [u8; 32])>,
-    ) -> Result<Admission, ApiError> {
+    pub(crate) fn admit(&self, kind: JobKind, by: String, idempotency: Option<(String, [u8; 32])>) -> Result<Admission, ApiError> {
         if self.0.stop.is_cancelled() {
             return Err(ApiError::overloaded("The gateway is stopping."));
         }

@@ -10,8 +10,8 @@ use tollgate_core::{
 };
 
 use crate::{
-    Actor, AuditEvent, AuditKind, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, FieldProblem, GroupSpec, JobAction, KeySecret,
-    MemberSpec, RandomSource, RowKind, StoreError, Toggle, credential,
+    Actor, AuditEvent, AuditKind, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, FieldProblem, GroupSpec,
+    JobAction, KeySecret, MemberSpec, RandomSource, RowKind, StoreError, Toggle, credential,
     fields::{AccountInput, check_row},
     proxy::ChannelSecrets,
     rows::{CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, spec_text},
@@ -427,7 +427,9 @@ impl Batch<'_> {
 
     /// One member with the role admin must remain.
     async fn check_admins(&mut self) -> Result<(), StoreError> {
-        let Some(last) = self.audit.iter().rfind(|event| event.kind == AuditKind::Row(RowKind::Member)).map(|event| event.name.clone()) else {
+        let Some(last) =
+            self.audit.iter().rfind(|event| event.kind == AuditKind::Row(RowKind::Member)).map(|event| event.name.clone())
+        else {
             return Ok(());
         };
         for row in self.rows.list(RowKind::Member, None).await? {

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tollgate_core::{AccountSpec, ChannelSpec, MemberId, ModelSpec, Revision};
 use tollgate_store::{
-    AdminKeySpec, AdminScope, AuditEvent, AuditFilter, AuditKind, AuditPosition, GroupSpec, KeySpec, LedgerEntry, LedgerFilter, LedgerKind,
-    LedgerPosition, MemberSpec, RowKind,
+    AdminKeySpec, AdminScope, AuditEvent, AuditFilter, AuditKind, AuditPosition, GroupSpec, KeySpec, LedgerEntry, LedgerFilter,
+    LedgerKind, LedgerPosition, MemberSpec, RowKind,
     fields::{AccountInput, KeyInput, Kind, Object, Row, whole},
 };
 
@@ -23,7 +23,11 @@ static EVENT: Object = Object::of(
         read("at", Kind::Time, "Time of the change."),
         read("origin", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
         read("actor", TEXT, "Author of the change."),
-        read("action", TEXT, "put, remove, switch, revoke and others; of a posting: `top_up` or `adjust`; of a job: `start` or `cancel`."),
+        read(
+            "action",
+            TEXT,
+            "put, remove, switch, revoke and others; of a posting: `top_up` or `adjust`; of a job: `start` or `cancel`.",
+        ),
         read("kind", TEXT, "Kind of the row; `ledger` of a posting, `job` of a job."),
         read("id", TEXT, "Id of the row or job; of a posting: of the member."),
         read("name", TEXT, "Name of the row at that time; of a posting: of the member; of a job: its kind."),

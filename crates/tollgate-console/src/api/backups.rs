@@ -66,7 +66,8 @@ pub(super) async fn require_room(jobs: &Jobs) -> Result<(), ApiError> {
     if on_folder(jobs, |folder| folder.list()).await?.len() < MAX_BACKUPS {
         return Ok(());
     }
-    let message = format!("There are {MAX_BACKUPS} backups on the gateway's disk already; remove one (DELETE /admin/v1/backups/…).");
+    let message =
+        format!("There are {MAX_BACKUPS} backups on the gateway's disk already; remove one (DELETE /admin/v1/backups/…).");
     Err(ApiError::conflict("too_many_backups", message))
 }
 

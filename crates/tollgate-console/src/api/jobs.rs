@@ -177,11 +177,7 @@ async fn start(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if kind == JobKind::Backup {
         super::backups::require_room(jobs).await?;
     }
-    let idempotency = context.idempotency_change()?.and_then(|change| match change {
-        Change::Idempotent { key, fingerprint } => Some((key, fingerprint)),
-        _ => None,
-    });
-    let job = match jobs.admit(request.kind(), context.actor().name, idempotency)? {
+    let job = match jobs.admit(request.kind(), context.actor().name, context.idempotency()?)? {
         crate::jobs::Admission::New(job) => job,
         crate::jobs::Admission::Repeated(job) => {
             return Ok(ApiResponse::ok(job.show_whole()).header("idempotent-replayed", "true"));
@@ -290,19 +286,19 @@ fn event(job: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn body(value: Value) -> InputFields {
-        InputFields::of(&value)
+    fn body(value: &Value) -> InputFields {
+        InputFields::of(value)
     }
 
     fn refused(kind: JobKind, value: Value) -> String {
-        request(kind, &body(value)).unwrap_err().message().to_owned()
+        request(kind, &body(&value)).unwrap_err().message().to_owned()
     }
 
     #[test]
     fn parameters_of_another_kind_are_refused_by_name() {
-        assert!(matches!(request(JobKind::Verify, &body(json!({"kind": "verify"}))), Ok(JobRequest::Verify)));
-        assert!(matches!(request(JobKind::Doctor, &body(json!({"kind": "doctor"}))), Ok(JobRequest::Doctor)));
-        assert!(matches!(request(JobKind::Backup, &body(json!({"kind": "backup"}))), Ok(JobRequest::Backup)));
+        assert!(matches!(request(JobKind::Verify, &body(&json!({"kind": "verify"}))), Ok(JobRequest::Verify)));
+        assert!(matches!(request(JobKind::Doctor, &body(&json!({"kind": "doctor"}))), Ok(JobRequest::Doctor)));
+        assert!(matches!(request(JobKind::Backup, &body(&json!({"kind": "backup"}))), Ok(JobRequest::Backup)));
         assert!(refused(JobKind::Verify, json!({"kind": "verify", "file": "x"})).contains("'file'"));
         assert!(refused(JobKind::Backup, json!({"kind": "backup", "key": "x"})).contains("'key'"));
         assert!(refused(JobKind::Replay, json!({"kind": "replay", "key": "x"})).contains("'file'"));
@@ -313,7 +309,7 @@ mod tests {
         let sent = json!({
             "kind": "replay", "file": "[[group]]\nname = \"g\"\n", "key": "k", "outcome": "refused", "since": "2026-11-01T00:00:00Z",
         });
-        let Ok(JobRequest::Replay(replay)) = request(JobKind::Replay, &body(sent)) else { panic!("a replay") };
+        let Ok(JobRequest::Replay(replay)) = request(JobKind::Replay, &body(&sent)) else { panic!("a replay") };
         assert_eq!(replay.records.key.as_deref(), Some("k"));
         assert_eq!(replay.records.filter.outcome, Some(tollgate_core::Outcome::Refused));
         assert_eq!(replay.records.filter.since.unwrap().to_string(), "2026-11-01T00:00:00Z");

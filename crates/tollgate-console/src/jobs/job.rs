@@ -36,13 +36,8 @@ pub(crate) enum JobState {
 }
 
 impl JobState {
-    pub(crate) const WORDS: &[&str] = &[
-        Self::Queued.as_str(),
-        Self::Running.as_str(),
-        Self::Done.as_str(),
-        Self::Failed.as_str(),
-        Self::Cancelled.as_str(),
-    ];
+    pub(crate) const WORDS: &[&str] =
+        &[Self::Queued.as_str(), Self::Running.as_str(), Self::Done.as_str(), Self::Failed.as_str(), Self::Cancelled.as_str()];
 
     pub(crate) const fn as_str(self) -> &'static str {
         match self {

@@ -60,7 +60,11 @@ impl JobTable {
             let same_key = |known: &&Arc<Job>| known.idempotency.as_ref().is_some_and(|(known, _)| known == key);
             if let Some(known) = self.0.iter().find(same_key) {
                 let same_request = known.idempotency.as_ref().is_some_and(|(_, known)| known == fingerprint);
-                return if same_request { Ok(Admission::Repeated(Arc::clone(known))) } else { Err(JobConflict::IdempotencyKeyReused) };
+                return if same_request {
+                    Ok(Admission::Repeated(Arc::clone(known)))
+                } else {
+                    Err(JobConflict::IdempotencyKeyReused)
+                };
             }
         }
         let open: Vec<Arc<Job>> = self.0.iter().filter(|known| !known.has_ended()).cloned().collect();

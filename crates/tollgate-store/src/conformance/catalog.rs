@@ -122,7 +122,10 @@ pub(super) async fn audit_log_has_every_change_without_secrets(store: &Store) {
     let shown: Vec<_> =
         events.iter().map(|event| (event.revision, event.action.as_str(), event.kind, event.name.as_str())).collect();
     assert_eq!(shown[0], (second, "put", AuditKind::Row(RowKind::Account), "a"));
-    assert_eq!(shown[2..4], [(first, "put", AuditKind::Row(RowKind::Account), "a"), (first, "put", AuditKind::Row(RowKind::Channel), "main")]);
+    assert_eq!(
+        shown[2..4],
+        [(first, "put", AuditKind::Row(RowKind::Account), "a"), (first, "put", AuditKind::Row(RowKind::Channel), "main")]
+    );
     assert!(
         events.iter().all(|event| event.at == MIDNIGHT && !event.detail.contains("very-secret") && !event.detail.contains("sk-"))
     );

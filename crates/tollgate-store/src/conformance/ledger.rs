@@ -6,9 +6,8 @@ use futures_util::future::join_all;
 use tollgate_core::{KeyId, MemberId, NanoUsd, SpendTotals, Subject, Timestamp, UsageRecord, Window};
 
 use crate::{
-    WorkControl,
     Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, Posting, PostingKind, PostingRefused, Spending, Store,
-    StoreError,
+    StoreError, WorkControl,
     samples::{MIDNIGHT, at, record},
 };
 

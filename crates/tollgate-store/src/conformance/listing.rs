@@ -4,8 +4,8 @@ use tollgate_core::{AdminKeyId, ChannelSpec, Revision, Timestamp};
 
 use super::{apply, put_account, put_channel, put_group, put_key, refusal};
 use crate::{
-    AdminKeySpec, AdminScope, AuditFilter, AuditKind, Change, ChangeRefusal, JobAction, NewKey, RandomSource, RowFilter, RowKind, Store, WorkControl,
-    samples::MIDNIGHT,
+    AdminKeySpec, AdminScope, AuditFilter, AuditKind, Change, ChangeRefusal, JobAction, NewKey, RandomSource, RowFilter, RowKind,
+    Store, WorkControl, samples::MIDNIGHT,
 };
 
 pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store) {
@@ -118,7 +118,11 @@ pub(super) async fn admin_key_is_found_by_hash_until_revoked_or_expired(store: &
     let row = store.listing.row(RowKind::AdminKey, &found.id.to_string()).await.unwrap().unwrap();
     assert_eq!(row.removed_at, Some(MIDNIGHT));
     let audit = store.catalog.audit(None, 10).await.unwrap();
-    assert!(audit.iter().any(|event| event.kind == AuditKind::Row(RowKind::AdminKey) && event.action == "revoke" && event.name == "ops"));
+    assert!(
+        audit
+            .iter()
+            .any(|event| event.kind == AuditKind::Row(RowKind::AdminKey) && event.action == "revoke" && event.name == "ops")
+    );
     apply(store, &[make("ops", AdminScope::Admin, None).0]).await.expect("the name is free again");
     audit_events_are_paged_and_filtered(store).await;
 }

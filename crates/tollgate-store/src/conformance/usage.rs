@@ -6,8 +6,7 @@ use tollgate_core::{NanoUsd, Outcome, Timestamp, UsageRecord};
 
 use super::options;
 use crate::{
-    WorkControl,
-    SortOrder, Store, StoreUrl, SummaryBy, UsageCursor, UsageFilter, open,
+    SortOrder, Store, StoreUrl, SummaryBy, UsageCursor, UsageFilter, WorkControl, open,
     rollup::{DAY, FIVE_MINUTES, HOUR},
     samples::{MIDNIGHT, at, record, request_id},
 };

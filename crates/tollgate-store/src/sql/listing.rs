@@ -8,7 +8,9 @@ use super::{
     rows::{audit_event, catalog_row, select, select_with_revision},
     store::SqlStore,
 };
-use crate::{AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, KeyHash, ListingStore, RowFilter, RowKind, StoreError, StoredRow};
+use crate::{
+    AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, KeyHash, ListingStore, RowFilter, RowKind, StoreError, StoredRow,
+};
 
 const LIST: &str = "list rows";
 

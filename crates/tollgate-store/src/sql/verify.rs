@@ -113,6 +113,7 @@ impl SqlStore {
         sums::verify_removed(&mut snapshot, now, &mut report).await?;
         next();
         self.verify_chains(&mut snapshot, &mut report).await?;
+        next();
         Ok(report)
     }
 }

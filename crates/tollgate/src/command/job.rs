@@ -230,10 +230,15 @@ impl Follower<'_> {
             match end {
                 Ok(job) => return Ok(job),
                 Err(AdminError::Refused(AdminRefusal { status: StatusCode::NOT_FOUND, .. })) => {
-                    let text = format!("the gateway does not know the job {} any more: it was restarted, or another node answers", self.id);
+                    let text = format!(
+                        "the gateway does not know the job {} any more: it was restarted, or another node answers",
+                        self.id
+                    );
                     return Err(Failure::Machine(text).into());
                 }
-                Err(AdminError::Failed(Failure::Unreachable(_))) if attempts < MAX_ATTEMPTS => tokio::time::sleep(RETRY_PAUSE).await,
+                Err(AdminError::Failed(Failure::Unreachable(_))) if attempts < MAX_ATTEMPTS => {
+                    tokio::time::sleep(RETRY_PAUSE).await
+                }
                 Err(error) => return Err(error.into()),
             }
         }

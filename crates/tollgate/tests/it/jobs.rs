@@ -84,7 +84,10 @@ fn each_kind_of_job_gives_what_its_command_prints() {
     };
     assert_eq!((&job["state"], what(&job["result"])), (&json!("done"), what(&printed(&["doctor", "--json"]))), "{job}");
     let job = finish(&admin, &json!({"kind": "backup"}));
-    assert_eq!((&job["state"], &job["result"]["records"], &job["result"]["master_key"]), (&json!("done"), &json!(5), &json!(false)));
+    assert_eq!(
+        (&job["state"], &job["result"]["records"], &job["result"]["master_key"]),
+        (&json!("done"), &json!(5), &json!(false))
+    );
     let audit = admin.get("/admin/v1/audit?kind=job");
     let recorded: Vec<_> = audit["items"].as_array().unwrap().iter().map(|it| (it["action"].clone(), it["name"].clone())).collect();
     let expected = ["backup", "doctor", "replay", "verify"].map(|kind| (json!("start"), json!(kind)));
@@ -98,7 +101,7 @@ fn found_differences_are_the_result_of_the_job_with_exit_code_1() {
     let admin = Admin::of(gateway);
     let _ = admin.gateway.record_of(&admin.gateway.chat(&support::chat("echo")));
     wait_for("it is booked", LONG, || admin.get("/admin/v1/usage")["items"].as_array().unwrap().len() == 1);
-    tamper(admin.gateway.data(), "UPDATE balances SET balance = balance + 1");
+    tamper(admin.gateway.data(), "UPDATE usage_days SET requests = requests + 1");
     let job = finish(&admin, &json!({"kind": "verify"}));
     assert_eq!((&job["state"], &job["exit_code"], &job["result"]["agrees"]), (&json!("done"), &json!(1), &json!(false)), "{job}");
     let folder = TempDir::new().unwrap();
@@ -213,7 +216,9 @@ fn operators_start_doctor_and_verify_only() {
         assert_eq!(refusal(&answer), refused_whole(403, "admin_only"), "{kind}");
     }
     let backup = finish(&admin, &json!({"kind": "backup"}));
-    for (method, path) in [("GET", path(&backup)), ("GET", format!("{}/events", path(&backup))), ("POST", format!("{}/cancel", path(&backup)))] {
+    for (method, path) in
+        [("GET", path(&backup)), ("GET", format!("{}/events", path(&backup))), ("POST", format!("{}/cancel", path(&backup)))]
+    {
         assert_eq!(refusal(&admin.as_operator(method, &path, None)), refused_whole(403, "admin_only"), "{method} {path}");
     }
     for kind in ["doctor", "verify"] {
@@ -308,7 +313,8 @@ fn commands_print_the_same_over_the_api() {
     }
     wait_for("all is booked", LONG, || admin.get("/admin/v1/usage")["items"].as_array().unwrap().len() == 3);
     std::fs::write(folder.path().join("credential"), "from-a-file\n").unwrap();
-    let changed = support::catalog(&upstream, "weight = 3").replace("{key}", gateway.key()).replace("{credential}", "file:credential");
+    let changed =
+        support::catalog(&upstream, "weight = 3").replace("{key}", gateway.key()).replace("{credential}", "file:credential");
     std::fs::write(folder.path().join("changed.toml"), &changed).unwrap();
     std::fs::write(gateway.data().join("changed.toml"), changed.replace("file:credential", "from-a-file")).unwrap();
     let wrong = "[[group]]\nname = \"g\"\nchannels = [\"unknown\"]\n";
@@ -445,7 +451,11 @@ fn jobs_work_on_postgres() {
     );
     let job = admin.post(JOBS, &json!({"kind": "verify"}));
     wait_for("it runs", LONG, || admin.get(&path(&job))["progress"]["step"] == "database");
-    let running = || postgres.sql("SELECT COUNT(*) FROM pg_stat_activity WHERE query LIKE '%balances%' AND pid <> pg_backend_pid() AND state = 'active'");
+    let running = || {
+        postgres.sql(
+            "SELECT COUNT(*) FROM pg_stat_activity WHERE query LIKE '%balances%' AND pid <> pg_backend_pid() AND state = 'active'",
+        )
+    };
     wait_for("the query runs", LONG, || running() == "1");
     let cancelled = admin.post(&format!("{}/cancel", path(&job)), &json!({}));
     assert_eq!(cancelled["state"], "cancelled", "{cancelled}");

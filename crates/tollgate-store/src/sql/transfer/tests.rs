@@ -5,8 +5,7 @@ use tollgate_core::UsageRecord;
 
 use super::*;
 use crate::{
-    WorkControl,
-    AccessMode, Actor, ChangeOrigin, OpenOptions, Posting, PostingKind, SortOrder, Store, StoreUrl, UsageFilter,
+    AccessMode, Actor, ChangeOrigin, OpenOptions, Posting, PostingKind, SortOrder, Store, StoreUrl, UsageFilter, WorkControl,
     conformance::{Schema, options, postgres, put_account, put_channel, put_group, put_key, sqlite},
     open,
     samples::{MIDNIGHT, record},

@@ -1,6 +1,8 @@
 //! One snapshot of the database for checks that read all of it. On SQLite it has a connection of its own, which blocks the thread and
 //! is interrupted in the middle of a query when the work is cancelled; on PostgreSQL the server is told to end the query.
 
+use std::path::Path;
+
 use futures_util::TryStreamExt as _;
 use rusqlite::{Connection, OpenFlags};
 use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
@@ -63,27 +65,32 @@ impl SnapshotRow<'_> {
     }
 }
 
+impl SnapshotConnection {
+    fn sqlite(path: &Path, control: &WorkControl) -> rusqlite::Result<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.execute_batch(SETUP)?;
+        let control = control.clone();
+        connection.progress_handler(STEPS_PER_CHECK, Some(move || control.is_cancelled()))?;
+        Ok(Self::Sqlite(connection))
+    }
+
+    async fn postgres(store: &SqlStore) -> Result<Self, StoreError> {
+        let mut transaction = store.snapshot(VERIFY).await?;
+        let query = sqlx::query("SELECT CAST(pg_backend_pid() AS BIGINT)");
+        let process = query.fetch_one(&mut *transaction).await.and_then(|row| row.try_get(0));
+        Ok(Self::Postgres { transaction, process: process.map_err(|error| store.failed(VERIFY, error))? })
+    }
+}
+
 impl<'a> Snapshot<'a> {
     pub(in crate::sql) async fn begin(store: &'a SqlStore, control: &'a WorkControl) -> Result<Self, StoreError> {
         control.check()?;
-        let connection = match store.appender.sqlite_path() {
-            Some(path) => {
-                let opened = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX);
-                let begun = opened.and_then(|connection| {
-                    connection.execute_batch(SETUP)?;
-                    let control = control.clone();
-                    connection.progress_handler(STEPS_PER_CHECK, Some(move || control.is_cancelled()))?;
-                    Ok(connection)
-                });
-                SnapshotConnection::Sqlite(begun.map_err(|error| sqlite_failed(&store.database, VERIFY, error))?)
-            }
-            None => {
-                let failed = |error| store.failed(VERIFY, error);
-                let mut transaction = store.snapshot(VERIFY).await?;
-                let query = sqlx::query("SELECT CAST(pg_backend_pid() AS BIGINT)");
-                let process = query.fetch_one(&mut *transaction).await.and_then(|row| row.try_get(0)).map_err(failed)?;
-                SnapshotConnection::Postgres { transaction, process }
-            }
+        let connection = if let Some(path) = store.appender.sqlite_path() {
+            let begun = SnapshotConnection::sqlite(path, control);
+            begun.map_err(|error| sqlite_failed(&store.database, VERIFY, error))?
+        } else {
+            SnapshotConnection::postgres(store).await?
         };
         Ok(Self { store, control, connection })
     }
