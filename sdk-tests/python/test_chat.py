@@ -119,7 +119,7 @@ def test_upstream_errors(chat, model, status, kind):
         chat.chat.completions.create(model=model, messages=ask(f"fail: {status}"))
     assert caught.value.body["code"] or status == 400
     if status == 400:
-        assert "failing as asked" in str(caught.value)
+        assert "failing as requested" in str(caught.value)
 
 
 def test_refusals(chat, base):

@@ -3,6 +3,7 @@
 //! Targets take turns, so other load on the machine affects them equally. CPU per request is the most reliable figure on a
 //! busy machine. Each figure is printed with its bound; a missed bound does not fail the command.
 
+mod instructions;
 mod report;
 pub(crate) mod targets;
 mod usage_store;
@@ -33,12 +34,18 @@ pub(crate) struct BenchOptions {
     /// Seconds per target and round.
     #[arg(long, default_value_t = 3)]
     seconds: u32,
-    /// Run only this scenario: max, native, rate, stream, slow, translated, bounded or usage.
+    /// Run only this scenario: max, native, rate, stream, slow, translated, bounded, usage or instructions.
     #[arg(long)]
     only: Option<String>,
     /// Number of usage records that the scenario `usage` stores in each database.
     #[arg(long, default_value_t = 400_000)]
     records: u64,
+    /// Number of requests whose instructions are counted.
+    #[arg(long, default_value_t = 3_000)]
+    requests: u64,
+    /// Measure the programs that were built last.
+    #[arg(long)]
+    skip_build: bool,
     /// Build profile: release, or dist (fat LTO) as shipped.
     #[arg(long, default_value = "release")]
     profile: String,
@@ -106,23 +113,18 @@ const BOUNDED: Scenario = Scenario {
 
 /// Runs the scenarios and prints a table for each.
 pub(crate) fn run(options: &BenchOptions) -> Result<()> {
-    shell::ensure_debian("nginx", "nginx-light")?;
-    println!("building ({})", options.profile);
-    shell::run(&mut shell::cargo(&[
-        "build",
-        "--quiet",
-        "--profile",
-        &options.profile,
-        "--package",
-        "tollgate",
-        "--package",
-        "tollgate-bench",
-    ]))?;
+    let counts_only = options.only.as_deref() == Some(instructions::NAME);
+    if !counts_only {
+        shell::ensure_debian("nginx", "nginx-light")?;
+    }
+    if !options.skip_build {
+        build(&options.profile)?;
+    }
     let programs = shell::target_dir().join(&options.profile);
-    let folder = PathBuf::from(shell::output(Command::new("mktemp").args(["-d", "/tmp/tollgate-bench-XXXXXX"]))?.trim());
-    let result = measure_all(options, &programs, &folder);
-    let _ = fs::remove_dir_all(&folder);
-    let report = result?;
+    let folder = shell::temp_dir("tollgate-bench-")?;
+    let report = if counts_only { json!({}) } else { measure_all(options, &programs, folder.path())? };
+    let report = count_instructions(options, &programs, folder.path(), report)?;
+    print_bounds(&report);
     let file = options.json.clone().unwrap_or_else(|| shell::root().join("bench/results/latest.json"));
     if let Some(parent) = file.parent() {
         fs::create_dir_all(parent)?;
@@ -130,6 +132,12 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     fs::write(&file, serde_json::to_string_pretty(&report)?)?;
     println!("\nfigures written to {}", file.display());
     Ok(())
+}
+
+fn build(profile: &str) -> Result<()> {
+    println!("building ({profile})");
+    let packages = ["--package", "tollgate", "--package", "tollgate-bench"];
+    shell::run(shell::cargo(&["build", "--quiet", "--profile", profile]).args(packages))
 }
 
 #[expect(clippy::disallowed_methods, reason = "developer commands read the clock")]
@@ -191,7 +199,21 @@ fn measure_all(options: &BenchOptions, programs: &Path, folder: &Path) -> Result
     if options.only.as_deref().is_none_or(|only| only == "usage") {
         report["usage"] = usage_store::measure(programs, folder, options.records)?;
     }
-    print_bounds(&report);
+    Ok(report)
+}
+
+/// Adds the scenario `instructions` to a report. In a run of everything it is left out where there is no valgrind.
+fn count_instructions(options: &BenchOptions, programs: &Path, folder: &Path, mut report: Value) -> Result<Value> {
+    match options.only.as_deref() {
+        Some(instructions::NAME) => {}
+        Some(_) => return Ok(report),
+        None if !shell::has("valgrind") => {
+            println!("\ninstructions: skipped, because valgrind is not installed (Debian package `valgrind`)");
+            return Ok(report);
+        }
+        None => {}
+    }
+    report[instructions::NAME] = instructions::measure(programs, folder, options.requests)?;
     Ok(report)
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn run(require_all: bool) -> Result<()> {
     if require_all && !skipped.is_empty() {
         bail!("{} of {} steps were skipped, and --require-all was given", skipped.len(), steps.len());
     }
-    println!("\nAll of `cargo xtask check` passed{}.", if skipped.is_empty() { "" } else { " (apart from what was skipped)" });
+    println!("\nAll of `cargo xtask check` passed{}.", if skipped.is_empty() { "" } else { " (except for what was skipped)" });
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! `cargo xtask docs`: writes the generated parts of two pages. In `docs/translation.md` it is the loss matrix, from
 //! `fixtures/translation` of `tollgate-protocol`, below a marker line. In `docs/catalog.md` it is the tables of fields, from the
-//! tables of `tollgate-store`, each between two markers. The rest of both pages is written by hand and kept.
+//! tables of `tollgate-store`, each between two markers. The rest of both pages is kept.
 
 use std::fmt::Write as _;
 use std::fs;

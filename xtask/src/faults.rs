@@ -4,15 +4,10 @@
 //! runs at the lowest priority: an attacker does not use the gateway's processors. The table is printed, and written into
 //! `docs/performance.md` with `--write`. A missed bound fails the command.
 
-mod catalog;
+pub(crate) mod catalog;
 mod report;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{fs, path::Path, process::Command, time::Duration};
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -74,10 +69,8 @@ pub(crate) fn run(options: &FaultsOptions) -> Result<()> {
     let packages = ["--package", "tollgate", "--package", "tollgate-bench"];
     shell::run(shell::cargo(&["build", "--quiet", "--bins", "--profile", profile]).args(packages))?;
     let programs = shell::target_dir().join(if options.debug { "debug" } else { "release" });
-    let folder = PathBuf::from(shell::output(Command::new("mktemp").args(["-d", "/tmp/tollgate-faults-XXXXXX"]))?.trim());
-    let rows = measure_all(options, &programs, &folder);
-    let _ = fs::remove_dir_all(&folder);
-    let rows = rows?;
+    let folder = shell::temp_dir("tollgate-faults-")?;
+    let rows = measure_all(options, &programs, folder.path())?;
     let text = table(&rows);
     println!("\n{text}");
     if options.write {

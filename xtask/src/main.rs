@@ -13,6 +13,7 @@ mod sdk;
 mod servers;
 mod shell;
 mod tidy;
+mod upgrades;
 
 use clap::{Parser, Subcommand};
 
@@ -44,6 +45,8 @@ enum Command {
     Bench(bench::BenchOptions),
     /// Measures what a well-behaved key notices of hostile ones on the same gateway.
     Faults(faults::FaultsOptions),
+    /// Upgrades a gateway under load and counts what callers notice.
+    Upgrades(upgrades::UpgradesOptions),
     /// Runs a gateway with a scripted provider and seeded channels.
     Dev,
 }
@@ -57,6 +60,7 @@ fn main() -> anyhow::Result<()> {
         Command::Fuzz(options) => fuzz::run_alone(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Faults(options) => faults::run(&options),
+        Command::Upgrades(options) => upgrades::run(&options),
         Command::Dev => dev::run(),
     }
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
 
 /// Result of a step that did not fail.
 pub(crate) enum StepOutcome {
@@ -29,6 +30,11 @@ pub(crate) fn workshop() -> PathBuf {
 pub(crate) fn target_dir() -> PathBuf {
     #[expect(clippy::disallowed_methods, reason = "cargo passes its settings in the environment")]
     std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root().join("target"), PathBuf::from)
+}
+
+/// A new folder in the system's folder for temporary files, removed on drop.
+pub(crate) fn temp_dir(prefix: &str) -> Result<TempDir> {
+    tempfile::Builder::new().prefix(prefix).tempdir().context("cannot create a temporary folder")
 }
 
 /// A cargo command in the workspace's root with the environment of a shell. `cargo run` sets variables about xtask's package;

@@ -1,9 +1,9 @@
 //! A low-overhead load client: one thread, raw HTTP/1.1, results as one line of JSON.
 //!
 //! `load max|rate|stream --url http://HOST:PORT/PATH [--connections N] [--seconds S] [--warm S] [--rate R]
-//! [--ramp-ms MS] [--model M] [--native] [--header 'name: value'] [--pid P]`
+//! [--ramp-ms MS] [--requests N] [--model M] [--native] [--header 'name: value'] [--pid P]`
 //!
-//! `max` is a closed loop. `rate` is an open loop: latency counts from the time a request was due, so delays caused by a stalled
+//! `max` is a closed loop; with `--requests` it ends after exactly that many instead of after a time. `rate` is an open loop: latency counts from the time a request was due, so delays caused by a stalled
 //! server are included. `stream` measures the time to the first content and the one-way delay of each chunk, using the timestamp
 //! that the fast upstream puts into it.
 
@@ -22,12 +22,24 @@ use tollgate_bench::{message_end, now_ns};
 #[derive(Default)]
 struct Measurements {
     measuring: bool,
+    /// Requests still to be sent; `None`: as many as fit into the time.
+    remaining: Option<u64>,
     done: u64,
     errors: u64,
     last_error: String,
     whole: Vec<u64>,
     first: Vec<u64>,
     chunk: Vec<u64>,
+}
+
+impl Measurements {
+    /// Whether another request is to be sent. Counts it.
+    fn take_turn(&mut self) -> bool {
+        let Some(remaining) = &mut self.remaining else { return true };
+        let is_one_left = *remaining > 0;
+        *remaining = remaining.saturating_sub(1);
+        is_one_left
+    }
 }
 
 #[derive(Clone)]
@@ -40,6 +52,7 @@ struct LoadOptions {
     warm: f64,
     rate: f64,
     ramp_ms: u64,
+    requests: Option<u64>,
     pids: Vec<u32>,
 }
 
@@ -56,21 +69,30 @@ fn main() {
 }
 
 async fn measure(options: &LoadOptions) -> Value {
-    let results = Rc::new(RefCell::new(Measurements::default()));
+    let results = Rc::new(RefCell::new(Measurements { remaining: options.requests, ..Measurements::default() }));
     let queue: Rc<RefCell<VecDeque<u64>>> = Rc::default();
     let notify = Rc::new(Notify::new());
+    let mut connections = Vec::new();
     for number in 0..options.connections {
         let (options, results, queue, notify) = (options.clone(), Rc::clone(&results), Rc::clone(&queue), Rc::clone(&notify));
-        tokio::task::spawn_local(async move { connection(number, &options, &results, &queue, &notify).await });
+        connections.push(tokio::task::spawn_local(async move { connection(number, &options, &results, &queue, &notify).await }));
     }
     if options.mode == "rate" {
         schedule_requests(options.rate, Rc::clone(&queue), Rc::clone(&notify));
     }
-    tokio::time::sleep(Duration::from_secs_f64(options.warm)).await;
+    if options.requests.is_none() {
+        tokio::time::sleep(Duration::from_secs_f64(options.warm)).await;
+    }
     results.borrow_mut().measuring = true;
     let (begin, cpu) = (now_ns(), cpu_ns(&options.pids));
     let mut memory = 0;
     let mut left = options.seconds;
+    if options.requests.is_some() {
+        left = 0.0;
+        for connection in connections {
+            let _ = connection.await;
+        }
+    }
     while left > 0.0 {
         tokio::time::sleep(Duration::from_secs_f64(left.min(1.0))).await;
         left -= 1.0;
@@ -103,7 +125,7 @@ async fn connection(
     }
     let mut socket: Option<TcpStream> = None;
     let mut buffer = Vec::with_capacity(8_192);
-    loop {
+    while results.borrow_mut().take_turn() {
         let due = if options.mode == "rate" {
             let next = queue.borrow_mut().pop_front();
             let Some(due) = next else {
@@ -206,7 +228,7 @@ fn read_timestamps(lines: &[u8], before: u64, since: u64, results: &RefCell<Meas
     found
 }
 
-/// Queues requests on schedule, whatever the server does. A separate thread, because it sleeps more precisely than the runtime's
+/// Queues requests on schedule, independent of the server. A separate thread, because it sleeps more precisely than the runtime's
 /// timer.
 fn schedule_requests(rate: f64, queue: Rc<RefCell<VecDeque<u64>>>, notify: Rc<Notify>) {
     let (sender, mut receiver) = mpsc::channel(100_000);
@@ -298,6 +320,7 @@ fn read_arguments() -> LoadOptions {
         warm: 1.0,
         rate: 200.0,
         ramp_ms: 0,
+        requests: None,
         pids: Vec::new(),
     };
     while let Some(name) = arguments.next() {
@@ -311,6 +334,7 @@ fn read_arguments() -> LoadOptions {
             "--seconds" => options.seconds = value().parse().expect("a number"),
             "--warm" => options.warm = value().parse().expect("a number"),
             "--rate" => options.rate = value().parse().expect("a number"),
+            "--requests" => options.requests = Some(value().parse().expect("a number")),
             "--ramp-ms" => options.ramp_ms = value().parse().expect("a number"),
             "--pid" => options.pids.push(value().parse().expect("a process id")),
             other => panic!("unknown option {other}"),

@@ -108,8 +108,8 @@ impl ApiError {
     }
 
     /// 413.
-    pub(crate) fn too_large(most: usize) -> Self {
-        let message = format!("The request body is larger than {most} bytes.");
+    pub(crate) fn too_large(max: usize) -> Self {
+        let message = format!("The request body is larger than {max} bytes.");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
     }
 
@@ -241,7 +241,7 @@ impl From<StoreError> for ApiError {
     }
 }
 
-/// Whether a name that does not exist may be a secret that was sent in its place: it begins as keys do, or is long and mixes
+/// Whether a name that does not exist may be a secret sent by mistake: it begins as keys do, or is long and mixes
 /// letters with digits without a separator that names have. Ids are none.
 fn is_secret(name: &str) -> bool {
     const BEGINNINGS: [&str; 8] = ["tg-", "tga-", "tk-", "sk-", "sk_", "AIza", "gsk_", "xai-"];

@@ -55,7 +55,7 @@ pub(crate) fn router(routes: impl Iterator<Item = &'static Route>, state: &Arc<C
         .method_not_allowed_fallback(async || ApiError::no_method().answer().response())
 }
 
-/// Marks the answer to a path that is not the console's. A gateway behind the same address has a better one.
+/// Marks the response to a path outside the console. A gateway on the same address replaces it by a refusal with a hint.
 #[derive(Clone, Copy, Debug)]
 pub struct NotOfConsole;
 

@@ -8,7 +8,7 @@ use tollgate_core::{AccountHealth, AccountId, Budget, Key, NanoUsd, PriceLimit, 
 use tollgate_protocol::Protocol;
 use tollgate_store::StoreError;
 
-/// The process behind the console: a running gateway, or a command that works on its data folder.
+/// The process that the console controls: a running gateway, or a command that works on its data folder.
 #[async_trait]
 pub trait GatewayHandle: Send + Sync + fmt::Debug {
     fn now(&self) -> Timestamp;

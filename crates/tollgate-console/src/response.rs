@@ -11,7 +11,7 @@ use tollgate_store::ErrorClass;
 pub struct InternalFailure {
     /// Whether the operator, the network or the data is at fault.
     pub fault: ErrorClass,
-    /// Cause, place and remedy.
+    /// Cause, position and remedy.
     pub message: String,
 }
 

@@ -40,13 +40,13 @@ pub enum Subject {
     Gateway,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
     pub subject: Subject,
     pub rule: LimitRule,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitRule {
     Requests(u64),
     Tokens(u64),
@@ -115,7 +115,7 @@ pub struct RateStatuses {
     pub tokens: Option<RateStatus>,
 }
 
-/// Why a reservation was refused. Nothing of it is reserved.
+/// Why a reservation was refused. No part of it is reserved then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitExceeded {
     /// A budget or balance does not cover the amount.
@@ -346,7 +346,7 @@ impl LimitRule {
     /// True when it sets a bound: zero means unbounded.
     const fn is_bounded(self) -> bool {
         match self {
-            Self::Requests(most) | Self::Tokens(most) | Self::Concurrency(most) => most > 0,
+            Self::Requests(max) | Self::Tokens(max) | Self::Concurrency(max) => max > 0,
             Self::Budget(_) | Self::Balance => true,
         }
     }
@@ -397,17 +397,17 @@ impl Reservation {
     /// The insufficient money, of several the one with the least left; `None` when all of it suffices. `left_of` returns the
     /// state of a limit.
     pub fn insufficient_funds(&self, mut left_of: impl FnMut(&Limit) -> Option<FundsStatus>) -> Option<FundsStatus> {
-        let mut least: Option<FundsStatus> = None;
+        let mut lowest: Option<FundsStatus> = None;
         for limit in self.limits.iter().filter(|limit| limit.bounds_money()) {
             if let Some(funds) = left_of(limit)
                 && self.amount > funds.left
-                && least.is_none_or(|other| funds.left < other.left)
+                && lowest.is_none_or(|other| funds.left < other.left)
             {
-                least = Some(funds);
+                lowest = Some(funds);
             }
         }
         // Free requests are served even with nothing left.
-        least.filter(|_| self.amount > NanoUsd::ZERO)
+        lowest.filter(|_| self.amount > NanoUsd::ZERO)
     }
 
     /// True when it reserves money.

@@ -20,22 +20,22 @@ pub use channel_index::AccountLimits;
 pub use identity::{Billing, Key, KeyStatus, Member, MemberStatus, Role};
 pub use routing::{Hedge, Routing};
 
-use crate::{ChannelId, GroupId, Multiplier, NanoUsd, PriceSchedule, Revision};
+use crate::{ChannelId, GroupId, IdHash, Multiplier, NanoUsd, PriceSchedule, Revision};
 
 /// One consistent snapshot. Cheap to share, never modified.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     pub revision: Revision,
     /// Channels by id, in order of name.
-    pub channels: IndexMap<ChannelId, Arc<Channel>>,
+    pub channels: IndexMap<ChannelId, Arc<Channel>, IdHash>,
     /// Groups by id, in order of name.
-    pub groups: IndexMap<GroupId, Arc<Group>>,
+    pub groups: IndexMap<GroupId, Arc<Group>, IdHash>,
     /// Prices and facts by public name. A model exists when a channel serves it, with or without an entry here.
     pub models: IndexMap<String, Arc<Model>>,
     /// The channels that serve each public model, in order of channel name. Derived.
     pub mappings_by_model: IndexMap<String, Vec<MappingRef>>,
     /// Bit set of the positions of the channels each group may use. Derived.
-    reach: HashMap<GroupId, Box<[u64]>>,
+    reach: HashMap<GroupId, Box<[u64]>, IdHash>,
     /// True if every request for every model costs money. Derived.
     pub sells_nothing_free: bool,
     /// Compact copy of the fields that routing reads. Derived.
@@ -139,6 +139,32 @@ pub struct Group {
     pub limits: Limits,
     /// Budgets on the sale price.
     pub budgets: Vec<Budget>,
+}
+
+impl Group {
+    /// A public group without limits that offers everything its channels serve.
+    #[must_use]
+    pub fn new(id: GroupId, name: &str, channels: Vec<ChannelId>) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            owner: Owner::Database,
+            visibility: Visibility::Public,
+            channels,
+            models: vec![Glob("*".to_owned())],
+            sale_multiplier: Multiplier::ONE,
+            translation: TranslationPolicy::Strict,
+            signatures_in_ids: true,
+            stream_break: StreamBreak::Delivered,
+            price_limit: None,
+            never_below_cost: false,
+            routing: Routing::Weighted,
+            hedge: None,
+            trace: false,
+            limits: Limits::default(),
+            budgets: Vec::new(),
+        }
+    }
 }
 
 /// Visibility of a group.

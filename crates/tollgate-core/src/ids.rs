@@ -16,10 +16,11 @@ const PREFIX: usize = 4;
 const WIDTH: usize = 26;
 
 /// The text form of an id: its prefix, then 26 base32 digits of 128 bits, most significant first. Stored inline, because ids are
-/// written dozens of times per request.
-struct EncodedId([u8; PREFIX + WIDTH]);
+/// written several times per request.
+#[derive(Clone, Copy, Debug)]
+pub struct IdText([u8; PREFIX + WIDTH]);
 
-impl EncodedId {
+impl IdText {
     fn of(prefix: &'static str, mut id: u128) -> Self {
         let mut text = [0; PREFIX + WIDTH];
         let (start, digits) = text.split_at_mut(PREFIX);
@@ -29,6 +30,11 @@ impl EncodedId {
             id >>= 5;
         }
         Self(text)
+    }
+
+    /// The text in ASCII.
+    pub const fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 
     fn as_str(&self) -> &str {
@@ -100,21 +106,21 @@ macro_rules! id {
             }
 
             pub fn digits(self) -> String {
-                self.encoded().as_str()[PREFIX..].to_owned()
+                self.text().as_str()[PREFIX..].to_owned()
             }
 
             pub fn parse(text: &str) -> Option<Self> {
                 decode(text.strip_prefix($prefix)?).map(|id| Self(Uuid::from_u128(id)))
             }
 
-            fn encoded(self) -> EncodedId {
-                EncodedId::of($prefix, self.0.as_u128())
+            pub fn text(self) -> IdText {
+                IdText::of($prefix, self.0.as_u128())
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.encoded().as_str())
+                f.write_str(self.text().as_str())
             }
         }
 
@@ -126,7 +132,7 @@ macro_rules! id {
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.serialize_str(self.encoded().as_str())
+                to.serialize_str(self.text().as_str())
             }
         }
 

@@ -6,14 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use tollgate_protocol::{Method, Protocol};
+use tollgate_protocol::{Method, Protocol, RequestSummary};
 
 use crate::{
-    AttemptHistory, Billing, Caller, Catalog, Glob, GroupId, Key, KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus,
-    NoRouteCause, Owner, PriceLimit, Role, RouteInput, Timestamp, UnlimitedView,
-    offer::resolve,
-    rank_all,
-    replay::{AllHealthy, plain_summary},
+    AttemptHistory, Caller, Catalog, Glob, GroupId, Key, KeyId, KeyStatus, Member, MemberId, NoRouteCause, PriceLimit, RouteInput,
+    Timestamp, UnlimitedView, offer::resolve, rank_all, replay::AllHealthy,
 };
 
 /// Accounts that one subject can no longer use for one model.
@@ -90,7 +87,7 @@ pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>
         }
     }
     let mut keys: Vec<_> = keys.iter().filter(|(_, key)| key.status == KeyStatus::Active).collect();
-    // Compares only the relevant fields: keys loaded for another catalog differ elsewhere, since they contain their member.
+    // Compares only the relevant fields: other fields of a key differ between catalogs, since it contains its member.
     let changes = |(was, key): &(Option<Arc<Key>>, Arc<Key>)| {
         let relevant = |key: &Key| (key.groups.clone(), key.models.clone(), key.price_limit);
         was.as_ref().is_none_or(|was| relevant(was) != relevant(key))
@@ -179,7 +176,7 @@ impl ModelEvaluation {
 fn priced_out(catalog: &Catalog, key: &Arc<Key>, model: &str, now: Timestamp) -> Option<ModelEvaluation> {
     let caller = Caller::of(catalog, Arc::clone(key));
     let (summary, offer) = [Method::Chat, Method::Embeddings].into_iter().find_map(|method| {
-        let summary = plain_summary(model, method);
+        let summary = RequestSummary::minimal(model, method);
         let offer = resolve(catalog, &caller, &summary, Protocol::OpenAi, now).ok()?;
         Some((summary, offer))
     })?;
@@ -245,35 +242,8 @@ fn difference(
 /// A key with no settings but its groups, which are granted to its member.
 pub(crate) fn plain_key(groups: Vec<GroupId>, now: Timestamp) -> Key {
     let zeros = [0; 10];
-    let member = Member {
-        id: MemberId::from_parts(now, zeros),
-        name: String::new(),
-        role: Role::Member,
-        status: MemberStatus::Active,
-        granted: groups.clone(),
-        default_group: None,
-        billing: Billing::Postpaid,
-        limits: Limits::default(),
-        budgets: Vec::new(),
-    };
-    Key {
-        id: KeyId::from_parts(now, zeros),
-        name: String::new(),
-        owner: Owner::Database,
-        prefix: String::new(),
-        suffix: String::new(),
-        status: KeyStatus::Active,
-        expires_at: None,
-        signatures_in_ids: None,
-        groups,
-        models: Vec::new(),
-        ip_allow: Vec::new(),
-        limits: Limits::default(),
-        budgets: Vec::new(),
-        price_limit: None,
-        created_at: now,
-        member,
-    }
+    let member = Member { granted: groups, ..Member::new(MemberId::from_parts(now, zeros), "") };
+    Key::new(KeyId::from_parts(now, zeros), "", member, now)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, collections::HashMap, sync::Arc};
 
-use tollgate_protocol::{Method, RequestSummary, SplicePoints};
+use tollgate_protocol::{Method, RequestSummary};
 
 use crate::{
     AccountId, AttemptHistory, Caller, Catalog, HealthStatus, HealthView, Key, KeyId, Multiplier, NanoUsd, NotOffered, Price,
@@ -138,7 +138,7 @@ fn was_routed(record: &UsageRecord) -> bool {
     !record.attempts.is_empty() || matches!(record.reason.as_deref(), Some("E13" | "E14" | "E15" | "E40" | "E41" | "E42"))
 }
 
-/// The request as far as its record keeps it. The affinity hash is the same for both catalogs, so only requests affected by the
+/// The request, reconstructed from its record. The affinity hash is the same for both catalogs, so only requests affected by the
 /// change move.
 fn summary_of(record: &UsageRecord, model: &str) -> RequestSummary {
     let (high, low) = record.id.uuid().as_u64_pair();
@@ -147,29 +147,7 @@ fn summary_of(record: &UsageRecord, model: &str) -> RequestSummary {
         // The input estimate equals the recorded tokens, so that the same price tier applies.
         text_bytes: record.tokens.prompt().saturating_mul(2),
         affinity: Some(high ^ low),
-        ..plain_summary(model, record.method)
-    }
-}
-
-/// A minimal request.
-pub(crate) fn plain_summary(model: &str, method: Method) -> RequestSummary {
-    RequestSummary {
-        model: model.to_owned(),
-        method,
-        stream: false,
-        include_usage: false,
-        max_output: None,
-        candidates: 1,
-        fields: Vec::new(),
-        text_bytes: 0,
-        turns: 0,
-        images: 0,
-        audio_bytes: 0,
-        document_bytes: 0,
-        tools: 0,
-        extras: tollgate_protocol::RequestExtras::default(),
-        affinity: None,
-        splices: SplicePoints::default(),
+        ..RequestSummary::minimal(model, record.method)
     }
 }
 

@@ -71,8 +71,8 @@ fn follow(time: Timestamp, now: Timestamp, ran: Duration, fast: Duration) -> Tim
     if time > now {
         return now.max(Timestamp(time.0.saturating_sub(micros(caught_up))));
     }
-    let most = ran.saturating_sub(fast).saturating_add(caught_up);
-    now.min(Timestamp(time.0.saturating_add(micros(most))))
+    let max_advance = ran.saturating_sub(fast).saturating_add(caught_up);
+    now.min(Timestamp(time.0.saturating_add(micros(max_advance))))
 }
 
 fn offset_us(now: Timestamp, passed: Duration) -> i64 {
@@ -132,8 +132,8 @@ mod tests {
             let off = if minute > 180 { 40 * DAY_MS } else { 0 };
             stored = time.advance(stored, day(100).plus_ms(i64::from(minute) * 60_000 + off), MINUTE * minute);
             time.mark_stored();
-            let most = if minute <= 250 { i64::from(minute) * 60_000 } else { DAY_MS + 18_000_000 };
-            assert!(stored <= day(100).plus_ms(most), "{minute}: {stored}");
+            let max = if minute <= 250 { i64::from(minute) * 60_000 } else { DAY_MS + 18_000_000 };
+            assert!(stored <= day(100).plus_ms(max), "{minute}: {stored}");
         }
         assert!(stored > day(100).plus_ms(DAY_MS / 2));
     }

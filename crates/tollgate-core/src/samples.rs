@@ -5,9 +5,8 @@ use std::sync::Arc;
 use tollgate_protocol::{Method, Profile, RequestSummary};
 
 use crate::{
-    Account, AccountId, AccountSpec, Catalog, Channel, ChannelId, ChannelSpec, Glob, Group, GroupId, Key, KeyId, Limits, Member,
-    MemberId, Model, ModelMapping, ModelSpec, Multiplier, Owner, Price, PriceSchedule, Revision, Routing, ScheduledPrice,
-    StreamBreak, Timestamp, TranslationPolicy, Visibility, price_effect::plain_key, replay::plain_summary,
+    Account, AccountId, AccountSpec, Catalog, Channel, ChannelId, ChannelSpec, Group, GroupId, Key, KeyId, Member, MemberId, Model,
+    ModelMapping, ModelSpec, Owner, Price, PriceSchedule, Revision, ScheduledPrice, Timestamp, price_effect::plain_key,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
@@ -75,25 +74,8 @@ pub(crate) fn channel(name: &str, models: &[&str]) -> Channel {
 
 /// A public group that offers everything these channels serve.
 pub(crate) fn group(name: &str, channels: &[&str]) -> Group {
-    Group {
-        id: group_id(name),
-        name: name.to_owned(),
-        owner: Owner::File,
-        visibility: Visibility::Public,
-        channels: channels.iter().map(|name| channel_id(name)).collect(),
-        models: vec![Glob("*".to_owned())],
-        sale_multiplier: Multiplier::ONE,
-        translation: TranslationPolicy::Strict,
-        signatures_in_ids: true,
-        stream_break: StreamBreak::Delivered,
-        price_limit: None,
-        never_below_cost: false,
-        routing: Routing::Weighted,
-        hedge: None,
-        trace: false,
-        limits: Limits::default(),
-        budgets: Vec::new(),
-    }
+    let channels = channels.iter().map(|name| channel_id(name)).collect();
+    Group { owner: Owner::File, ..Group::new(group_id(name), name, channels) }
 }
 
 pub(crate) fn member() -> Member {
@@ -123,5 +105,5 @@ pub(crate) fn catalog(channels: Vec<Channel>, groups: Vec<Group>, models: Vec<Mo
 }
 
 pub(crate) fn summary(model: &str, method: Method) -> RequestSummary {
-    RequestSummary { text_bytes: 40, ..plain_summary(model, method) }
+    RequestSummary { text_bytes: 40, ..RequestSummary::minimal(model, method) }
 }

@@ -80,7 +80,7 @@ pub struct RequestFacts {
 
 #[derive(Clone, Debug)]
 pub struct AttemptFacts {
-    pub planned: PlannedAttempt,
+    pub planned: Arc<PlannedAttempt>,
     pub at: Timestamp,
     /// HTTP status of the upstream, if it answered.
     pub status: Option<u16>,

@@ -40,6 +40,30 @@ impl Timestamp {
         year * 12 + month - 1
     }
 
+    /// RFC 3339 in UTC with microseconds, such as `2026-11-01T00:00:00.000000Z`. Years are those of four digits.
+    pub fn rfc3339_micros(self) -> [u8; 27] {
+        let mut text = *b"0000-00-00T00:00:00.000000Z";
+        let (seconds, micros) = (self.seconds(), self.0.rem_euclid(1_000_000));
+        let (year, month, day) = civil(self.day());
+        let of_day = seconds.rem_euclid(86_400);
+        let parts = [
+            (0..4, year.clamp(0, 9_999)),
+            (5..7, month),
+            (8..10, day),
+            (11..13, of_day / 3_600),
+            (14..16, of_day / 60 % 60),
+            (17..19, of_day % 60),
+            (20..26, micros),
+        ];
+        for (range, mut number) in parts {
+            for digit in text[range].iter_mut().rev() {
+                *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
+                number /= 10;
+            }
+        }
+        text
+    }
+
     /// Start of a UTC month.
     pub const fn of_month(month: i64) -> Self {
         Self::of_day(first_day_of(month.div_euclid(12), month.rem_euclid(12) + 1))
@@ -98,6 +122,15 @@ mod tests {
         check(1_793_491_200, "2026-11-01T00:00:00Z");
         check(4_107_542_400, "2100-03-01T00:00:00Z");
         check(-1, "1969-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn microseconds_are_shown_in_six_digits() {
+        let check = |micros: i64, expected: &[u8]| assert_eq!(&Timestamp(micros).rfc3339_micros(), expected);
+        check(0, b"1970-01-01T00:00:00.000000Z");
+        check(951_782_400_000_042, b"2000-02-29T00:00:00.000042Z");
+        check(1_700_000_000_999_999, b"2023-11-14T22:13:20.999999Z");
+        check(-1, b"1969-12-31T23:59:59.999999Z");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Learned parameters: a field that a channel's model rejects three times in a row is considered unsupported there for a while,
-//! so that requests with it are refused at once or served elsewhere. While only requests of one key were rejected, that holds for
-//! the key alone: what the key sends along may be the cause.
+//! so that requests with it are refused at once or sent to other channels. While only requests of one key were rejected, the
+//! field is unsupported for that key alone: another part of its requests may be the cause.
 
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{FieldPath, Protocol};

@@ -8,7 +8,10 @@ use std::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::state::{interrupts::Interrupts, shares::Pool};
+use crate::{
+    hand_over::HandOver,
+    state::{interrupts::Interrupts, shares::Pool},
+};
 
 /// Whether requests are accepted, and how many are running.
 #[derive(Debug, Default)]
@@ -26,6 +29,8 @@ pub struct Condition {
     /// Cancelled when the operator does not want to wait for running requests.
     ending_now: CancellationToken,
     pub(crate) interrupts: Interrupts,
+    /// The state of an upgrade.
+    pub hand_over: HandOver,
     /// Microseconds that the clock is wrong; 0 within what is tolerated.
     clock_skew: AtomicI64,
     /// Requests in progress.
@@ -108,7 +113,7 @@ impl Condition {
         self.journal_full_times.load(Ordering::Acquire)
     }
 
-    /// Notes that there is such a request; the usage writer counts them.
+    /// Records that there is such a request; the usage writer counts them.
     pub(crate) fn note_in_memory_only(&self) {
         self.in_memory_only.fetch_max(1, Ordering::AcqRel);
     }
@@ -119,7 +124,7 @@ impl Condition {
         self.in_memory_only.load(Ordering::Acquire)
     }
 
-    /// Sets how far the clock of this node is ahead of those of the others, in microseconds; 0 within what is tolerated.
+    /// Sets how far the clock of this node is ahead of those of the others, in microseconds; 0 within the tolerance.
     pub fn set_clock_skew(&self, micros: i64) {
         self.clock_skew.store(micros, Ordering::Release);
     }
@@ -179,6 +184,11 @@ impl Condition {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// Whether something may wait for the last request.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_draining() || self.hand_over.has_left()
     }
 
     #[must_use]

@@ -8,6 +8,7 @@
 //! | [`upstream`] | calls to providers: connection pool, credentials, remote media |
 //! | [`state`] | state shared by requests: catalog, limiters, health, learned parameters, metrics |
 //! | [`background`] | work that no request waits for: usage writer, probes, alerts |
+//! | [`hand_over`] | the state of an upgrade, in the process that is replaced |
 //! | [`explain`] | explains routing without sending a request |
 
 mod address_block;
@@ -17,6 +18,7 @@ pub mod condition;
 mod executor;
 pub mod explain;
 pub mod fallback;
+pub mod hand_over;
 mod ingress;
 mod model_list;
 mod own_limit;

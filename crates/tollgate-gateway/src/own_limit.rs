@@ -6,7 +6,7 @@ use std::fs::File;
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
-/// Whether this process can open no further file or socket. Asked after a failure, to tell whose fault it is.
+/// Whether this process has run out of file descriptors. Called after a failure, to distinguish it from an upstream's.
 pub(crate) fn no_descriptors_left() -> bool {
     File::open("/dev/null").is_err_and(|error| matches!(error.raw_os_error(), Some(ENFILE | EMFILE)))
 }

@@ -17,7 +17,10 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tollgate_core::{RequestId, Secret, Timestamp};
 use tollgate_protocol::{Protocol, Target};
 
-use crate::{settings::Bounds, state::shares::InFlightRequest};
+use crate::{
+    settings::Bounds,
+    state::{authenticator::RecentKey, shares::InFlightRequest},
+};
 
 /// A request without its body. Refusals are written from it, so it exists before the path is checked.
 #[derive(Clone, Debug)]
@@ -35,6 +38,8 @@ pub struct Head {
     pub peer: Option<IpAddr>,
     /// The key as sent, trimmed; `None` when the request has none.
     pub presented_key: Option<Secret>,
+    /// The key that the connection's requests had last; `None` without a connection.
+    pub(crate) recent_key: Option<Arc<RecentKey>>,
     pub http_method: http::Method,
     /// The path as sent, without the query (which may hold a key).
     pub path: String,
@@ -75,27 +80,27 @@ pub struct RequestBody {
 /// How fast a body has to arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyPace {
-    /// Longest time between two chunks, and the time that a slower body may be behind the least rate.
+    /// Longest time between two chunks, and how far a slower body may fall behind the minimum rate.
     idle: Duration,
     /// When the whole body must have arrived.
     until: Instant,
     /// When the request began.
     began: Instant,
     /// Least average rate in bytes a second; 0: none.
-    least_rate: u64,
+    min_rate: u64,
 }
 
 impl BodyPace {
     /// The pace of a body whose request began at `began`.
     pub(crate) fn new(bounds: &Bounds, began: Instant) -> Self {
-        let Bounds { body_timeout: idle, body_total_timeout, least_rate, .. } = *bounds;
-        Self { idle, until: began + body_total_timeout, began, least_rate }
+        let Bounds { body_timeout: idle, body_total_timeout, min_rate, .. } = *bounds;
+        Self { idle, until: began + body_total_timeout, began, min_rate }
     }
 
     /// When the next chunk must have arrived, after `received` bytes. `idle` is the end of the time between two chunks.
     fn deadline(&self, idle: Instant, received: u64) -> Instant {
-        let least = received.saturating_mul(1_000).checked_div(self.least_rate);
-        let behind = least.map(|millis| self.began + self.idle + Duration::from_millis(millis));
+        let min_ms = received.saturating_mul(1_000).checked_div(self.min_rate);
+        let behind = min_ms.map(|millis| self.began + self.idle + Duration::from_millis(millis));
         idle.min(self.until).min(behind.unwrap_or(self.until))
     }
 }

@@ -61,5 +61,12 @@ struct Core<P> {
     closing: CancellationToken,
 }
 
+impl<P> Core<P> {
+    /// Whether its connections go on in the process that takes over. That continues them as connections of the model listener.
+    fn moves_connections(&self) -> bool {
+        self.serves == Serves::Everything
+    }
+}
+
 #[cfg(test)]
 mod tests;

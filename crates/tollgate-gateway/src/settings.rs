@@ -63,8 +63,8 @@ pub enum MetricsAccess {
     #[default]
     Guarded,
     Public,
-    /// Not served (E10): the console listens on its own address.
-    NotHere,
+    /// Not served on the model address (E10): the console listens on its own.
+    OnConsoleAddress,
 }
 
 /// PEM files of the listener.
@@ -140,7 +140,7 @@ pub struct Bounds {
     pub body_total_timeout: Duration,
     /// Least average rate, in bytes a second, at which a caller sends a body and reads a complete answer. A caller may be behind
     /// it for `body_timeout`, or the idle timeout of the connection; 0: no least rate.
-    pub least_rate: u64,
+    pub min_rate: u64,
 }
 
 impl Default for Bounds {
@@ -149,7 +149,7 @@ impl Default for Bounds {
             body_bytes: 32 * 1024 * 1024,
             body_timeout: Duration::from_secs(30),
             body_total_timeout: Duration::from_mins(10),
-            least_rate: 8 * 1024,
+            min_rate: 8 * 1024,
         }
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod interrupts;
 pub(crate) mod latency_estimate;
 pub(crate) mod learned_parameters;
 pub mod metrics;
+pub mod request_log;
 pub mod retry_budget;
 pub mod runtime_state;
 pub mod shared;

@@ -20,9 +20,8 @@ use http::HeaderMap;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{
-    Account, AccountId, AccountSpec, AttemptRecord, AttemptResult, Billing, Catalog, Channel, ChannelId, ChannelSpec, Glob, Key,
-    KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, ModelMapping, NanoUsd, Outcome, Owner, RequestId, Revision, Role,
-    Secret, Timestamp, TokenSource, Tokens, UsageRecord,
+    Account, AccountId, AccountSpec, AttemptRecord, AttemptResult, Catalog, Channel, ChannelId, ChannelSpec, Key, KeyId, Member,
+    MemberId, ModelMapping, NanoUsd, Outcome, Owner, RequestId, Revision, Secret, Timestamp, TokenSource, Tokens, UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
@@ -50,6 +49,7 @@ pub(crate) fn head(path: &str) -> Head {
         started: tokio::time::Instant::now(),
         peer: Some(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7))),
         presented_key: None,
+        recent_key: None,
         http_method: http::Method::POST,
         path: path.to_owned(),
         headers: HeaderMap::new(),
@@ -60,33 +60,11 @@ pub(crate) fn head(path: &str) -> Head {
 /// A key without restrictions.
 pub(crate) fn key() -> Key {
     let id = [1; 10];
+    let member = Member::new(MemberId::from_parts(Timestamp(0), id), "owner");
     Key {
-        id: KeyId::from_parts(Timestamp(0), id),
-        name: "first".to_owned(),
-        owner: Owner::Database,
         prefix: "tg-a-key-o".to_owned(),
         suffix: "6789".to_owned(),
-        status: KeyStatus::Active,
-        expires_at: None,
-        groups: Vec::new(),
-        models: vec![Glob("*".to_owned())],
-        ip_allow: Vec::new(),
-        limits: Limits::default(),
-        budgets: Vec::new(),
-        price_limit: None,
-        signatures_in_ids: None,
-        created_at: Timestamp(0),
-        member: Member {
-            id: MemberId::from_parts(Timestamp(0), id),
-            name: "owner".to_owned(),
-            role: Role::Member,
-            status: MemberStatus::Active,
-            granted: Vec::new(),
-            default_group: None,
-            billing: Billing::Postpaid,
-            limits: Limits::default(),
-            budgets: Vec::new(),
-        },
+        ..Key::new(KeyId::from_parts(Timestamp(0), id), "first", member, Timestamp(0))
     }
 }
 
@@ -255,6 +233,7 @@ pub(crate) fn shared_with(store: Arc<dyn KeyStore>, settings: Settings, catalog:
         catalog: ArcSwap::from_pointee(catalog),
         keys: Authenticator::new(store, hasher(), &settings, clock.clone(), Handle::current(), tracker.clone()),
         metrics: Metrics::new("0.0.0"),
+        request_log: crate::state::request_log::RequestLog::off(),
         counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
         alerts: AlertQueue::default(),
         traffic: Traffic::new(clock.clone()),

@@ -13,7 +13,7 @@ pub use self::writer::EchoEvents;
 use self::{request::EchoRequest, words::WordChunks};
 use crate::{FinishReason, GeminiErrorFields, Method, OpenAiErrorFields, Problem, Protocol, Usage, codec};
 
-/// Parameters of an echo request apart from the body.
+/// Parameters of an echo request besides the body.
 #[derive(Clone, Copy, Debug)]
 pub struct EchoCall<'a> {
     /// Protocol of the body and of the answer; [`Protocol::Anthropic`] is not supported.

@@ -121,16 +121,16 @@ impl<'t, 'a> Fields<'t, 'a> {
         Ok(Some(Located::new(value, field.path)))
     }
 
-    pub(crate) fn at_least(&mut self, name: &str, least: i64) -> Result<Option<Located<u64>>, Malformed> {
+    pub(crate) fn at_least(&mut self, name: &str, min: i64) -> Result<Option<Located<u64>>, Malformed> {
         let Some(Located { value, path }) = self.integer(name)? else { return Ok(None) };
-        let value = u64::try_from(value).ok().filter(|_| value >= least);
-        let value = value.ok_or_else(|| Malformed::invalid(self.from, &path, &format!("must be at least {least}")))?;
+        let value = u64::try_from(value).ok().filter(|_| value >= min);
+        let value = value.ok_or_else(|| Malformed::invalid(self.from, &path, &format!("must be at least {min}")))?;
         Ok(Some(Located { value, path }))
     }
 
     /// Like [`Fields::at_least`], for a number of 32 bits.
-    pub(crate) fn count(&mut self, name: &str, least: i64) -> Result<Option<Located<u32>>, Malformed> {
-        let Some(Located { value, path }) = self.at_least(name, least)? else { return Ok(None) };
+    pub(crate) fn count(&mut self, name: &str, min: i64) -> Result<Option<Located<u32>>, Malformed> {
+        let Some(Located { value, path }) = self.at_least(name, min)? else { return Ok(None) };
         let value = u32::try_from(value).map_err(|_| Malformed::invalid(self.from, &path, "is too large"))?;
         Ok(Some(Located { value, path }))
     }

@@ -51,13 +51,13 @@ pub(crate) struct Scanner<'a> {
     at: usize,
     depth: u32,
     nodes: u32,
-    most_nodes: u32,
+    max_nodes: u32,
 }
 
 impl<'a> Scanner<'a> {
     pub(crate) fn new(body: &'a [u8]) -> Result<Self, SyntaxError> {
         match std::str::from_utf8(body) {
-            Ok(body) => Ok(Self { body, at: 0, depth: 0, nodes: 0, most_nodes: MAX_NODES }),
+            Ok(body) => Ok(Self { body, at: 0, depth: 0, nodes: 0, max_nodes: MAX_NODES }),
             Err(error) => Err(SyntaxError::new(error.valid_up_to(), "invalid UTF-8")),
         }
     }
@@ -176,6 +176,22 @@ impl<'a> Scanner<'a> {
     pub(crate) fn skip(&mut self) -> Result<Range<usize>, SyntaxError> {
         self.space();
         let start = self.at;
+        match self.byte() {
+            Some(b'{' | b'[') => self.skip_nested()?,
+            Some(b'"') => {
+                self.node()?;
+                self.text()?;
+            }
+            _ => {
+                self.node()?;
+                self.plain()?;
+            }
+        }
+        Ok(start..self.at)
+    }
+
+    /// Reads an array or an object.
+    fn skip_nested(&mut self) -> Result<(), SyntaxError> {
         let outside = self.depth;
         // One bit for each bracket opened here, the innermost lowest; 1 is an object. MAX_DEPTH bits are enough.
         let mut objects: u128 = 0;
@@ -204,7 +220,7 @@ impl<'a> Scanner<'a> {
             }
             loop {
                 if self.depth == outside {
-                    return Ok(start..self.at);
+                    return Ok(());
                 }
                 self.space();
                 let in_object = objects & 1 == 1;
@@ -232,6 +248,11 @@ impl<'a> Scanner<'a> {
     // --- the pieces ---
 
     #[inline]
+    fn rest(&self) -> &'a [u8] {
+        self.body.as_bytes().get(self.at..).unwrap_or_default()
+    }
+
+    #[inline]
     fn byte(&self) -> Option<u8> {
         self.body.as_bytes().get(self.at).copied()
     }
@@ -246,7 +267,7 @@ impl<'a> Scanner<'a> {
     #[inline]
     fn node(&mut self) -> Result<(), SyntaxError> {
         self.nodes += 1;
-        if self.nodes > self.most_nodes { Err(SyntaxError::new(self.at, "more than 250000 values")) } else { Ok(()) }
+        if self.nodes > self.max_nodes { Err(SyntaxError::new(self.at, "more than 250000 values")) } else { Ok(()) }
     }
 
     fn open(&mut self, bracket: u8, expected: &'static str) -> Result<(), SyntaxError> {

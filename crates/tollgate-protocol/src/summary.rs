@@ -44,6 +44,31 @@ pub struct RequestSummary {
     pub splices: SplicePoints,
 }
 
+impl RequestSummary {
+    /// The summary of a request with one candidate and without content or options.
+    #[must_use]
+    pub fn minimal(model: &str, method: Method) -> Self {
+        Self {
+            model: model.to_owned(),
+            method,
+            stream: false,
+            include_usage: false,
+            max_output: None,
+            candidates: 1,
+            fields: Vec::new(),
+            text_bytes: 0,
+            turns: 0,
+            images: 0,
+            audio_bytes: 0,
+            document_bytes: 0,
+            tools: 0,
+            extras: RequestExtras::default(),
+            affinity: None,
+            splices: SplicePoints::default(),
+        }
+    }
+}
+
 /// What makes a request cost more, or less, than its tokens at the usual prices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestExtras {

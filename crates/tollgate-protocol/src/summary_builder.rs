@@ -13,7 +13,7 @@ pub(crate) const MAX_TURNS: usize = 100_000;
 /// Maximum number of tools (Gemini: function declarations) in one body.
 pub(crate) const MAX_TOOLS: usize = 1_024;
 
-/// Role of a turn, as far as the affinity hash distinguishes them.
+/// Role of a turn, for the affinity hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnRole {
     System,

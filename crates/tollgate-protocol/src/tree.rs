@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_place() {
+    fn errors_name_the_position() {
         let message = |body: &[u8]| Tree::parse(body).unwrap_err().message;
         assert_eq!(message(b"{\"a\":1 x}"), "The request body is not valid JSON: expected ',' or '}' at line 1 column 8.");
         assert!(message(b"\xff").contains("invalid UTF-8"));

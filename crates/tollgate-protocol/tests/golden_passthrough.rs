@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use bytes::Bytes;
 use serde::Deserialize;
-use tollgate_protocol::{Framing, Method, Protocol, ReplyEdits, RequestEdits, RequestSummary, SplicePoints, Target, codec};
+use tollgate_protocol::{Framing, Method, Protocol, ReplyEdits, RequestEdits, RequestSummary, Target, codec};
 
 macro_rules! golden {
     ($($kind:ident: $($case:ident)+;)+) => {
@@ -74,30 +74,9 @@ fn summary_of(protocol: Protocol, body: &[u8]) -> RequestSummary {
         Protocol::OpenAi => (Method::Chat, None),
         Protocol::Gemini => (Method::Generate, Some(MODEL.to_owned())),
         // The protocol has no request summaries; use an empty one.
-        Protocol::Anthropic => return blank_summary(),
+        Protocol::Anthropic => return RequestSummary::minimal(MODEL, Method::Chat),
     };
     codec(protocol).summarise(&Target { method, model, framing: Framing::Sse }, body).expect("golden requests are well formed")
-}
-
-fn blank_summary() -> RequestSummary {
-    RequestSummary {
-        model: MODEL.to_owned(),
-        method: Method::Chat,
-        stream: false,
-        include_usage: false,
-        max_output: None,
-        candidates: 1,
-        fields: Vec::new(),
-        text_bytes: 0,
-        turns: 0,
-        images: 0,
-        audio_bytes: 0,
-        document_bytes: 0,
-        tools: 0,
-        extras: tollgate_protocol::RequestExtras::default(),
-        affinity: None,
-        splices: SplicePoints::default(),
-    }
 }
 
 /// Runs a request case: only the splices may change.

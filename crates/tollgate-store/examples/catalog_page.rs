@@ -1,4 +1,5 @@
-//! Writes the field tables of `docs/catalog.md`, the page on standard input, anew to standard output. `cargo xtask docs` runs it.
+//! Regenerates the field tables of `docs/catalog.md`: reads the page from standard input and writes it to standard output.
+//! `cargo xtask docs` runs it.
 
 use std::io::{self, Read as _, Write as _};
 

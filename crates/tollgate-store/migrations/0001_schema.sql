@@ -270,7 +270,7 @@ CREATE TABLE attempt_days (
     PRIMARY KEY (bucket, channel_id, account_id)
 );
 
--- Health of accounts between starts, as JSON. `passed_at`: when the account last passed a test; kept apart from `health`, which
+-- Health of accounts between starts, as JSON. `passed_at`: when the account last passed a test; separate from `health`, which
 -- every process overwrites with its own view.
 CREATE TABLE account_health (
     account_id TEXT PRIMARY KEY,

@@ -10,6 +10,7 @@ mod restore;
 mod sealed_key;
 
 use std::{
+    collections::HashSet,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -147,30 +148,40 @@ fn write(
     Ok(BackupReport { records, segments, has_master_key: source.passphrase.is_some(), bytes })
 }
 
-/// Adds the journal: first how much of it is booked, then its segments as far as they are whole.
+/// Adds the journal: first how much of it is booked, then its segments up to the last complete frame. Those of the numbered
+/// folders get names beside those of the journal itself.
 fn add_journal(archive: &mut ArchiveWriter<'_>, data: &Path, control: &WorkControl) -> Result<usize, StoreError> {
     let folder = journal_folder(data);
     if let Some(state) = PairingState::read(data) {
         archive.add(archive::BOOKED, &state.encode())?;
     }
-    let mut segments = 0;
-    let files = journal::segment_files(&folder).map_err(|error| StoreError::Journal { detail: error.to_string() })?;
-    for (done, path) in (0..).zip(&files) {
-        control.check()?;
-        control.report("journal", done, u64::try_from(files.len()).ok());
-        match fs::read(path) {
-            Ok(mut bytes) => {
-                bytes.truncate(journal::whole_length(path, &bytes));
-                let name = path.file_name().expect("a segment has a name").to_string_lossy();
-                archive.add(&format!("journal/{name}"), &bytes)?;
-                segments += 1;
+    let (mut added, mut names) = (HashSet::new(), journal::MergedNames::default());
+    loop {
+        let mut has_changed = false;
+        let files = journal::segment_files(&folder).map_err(|error| StoreError::Journal { detail: error.to_string() })?;
+        for path in &files {
+            if added.contains(path) {
+                continue;
             }
-            // Its records were booked meanwhile, and the database is copied later.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(source) => return Err(StoreError::File { action: "read", path: path.clone(), source }),
+            control.check()?;
+            control.report("journal", added.len() as u64, u64::try_from(files.len()).ok());
+            match fs::read(path) {
+                Ok(mut bytes) => {
+                    bytes.truncate(journal::whole_length(path, &bytes));
+                    let name = names.add_file(path).expect("a segment has a name");
+                    archive.add(&format!("journal/{}", name.display()), &bytes)?;
+                    added.insert(path.clone());
+                    has_changed = true;
+                }
+                // Its records were booked meanwhile, and the database is copied later; or a start moved it into another folder.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => has_changed = true,
+                Err(source) => return Err(StoreError::File { action: "read", path: path.clone(), source }),
+            }
+        }
+        if !has_changed {
+            return Ok(added.len());
         }
     }
-    Ok(segments)
 }
 
 /// Copies one snapshot of an SQLite file, checks the copy, and returns the number of its usage records.

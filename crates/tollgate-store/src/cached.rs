@@ -47,9 +47,9 @@ const KEY_BYTES: u64 = 40 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatabaseStatus {
-    There,
-    /// The database is unreachable; the cache serves.
-    Away {
+    Available,
+    /// The cache serves.
+    Unavailable {
         since: Timestamp,
     },
 }
@@ -57,7 +57,7 @@ pub enum DatabaseStatus {
 pub(crate) struct CachedStore {
     options: OpenOptions,
     address: sql::SqlAddress,
-    place: String,
+    database: String,
     path: PathBuf,
     sql: ArcSwapOption<SqlStore>,
     sealer: Sealer,
@@ -78,7 +78,10 @@ struct State {
 
 impl fmt::Debug for CachedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CachedStore").field("place", &self.place).field("sql", &self.sql.load().is_some()).finish_non_exhaustive()
+        f.debug_struct("CachedStore")
+            .field("database", &self.database)
+            .field("sql", &self.sql.load().is_some())
+            .finish_non_exhaustive()
     }
 }
 
@@ -89,7 +92,7 @@ impl CachedStore {
         let known = KnownCatalog { data_keys, revision, rows, ..KnownCatalog::default() };
         let standby = Self::new(address, sql.sealer.clone(), known, options);
         // Load the keys cached by the last process, so that an outage right after a start finds them.
-        if let Ok(Some((contents, _))) = cache::read(&standby.path, &standby.place, &standby.options) {
+        if let Ok(Some((contents, _))) = cache::read(&standby.path, &standby.database, &standby.options) {
             standby.cache_keys(contents.keys()?);
         }
         standby.refresh_keys(&sql).await?;
@@ -104,8 +107,8 @@ impl CachedStore {
         max_age: Duration,
     ) -> Result<Option<(Self, crate::KeyHasher)>, StoreError> {
         let path = cache::path(&options.data);
-        let place = options.url.shown();
-        let Some((contents, opened)) = cache::read(&path, &place, &options)? else { return Ok(None) };
+        let database = options.url.shown();
+        let Some((contents, opened)) = cache::read(&path, &database, &options)? else { return Ok(None) };
         let age = options.now.ms_since(contents.at());
         if age > i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX) {
             tracing::warn!(path = %path.display(), age_s = age / 1_000, "the cached catalog is too old to serve without the database");
@@ -123,7 +126,7 @@ impl CachedStore {
         let weigh = |_: &[u8; 32], row: &Arc<CatalogRow>| u32::try_from(row.spec.len() + row.name.len() + 256).unwrap_or(u32::MAX);
         Self {
             address,
-            place: options.url.shown(),
+            database: options.url.shown(),
             path: cache::path(&options.data),
             sql: ArcSwapOption::empty(),
             sealer,
@@ -144,7 +147,7 @@ impl CachedStore {
     }
 
     fn unreachable(&self, detail: &str) -> StoreError {
-        StoreError::Unreachable { database: self.place.clone(), detail: detail.to_owned() }
+        StoreError::Unreachable { database: self.database.clone(), detail: detail.to_owned() }
     }
 
     async fn within<T>(&self, limit: Duration, query: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
@@ -204,22 +207,22 @@ impl CachedStore {
                 let mut state = self.state();
                 (state.last_answer, state.lock_lost) = (now, None);
                 self.is_expired.store(false, Ordering::Relaxed);
-                Ok(DatabaseStatus::There)
+                Ok(DatabaseStatus::Available)
             }
             // After a lost connection PostgreSQL may take a while to close the old session, which holds the lock.
-            Err(StoreError::SecondNode { database: place }) if self.sql.load().is_some() => {
+            Err(StoreError::SecondNode { database }) if self.sql.load().is_some() => {
                 let since = *self.state().lock_lost.get_or_insert(now);
                 if now.ms_since(since) < LOCK_GRACE_MS {
-                    return Ok(DatabaseStatus::There);
+                    return Ok(DatabaseStatus::Available);
                 }
-                Err(StoreError::SecondNode { database: place })
+                Err(StoreError::SecondNode { database })
             }
             Err(error) if error.is_unreachable() || matches!(error, StoreError::Query { .. } | StoreError::InvalidData { .. }) => {
                 tracing::debug!(%error, "the database is unreachable");
                 let since = self.state().last_answer;
                 let max_age = self.options.without_database.map_or(0, |age| i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
                 self.is_expired.store(now.ms_since(since) > max_age, Ordering::Relaxed);
-                Ok(DatabaseStatus::Away { since })
+                Ok(DatabaseStatus::Unavailable { since })
             }
             Err(error) => Err(error),
         }
@@ -230,7 +233,7 @@ impl CachedStore {
         let sql = Arc::new(sql::open(self.address.clone(), &options).await?);
         self.refresh_keys(&sql).await?;
         self.sql.store(Some(sql));
-        tracing::info!(database = %self.place, "the database is reachable again");
+        tracing::info!(database = %self.database, "the database is reachable again");
         Ok(())
     }
 
@@ -254,8 +257,8 @@ impl CachedStore {
             spending: known.spending.clone(),
             spending_at: now,
         });
-        let (path, options, place) = (self.path.clone(), self.options.clone(), self.place.clone());
-        let written = tokio::task::spawn_blocking(move || cache::write(&path, &place, contents, &options));
+        let (path, options, database) = (self.path.clone(), self.options.clone(), self.database.clone());
+        let written = tokio::task::spawn_blocking(move || cache::write(&path, &database, contents, &options));
         written.await.map_err(|_| self.unreachable("writing the cache file was interrupted"))??;
         Ok(true)
     }

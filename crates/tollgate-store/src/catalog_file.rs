@@ -17,7 +17,7 @@ use reader::{FileProblems, TableReader};
 pub use plan::{ApplyMode, CatalogPlan, PlanAction, PlanLine, plan};
 pub use render::render;
 
-/// One problem of a catalog file, with its place; lines and columns begin at 1.
+/// One problem of a catalog file, with its position; lines and columns begin at 1.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileError {
     pub line: usize,
@@ -88,7 +88,7 @@ impl FilePosition {
 #[derive(Clone, Debug)]
 pub(crate) struct FileRow<T> {
     pub(crate) spec: T,
-    pub(crate) place: FilePosition,
+    pub(crate) position: FilePosition,
     /// Where it names other rows.
     pub(crate) names_at: FilePosition,
 }
@@ -104,7 +104,7 @@ pub(crate) struct FileChannel {
 pub(crate) struct FileAccount {
     pub(crate) spec: AccountSpec,
     pub(crate) credential: Option<Secret>,
-    pub(crate) place: FilePosition,
+    pub(crate) position: FilePosition,
 }
 
 /// A key with its secret, where the file has one. An empty member is the owner.
@@ -122,7 +122,7 @@ pub(crate) struct Sources<'a> {
 
 /// Reads a catalog file. `env` gives the value of an environment variable, `read_file` the text of a file; both are
 /// asked only for secrets the file names with `env:` and `file:`.
-/// The error lists every problem of the file, in order of place.
+/// The error lists every problem of the file, by position.
 pub fn parse(
     text: &str,
     env: &dyn Fn(&str) -> Option<String>,
@@ -150,17 +150,17 @@ fn read_root(root: &TableReader<'_>, sources: &Sources<'_>) -> CatalogFile {
     }
     for table in root.tables("model", "[[model]]") {
         let row = rows::row::<ModelSpec>(&table, "name", sources);
-        names.add(&table, RowKind::Model, &row.spec.name, row.place);
+        names.add(&table, RowKind::Model, &row.spec.name, row.position);
         file.models.push(row);
     }
     for table in root.tables("group", "[[group]]") {
         let row = rows::row::<GroupSpec>(&table, "channels", sources);
-        names.add(&table, RowKind::Group, &row.spec.name, row.place);
+        names.add(&table, RowKind::Group, &row.spec.name, row.position);
         file.groups.push(row);
     }
     for table in root.tables("member", "[[member]]") {
         let row = rows::row::<MemberSpec>(&table, "groups", sources);
-        names.add(&table, RowKind::Member, &row.spec.name, row.place);
+        names.add(&table, RowKind::Member, &row.spec.name, row.position);
         file.members.push(row);
     }
     for table in root.tables("key", "[[key]]") {
@@ -169,7 +169,7 @@ fn read_root(root: &TableReader<'_>, sources: &Sources<'_>) -> CatalogFile {
             "" => key.row.spec.name.clone(),
             member => format!("{member}/{}", key.row.spec.name),
         };
-        names.add(&table, RowKind::Key, &shown, key.row.place);
+        names.add(&table, RowKind::Key, &shown, key.row.position);
         file.keys.push(key);
     }
     root.only(&["channel", "model", "group", "member", "key"]);
@@ -181,16 +181,16 @@ fn read_root(root: &TableReader<'_>, sources: &Sources<'_>) -> CatalogFile {
 struct UniqueNames(HashMap<(&'static str, String), FilePosition>);
 
 impl UniqueNames {
-    fn add(&mut self, table: &TableReader<'_>, kind: RowKind, name: &str, place: FilePosition) {
-        self.add_word(table, kind.as_str(), name, place);
+    fn add(&mut self, table: &TableReader<'_>, kind: RowKind, name: &str, position: FilePosition) {
+        self.add_word(table, kind.as_str(), name, position);
     }
 
-    fn add_word(&mut self, table: &TableReader<'_>, word: &'static str, name: &str, place: FilePosition) {
+    fn add_word(&mut self, table: &TableReader<'_>, word: &'static str, name: &str, position: FilePosition) {
         if name.is_empty() {
             return;
         }
-        if let Some(first) = self.0.insert((word, name.to_owned()), place) {
-            table.problem(format!("{word} '{name}' is defined twice: in line {} and in line {}", first.line, place.line));
+        if let Some(first) = self.0.insert((word, name.to_owned()), position) {
+            table.problem(format!("{word} '{name}' is defined twice: in line {} and in line {}", first.line, position.line));
         }
     }
 }

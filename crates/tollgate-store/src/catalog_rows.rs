@@ -73,7 +73,7 @@ pub enum KeyScope {
     Limited {
         names: HashSet<String>,
         /// Maximum number of keys selected for their price limit; the oldest are.
-        most: u32,
+        max: u32,
     },
 }
 

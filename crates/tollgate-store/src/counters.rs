@@ -14,6 +14,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::Spending;
 
+pub use memory::CounterHandOver;
 pub use redis::{
     RedisAddress, RedisOptions, RedisWorker, SharedHealth, SharedHealthUpdate, SharedRevocations, check_redis, counters_in_redis,
 };

@@ -8,7 +8,7 @@ use crate::{
     seal::{SealContext, Sealer},
 };
 
-/// The place of a row's secret, which the seal is bound to.
+/// The seal context of a row's secret.
 pub(crate) const fn context(row: &str) -> SealContext<'_> {
     SealContext { table: "catalog_rows", column: "credential", row }
 }

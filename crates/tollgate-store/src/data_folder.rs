@@ -3,14 +3,15 @@
 use std::{
     fs::{self, File, TryLockError},
     io::{self, Read as _, Seek as _, Write as _},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
 };
 
-use crate::{RandomSource, StoreError};
+use crate::{RandomSource, StoreError, journal};
 
 /// Exclusive lock on `<data>/lock`, held while a server runs. The operating system releases it when the process ends.
 #[derive(Debug)]
-pub struct DataFolderLock(#[expect(dead_code, reason = "the lock lives as long as the open file")] File);
+pub struct DataFolderLock(File);
 
 impl DataFolderLock {
     /// Acquires the lock of a data folder and writes the process id into it.
@@ -27,16 +28,38 @@ impl DataFolderLock {
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
-        let pid = std::process::id();
+        let lock = Self(file);
+        lock.note_holder().map_err(failed)?;
+        Ok(lock)
+    }
+
+    /// The lock that another process of this folder has handed over. It belongs to the open file, so it was never free.
+    pub fn from_handed_over(file: OwnedFd) -> Self {
+        Self(file.into())
+    }
+
+    /// Writes the id of this process into the file, for the messages of others.
+    pub fn note_holder(&self) -> io::Result<()> {
+        let (mut file, pid) = (&self.0, std::process::id());
         let noted = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{pid}"));
         // The lock is held without it; a full disk does not prevent a start.
-        noted.or_else(unless_full).map_err(failed)?;
-        Ok(Self(file))
+        noted.or_else(unless_full)
+    }
+
+    /// The process id in the lock's file.
+    pub fn holder(data: &Path) -> Option<u32> {
+        fs::read_to_string(data.join("lock")).ok()?.trim().parse().ok()
     }
 
     /// Whether a server holds the lock of a data folder now.
     pub fn is_taken(data: &Path) -> bool {
         File::open(data.join("lock")).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+    }
+}
+
+impl AsFd for DataFolderLock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -68,29 +91,35 @@ fn is_identity(text: &str) -> bool {
 /// Creates the data folder, accessible to its owner only. An empty one that is there, such as a fresh volume, becomes so if its owner
 /// runs this.
 pub(crate) fn create(data: &Path) -> Result<(), StoreError> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(data).map_err(|source| StoreError::File { action: "create the data folder", path: data.to_owned(), source })?;
+    create_private(data).map_err(|source| StoreError::File { action: "create the data folder", path: data.to_owned(), source })?;
     if fs::read_dir(data).is_ok_and(|mut entries| entries.next().is_none()) {
         restrict(data, 0o700);
     }
     Ok(())
 }
 
+/// Creates a folder and those above it, accessible to their owner only. One that is there stays as it is.
+pub(crate) fn create_private(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
 /// Takes the access of others from what an earlier version, or a command under another umask, left in a data folder: the database
-/// with its write-ahead log, and the journal.
+/// with its write-ahead log, and the journals of all processes.
 pub(crate) fn protect(data: &Path, database: Option<&Path>) {
     for name in database.into_iter().flat_map(|path| ["", "-wal", "-shm"].map(|suffix| with_suffix(path, suffix))) {
         restrict(&name, 0o600);
     }
-    let journal = crate::journal_folder(data);
-    for entry in fs::read_dir(&journal).into_iter().flatten().flatten() {
-        let mode = if entry.file_type().is_ok_and(|kind| kind.is_dir()) { 0o700 } else { 0o600 };
-        restrict(&entry.path(), mode);
+    for folder in journal::folders(&crate::journal_folder(data)).unwrap_or_default() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let mode = if entry.file_type().is_ok_and(|kind| kind.is_dir()) { 0o700 } else { 0o600 };
+            restrict(&entry.path(), mode);
+        }
+        restrict(&folder, 0o700);
     }
-    restrict(&journal, 0o700);
     for name in ["cache.sealed", "lock", "traffic.json"] {
         restrict(&data.join(name), 0o600);
     }
@@ -116,7 +145,7 @@ fn restrict(path: &Path, mode: u32) {
 /// Renames a finished draft to `path` without replacing an existing file. The draft is removed either way.
 /// Fails with [`io::ErrorKind::AlreadyExists`] when `path` exists.
 pub(crate) fn publish_new(draft: &Path, path: &Path) -> io::Result<()> {
-    // Unlike a rename, a hard link fails if another process created the file meanwhile. File systems without hard links get a
+    // Unlike a rename, a hard link fails if another process has created the file. File systems without hard links get a
     // check and a copy, with a race between the two.
     let linked = fs::hard_link(draft, path).or_else(|error| {
         if error.kind() == io::ErrorKind::AlreadyExists || path.exists() {

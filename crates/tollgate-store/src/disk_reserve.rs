@@ -12,7 +12,7 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 /// Part of the reserve that only a start uses.
 const START_BYTES: u64 = 4 << 20;
 /// With less space than this the disk counts as full.
-const LEAST_FREE: u64 = 2 << 20;
+const MIN_FREE: u64 = 2 << 20;
 /// Space that stays free when the reserve is made.
 const MARGIN: u64 = 8 << 20;
 
@@ -39,22 +39,22 @@ impl DiskReserve {
         Self { data: data.to_owned(), bytes }
     }
 
-    /// The parts, with their sizes. What books comes first: a part that does not fit is left out.
+    /// The parts, with their sizes. The one for booking comes first: a part that does not fit is left out.
     fn parts(&self) -> [(PathBuf, u64); 2] {
         let start = START_BYTES.min(self.bytes / 4);
         [(self.data.join("reserve.start"), start), (self.data.join("reserve"), self.bytes - start)]
     }
 
-    /// Bytes that can be written; a folder that cannot be asked counts as empty.
+    /// Bytes that can be written; unlimited if the disk cannot be queried.
     fn free(&self) -> u64 {
         statvfs(&self.data).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
     /// Before a start: frees what it needs if the disk is full. Returns whether it is.
     pub fn free_for_start(&self) -> bool {
-        let is_full = self.free() < LEAST_FREE;
+        let is_full = self.free() < MIN_FREE;
         for (path, _) in self.parts() {
-            if self.free() < LEAST_FREE {
+            if self.free() < MIN_FREE {
                 let _ = fs::remove_file(path);
             }
         }
@@ -67,7 +67,7 @@ impl DiskReserve {
             return DiskSpace::Enough;
         }
         let parts = self.parts();
-        if self.free() < LEAST_FREE {
+        if self.free() < MIN_FREE {
             let (path, _) = &parts[1];
             if fs::remove_file(path).is_ok() {
                 tracing::error!(

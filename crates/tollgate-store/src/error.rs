@@ -28,7 +28,7 @@ pub enum StoreError {
     #[error("cannot reach the database at {database}: {detail}; check that it runs and that the address is right")]
     Unreachable { database: String, detail: String },
     #[error(
-        "the database at {database} was written by a newer tollgate (schema {found}, this one knows {known}); \
+        "the database at {database} was written by a newer tollgate (schema {found}, this one supports up to {known}); \
          start the newer version again, or restore the backup made before the upgrade"
     )]
     Newer { database: String, found: i64, known: i64 },
@@ -55,12 +55,12 @@ pub enum StoreError {
     File { action: &'static str, path: PathBuf, source: io::Error },
     #[error(
         "the master key is missing ({location}), and {database} holds secrets sealed with it; put the key back \
-         (or set TOLLGATE_MASTER_KEY); without it credentials and keys have to be entered anew"
+         (or set TOLLGATE_MASTER_KEY); without it credentials and keys must be entered again"
     )]
     MasterKeyMissing { location: String, database: String },
     #[error(
         "there is no database at {database}, and {folder} holds the master key of one; put the database back (`tollgate restore`), or, \
-         to start anew, move master.key and the folder journal out of {folder} (to keep the key, name it in database.master_key)"
+         to start from scratch, move master.key and the folder journal out of {folder} (to keep the key, name it in database.master_key)"
     )]
     DatabaseMissing { database: String, folder: String },
     #[error("the master key cannot be rotated: {detail}")]
@@ -71,11 +71,11 @@ pub enum StoreError {
     MasterKeyUnreadable { path: PathBuf, source: io::Error },
     #[error("the master key ({location}) is not readable: {detail}; a line is 'tgm1:' and 32 bytes in base64")]
     MasterKeyMalformed { location: String, detail: String },
-    #[error("a sealed value cannot be opened ({table}.{column} of {row}); it was changed or moved; enter the secret anew")]
+    #[error("a sealed value cannot be opened ({table}.{column} of {row}); it was changed or moved; enter the secret again")]
     Sealed { table: &'static str, column: &'static str, row: String },
     #[error("a stored row cannot be read ({kind} {row}): {detail}; restore a backup, or remove the row")]
     Row { kind: &'static str, row: String, detail: String },
-    /// A change was refused; nothing of its batch was written.
+    /// A change was refused; no part of its batch was written.
     #[error("{0}")]
     Refused(ChangeRefused),
     /// A posting was refused; the ledger is unchanged.
@@ -87,7 +87,7 @@ pub enum StoreError {
     /// Long work ended before it was complete.
     #[error("it was cancelled")]
     Cancelled,
-    #[error("the database failed while it was asked to {operation}: {source}")]
+    #[error("the database failed to {operation}: {source}")]
     Query { operation: &'static str, source: sqlx::Error },
 }
 
@@ -138,7 +138,7 @@ impl StoreError {
     }
 }
 
-/// A refused change of a batch; nothing of the batch was written.
+/// A refused change of a batch; no part of the batch was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeRefused {
     pub kind: RowKind,

@@ -66,8 +66,8 @@ impl<R> Field<R> {
         self
     }
 
-    const fn within(self, least: i64, most: i64) -> Self {
-        self.kind(Kind::Integer { least, most })
+    const fn within(self, min: i64, max: i64) -> Self {
+        self.kind(Kind::Integer { min, max })
     }
 
     const fn access(mut self, access: Access) -> Self {

@@ -8,6 +8,7 @@
 
 mod error;
 mod flusher;
+mod folder;
 mod frame;
 mod records;
 mod recover;
@@ -36,6 +37,8 @@ use writer::{SizeLimit, WriterGuard};
 
 pub use error::JournalError;
 pub use flusher::{JournalSync, SyncWaiter};
+pub use folder::JournalFolder;
+pub(crate) use folder::{MergedNames, all as folders};
 pub use records::{JournalEntries, JournalEntry, UnbookedRecords};
 pub use recover::TruncatedTail;
 pub use recover::{DamagedRange, RepairReport, repair};
@@ -268,16 +271,21 @@ impl Drop for Journal {
     }
 }
 
-/// Reads all entries of a journal's folder, booked or not; safe beside a running server. `usage export` adds them to the
-/// records of the database, and `verify` compares the two. Holds one segment in memory at a time.
+/// Reads all entries of a journal's folder and of the numbered folders in it, booked or not; safe beside a running server. `usage
+/// export` adds them to the records of the database, and `verify` compares the two. Holds one segment in memory at a time.
 /// A missing folder has no entries.
 pub fn read_journal(dir: &Path) -> Result<JournalEntries, JournalError> {
     JournalEntries::new(dir)
 }
 
-/// The segments in a journal's folder, in the order of writing.
+/// The segments in a journal's folder and in the numbered folders in it, those of each folder in the order of writing. Highest number
+/// first: a start moves them downwards, so each is listed at least once.
 pub(crate) fn segment_files(dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
-    Ok(segment::list(dir)?.into_iter().map(|name| name.path(dir)).collect())
+    let mut files = Vec::new();
+    for folder in folders(dir)?.into_iter().rev() {
+        files.extend(segment::list(&folder)?.into_iter().map(|name| name.path(&folder)));
+    }
+    Ok(files)
 }
 
 /// Whether a file's name is that of a segment.

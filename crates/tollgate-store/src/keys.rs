@@ -104,15 +104,15 @@ pub enum InvalidSecret {
 pub struct NewKey(Zeroizing<String>);
 
 impl NewKey {
-    pub fn draw(random: &RandomSource) -> Self {
-        Self::draw_with(KEY_PREFIX, random)
+    pub fn generate(random: &RandomSource) -> Self {
+        Self::generate_with(KEY_PREFIX, random)
     }
 
-    pub fn draw_admin(random: &RandomSource) -> Self {
-        Self::draw_with(ADMIN_KEY_PREFIX, random)
+    pub fn generate_admin(random: &RandomSource) -> Self {
+        Self::generate_with(ADMIN_KEY_PREFIX, random)
     }
 
-    fn draw_with(prefix: &str, random: &RandomSource) -> Self {
+    fn generate_with(prefix: &str, random: &RandomSource) -> Self {
         let mut bits = Zeroizing::new([0_u8; 32]);
         random.fill(bits.as_mut_slice());
         let mut text = Zeroizing::new(String::with_capacity(prefix.len() + RANDOM_DIGITS + CHECK_DIGITS));
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn generated_key_has_a_valid_checksum() {
-        let key = NewKey::draw(&random()).expose_once();
+        let key = NewKey::generate(&random()).expose_once();
         assert_eq!(key.len(), 6 + 43 + 6);
         assert!(looks_like_key(&key), "{key}");
         for i in KEY_PREFIX.len()..key.len() {
@@ -217,7 +217,7 @@ mod tests {
     fn secret_of_256_bits_fits_into_43_digits() {
         let all = RandomSource::from_fn(|bytes| bytes.fill(0xff));
         let none = RandomSource::from_fn(|bytes| bytes.fill(0));
-        let (all, none) = (NewKey::draw(&all).expose_once(), NewKey::draw(&none).expose_once());
+        let (all, none) = (NewKey::generate(&all).expose_once(), NewKey::generate(&none).expose_once());
         assert_eq!(&none[6..49], "0".repeat(43));
         // 2^256 - 1 in base 62, computed independently.
         assert_eq!(&all[6..49], "yhjskwdA6OZ1AL1YmHWZWm8LLG7HjnuCA2j5rOw8Xp1");
@@ -230,10 +230,10 @@ mod tests {
         for bad in ["a".repeat(15), "a".repeat(201), "with a blank in the middle".to_owned(), "schlüssel-mit-umlaut".to_owned()] {
             assert!(!looks_like_key(&bad), "{bad}");
         }
-        let admin = NewKey::draw_admin(&random()).expose_once();
+        let admin = NewKey::generate_admin(&random()).expose_once();
         assert!(!looks_like_key(&admin), "an admin key is never valid on the model path");
         assert!(looks_like_admin_key(&admin) && !looks_like_admin_key(&admin[..admin.len() - 1]));
-        assert!(!looks_like_admin_key(&NewKey::draw(&random()).expose_once()), "nor a service key on the admin API");
+        assert!(!looks_like_admin_key(&NewKey::generate(&random()).expose_once()), "nor a service key on the admin API");
     }
 
     #[test]

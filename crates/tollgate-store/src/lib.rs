@@ -1,6 +1,6 @@
 //! Storage: the catalog, keys, usage records, the ledger, account health, and the journal that survives a kill.
 //!
-//! One small trait per kind of data. The backends behind the traits are private; [`open`] chooses one by its address. Time and
+//! One small trait per kind of data. The backends are private; [`open`] chooses one by its address. Time and
 //! randomness are arguments: nothing here reads a clock.
 
 mod apply;
@@ -53,15 +53,15 @@ pub use cached::DatabaseStatus;
 pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};
 pub use change::{Actor, AuditEvent, AuditKind, Change, ChangeOrigin, ChangedRow, JobAction, RowKind, Toggle};
 pub use counters::{
-    CounterSnapshot, Counters, RedisAddress, RedisOptions, RedisWorker, SharedHealth, SharedHealthUpdate, SharedRevocations,
-    Spender, check_redis, counters_in_memory, counters_in_redis,
+    CounterHandOver, CounterSnapshot, Counters, RedisAddress, RedisOptions, RedisWorker, SharedHealth, SharedHealthUpdate,
+    SharedRevocations, Spender, check_redis, counters_in_memory, counters_in_redis,
 };
 pub use data_folder::{DataFolderLock, node_identity};
 pub use disk_reserve::{DiskReserve, DiskSpace};
 pub use error::{ChangeRefusal, ChangeRefused, ErrorClass, FieldProblem, PostingRefused, StoreError};
 pub use journal::{
-    DamagedRange, Journal, JournalEntries, JournalEntry, JournalError, JournalOptions, JournalSync, JournalWriter, RecoveryReport,
-    RepairReport, SyncWaiter, TruncatedTail, UnbookedRecords, read_journal, repair as repair_journal,
+    DamagedRange, Journal, JournalEntries, JournalEntry, JournalError, JournalFolder, JournalOptions, JournalSync, JournalWriter,
+    RecoveryReport, RepairReport, SyncWaiter, TruncatedTail, UnbookedRecords, read_journal, repair as repair_journal,
 };
 pub use keys::{InvalidSecret, KeyHash, KeyHasher, KeySecret, NewKey, looks_like_admin_key, looks_like_key};
 pub use ledger::{
@@ -69,7 +69,7 @@ pub use ledger::{
     SpendingChanges,
 };
 pub use listing::{AdminKey, AuditFilter, AuditPosition, ListingStore, RowFilter, StoredRow};
-pub use open::{Store, open, transfer_to_postgres};
+pub use open::{Store, open, open_locked, transfer_to_postgres};
 pub use options::{AccessMode, OpenOptions, StoreUrl};
 pub use pairing::journal_folder;
 pub use preview::{Preview, PreviewError, infer_apply_mode, preview, preview_changes};

@@ -144,13 +144,13 @@ impl CatalogStore for MemoryStore {
             .cloned()
             .collect();
         let mut cut = false;
-        if let KeyScope::Limited { most, .. } = scope {
+        if let KeyScope::Limited { max, .. } = scope {
             let is_limited =
                 |row: &&CatalogRow| row.kind == RowKind::Key && !scope.selects(row) && row.spec.contains(PRICE_LIMITED);
             let mut limited: Vec<&CatalogRow> = state.live().filter(is_limited).collect();
             limited.sort_by(|a, b| a.id.cmp(&b.id));
-            cut = limited.len() > *most as usize;
-            rows.extend(limited.into_iter().take(*most as usize).cloned());
+            cut = limited.len() > *max as usize;
+            rows.extend(limited.into_iter().take(*max as usize).cloned());
         }
         let current = CatalogRows::from_rows(state.revision, &rows, &self.sealer, self.hasher.clone())?;
         Ok(CatalogRows { keys_cut: cut, ..current })

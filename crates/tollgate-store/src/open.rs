@@ -14,7 +14,7 @@ use crate::{
     data_folder::{self, DataFolderLock},
     memory::MemoryStore,
     rotation::MasterKeyRotation,
-    seal::{Sealer, draw},
+    seal::{Sealer, generate_key},
     sql::{self, SqlAddress},
 };
 
@@ -34,9 +34,9 @@ pub struct Store {
     /// The catalog never contained anything but the member `owner`.
     pub first_start: bool,
     /// Address without a password, for messages.
-    pub place: String,
+    pub database: String,
     backend: Backend,
-    _lock: Option<Arc<DataFolderLock>>,
+    lock: Option<Arc<DataFolderLock>>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,16 +50,22 @@ enum Backend {
 /// catalog gets the member `owner`.
 /// A database that is damaged, newer, or sealed with another master key is refused and not changed.
 pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
-    let place = options.url.shown();
+    open_locked(options, None).await
+}
+
+/// As [`open`], with a lock of the data folder that was handed over.
+pub async fn open_locked(options: OpenOptions, lock: Option<DataFolderLock>) -> Result<Store, StoreError> {
+    let database = options.url.shown();
     let address = match options.url.clone() {
-        StoreUrl::Memory => return open_memory(options.random, place, options.now).await,
+        StoreUrl::Memory => return open_memory(options.random, database, options.now).await,
         StoreUrl::Sqlite(path) => SqlAddress::Sqlite(path),
-        StoreUrl::Postgres(url) => SqlAddress::Postgres { url, shown: place.clone() },
+        StoreUrl::Postgres(url) => SqlAddress::Postgres { url, shown: database.clone() },
     };
     data_folder::create(&options.data)?;
-    let lock = match options.access {
-        AccessMode::Serve | AccessMode::Node => Some(Arc::new(DataFolderLock::take(&options.data)?)),
-        AccessMode::Command => None,
+    let lock = match (options.access, lock) {
+        (AccessMode::Serve | AccessMode::Node, Some(lock)) => Some(Arc::new(lock)),
+        (AccessMode::Serve | AccessMode::Node, None) => Some(Arc::new(DataFolderLock::take(&options.data)?)),
+        (AccessMode::Command, _) => None,
     };
     if lock.is_some() {
         let file = if let SqlAddress::Sqlite(path) = &address { Some(path.as_path()) } else { None };
@@ -71,9 +77,9 @@ pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
     let (opened, max_age) = match (opened, max_age) {
         (Err(unreachable), Some(max_age)) if unreachable.is_unreachable() => {
             let Some((cached, hasher)) = CachedStore::without(address, options, max_age)? else { return Err(unreachable) };
-            tracing::warn!(database = %place, "the database is unreachable, serving from the cache: {unreachable}");
+            tracing::warn!(database = %database, "the database is unreachable, serving from the cache: {unreachable}");
             let cached = Arc::new(cached);
-            return Ok(Store::new(Arc::clone(&cached), Backend::Cached(cached), hasher, place, lock));
+            return Ok(Store::new(Arc::clone(&cached), Backend::Cached(cached), hasher, database, lock));
         }
         (opened, max_age) => (opened?, max_age),
     };
@@ -81,9 +87,9 @@ pub async fn open(options: OpenOptions) -> Result<Store, StoreError> {
     let hasher = sql.hasher.clone();
     let store = if max_age.is_some() {
         let cached = Arc::new(CachedStore::around(sql, address, options).await?);
-        Store::new(Arc::clone(&cached), Backend::Cached(cached), hasher, place, lock)
+        Store::new(Arc::clone(&cached), Backend::Cached(cached), hasher, database, lock)
     } else {
-        Store::new(Arc::clone(&sql), Backend::Sql(sql), hasher, place, lock)
+        Store::new(Arc::clone(&sql), Backend::Sql(sql), hasher, database, lock)
     };
     with_owner(store, now).await
 }
@@ -107,10 +113,10 @@ pub async fn transfer_to_postgres(
     .await
 }
 
-async fn open_memory(random: RandomSource, place: String, now: Timestamp) -> Result<Store, StoreError> {
-    let hasher = KeyHasher::new(&draw(&random));
-    let memory = Arc::new(MemoryStore::new(Sealer::new(&draw(&random), random.clone()), hasher.clone(), random));
-    with_owner(Store::new(memory, Backend::Memory, hasher, place, None), now).await
+async fn open_memory(random: RandomSource, database: String, now: Timestamp) -> Result<Store, StoreError> {
+    let hasher = KeyHasher::new(&generate_key(&random));
+    let memory = Arc::new(MemoryStore::new(Sealer::new(&generate_key(&random), random.clone()), hasher.clone(), random));
+    with_owner(Store::new(memory, Backend::Memory, hasher, database, None), now).await
 }
 
 /// Creates the member `owner`, which keys without a member belong to, in a catalog without any revision.
@@ -138,7 +144,7 @@ async fn with_owner(mut store: Store, now: Timestamp) -> Result<Store, StoreErro
 }
 
 impl Store {
-    fn new<S>(stores: Arc<S>, backend: Backend, hasher: KeyHasher, place: String, lock: Option<Arc<DataFolderLock>>) -> Self
+    fn new<S>(stores: Arc<S>, backend: Backend, hasher: KeyHasher, database: String, lock: Option<Arc<DataFolderLock>>) -> Self
     where
         S: CatalogStore + KeyStore + ListingStore + UsageStore + LedgerStore + HealthStore + 'static,
     {
@@ -151,9 +157,9 @@ impl Store {
             health: stores,
             hasher,
             first_start: false,
-            place,
+            database,
             backend,
-            _lock: lock,
+            lock,
         }
     }
 
@@ -162,7 +168,7 @@ impl Store {
     /// Fails when the database is reachable but must not be served from: another server holds its lock, or it is a different database.
     pub async fn heartbeat(&self, now: Timestamp) -> Result<DatabaseStatus, StoreError> {
         match &self.backend {
-            Backend::Memory | Backend::Sql(_) => Ok(DatabaseStatus::There),
+            Backend::Memory | Backend::Sql(_) => Ok(DatabaseStatus::Available),
             Backend::Cached(cached) => cached.heartbeat(now).await,
         }
     }
@@ -197,8 +203,39 @@ impl Store {
         hex::encode(&self.hasher.hash("namespace").0[..8])
     }
 
-    /// Notes that everything in the journal is booked and the gateway stops: from now on the database may be copied alone. Call
-    /// before [`Store::close`].
+    /// The lock of the data folder, if it is held.
+    pub fn folder_lock(&self) -> Option<&DataFolderLock> {
+        self.lock.as_deref()
+    }
+
+    /// Lets another server of the same node use a PostgreSQL database. Until it does, [`Self::heartbeat`] may be called to
+    /// exclude others again.
+    pub async fn release_server_lock(&self) {
+        match &self.backend {
+            Backend::Memory => {}
+            Backend::Sql(sql) => sql.release_lock().await,
+            Backend::Cached(cached) => {
+                if let Ok(sql) = cached.sql() {
+                    sql.release_lock().await;
+                }
+            }
+        }
+    }
+
+    /// Excludes other servers again after [`Self::release_server_lock`].
+    pub async fn retake_server_lock(&self) -> Result<(), StoreError> {
+        match &self.backend {
+            Backend::Memory => Ok(()),
+            Backend::Sql(sql) => sql.retake_lock().await,
+            Backend::Cached(cached) => match cached.sql() {
+                Ok(sql) => sql.retake_lock().await,
+                Err(_) => Ok(()),
+            },
+        }
+    }
+
+    /// Records that everything in the journal is booked and the gateway stops: from now on the database may be copied alone. Call
+    /// before [`Store::close`], and only if no other process of the data folder runs.
     ///
     /// # Errors
     /// When the database takes no writes.
@@ -210,7 +247,7 @@ impl Store {
         }
     }
 
-    /// Whether the journal of a data folder and the database belong together: what `verify` says of it.
+    /// Whether the journal of a data folder and the database belong together, for `verify`.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -222,7 +259,7 @@ impl Store {
         }
     }
 
-    /// Accepts journal and database as they are: what is missing is not mentioned again. Returns what was.
+    /// Accepts journal and database as they are, so that missing records are not reported again. Returns those reported now.
     ///
     /// # Errors
     /// When the database cannot be read or written.
@@ -247,7 +284,8 @@ impl Store {
         }
     }
 
-    /// Notes that this gateway stops, so that no rotation waits for it.
+    /// Notes that this gateway stops, so that no rotation waits for it. Call only if no other process of the data folder runs: they
+    /// answer for it as well.
     ///
     /// # Errors
     /// When the database takes no writes.

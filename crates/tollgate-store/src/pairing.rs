@@ -1,6 +1,6 @@
-//! Which journal belongs to which database. A journal has an id, which its database knows too, and both count the records that
-//! were booked from the one into the other. The database counts first: a journal that counts more than its database lies beside
-//! an older copy of it, and a database that was not left in order misses the journal it names.
+//! Which journal belongs to which database. A journal has an id, which its database stores, and both count the records that
+//! were booked from the one into the other. The database counts first: if the journal counts more than the database, the
+//! database is an older copy; if a database was not closed cleanly, the journal it names must exist.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -91,12 +91,12 @@ impl JournalPairing {
         Ok(pairing)
     }
 
-    /// How many records the journal knows to be booked.
+    /// Number of records marked as booked.
     pub(crate) fn booked(&self) -> u64 {
         self.booked.load(Ordering::Acquire)
     }
 
-    /// Notes how many records the database has booked. Not flushed: after a power loss the file may say less, which is harmless.
+    /// Records how many records the database has booked. Not flushed: after a power loss the file may say less, which is harmless.
     pub(crate) fn note(&self, booked: u64) {
         if booked <= self.booked.fetch_max(booked, Ordering::AcqRel) {
             return;

@@ -8,7 +8,7 @@ use crate::{
     Actor, CatalogRows, CatalogStore as _, Change, ChangeOrigin, KeyScope, KeyStore as _, RandomSource, StoreError,
     catalog_file::{ApplyMode, CatalogFile, FileError, PlanLine, plan},
     memory::{MemoryStore, RowIds},
-    seal::{Sealer, draw},
+    seal::{Sealer, generate_key},
 };
 
 /// The catalog before and after. Existing rows keep their ids, so that the same requests choose the same accounts; ids of new
@@ -78,7 +78,7 @@ struct CatalogCopy {
 
 impl CatalogCopy {
     async fn of(current: &CatalogRows, random: RandomSource, now: Timestamp) -> Result<Self, StoreError> {
-        let sealer = Sealer::new(&draw(&random), random.clone());
+        let sealer = Sealer::new(&generate_key(&random), random.clone());
         let store = MemoryStore::new(sealer, current.hasher().clone(), random).with_ids(RowIds::of(current));
         for changes in copying(current) {
             for (owner, origin) in [(Owner::Database, ChangeOrigin::Cli), (Owner::File, ChangeOrigin::File)] {

@@ -1,5 +1,5 @@
 //! The secrets of a channel: the password in the address of its proxy, and the values of its headers. They are kept like a
-//! credential: the row's text holds `***` in their places, and they lie sealed beside it.
+//! credential: the row's text holds `***` instead, and they are sealed in a column of their own.
 
 use std::fmt;
 
@@ -44,8 +44,7 @@ impl fmt::Debug for ChannelSecrets {
 }
 
 impl ChannelSecrets {
-    /// Takes the secrets out of a spec, and puts `***` in their places. `***` in the spec stands for what is there: the spec and the
-    /// secrets of the stored row.
+    /// Moves the secrets out of a spec and leaves `***` instead. `***` in the spec means the secret of the stored row (`there`).
     pub(crate) fn take_from(spec: &mut ChannelSpec, there: Option<&(ChannelSpec, Self)>) -> Result<Self, FieldProblem> {
         let mut taken = Self::default();
         if let Some(proxy) = spec.proxy.as_mut().filter(|proxy| has_password(proxy)) {
@@ -55,7 +54,7 @@ impl ChannelSecrets {
             } else if let Some((_, kept)) = there.filter(|(old, _)| old.proxy.as_deref() == Some(proxy.as_str())) {
                 kept.proxy.clone()
             } else {
-                let message = "'***' stands for the password that is there, and of this address there is none; write it";
+                let message = "'***' means the stored password, and none is stored for this address; give the password itself";
                 return Err(FieldProblem { field: "proxy", message: message.to_owned() });
             };
         }
@@ -63,7 +62,7 @@ impl ChannelSecrets {
             let value = std::mem::replace(value, STARS.to_owned());
             let kept = || there?.1.headers.iter().find(|(kept, _)| kept.eq_ignore_ascii_case(name)).map(|(_, kept)| kept.clone());
             let Some(whole) = (if value == STARS { kept() } else { Some(value) }) else {
-                let message = format!("'***' stands for the value that is there, and of '{name}' there is none; write it");
+                let message = format!("'***' means the stored value, and none is stored for '{name}'; give the value itself");
                 return Err(FieldProblem { field: "headers", message });
             };
             taken.headers.push((name.clone(), whole));
@@ -71,7 +70,7 @@ impl ChannelSecrets {
         Ok(taken)
     }
 
-    /// Puts the secrets back in their places.
+    /// Replaces `***` in a spec by the secrets.
     pub(crate) fn put_into(&self, spec: &mut ChannelSpec) {
         if let Some(proxy) = &self.proxy {
             spec.proxy = Some(proxy.clone());

@@ -10,7 +10,7 @@ use crate::{
     sql::SqlStore,
 };
 
-/// A gateway that runs, or did not stop in order.
+/// A gateway that runs, or did not stop cleanly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyHolder {
     pub(crate) id: String,
@@ -22,14 +22,14 @@ pub struct KeyHolder {
     pub has_key: bool,
 }
 
-/// Where a rotation stands.
+/// The next step of a rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RotationStage {
     /// The master key's source holds a key that seals nothing yet. Every gateway must hold it before the next step.
     Distribute,
     /// The new master key seals the data key; rows are to be sealed again.
     Reseal,
-    /// Everything is sealed anew; old keys are to be removed from the source.
+    /// Everything is sealed with the new keys; the old ones are to be removed from the source.
     CleanUp,
 }
 
@@ -39,15 +39,15 @@ pub struct MasterKeyRotation {
     sql: Arc<SqlStore>,
     /// Fingerprint of the new key.
     target: String,
-    /// Where the rotation stood when it was begun or resumed.
+    /// The stage when the rotation was begun or resumed.
     pub stage: RotationStage,
     /// The key file that was extended by a new key.
     pub extended: Option<PathBuf>,
 }
 
 impl MasterKeyRotation {
-    /// Finds out where a rotation stands, or begins one: the new key is the one in the source that is neither in use nor retired; if
-    /// there is none, one is drawn and appended to the key file.
+    /// Resumes a rotation, or begins one: the new key is the one in the source that is neither in use nor retired; if
+    /// there is none, one is generated and appended to the key file.
     pub(crate) async fn resume(sql: Arc<SqlStore>) -> Result<Self, StoreError> {
         let (state, keys) = (sql.key_state().await?, sql.master_keys()?);
         let rotation = |target: String, stage, extended| Self { sql: Arc::clone(&sql), target, stage, extended };
@@ -88,12 +88,12 @@ impl MasterKeyRotation {
         self.sql.key_holders(request, &self.target).await
     }
 
-    /// Forgets gateways that do not run any more.
+    /// Removes gateways that no longer run from the list of key holders.
     ///
     /// # Errors
     /// When the database cannot be written.
-    pub async fn forget(&self, holders: &[KeyHolder]) -> Result<(), StoreError> {
-        self.sql.forget_holders(holders).await
+    pub async fn delete_holders(&self, holders: &[KeyHolder]) -> Result<(), StoreError> {
+        self.sql.delete_key_holders(holders).await
     }
 
     /// Seals everything with new keys. Call when every gateway holds the new master key. Returns how many rows were sealed.

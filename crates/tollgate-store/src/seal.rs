@@ -1,5 +1,5 @@
 //! Encryption of secrets at rest (XChaCha20-Poly1305). The master key seals one random data key per database; the data key
-//! seals credentials and the pepper. Each value is bound to its place, so that a sealed value copied to another row does not
+//! seals credentials and the pepper. Each value is bound to its table, column and row, so that a sealed value copied to another row does not
 //! open.
 
 mod master;
@@ -19,13 +19,13 @@ use crate::{RandomSource, StoreError};
 
 pub use master::{MasterKeySource, new_master_key};
 pub(crate) use master::{MasterKeys, replace_secret, write_secret};
-pub(crate) use secret_bytes::{SecretBytes, draw};
+pub(crate) use secret_bytes::{SecretBytes, generate_key};
 
 /// Version of the sealed format: version byte, nonce, ciphertext with tag.
 const VERSION: u8 = 1;
 const NONCE_LENGTH: usize = 24;
 
-/// The place of a sealed value; authenticated along with it.
+/// Table, column and row of a sealed value; authenticated with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SealContext<'a> {
     pub(crate) table: &'static str,
@@ -93,9 +93,9 @@ impl Sealer {
         });
     }
 
-    pub(crate) fn seal(&self, place: SealContext<'_>, secret: &[u8]) -> Vec<u8> {
+    pub(crate) fn seal(&self, context: SealContext<'_>, secret: &[u8]) -> Vec<u8> {
         let nonce: [u8; NONCE_LENGTH] = self.random.bytes();
-        let payload = Payload { msg: secret, aad: &place.associated() };
+        let payload = Payload { msg: secret, aad: &context.associated() };
         let ciphers = self.ciphers.load();
         let (_, cipher) = ciphers.first().expect("there is always a key");
         let sealed = cipher.encrypt(&XNonce::from(nonce), payload).expect("secrets are far below the cipher's limit");
@@ -106,26 +106,26 @@ impl Sealer {
         out
     }
 
-    /// Decrypts a secret that was sealed for this place with this key.
-    pub(crate) fn open(&self, place: SealContext<'_>, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, StoreError> {
-        let Some((&VERSION, rest)) = sealed.split_first() else { return Err(place.error()) };
-        let Some((nonce, text)) = rest.split_first_chunk::<NONCE_LENGTH>() else { return Err(place.error()) };
-        let (nonce, aad) = (XNonce::from(*nonce), place.associated());
+    /// Decrypts a secret that was sealed in this context with this key.
+    pub(crate) fn open(&self, context: SealContext<'_>, sealed: &[u8]) -> Result<Zeroizing<Vec<u8>>, StoreError> {
+        let Some((&VERSION, rest)) = sealed.split_first() else { return Err(context.error()) };
+        let Some((nonce, text)) = rest.split_first_chunk::<NONCE_LENGTH>() else { return Err(context.error()) };
+        let (nonce, aad) = (XNonce::from(*nonce), context.associated());
         let ciphers = self.ciphers.load();
         let mut opened = ciphers.iter().map(|(_, cipher)| cipher.decrypt(&nonce, Payload { msg: text, aad: &aad }));
-        opened.find_map(Result::ok).map(Zeroizing::new).ok_or_else(|| place.error())
+        opened.find_map(Result::ok).map(Zeroizing::new).ok_or_else(|| context.error())
     }
 
     /// Decrypts a secret that is not sealed with the current key; `None` if it is.
-    pub(crate) fn open_with_old(&self, place: SealContext<'_>, sealed: &[u8]) -> Option<Result<Zeroizing<Vec<u8>>, StoreError>> {
+    pub(crate) fn open_with_old(&self, context: SealContext<'_>, sealed: &[u8]) -> Option<Result<Zeroizing<Vec<u8>>, StoreError>> {
         let ciphers = self.ciphers.load();
         let current = Self { ciphers: Arc::new(ArcSwap::from_pointee(ciphers[..1].to_vec())), random: self.random.clone() };
-        if current.open(place, sealed).is_ok() { None } else { Some(self.open(place, sealed)) }
+        if current.open(context, sealed).is_ok() { None } else { Some(self.open(context, sealed)) }
     }
 
-    pub(crate) fn open_bytes(&self, place: SealContext<'_>, sealed: &[u8]) -> Result<SecretBytes, StoreError> {
-        let opened = self.open(place, sealed)?;
-        let bytes: [u8; 32] = opened.as_slice().try_into().map_err(|_| place.error())?;
+    pub(crate) fn open_bytes(&self, context: SealContext<'_>, sealed: &[u8]) -> Result<SecretBytes, StoreError> {
+        let opened = self.open(context, sealed)?;
+        let bytes: [u8; 32] = opened.as_slice().try_into().map_err(|_| context.error())?;
         Ok(Zeroizing::new(bytes))
     }
 }

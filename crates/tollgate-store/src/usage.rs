@@ -1,6 +1,6 @@
 //! Filters, pages and sums of the usage log.
 
-use tollgate_core::{GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Timestamp};
+use tollgate_core::{GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageFilter {
@@ -19,6 +19,18 @@ pub struct UsageFilter {
 }
 
 impl UsageFilter {
+    /// Whether the filter selects a record. Order, cursor and limit are not considered.
+    #[must_use]
+    pub fn matches(&self, record: &UsageRecord) -> bool {
+        self.key.is_none_or(|key| record.key == key)
+            && self.member.is_none_or(|member| record.member == member)
+            && self.group.is_none_or(|group| record.group == Some(group))
+            && self.model.as_ref().is_none_or(|model| record.model.as_ref() == Some(model))
+            && self.outcome.is_none_or(|outcome| record.outcome == outcome)
+            && self.since.is_none_or(|since| record.at >= since)
+            && self.until.is_none_or(|until| record.at < until)
+    }
+
     pub const fn page_size(&self) -> u32 {
         match self.limit {
             0 => 50,

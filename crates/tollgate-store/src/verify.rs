@@ -76,7 +76,7 @@ pub enum ConsistencyRule {
     ChainEnd,
     /// A stored request in the journal equals its stored record.
     Journal,
-    /// The database has every record that its journal knows to be booked.
+    /// The database has every record that its journal marks as booked.
     Journals,
     /// The journal of a gateway that did not stop in order is there.
     JournalMissing,
@@ -139,7 +139,7 @@ impl fmt::Display for Mismatch {
             ConsistencyRule::Journals => write!(
                 f,
                 "journal and database do not belong together: {expected} records were booked from journal {what}, the database \
-                 knows of {found}; it is older than the journal, or a copy without tollgate.db-wal"
+                 has {found}; it is older than the journal, or a copy without tollgate.db-wal"
             ),
             ConsistencyRule::JournalMissing => write!(
                 f,

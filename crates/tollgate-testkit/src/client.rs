@@ -112,16 +112,7 @@ impl PendingResponse {
     /// Reads the whole response.
     pub fn read(mut self) -> io::Result<ClientResponse> {
         let mut response = self.read_head()?;
-        loop {
-            match self.read_chunk(&response) {
-                Ok(Some(bytes)) => response.body.extend_from_slice(&bytes),
-                Ok(None) => break,
-                Err(_) => {
-                    response.complete = false;
-                    break;
-                }
-            }
-        }
+        self.read_rest(&mut response);
         if let Some(length) = response.header("content-length").and_then(|text| text.parse::<usize>().ok())
             && !self.head_only
         {
@@ -149,6 +140,17 @@ impl PendingResponse {
         let got = self.reader.read(&mut buffer)?;
         buffer.truncate(got);
         Ok((got > 0).then_some(buffer))
+    }
+
+    /// Reads the body to its end, or until the connection breaks.
+    pub fn read_rest(&mut self, response: &mut ClientResponse) {
+        response.complete = loop {
+            match self.read_chunk(response) {
+                Ok(Some(bytes)) => response.body.extend_from_slice(&bytes),
+                Ok(None) => break true,
+                Err(_) => break false,
+            }
+        };
     }
 
     /// Closes the connection without reading on.

@@ -53,6 +53,10 @@ pub struct TestGateway {
     startup: Value,
     /// Variables of the gateway, which its commands get too.
     environment: Vec<(String, String)>,
+    /// The arguments it was started with.
+    arguments: Vec<String>,
+    /// Processes that have handed over to another.
+    replaced: Vec<Child>,
     /// Ids of requests that must have a usage record.
     expected: Mutex<Vec<String>>,
     count_records: bool,
@@ -65,7 +69,8 @@ impl TestGateway {
             program: program.into(),
             catalog: None,
             listen: "127.0.0.1:0".to_owned(),
-            environment: Vec::new(),
+            // The log of every test is searched for secrets and bodies.
+            environment: vec![("TOLLGATE_LOG__REQUESTS".to_owned(), "all".to_owned())],
             arguments: Vec::new(),
             data: None,
             count_records: true,
@@ -135,7 +140,7 @@ impl TestGateway {
         self.send(&Request::post(&format!("/v1beta/models/{model}:{verb}"), body).native_key(&self.key))
     }
 
-    /// Notes that a response must have left a usage record: those of authenticated model requests do.
+    /// Records that a response must have left a usage record: those of authenticated model requests do.
     fn expect_record(&self, request: &Request, response: &ClientResponse) {
         const UNRECORDED: [&str; 16] = [
             "missing_api_key",
@@ -212,10 +217,51 @@ impl TestGateway {
         self.data.take().expect("the gateway has its folder")
     }
 
+    /// Has a new process take over from the running one, and waits until it serves.
+    pub fn upgrade(&mut self) {
+        let (process, startup) = start(self.upgrade_command(), &self.log);
+        self.replaced.extend(self.process.replace(process));
+        self.startup = startup;
+    }
+
+    /// Starts new processes at the same time, each of which takes over from the running one or from another new one, and waits
+    /// until all have served.
+    pub fn upgrade_at_once(&mut self, processes: usize) {
+        let mut started: Vec<_> = thread::scope(|scope| {
+            let starting: Vec<_> = (0..processes).map(|_| scope.spawn(|| start(self.upgrade_command(), &self.log).0)).collect();
+            starting.into_iter().map(|process| process.join().expect("the new process serves")).collect()
+        });
+        let holder = std::fs::read_to_string(self.data().join("lock")).expect("the lock of the data folder");
+        let last = started.iter().position(|process| process.id().to_string() == holder.trim());
+        let last = started.swap_remove(last.expect("one of the new processes serves"));
+        self.replaced.extend(self.process.replace(last).into_iter().chain(started));
+    }
+
+    /// The command that starts a process that takes over.
+    pub fn upgrade_command(&self) -> Command {
+        let mut command = command(&self.program, self.data());
+        command.args(&self.arguments).arg("--upgrade").envs(self.environment.iter().cloned());
+        command
+    }
+
+    /// Waits until all processes that have handed over have exited, and returns their exit codes.
+    pub fn replaced_exits(&mut self) -> Vec<Option<i32>> {
+        std::mem::take(&mut self.replaced).into_iter().map(|process| self.exit_of(process)).collect()
+    }
+
+    /// Process ids of those that have handed over.
+    pub fn replaced_pids(&self) -> Vec<u32> {
+        self.replaced.iter().map(Child::id).collect()
+    }
+
     /// Sends SIGTERM, waits for the exit, and returns the exit code.
     pub fn stop(&mut self) -> Option<i32> {
-        let mut process = self.process.take()?;
+        let process = self.process.take()?;
         let _ = Command::new("kill").args(["-TERM", &process.id().to_string()]).status();
+        self.exit_of(process)
+    }
+
+    fn exit_of(&self, mut process: Child) -> Option<i32> {
         let begin = Instant::now();
         loop {
             if let Some(status) = process.try_wait().expect("the process can be polled") {
@@ -230,11 +276,14 @@ impl TestGateway {
 impl Drop for TestGateway {
     fn drop(&mut self) {
         if thread::panicking() {
-            if let Some(mut process) = self.process.take() {
+            for mut process in self.process.take().into_iter().chain(self.replaced.drain(..)) {
                 let _ = process.kill();
                 let _ = process.wait();
             }
             return;
+        }
+        for code in self.replaced_exits() {
+            assert!(matches!(code, Some(0) | None), "a replaced gateway exits with {code:?}\n{}", self.log());
         }
         let Some(data) = self.data.take() else { return };
         if self.process.is_some() {
@@ -296,7 +345,7 @@ impl TestGatewayBuilder {
         self
     }
 
-    /// Skips the check of usage records on drop, for folders that are damaged on purpose or records stored elsewhere.
+    /// Skips the check of usage records on drop, for folders that are damaged on purpose or records in another database.
     pub fn without_record_check(mut self) -> Self {
         self.count_records = false;
         self
@@ -305,23 +354,17 @@ impl TestGatewayBuilder {
     /// Starts it and waits until it is ready.
     pub fn spawn(self) -> TestGateway {
         let data = self.data.unwrap_or_else(|| TempDir::new().expect("a temporary folder"));
-        let mut command = command(&self.program, data.path());
-        command.args(["serve", "--json", "--listen", &self.listen]).args(&self.arguments).envs(self.environment.iter().cloned());
+        let mut arguments: Vec<String> = ["serve", "--json", "--listen", &self.listen].map(str::to_owned).to_vec();
+        arguments.extend(self.arguments);
         if let Some(catalog) = &self.catalog {
             let path = data.path().join("catalog.toml");
             std::fs::write(&path, catalog).expect("the catalog can be written");
-            command.arg("--catalog").arg(path);
+            arguments.extend(["--catalog".to_owned(), path.display().to_string()]);
         }
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the executable starts");
+        let mut command = command(&self.program, data.path());
+        command.args(&arguments).envs(self.environment.iter().cloned());
         let log = Arc::new(Mutex::new(String::new()));
-        collect_log(process.stderr.take().expect("the stream is piped"), Arc::clone(&log));
-        let startup = read_startup(process.stdout.take().expect("the stream is piped"));
-        let Some(startup) = startup else {
-            let _ = process.kill();
-            let _ = process.wait();
-            thread::sleep(Duration::from_millis(50));
-            panic!("the gateway did not start:\n{}", log.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-        };
+        let (process, startup) = start(command, &log);
         let address = startup["address"].as_str().and_then(|text| text.parse().ok()).expect("the gateway prints its address");
         let key = startup["key"].as_str().unwrap_or(SERVICE_KEY).to_owned();
         TestGateway {
@@ -333,6 +376,8 @@ impl TestGatewayBuilder {
             log,
             startup,
             environment: self.environment,
+            arguments,
+            replaced: Vec::new(),
             expected: Mutex::default(),
             count_records: self.count_records,
         }
@@ -350,6 +395,20 @@ impl TestGatewayBuilder {
         arguments.extend(self.arguments);
         command(&self.program, data.path()).args(arguments).envs(self.environment).output().expect("the executable starts")
     }
+}
+
+/// Starts a gateway and waits until it prints that it is ready.
+fn start(mut command: Command, log: &Arc<Mutex<String>>) -> (Child, Value) {
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the executable starts");
+    collect_log(process.stderr.take().expect("the stream is piped"), Arc::clone(log));
+    let startup = read_startup(process.stdout.take().expect("the stream is piped"));
+    let Some(startup) = startup else {
+        let _ = process.kill();
+        let _ = process.wait();
+        thread::sleep(Duration::from_millis(50));
+        panic!("the gateway did not start:\n{}", log.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    };
+    (process, startup)
 }
 
 /// The number of refused requests that a record stands for; 0 for all others.

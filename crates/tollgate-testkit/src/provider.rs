@@ -74,7 +74,7 @@ pub(crate) fn respond(input: &ModelInput) -> Result<ModelOutput, ProviderError> 
     let mut output = ModelOutput { thought: input.thinking.then(|| "let me think".to_owned()), ..ModelOutput::default() };
     let after = |prefix: &str| input.text.split_once(prefix).map(|(_, rest)| rest.trim().to_owned());
     if let Some(status) = after("fail: ").and_then(|text| text.parse().ok()) {
-        return Err(ProviderError { status, message: "failing as asked".to_owned() });
+        return Err(ProviderError { status, message: "failing as requested".to_owned() });
     }
     let tool = |index: usize, city: &str| input.tools.get(index).map(|name| (name.clone(), json!({"city": city})));
     if input.text.contains("use tools") && !input.tools.is_empty() {

@@ -260,14 +260,14 @@ fn respond(mut stream: &TcpStream, response: &ScriptedResponse) -> std::io::Resu
 /// Longest wait for a latch, so that a failed test leaves no thread behind.
 const LATCH_TIMEOUT: Duration = Duration::from_mins(2);
 /// Most bytes of a body that repeats its last chunk.
-const MOST_REPEATED_BYTES: usize = 1 << 30;
+const MAX_REPEATED_BYTES: usize = 1 << 30;
 
 /// Writes one chunk repeatedly until the peer closes.
 fn write_repeatedly(mut stream: &TcpStream, chunk: &[u8]) -> std::io::Result<()> {
     let chunk = [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat();
     let many = chunk.repeat((64 * 1024 / chunk.len()).max(1));
     let mut sent = 0;
-    while sent < MOST_REPEATED_BYTES {
+    while sent < MAX_REPEATED_BYTES {
         stream.write_all(&many)?;
         sent += many.len();
     }
@@ -287,7 +287,7 @@ fn closed_before_latch(stream: &TcpStream, response: &ScriptedResponse, chunks: 
     false
 }
 
-/// Waits; `true` when the peer closed the connection meanwhile.
+/// Waits; `true` when the peer closed the connection during the wait.
 fn closed_within(mut stream: &TcpStream, wait: Duration) -> bool {
     let _ = stream.set_read_timeout(Some(wait));
     let mut byte = [0; 1];

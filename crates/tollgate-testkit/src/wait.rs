@@ -19,9 +19,9 @@ const LEAST: Duration = Duration::from_secs(30);
 /// `promised` is the documented time. The limit is ten times that and at least half a minute, since a tighter one would
 /// measure the machine.
 pub fn wait_for(what: &str, promised: Duration, mut holds: impl FnMut() -> bool) -> Duration {
-    let (begin, most) = (Instant::now(), LEAST.max(promised * SLACK));
+    let (begin, max) = (Instant::now(), LEAST.max(promised * SLACK));
     while !holds() {
-        assert!(begin.elapsed() < most, "not within {most:?} (promised: {promised:?}): {what}");
+        assert!(begin.elapsed() < max, "not within {max:?} (promised: {promised:?}): {what}");
         thread::sleep(Duration::from_millis(10));
     }
     begin.elapsed()

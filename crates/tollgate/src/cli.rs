@@ -62,6 +62,8 @@ fn secret(text: &str) -> Result<Secret, std::convert::Infallible> {
 pub(crate) enum Command {
     /// Run the gateway (the default command)
     Serve(Serve),
+    /// Replace the running gateway by this executable, without a gap
+    Upgrade(Upgrade),
     /// Validate the settings and print each value with its source
     Check(Check),
     /// Diagnose data folder, database, journal and Redis
@@ -141,10 +143,24 @@ impl Default for Command {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Serve {
-    /// Catalog file to serve; its rows are read-only elsewhere
+    /// Catalog file to serve; the API and commands cannot change its rows
     #[arg(long, value_name = "FILE")]
     pub(crate) catalog: Option<PathBuf>,
     /// Address to listen on [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// Take over from the gateway that runs on the same data folder, without a gap
+    #[arg(long)]
+    pub(crate) upgrade: bool,
+}
+
+/// The options of `serve`, with which the new process is started.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Upgrade {
+    /// Catalog file to serve, as for `serve`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) catalog: Option<PathBuf>,
+    /// Address the gateway listens on, as for `serve`
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,
 }

@@ -22,6 +22,7 @@ pub(crate) mod resource;
 pub(crate) mod secrets;
 pub(crate) mod serve;
 pub(crate) mod time_flag;
+pub(crate) mod upgrade;
 pub(crate) mod usage;
 pub(crate) mod usage_show;
 pub(crate) mod verify;

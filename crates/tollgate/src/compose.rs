@@ -13,12 +13,13 @@ use tollgate_gateway::{
     settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits},
     state::alert_queue::AlertQueue,
     state::authenticator::Authenticator,
+    state::request_log::RequestLog,
     state::{metrics::Metrics, retry_budget::RetryBudget, shared::Shared, traffic::Traffic},
 };
 use tollgate_store::{
-    AccessMode, Actor, ChangeOrigin, Counters, ErrorClass, Journal, JournalError, JournalOptions, JournalSync, LedgerPosition,
-    MasterKeySource, OpenOptions, RandomSource, RecoveryReport, RedisAddress, RedisOptions, RedisWorker, SharedHealth,
-    SharedRevocations, Store, StoreUrl, counters_in_redis,
+    AccessMode, Actor, ChangeOrigin, Counters, DataFolderLock, ErrorClass, Journal, JournalError, JournalFolder, JournalOptions,
+    JournalSync, LedgerPosition, MasterKeySource, OpenOptions, RandomSource, RecoveryReport, RedisAddress, RedisOptions,
+    RedisWorker, SharedHealth, SharedRevocations, Store, StoreUrl, counters_in_redis,
 };
 use uuid::Uuid;
 
@@ -121,10 +122,12 @@ pub(crate) struct RedisTasks {
     pub(crate) revocations: SharedRevocations,
 }
 
-/// Counters initialised with current spending, in this process or shared in Redis.
+/// Counters initialised with current spending, in this process or shared in Redis. `beside` names this process if another one of
+/// its node still runs.
 pub(crate) async fn counters(
     config: &Config,
     store: &Store,
+    beside: Option<String>,
 ) -> Result<(Arc<dyn Counters>, LedgerPosition, Option<RedisTasks>), Failure> {
     let ttl = reservation_ttl(config);
     let Some(address) = redis_address(config)? else {
@@ -132,10 +135,12 @@ pub(crate) async fn counters(
         return Ok((counters, ledger, None));
     };
     let spending = store.ledger.spending(now()).await?;
+    let identity = tollgate_store::node_identity(&config.data)?;
     let options = RedisOptions {
         address: address.clone(),
         namespace: store.namespace(),
-        identity: tollgate_store::node_identity(&config.data)?,
+        identity,
+        beside,
         reservation_ttl: ttl,
         nodes: config.number("redis.nodes"),
         random: RandomSource::system(),
@@ -170,6 +175,11 @@ pub(crate) fn store_url(config: &Config) -> Result<StoreUrl, Failure> {
 }
 
 pub(crate) async fn open_as(config: &Config, access: AccessMode) -> Result<Store, Failure> {
+    open_locked(config, access, None).await
+}
+
+/// Opens the store with a lock of the data folder that was handed over.
+pub(crate) async fn open_locked(config: &Config, access: AccessMode, lock: Option<DataFolderLock>) -> Result<Store, Failure> {
     let url = store_url(config)?;
     let master = master_key(config)?;
     let cache_max_age = match (access, config.number("degraded.max_age_s")) {
@@ -178,7 +188,7 @@ pub(crate) async fn open_as(config: &Config, access: AccessMode) -> Result<Store
     };
     let (data, random, now) = (config.data.clone(), RandomSource::system(), now());
     let options = OpenOptions { url, data, master, access, random, now, without_database: cache_max_age };
-    Ok(tollgate_store::open(options).await?)
+    Ok(tollgate_store::open_locked(options, lock).await?)
 }
 
 /// Source of the master key.
@@ -198,14 +208,16 @@ pub(crate) fn journal_folder(data: &Path) -> std::path::PathBuf {
     tollgate_store::journal_folder(data)
 }
 
-/// Opens and recovers the journal.
-pub(crate) fn journal(config: &Config) -> Result<(Journal, RecoveryReport), Failure> {
+/// Opens and recovers the journal, in a folder that no other process writes.
+pub(crate) fn journal(config: &Config) -> Result<(Journal, RecoveryReport, JournalFolder), Failure> {
+    let folder = JournalFolder::claim(&journal_folder(&config.data)).map_err(|error| journal_failure(&error))?;
     let options = JournalOptions {
         max_bytes: config.number("journal.max_bytes"),
         sync: if config.journal_group_sync { JournalSync::Group } else { JournalSync::Background },
-        ..JournalOptions::new(journal_folder(&config.data), Uuid::nil())
+        ..JournalOptions::new(folder.path().to_owned(), Uuid::nil())
     };
-    Journal::open(options).map_err(|error| journal_failure(&error))
+    let (journal, recovery) = Journal::open(options).map_err(|error| journal_failure(&error))?;
+    Ok((journal, recovery, folder))
 }
 
 pub(crate) fn journal_failure(error: &JournalError) -> Failure {
@@ -240,6 +252,7 @@ pub(crate) fn shared(
     counters: Arc<dyn Counters>,
     alerts: AlertQueue,
     hedged: Vec<(GroupId, NanoUsd)>,
+    request_log: RequestLog,
 ) -> Arc<Shared> {
     let mut settings = gateway_settings(config);
     descriptors::apply(&mut settings.http);
@@ -259,6 +272,7 @@ pub(crate) fn shared(
         catalog: ArcSwap::from_pointee(catalog),
         keys,
         metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
+        request_log,
         counters,
         alerts,
         traffic,
@@ -268,6 +282,12 @@ pub(crate) fn shared(
         condition: Arc::new(Condition::default()),
         tracker,
     })
+}
+
+/// Certificates and keys that the settings name.
+pub(crate) fn tls_files(config: &Config) -> impl Iterator<Item = TlsFiles> {
+    let files = [config.tls.clone(), config.console_tls.clone()];
+    files.into_iter().flatten().map(|(certificate, key)| TlsFiles { certificate, key })
 }
 
 fn gateway_settings(config: &Config) -> Settings {
@@ -293,7 +313,7 @@ fn gateway_settings(config: &Config) -> Settings {
             body_bytes: config.count("limits.body_bytes"),
             body_timeout: config.millis("server.body_timeout_ms"),
             body_total_timeout: config.millis("server.body_total_timeout_ms"),
-            least_rate: config.number("server.least_bytes_per_s"),
+            min_rate: config.number("server.min_bytes_per_s"),
         },
         upstream: UpstreamLimits {
             total: config.millis("upstream.total_timeout_ms"),
@@ -303,7 +323,7 @@ fn gateway_settings(config: &Config) -> Settings {
         budgets: config.budgets.clone(),
         wrong_keys_per_minute: u32::try_from(config.number("limits.wrong_keys_per_minute")).unwrap_or(u32::MAX),
         metrics: match config.console {
-            Some(_) => MetricsAccess::NotHere,
+            Some(_) => MetricsAccess::OnConsoleAddress,
             None if config.flag("metrics.public") => MetricsAccess::Public,
             None => MetricsAccess::Guarded,
         },

@@ -2,9 +2,11 @@
 //! gateway's fallback queue, or on a separate address (`console.listen`).
 
 use std::{
+    io,
     net::{IpAddr, SocketAddr},
+    os::fd::{AsFd as _, OwnedFd},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -41,29 +43,76 @@ const MAX_CONCURRENT: usize = 256;
 /// Interval of checks for the first admin key.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The listening socket of the console's own address, while it is open.
+#[derive(Clone, Debug, Default)]
+struct ConsoleSocket(Arc<Mutex<Option<OwnedFd>>>);
+
+impl ConsoleSocket {
+    /// The socket, for another process.
+    fn duplicate(&self) -> io::Result<Option<OwnedFd>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(OwnedFd::try_clone).transpose()
+    }
+
+    fn open(&self, listener: &TcpListener) {
+        match listener.as_fd().try_clone_to_owned() {
+            Ok(socket) => *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket),
+            Err(error) => tracing::warn!(%error, "the console cannot be handed over in an upgrade"),
+        }
+    }
+
+    fn close(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// The console's own address.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnAddress {
+    pub(crate) address: SocketAddr,
+    socket: ConsoleSocket,
+    /// Ends serving there. The requests that it passes on are still answered.
+    stop: CancellationToken,
+}
+
+impl OwnAddress {
+    /// The socket, for another process, if it is open.
+    pub(crate) fn duplicate(&self) -> io::Result<Option<OwnedFd>> {
+        self.socket.duplicate()
+    }
+
+    /// Leaves the address to another process; running responses finish.
+    pub(crate) fn leave(&self) {
+        self.stop.cancel();
+    }
+}
+
 pub(crate) struct ConsoleServer {
     /// Serves the paths that the gateway does not.
     pub(crate) fallback: Arc<dyn FallbackService>,
     /// Separate address, if there is one.
-    pub(crate) address: Option<SocketAddr>,
+    pub(crate) own: Option<OwnAddress>,
     runtime: Runtime,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
-/// Starts the console on `console.listen` if set, otherwise behind the gateway at `model_address`. Its jobs are cancelled when the
-/// gateway is `stopping`.
+/// Starts the console on `console.listen` if set, otherwise on the gateway's address, `model_address`. `taken` is the socket of the
+/// process that this one replaces. Jobs are cancelled with `stop_jobs`.
 pub(crate) fn start(
     config: &Config,
     store: &Store,
     shared: &Arc<Shared>,
     registry: &Arc<HealthRegistry>,
     model_address: SocketAddr,
-    stopping: CancellationToken,
+    taken: Option<std::net::TcpListener>,
+    stop_jobs: CancellationToken,
 ) -> Result<ConsoleServer, Failure> {
     // Fallible steps come before the runtime is built: a runtime must not be dropped in async code.
     let own_listener = match config.console {
-        Some(address) => Some(bind(address)?),
+        Some(address) => Some(match taken {
+            Some(listener) => continue_listening(address, listener)?,
+            None => bind(address)?,
+        }),
         None => None,
     };
     let tls = match &config.console_tls {
@@ -90,7 +139,7 @@ pub(crate) fn start(
     };
     let catalog_file = config.catalog_file.as_ref().map(|file| file.display().to_string());
     let runner = Arc::new(GatewayJobs { config: config.clone() });
-    let jobs = Jobs::new(runner, BackupFolder::of(&config.data), tasks.clone(), stopping);
+    let jobs = Jobs::new(runner, BackupFolder::of(&config.data), tasks.clone(), stop_jobs);
     let console = Console::new(store.clone(), Arc::new(process), catalog_file, Some(jobs));
     let (queue, requests) = queue();
     tasks.spawn_on(serve_queue(console, requests, stop.clone()), runtime.handle());
@@ -102,17 +151,22 @@ pub(crate) fn start(
             tasks.spawn_on(certificate.follow(stop.clone()), runtime.handle());
             acceptor
         });
-        let serving = serve_own_address(Arc::clone(shared), (listener, address), tls, (queue, rng), store.clone(), stop.clone());
+        let own = OwnAddress { address, socket: ConsoleSocket::default(), stop: stop.child_token() };
+        let serving = serve_own_address(Arc::clone(shared), (listener, own.clone()), tls, (queue, rng), store.clone());
         tasks.spawn_on(serving, runtime.handle());
-        return Ok(ConsoleServer { fallback: Arc::new(NotFound), address: Some(address), runtime, stop, tasks });
+        return Ok(ConsoleServer { fallback: Arc::new(NotFound), own: Some(own), runtime, stop, tasks });
     }
     let open = Arc::new(AtomicBool::new(model_address.ip().is_loopback()));
     let opening = open_after_first_key(store.clone(), Arc::clone(&open), stop.clone());
     tasks.spawn_on(opening, runtime.handle());
-    Ok(ConsoleServer { fallback: Arc::new(ConsoleFallback { queue, open }), address: None, runtime, stop, tasks })
+    Ok(ConsoleServer { fallback: Arc::new(ConsoleFallback { queue, open }), own: None, runtime, stop, tasks })
 }
 
 impl ConsoleServer {
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.own.as_ref().map(|own| own.address)
+    }
+
     /// Stops serving and waits for running requests. Call it after the gateway's cores have ended.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
@@ -124,6 +178,16 @@ impl ConsoleServer {
     pub(crate) fn shut_down(self) {
         self.runtime.shutdown_background();
     }
+}
+
+/// The socket of the process before this one.
+fn continue_listening(
+    address: SocketAddr,
+    listener: std::net::TcpListener,
+) -> Result<(std::net::TcpListener, SocketAddr), Failure> {
+    let known = listener.set_nonblocking(true).and_then(|()| listener.local_addr());
+    let address = known.map_err(|error| Failure::Machine(format!("cannot listen on {address} for the console: {error}")))?;
+    Ok((listener, address))
 }
 
 /// Binds the console address, without a runtime.
@@ -199,11 +263,10 @@ async fn serve_queue(console: Console, mut requests: FallbackRequests, stop: Can
 /// Serves on a separate address; a non-loopback one opens once an admin key exists.
 async fn serve_own_address(
     shared: Arc<Shared>,
-    (listener, address): (std::net::TcpListener, SocketAddr),
+    (listener, OwnAddress { address, socket, stop }): (std::net::TcpListener, OwnAddress),
     tls: Option<TlsAcceptor>,
     (queue, rng): (FallbackQueue, CoreRng),
     store: Store,
-    stop: CancellationToken,
 ) {
     let mut listener = Some(listener);
     if !address.ip().is_loopback() && !has_admin_key(&store).await {
@@ -220,7 +283,9 @@ async fn serve_own_address(
     };
     match listener {
         Ok(listener) => {
+            socket.open(&listener);
             serve_fallback(shared, listener, tls, Arc::new(queue), (rng, FallbackListenerLimits::default()), stop).await;
+            socket.close();
         }
         Err(error) => tracing::error!(%address, %error, "the console cannot listen"),
     }

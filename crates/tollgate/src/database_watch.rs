@@ -50,14 +50,14 @@ pub(crate) async fn watch(
         }
         let now = compose::now();
         match store.heartbeat(now).await {
-            Ok(DatabaseStatus::There) => {
+            Ok(DatabaseStatus::Available) => {
                 if too_old {
                     tracing::info!("the database is reachable again, keys are served");
                     shared.condition.set_without_catalog(false);
                 }
                 too_old = false;
             }
-            Ok(DatabaseStatus::Away { since }) => {
+            Ok(DatabaseStatus::Unavailable { since }) => {
                 shared.condition.set_degraded(true);
                 let outage = Duration::from_millis(u64::try_from(now.ms_since(since)).unwrap_or(0));
                 if outage > limits.max_age && !too_old {

@@ -64,7 +64,7 @@ pub(crate) fn apply(http: &mut HttpLimits) {
 }
 
 /// Fewer connections than this are a fault, and not only less than configured.
-const LEAST_CONNECTIONS: usize = 256;
+const MIN_CONNECTIONS: usize = 256;
 
 /// Whether a gateway can serve with the limit, and a sentence about it.
 pub(crate) fn check(connections: usize, requests: usize) -> (bool, String) {
@@ -75,7 +75,7 @@ pub(crate) fn check(connections: usize, requests: usize) -> (bool, String) {
     }
     let DescriptorBounds { connections, requests, needed, .. } = fitted;
     (
-        connections >= LEAST_CONNECTIONS,
+        connections >= MIN_CONNECTIONS,
         format!(
             "{hard} open files allowed, {needed} needed: the gateway serves at most {connections} connections and {requests} requests \
              at once; raise the hard limit (ulimit -Hn, LimitNOFILE), or lower server.max_connections and limits.in_flight"

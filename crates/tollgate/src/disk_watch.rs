@@ -1,5 +1,5 @@
-//! Keeps disk space in reserve, and frees it when the disk is full, so that the database can take the records that wait. Meanwhile
-//! records are not written to the journal, which would take that space.
+//! Keeps disk space in reserve, and frees it when the disk is full, so that the database can take the waiting records. Until
+//! then records are not written to the journal, which would use up that space.
 
 use std::{sync::Arc, time::Duration};
 

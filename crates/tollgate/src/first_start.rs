@@ -53,7 +53,7 @@ pub(crate) async fn create_key(store: &Store) -> Result<Option<String>, Failure>
     if !events.last().is_some_and(|(_, first)| is_from_first_start(&first.actor, &first.origin)) {
         return Ok(None);
     }
-    let new = NewKey::draw(&RandomSource::system());
+    let new = NewKey::generate(&RandomSource::system());
     let change = Change::PutKey { key: Box::new(key()), secret: Some(new.secret(&store.hasher)) };
     store.catalog.apply(&[change], &actor(), compose::now()).await?;
     Ok(Some(new.expose_once()))

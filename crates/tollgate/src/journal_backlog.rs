@@ -52,7 +52,7 @@ impl JournalBacklog {
         self.ids.is_empty()
     }
 
-    /// Passes the remaining records to `each` until it returns `false`. Records that left the journal meanwhile are read from the
+    /// Passes the remaining records to `each` until it returns `false`. Records that have left the journal are read from the
     /// database.
     pub(crate) async fn for_each_remaining(
         mut self,

@@ -30,6 +30,7 @@ mod runtime_socket;
 #[cfg(debug_assertions)]
 mod test_clock;
 mod traffic_snapshot;
+mod upgrade;
 mod usage_format;
 mod work;
 
@@ -47,7 +48,7 @@ use crate::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Whatever a command creates (database, journal, backups) is its owner's alone.
+    // Files that a command creates (database, journal, backups) are accessible to their owner alone.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let cli = Cli::parse();
     match run(cli) {
@@ -65,6 +66,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     let common = cli.common;
     match cli.command.unwrap_or_default() {
         Command::Serve(arguments) => command::serve::run(&common, &arguments),
+        Command::Upgrade(arguments) => command::upgrade::run(&common, &arguments),
         Command::Check(arguments) => {
             admin::reject_url(&common, "tollgate check")?;
             command::check::run(&common, &arguments)

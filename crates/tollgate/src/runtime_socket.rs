@@ -1,5 +1,5 @@
-//! `<data>/gateway.sock`: the running gateway tells commands on the same folder what it knows at this moment. Access to the folder
-//! is the permission. Unlike the file `traffic.json` it needs no free space on the disk.
+//! `<data>/gateway.sock`: the running gateway reports its current state to commands on the same folder. Access to the folder is
+//! the permission. Unlike the file `traffic.json` it needs no free space on the disk.
 
 use std::{
     fs,
@@ -59,5 +59,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, data: PathBuf, stop: Cancellation
         // A command that does not read is not waited for.
         let _ = timeout(TIMEOUT, stream.write_all(&text)).await;
     }
-    let _ = fs::remove_file(&path);
+    // After an upgrade, the path is that of the other process.
+    if !shared.condition.hand_over.has_left() {
+        let _ = fs::remove_file(&path);
+    }
 }

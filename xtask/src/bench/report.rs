@@ -125,6 +125,8 @@ const THRESHOLDS: &[Threshold] = &[
     at_most("usage: slowest page, ms", "/usage/PostgreSQL/page_ms", Derivation::Plain, 300.0),
     at_most("usage: slowest sums, ms", "/usage/PostgreSQL/chart_ms", Derivation::Plain, 300.0),
     at_most("usage: slowest unaligned sums, ms", "/usage/PostgreSQL/unaligned_ms", Derivation::Plain, 300.0),
+    at_most("instructions a request", "/instructions/per_request", Derivation::Plain, 80_000.0),
+    at_most("allocations a request, on the cores", "/instructions/allocations", Derivation::Plain, 40.0),
     at_most("idle memory, MB", "/idle_mb", Derivation::Plain, 40.0),
     at_most("start to first answer, s", "/start_s", Derivation::Plain, 0.5),
     at_most("size of the program, MB", "/program_mb", Derivation::Plain, 40.0),

@@ -67,13 +67,18 @@ pub(super) fn start_nginx(folder: &Path, port: u16, upstream: &str) -> Result<Ch
 
 /// Starts a gateway with this `journal.sync`.
 pub(super) fn start_gateway(programs: &Path, folder: &Path, sync: &str, port: u16, upstream: &str) -> Result<ChildGuard> {
+    let mut command = Command::new(programs.join("tollgate"));
+    serve(&mut command, folder, sync, port, upstream)?;
+    start(command.env("TOLLGATE_JOURNAL__SYNC", sync))
+}
+
+/// Adds the arguments of a gateway for the benchmark's catalog, with its data in `folder/data`.
+pub(super) fn serve(command: &mut Command, folder: &Path, data: &str, port: u16, upstream: &str) -> Result<()> {
     let file = folder.join("catalog.toml");
     fs::write(&file, catalog(upstream))?;
-    let mut command = Command::new(programs.join("tollgate"));
     command.args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--catalog"]).arg(file);
-    command.arg("--data").arg(folder.join(sync));
-    command.env("TOLLGATE_JOURNAL__SYNC", sync).env("TOLLGATE_LOG__LEVEL", "warn").current_dir(folder);
-    start(&mut command)
+    command.arg("--data").arg(folder.join(data)).current_dir(folder);
+    Ok(())
 }
 
 fn catalog(upstream: &str) -> String {

@@ -1,14 +1,14 @@
 //! The catalog of the measured gateways.
 
 /// The well-behaved key.
-pub(super) const GOOD_KEY: &str = "good-key-0123456789abcdefghijklmnop";
+pub(crate) const GOOD_KEY: &str = "good-key-0123456789abcdefghijklmnop";
 /// The hostile member's keys: without limits, with all of them, disabled.
 pub(super) const HOSTILE_KEY: &str = "hostile-key-0123456789abcdefghijklm";
 pub(super) const LIMITED_KEY: &str = "limited-key-0123456789abcdefghijklm";
 pub(super) const DISABLED_KEY: &str = "disabled-key-0123456789abcdefghijkl";
 
 /// One account for all models, because what a hostile key does to the account is part of what is measured.
-pub(super) fn text(upstream: &str) -> String {
+pub(crate) fn text(upstream: &str) -> String {
     let serves =
         |model: &str| format!("[[channel.serves]]\nmodel = \"{model}\"\ncost = {{ input = \"0.25\", output = \"2.00\" }}\n");
     let model = |name: &str| {

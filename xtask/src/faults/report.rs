@@ -72,8 +72,7 @@ pub(super) fn write(table: &str) -> Result<()> {
 
 fn replaced(page: &str, table: &str) -> Result<String> {
     let (before, rest) = page.split_once(BEGIN).with_context(|| format!("{FILE} lacks the line `{}`", BEGIN.trim_end()))?;
-    let (_, after) =
-        rest.split_once(END).with_context(|| format!("{FILE} lacks the line `{}` behind the table", END.trim_end()))?;
+    let (_, after) = rest.split_once(END).with_context(|| format!("{FILE} lacks the line `{}` after the table", END.trim_end()))?;
     Ok(format!("{before}{BEGIN}{table}{END}{after}"))
 }
 

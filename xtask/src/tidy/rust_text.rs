@@ -20,7 +20,7 @@ pub(crate) fn code(source: &str) -> String {
     out
 }
 
-/// Code without the inline test modules (`#[cfg(test)] mod tests { … }`) that stand in it. Takes what [`code`] gives.
+/// Code without the inline test modules (`#[cfg(test)] mod tests { … }`) in it. Takes the result of [`code`].
 pub(crate) fn without_tests(code: &str) -> String {
     let mut left = code.to_owned();
     let mut from = 0;

@@ -17,7 +17,7 @@ struct Stage<'a> {
     count: usize,
 }
 
-/// No stage names another stage; what two stages share stands in `path/types` or below both. Modules inside a stage's own
+/// No stage names another stage; what two stages share is in `path/types` or below both. Modules inside a stage's own
 /// folder count as that stage.
 pub(crate) fn no_stage_uses_another(tree: &SourceTree) -> Vec<String> {
     let stages = stages(tree);
@@ -35,7 +35,7 @@ pub(crate) fn no_stage_uses_another(tree: &SourceTree) -> Vec<String> {
     violations
 }
 
-/// What stages share names nothing of `path` but `path/types`, so that the shared types depend on no stage.
+/// Shared code of the stages imports only `path/types` of `path`, so that the shared types depend on no stage.
 pub(crate) fn types_use_no_stage(tree: &SourceTree) -> Vec<String> {
     let mut violations = Vec::new();
     for file in tree.rust_files().filter(|file| !file.is_test()) {

@@ -51,6 +51,7 @@ const TYPES: &[(&str, &str)] = &[
     ("There", "Existing"),
     ("Ticket", "UsageGuard"),
     ("Till", "UsageWriter"),
+    ("Turns", "FairSemaphore"),
     ("Unwelcome", "AuthError"),
     ("Usable", "a type named for what is usable"),
     ("Visit", "FallbackRequest"),
@@ -59,6 +60,7 @@ const TYPES: &[(&str, &str)] = &[
 
 /// Words and phrases that stand nowhere, with what to say instead. `_` in a name counts as a space.
 const WORDS: &[(&str, &str)] = &[
+    ("anew", "again"),
     ("census", "connection limiter"),
     ("complaint", "upstream error"),
     ("complaints", "upstream errors"),

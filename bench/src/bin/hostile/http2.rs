@@ -1,4 +1,4 @@
-//! A pattern over HTTP/2 with prior knowledge. Frames are written by hand, because a client library would not send what a
+//! A pattern over HTTP/2 with prior knowledge. It writes frames itself, because a client library would not send what a
 //! well-behaved client does not.
 
 use std::{collections::BTreeSet, io, time::Duration};

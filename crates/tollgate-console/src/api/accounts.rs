@@ -22,7 +22,7 @@ static ACCOUNT: Object = row_object!(
     [OWNER, CREATED_AT, REVISION]
 );
 /// Accounts of a new channel.
-pub(super) const LIST: Kind = Kind::List { of: &Kind::Object(&ACCOUNT), most: 1_000 };
+pub(super) const LIST: Kind = Kind::List { of: &Kind::Object(&ACCOUNT), max: 1_000 };
 
 const RESOURCE: Resource = Resource { tag: "accounts", needs: AdminScope::Operator };
 const ALL: &str = "/admin/v1/channels/{name}/accounts";

@@ -97,7 +97,7 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     rows::require_future(&context, "expires_at")?;
     let mut spec = AdminKeySpec::default();
     check::write(&context.body.0, &mut spec)?;
-    let new = NewKey::draw_admin(&RandomSource::system());
+    let new = NewKey::generate_admin(&RandomSource::system());
     let secret = new.secret(&context.state.store.hasher);
     let name = spec.name.clone();
     let mut changes = Vec::from_iter(context.idempotency_change()?);

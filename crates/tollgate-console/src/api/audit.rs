@@ -19,7 +19,7 @@ use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 static EVENT: Object = Object::of(
     "AuditEvent",
     &[
-        read("revision", COUNT, "Catalog revision of the change; of a posting: its place in the ledger."),
+        read("revision", COUNT, "Catalog revision of the change; of a posting: its position in the ledger."),
         read("at", Kind::Time, "Time of the change."),
         read("origin", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
         read("actor", TEXT, "Author of the change."),
@@ -91,7 +91,7 @@ impl AuditEntry {
     }
 }
 
-/// A posting keeps its author only: an admin key has its id behind its name.
+/// A posting stores only its actor. That of an admin key ends with the key's id.
 fn origin_of(actor: &str) -> &'static str {
     if actor.contains(" (adm_") { "api" } else { "cli" }
 }
@@ -137,7 +137,7 @@ fn in_catalog_form(kind: RowKind, stored: &mut Value) {
     }
 }
 
-/// Where a page begins: behind a change and behind a posting, each `None` at the beginning.
+/// Where a page begins: after a change and after a posting, each `None` at the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cursor {
     change: Option<AuditPosition>,
@@ -145,7 +145,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// `<revision>-<position>-<place>`, empty where there is none.
+    /// `<revision>-<index>-<ledger position>`, empty where there is none.
     fn text(self) -> String {
         let change = self.change.map_or_else(|| "-".to_owned(), |it| format!("{}-{}", it.revision.0, it.position));
         format!("{change}-{}", self.posting.map(|it| it.0.to_string()).unwrap_or_default())
@@ -153,14 +153,14 @@ impl Cursor {
 
     fn parse(text: &str) -> Option<Self> {
         let parts: Vec<&str> = text.split('-').collect();
-        let [revision, position, place] = parts.as_slice() else { return None };
+        let [revision, position, ledger] = parts.as_slice() else { return None };
         let change = match (*revision, *position) {
             ("", "") => None,
             (revision, position) => {
                 Some(AuditPosition { revision: Revision(revision.parse().ok()?), position: position.parse().ok()? })
             }
         };
-        let posting = if place.is_empty() { None } else { Some(LedgerPosition(place.parse().ok()?)) };
+        let posting = if ledger.is_empty() { None } else { Some(LedgerPosition(ledger.parse().ok()?)) };
         Some(Self { change, posting })
     }
 
@@ -219,7 +219,7 @@ async fn postings(
             None => return Ok(Vec::new()),
         },
     };
-    let most = filter.limit as usize;
+    let max = filter.limit as usize;
     let mut found: Vec<LedgerEntry> = Vec::new();
     for kind in [LedgerKind::TopUp, LedgerKind::Adjust] {
         let mut page = LedgerFilter { member, kind: Some(kind), before, limit: POSTINGS_AT_ONCE };
@@ -230,11 +230,11 @@ async fn postings(
             let is_last = entries.len() < POSTINGS_AT_ONCE as usize;
             page.before = entries.last().map(|entry| entry.position);
             matching.extend(entries.into_iter().filter(|entry| filter.has_actor(&entry.actor) && filter.has_time(entry.at)));
-            if is_last || matching.len() >= most || looked_at >= MAX_POSTINGS {
+            if is_last || matching.len() >= max || looked_at >= MAX_POSTINGS {
                 break;
             }
         }
-        matching.truncate(most);
+        matching.truncate(max);
         found.extend(matching);
     }
     found.sort_by_key(|entry| std::cmp::Reverse(entry.position));
@@ -242,7 +242,7 @@ async fn postings(
     let name = |entry: &LedgerEntry| members.get(&entry.member.to_string()).map_or_else(String::new, |row| row.name.clone());
     let named = found.into_iter().map(|entry| (name(&entry), entry));
     let wanted = named.filter(|(name, _)| filter.name.as_ref().is_none_or(|wanted| wanted == name));
-    Ok(wanted.take(most).map(|(name, entry)| AuditEntry::Posting(Box::new(entry), name)).collect())
+    Ok(wanted.take(max).map(|(name, entry)| AuditEntry::Posting(Box::new(entry), name)).collect())
 }
 
 #[cfg(test)]

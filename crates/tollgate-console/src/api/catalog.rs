@@ -23,7 +23,7 @@ use crate::{api_error::ApiError, response::ApiResponse};
 /// Faults of a file listed in the message; the error object lists all of them.
 const MAX_FAULTS: usize = 20;
 
-const FILE: Kind = Kind::Text { least: 0, most: 64_000_000 };
+const FILE: Kind = Kind::Text { min: 0, max: 64_000_000 };
 
 static CATALOG: Object = Object::of(
     "Catalog",
@@ -50,10 +50,10 @@ static PLAN: Object = Object::of(
     &[
         read("revision", COUNT, "Catalog revision: before the change in a preview, after it when applied."),
         read("changes", COUNT, "Number of changes."),
-        read("lines", Kind::List { of: &Kind::Object(&LINE), most: 1_000_000 }, "Changes by row."),
+        read("lines", Kind::List { of: &Kind::Object(&LINE), max: 1_000_000 }, "Changes by row."),
         read("effects", previews::EFFECTS, "Accounts that price limits would exclude."),
         previews::CUT,
-        read("warnings", Kind::List { of: &TEXT, most: 1_000 }, "What the catalog would hold and probably not mean."),
+        read("warnings", Kind::List { of: &TEXT, max: 1_000 }, "What the catalog would hold and probably not mean."),
     ],
 );
 
@@ -105,7 +105,7 @@ async fn plan_file(context: &RequestContext) -> Result<CatalogPreview, ApiError>
     let file = parse_sent(context.body.text("file").unwrap_or_default())?;
     let prune = context.body.0.get("prune").is_some_and(|prune| prune == true);
     let mode = ApplyMode::Apply { prune };
-    let limited = || KeyScope::Limited { names: file.key_names(), most: previews::MAX_LIMITED_KEYS };
+    let limited = || KeyScope::Limited { names: file.key_names(), max: previews::MAX_LIMITED_KEYS };
     let scope = if prune { KeyScope::All } else { limited() };
     let current = context.with_query_timeout(context.state.store.catalog.live_rows(&scope)).await?;
     let plan = catalog_file::plan(&file, &current, mode).map_err(|faults| file_error(&faults))?;

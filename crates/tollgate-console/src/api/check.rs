@@ -115,8 +115,8 @@ mod tests {
         &[
             both("name", NAME, "").with(Access::Fixed),
             both("until", Kind::Time, "").or_null(),
-            both("items", Kind::List { of: &Kind::Object(&ITEM), most: 2 }, ""),
-            both("factor", Kind::Factor { most: i64::MAX }, ""),
+            both("items", Kind::List { of: &Kind::Object(&ITEM), max: 2 }, ""),
+            both("factor", Kind::Factor { max: i64::MAX }, ""),
             read("id", Kind::Id("key_"), ""),
         ],
     );
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn queries_are_read_once_and_by_shape() {
-        static FIELDS: &[FieldShape] = &[both("limit", Kind::Integer { least: 1, most: 1_000 }, ""), both("name", NAME, "")];
+        static FIELDS: &[FieldShape] = &[both("limit", Kind::Integer { min: 1, max: 1_000 }, ""), both("name", NAME, "")];
         assert_eq!(Value::Object(query(FIELDS, "limit=5&name=a%2Fb+c").unwrap()), json!({"limit": 5, "name": "a/b c"}));
         for bad in ["limit=0", "limit=1001", "limit=abc", "limit=1&limit=2", "page=1", "name=%00", "name="] {
             assert!(query(FIELDS, bad).is_err(), "{bad}");

@@ -25,12 +25,12 @@ pub(super) static ROUTES: &[Route] = &[RESOURCE
         needed("model", MODEL_NAME, "Model name as sent by a caller."),
         needed("key", NAME, "Key id, or key name if it is unambiguous."),
         both("protocol", Kind::Word(&["openai", "gemini"]), "Protocol of the caller; default openai."),
-        both("fields", Kind::Text { least: 1, most: 1_000 }, "Optional fields of the request, separated by commas."),
-        both("max_price", Kind::Text { least: 1, most: 200 }, "Value of the header `x-tollgate-max-price`."),
-        both("input_tokens", Kind::Integer { least: 0, most: MAX_TOKENS }, "Estimated input tokens; default 1000."),
+        both("fields", Kind::Text { min: 1, max: 1_000 }, "Optional fields of the request, separated by commas."),
+        both("max_price", Kind::Text { min: 1, max: 200 }, "Value of the header `x-tollgate-max-price`."),
+        both("input_tokens", Kind::Integer { min: 0, max: MAX_TOKENS }, "Estimated input tokens; default 1000."),
         both(
             "output_tokens",
-            Kind::Integer { least: 1, most: MAX_TOKENS },
+            Kind::Integer { min: 1, max: MAX_TOKENS },
             "Requested output limit; default: the limit of the model, else 16384.",
         ),
     ])

@@ -65,7 +65,7 @@ static ENDED: Object = Object::of(
     "EndedCooling",
     &[
         both("account", NAME, "Only this account, by name or id.").with(Access::WriteOnly),
-        read("accounts", Kind::List { of: &NAME, most: 1_000 }, "Accounts that requests may go to again."),
+        read("accounts", Kind::List { of: &NAME, max: 1_000 }, "Accounts that requests may go to again."),
     ],
 );
 static STEP: Object = Object::of(
@@ -82,7 +82,7 @@ static TESTED: Object = Object::of(
         read("account", NAME, "Account name."),
         read("model", MODEL_NAME, "Model used for the test."),
         read("passed", Kind::Flag, "Whether every step passed. A passed test ends cooling and resting."),
-        read("steps", Kind::List { of: &Kind::Object(&STEP), most: 20 }, "Steps that passed."),
+        read("steps", Kind::List { of: &Kind::Object(&STEP), max: 20 }, "Steps that passed."),
         read("error", TEXT, "Failure after them.").or_null(),
     ],
 );

@@ -150,7 +150,7 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if spec.member.is_empty() {
         "owner".clone_into(&mut spec.member);
     }
-    let new = NewKey::draw(&RandomSource::system());
+    let new = NewKey::generate(&RandomSource::system());
     let secret = Some(new.secret(&context.state.store.hasher));
     let (member, name) = (spec.member.clone(), spec.name.clone());
     let mut changes = Vec::from_iter(context.idempotency_change()?);

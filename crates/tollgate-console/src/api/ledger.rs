@@ -42,7 +42,7 @@ static POSTING: Object = Object::of(
     &[
         needed("member", NAME, "Member, by name or id."),
         needed("amount", USD, "Amount in USD."),
-        both("note", Kind::Text { least: 0, most: 1_000 }, "Note, kept with the entry.").with(Access::WriteOnly),
+        both("note", Kind::Text { min: 0, max: 1_000 }, "Note, kept with the entry.").with(Access::WriteOnly),
     ],
 );
 static BALANCE: Object = Object::of(

@@ -44,7 +44,7 @@ pub(super) trait NamedResource: Sized + Send + Sync {
         Ok(())
     }
 
-    /// Whether secrets are stored with the row, which a change of its URL would send elsewhere.
+    /// Whether secrets are stored with the row, which a change of its URL would send to another server.
     fn keeps_secrets(_context: &RequestContext, _row: &StoredRow) -> impl Future<Output = Result<bool, ApiError>> + Send {
         async { Ok(false) }
     }

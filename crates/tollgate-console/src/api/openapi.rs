@@ -56,7 +56,7 @@ fn error() -> Value {
                 "faults": {
                     "type": "array",
                     "maxItems": MAX_FAULTS,
-                    "description": "Where a catalog file was sent: what is wrong with it, in order of place.",
+                    "description": "Where a catalog file was sent: what is wrong with it, by position in the file.",
                     "items": {
                         "type": "object",
                         "required": ["line", "column", "message"],
@@ -244,17 +244,17 @@ impl Schemas {
     fn kind(&mut self, kind: &Kind, side: SchemaDirection) -> Value {
         match kind {
             Kind::Id(prefix) => json!({"type": "string", "pattern": format!("^{prefix}[0-9a-z]{{26}}$")}),
-            Kind::Text { least: 0, .. } if side == SchemaDirection::Response => json!({"type": "string"}),
-            Kind::Text { least, most } => {
+            Kind::Text { min: 0, .. } if side == SchemaDirection::Response => json!({"type": "string"}),
+            Kind::Text { min, max } => {
                 // Only long texts have lines.
-                let control = if *most > 500 { CONTROL_BUT_LINES } else { CONTROL };
-                json!({"type": "string", "minLength": least, "maxLength": most, "pattern": format!("^[^{control}]*$")})
+                let control = if *max > 500 { CONTROL_BUT_LINES } else { CONTROL };
+                json!({"type": "string", "minLength": min, "maxLength": max, "pattern": format!("^[^{control}]*$")})
             }
             // Bytes are bounded; no text of so many bytes has more characters.
-            Kind::Name { most } => json!({
+            Kind::Name { max } => json!({
                 "type": "string",
                 "minLength": 1,
-                "maxLength": most,
+                "maxLength": max,
                 "pattern": format!(r"^[^\s{CONTROL}]([^{CONTROL}]*[^\s{CONTROL}])?$"),
             }),
             Kind::Network => json!({
@@ -264,37 +264,37 @@ impl Schemas {
             }),
             Kind::Time => json!({"type": "string", "format": "date-time"}),
             Kind::Flag => json!({"type": "boolean"}),
-            Kind::Integer { least, most } => {
+            Kind::Integer { min, max } => {
                 let mut schema = json!({"type": "integer"});
-                if *least != i64::MIN {
-                    schema["minimum"] = (*least).into();
+                if *min != i64::MIN {
+                    schema["minimum"] = (*min).into();
                 }
-                if *most != i64::MAX {
-                    schema["maximum"] = (*most).into();
+                if *max != i64::MAX {
+                    schema["maximum"] = (*max).into();
                 }
                 schema
             }
-            Kind::ZeroOr { least, most } => {
-                json!({"type": "integer", "anyOf": [{"const": 0}, {"minimum": least, "maximum": most}]})
+            Kind::ZeroOr { min, max } => {
+                json!({"type": "integer", "anyOf": [{"const": 0}, {"minimum": min, "maximum": max}]})
             }
-            Kind::Usd { least, most } => decimal(9, (*least, *most), side),
-            Kind::Factor { most } => decimal(6, (0, *most), side),
+            Kind::Usd { min, max } => decimal(9, (*min, *max), side),
+            Kind::Factor { max } => decimal(6, (0, *max), side),
             Kind::Number => json!({"type": "number"}),
             Kind::Word(words) => json!({"type": "string", "enum": words}),
-            Kind::List { of, most } => {
+            Kind::List { of, max } => {
                 let items = self.kind(of, side);
-                json!({"type": "array", "items": items, "maxItems": most})
+                json!({"type": "array", "items": items, "maxItems": max})
             }
-            Kind::OneOrMore { of, least, most } => {
+            Kind::OneOrMore { of, min, max } => {
                 let object = self.object(of, side);
-                json!({"anyOf": [object, {"type": "array", "items": object, "minItems": least, "maxItems": most}]})
+                json!({"anyOf": [object, {"type": "array", "items": object, "minItems": min, "maxItems": max}]})
             }
-            Kind::TextMap { most } => {
+            Kind::TextMap { max } => {
                 json!({
                     "type": "object",
                     "propertyNames": {"pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"},
                     "additionalProperties": {"type": "string", "pattern": r"^[\t -~]*$"},
-                    "maxProperties": most,
+                    "maxProperties": max,
                 })
             }
             Kind::Object(object) => self.object(object, side),
@@ -309,15 +309,15 @@ const CONTROL: &str = r"\u0000-\u001f\u007f-\u009f";
 /// The same without tab and line ends.
 const CONTROL_BUT_LINES: &str = r"\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f";
 
-/// A decimal string of so many places; requests may have a number instead. The bounds are in units of the last place.
-fn decimal(places: u32, (least, most): (i64, i64), side: SchemaDirection) -> Value {
-    let sign = if least < 0 { "-?" } else { "" };
+/// A decimal string with up to `places` decimals; requests may have a number instead. The bounds are in units of the last decimal.
+fn decimal(places: u32, (min, max): (i64, i64), side: SchemaDirection) -> Value {
+    let sign = if min < 0 { "-?" } else { "" };
     let text = json!({"type": "string", "pattern": format!("^{sign}[0-9]+(\\.[0-9]{{1,{places}}})?$")});
     if side == SchemaDirection::Response {
         return text;
     }
     let unit = 10_i64.pow(places);
-    let mut number = json!({"type": "number", "maximum": most / unit});
-    number["minimum"] = (least / unit).into();
+    let mut number = json!({"type": "number", "maximum": max / unit});
+    number["minimum"] = (min / unit).into();
     json!({"anyOf": [text, number]})
 }

@@ -39,12 +39,12 @@ static EFFECT: Object = Object::of(
             Kind::Flag,
             "The model was served before, or would be to a new row without its limit. What was not needs no confirmation.",
         ),
-        read("excluded", Kind::List { of: &Kind::Object(&EXCLUDED), most: 100_000 }, "Newly excluded accounts."),
+        read("excluded", Kind::List { of: &Kind::Object(&EXCLUDED), max: 100_000 }, "Newly excluded accounts."),
     ],
 );
 
 /// List of price effects.
-pub(super) const EFFECTS: Kind = Kind::List { of: &Kind::Object(&EFFECT), most: 1_000_000 };
+pub(super) const EFFECTS: Kind = Kind::List { of: &Kind::Object(&EFFECT), max: 1_000_000 };
 
 /// Field `effects` in the response to a change or dry run.
 pub(super) const WITH_ROW: FieldShape =
@@ -80,7 +80,7 @@ pub(super) async fn preview_effects(context: &RequestContext, changes: &[Change]
     // A group's limit also applies to keys with limits of their own; the change of a key affects that key only.
     let changes_group = changes.iter().any(|change| matches!(change, Change::PutGroup(_)));
     let max_keys = if changes_group { MAX_LIMITED_KEYS } else { 0 };
-    let scope = KeyScope::Limited { names: key_names(changes), most: max_keys };
+    let scope = KeyScope::Limited { names: key_names(changes), max: max_keys };
     let current = context.with_query_timeout(context.state.store.catalog.live_rows(&scope)).await?;
     if !is_dry_run(context) && !has_limits(&current, changes) {
         return Ok(PriceEffects::default());

@@ -29,7 +29,7 @@ static PRICES: Object = Object::of(
     &[
         read("model", MODEL_NAME, "Model name used by callers."),
         price("price", "Sale price, before the group's multiplier; null: not priced."),
-        read("served_by", Kind::List { of: &Kind::Object(&COST), most: 100_000 }, "Channels that serve it."),
+        read("served_by", Kind::List { of: &Kind::Object(&COST), max: 100_000 }, "Channels that serve it."),
     ],
 );
 

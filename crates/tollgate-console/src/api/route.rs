@@ -123,9 +123,9 @@ pub(crate) enum ResponseSchema {
 }
 
 /// Query parameter `limit`: page size.
-pub(crate) const LIMIT: FieldShape = both("limit", Kind::Integer { least: 1, most: 1_000 }, "Maximum number of items; default 50.");
+pub(crate) const LIMIT: FieldShape = both("limit", Kind::Integer { min: 1, max: 1_000 }, "Maximum number of items; default 50.");
 /// Query parameter `after`: the position at which a page begins.
-pub(crate) const AFTER: FieldShape = both("after", Kind::Text { least: 1, most: 300 }, "`next` of the previous page.");
+pub(crate) const AFTER: FieldShape = both("after", Kind::Text { min: 1, max: 300 }, "`next` of the previous page.");
 
 /// Wraps an async function as the [`Route::handler`] of a table entry.
 macro_rules! handler {

@@ -17,12 +17,12 @@ pub(crate) const fn read(name: &'static str, kind: Kind, doc: &'static str) -> F
     FieldShape::new(name, kind, doc).with(Access::ReadOnly)
 }
 
-pub(crate) const NAME: Kind = Kind::Text { least: 1, most: 100 };
-pub(crate) const MODEL_NAME: Kind = Kind::Text { least: 1, most: 256 };
+pub(crate) const NAME: Kind = Kind::Text { min: 1, max: 100 };
+pub(crate) const MODEL_NAME: Kind = Kind::Text { min: 1, max: 256 };
 /// An amount in USD, above or below zero.
-pub(crate) const USD: Kind = Kind::Usd { least: i64::MIN, most: i64::MAX };
-pub(crate) const COUNT: Kind = Kind::Integer { least: 0, most: i64::MAX };
-pub(crate) const TEXT: Kind = Kind::Text { least: 0, most: 10_000 };
+pub(crate) const USD: Kind = Kind::Usd { min: i64::MIN, max: i64::MAX };
+pub(crate) const COUNT: Kind = Kind::Integer { min: 0, max: i64::MAX };
+pub(crate) const TEXT: Kind = Kind::Text { min: 0, max: 10_000 };
 
 pub(crate) const OWNER: FieldShape =
     read("owner", Kind::Word(&["file", "database"]), "Rows of a served catalog file are changed there only.");

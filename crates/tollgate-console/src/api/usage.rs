@@ -89,9 +89,9 @@ static RECORD: Object = Object::of(
         read("duration_us", COUNT, "Total duration in microseconds."),
         read("address", TEXT, "Address of the caller.").or_null(),
         read("client_request_id", TEXT, "Request id sent by the caller.").or_null(),
-        read("dropped", Kind::List { of: &TEXT, most: 10_000 }, "Request fields that were dropped or adjusted."),
-        read("trace", Kind::List { of: &Kind::Object(&TRACE), most: 10_000 }, "Routing decision for each account considered."),
-        read("attempts", Kind::List { of: &Kind::Object(&ATTEMPT), most: 100 }, "Attempts, in order."),
+        read("dropped", Kind::List { of: &TEXT, max: 10_000 }, "Request fields that were dropped or adjusted."),
+        read("trace", Kind::List { of: &Kind::Object(&TRACE), max: 10_000 }, "Routing decision for each account considered."),
+        read("attempts", Kind::List { of: &Kind::Object(&ATTEMPT), max: 100 }, "Attempts, in order."),
     ],
 );
 static SUMMARY: Object = Object::of(
@@ -245,7 +245,7 @@ async fn summary(context: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": null})))
 }
 
-/// Names behind the ids of a summary by key or member, and the members of keys. A summary by group has names already.
+/// Names for the ids of a summary by key or member, and the members of keys. A summary by group contains names already.
 async fn names(
     context: &RequestContext,
     by: SummaryBy,

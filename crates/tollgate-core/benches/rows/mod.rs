@@ -3,11 +3,10 @@
 use std::{collections::HashSet, sync::Arc};
 
 use tollgate_core::{
-    Account, AccountId, AccountSpec, Billing, Catalog, Channel, ChannelId, ChannelSpec, Group, GroupId, Key, KeyId, KeyStatus,
-    Limits, Member, MemberId, MemberStatus, ModelMapping, Multiplier, Owner, Provider, Revision, Role, Routing, StreamBreak,
-    Timestamp, TranslationPolicy, Visibility,
+    Account, AccountId, AccountSpec, Catalog, Channel, ChannelId, ChannelSpec, Group, GroupId, Key, KeyId, Member, MemberId,
+    ModelMapping, Owner, Provider, Revision, Timestamp,
 };
-use tollgate_protocol::{Method, RequestSummary, SplicePoints};
+use tollgate_protocol::{Method, RequestSummary};
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
@@ -45,78 +44,23 @@ pub(crate) fn channel(n: usize, accounts: Vec<Arc<Account>>) -> Channel {
 }
 
 pub(crate) fn catalog(channels: Vec<Channel>) -> Catalog {
-    let group = Group {
-        id: GroupId::from_parts(NOW, random(1)),
-        name: "default".to_owned(),
-        owner: Owner::Database,
-        visibility: Visibility::Public,
-        channels: channels.iter().map(|it| it.id).collect(),
-        models: Vec::new(),
-        sale_multiplier: Multiplier::ONE,
-        translation: TranslationPolicy::Strict,
-        signatures_in_ids: true,
-        stream_break: StreamBreak::Delivered,
-        price_limit: None,
-        never_below_cost: false,
-        routing: Routing::Weighted,
-        hedge: None,
-        trace: false,
-        limits: Limits::default(),
-        budgets: Vec::new(),
-    };
+    let ids = channels.iter().map(|it| it.id).collect();
+    let group = Group { models: Vec::new(), ..Group::new(GroupId::from_parts(NOW, random(1)), "default", ids) };
     let accounts: HashSet<AccountId> = channels.iter().flat_map(|it| &it.accounts).map(|it| it.id).collect();
     assert_eq!(accounts.len(), channels.iter().map(|it| it.accounts.len()).sum::<usize>(), "every account is its own");
     Catalog::from_parts(Revision(1), channels, vec![group], Vec::new())
 }
 
 pub(crate) fn key() -> Arc<Key> {
-    Arc::new(Key {
-        id: KeyId::from_parts(NOW, random(1)),
-        name: "bench".to_owned(),
-        owner: Owner::Database,
-        prefix: String::new(),
-        suffix: String::new(),
-        status: KeyStatus::Active,
-        expires_at: None,
-        groups: Vec::new(),
-        models: Vec::new(),
-        ip_allow: Vec::new(),
-        limits: Limits::default(),
-        budgets: Vec::new(),
-        price_limit: None,
-        signatures_in_ids: None,
-        created_at: NOW,
-        member: Member {
-            id: MemberId::from_parts(NOW, random(1)),
-            name: "bench".to_owned(),
-            role: Role::Member,
-            status: MemberStatus::Active,
-            granted: Vec::new(),
-            default_group: None,
-            billing: Billing::Postpaid,
-            limits: Limits::default(),
-            budgets: Vec::new(),
-        },
-    })
+    let member = Member::new(MemberId::from_parts(NOW, random(1)), "bench");
+    Arc::new(Key::new(KeyId::from_parts(NOW, random(1)), "bench", member, NOW))
 }
 
 pub(crate) fn summary(affinity: Option<u64>) -> RequestSummary {
     RequestSummary {
-        model: "m".to_owned(),
-        method: Method::Chat,
-        stream: false,
-        include_usage: false,
-        max_output: None,
-        candidates: 1,
         fields: vec!["temperature".to_owned(), "max_tokens".to_owned()],
         text_bytes: 400,
-        turns: 0,
-        images: 0,
-        audio_bytes: 0,
-        document_bytes: 0,
-        tools: 0,
-        extras: tollgate_protocol::RequestExtras::default(),
         affinity,
-        splices: SplicePoints::default(),
+        ..RequestSummary::minimal("m", Method::Chat)
     }
 }

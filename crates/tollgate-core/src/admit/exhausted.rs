@@ -23,7 +23,7 @@ pub fn has_limits(key: &Key) -> bool {
 }
 
 /// The limit of the key or its member that refuses any further request. `ahead` returns the requests of a subject that arrived
-/// earlier and are not counted in its meter yet; each of them will take one request and one place.
+/// earlier and are not counted in its meter yet; each of them will take one request and one permit.
 #[must_use]
 pub fn exhausted_limit(
     request: &EarlyRequest<'_>,

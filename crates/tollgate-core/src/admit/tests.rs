@@ -360,14 +360,14 @@ proptest! {
             (it.summary.text_bytes, it.summary.images, it.summary.candidates) = (text_bytes, images, candidates);
         });
         let reservation = case.reservation().unwrap();
-        let most_input = estimate_input(&case.summary);
+        let max_input = estimate_input(&case.summary);
         let part = |of: u64, share: u64| of * share / 600;
         let used = Tokens {
-            input: part(most_input, share[0]),
-            cache_read: part(most_input, share[1]),
-            cache_write: part(most_input, share[2]),
+            input: part(max_input, share[0]),
+            cache_read: part(max_input, share[1]),
+            cache_write: part(max_input, share[2]),
             cache_write_1h: 0,
-            image: if images > 0 { part(most_input, share[3]) } else { 0 },
+            image: if images > 0 { part(max_input, share[3]) } else { 0 },
             audio: 0,
             output: part(1_000 * u64::from(candidates), share[4]),
             thinking: part(1_000 * u64::from(candidates), share[5]),

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use tollgate_protocol::Protocol;
 
 use super::{Channel, Provider};
-use crate::{Account, AccountId, ChannelId};
+use crate::{Account, AccountId, ChannelId, IdHash};
 
 /// Upper bound of a channel's weight, so that sums cannot overflow.
 pub(crate) const MAX_WEIGHT: u32 = 1_000_000;
@@ -78,7 +78,7 @@ impl ChannelEntry {
 }
 
 impl ChannelIndex {
-    pub(super) fn of(channels: &IndexMap<ChannelId, Arc<Channel>>) -> Self {
+    pub(super) fn of(channels: &IndexMap<ChannelId, Arc<Channel>, IdHash>) -> Self {
         let mut all = Self::default();
         for channel in channels.values() {
             // A catalog with 2^32 accounts cannot be held in memory.

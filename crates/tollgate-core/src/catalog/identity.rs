@@ -39,6 +39,29 @@ pub struct Key {
 }
 
 impl Key {
+    /// An active key without restrictions. It has the groups granted to its member.
+    #[must_use]
+    pub fn new(id: KeyId, name: &str, member: Member, created_at: Timestamp) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            owner: Owner::Database,
+            prefix: String::new(),
+            suffix: String::new(),
+            status: KeyStatus::Active,
+            expires_at: None,
+            groups: member.granted.clone(),
+            models: Vec::new(),
+            ip_allow: Vec::new(),
+            limits: Limits::default(),
+            budgets: Vec::new(),
+            price_limit: None,
+            signatures_in_ids: None,
+            created_at,
+            member,
+        }
+    }
+
     /// True when the key may be used from this address.
     pub fn allows_address(&self, address: IpAddr) -> bool {
         let address = match address {
@@ -74,6 +97,24 @@ pub struct Member {
     pub limits: Limits,
     /// Budgets on the sale price.
     pub budgets: Vec<Budget>,
+}
+
+impl Member {
+    /// An active postpaid member without limits.
+    #[must_use]
+    pub fn new(id: MemberId, name: &str) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            role: Role::Member,
+            status: MemberStatus::Active,
+            granted: Vec::new(),
+            default_group: None,
+            billing: Billing::Postpaid,
+            limits: Limits::default(),
+            budgets: Vec::new(),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

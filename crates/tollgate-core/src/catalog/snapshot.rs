@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use tollgate_protocol::Protocol;
 
 use super::{Catalog, Channel, Group, MappingRef, Model, Provider, channel_index::ChannelIndex};
-use crate::{Account, AccountId, ChannelId, GroupId, ModelSpec, Price, Revision};
+use crate::{Account, AccountId, ChannelId, GroupId, IdHash, ModelSpec, Price, Revision};
 
 impl Catalog {
     /// Builds a snapshot of these rows, sorted by name, with its indexes. Channel ids of a group that match no row are ignored;
@@ -18,8 +18,8 @@ impl Catalog {
         channels.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
         groups.sort_by(|a, b| a.name.cmp(&b.name));
         models.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
-        let channels: IndexMap<ChannelId, Arc<Channel>> = channels.into_iter().map(|row| (row.id, Arc::new(row))).collect();
-        let groups: IndexMap<GroupId, Arc<Group>> = groups.into_iter().map(|row| (row.id, Arc::new(row))).collect();
+        let channels: IndexMap<ChannelId, Arc<Channel>, IdHash> = channels.into_iter().map(|row| (row.id, Arc::new(row))).collect();
+        let groups: IndexMap<GroupId, Arc<Group>, IdHash> = groups.into_iter().map(|row| (row.id, Arc::new(row))).collect();
         let models: IndexMap<String, Arc<Model>> = models.into_iter().map(|row| (row.spec.name.clone(), Arc::new(row))).collect();
         let mappings_by_model = index_mappings(&channels);
         let sells_nothing_free = groups.values().all(|group| group.sale_multiplier.0 > 0)
@@ -75,13 +75,13 @@ impl Channel {
     }
 }
 
-fn by_name<'a, I, T>(rows: &'a IndexMap<I, Arc<T>>, name: &str, key: impl Fn(&T) -> &String) -> Option<&'a Arc<T>> {
+fn by_name<'a, I, T>(rows: &'a IndexMap<I, Arc<T>, IdHash>, name: &str, key: impl Fn(&T) -> &String) -> Option<&'a Arc<T>> {
     let at = rows.binary_search_by(|_, row| key(row).as_str().cmp(name)).ok();
     // Rows with duplicate ids may be out of order; fall back to a scan.
     at.and_then(|at| rows.get_index(at).map(|(_, row)| row)).or_else(|| rows.values().find(|row| key(row) == name))
 }
 
-fn index_mappings(channels: &IndexMap<ChannelId, Arc<Channel>>) -> IndexMap<String, Vec<MappingRef>> {
+fn index_mappings(channels: &IndexMap<ChannelId, Arc<Channel>, IdHash>) -> IndexMap<String, Vec<MappingRef>> {
     let mut index: IndexMap<String, Vec<MappingRef>> = IndexMap::new();
     for (channel, row) in (0u32..).zip(channels.values()) {
         let mut seen: HashSet<&str> = HashSet::new();
@@ -95,7 +95,7 @@ fn index_mappings(channels: &IndexMap<ChannelId, Arc<Channel>>) -> IndexMap<Stri
     index
 }
 
-fn reach(group: &Group, channels: &IndexMap<ChannelId, Arc<Channel>>) -> Box<[u64]> {
+fn reach(group: &Group, channels: &IndexMap<ChannelId, Arc<Channel>, IdHash>) -> Box<[u64]> {
     let mut bits = vec![0u64; channels.len().div_ceil(64)];
     for position in group.channels.iter().filter_map(|id| channels.get_index_of(id)) {
         bits[position / 64] |= 1 << (position % 64);

@@ -65,7 +65,7 @@ impl Price {
         }
     }
 
-    /// True when nothing of the list costs anything.
+    /// True if all prices are zero.
     pub fn is_free(&self) -> bool {
         let figures = [
             self.input,

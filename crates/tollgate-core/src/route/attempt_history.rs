@@ -1,4 +1,4 @@
-//! What a request learned from its earlier attempts: accounts tried, channels that could not serve it.
+//! Results of a request's earlier attempts: accounts tried, channels that could not serve it.
 
 use std::sync::Arc;
 

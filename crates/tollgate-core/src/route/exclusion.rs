@@ -135,7 +135,7 @@ impl NoRoute<'_> {
         self.excluded.iter().filter_map(|it| it.why.cause()).min().unwrap_or(NoRouteCause::NoneConfigured)
     }
 
-    /// True for E41 and E42 instead of E40: apart from what is disabled or missing, only prices exclude candidates, so waiting does
+    /// True for E41 and E42 instead of E40: prices exclude every candidate that is neither disabled nor missing, so waiting does
     /// not help.
     #[must_use]
     pub fn price_alone(&self) -> bool {

@@ -71,8 +71,8 @@ fn take_cheapest(
     let mut members: Vec<(bool, i128, Candidate)> =
         members.into_iter().map(|it| (it.effective_weight() == 0, (criteria.cost)(&it), it)).collect();
     while picked.len() < max_picks {
-        let Some(least) = members.iter().map(|(weightless, cost, _)| (*weightless, *cost)).min() else { return };
-        let equals = members.extract_if(.., |(weightless, cost, _)| (*weightless, *cost) == least).map(|(_, _, it)| it);
+        let Some(lowest) = members.iter().map(|(weightless, cost, _)| (*weightless, *cost)).min() else { return };
+        let equals = members.extract_if(.., |(weightless, cost, _)| (*weightless, *cost) == lowest).map(|(_, _, it)| it);
         let equals = equals.collect();
         Tier::new(equals, criteria).take(max_picks, random, picked);
     }
@@ -132,7 +132,7 @@ impl<'a> Tier<'a> {
         } else if let Some(ranks) = &self.ranks {
             (0..ranks.len()).max_by_key(|at| ranks[*at])?
         } else {
-            self.draw(random)
+            self.weighted_index(random)
         };
         let rank = self.ranks.as_mut().map(|ranks| ranks.swap_remove(at));
         let member = self.members.swap_remove(at);
@@ -141,7 +141,7 @@ impl<'a> Tier<'a> {
     }
 
     /// Index of a random member, drawn by effective weight. The last one is the fallback for rounding, which cannot occur.
-    fn draw(&self, random: &mut dyn FnMut() -> u32) -> usize {
+    fn weighted_index(&self, random: &mut dyn FnMut() -> u32) -> usize {
         let roll = (u64::from(random()) << 32) | u64::from(random());
         let mut left = u64::try_from((u128::from(roll) * u128::from(self.total)) >> 64).unwrap_or(0);
         for (at, it) in self.members.iter().enumerate() {

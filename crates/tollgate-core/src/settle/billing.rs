@@ -103,7 +103,7 @@ impl BillingInput {
     }
 }
 
-/// The tokens a provider will charge for an attempt, as far as known.
+/// The tokens a provider will charge for an attempt, reported or estimated.
 pub(super) fn attempt_tokens(method: Method, result: AttemptResult, input: InputCount, production: &Production) -> Tokens {
     let complete = match result {
         AttemptResult::NotSent | AttemptResult::Refused => return Tokens::default(),
@@ -120,12 +120,12 @@ pub(super) fn attempt_tokens(method: Method, result: AttemptResult, input: Input
         Some((usage, source)) if settled => tokens_of(&usage, source),
         Some((usage, source)) => {
             // The report may be older than the content: the output produced since is charged too.
-            let least = counted.saturating_add(usage.reasoning).max(unseen);
-            if usage.completion_total >= least {
+            let min_total = counted.saturating_add(usage.reasoning).max(unseen);
+            if usage.completion_total >= min_total {
                 return tokens_of(&usage, source);
             }
             let reasoning = usage.reasoning.max(production.hidden_thinking.saturating_sub(counted));
-            tokens_of(&Usage { completion_total: least, reasoning, ..usage }, TokenSource::Estimated)
+            tokens_of(&Usage { completion_total: min_total, reasoning, ..usage }, TokenSource::Estimated)
         }
         None => {
             let source = if complete { input.source.with(TokenSource::Counted) } else { TokenSource::Estimated };

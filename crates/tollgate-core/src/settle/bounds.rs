@@ -1,5 +1,5 @@
-//! How much of a reported usage a request can account for: what was sent, asked for and delivered, with an allowance for what the
-//! gateway cannot see. Reports above that are cut, so that a faulty upstream cannot spend a caller's budget.
+//! Upper bounds of plausible usage: what was sent, requested and delivered, with an allowance for what the gateway cannot see.
+//! Reports above them are cut, so that a faulty upstream cannot spend a caller's budget.
 
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Protocol, RequestSummary, Thinking, Usage, effective_profile};
@@ -9,22 +9,22 @@ use crate::{Model, PlannedAttempt};
 
 /// Instructions that a provider adds itself (tool use, safety, chat templates).
 const PROVIDER_INPUT: u64 = 4_096;
-const MOST_TOKENS_PER_TURN: u64 = 64;
-const MOST_TOKENS_PER_IMAGE: u64 = 50_000;
+const MAX_TOKENS_PER_TURN: u64 = 64;
+const MAX_TOKENS_PER_IMAGE: u64 = 50_000;
 /// Bytes of audio per token, at the lowest bit rates in use.
-const LEAST_AUDIO_BYTES_PER_TOKEN: u64 = 16;
-const MOST_TOKENS_PER_DOCUMENT_BYTE: u64 = 8;
-/// Bound of an input whose size the body does not tell: the longest context windows, read twice.
+const MIN_AUDIO_BYTES_PER_TOKEN: u64 = 16;
+const MAX_TOKENS_PER_DOCUMENT_BYTE: u64 = 8;
+/// Bound of an input whose size the body does not show: the longest context windows, read twice.
 const UNSIZED_INPUT: u64 = 4_194_304;
 /// Bound of an output that nothing limits.
 const UNLIMITED_OUTPUT: u64 = 262_144;
 /// Tokens of an answer besides its text: ends of turns, frames of calls.
 const OUTPUT_FRAME: u64 = 64;
-const MOST_TOKENS_PER_OUTPUT_MEDIUM: u64 = 16_384;
+const MAX_TOKENS_PER_OUTPUT_MEDIUM: u64 = 16_384;
 /// Hidden thinking beyond the output limit, for models that think.
 const THINKING_ALLOWANCE: u64 = 32_768;
 
-/// The most that a provider can charge for a request, apart from what its answer shows. Zeros: not known, nothing is cut.
+/// The largest plausible charge for a request, without what its answer shows. Zero means unknown: nothing is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UsageBounds {
@@ -67,17 +67,17 @@ impl UsageBounds {
         let per = |count: u64, tokens: u64| count.saturating_mul(tokens);
         let sized = summary
             .text_bytes
-            .saturating_add(per(summary.turns.into(), MOST_TOKENS_PER_TURN))
-            .saturating_add(per(summary.tools.into(), MOST_TOKENS_PER_TURN))
-            .saturating_add(per(summary.images.into(), MOST_TOKENS_PER_IMAGE))
-            .saturating_add(summary.audio_bytes.div_ceil(LEAST_AUDIO_BYTES_PER_TOKEN))
-            .saturating_add(per(summary.document_bytes, MOST_TOKENS_PER_DOCUMENT_BYTE))
+            .saturating_add(per(summary.turns.into(), MAX_TOKENS_PER_TURN))
+            .saturating_add(per(summary.tools.into(), MAX_TOKENS_PER_TURN))
+            .saturating_add(per(summary.images.into(), MAX_TOKENS_PER_IMAGE))
+            .saturating_add(summary.audio_bytes.div_ceil(MIN_AUDIO_BYTES_PER_TOKEN))
+            .saturating_add(per(summary.document_bytes, MAX_TOKENS_PER_DOCUMENT_BYTE))
             .saturating_add(PROVIDER_INPUT);
         let input = if summary.extras.unsized_input { sized.max(UNSIZED_INPUT) } else { sized };
         Self { input, ..Self::default() }
     }
 
-    /// With the output the caller asked for. A limit of 0 limits nothing at some upstreams.
+    /// With the output the caller requested. A limit of 0 limits nothing at some upstreams.
     #[must_use]
     pub fn with_output(self, summary: &RequestSummary, model: &Model, reserved_output: u64) -> Self {
         let candidates = summary.candidates.max(1);
@@ -93,7 +93,7 @@ impl UsageBounds {
         Self { output: self.output.min(output), reserved_output: self.reserved_output.min(output), ..self }
     }
 
-    /// The report cut to what is possible, and what was cut. `thinks` is asked only if it matters.
+    /// The report cut to the bounds, and the excess. `thinks` is called only if it matters.
     pub(super) fn cut(
         &self,
         usage: Usage,
@@ -103,7 +103,7 @@ impl UsageBounds {
         if self.candidates == 0 {
             return (usage, None);
         }
-        let media = u64::from(produced.media).saturating_mul(MOST_TOKENS_PER_OUTPUT_MEDIUM);
+        let media = u64::from(produced.media).saturating_mul(MAX_TOKENS_PER_OUTPUT_MEDIUM);
         let shown = produced.text_bytes.saturating_add(media);
         let each = |tokens: u64| tokens.saturating_mul(self.candidates.into());
         let visible = self.output.max(shown).saturating_add(each(OUTPUT_FRAME));

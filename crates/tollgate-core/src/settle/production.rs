@@ -1,4 +1,4 @@
-//! What an upstream produced for an attempt, as far as that is known or must be assumed.
+//! What an upstream produced for an attempt, observed or assumed.
 
 use tollgate_protocol::{Method, Usage};
 

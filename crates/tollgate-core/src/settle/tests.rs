@@ -28,14 +28,14 @@ fn usage(prompt_total: u64, completion_total: u64) -> Usage {
 /// An attempt at half the sale price.
 fn attempt(result: AttemptResult, reply_summary: Option<ReplySummary>) -> AttemptFacts {
     AttemptFacts {
-        planned: PlannedAttempt {
+        planned: Arc::new(PlannedAttempt {
             channel: Arc::new(channel("c", &["m"])),
             account: Arc::new(account("c", 0)),
             mapping_index: 0,
             cost: Some(price("0.5", "1")),
             protocol: Protocol::OpenAi,
             last_resort: false,
-        },
+        }),
         at: NOW.plus_ms(1),
         status: Some(200),
         result,
@@ -143,7 +143,7 @@ fn cached_and_thinking_tokens_are_charged_at_their_own_price() {
 #[test]
 fn group_multiplier_applies_to_sale_and_account_multiplier_to_cost() {
     let mut answered = attempt(AttemptResult::Answered, Some(reply_summary(0, Some(usage(100, 0)))));
-    answered.planned.account = Arc::new(Account {
+    Arc::make_mut(&mut answered.planned).account = Arc::new(Account {
         spec: AccountSpec { cost_multiplier: Multiplier(3_000_000), ..account("c", 0).spec },
         ..account("c", 0)
     });
@@ -163,7 +163,7 @@ fn unpriced_model_has_tokens_but_no_sale() {
 #[test]
 fn echo_usage_is_marked_as_counted() {
     let mut answered = attempt(AttemptResult::Answered, Some(reply_summary(9, Some(usage(5, 5)))));
-    answered.planned.channel =
+    Arc::make_mut(&mut answered.planned).channel =
         Arc::new(Channel { spec: ChannelSpec { provider: Provider::Echo, ..channel("c", &["m"]).spec }, ..channel("c", &["m"]) });
     let record = settle(facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]));
     assert_eq!((record.tokens.source, record.attempts[0].tokens.source), (Counted, Counted));
@@ -337,7 +337,7 @@ fn record_cost_is_the_sum_of_its_attempts() {
 fn unknown_attempt_cost_makes_the_sum_unknown_unless_unused() {
     let with_unknown_cost = |result| {
         let mut attempt = attempt(result, None);
-        attempt.planned.cost = None;
+        Arc::make_mut(&mut attempt.planned).cost = None;
         attempt
     };
     let with = |first| {
@@ -355,8 +355,8 @@ fn amount_above_the_bound_is_reported_as_overflow() {
         sale: Some(price(per_million, "0")),
         ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered.clone()])
     };
-    let most = settle(priced_at("10"));
-    assert_eq!((most.sale, most.reason.as_deref()), (Some(NanoUsd::MAX_PER_REQUEST), None));
+    let max = settle(priced_at("10"));
+    assert_eq!((max.sale, max.reason.as_deref()), (Some(NanoUsd::MAX_PER_REQUEST), None));
     let record = settle(priced_at("10.000001"));
     assert_eq!((record.sale, record.cost, record.reason.as_deref()), (None, Some(NanoUsd(500_000_010_000)), Some("overflow")));
 }
@@ -376,7 +376,7 @@ fn record_names_key_group_channel_and_account() {
     let mut answered = attempt(AttemptResult::Answered, Some(reply_summary(9, None)));
     let mut served = channel("c", &[]);
     served.spec.serves = vec![ModelMapping { upstream: "m-2026".to_owned(), ..crate::samples::mapping("m") }];
-    answered.planned.channel = Arc::new(served);
+    Arc::make_mut(&mut answered.planned).channel = Arc::new(served);
     let record = settle(facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]));
     assert_eq!((record.key_name.as_str(), record.group_name.as_deref()), ("ci", Some("default")));
     assert_eq!((record.protocol_out, record.price_version, record.dropped.len()), (Some(Protocol::OpenAi), Revision(7), 1));

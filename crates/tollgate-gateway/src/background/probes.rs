@@ -86,8 +86,8 @@ impl Probes {
         }
     }
 
-    /// Accounts that are due, at most `most`; the others stay due.
-    fn due(&self, next: &mut HashMap<AccountId, Instant>, most: usize) -> Vec<(Arc<Channel>, Arc<Account>)> {
+    /// Accounts that are due, at most `max`; the others stay due.
+    fn due(&self, next: &mut HashMap<AccountId, Instant>, max: usize) -> Vec<(Arc<Channel>, Arc<Account>)> {
         let now = self.shared.clock.instant();
         let catalog = self.shared.catalog.load();
         let mut due = Vec::new();
@@ -99,7 +99,7 @@ impl Probes {
                 let Some((every, first)) = self.interval(channel, account) else { continue };
                 // A shortened interval takes effect at once.
                 let at = next.get(&account.id).map_or(now + first, |at| (*at).min(now + every));
-                if at <= now && due.len() < most {
+                if at <= now && due.len() < max {
                     due.push((Arc::clone(channel), Arc::clone(account)));
                     scheduled.insert(account.id, now + every);
                 } else {

@@ -29,10 +29,13 @@ use batch::Batch;
 use bisect::bisect;
 use watch::{BookingClock, JournalWatch};
 
-use crate::state::{
-    health_registry::HealthRegistry,
-    shared::Shared,
-    usage_recorder::{QueuedRecord, UsageQueue, UsageReceiver},
+use crate::{
+    hand_over::{HandOverPhase, PhaseReceiver},
+    state::{
+        health_registry::HealthRegistry,
+        shared::Shared,
+        usage_recorder::{QueuedRecord, UsageQueue, UsageReceiver},
+    },
 };
 
 /// Maximum records per transaction.
@@ -47,6 +50,8 @@ const MAX_QUARANTINED: usize = 1_000;
 /// Wait after the first failure to reach the database, and the longest between two attempts.
 const MIN_RETRY_WAIT: Duration = Duration::from_millis(250);
 const MAX_RETRY_WAIT: Duration = Duration::from_secs(10);
+/// Longest time between the settlement of a request and the queueing of its record.
+const PAUSE_GRACE: Duration = Duration::from_millis(5);
 /// How often account health is saved.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 /// How often partitions for the coming months are created.
@@ -122,6 +127,9 @@ impl UsageWriter {
         let mut health = tokio::time::interval(HEALTH_INTERVAL);
         health.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut partitions = tokio::time::interval(PARTITION_INTERVAL);
+        let mut phase = self.shared.condition.hand_over.subscribe();
+        // A process that was just started may be paused by now.
+        phase.mark_changed();
         loop {
             let now = self.now();
             let open = tokio::select! {
@@ -130,6 +138,10 @@ impl UsageWriter {
                 _ = health.tick() => {
                     self.reread_when_due();
                     self.save_health().await;
+                    continue;
+                }
+                _ = phase.changed() => {
+                    self.pause(&mut work, &mut phase, &stop).await;
                     continue;
                 }
                 _ = partitions.tick() => {
@@ -149,6 +161,30 @@ impl UsageWriter {
             }
         }
         self.finish(work).await
+    }
+
+    /// While the gateway is paused: books everything, reports whether that succeeded, and waits for the end of the pause.
+    async fn pause(&mut self, batch: &mut Batch, phase: &mut PhaseReceiver, stop: &CancellationToken) {
+        if *phase.borrow_and_update() != HandOverPhase::Paused {
+            return;
+        }
+        // A request settled just before the pause may not have queued its record yet.
+        sleep(PAUSE_GRACE).await;
+        let is_booked = loop {
+            self.fill(batch);
+            if batch.is_empty() && !batch.has_backlog() && !self.spilled.load(Ordering::Acquire) {
+                break true;
+            }
+            if !self.book(batch).await {
+                break false;
+            }
+        };
+        self.save_health().await;
+        self.shared.condition.hand_over.booked(is_booked);
+        tokio::select! {
+            () = stop.cancelled() => {}
+            _ = phase.wait_for(|phase| *phase != HandOverPhase::Paused) => {}
+        }
     }
 
     /// Fills the batch from queue and backlog until it is full or its time is over. `false` when the queue is closed.
@@ -289,6 +325,10 @@ impl UsageWriter {
     }
 
     async fn save_health(&self) {
+        if self.shared.condition.hand_over.has_left() {
+            // The successor knows better.
+            return;
+        }
         let changed = self.registry.take_unsaved();
         if changed.is_empty() {
             return;

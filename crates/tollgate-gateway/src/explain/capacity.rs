@@ -191,7 +191,7 @@ impl ExplainContext<'_> {
 
     fn rates_of(&self, account: &Account) -> Vec<CapacityBound> {
         let (state, now) = (self.input.state, self.input.now);
-        let (in_use, micros, most) = (state.in_use(account.id), state.micros_at(now), account.limits());
+        let (in_use, micros, limits) = (state.in_use(account.id), state.micros_at(now), account.limits());
         let bound = |bound, limit: u64, used: u64, needs: u64| {
             let number = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
             (limit > 0).then(|| CapacityBound {
@@ -202,11 +202,11 @@ impl ExplainContext<'_> {
             })
         };
         // A request estimated above the whole limit is admitted when the window is empty.
-        let tokens = self.tokens().min(most.tpm);
+        let tokens = self.tokens().min(limits.tpm);
         [
-            bound("concurrency", u64::from(most.concurrency), u64::from(in_use.running), 1),
-            bound("rpm", u64::from(most.rpm), in_use.requests.used(micros), 1),
-            bound("tpm", most.tpm, in_use.tokens.used(micros), tokens),
+            bound("concurrency", u64::from(limits.concurrency), u64::from(in_use.running), 1),
+            bound("rpm", u64::from(limits.rpm), in_use.requests.used(micros), 1),
+            bound("tpm", limits.tpm, in_use.tokens.used(micros), tokens),
         ]
         .into_iter()
         .flatten()

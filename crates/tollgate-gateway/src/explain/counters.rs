@@ -14,7 +14,7 @@ pub enum CounterSource {
     /// One of several nodes: its last synchronised view. Newer usage of other nodes is missing.
     Node,
     /// The state file that a running gateway wrote recently.
-    Notes,
+    Snapshot,
     /// The database. Requests in progress are not included.
     #[default]
     Database,
@@ -26,7 +26,7 @@ pub struct SubjectCounters {
     pub meter: Meter,
     pub by: CounterSource,
     /// Whether the usage of its rate limits is known.
-    pub knows_rates: bool,
+    pub has_rates: bool,
 }
 
 /// Counters of all subjects whose limits apply to one key.
@@ -43,7 +43,7 @@ impl CallerCounters {
     pub fn of(shared: &Shared, catalog: &Catalog, key: &Key) -> Self {
         let by = if shared.counters.is_shared() { CounterSource::Node } else { CounterSource::Gateway };
         let CounterSnapshot { micros, meters, .. } = shared.counters.snapshot(&subjects_of(catalog, key), shared.clock.instant());
-        let counts = meters.into_iter().map(|(subject, meter)| SubjectCounters { subject, meter, by, knows_rates: true });
+        let counts = meters.into_iter().map(|(subject, meter)| SubjectCounters { subject, meter, by, has_rates: true });
         Self { counts: counts.collect(), micros, budgets: shared.settings.budgets.clone() }
     }
 
@@ -53,8 +53,8 @@ impl CallerCounters {
         let counts = booked.into_iter().map(|(subject, meter)| {
             let reported = state.counted.iter().find(|it| it.subject == subject);
             match reported {
-                Some(reported) => SubjectCounters { subject, meter: reported.meter, by: CounterSource::Notes, knows_rates: true },
-                None => SubjectCounters { subject, meter, by: CounterSource::Database, knows_rates: !state.counts_more },
+                Some(reported) => SubjectCounters { subject, meter: reported.meter, by: CounterSource::Snapshot, has_rates: true },
+                None => SubjectCounters { subject, meter, by: CounterSource::Database, has_rates: !state.counts_more },
             }
         });
         Self { counts: counts.collect(), micros: state.counted_micros_at(now), budgets }
@@ -63,7 +63,7 @@ impl CallerCounters {
     /// Counters of one subject; zero when unknown.
     pub(super) fn counts(&self, subject: Subject) -> SubjectCounters {
         let found = self.counts.iter().find(|it| it.subject == subject).copied();
-        found.unwrap_or(SubjectCounters { subject, meter: Meter::default(), by: CounterSource::default(), knows_rates: true })
+        found.unwrap_or(SubjectCounters { subject, meter: Meter::default(), by: CounterSource::default(), has_rates: true })
     }
 }
 

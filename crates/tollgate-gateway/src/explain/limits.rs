@@ -67,7 +67,7 @@ impl ExplainContext<'_> {
             gateway: &counters.budgets,
         };
         let Some(mut reservation) = reservation_for(&input) else { return LimitVerdict::default() };
-        reservation.limits.retain(|limit| is_money(limit) || counters.counts(limit.subject).knows_rates);
+        reservation.limits.retain(|limit| is_money(limit) || counters.counts(limit.subject).has_rates);
         let fit = reservation.fit_to_limits(counters.micros, |subject| counters.counts(subject).meter);
         let limits = reservation.limits.iter().filter_map(|limit| self.limit(&reservation, limit)).collect();
         match fit {

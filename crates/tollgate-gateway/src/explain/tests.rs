@@ -2,8 +2,7 @@
 
 use tollgate_core::{
     Account, AccountId, AccountSpec, Availability, Budget, BudgetAction, Channel, CoolingReason, HealthStatus, KeyStatus, Limits,
-    MemberStatus, Multiplier, NanoUsd, Owner, Price, PriceSchedule, Revision, Routing, ScheduledPrice, StreamBreak,
-    TranslationPolicy, UnsupportedFields, Visibility, Window,
+    MemberStatus, NanoUsd, Price, PriceSchedule, Revision, ScheduledPrice, TranslationPolicy, UnsupportedFields, Window,
 };
 
 mod limits;
@@ -37,25 +36,8 @@ fn catalog() -> Catalog {
     row.accounts = (1..=5)
         .map(|number| Arc::new(Account { spec: AccountSpec { concurrency: 1, rpm: 2, ..account(number).spec }, ..account(number) }))
         .collect();
-    let group = tollgate_core::Group {
-        id: key().groups.first().copied().unwrap_or_else(|| tollgate_core::GroupId::from_parts(NOW, [1; 10])),
-        name: "default".to_owned(),
-        owner: Owner::Database,
-        visibility: Visibility::Public,
-        channels: vec![row.id],
-        models: vec![tollgate_core::Glob("*".to_owned())],
-        sale_multiplier: Multiplier::ONE,
-        translation: TranslationPolicy::Strict,
-        signatures_in_ids: true,
-        stream_break: StreamBreak::Delivered,
-        price_limit: None,
-        never_below_cost: false,
-        routing: Routing::Weighted,
-        hedge: None,
-        trace: false,
-        limits: Limits::default(),
-        budgets: Vec::new(),
-    };
+    let id = key().groups.first().copied().unwrap_or_else(|| tollgate_core::GroupId::from_parts(NOW, [1; 10]));
+    let group = tollgate_core::Group::new(id, "default", vec![row.id]);
     Catalog::from_parts(Revision(3), vec![row], vec![group], Vec::new())
 }
 

@@ -7,7 +7,7 @@ use tollgate_store::fields::nearest;
 use super::{Destination, Query, gemini, openai, versioned};
 use crate::refusal::PathHint;
 
-/// Endpoints that callers name, and other names they are known by elsewhere.
+/// Endpoints, and the names that other servers have for them.
 const ENDPOINTS: [(&str, &[&str]); 3] = [
     ("chat/completions", &["chat", "completions", "completion", "chat/completion", "chatcompletions", "chat-completions"]),
     ("embeddings", &["embedding", "embed"]),

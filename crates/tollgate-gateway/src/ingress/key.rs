@@ -1,13 +1,15 @@
 //! Extracts the service key: `Authorization: Bearer`, `x-goog-api-key`, `x-native-api-key`, or the query parameter `key`.
 
-use http::{HeaderMap, header};
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName, header};
 use tollgate_core::Secret;
 use tollgate_protocol::Protocol;
 
 use super::Query;
 
 /// Headers whose whole value is a key, in order of preference.
-const KEY_HEADERS: [&str; 2] = ["x-native-api-key", "x-goog-api-key"];
+const KEY_HEADERS: [HeaderName; 2] = [HeaderName::from_static("x-native-api-key"), HeaderName::from_static("x-goog-api-key")];
 
 /// The first location with a key decides; whitespace around it is trimmed. A repeated header is ambiguous and yields a key
 /// that no lookup finds.
@@ -25,26 +27,33 @@ pub(crate) fn presented_key(from: Protocol, headers: &HeaderMap, query: Query<'_
 
 /// Whether a request for `/v1/models…` comes from a Gemini client.
 pub(super) fn has_gemini_credentials(headers: &HeaderMap, query: Query<'_>) -> bool {
-    KEY_HEADERS.iter().any(|name| headers.contains_key(*name))
+    KEY_HEADERS.iter().any(|name| headers.contains_key(name))
         || headers.contains_key("x-goog-api-client")
         || ["key", "pageSize", "pageToken"].iter().any(|name| query.has(name))
 }
 
-enum Field {
+enum Field<'a> {
     Absent,
-    Text(String),
+    Text(Cow<'a, str>),
     Repeated,
 }
 
-fn field(headers: &HeaderMap, name: &str) -> Field {
+fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Field<'a> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Field::Absent,
         (Some(_), Some(_)) => Field::Repeated,
-        (Some(value), None) => match String::from_utf8_lossy(value.as_bytes()).trim() {
-            "" => Field::Absent,
-            text => Field::Text(text.to_owned()),
+        (Some(value), None) => match trimmed(String::from_utf8_lossy(value.as_bytes())) {
+            text if text.is_empty() => Field::Absent,
+            text => Field::Text(text),
         },
+    }
+}
+
+fn trimmed(text: Cow<'_, str>) -> Cow<'_, str> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.trim()),
+        Cow::Owned(text) => Cow::Owned(text.trim().to_owned()),
     }
 }
 
@@ -54,7 +63,7 @@ fn ambiguous() -> Secret {
 
 /// `Authorization: Bearer …`. Other schemes are ignored.
 fn bearer(headers: &HeaderMap) -> Option<Secret> {
-    let text = match field(headers, header::AUTHORIZATION.as_str()) {
+    let text = match field(headers, &header::AUTHORIZATION) {
         Field::Absent => return None,
         Field::Repeated => return Some(ambiguous()),
         Field::Text(text) => text,
@@ -64,11 +73,11 @@ fn bearer(headers: &HeaderMap) -> Option<Secret> {
     (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then(|| Secret::new(key.to_owned()))
 }
 
-fn plain(headers: &HeaderMap, name: &str) -> Option<Secret> {
+fn plain(headers: &HeaderMap, name: &HeaderName) -> Option<Secret> {
     match field(headers, name) {
         Field::Absent => None,
         Field::Repeated => Some(ambiguous()),
-        Field::Text(text) => Some(Secret::new(text)),
+        Field::Text(text) => Some(Secret::new(text.into_owned())),
     }
 }
 

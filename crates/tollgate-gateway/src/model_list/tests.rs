@@ -2,8 +2,7 @@
 
 use http_body_util::BodyExt as _;
 use tollgate_core::{
-    Catalog, Channel, ChannelSpec, Glob, Group, GroupId, Limits, Model, ModelMapping, ModelSpec, Multiplier, Owner, Provider,
-    Revision, Routing, Secret, StreamBreak, Timestamp, TranslationPolicy, Visibility,
+    Catalog, Channel, ChannelSpec, Group, GroupId, Model, ModelMapping, ModelSpec, Provider, Revision, Secret, Timestamp,
 };
 
 use super::*;
@@ -29,25 +28,7 @@ fn catalog() -> Catalog {
         spec: ChannelSpec { name: "closed".to_owned(), serves: vec![serves("secret")], ..closed.spec.clone() },
         ..closed
     };
-    let group = Group {
-        id: GroupId::from_parts(Timestamp(1), [1; 10]),
-        name: "default".to_owned(),
-        owner: Owner::Database,
-        visibility: Visibility::Public,
-        channels: vec![open.id],
-        models: vec![Glob("*".to_owned())],
-        sale_multiplier: Multiplier::ONE,
-        translation: TranslationPolicy::Strict,
-        signatures_in_ids: true,
-        stream_break: StreamBreak::Delivered,
-        price_limit: None,
-        never_below_cost: false,
-        routing: Routing::Weighted,
-        hedge: None,
-        trace: false,
-        limits: Limits::default(),
-        budgets: Vec::new(),
-    };
+    let group = Group::new(GroupId::from_parts(Timestamp(1), [1; 10]), "default", vec![open.id]);
     let row =
         Model { spec: ModelSpec { name: "alpha".to_owned(), context: Some(8_192), ..ModelSpec::default() }, ..Model::default() };
     Catalog::from_parts(Revision(1), vec![open, closed], vec![group], vec![row])

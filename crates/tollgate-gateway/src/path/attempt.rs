@@ -9,7 +9,7 @@ mod memory;
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
@@ -28,6 +28,7 @@ use super::types::{
 };
 use crate::{
     clock::Clock,
+    refusal::REQUEST_ID,
     state::shares::InFlightRequest,
     upstream::{
         call::{ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError},
@@ -35,6 +36,8 @@ use crate::{
     },
 };
 
+/// Another header field in which upstreams name a request.
+const OTHER_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 /// Limits on reading an error answer, in bytes and in time.
 const MAX_PROBLEM_BYTES: usize = 64 * 1024;
 const MAX_PROBLEM_TIME: Duration = Duration::from_secs(5);
@@ -43,7 +46,7 @@ const MAX_PRELUDE_BYTES: usize = 1024 * 1024;
 /// Largest buffer that is allocated before the answer's bytes arrive.
 const MAX_FIRST_BUFFER: u64 = 256 * 1024;
 
-/// Sends a started attempt and reads its answer as far as it takes to know that it is one.
+/// Sends a started attempt and reads its answer until it is known to be usable.
 pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
     let StartedAttempt { context, planned, request, progress } = started;
     let attempt = Attempt {
@@ -231,7 +234,7 @@ impl Attempt<'_> {
             if may_send_status(&summary, &*relay) {
                 let rest = match (piece, pushed) {
                     (None, Ok(())) => Rest::Ended,
-                    (Some(_), Ok(())) => Rest::ToCome(body),
+                    (Some(_), Ok(())) => Rest::Pending(body),
                     (_, Err(fault)) => Rest::Broken(fault),
                 };
                 return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest, idle_ms }));
@@ -335,7 +338,7 @@ fn contradicts(headers: &HeaderMap, framing: Framing) -> bool {
 }
 
 fn upstream_request_id(headers: &HeaderMap) -> Option<String> {
-    let value = ["x-request-id", "request-id"].into_iter().find_map(|name| headers.get(name))?.to_str().ok()?;
+    let value = [REQUEST_ID, OTHER_REQUEST_ID].into_iter().find_map(|name| headers.get(name))?.to_str().ok()?;
     Some(value.chars().take(128).collect())
 }
 

@@ -144,7 +144,7 @@ impl RetryState {
     }
 }
 
-/// `shortest_wait`: seconds until the first of the upstreams that were asked accepts requests again.
+/// `shortest_wait`: seconds until the first of the attempted upstreams accepts requests again.
 fn refusal_for(failure: ReportedFailure, model: &str, shortest_wait: Option<u32>) -> Refusal {
     let model = model.to_owned();
     match failure {

@@ -59,16 +59,16 @@ pub(super) async fn authenticate(
     }
 }
 
-/// E31: the key or its member has as many requests in progress as others leave it.
+/// E31: the key or its member has as many requests in progress as its share allows.
 fn above_share(exceeded: &ShareExceeded) -> Refusal {
-    let ShareExceeded { subject, held, most } = *exceeded;
-    let (limit, used, kind) = (most as u64, held as u64, RateKind::Concurrency);
+    let ShareExceeded { subject, held, max } = *exceeded;
+    let (limit, used, kind) = (max as u64, held as u64, RateKind::Concurrency);
     let rate = RateExceeded { subject, kind, limit, used, wait_ms: 1_000, rate_statuses: RateStatuses::default() };
     Refusal::LimitExceeded(Box::new(LimitExceeded::Rate(rate)))
 }
 
-/// The limit that refuses any further request of the key. Counters that are shared with other nodes lag behind and are asked
-/// when the request is admitted; here only the requests that this node is receiving count then.
+/// The limit that refuses any further request of the key. Counters shared with other nodes lag behind and are checked on
+/// admission; here only the requests that this node is receiving are added to them.
 fn nothing_left(
     shared: &Shared,
     catalog: &Catalog,

@@ -23,6 +23,8 @@ use crate::{
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-tollgate-attempts");
 const DROPPED: HeaderName = HeaderName::from_static("x-tollgate-dropped");
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+/// Nearly always there was one attempt.
+const ONE: HeaderValue = HeaderValue::from_static("1");
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
 
@@ -72,7 +74,7 @@ pub(super) struct AnswerHeaders {
 
 impl AnswerHeaders {
     pub(super) fn of(guard: &UsageGuard, head: &Head) -> Self {
-        let request_id = HeaderValue::from_str(&head.request_id.to_string()).expect("a request id is visible ASCII");
+        let request_id = HeaderValue::from_bytes(head.request_id.text().as_bytes()).expect("a request id is visible ASCII");
         Self { request_id, rates: guard.rates, attempts: AttemptHeaders::of(guard, head) }
     }
 
@@ -91,6 +93,8 @@ impl AnswerHeaders {
     fn response(self, body: AnswerBody, content_type: HeaderValue) -> Response<AnswerBody> {
         let Self { request_id, rates, attempts } = self;
         let mut response = Response::new(body);
+        // Space for these and for those that the server adds.
+        *response.headers_mut() = HeaderMap::with_capacity(8);
         let headers = response.headers_mut();
         write_rates(&rates, headers);
         headers.insert(header::CONTENT_TYPE, content_type);
@@ -116,7 +120,7 @@ impl AttemptHeaders {
     fn write(self, headers: &mut HeaderMap) {
         let Self { count, dropped, trace } = self;
         if count > 0 {
-            headers.insert(ATTEMPTS, HeaderValue::from(count));
+            headers.insert(ATTEMPTS, if count == 1 { ONE } else { HeaderValue::from(count) });
         }
         if !dropped.is_empty()
             && let Ok(value) = HeaderValue::try_from(dropped)

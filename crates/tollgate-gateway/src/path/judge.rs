@@ -20,7 +20,7 @@ pub(super) fn judge(
     planned: &PlannedAttempt,
     history: &mut AttemptHistory,
 ) -> Verdict {
-    learn(context, planned, failure);
+    record_unsupported(context, planned, failure);
     if failure.is_of_the_address() {
         history.record_unreachable(planned);
     }
@@ -32,7 +32,7 @@ pub(super) fn judge(
     verdict
 }
 
-/// Whether no other account could do better.
+/// True if another account would fail in the same way.
 pub(super) fn is_final(context: &RouteContext<'_>, failure: &Failure) -> bool {
     verdict_of(context, failure).next == NextStep::Stop
 }
@@ -41,8 +41,8 @@ fn verdict_of(context: &RouteContext<'_>, failure: &Failure) -> Verdict {
     verdict(failure, context.worker.shared.clock.now())
 }
 
-/// Records the fields that the upstream calls unsupported.
-fn learn(context: &RouteContext<'_>, planned: &PlannedAttempt, failure: &Failure) {
+/// Records the request fields that the upstream rejected as unsupported.
+fn record_unsupported(context: &RouteContext<'_>, planned: &PlannedAttempt, failure: &Failure) {
     if let Failure::Problem(answer) = failure {
         let RouteContext { worker, head, summary, caller, .. } = *context;
         let names = &answer.problem.unsupported;

@@ -110,7 +110,7 @@ pub(super) async fn reserve_on_channel(
     let Some(reservation) = reservation_for_attempt(head.request_id, head.arrived, planned, summary, offer) else {
         return Ok(None);
     };
-    // If a shared counter has to be asked, it is asked about the channels of further attempts too.
+    // One call to a shared counter also reserves on the channels of further attempts.
     let input = AdmitInput { id: head.request_id, at: head.arrived, caller, offer, summary, from: head.from, gateway: &[] };
     let mut ahead = attempt_reservations(&input, catalog);
     if let Some(this) = ahead.iter().position(|other| other.limits == reservation.limits) {

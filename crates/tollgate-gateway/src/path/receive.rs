@@ -123,6 +123,9 @@ fn refusal_of(fault: &RequestBodyFault) -> Refusal {
 /// Absent, `application/json` or `application/*+json`, any parameters (E19).
 fn content_type(headers: &HeaderMap) -> Result<(), Refusal> {
     for value in headers.get_all(header::CONTENT_TYPE) {
+        if value.as_bytes() == b"application/json" {
+            continue;
+        }
         let text = String::from_utf8_lossy(value.as_bytes());
         let essence = text.split(';').next().unwrap_or_default().trim();
         let subtype = essence.get(..12).filter(|kind| kind.eq_ignore_ascii_case("application/")).map(|_| &essence[12..]);

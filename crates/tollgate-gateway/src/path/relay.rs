@@ -3,7 +3,7 @@
 //!
 //! Only what one read of the upstream returned is buffered, so backpressure reaches the upstream. The journal has the end of the
 //! request before the caller gets the last bytes. A stream that breaks ends with the protocol's error event and an aborted
-//! connection (E59 to E61, E4 when the key was revoked meanwhile); a clean end would be taken for a complete answer.
+//! connection (E59 to E61, E4 when the key was revoked); a clean end would look like a complete answer.
 
 mod phase;
 mod read_on;
@@ -87,7 +87,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
     };
     relayed.progress = Progress::of(&relayed.relay.summary());
     match rest {
-        Rest::ToCome(upstream) => {
+        Rest::Pending(upstream) => {
             relayed.upstream = Some(upstream);
             if relayed.relay.complete() {
                 relayed.phase = Phase::Ending { until: now + LATE_USAGE };

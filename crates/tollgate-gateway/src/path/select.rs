@@ -6,6 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use http::HeaderName;
 use tokio::{
     select,
     time::{Instant, sleep_until},
@@ -33,6 +34,7 @@ use crate::{
 
 /// Header with which a caller limits the price of one request.
 const MAX_PRICE: &str = "x-tollgate-max-price";
+const MAX_PRICE_FIELD: HeaderName = HeaderName::from_static(MAX_PRICE);
 /// How often a request selects again because other requests took the permit first.
 const MAX_ROUNDS: usize = 8;
 /// How often a waiting request selects again because something changed.
@@ -59,7 +61,7 @@ pub(super) async fn select(
         let blocked = match route(context, history, price_limit, search.permit.as_ref()) {
             Ok(plan) => {
                 if !context.fetch_media(&plan.first).await {
-                    // Its media cannot be fetched. The next round of routing knows and excludes the channel.
+                    // Its media cannot be fetched. The failure is recorded, so the next round excludes the channel.
                     continue;
                 }
                 if let Some(permit) = search.acquire(&plan) {
@@ -97,7 +99,7 @@ enum Blocked<'a> {
     NoCandidate(NoRoute<'a>),
 }
 
-/// One request's search for an account, with its place in the wait queue.
+/// One request's search for an account, with its entry in the wait queue.
 struct Search<'c, 'a> {
     context: &'c RouteContext<'a>,
     /// A permit that the wait queue handed over.
@@ -141,7 +143,7 @@ impl<'c, 'a> Search<'c, 'a> {
             return false;
         }
         if !self.queued.as_ref().is_some_and(|queued| queued.is_for(&busy)) {
-            // Leave the old queue before joining another, so that a request never stands in two.
+            // Leave the old queues before joining others, so that a request is never queued twice.
             self.queued = None;
             match shared.traffic.limiters.enqueue(&busy, self.context.caller.key.id, self.context.estimated_tokens()) {
                 AcquireOutcome::QueueFull => return false,
@@ -305,7 +307,7 @@ fn no_candidate(context: &RouteContext<'_>, no_route: &NoRoute<'_>) -> Refusal {
 /// The request's own price limit, from all lines of its header.
 fn max_price(head: &Head) -> Result<Option<PriceLimit>, Refusal> {
     // A line that is not text is not a valid limit either.
-    let lines = head.headers.get_all(MAX_PRICE).iter().map(|line| line.to_str().unwrap_or_default());
+    let lines = head.headers.get_all(MAX_PRICE_FIELD).iter().map(|line| line.to_str().unwrap_or_default());
     parse_max_prices(lines).map_err(|_| Refusal::InvalidValue {
         name: MAX_PRICE,
         message: format!(

@@ -25,8 +25,8 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use tempfile::TempDir;
 use tollgate_core::{
-    Budget, Catalog, Channel, Glob, Group, GroupId, Key, Limits, Model, ModelSpec, Multiplier, Owner, Price, PriceSchedule,
-    Revision, Routing, ScheduledPrice, Secret, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
+    Budget, Catalog, Channel, Group, GroupId, Key, Limits, Model, ModelSpec, Price, PriceSchedule, Revision, ScheduledPrice,
+    Secret, Timestamp, TranslationPolicy, UsageRecord,
 };
 use tollgate_protocol::{Framing, Method};
 use tollgate_store::{Journal, JournalOptions};
@@ -260,23 +260,8 @@ fn price(input: i64, output: i64) -> PriceSchedule {
 
 fn group(channel: &Channel) -> Group {
     Group {
-        id: GroupId::from_parts(Timestamp(1), [1; 10]),
-        name: "default".to_owned(),
-        owner: Owner::Database,
-        visibility: Visibility::Public,
-        channels: vec![channel.id],
-        models: vec![Glob("*".to_owned())],
-        sale_multiplier: Multiplier::ONE,
-        translation: TranslationPolicy::Strict,
-        signatures_in_ids: true,
-        stream_break: StreamBreak::Delivered,
-        price_limit: None,
-        never_below_cost: false,
-        routing: Routing::Weighted,
-        hedge: None,
-        trace: false,
         limits: Limits { concurrency: 100_000, ..Limits::default() },
-        budgets: Vec::new(),
+        ..Group::new(GroupId::from_parts(Timestamp(1), [1; 10]), "default", vec![channel.id])
     }
 }
 

@@ -2,7 +2,7 @@
 
 use tollgate_core::{NanoUsd, Secret, Timestamp};
 
-/// First three and last four characters of a key; nothing of a key that is too short to hide the rest.
+/// First three and last four characters of a key; `***` for a key too short to hide the rest.
 pub(super) fn masked(key: Option<&Secret>) -> String {
     let Some(key) = key else { return "***".to_owned() };
     let shown = key.expose().chars().map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect::<Vec<_>>();

@@ -41,7 +41,7 @@ pub(super) fn above_price_limit(model: &str, price: Option<&PriceFigures>, from:
     });
     let message = format!(
         "{}: every channel offering model '{model}' is above the channel price limit of {whose}{figures}. Raise the limit or \
-         choose another model; prices and availability stand in the model square.",
+         choose another model; the model square shows prices and availability.",
         scope(from)
     );
     no_accounts(message, model, NoRouteCause::PriceLimit, from).stop()

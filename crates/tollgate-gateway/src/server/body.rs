@@ -62,26 +62,26 @@ pub(super) struct OutgoingBody {
 struct ReadingPace {
     began: Instant,
     read: u64,
-    /// Least average rate in bytes a second.
-    least_rate: u64,
+    /// Minimum average rate in bytes per second.
+    min_rate: u64,
 }
 
 impl ReadingPace {
-    /// The time that counts as that of the latest read: earlier than `now` for a caller that is behind the least rate, so that
+    /// The time that counts as that of the latest read: earlier than `now` for a caller that is behind the minimum rate, so that
     /// it is cut off when it is behind for the idle timeout.
     fn latest_read(&mut self, bytes: usize, now: Instant) -> Instant {
         self.read += bytes as u64;
-        let due = self.read.saturating_mul(1_000).checked_div(self.least_rate);
+        let due = self.read.saturating_mul(1_000).checked_div(self.min_rate);
         due.map_or(now, |millis| now.min(self.began + Duration::from_millis(millis)))
     }
 }
 
 impl OutgoingBody {
-    /// `least_rate`: bytes a second at which a complete answer has to be read; 0: none.
-    pub(super) fn new(body: AnswerBody, request: RequestInProgress, least_rate: u64) -> Self {
+    /// `min_rate`: bytes a second at which a complete answer has to be read; 0: none.
+    pub(super) fn new(body: AnswerBody, request: RequestInProgress, min_rate: u64) -> Self {
         let began = request.clock.instant();
         let slot = request.timers.answer(began);
-        let pace = body.size_hint().exact().map(|_| ReadingPace { began, read: 0, least_rate });
+        let pace = body.size_hint().exact().map(|_| ReadingPace { began, read: 0, min_rate });
         Self { body, slot, failed_at: None, pace, request }
     }
 
@@ -152,11 +152,11 @@ mod tests {
     async fn a_reader_is_as_late_as_it_is_behind_the_least_rate() {
         let began = Instant::now();
         let secs = |secs| began + Duration::from_secs(secs);
-        let mut pace = ReadingPace { began, read: 0, least_rate: 1_000 };
+        let mut pace = ReadingPace { began, read: 0, min_rate: 1_000 };
         assert_eq!(pace.latest_read(10_000, secs(1)), secs(1), "ahead of the rate");
         assert_eq!(pace.latest_read(10_000, secs(50)), secs(20), "30 s behind");
         assert_eq!(pace.latest_read(40_000, secs(55)), secs(55));
-        let mut unpaced = ReadingPace { began, read: 0, least_rate: 0 };
+        let mut unpaced = ReadingPace { began, read: 0, min_rate: 0 };
         assert_eq!(unpaced.latest_read(1, secs(500)), secs(500));
     }
 }

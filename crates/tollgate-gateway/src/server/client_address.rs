@@ -15,7 +15,7 @@ const MAX_PROXIES: usize = 16;
 /// counts. Entries further left can be forged by the caller.
 ///
 /// `None` if a trusted proxy names no caller: it sent no entry, one that is no address, or a loopback address, which no caller
-/// beyond the proxy can have. The proxy's own address must not stand in for the caller: it may be loopback, or allowed.
+/// beyond the proxy can have. The proxy's own address is not used instead: it may be loopback, or allowed.
 pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
     let is_trusted = |address: &IpAddr| trusted.iter().any(|net| net.contains(address));
     let peer = peer.to_canonical();

@@ -1,10 +1,12 @@
 //! Serves one connection: protocol detection, timeouts and shutdown.
 
 use std::{
+    future::poll_fn,
     io,
     net::SocketAddr,
     pin::{Pin, pin},
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
@@ -19,7 +21,7 @@ use tokio::{
     net::TcpStream,
     time::{sleep_until, timeout},
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{
     Core, ModelPath,
@@ -28,7 +30,7 @@ use super::{
     respond::{ConnectionContext, anonymous_head, answer},
     wire::{Watch, Wire},
 };
-use crate::{executor::TrackedExecutor, refusal::Refusal};
+use crate::{executor::TrackedExecutor, hand_over::MovedConnection, refusal::Refusal};
 
 /// The HTTP/2 connection preface (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -37,6 +39,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const BUFFER_BYTES: usize = 128 * 1024;
 /// Longest graceful shutdown of a connection, and longest write of a final error response.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// Longest time, after a hand-over, until the rest of an answer was read and the connection has moved to the other process.
+pub(super) const MOVE_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of a response that are kept for an HTTP/2 stream whose caller does not read.
 const STREAM_BUFFER_BYTES: usize = 64 * 1024;
 /// Longest life of a connection that serves only the gateway's own pages, and longest time until its first byte.
@@ -45,13 +49,20 @@ const PAGES_HEAD_LIMIT: Duration = Duration::from_secs(1);
 /// Interval and timeout of HTTP/2 keep-alive pings.
 const PING: Duration = Duration::from_secs(30);
 
-pub(super) async fn serve<P: ModelPath>(core: Arc<Core<P>>, socket: TcpStream, peer: SocketAddr, targets: ServedTargets) {
+/// Serves a connection; `first` are bytes that another process has read from it.
+pub(super) async fn serve<P: ModelPath>(
+    core: Arc<Core<P>>,
+    socket: TcpStream,
+    peer: SocketAddr,
+    targets: ServedTargets,
+    first: Bytes,
+) {
     // Fails only if the peer is already gone; the first read reports that.
     let _ = socket.set_nodelay(true);
     let context = connection_context(&core, peer, targets);
     match (core.tls.clone(), targets) {
-        (None, ServedTargets::Everything) => begin(core, socket, context).await,
-        (None, ServedTargets::Pages) => drop(timeout(PAGES_LIMIT, Box::pin(begin(core, socket, context))).await),
+        (None, ServedTargets::Everything) => begin(core, socket, context, first).await,
+        (None, ServedTargets::Pages) => drop(timeout(PAGES_LIMIT, Box::pin(begin(core, socket, context, first))).await),
         // Boxed: a TLS stream is large, and plain connections should not allocate space for it.
         (Some(tls), ServedTargets::Everything) => Box::pin(serve_tls(core, tls, socket, context)).await,
         (Some(tls), ServedTargets::Pages) => drop(timeout(PAGES_LIMIT, Box::pin(serve_tls(core, tls, socket, context))).await),
@@ -63,23 +74,31 @@ async fn serve_tls<P: ModelPath>(core: Arc<Core<P>>, tls: TlsAcceptor, socket: T
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         http2(core, stream, Bytes::new(), context).await;
     } else {
-        begin(core, stream, context).await;
+        begin(core, stream, context, Bytes::new()).await;
     }
 }
 
 /// Detects HTTP/2 with prior knowledge by its preface; everything else is HTTP/1.1.
-async fn begin<P: ModelPath, S>(core: Arc<Core<P>>, mut io: S, context: ConnectionContext)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, context: ConnectionContext, first: Bytes) {
     let limits = &core.shared.settings.http;
-    let mut first = BytesMut::with_capacity(PREFACE.len());
+    let hand_over = &core.shared.condition.hand_over;
+    let mut phase = hand_over.subscribe();
+    let mut first = BytesMut::from(first);
+    let moves = S::IS_SOCKET && core.moves_connections();
     let serves_pages = context.targets == ServedTargets::Pages;
     let mut limit = if serves_pages { PAGES_HEAD_LIMIT.min(limits.idle_timeout) } else { limits.idle_timeout };
     while PREFACE.starts_with(&first) && first.len() < PREFACE.len() {
+        if moves && hand_over.has_left() {
+            return give(&core, io, first.freeze()).await;
+        }
         tokio::select! {
-            () = core.closing.cancelled() => return,
-            read = timeout(limit, io.read_buf(&mut first)) => match read {
+            biased;
+            _ = phase.changed() => {}
+            // After a hand-over this may be noticed before the phase is.
+            () = core.closing.cancelled() => if !(moves && hand_over.has_left()) {
+                return;
+            },
+            read = timeout(limit, io.read_buf(&mut first)), if !(moves && hand_over.holds_requests()) => match read {
                 Ok(Ok(1..)) => limit = limits.header_timeout,
                 Ok(Ok(0) | Err(_)) => return,
                 Err(_) if first.is_empty() && serves_pages => {
@@ -104,27 +123,47 @@ where
 }
 
 fn connection_context<P>(core: &Core<P>, peer: SocketAddr, targets: ServedTargets) -> ConnectionContext {
-    ConnectionContext { peer, timers: Arc::new(ConnectionTimers::new(core.shared.clock.instant())), targets }
+    let timers = Arc::new(ConnectionTimers::new(core.shared.clock.instant()));
+    ConnectionContext { peer, timers, recent_key: Arc::default(), targets }
 }
 
-async fn http1<P: ModelPath, S>(core: Arc<Core<P>>, io: S, first: Bytes, context: ConnectionContext)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+async fn http1<P: ModelPath, S: Transport>(core: Arc<Core<P>>, io: S, first: Bytes, context: ConnectionContext) {
     let wire = Wire::new(io, first, Arc::clone(&context.timers), &core.shared, Watch::Heads);
+    let (wire, moves) =
+        if S::IS_SOCKET && core.moves_connections() { (wire.holding(), Moves::AtRest) } else { (wire, Moves::Never) };
     let mut builder = conn::http1::Builder::new();
     // hyper's timer would count the idle time between two requests as part of the head.
     builder.header_read_timeout(None).max_buf_size(BUFFER_BYTES);
     let (service_core, service_context) = (Arc::clone(&core), context.clone());
     // Boxed, so that an idle connection does not allocate space for a request.
     let service = service_fn(move |request| Box::pin(answer(Arc::clone(&service_core), service_context.clone(), request)));
-    drive(&core, &context, Box::pin(builder.serve_connection(TokioIo::new(wire), service))).await;
+    let connection = Box::pin(builder.serve_connection(TokioIo::new(wire), service));
+    let Some(connection) = drive(&core, &context, connection, moves).await else { return };
+    let mut connection = Pin::into_inner(connection);
+    if context.timers.has_answered() {
+        // hyper ends a connection at once only when it is between two requests. Nothing is sent: the socket stays open.
+        Pin::new(&mut *connection).graceful_shutdown();
+        let ended = poll_fn(|cx| Poll::Ready(connection.poll_without_shutdown(cx))).await;
+        if !matches!(ended, Poll::Ready(Ok(()))) {
+            let _ = timeout(CLOSE_LIMIT, connection).await;
+            return;
+        }
+    }
+    let parts = connection.into_parts();
+    let (io, unread) = parts.io.into_inner().into_parts();
+    let mut first = BytesMut::from(parts.read_buf);
+    first.extend_from_slice(&unread);
+    give(&core, io, first.freeze()).await;
 }
 
-async fn http2<P: ModelPath, S>(core: Arc<Core<P>>, io: S, first: Bytes, context: ConnectionContext)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+/// Moves a connection to the process that takes over.
+async fn give<P, S: Transport>(core: &Core<P>, io: S, first: Bytes) {
+    if let Some(socket) = io.into_socket().and_then(|socket| socket.into_std().ok()) {
+        core.shared.condition.hand_over.give(MovedConnection { socket, first }).await;
+    }
+}
+
+async fn http2<P: ModelPath, S: Transport>(core: Arc<Core<P>>, io: S, first: Bytes, context: ConnectionContext) {
     let limits = &core.shared.settings.http;
     let wire = Wire::new(io, first, Arc::clone(&context.timers), &core.shared, Watch::Nothing);
     let mut builder = conn::http2::Builder::new(TrackedExecutor(core.tracker.clone()));
@@ -138,41 +177,93 @@ where
     let (service_core, service_context) = (Arc::clone(&core), context.clone());
     // Boxed, so that an idle connection does not allocate space for a request.
     let service = service_fn(move |request| Box::pin(answer(Arc::clone(&service_core), service_context.clone(), request)));
-    drive(&core, &context, Box::pin(builder.serve_connection(TokioIo::new(wire), service))).await;
+    drive(&core, &context, Box::pin(builder.serve_connection(TokioIo::new(wire), service)), Moves::Never).await;
 }
 
-/// Drives a connection, enforces its timeouts and closes it when the gateway drains.
-async fn drive<P: ModelPath, C: GracefulConnection>(core: &Core<P>, context: &ConnectionContext, mut connection: Pin<Box<C>>) {
-    let limits = &core.shared.settings.http;
+/// Whether a connection can go on in another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moves {
+    Never,
+    /// Between two requests.
+    AtRest,
+}
+
+/// A byte stream below HTTP.
+trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// True if it has no state but the socket's, so that another process can go on with it.
+    const IS_SOCKET: bool;
+
+    fn into_socket(self) -> Option<TcpStream>;
+}
+
+impl Transport for TcpStream {
+    const IS_SOCKET: bool = true;
+
+    fn into_socket(self) -> Option<TcpStream> {
+        Some(self)
+    }
+}
+
+impl Transport for TlsStream<TcpStream> {
+    const IS_SOCKET: bool = false;
+
+    fn into_socket(self) -> Option<TcpStream> {
+        None
+    }
+}
+
+/// Drives a connection, enforces its timeouts and closes it when the gateway drains. Returns it if the process that takes over
+/// goes on with it.
+async fn drive<P: ModelPath, C: GracefulConnection>(
+    core: &Core<P>,
+    context: &ConnectionContext,
+    mut connection: Pin<Box<C>>,
+    moves: Moves,
+) -> Option<Pin<Box<C>>> {
+    let (limits, hand_over) = (&core.shared.settings.http, &core.shared.condition.hand_over);
     let now = || core.shared.clock.instant();
+    let moves = || moves == Moves::AtRest && hand_over.has_left();
     let mut alarm = pin!(sleep_until(now() + limits.header_timeout.min(limits.idle_timeout)));
     let mut draining = pin!(core.draining.cancelled());
     let mut closing = pin!(core.closing.cancelled());
+    let mut phase = hand_over.subscribe();
     let (mut drained, mut ending) = (false, false);
     loop {
+        let serving = poll_fn(|cx| match connection.as_mut().poll(cx) {
+            // A connection error concerns only the peer; if a response was possible, it has been sent.
+            Poll::Ready(_) => Poll::Ready(Served::Ended),
+            Poll::Pending if moves() && context.timers.is_at_rest() => Poll::Ready(Served::Rests),
+            Poll::Pending => Poll::Pending,
+        });
         tokio::select! {
             biased;
-            // A connection error concerns only the peer; if a response was possible, it has been sent.
-            _ = connection.as_mut() => return,
+            served = serving => return (served == Served::Rests).then_some(connection),
+            _ = phase.changed(), if !ending => {}
             () = draining.as_mut(), if !drained => {
                 drained = true;
-                connection.as_mut().graceful_shutdown();
+                if !moves() {
+                    connection.as_mut().graceful_shutdown();
+                }
             }
             () = closing.as_mut(), if !ending => {
                 ending = true;
-                connection.as_mut().graceful_shutdown();
-                alarm.as_mut().reset(now() + CLOSE_LIMIT);
+                let limit = if hand_over.has_left() { MOVE_LIMIT } else { CLOSE_LIMIT };
+                alarm.as_mut().reset(now() + limit);
+                // One that moves has an answer on its way, or it would have moved by now. It moves when that is sent.
+                if !moves() {
+                    connection.as_mut().graceful_shutdown();
+                }
             }
             () = alarm.as_mut() => {
                 if ending {
-                    return;
+                    return None;
                 }
                 match context.timers.alarm(now(), limits) {
                     Alarm::Wait(until) => {
                         alarm.as_mut().reset(until);
                         continue;
                     }
-                    Alarm::Stalled => return,
+                    Alarm::Stalled => return None,
                     Alarm::Idle => connection.as_mut().graceful_shutdown(),
                     Alarm::HeadTooSlow => context.timers.abort_with(too_slow(core, context)),
                 }
@@ -181,6 +272,14 @@ async fn drive<P: ModelPath, C: GracefulConnection>(core: &Core<P>, context: &Co
             }
         }
     }
+}
+
+/// How the polling of a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Served {
+    Ended,
+    /// It is between two requests, and another process goes on with it.
+    Rests,
 }
 
 /// The response to a head that did not arrive in time (E65), as raw HTTP/1.1.

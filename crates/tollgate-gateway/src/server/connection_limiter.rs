@@ -15,25 +15,25 @@ const PAGE_CONNECTIONS: usize = 64;
 /// Counts the connections of all cores.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
-    most: usize,
-    most_per_address: usize,
+    max: usize,
+    max_per_address: usize,
     counts: Mutex<ConnectionCounts>,
 }
 
 #[derive(Debug, Default)]
 struct ConnectionCounts {
-    served: PlaceCounts,
-    pages: PlaceCounts,
+    served: AddressCounts,
+    pages: AddressCounts,
 }
 
 /// Connections of one kind.
 #[derive(Debug, Default)]
-struct PlaceCounts {
+struct AddressCounts {
     all: usize,
     by_address: HashMap<AddressBlock, usize>,
 }
 
-/// What a connection may ask for.
+/// The paths that a connection may request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServedTargets {
     Everything,
@@ -41,7 +41,7 @@ pub(crate) enum ServedTargets {
     Pages,
 }
 
-/// One counted connection. Dropping it releases its place.
+/// One counted connection. Dropping it uncounts it.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     connection_limiter: Arc<ConnectionLimiter>,
@@ -50,17 +50,17 @@ pub(crate) struct ConnectionPermit {
 }
 
 impl ConnectionLimiter {
-    /// Loopback is exempt from `most_per_address`: all callers behind a proxy on this host share that address.
-    pub(crate) fn new(most: usize, most_per_address: usize) -> Arc<Self> {
-        Arc::new(Self { most, most_per_address, counts: Mutex::default() })
+    /// Loopback is exempt from `max_per_address`: all callers behind a proxy on this host share that address.
+    pub(crate) fn new(max: usize, max_per_address: usize) -> Arc<Self> {
+        Arc::new(Self { max, max_per_address, counts: Mutex::default() })
     }
 
     /// Counts a connection; `None` when all limits are reached.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let block = AddressBlock::of(address);
-        let most_per_address = if address.to_canonical().is_loopback() { usize::MAX } else { self.most_per_address };
+        let max_per_address = if address.to_canonical().is_loopback() { usize::MAX } else { self.max_per_address };
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let targets = if counts.served.all < self.most && counts.served.of(block) < most_per_address {
+        let targets = if counts.served.all < self.max && counts.served.of(block) < max_per_address {
             counts.served.add(block);
             ServedTargets::Everything
         } else {
@@ -80,7 +80,7 @@ impl ConnectionLimiter {
     }
 }
 
-impl PlaceCounts {
+impl AddressCounts {
     fn of(&self, block: AddressBlock) -> usize {
         self.by_address.get(&block).copied().unwrap_or(0)
     }

@@ -31,6 +31,10 @@ struct State {
     /// Start of the phase; while answering, start of the latest request.
     since: Instant,
     answering: usize,
+    /// Number of flushes when the latest request ended.
+    flushes_at_end: Option<u64>,
+    /// No request follows on this connection.
+    is_last: bool,
     scan: HeadScan,
     /// Response bodies in progress, by slot.
     answers: Vec<Option<Waiting>>,
@@ -69,6 +73,8 @@ impl ConnectionTimers {
                 phase: Phase::Idle,
                 since: now,
                 answering: 0,
+                flushes_at_end: None,
+                is_last: false,
                 scan: HeadScan::default(),
                 answers: Vec::new(),
                 flush_waiters: Vec::new(),
@@ -107,6 +113,27 @@ impl ConnectionTimers {
         let mut state = self.state();
         state.answering = state.answering.saturating_sub(1);
         state.since = now;
+        state.flushes_at_end = Some(self.flushes());
+    }
+
+    pub(super) fn is_answering(&self) -> bool {
+        self.state().answering > 0
+    }
+
+    /// Whether a request was answered on this connection.
+    pub(super) fn has_answered(&self) -> bool {
+        self.state().flushes_at_end.is_some()
+    }
+
+    /// Notes that the connection closes after the request in progress. What follows on it is never read as a request.
+    pub(super) fn note_last(&self) {
+        self.state().is_last = true;
+    }
+
+    /// True between two requests, when all of the answer is on its way.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let state = self.state();
+        !state.is_last && state.answering == 0 && state.flushes_at_end.is_none_or(|flushes| self.flushes() > flushes)
     }
 
     /// Records that a response head is ready to be sent; returns the slot of its body.

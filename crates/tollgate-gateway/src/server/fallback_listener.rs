@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use http::Response;
-use tokio::{net::TcpListener, time::timeout};
+use tokio::{net::TcpListener, sync::mpsc, time::timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -30,7 +30,8 @@ impl Default for FallbackListenerLimits {
     }
 }
 
-/// Serves `fallback` until `stop` is cancelled, over TLS if `tls` is set, then lets running responses finish.
+/// Serves `fallback` until `stop` is cancelled, over TLS if `tls` is set, then lets running responses finish. Cancel `stop` when
+/// another process has taken over: the connections stay in this one.
 pub async fn serve_fallback(
     shared: Arc<Shared>,
     listener: TcpListener,
@@ -58,7 +59,8 @@ pub async fn serve_fallback(
         let _ = timeout(limits.drain, core.tracker.wait()).await;
         core.closing.cancel();
     };
-    tokio::join!(accept(listener, Arc::clone(&core)), ends);
+    // No connection of a process before this one is moved here: the sender is gone.
+    tokio::join!(accept(listener, mpsc::channel(1).1, Arc::clone(&core)), ends);
 }
 
 /// There are no models on such an address.

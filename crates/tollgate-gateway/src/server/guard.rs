@@ -3,7 +3,10 @@
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, header, request::Parts, uri::Authority};
 
 use super::head_scan::Framing;
-use crate::{refusal::Refusal, settings::HttpLimits};
+use crate::{
+    refusal::{REQUEST_ID, Refusal},
+    settings::HttpLimits,
+};
 
 /// Bytes of a header field besides name and value: `: ` and CRLF.
 const FIELD_OVERHEAD: usize = 4;
@@ -65,6 +68,24 @@ pub fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
 }
 
 fn well_formed(host: &HeaderValue) -> bool {
+    is_plain(host.as_bytes()) || is_authority(host)
+}
+
+/// Whether a host is one of letters, digits, dots and hyphens with an optional port, as nearly all are.
+fn is_plain(host: &[u8]) -> bool {
+    let name = host.iter().take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-')).count();
+    match host.split_at(name) {
+        ([], _) => false,
+        (_, []) => true,
+        (_, [b':', port @ ..]) => {
+            // Longer ports are left to the whole check.
+            port.len() <= 4 && port.iter().all(u8::is_ascii_digit)
+        }
+        _ => false,
+    }
+}
+
+fn is_authority(host: &HeaderValue) -> bool {
     let Some(authority) = host.to_str().ok().and_then(|text| text.parse::<Authority>().ok()) else { return false };
     let Some(rest) = authority.as_str().strip_prefix(authority.host()) else { return false };
     let port = rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.is_empty() || port.parse::<u16>().is_ok());
@@ -78,7 +99,7 @@ fn invalid(name: &'static str, message: &str) -> Refusal {
 /// The caller's `x-request-id`: its visible ASCII characters, at most 128.
 pub(super) fn client_request_id(headers: &HeaderMap) -> Option<String> {
     const MOST: usize = 128;
-    let id = headers.get("x-request-id")?;
+    let id = headers.get(REQUEST_ID)?;
     let shown =
         id.as_bytes().iter().filter(|byte| byte.is_ascii_graphic()).take(MOST).map(|byte| char::from(*byte)).collect::<String>();
     (!shown.is_empty()).then_some(shown)
@@ -96,6 +117,20 @@ mod tests {
             request = request.header("host", *host);
         }
         request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn plain_hosts_are_a_part_of_the_well_formed_ones() {
+        for (host, plain) in
+            [("example.com", true), ("a-b.c:8080", true), ("127.0.0.1:", true), ("a:99999", false), ("a:+1", false), (":1", false)]
+        {
+            let value = HeaderValue::from_static(host);
+            assert_eq!(is_plain(host.as_bytes()), plain, "{host}");
+            assert!(!plain || is_authority(&value), "{host}");
+        }
+        for host in ["", "user@a", "a b", "a/b", "[::1]:80", "a_b", "a:b:1"] {
+            assert!(!is_plain(host.as_bytes()), "{host}");
+        }
     }
 
     #[test]

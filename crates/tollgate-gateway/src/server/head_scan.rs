@@ -1,7 +1,7 @@
 //! Scans the raw bytes of an HTTP/1.1 connection for heads of ambiguous framing, which hyper resolves silently: a repeated
 //! `Content-Length` or `Transfer-Encoding`, or both together. Such requests are refused, because a proxy in front may frame them
-//! differently (request smuggling, RFC 9112, section 11.2). Bodies are skipped as hyper reads them, so that a head is found wherever
-//! it stands: behind empty lines, or in the same packet as the request before it.
+//! differently (request smuggling, RFC 9112, section 11.2). Bodies are skipped as hyper reads them, so that every head is found:
+//! after empty lines, or in the same packet as the request before it.
 
 /// Bytes kept of each line: the longest name compared and a length.
 const KEPT: usize = 64;
@@ -14,7 +14,7 @@ pub(super) enum Framing {
     Ambiguous,
 }
 
-/// Where the scan stands in the connection.
+/// Position of the scan in the connection.
 #[derive(Clone, Copy, Debug, Default)]
 enum FramePosition {
     #[default]
@@ -108,7 +108,7 @@ impl HeadScan {
                 let size = line.split(|byte| *byte == b';').next().unwrap_or_default();
                 self.position = match number(size, 16) {
                     Some(0) => FramePosition::Trailers,
-                    // Behind the chunk is a line end.
+                    // A line end follows the chunk.
                     Some(size) => FramePosition::Body { left: size.saturating_add(2), chunked: true },
                     None => FramePosition::Lost,
                 };

@@ -4,12 +4,14 @@
 use std::{
     io,
     net::{SocketAddr, TcpListener},
+    os::fd::{AsFd as _, OwnedFd},
     thread,
 };
 
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::mpsc;
 
-use crate::settings::Settings;
+use crate::{hand_over::MovedConnection, settings::Settings};
 
 /// Connections the kernel queues until they are accepted.
 const BACKLOG: i32 = 4_096;
@@ -18,6 +20,8 @@ const BACKLOG: i32 = 4_096;
 #[derive(Debug)]
 pub struct Listening {
     pub(super) sockets: Vec<TcpListener>,
+    /// Connections of the process before this one, in the order of the sockets; empty if there was none.
+    pub(super) moved: Vec<mpsc::Receiver<MovedConnection>>,
     address: SocketAddr,
 }
 
@@ -30,6 +34,28 @@ pub struct ListenError {
 }
 
 impl Listening {
+    /// The sockets of the process before this one, each with the connections that are moved to its core.
+    ///
+    /// # Errors
+    /// When there is no socket, or one of them does not listen.
+    pub fn taken_over(taken: Vec<(TcpListener, mpsc::Receiver<MovedConnection>)>) -> io::Result<Self> {
+        let (sockets, moved): (Vec<_>, Vec<_>) = taken.into_iter().unzip();
+        let first: &TcpListener = sockets.first().ok_or(io::ErrorKind::NotFound)?;
+        let address = first.local_addr()?;
+        for socket in &sockets {
+            socket.set_nonblocking(true)?;
+        }
+        Ok(Self { sockets, moved, address })
+    }
+
+    /// The sockets, for another process.
+    ///
+    /// # Errors
+    /// When the process has too many open files.
+    pub fn duplicates(&self) -> io::Result<Vec<OwnedFd>> {
+        self.sockets.iter().map(|socket| socket.as_fd().try_clone_to_owned()).collect()
+    }
+
     /// The bound address; for port 0, with the port the system chose.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -58,7 +84,7 @@ pub fn listen(settings: &Settings) -> Result<Listening, ListenError> {
     for _ in 1..cores {
         sockets.push(open(address).map_err(failed)?);
     }
-    Ok(Listening { sockets, address })
+    Ok(Listening { sockets, moved: Vec::new(), address })
 }
 
 /// Fails when another socket listens on the address.

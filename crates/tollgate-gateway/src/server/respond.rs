@@ -23,7 +23,7 @@ use crate::{
     request::{BodyPace, Head, Incoming, RequestBody},
     response::{AnswerBody, whole},
     settings::MetricsAccess,
-    state::{metrics::METRICS_CONTENT_TYPE, shared::Shared},
+    state::{authenticator::RecentKey, metrics::METRICS_CONTENT_TYPE, shared::Shared},
 };
 
 const JSON: &str = "application/json; charset=utf-8";
@@ -33,6 +33,7 @@ const JSON: &str = "application/json; charset=utf-8";
 pub(super) struct ConnectionContext {
     pub(super) peer: SocketAddr,
     pub(super) timers: Arc<ConnectionTimers>,
+    pub(super) recent_key: Arc<RecentKey>,
     pub(super) targets: ServedTargets,
 }
 
@@ -47,6 +48,8 @@ pub(super) async fn answer<P: ModelPath>(
     let mut in_progress = RequestInProgress::new(Arc::clone(&context.timers), Arc::clone(&core.shared.clock));
     let (parts, body) = request.into_parts();
     let version = parts.version;
+    let caller_closes =
+        names_option(&parts.headers, "close") || (version < Version::HTTP_11 && !names_option(&parts.headers, "keep-alive"));
     let destination = match core.serves {
         Serves::Everything => ingress::destination(&parts.method, &parts.uri, &parts.headers),
         Serves::Fallback => Destination::Fallback,
@@ -63,7 +66,7 @@ pub(super) async fn answer<P: ModelPath>(
     });
     let headers = response.headers_mut();
     if !headers.contains_key(REQUEST_ID)
-        && let Ok(id) = HeaderValue::from_str(&request_id.to_string())
+        && let Ok(id) = HeaderValue::from_bytes(request_id.text().as_bytes())
     {
         headers.insert(REQUEST_ID, id);
     }
@@ -72,7 +75,16 @@ pub(super) async fn answer<P: ModelPath>(
     } else if context.targets == ServedTargets::Pages {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(response.map(|body| OutgoingBody::new(body, in_progress, core.shared.settings.bounds.least_rate)))
+    if version != Version::HTTP_2 && (caller_closes || names_option(headers, "close")) {
+        context.timers.note_last();
+    }
+    Ok(response.map(|body| OutgoingBody::new(body, in_progress, core.shared.settings.bounds.min_rate)))
+}
+
+/// Whether the header `connection` contains an option.
+fn names_option(headers: &HeaderMap, option: &str) -> bool {
+    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|named| named.trim().eq_ignore_ascii_case(option))
 }
 
 async fn dispatch<P: ModelPath>(
@@ -144,7 +156,7 @@ async fn well_known<P: ModelPath>(
         (WellKnown::Metrics, MetricsAccess::Guarded) => {
             head.peer.is_some_and(|peer| peer.is_loopback()) && guard::names_loopback(&parts.uri, &parts.headers)
         }
-        (WellKnown::Metrics, MetricsAccess::NotHere) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
+        (WellKnown::Metrics, MetricsAccess::OnConsoleAddress) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
     };
     if served { page_response(page, &core.shared) } else { fallback(core, head, parts, body).await }
 }
@@ -215,6 +227,7 @@ fn head_of<P>(
         http_method: parts.method.clone(),
         path: parts.uri.path().to_owned(),
         client_request_id: guard::client_request_id(&parts.headers),
+        recent_key: Some(Arc::clone(&context.recent_key)),
         peer: client_address(context.peer.ip(), &parts.headers, &core.shared.settings.http.trusted_proxies),
         ..anonymous_head(core, context, started)
     }
@@ -230,6 +243,7 @@ pub(super) fn anonymous_head<P>(core: &Core<P>, context: &ConnectionContext, sta
         started,
         peer: Some(context.peer.ip().to_canonical()),
         presented_key: None,
+        recent_key: None,
         http_method: http::Method::GET,
         path: String::new(),
         headers: HeaderMap::new(),

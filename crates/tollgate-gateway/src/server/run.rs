@@ -1,22 +1,27 @@
 //! Starts the cores, waits for shutdown, and drains them.
 
-use std::{error::Error, io, sync::Arc, thread, time::Duration};
+use std::{error::Error, io, net::SocketAddr, sync::Arc, thread, time::Duration};
 
+use bytes::Bytes;
 use tokio::{
-    net::TcpListener,
-    sync::oneshot,
+    net::{TcpListener, TcpStream},
+    sync::{mpsc, oneshot},
     time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{Core, Listening, ModelPath, Serves, TlsError, connection, connection_limiter::ConnectionLimiter, tls};
-use crate::{clock::CoreRng, fallback::FallbackService, state::shared::Shared};
+use crate::{
+    clock::CoreRng,
+    fallback::FallbackService,
+    hand_over::{HandOverPhase, MovedConnection},
+    state::shared::Shared,
+};
 
 /// Pause after a failed accept; without free file descriptors the next one would fail immediately.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Time for connections to close once no request is in progress.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
-
 /// Time for requests to end with an error when the drain time is over.
 const CUT_OFF_LIMIT: Duration = Duration::from_secs(1);
 
@@ -40,7 +45,8 @@ pub enum RunError {
 }
 
 /// Serves until `shutdown` is cancelled, then drains: `/readyz` answers 503, new requests are refused (E61), and requests
-/// in progress may complete within [`crate::settings::Settings::drain`].
+/// in progress may complete within [`crate::settings::Settings::drain`]. The same after a hand-over, but then nothing is refused:
+/// the successor has the sockets.
 ///
 /// `path` creates the model path of one core; it is called on the core's thread, inside its runtime.
 pub async fn run<P, F>(
@@ -68,13 +74,16 @@ where
     let connection_limiter = ConnectionLimiter::new(http.connections, http.connections_per_address);
     let path = Arc::new(path);
     let mut cores = Vec::new();
+    let mut moved = listening.moved.into_iter();
     for (index, socket) in (0_u16..).zip(listening.sockets) {
+        // Without a process before this one no connection is moved: the sender is gone.
+        let moved = moved.next().unwrap_or_else(|| mpsc::channel(1).1);
         let (path, shared, fallback) = (Arc::clone(&path), Arc::clone(&shared), Arc::clone(&fallback));
         let (connection_limiter, tls) = (Arc::clone(&connection_limiter), tls.clone());
         // Child tokens per core avoid lock contention on a shared token.
         let (drain, close) = (draining.child_token(), closing.child_token());
         let body = move |ready: oneshot::Sender<_>| {
-            core_thread(socket, ready, move || {
+            core_thread((socket, moved), ready, move || {
                 let rng = CoreRng::from_os().map_err(|error| io::Error::other(error.to_string()))?;
                 let tracker = TaskTracker::new();
                 Ok(Core {
@@ -96,15 +105,19 @@ where
     shared.condition.listening();
 
     let ended = futures_util::future::select_all(cores.iter_mut());
+    let mut phase = shared.condition.hand_over.subscribe();
     let unexpected = tokio::select! {
-        () = shutdown.cancelled() => None,
+        () = shutdown.cancelled() => {
+            shared.condition.drain();
+            None
+        }
+        _ = phase.wait_for(|phase| *phase == HandOverPhase::Left) => None,
         (_, index, _) = ended => Some(index),
     };
     if let Some(index) = unexpected {
         closing.cancel();
         return Err(RunError::Ended(u16::try_from(index).unwrap_or(u16::MAX)));
     }
-    shared.condition.drain();
     draining.cancel();
     let is_quiet = shared.condition.quiet_within(shared.settings.drain).await;
     let left = shared.condition.in_flight();
@@ -145,7 +158,7 @@ where
 
 /// Runs one core: creates its runtime and path, then accepts connections.
 fn core_thread<P: ModelPath>(
-    socket: std::net::TcpListener,
+    (socket, moved): (std::net::TcpListener, mpsc::Receiver<MovedConnection>),
     ready: oneshot::Sender<Result<(), Box<dyn Error + Send + Sync>>>,
     make: impl FnOnce() -> Result<Core<P>, Box<dyn Error + Send + Sync>>,
 ) {
@@ -158,7 +171,7 @@ fn core_thread<P: ModelPath>(
         match made {
             Ok((listener, core)) => {
                 let _ = ready.send(Ok(()));
-                accept(listener, Arc::new(core)).await;
+                accept(listener, moved, Arc::new(core)).await;
             }
             Err(error) => drop(ready.send(Err(error))),
         }
@@ -167,16 +180,22 @@ fn core_thread<P: ModelPath>(
     runtime.shutdown_timeout(Duration::ZERO);
 }
 
-/// Accepts connections until `closing`. Connections are still accepted while the gateway drains, so that callers get
-/// E61 instead of a closed port and `/readyz` keeps answering.
-pub(super) async fn accept<P: ModelPath>(listener: TcpListener, core: Arc<Core<P>>) {
+/// Accepts connections until `closing`, but none while the gateway is handed over. Connections are still accepted while the
+/// gateway drains, so that callers get E61 instead of a closed port and `/readyz` keeps answering.
+///
+/// `moved` are connections of the process before this one.
+pub(super) async fn accept<P: ModelPath>(listener: TcpListener, mut moved: mpsc::Receiver<MovedConnection>, core: Arc<Core<P>>) {
+    let mut phase = core.shared.condition.hand_over.subscribe();
     loop {
+        let accepts = *phase.borrow_and_update() == HandOverPhase::Serving;
         let accepted = tokio::select! {
             biased;
             () = core.closing.cancelled() => break,
-            accepted = listener.accept() => accepted,
+            _ = phase.changed() => continue,
+            Some(connection) = moved.recv() => continue_connection(connection),
+            accepted = listener.accept(), if accepts => accepted.map(|(socket, peer)| (socket, peer, Bytes::new())),
         };
-        let (socket, peer) = match accepted {
+        let (socket, peer, first) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 if !is_peer_error(&error) {
@@ -191,15 +210,29 @@ pub(super) async fn accept<P: ModelPath>(listener: TcpListener, core: Arc<Core<P
             continue;
         };
         let raised = core.shared.metrics.connection();
-        let serving = connection::serve(Arc::clone(&core), socket, peer, counted.targets);
+        let serving = connection::serve(Arc::clone(&core), socket, peer, counted.targets, first);
         core.tracker.spawn(async move {
             serving.await;
             drop((counted, raised));
         });
     }
     drop(listener);
+    // Those that came from the process before this one and were not taken yet.
+    while let Ok(connection) = moved.try_recv() {
+        core.shared.condition.hand_over.give(connection).await;
+    }
     core.tracker.close();
-    let _ = timeout(CLOSE_LIMIT, core.tracker.wait()).await;
+    let limit =
+        if core.moves_connections() && core.shared.condition.hand_over.has_left() { connection::MOVE_LIMIT } else { CLOSE_LIMIT };
+    let _ = timeout(limit, core.tracker.wait()).await;
+}
+
+/// A connection of the process before this one.
+fn continue_connection(MovedConnection { socket, first }: MovedConnection) -> io::Result<(TcpStream, SocketAddr, Bytes)> {
+    let gone = |_| io::Error::from(io::ErrorKind::ConnectionReset);
+    let peer = socket.peer_addr().map_err(gone)?;
+    socket.set_nonblocking(true)?;
+    Ok((TcpStream::from_std(socket)?, peer, first))
 }
 
 /// Whether the peer disconnected before the connection was accepted.

@@ -1,6 +1,7 @@
 //! The listener on loopback sockets, with a scripted model path.
 
 mod draining;
+mod handing_over;
 mod heads;
 mod limits;
 mod protocols;
@@ -28,6 +29,8 @@ use crate::{
 
 /// Longest wait in a test.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// Bytes of an answer that is larger than small socket buffers.
+const LARGE: usize = 60 * 1024;
 
 /// Checks key and body like the model path, then follows the header `x-script`; by default it answers with the length
 /// of the body.
@@ -55,6 +58,7 @@ impl ModelPath for Script {
                 let pieces = futures_util::StreamExt::chain(pieces, futures_util::stream::pending::<Result<_, AnswerAborted>>());
                 Response::new(StreamBody::new(pieces).boxed_unsync())
             }
+            Some(b"large") => Response::new(whole(Bytes::from(vec![b'x'; LARGE]))),
             Some(b"flood") => stream(100_000, |_| Bytes::from_static(&[b'x'; 16 * 1024])),
             _ => Response::new(whole(Bytes::from(format!("length {}", body.len())))),
         }
@@ -83,6 +87,10 @@ impl Gate {
         settings.listen = SocketAddr::from(([127, 0, 0, 1], 0));
         settings.cores = 1;
         let listening = listen(&settings).unwrap();
+        Self::on(listening, settings, fallback)
+    }
+
+    fn on(listening: Listening, settings: Settings, fallback: Arc<dyn FallbackService>) -> Self {
         let address = listening.address();
         let shared = shared(settings, Catalog::default());
         let shutdown = CancellationToken::new();

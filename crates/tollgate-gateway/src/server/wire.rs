@@ -51,13 +51,26 @@ pub(super) struct Wire<S> {
     condition: Arc<Condition>,
     discarded: usize,
     lingering: Option<Lingering>,
+    /// No new request is read while the gateway is handed over.
+    holds: bool,
 }
 
 impl<S> Wire<S> {
     pub(super) fn new(io: S, first: Bytes, timers: Arc<ConnectionTimers>, shared: &Shared, watch: Watch) -> Self {
         let (clock, condition) = (Arc::clone(&shared.clock), Arc::clone(&shared.condition));
         let (ended, shut, linger, discarded, lingering) = (false, false, None, 0, None);
-        Self { io, first, timers, clock, watch, ended, shut, linger, condition, discarded, lingering }
+        Self { io, first, timers, clock, watch, ended, shut, linger, condition, discarded, lingering, holds: false }
+    }
+
+    /// Reads no new request while the gateway is handed over, so that the connection can be moved.
+    pub(super) fn holding(mut self) -> Self {
+        self.holds = true;
+        self
+    }
+
+    /// The stream, and what was read of it but not by the reader of this.
+    pub(super) fn into_parts(self) -> (S, Bytes) {
+        (self.io, self.first)
     }
 }
 
@@ -93,6 +106,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
             // A single attempt: if the socket buffer is full, the connection closes without a response.
             let _ = Pin::new(&mut this.io).poll_write(context, &response);
             return Poll::Ready(Ok(()));
+        }
+        if this.holds && this.condition.hand_over.holds_requests() && !this.timers.is_answering() {
+            // Whatever drives the connection polls it again when the hand-over goes on.
+            return Poll::Pending;
         }
         let before = buffer.filled().len();
         if this.first.is_empty() {
@@ -137,6 +154,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.shut {
+            self.timers.note_last();
             ready!(Pin::new(&mut self.io).poll_shutdown(context))?;
             self.shut = true;
         }

@@ -15,7 +15,7 @@ pub(crate) const QUEUE_CAPACITY: usize = 256;
 
 /// Time between two alerts about the same thing, and how many things are remembered.
 const REPEAT_AFTER_MS: i64 = 3_600_000;
-const MOST_REMEMBERED: u64 = 4_096;
+const MAX_REMEMBERED: u64 = 4_096;
 
 /// Something about a request's money that an operator should look at.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct RecentAlerts(Cache<String, Timestamp>);
 
 impl Default for RecentAlerts {
     fn default() -> Self {
-        Self(Cache::new(MOST_REMEMBERED))
+        Self(Cache::new(MAX_REMEMBERED))
     }
 }
 

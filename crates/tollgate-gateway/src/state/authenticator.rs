@@ -2,6 +2,8 @@
 
 mod cache;
 mod failed_keys;
+mod fingerprint;
+mod recent_key;
 mod revoked_keys;
 
 use std::{
@@ -14,12 +16,13 @@ use std::{
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Caller, Catalog, Key, KeyId, KeyStatus, MemberStatus, Timestamp};
-use tollgate_store::{KeyHash, KeyHasher, KeyStore, looks_like_key};
+use tollgate_store::{KeyHasher, KeyStore, looks_like_key};
 
-pub(crate) use self::cache::KnownKey;
+pub(crate) use self::{cache::KnownKey, recent_key::RecentKey};
 use self::{
     cache::{CachedLookup, KeyCache},
     failed_keys::FailedKeys,
+    fingerprint::{KeyFingerprint, KeyFingerprints},
     revoked_keys::RevokedKeys,
 };
 use crate::{
@@ -29,25 +32,28 @@ use crate::{
     refusal::Refusal,
     request::Head,
     settings::Settings,
-    state::shares::{Holder, TooManyWait, Turns},
+    state::shares::{FairSemaphore, Holder, TooManyWaiting},
 };
 
 /// Concurrent key look-ups over all cores; further ones wait.
 pub(crate) const LOOKUPS: usize = 64;
 /// Requests that wait for a key look-up; further ones are refused.
 pub(crate) const WAITING_LOOKUPS: usize = 4_096;
+/// Longer texts are no keys.
+const MAX_KEY_BYTES: usize = 200;
 /// Longest wait for a key look-up, including the wait for a permit.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Looks up keys through the cache and counts failed ones by address.
 pub struct Authenticator {
     hasher: KeyHasher,
+    fingerprints: KeyFingerprints,
     store: Arc<dyn KeyStore>,
     cache: KeyCache,
     failed: FailedKeys,
     revoked: RevokedKeys,
     /// Key look-ups by address: keys that are not known yet.
-    lookups: Arc<Turns>,
+    lookups: Arc<FairSemaphore>,
     runtime: Handle,
     tracker: TaskTracker,
     clock: Arc<dyn Clock>,
@@ -71,12 +77,13 @@ impl Authenticator {
         tracker: TaskTracker,
     ) -> Self {
         Self {
+            fingerprints: KeyFingerprints::new(&hasher),
             hasher,
             store,
             cache: KeyCache::new(settings.key_cache_entries, settings.wrong_key_memory),
             failed: FailedKeys::new(settings.wrong_keys_per_minute, clock.instant()),
             revoked: RevokedKeys::default(),
-            lookups: Turns::new(LOOKUPS, WAITING_LOOKUPS),
+            lookups: FairSemaphore::new(LOOKUPS, WAITING_LOOKUPS),
             runtime,
             tracker,
             clock,
@@ -87,9 +94,13 @@ impl Authenticator {
         self.cache.evict(key);
     }
 
-    /// Notes that keys are revoked, whatever the store says of them. Returns those that were not known to be.
+    /// Marks keys as revoked, independent of the store. Returns those that were not marked before.
     pub fn revoke(&self, keys: impl IntoIterator<Item = KeyId>) -> Vec<KeyId> {
-        keys.into_iter().filter(|key| self.revoked.add(*key)).collect()
+        let new: Vec<KeyId> = keys.into_iter().filter(|key| self.revoked.add(*key)).collect();
+        if !new.is_empty() {
+            self.cache.begin_generation();
+        }
+        new
     }
 
     /// Whether a key is known to be revoked.
@@ -107,7 +118,7 @@ impl Authenticator {
         self.cache.evict_all();
     }
 
-    /// Counts a wrong key that was presented elsewhere, such as on the admin API.
+    /// Counts a wrong key presented on another interface, such as the admin API.
     ///
     /// # Errors
     /// The seconds to wait when the address exceeded its wrong keys per minute.
@@ -127,48 +138,65 @@ impl Authenticator {
     pub(crate) async fn known_key(&self, head: &Head, now: Timestamp) -> Result<KnownKey, AuthError> {
         let Some(presented) = &head.presented_key else { return Err(Refusal::KeyMissing.into()) };
         let too_many = |retry_after| Refusal::WrongKeys { retry_after };
-        let Some(known) = self.find(presented.expose(), head.peer).await? else {
+        let Some(known) = self.find(presented.expose(), head.peer, head.recent_key.as_deref()).await? else {
             self.wrong_key(head.peer).map_err(too_many)?;
             return Err(Refusal::KeyInvalid.into());
         };
         let is_allowed_address = head.peer.map_or(known.key.ip_allow.is_empty(), |peer| known.key.allows_address(peer));
         let Err(refusal) = check(&known.key, is_allowed_address, now) else { return Ok(known) };
-        // A key that is refused whatever it asks for counts as a wrong one: requests with it are not recorded for ever.
+        // A key whose every request is refused counts as a wrong one, so that its requests do not fill the usage log.
         self.wrong_key(head.peer).map_err(too_many)?;
         Err(AuthError { refusal, key: Some(known) })
     }
 
-    /// The key behind a secret that was presented from this address; `None` when no key has it.
+    /// The key with this secret, presented from this address; `None` if there is none. `recent` is that of the connection: a key it
+    /// had last costs a fingerprint and a comparison.
     ///
     /// # Errors
     /// E68 when the store does not answer in time; E63 when too many look-ups of this address wait.
-    pub(crate) async fn find(&self, presented: &str, from: Option<IpAddr>) -> Result<Option<KnownKey>, Refusal> {
-        if !looks_like_key(presented) {
+    pub(crate) async fn find(
+        &self,
+        presented: &str,
+        from: Option<IpAddr>,
+        recent: Option<&RecentKey>,
+    ) -> Result<Option<KnownKey>, Refusal> {
+        if presented.len() > MAX_KEY_BYTES {
             return Ok(None);
         }
-        let hash = self.hasher.hash(presented);
-        let found = match self.cache.get(&hash) {
+        let fingerprint = self.fingerprints.of(presented);
+        // Read before anything about the key is, so that a change meanwhile is noticed by the next request.
+        let generation = self.cache.generation();
+        if let Some(known) = recent.and_then(|recent| recent.get(fingerprint, generation)) {
+            return Ok(Some(known));
+        }
+        let found = match self.cache.get(fingerprint) {
             Some(CachedLookup::Key(known)) => Some(known),
             Some(CachedLookup::Wrong) => None,
-            None => self.look_up(hash, AddressBlock::of(known_or_unspecified(from))).await?,
+            None if !looks_like_key(presented) => None,
+            None => self.look_up(presented, fingerprint, AddressBlock::of(known_or_unspecified(from))).await?,
         };
-        Ok(found.map(|known| if self.is_revoked(known.key.id) { known.revoked() } else { known }))
+        let found = found.map(|known| if self.is_revoked(known.key.id) { known.revoked() } else { known });
+        if let (Some(recent), Some(known)) = (recent, &found) {
+            recent.set(fingerprint, generation, known.clone());
+        }
+        Ok(found)
     }
 
-    async fn look_up(&self, hash: KeyHash, from: AddressBlock) -> Result<Option<KnownKey>, Refusal> {
+    async fn look_up(&self, presented: &str, fingerprint: KeyFingerprint, from: AddressBlock) -> Result<Option<KnownKey>, Refusal> {
+        let hash = self.hasher.hash(presented);
         let generation = self.cache.generation();
         let (store, lookups) = (Arc::clone(&self.store), Arc::clone(&self.lookups));
         let lookup = self.tracker.spawn_on(
             timeout(LOOKUP_TIMEOUT, async move {
-                let _turn = lookups.take(&[Holder::Address(from)]).await?;
-                Ok((store.find(&hash).await, hash))
+                let _permit = lookups.acquire(&[Holder::Address(from)]).await?;
+                Ok(store.find(&hash).await)
             }),
             &self.runtime,
         );
         match lookup.await {
-            Ok(Ok(Ok((Ok(found), hash)))) => Ok(self.cache.insert(hash, found.map(Arc::new), generation)),
-            Ok(Ok(Err(TooManyWait))) => Err(Refusal::Overloaded),
-            Ok(Ok(Ok((Err(error), _)))) => {
+            Ok(Ok(Ok(Ok(found)))) => Ok(self.cache.insert(fingerprint, found.map(Arc::new), generation)),
+            Ok(Ok(Err(TooManyWaiting))) => Err(Refusal::Overloaded),
+            Ok(Ok(Ok(Err(error)))) => {
                 tracing::warn!(error = %error, "key look-up failed");
                 Err(if no_descriptors_left() { Refusal::Overloaded } else { Refusal::KeyCheckUnavailable })
             }

@@ -35,11 +35,11 @@ struct HealthEntry {
     latency: AtomicU64,
     /// Fingerprint of the current credential. Read and written under the lock of `health`.
     credential: CurrentCredential,
-    /// Whose failures the state rests on. Written under the lock of `health`.
+    /// The keys whose failures caused the state. Written under the lock of `health`.
     evidence: Evidence,
     /// Whether it changed since it was last saved.
     unsaved: AtomicBool,
-    /// Whether a test ended its state since that was last taken for the other nodes.
+    /// Whether a test ended the state since it was last sent to the other nodes.
     ended: AtomicBool,
 }
 
@@ -65,7 +65,7 @@ impl HealthEntry {
         HealthSnapshot { state: self.state.load(Ordering::Relaxed), latency: self.latency.load(Ordering::Relaxed) }
     }
 
-    /// The health as far as it holds for every key.
+    /// The health that applies to every key.
     fn health_of_all(&self) -> AccountHealth {
         let health = self.health();
         if self.evidence.is_of_one_key() { AccountHealth { state: HealthState::Usable, ..*health } } else { *health }
@@ -115,7 +115,7 @@ impl HealthRegistry {
     }
 
     /// Records an observation made by an attempt sent at `sent` with `account`'s credential. A refusal or passed test is
-    /// ignored when that credential has been replaced meanwhile. A refusal counts from `sent`, so a test that passed after
+    /// ignored when that credential has been replaced since. A refusal counts from `sent`, so a test that passed after
     /// that takes precedence.
     pub fn observe_sent(&self, account: &Account, what: &Observation, cooling_on: bool, sent: Timestamp, now: Timestamp) {
         self.observe_request(account, what, cooling_on, sent, now, None);

@@ -1,26 +1,25 @@
-//! Wakes the streams that wait for their upstream, so that each looks whether it must end. One bell per core, so that cores do
-//! not share a lock with every chunk.
+//! Wakes the streams that wait for their upstream, so that each checks whether it must end. One [`Notify`] per core, so that
+//! chunks do not contend for a lock shared by all cores.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The bells of all cores.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts(Mutex<Vec<Arc<Notify>>>);
 
 impl Interrupts {
-    /// The bell of one more core.
+    /// Adds a core.
     pub(crate) fn core(&self) -> Arc<Notify> {
-        let bell = Arc::new(Notify::new());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&bell));
-        bell
+        let notify = Arc::new(Notify::new());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&notify));
+        notify
     }
 
     /// Wakes all streams. Call it after the reason is visible.
     pub(crate) fn notify(&self) {
-        for bell in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            bell.notify_waiters();
+        for notify in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            notify.notify_waiters();
         }
     }
 }

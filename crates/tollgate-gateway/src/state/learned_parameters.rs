@@ -43,7 +43,7 @@ impl LearnedParameters {
             if count < MAX_MODELS || channel.contains_key(upstream) {
                 channel.entry(upstream.clone()).or_default().record_refusal(names, from, fields, key, now);
             }
-            forget(models, now);
+            evict_expired(models, now);
         });
     }
 
@@ -56,7 +56,7 @@ impl LearnedParameters {
             let upstream = &planned.mapping().upstream;
             if let Some(learned) = models.get_mut(&planned.channel.id).and_then(|channel| channel.get_mut(upstream)) {
                 learned.record_success(from, fields);
-                forget(models, now);
+                evict_expired(models, now);
             }
         });
     }
@@ -79,14 +79,14 @@ impl LearnedParameters {
         learned.map(|learned| learned.unsupported_in(from, fields, key, now)).unwrap_or_default()
     }
 
-    /// All unsupported fields, of at most `most` models.
-    pub(crate) fn all(&self, most: usize, now: Timestamp) -> BTreeMap<(ChannelId, String), UnsupportedFields> {
+    /// All unsupported fields, of at most `max` models.
+    pub(crate) fn all(&self, max: usize, now: Timestamp) -> BTreeMap<(ChannelId, String), UnsupportedFields> {
         if self.is_empty() {
             return BTreeMap::new();
         }
         let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         let all = models.iter().flat_map(|(channel, models)| models.iter().map(|(model, it)| (*channel, model, it)));
-        let kept = all.filter(|(_, _, it)| !it.is_empty(now)).take(most);
+        let kept = all.filter(|(_, _, it)| !it.is_empty(now)).take(max);
         kept.map(|(channel, model, it)| ((channel, model.clone()), it.clone())).collect()
     }
 
@@ -102,7 +102,7 @@ impl LearnedParameters {
     }
 }
 
-fn forget(models: &mut HashMap<ChannelId, HashMap<String, UnsupportedFields>>, now: Timestamp) {
+fn evict_expired(models: &mut HashMap<ChannelId, HashMap<String, UnsupportedFields>>, now: Timestamp) {
     for channel in models.values_mut() {
         channel.retain(|_, learned| !learned.is_empty(now));
     }

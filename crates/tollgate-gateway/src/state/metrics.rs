@@ -3,7 +3,12 @@
 //! Label values are bounded: names in the catalog, else `other`; never a key or a member. Requests that leave a usage record
 //! are counted from the record, off the request path ([`Metrics::observe`]).
 
-use std::{sync::atomic::AtomicU64, time::Duration};
+mod handles;
+
+use std::{
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text},
@@ -16,7 +21,9 @@ use prometheus_client::{
     },
     registry::{Metric, Registry},
 };
-use tollgate_core::{AttemptRecord, Catalog, NanoUsd, Tokens, UsageRecord};
+use tollgate_core::{Catalog, NanoUsd, UsageRecord};
+
+pub(crate) use self::handles::MetricHandles;
 
 /// Content type of [`Metrics::render`].
 pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -78,6 +85,7 @@ pub struct Metrics {
     journal_refused: Gauge,
     till_records: Counter,
     alerts: Family<ResultLabels, Counter>,
+    log_dropped: Counter,
     unrecorded: Counter,
     store_errors: Family<OperationLabels, Counter>,
 }
@@ -147,6 +155,11 @@ impl Metrics {
             journal_refused: registry.register("journal_refused", refused, Gauge::default()),
             till_records: registry.register("till_records", "Usage records written to the database", Counter::default()),
             alerts: registry.register("alerts", "Webhook alerts, by result", Family::default()),
+            log_dropped: registry.register(
+                "log_dropped",
+                "Log lines of requests left out because the log is slow",
+                Counter::default(),
+            ),
             unrecorded: registry.register("unrecorded", "Requests answered without a usage record", Counter::default()),
             store_errors: registry.register("store_errors", "Database errors, by operation", Family::default()),
             registry: Registry::default(),
@@ -197,57 +210,23 @@ impl Metrics {
     }
 
     /// Counts a usage record. Names that are not in the catalog become `other`.
-    pub fn observe(&self, record: &UsageRecord, catalog: &Catalog) {
-        let model = model_label(record, catalog);
-        let group = record.group_name.as_deref().unwrap_or(OTHER).to_owned();
-        self.requests
-            .get_or_create(&RequestLabels {
-                protocol: record.protocol_in.as_str(),
-                model: model.clone(),
-                group: group.clone(),
-                outcome: record.outcome.as_str(),
-                status: record.status,
-            })
-            .inc();
+    pub(crate) fn observe(&self, record: &UsageRecord, catalog: &Arc<Catalog>, handles: &MetricHandles) {
         if let Some(reason) = record.reason.as_deref().filter(|reason| is_error_id(reason)) {
             self.refusals.get_or_create(&ErrorLabels { error: reason.to_owned() }).inc();
         }
         self.duration.observe(seconds(record.duration_us));
         let upstream = record.attempts.iter().map(|attempt| attempt.duration_us).sum::<u64>();
         self.overhead.observe(seconds(record.duration_us.saturating_sub(upstream)));
+        let mut table = handles.table(catalog);
+        for attempt in &record.attempts {
+            table.account(attempt).count_attempt(self, attempt);
+        }
+        let model = table.model(record.model.as_deref(), catalog);
         if let Some(first) = record.ttft_us {
-            self.first_content.get_or_create(&ModelLabels { model: model.clone() }).observe(seconds(first));
+            model.observe_first_content(self, first);
         }
-        self.observe_tokens(&record.tokens, &model);
-        record.attempts.iter().for_each(|attempt| self.observe_attempt(attempt));
-        if let Some(sale) = record.sale {
-            self.sale.get_or_create(&SaleLabels { model, group }).inc_by(usd(sale.0));
-        }
-    }
-
-    fn observe_tokens(&self, tokens: &Tokens, model: &str) {
-        for (kind, count) in [
-            ("input", tokens.input),
-            ("output", tokens.output),
-            ("cache_read", tokens.cache_read),
-            ("cache_write", tokens.cache_write),
-            ("thinking", tokens.thinking),
-            ("image", tokens.image),
-            ("audio", tokens.audio),
-        ] {
-            if count > 0 {
-                self.tokens.get_or_create(&TokenLabels { model: model.to_owned(), kind }).inc_by(count);
-            }
-        }
-    }
-
-    fn observe_attempt(&self, attempt: &AttemptRecord) {
-        let result = attempt.result.as_str();
-        let (channel, account) = (attempt.channel_name.clone(), attempt.account_name.clone());
-        self.attempts.get_or_create(&AttemptLabels { channel: channel.clone(), account, result }).inc();
-        if let Some(cost) = attempt.cost {
-            self.cost.get_or_create(&ChannelLabels { channel }).inc_by(usd(cost.0));
-        }
+        model.count_tokens(self, &record.tokens);
+        model.count_request(self, record);
     }
 
     pub fn account_usable(&self, channel: &str, account: &str, usable: bool) {
@@ -255,8 +234,8 @@ impl Metrics {
         self.usable.get_or_create(&labels).set(i64::from(usable));
     }
 
-    /// Clears the accounts' gauges, since some accounts may be removed.
-    pub fn forget_accounts(&self) {
+    /// Clears the gauges of accounts, so that those of removed accounts disappear.
+    pub fn clear_account_gauges(&self) {
         self.usable.clear();
     }
 
@@ -283,6 +262,10 @@ impl Metrics {
 
     pub fn booked(&self, records: u64) {
         self.till_records.inc_by(records);
+    }
+
+    pub(crate) fn log_dropped(&self) {
+        self.log_dropped.inc();
     }
 
     pub fn unrecorded(&self) {
@@ -391,7 +374,7 @@ mod tests {
     fn unknown_names_are_counted_as_other() {
         let metrics = Metrics::new("1.2.3");
         let record = crate::testing::usage_record("made-up-by-a-caller");
-        metrics.observe(&record, &Catalog::default());
+        metrics.observe(&record, &Arc::default(), &MetricHandles::default());
         let text = metrics.render();
         assert!(!text.contains("made-up-by-a-caller"));
         for line in [
@@ -405,5 +388,43 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn names_are_those_of_the_catalog_in_force() {
+        let (metrics, handles) = (Metrics::new("1.2.3"), MetricHandles::default());
+        let mut record = crate::testing::usage_record("m");
+        let count = |record: &UsageRecord, catalog: &Arc<Catalog>| {
+            for _ in 0..2 {
+                metrics.observe(record, catalog, &handles);
+            }
+        };
+        count(&record, &Arc::default());
+        let channel = crate::testing::channel("http://127.0.0.1:1/v1");
+        let catalog = Arc::new(Catalog::from_parts(tollgate_core::Revision(2), vec![channel], Vec::new(), Vec::new()));
+        count(&record, &catalog);
+        // As a request that began before group, channel and account were renamed.
+        record.group_name = Some("renamed".to_owned());
+        record.attempts[0].channel_name = "renamed".to_owned();
+        count(&record, &catalog);
+        record.status = 499;
+        count(&record, &catalog);
+        let text = metrics.render();
+        for line in [
+            r#"tollgate_requests_total{protocol="openai",model="other",group="default",outcome="completed",status="200"} 2"#,
+            r#"tollgate_requests_total{protocol="openai",model="m",group="default",outcome="completed",status="200"} 2"#,
+            r#"tollgate_requests_total{protocol="openai",model="m",group="renamed",outcome="completed",status="200"} 2"#,
+            r#"tollgate_requests_total{protocol="openai",model="m",group="renamed",outcome="completed",status="499"} 2"#,
+            r#"tollgate_tokens_total{model="other",kind="input"} 20"#,
+            r#"tollgate_tokens_total{model="m",kind="input"} 60"#,
+            r#"tollgate_sale_usd_total{model="m",group="renamed"} 2.0"#,
+            r#"tollgate_attempts_total{channel="main",account="a",result="answered"} 4"#,
+            r#"tollgate_attempts_total{channel="renamed",account="a",result="answered"} 4"#,
+            r#"tollgate_cost_usd_total{channel="renamed"} 1.0"#,
+            "tollgate_request_duration_seconds_count 8",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("kind=\"image\""), "nothing is counted that did not occur");
     }
 }

@@ -19,7 +19,7 @@ const COUNT_BITS: u32 = 20;
 const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
 /// Second numbers wrap around after this many seconds, half a year.
 const SECONDS: u64 = 1 << (64 - 2 * COUNT_BITS);
-/// Seconds by which a caller's `now` may be behind the newest count.
+/// Seconds by which a caller's `now` may lag behind the newest count.
 const MAX_LAG: u64 = 100;
 
 /// Counts of requests and retries over a sliding window.

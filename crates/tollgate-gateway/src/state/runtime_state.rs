@@ -77,7 +77,7 @@ impl RuntimeState {
         self.same_content(&Self::default())
     }
 
-    /// Whether two snapshots are equal apart from their times.
+    /// Whether two snapshots are equal except for their times.
     #[must_use]
     pub fn same_content(&self, other: &Self) -> bool {
         (&self.learned, &self.accounts, &self.spent, self.in_memory_only, &self.counted, self.counts_more)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::Response;
 use tokio_util::task::TaskTracker;
-use tollgate_core::{BudgetAlert, Catalog, KeyId, Outcome, RequestId, UsageRecord};
+use tollgate_core::{BudgetAlert, Catalog, KeyId, RequestId, UsageRecord};
 use tollgate_store::Counters;
 
 use crate::{
@@ -17,11 +17,10 @@ use crate::{
     settings::Settings,
     state::alert_queue::{AlertQueue, MoneyAlert},
     state::authenticator::Authenticator,
+    state::request_log::{Logged, RefusedRequest, RequestLog},
     state::{metrics::Metrics, retry_budget::RetryBudget, traffic::Traffic},
 };
 
-/// Target of the log events of requests (docs/logging.md); independent of where the code is.
-pub(crate) const REQUEST_TARGET: &str = "tollgate::request";
 /// Too many wrong keys from an address. These refusals are not logged: they are as many as the address wants.
 const WRONG_KEYS: &str = "E31";
 
@@ -33,6 +32,7 @@ pub struct Shared {
     pub catalog: ArcSwap<Catalog>,
     pub keys: Authenticator,
     pub metrics: Metrics,
+    pub request_log: RequestLog,
     /// Usage of limits and budgets, and reservations of running requests.
     pub counters: Arc<dyn Counters>,
     pub alerts: AlertQueue,
@@ -52,7 +52,7 @@ impl Shared {
         self.traffic.catalogs.notify();
     }
 
-    /// Notes revoked keys and, if the settings say so, ends their running streams. Returns the keys that were not known to be
+    /// Records revoked keys and, if the settings say so, ends their running streams. Returns the keys that were not known to be
     /// revoked.
     pub fn revoke(&self, keys: impl IntoIterator<Item = KeyId>) -> Vec<KeyId> {
         let new = self.keys.revoke(keys);
@@ -85,20 +85,26 @@ impl Shared {
         if id == WRONG_KEYS {
             return;
         }
-        let duration_ms = self.clock.instant().saturating_duration_since(head.started).as_millis();
-        tracing::info!(
-            target: REQUEST_TARGET,
-            {
-                request.id = %head.request_id,
-                http.status = status,
-                error.id = id,
-                outcome = Outcome::Refused.as_str(),
-                reason = id,
-                protocol.in = head.from.as_str(),
-                client.request_id = head.client_request_id.as_deref(),
-                duration_ms = u64::try_from(duration_ms).unwrap_or(u64::MAX)
-            },
-            "request"
-        );
+        let took = self.clock.instant().saturating_duration_since(head.started);
+        let refused = RefusedRequest {
+            id: head.request_id,
+            status,
+            error: id,
+            protocol: head.from,
+            client_request_id: head.client_request_id.as_deref(),
+            duration_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+        };
+        self.count_logged(self.request_log.refused(&refused, self.clock.now()));
+    }
+
+    /// Logs a request that leaves a usage record.
+    pub(crate) fn log_request(&self, record: &UsageRecord) {
+        self.count_logged(self.request_log.ended(record, self.clock.now()));
+    }
+
+    fn count_logged(&self, logged: Logged) {
+        if logged == Logged::Dropped {
+            self.metrics.log_dropped();
+        }
     }
 }

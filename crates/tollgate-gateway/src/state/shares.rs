@@ -2,14 +2,14 @@
 //!
 //! A key may hold three times what is free, and so may a member with all its keys: a key that is alone uses three quarters, and
 //! two that want everything get three sevenths each. There is always something left for a key that holds nothing yet, and its
-//! first request always fits. Every limit that is shared stands in [`BOUNDS`]; `docs/operating.md` shows the same rows.
+//! first request always fits. [`BOUNDS`] lists every shared limit; `docs/operating.md` shows the same rows.
 
 #[cfg(test)]
 mod bounds;
+mod fair_semaphore;
 mod in_flight;
 mod recent;
 mod refusals;
-mod turns;
 
 use std::{
     collections::HashMap,
@@ -27,16 +27,16 @@ use super::retry_budget::RetriesLeft;
 use crate::condition::Condition;
 
 pub(crate) use self::{
+    fair_semaphore::{FairPermit, FairSemaphore, Holder, TooManyWaiting},
     in_flight::{InFlightRequest, Lingering, MemoryCharge},
     refusals::{RefusalRecord, RepeatedRefusals},
-    turns::{Holder, TooManyWait, Turn, Turns},
 };
 use self::{recent::RecentUse, refusals::RefusalWindows};
 
 /// How many times of what is free a key, a member or an address may hold.
 pub(crate) const TIMES_FREE: usize = 3;
 
-/// Whether a holder may have `held` of `total`, of which `used` are in use, both including what is asked for.
+/// Whether a holder may have `held` of `total`, of which `used` are in use, both including the new request.
 pub(crate) const fn is_within_share(total: usize, used: usize, held: usize) -> bool {
     held <= TIMES_FREE.saturating_mul(total.saturating_sub(used))
 }
@@ -75,7 +75,7 @@ impl KeyShare {
         [(Subject::Key(self.key), &self.own), (Subject::Member(self.member.member), &self.member.all)]
     }
 
-    /// Holders of turns.
+    /// The holders that a permit of this key counts against.
     pub(crate) fn holders(&self) -> [Holder; 2] {
         [Holder::Key(self.key), Holder::Member(self.member.member)]
     }
@@ -90,7 +90,7 @@ impl KeyShare {
         self.recent.count_request(retries.period);
     }
 
-    /// Counts a retry if the key may make one. Its requests' budget is another matter.
+    /// Counts a retry if the key may make one. The retry budget of all requests is checked separately.
     pub(crate) fn try_retry(&self, retries: RetriesLeft) -> bool {
         self.recent.try_retry(retries.period, retries.left)
     }
@@ -141,7 +141,7 @@ pub(crate) struct ShareExceeded {
     /// What it holds.
     pub(crate) held: usize,
     /// What it may hold at this moment.
-    pub(crate) most: usize,
+    pub(crate) max: usize,
 }
 
 /// Units that all requests share. The total is a setting.
@@ -195,7 +195,7 @@ impl Pool {
     }
 }
 
-/// The shares of keys that are cached or have requests in progress. A key that is read again from the store keeps its share.
+/// The shares of keys that are cached, that an open connection had last, or that have requests in progress. A key that is read again from the store keeps its share.
 #[derive(Debug, Default)]
 pub(crate) struct ShareRegistry(Mutex<RegistryState>);
 
@@ -208,13 +208,13 @@ struct RegistryState {
 }
 
 /// Fewer entries are not searched for gone ones.
-const LEAST_SWEEP: usize = 1_024;
+const MIN_SWEEP: usize = 1_024;
 
 impl ShareRegistry {
     /// The share of a key, created when there is none.
     pub(crate) fn of(&self, key: &Key) -> Arc<KeyShare> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.keys.len() + state.members.len() >= state.next_sweep.max(LEAST_SWEEP) {
+        if state.keys.len() + state.members.len() >= state.next_sweep.max(MIN_SWEEP) {
             state.keys.retain(|_, share| share.strong_count() > 0);
             state.members.retain(|_, share| share.strong_count() > 0);
             state.next_sweep = 2 * (state.keys.len() + state.members.len());

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tollgate_core::UsageRecord;
 use tollgate_store::{Journal, JournalError, JournalWriter, SyncWaiter};
 
-use super::{health_registry::HealthRegistry, shared::Shared};
+use super::{health_registry::HealthRegistry, metrics::MetricHandles, shared::Shared};
 
 /// Records that may wait in memory.
 pub(crate) const QUEUE_CAPACITY: usize = 16_384;
@@ -86,6 +86,8 @@ pub struct UsageRecorder {
     pub cut_off: CancellationToken,
     /// Wakes this core's streams to look whether they must end.
     pub interrupts: Arc<Notify>,
+    /// This core's metrics.
+    metrics: MetricHandles,
 }
 
 impl UsageRecorder {
@@ -98,7 +100,7 @@ impl UsageRecorder {
         health: Arc<HealthRegistry>,
     ) -> Result<Self, JournalError> {
         let (cut_off, interrupts) = (shared.condition.cut_off_token(), shared.condition.interrupts.core());
-        Ok(Self { shared, journal: journal.writer(core)?, queue, health, cut_off, interrupts })
+        Ok(Self { shared, journal: journal.writer(core)?, queue, health, cut_off, interrupts, metrics: MetricHandles::default() })
     }
 
     /// Counts what a request used, and releases what it had reserved.
@@ -106,6 +108,12 @@ impl UsageRecorder {
         for alert in self.shared.counters.settle(record, self.shared.clock.instant()) {
             self.shared.alert(record.id, &record.key_name, &alert);
         }
+        self.shared.condition.hand_over.settled(record);
+    }
+
+    /// Counts a record in the metrics.
+    pub(crate) fn observe(&self, record: &UsageRecord) {
+        self.shared.metrics.observe(record, &self.shared.catalog.load(), &self.metrics);
     }
 
     /// Appends a record to the journal and queues it for the database. Returns what the answer's last bytes wait for;

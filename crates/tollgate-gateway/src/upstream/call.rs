@@ -80,9 +80,10 @@ impl UpstreamAnswer {
     /// Whether the body may be JSON. A missing or generic type counts as JSON; parsing decides then.
     pub(crate) fn may_be_json(&self) -> bool {
         let Some(kind) = self.headers.get(CONTENT_TYPE) else { return true };
-        let kind = kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
-        matches!(&*kind, b"" | b"application/json" | b"text/json" | b"application/octet-stream" | b"binary/octet-stream")
-            || kind.ends_with(b"+json")
+        let kind = kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        let kinds: [&[u8]; 5] = [b"application/json", b"", b"text/json", b"application/octet-stream", b"binary/octet-stream"];
+        let suffix = kind.get(kind.len().saturating_sub(b"+json".len())..).unwrap_or_default();
+        kinds.iter().any(|known| kind.eq_ignore_ascii_case(known)) || suffix.eq_ignore_ascii_case(b"+json")
     }
 }
 

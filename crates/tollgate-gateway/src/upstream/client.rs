@@ -15,6 +15,7 @@ mod host;
 mod leased;
 mod probe;
 mod proxy;
+mod request_heads;
 mod resolver;
 mod tls;
 
@@ -30,26 +31,24 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use http::{Method, Request, header::HOST};
+use http::{Method, Request};
 use http_body_util::Full;
 use tokio::time::{timeout, timeout_at};
 use tokio_util::task::TaskTracker;
-use tollgate_core::{Channel, ChannelId};
+use tollgate_core::{Channel, ChannelId, IdHash};
 
 pub(crate) use self::guard::AddressPolicy;
 use self::{
-    destination::{TargetForm, UpstreamTarget},
+    destination::UpstreamTarget,
     host::{DeliveryState, Freshness, Host},
     leased::LeasedBody,
+    request_heads::{RequestHead, RequestHeads},
 };
 pub use self::{
     probe::{ProbeFault, ProbeStep, probe},
     tls::Trust,
 };
-use super::{
-    call::{ConnectFault, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError},
-    credentials::headers_for,
-};
+use super::call::{ConnectFault, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError};
 use crate::clock::Clock;
 
 /// Interval of the sweep that closes expired idle connections and resolves names again.
@@ -58,7 +57,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(15);
 const RESOLVE_LIMIT: Duration = Duration::from_secs(5);
 
 pub struct Client {
-    hosts: Arc<Mutex<HashMap<ChannelId, Entry>>>,
+    hosts: Arc<Mutex<HashMap<ChannelId, Entry, IdHash>>>,
     trust: Arc<Trust>,
     clock: Arc<dyn Clock>,
     tasks: TaskTracker,
@@ -67,6 +66,8 @@ pub struct Client {
 struct Entry {
     channel: Arc<Channel>,
     host: Arc<Host>,
+    /// Of this row of the channel.
+    heads: Arc<RequestHeads>,
 }
 
 impl fmt::Debug for Client {
@@ -79,7 +80,7 @@ impl Client {
     /// Creates a client without connections. Must be called inside the runtime that will use it.
     #[must_use]
     pub fn new(trust: Arc<Trust>, clock: Arc<dyn Clock>) -> Self {
-        let hosts = Arc::new(Mutex::new(HashMap::new()));
+        let hosts = Arc::new(Mutex::new(HashMap::default()));
         let tasks = TaskTracker::new();
         let swept = Arc::downgrade(&hosts);
         tasks.spawn(async move {
@@ -98,25 +99,28 @@ impl Client {
 
     /// The channel's connections. After a change of the channel's configuration they are kept only if destination,
     /// proxy, CA file and address policy are unchanged.
-    fn host(&self, channel: &Arc<Channel>) -> Result<Arc<Host>, ConnectFault> {
+    fn host(&self, channel: &Arc<Channel>) -> Result<(Arc<Host>, Arc<RequestHeads>), ConnectFault> {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = hosts.get_mut(&channel.id) {
             if Arc::ptr_eq(&entry.channel, channel) {
-                return Ok(Arc::clone(&entry.host));
+                return Ok((Arc::clone(&entry.host), Arc::clone(&entry.heads)));
             }
             if UpstreamTarget::of(channel)? == entry.host.destination {
                 entry.channel = Arc::clone(channel);
-                return Ok(Arc::clone(&entry.host));
+                entry.heads = Arc::default();
+                return Ok((Arc::clone(&entry.host), Arc::clone(&entry.heads)));
             }
         }
         let host = Arc::new(Host::new(UpstreamTarget::of(channel)?, Arc::clone(&self.clock)));
-        hosts.insert(channel.id, Entry { channel: Arc::clone(channel), host: Arc::clone(&host) });
-        Ok(host)
+        let heads = Arc::default();
+        let entry = Entry { channel: Arc::clone(channel), host: Arc::clone(&host), heads: Arc::clone(&heads) };
+        hosts.insert(channel.id, entry);
+        Ok((host, heads))
     }
 }
 
 /// Closes expired idle connections and removes channels without connections or requests. Returns the remaining hosts.
-fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry>>) -> Vec<Arc<Host>> {
+fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry, IdHash>>) -> Vec<Arc<Host>> {
     let mut hosts = hosts.lock().unwrap_or_else(PoisonError::into_inner);
     hosts.retain(|_, entry| entry.host.sweep() || Arc::strong_count(&entry.host) > 1);
     hosts.values().map(|entry| Arc::clone(&entry.host)).collect()
@@ -125,7 +129,7 @@ fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry>>) -> Vec<Arc<Host>> {
 #[async_trait]
 impl Upstream for Client {
     async fn call(&self, call: UpstreamCall) -> Result<UpstreamAnswer, UpstreamError> {
-        let host = self.host(&call.channel).map_err(UpstreamError::NotSent)?;
+        let (host, heads) = self.host(&call.channel).map_err(UpstreamError::NotSent)?;
         let mut wanted = Freshness::Reused;
         loop {
             let deadline = self.clock.instant() + Duration::from_millis(call.channel.spec.timeouts.connect_ms);
@@ -133,7 +137,8 @@ impl Upstream for Client {
                 Ok(lease) => lease.map_err(UpstreamError::NotSent)?,
                 Err(_) => return Err(UpstreamError::NotSent(ConnectFault::TimedOut)),
             };
-            let request = request(&call, &host.destination, lease.target_form()).map_err(UpstreamError::NotSent)?;
+            let head = heads.head_for(&call, &host.destination, lease.target_form()).map_err(UpstreamError::NotSent)?;
+            let request = request(&call, head);
             match lease.send(request, &call.sent).await {
                 Ok(answer) => {
                     let (head, body) = answer.into_parts();
@@ -162,18 +167,10 @@ fn may_resend(fate: DeliveryState, channel: &Channel) -> bool {
     }
 }
 
-fn request(
-    call: &UpstreamCall,
-    destination: &UpstreamTarget,
-    form: TargetForm,
-) -> Result<Request<Full<bytes::Bytes>>, ConnectFault> {
+fn request(call: &UpstreamCall, head: RequestHead) -> Request<Full<bytes::Bytes>> {
     let mut request = Request::new(Full::new(call.body.clone()));
     *request.method_mut() = if call.body.is_empty() { Method::GET } else { Method::POST };
-    *request.uri_mut() = destination.target(&call.path, form)?;
-    let headers = headers_for(call)?;
-    *request.headers_mut() = headers;
-    if form == TargetForm::Origin {
-        request.headers_mut().insert(HOST, destination.authority.clone());
-    }
-    Ok(request)
+    *request.uri_mut() = head.uri;
+    *request.headers_mut() = head.headers;
+    request
 }

@@ -28,7 +28,7 @@ pub(crate) fn headers_for(call: &UpstreamCall) -> Result<HeaderMap, ConnectFault
     headers.insert(USER_AGENT, PRODUCT);
     let spec = call.protocol.spec();
     if let Some(credential) = &call.account.credential {
-        let text = format!("{}{}", spec.credential.prefix, credential.expose());
+        let text = [spec.credential.prefix, credential.expose()].concat();
         let mut value = HeaderValue::try_from(text).map_err(|_| ConnectFault::BadHeader)?;
         value.set_sensitive(true);
         headers.insert(HeaderName::from_static(spec.credential.name), value);

@@ -30,7 +30,7 @@ use url::Url;
 use self::sniff::mime_of;
 use crate::{
     clock::Clock,
-    state::shares::{InFlightRequest, Turn, Turns},
+    state::shares::{FairPermit, FairSemaphore, InFlightRequest},
     upstream::{
         call::ConnectFault,
         client::{AddressPolicy, Trust, fetch},
@@ -38,19 +38,19 @@ use crate::{
 };
 
 /// Most URLs of one request.
-pub(crate) const MOST_ADDRESSES: usize = 16;
+pub(crate) const MAX_ADDRESSES: usize = 16;
 /// Largest file, in bytes.
-const MOST_BYTES: usize = 20 * 1024 * 1024;
+const MAX_BYTES: usize = 20 * 1024 * 1024;
 /// All files of one request together, in bytes.
-const MOST_REQUEST_BYTES: usize = 32 * 1024 * 1024;
+const MAX_REQUEST_BYTES: usize = 32 * 1024 * 1024;
 /// Longest download of one URL, including redirects and the wait for a permit.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Concurrent downloads, over all cores.
-pub(crate) const MOST_AT_ONCE: usize = 64;
+pub(crate) const MAX_AT_ONCE: usize = 64;
 /// Downloads that wait for one of them, over all cores.
-pub(crate) const MOST_WAITING: usize = 4_096;
+pub(crate) const MAX_WAITING: usize = 4_096;
 /// Most redirects followed.
-const MOST_REDIRECTS: usize = 3;
+const MAX_REDIRECTS: usize = 3;
 /// Bytes of all cached files.
 const CACHE_BYTES: u64 = 64 * 1024 * 1024;
 /// How long a file is cached, so that consecutive turns of a conversation do not download it again.
@@ -65,12 +65,12 @@ pub(crate) struct MediaFetcher {
     anywhere: AtomicBool,
     trust: Trust,
     tasks: TaskTracker,
-    turns: Arc<Turns>,
+    downloads: Arc<FairSemaphore>,
     cache: MediaCache,
     clock: Arc<dyn Clock>,
 }
 
-/// What the caller reads, whatever went wrong: the difference would let it scan networks.
+/// The message for every fault: telling them apart would let callers scan networks.
 const NOT_FETCHED: &str = "the address could not be fetched: it must be a public one, of an image, audio, video or PDF of at most \
                            20 MiB, 32 MiB together";
 
@@ -83,7 +83,7 @@ pub(crate) enum FetchFault {
     /// Larger than the limit per file or per request.
     TooLarge,
     UnknownType,
-    /// More than [`MOST_ADDRESSES`] URLs.
+    /// More than [`MAX_ADDRESSES`] URLs.
     TooMany,
     /// The memory limit for all request bodies is reached.
     MemoryExhausted,
@@ -133,14 +133,14 @@ pub(crate) struct Allowance {
 impl Allowance {
     /// Downloaded bytes are counted in `memory` with the request's body.
     pub(crate) const fn new(memory: Option<Arc<InFlightRequest>>) -> Self {
-        Self { left: AtomicUsize::new(MOST_REQUEST_BYTES), memory }
+        Self { left: AtomicUsize::new(MAX_REQUEST_BYTES), memory }
     }
 
-    /// A turn to download, in the share of the request's key.
-    async fn turn(&self, turns: &Arc<Turns>) -> Result<Turn, FetchFault> {
+    /// A permit to download, within the share of the request's key.
+    async fn acquire(&self, downloads: &Arc<FairSemaphore>) -> Result<FairPermit, FetchFault> {
         let share = self.memory.as_ref().and_then(|memory| memory.share());
         let holders = share.map(|share| share.holders());
-        turns.take(holders.as_ref().map_or(&[], |holders| holders)).await.map_err(|_| FetchFault::MemoryExhausted)
+        downloads.acquire(holders.as_ref().map_or(&[], |holders| holders)).await.map_err(|_| FetchFault::MemoryExhausted)
     }
 
     fn take(&self, bytes: usize) -> Result<(), FetchFault> {
@@ -170,13 +170,13 @@ impl MediaFetcher {
             anywhere: AtomicBool::new(false),
             trust: Trust::default(),
             tasks: TaskTracker::new(),
-            turns: Turns::new(MOST_AT_ONCE, MOST_WAITING),
+            downloads: FairSemaphore::new(MAX_AT_ONCE, MAX_WAITING),
             cache,
             clock,
         }
     }
 
-    /// Public addresses, whatever the channel may reach: the caller names them.
+    /// Only public addresses, even if the channel may reach private ones: the caller chooses the address.
     fn reach(&self) -> AddressPolicy {
         if self.anywhere.load(Ordering::Relaxed) { AddressPolicy::Anywhere } else { AddressPolicy::Public }
     }
@@ -222,9 +222,9 @@ impl MediaFetcher {
 
     async fn follow(&self, address: &str, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
         const BAD: FetchFault = FetchFault::Unreachable("bad address");
-        let _turn = allowance.turn(&self.turns).await?;
+        let _permit = allowance.acquire(&self.downloads).await?;
         let mut url = Url::parse(address).map_err(|_| BAD)?;
-        for _ in 0..=MOST_REDIRECTS {
+        for _ in 0..=MAX_REDIRECTS {
             if !url.username().is_empty() || url.password().is_some() {
                 return Err(BAD);
             }
@@ -250,14 +250,14 @@ async fn read(mut got: fetch::FetchedResponse, allowance: &Allowance) -> Result<
     if got.headers.get(CONTENT_ENCODING).is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(FetchFault::Unreachable("packed although it was not to be"));
     }
-    if got.body.size_hint().lower() > MOST_BYTES as u64 {
+    if got.body.size_hint().lower() > MAX_BYTES as u64 {
         return Err(FetchFault::TooLarge);
     }
     let mut bytes = Vec::new();
     while let Some(frame) = got.body.frame().await {
         let frame = frame.map_err(|_| FetchFault::Unreachable("connection refused or lost"))?;
         let Ok(piece) = frame.into_data() else { continue };
-        if bytes.len() + piece.len() > MOST_BYTES {
+        if bytes.len() + piece.len() > MAX_BYTES {
             return Err(FetchFault::TooLarge);
         }
         allowance.take(piece.len())?;

@@ -15,9 +15,8 @@ use tokio_util::{
     task::TaskTracker,
 };
 use tollgate_core::{
-    Account, AccountHealth, AccountId, AccountSpec, Billing, Catalog, Channel, ChannelId, ChannelSpec, Glob, Group, GroupId, Key,
-    KeyId, KeyStatus, Limits, Member, MemberId, MemberStatus, ModelMapping, Multiplier, Owner, Provider, RequestId, Revision, Role,
-    Routing, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility,
+    Account, AccountHealth, AccountId, AccountSpec, Catalog, Channel, ChannelId, ChannelSpec, Group, GroupId, Key, KeyId, Member,
+    MemberId, ModelMapping, Owner, Provider, RequestId, Revision, Timestamp, UsageRecord,
 };
 use tollgate_gateway::{
     background::usage_writer::UsageWriter,
@@ -148,6 +147,7 @@ impl Gate {
             catalog: ArcSwap::from_pointee(Catalog::from_parts(Revision(1), vec![channel], vec![group], Vec::new())),
             keys,
             metrics: Metrics::new("test"),
+            request_log: tollgate_gateway::state::request_log::RequestLog::off(),
             counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
             alerts: tollgate_gateway::state::alert_queue::AlertQueue::default(),
             traffic: tollgate_gateway::state::traffic::Traffic::new(clock.clone()),
@@ -221,54 +221,14 @@ fn channel() -> Channel {
 }
 
 fn group(channel: &Channel) -> Group {
-    Group {
-        id: GroupId::from_parts(Timestamp(1), [1; 10]),
-        name: "default".to_owned(),
-        owner: Owner::Database,
-        visibility: Visibility::Public,
-        channels: vec![channel.id],
-        models: vec![Glob("*".to_owned())],
-        sale_multiplier: Multiplier::ONE,
-        translation: TranslationPolicy::Strict,
-        signatures_in_ids: true,
-        stream_break: StreamBreak::Delivered,
-        price_limit: None,
-        never_below_cost: false,
-        routing: Routing::Weighted,
-        hedge: None,
-        trace: false,
-        limits: Limits::default(),
-        budgets: Vec::new(),
-    }
+    Group::new(GroupId::from_parts(Timestamp(1), [1; 10]), "default", vec![channel.id])
 }
 
 fn key(group: GroupId) -> Key {
+    let member = Member { granted: vec![group], ..Member::new(MemberId::from_parts(Timestamp(1), [1; 10]), "owner") };
     Key {
-        id: KeyId::from_parts(Timestamp(1), [1; 10]),
-        name: "first".to_owned(),
-        owner: Owner::Database,
         prefix: "tg-a-key-o".to_owned(),
         suffix: "6789".to_owned(),
-        status: KeyStatus::Active,
-        expires_at: None,
-        groups: vec![group],
-        models: vec![Glob("*".to_owned())],
-        ip_allow: Vec::new(),
-        limits: Limits::default(),
-        budgets: Vec::new(),
-        price_limit: None,
-        signatures_in_ids: None,
-        created_at: Timestamp(1),
-        member: Member {
-            id: MemberId::from_parts(Timestamp(1), [1; 10]),
-            name: "owner".to_owned(),
-            role: Role::Member,
-            status: MemberStatus::Active,
-            granted: Vec::new(),
-            default_group: None,
-            billing: Billing::Postpaid,
-            limits: Limits::default(),
-            budgets: Vec::new(),
-        },
+        ..Key::new(KeyId::from_parts(Timestamp(1), [1; 10]), "first", member, Timestamp(1))
     }
 }

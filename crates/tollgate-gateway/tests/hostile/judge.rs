@@ -49,8 +49,8 @@ pub(crate) fn judge(input: &Input, outcome: &Outcome) -> Vec<String> {
     } else {
         judge_answers(expect, outcome, &mut faults);
     }
-    if let Some(most) = expect.max_seconds.filter(|most| outcome.seconds > most * TIME_FACTOR) {
-        faults.push(format!("took {:.1} s, at most {most}", outcome.seconds));
+    if let Some(max) = expect.max_seconds.filter(|max| outcome.seconds > max * TIME_FACTOR) {
+        faults.push(format!("took {:.1} s, at most {max}", outcome.seconds));
     }
     let text = String::from_utf8_lossy(&outcome.bytes);
     let lower = text.to_ascii_lowercase();

@@ -185,10 +185,10 @@ fn budget(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, range: [u6
     if out.profile.can_disable_thinking == Some(CanDisableThinking::Yes) {
         return Some(0);
     }
-    let least = i64::try_from(range[0]).unwrap_or(i64::MAX);
-    let used = if matches!(source, SettingSource::Budget(_)) { least.to_string() } else { source.in_terms(effort_of(least)) };
+    let min = i64::try_from(range[0]).unwrap_or(i64::MAX);
+    let used = if matches!(source, SettingSource::Budget(_)) { min.to_string() } else { source.in_terms(effort_of(min)) };
     out.report.adjust(source.path(), &used);
-    Some(least)
+    Some(min)
 }
 
 // --- tools ---

@@ -1,4 +1,4 @@
-//! Relays streamed replies. Upstreams are asked for an event stream; callers receive an event stream in the one format all SDKs
+//! Relays streamed replies. Requests to upstreams ask for an event stream; callers receive an event stream in the one format all SDKs
 //! parse, or a JSON array.
 
 use std::borrow::Cow;

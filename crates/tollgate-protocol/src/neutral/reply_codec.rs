@@ -44,7 +44,7 @@ pub trait StreamDecoder: Send {
     /// appended [`Event::End`].
     fn end(&mut self, out: &mut Vec<Event>) -> Result<(), StreamError>;
 
-    /// Tells of an event that was cut at the end of the body whether it cannot have been content.
+    /// Whether an event that was cut off at the end of the body cannot have been content.
     fn harmless_tail(&self) -> fn(&[u8]) -> bool {
         |_| false
     }
@@ -54,7 +54,7 @@ pub trait StreamDecoder: Send {
 }
 
 pub trait StreamEncoder: Send {
-    /// Encodes one event. Events arrive in order: nothing of a candidate after its finish, and a single [`Event::End`] last.
+    /// Encodes one event. Events arrive in order: none of a candidate after its finish, and a single [`Event::End`] last.
     fn push(&mut self, event: Event, out: &mut BytesMut);
 
     /// Writes an error event with an error body. The stream is aborted afterwards.

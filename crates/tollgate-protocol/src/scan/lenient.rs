@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use super::{JsonStr, Scanner, SyntaxError, Value, ValueKind};
 
+/// Digits of a count that is below the largest one in any case.
+const PLAIN_DIGITS: usize = 9;
 /// Largest plausible token count.
 const MAX_TOKEN_COUNT: u64 = u32::MAX as u64;
 
@@ -11,7 +13,7 @@ impl<'a> Scanner<'a> {
     /// A scanner without the bound on the number of values: embeddings have millions.
     pub(crate) fn answer(body: &'a [u8]) -> Result<Self, SyntaxError> {
         let mut scanner = Self::new(body)?;
-        scanner.most_nodes = u32::MAX;
+        scanner.max_nodes = u32::MAX;
         Ok(scanner)
     }
 
@@ -80,6 +82,9 @@ impl<'a> Scanner<'a> {
     /// Reads a token count: a number or a string that contains one, rounded. The inner `Err` stands for a negative or
     /// implausibly large number or another type; `null` is `Ok(None)`.
     pub(crate) fn token_count(&mut self) -> Result<Result<Option<u64>, InvalidCount>, SyntaxError> {
+        if let Some(count) = self.plain_count()? {
+            return Ok(Ok(Some(count)));
+        }
         let figure = match self.value()?.0 {
             Value::Null => return Ok(Ok(None)),
             Value::Number(number) => figure(number),
@@ -87,6 +92,23 @@ impl<'a> Scanner<'a> {
             Value::Bool(_) | Value::Array | Value::Object => None,
         };
         Ok(figure.map(Some).ok_or(InvalidCount))
+    }
+}
+
+impl Scanner<'_> {
+    /// Reads a count of up to nine digits, as nearly all are; nothing is read of any other value.
+    fn plain_count(&mut self) -> Result<Option<u64>, SyntaxError> {
+        self.space();
+        let digits = self.rest().iter().take(PLAIN_DIGITS + 1).take_while(|byte| byte.is_ascii_digit()).count();
+        let (number, after) = self.rest().split_at(digits);
+        let is_plain = (1..=PLAIN_DIGITS).contains(&digits) && (digits == 1 || number[0] != b'0');
+        if !is_plain || !matches!(after.first(), Some(b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t')) {
+            return Ok(None);
+        }
+        self.node()?;
+        let count = number.iter().fold(0, |count, digit| count * 10 + u64::from(digit - b'0'));
+        self.at += digits;
+        Ok(Some(count))
     }
 }
 
@@ -114,6 +136,11 @@ mod tests {
     fn token_counts_accept_floats_and_strings_within_bounds() {
         for (text, expected) in [
             ("7", Ok(Some(7))),
+            ("7 ", Ok(Some(7))),
+            ("0 ", Ok(Some(0))),
+            ("123456789 ", Ok(Some(123_456_789))),
+            ("1234567890 ", Ok(Some(1_234_567_890))),
+            ("4294967296 ", Err(InvalidCount)),
             ("0", Ok(Some(0))),
             ("null", Ok(None)),
             ("12.0", Ok(Some(12))),
@@ -131,6 +158,13 @@ mod tests {
             ("[1]", Err(InvalidCount)),
         ] {
             assert_eq!(Scanner::answer(text.as_bytes()).unwrap().token_count(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn invalid_numbers_are_errors_where_a_count_is_read() {
+        for text in ["00 ", "01 ", "-", "1.}", " ,", ""] {
+            assert!(Scanner::answer(text.as_bytes()).unwrap().token_count().is_err(), "{text}");
         }
     }
 

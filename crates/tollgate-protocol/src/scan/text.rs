@@ -32,6 +32,7 @@ impl<'a> JsonStr<'a> {
     }
 
     /// The decoded text; borrowed unless it has escapes. A lone surrogate becomes U+FFFD.
+    #[inline]
     pub(crate) fn decode(&self) -> Cow<'a, str> {
         // Every escape is longer than the character it encodes.
         if self.decoded == self.raw.len() { Cow::Borrowed(self.raw) } else { Cow::Owned(decode(self.raw, self.decoded)) }

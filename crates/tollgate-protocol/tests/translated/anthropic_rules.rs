@@ -1,4 +1,4 @@
-//! Requests to Anthropic upstreams keep the rules of that API: no blank texts, closed schemas, room for an answer after the
+//! Requests to Anthropic upstreams keep the rules of that API: no blank texts, closed schemas, tokens left for an answer after the
 //! thinking, one sampler where the model takes one.
 
 use serde_json::{Value, json};

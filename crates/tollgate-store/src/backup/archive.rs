@@ -185,7 +185,7 @@ pub(super) fn unpack(backup: &Path, into: &Path) -> Result<Manifest, StoreError>
     };
     if manifest.format != FORMAT {
         return Err(damaged(format!(
-            "its format is {}, this tollgate knows {FORMAT}; restore it with the one that made it",
+            "its format is {}, this tollgate reads {FORMAT}; restore it with the version that made it",
             manifest.format
         )));
     }

@@ -43,13 +43,13 @@ pub struct RestoreReport {
     pub records: Option<u64>,
     /// Segments of the journal.
     pub segments: usize,
-    /// A master key is in place: from the backup, or from before.
+    /// A master key exists: from the backup, or from before.
     pub has_master_key: bool,
-    /// The backup holds a master key that was not asked for.
+    /// The backup holds a master key that was not requested.
     pub left_master_key: bool,
 }
 
-/// Restores a backup. Nothing is put in its place before everything was unpacked and checked; the database comes last.
+/// Restores a backup. Files are moved to their final paths only after everything was unpacked and checked; the database is last.
 ///
 /// # Errors
 /// When the folder is in use or holds a gateway's data, the backup is damaged, or the passphrase is wrong.
@@ -79,10 +79,7 @@ fn refused(target: &RestoreTarget, detail: String) -> StoreError {
 fn check_empty(target: &RestoreTarget, database: Option<&Path>) -> Result<(), StoreError> {
     let occupied = |what: &Path| {
         let what = what.display();
-        refused(
-            target,
-            format!("{what} is there already, and nothing is replaced; give another folder with --data, or move it away"),
-        )
+        refused(target, format!("{what} exists already and is not replaced; give another folder with --data, or move it away"))
     };
     if let Some(path) = database.filter(|path| path.exists()) {
         return Err(occupied(path));
@@ -137,7 +134,7 @@ fn publish(from: &Path, to: &Path) -> Result<(), StoreError> {
     publish_new(from, to).map_err(|source: io::Error| StoreError::File { action: "write", path: to.to_owned(), source })
 }
 
-/// Whether a master key is in place afterwards, and whether the backup's was left where it is.
+/// Whether a master key exists afterwards, and whether the backup's was not restored.
 fn restore_master_key(target: &RestoreTarget, draft: &Path) -> Result<(bool, bool), StoreError> {
     let there = MasterKeys::load(&target.master, &target.data)?;
     let sealed = match fs::read(draft.join(MASTER_KEY)) {
@@ -157,8 +154,8 @@ fn restore_master_key(target: &RestoreTarget, draft: &Path) -> Result<(bool, boo
     match there {
         Some(there) if there.opens_all_of(&keys) => Ok((true, false)),
         Some(there) => {
-            let place = &there.place;
-            Err(refused(target, format!("the master key at {place} is another one than the backup's; move it away")))
+            let location = &there.location;
+            Err(refused(target, format!("the master key at {location} differs from the backup's; move it away")))
         }
         None => {
             let path = target.data.join("master.key");

@@ -31,7 +31,7 @@ pub(super) fn path(data: &Path) -> PathBuf {
     data.join("cache.sealed")
 }
 
-fn place(database: &str) -> SealContext<'_> {
+fn seal_context(database: &str) -> SealContext<'_> {
     SealContext { table: "cache", column: "sealed", row: database }
 }
 
@@ -188,7 +188,7 @@ pub(super) fn read(path: &Path, database: &str, options: &OpenOptions) -> Result
         Err(error) => return useless(&error.to_string()),
     };
     let Some(sealed) = bytes.strip_prefix(MAGIC) else { return useless("it is another kind of file") };
-    let opened = keys.opening().find_map(|key| Sealer::new(key, options.random.clone()).open(place(database), sealed).ok());
+    let opened = keys.opening().find_map(|key| Sealer::new(key, options.random.clone()).open(seal_context(database), sealed).ok());
     let Some(text) = opened else { return useless("wrong master key or another database's file") };
     let contents: CacheContents = match serde_json::from_slice(&text) {
         Ok(contents) => contents,
@@ -209,7 +209,7 @@ pub(super) fn write(path: &Path, database: &str, mut contents: CacheContents, op
     if text.len() + OVERHEAD > MAX_BYTES {
         return Err(failed(io::Error::other("the catalog alone is larger than the file may be")));
     }
-    let sealed = Sealer::new(keys.sealing(), options.random.clone()).seal(place(database), &text);
+    let sealed = Sealer::new(keys.sealing(), options.random.clone()).seal(seal_context(database), &text);
     let draft = path.with_extension(format!("new-{}", std::process::id()));
     let mut how = FileOptions::new();
     how.write(true).create(true).truncate(true);

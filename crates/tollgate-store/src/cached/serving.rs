@@ -167,8 +167,8 @@ impl LedgerStore for CachedStore {
         self.within(BATCH_TIMEOUT, self.sql()?.balances()).await
     }
 
-    async fn posted_since(&self, place: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
-        self.within(QUERY_TIMEOUT, self.sql()?.posted_since(place)).await
+    async fn posted_since(&self, position: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.posted_since(position)).await
     }
 
     /// The last known spending if the database was never opened.
@@ -187,8 +187,8 @@ impl LedgerStore for CachedStore {
         LedgerStore::hedge_costs(&*self.sql()?, now).await
     }
 
-    async fn spending_since(&self, place: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
-        self.within(BATCH_TIMEOUT, self.sql()?.spending_since(place, now)).await
+    async fn spending_since(&self, position: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.spending_since(position, now)).await
     }
 
     async fn verify(&self, now: Timestamp, control: &WorkControl) -> Result<VerifyReport, StoreError> {

@@ -63,7 +63,7 @@ async fn catalog_and_cached_keys_serve_without_the_database() {
     assert!(without(&options, MIDNIGHT.plus_ms(3_601_000)).is_none(), "too old");
 
     // Once the database is reachable, the same store serves from it.
-    assert_eq!(away.heartbeat(MIDNIGHT).await.unwrap(), DatabaseStatus::There);
+    assert_eq!(away.heartbeat(MIDNIGHT).await.unwrap(), DatabaseStatus::Available);
     assert!(away.find(&unseen).await.unwrap().is_some());
     assert_eq!(away.revision().await.unwrap(), catalog.revision);
     away.close().await;

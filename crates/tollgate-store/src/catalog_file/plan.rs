@@ -162,10 +162,10 @@ impl Planner<'_> {
     }
 
     /// A file that is applied once must not change rows owned by a served file; listing them unchanged is allowed.
-    fn may_write(&mut self, kind: RowKind, name: &str, owner: Owner, details: &[String], place: FilePosition) -> bool {
+    fn may_write(&mut self, kind: RowKind, name: &str, owner: Owner, details: &[String], position: FilePosition) -> bool {
         let may = self.owner() == Owner::File || owner == Owner::Database;
         if !may && !details.is_empty() {
-            self.errors.push(place.error(format!("{kind} '{name}' is owned by the served catalog file; change it there")));
+            self.errors.push(position.error(format!("{kind} '{name}' is owned by the served catalog file; change it there")));
         }
         may
     }
@@ -200,7 +200,7 @@ impl Planner<'_> {
                 }
                 Some(old) => {
                     let details = differences(&old.spec, &row.spec);
-                    self.may_write(kind, name, old.owner, &details, row.place) && self.compare(kind, name, old.owner, details)
+                    self.may_write(kind, name, old.owner, &details, row.position) && self.compare(kind, name, old.owner, details)
                 }
             };
             if written {
@@ -244,13 +244,13 @@ impl Planner<'_> {
         for row in &file.members {
             let referrer = (RowKind::Member, row.spec.name.as_str());
             self.names(referrer, row.names_at, RowKind::Group, &row.spec.groups, &groups);
-            self.names(referrer, row.place, RowKind::Group, row.spec.default_group.as_slice(), &groups);
+            self.names(referrer, row.position, RowKind::Group, row.spec.default_group.as_slice(), &groups);
         }
         for key in &file.keys {
             let referrer = (RowKind::Key, key.row.spec.name.as_str());
             self.names(referrer, key.row.names_at, RowKind::Group, &key.row.spec.groups, &groups);
             if !key.row.spec.member.is_empty() {
-                self.names(referrer, key.row.place, RowKind::Member, std::slice::from_ref(&key.row.spec.member), &members);
+                self.names(referrer, key.row.position, RowKind::Member, std::slice::from_ref(&key.row.spec.member), &members);
             }
         }
     }
@@ -272,11 +272,18 @@ impl Planner<'_> {
         file.chain(current.into_iter().filter(|name| !gone.contains(name))).map(str::to_owned).collect()
     }
 
-    fn names(&mut self, referrer: (RowKind, &str), place: FilePosition, kind: RowKind, names: &[String], known: &HashSet<String>) {
+    fn names(
+        &mut self,
+        referrer: (RowKind, &str),
+        position: FilePosition,
+        kind: RowKind,
+        names: &[String],
+        known: &HashSet<String>,
+    ) {
         for name in names.iter().filter(|name| !known.contains(*name)) {
             let hint = hint(name, known.iter().map(String::as_str));
             let (referrer_kind, referrer_name) = referrer;
-            self.errors.push(place.error(format!("{referrer_kind} '{referrer_name}' refers to unknown {kind} '{name}'{hint}")));
+            self.errors.push(position.error(format!("{referrer_kind} '{referrer_name}' refers to unknown {kind} '{name}'{hint}")));
         }
     }
 }

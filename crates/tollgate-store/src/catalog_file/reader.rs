@@ -29,14 +29,14 @@ impl<'t> FileProblems<'t> {
         Self { text, lines, found: RefCell::new(Vec::new()) }
     }
 
-    pub(super) fn place(&self, offset: usize) -> FilePosition {
+    pub(super) fn position(&self, offset: usize) -> FilePosition {
         let offset = self.text.floor_char_boundary(offset);
         let line = self.lines.partition_point(|start| *start <= offset);
         FilePosition { line, column: self.text[self.lines[line - 1]..offset].chars().count() + 1 }
     }
 
     pub(super) fn add(&self, offset: usize, message: String) {
-        self.found.borrow_mut().push(self.place(offset).error(message));
+        self.found.borrow_mut().push(self.position(offset).error(message));
     }
 
     pub(super) fn sorted(self) -> Vec<FileError> {
@@ -70,13 +70,13 @@ impl<'a> TableReader<'a> {
         Self { fields, span, what, problems }
     }
 
-    pub(super) fn place(&self) -> FilePosition {
-        self.problems.place(self.span.start)
+    pub(super) fn position(&self) -> FilePosition {
+        self.problems.position(self.span.start)
     }
 
     /// Position of a field; of the table when it is absent.
-    pub(super) fn place_of(&self, field: &str) -> FilePosition {
-        self.problems.place(self.fields.get(field).map_or(self.span.start, |value| value.span().start))
+    pub(super) fn position_of(&self, field: &str) -> FilePosition {
+        self.problems.position(self.fields.get(field).map_or(self.span.start, |value| value.span().start))
     }
 
     pub(super) fn problem(&self, message: impl Into<String>) {
@@ -206,7 +206,7 @@ impl<'a> TableReader<'a> {
         at
     }
 
-    /// Where a key stands in the table that a path leads to.
+    /// Position of a key in the table at a path.
     fn key_offset(&self, path: &[Step], key: &str) -> usize {
         let mut value = None;
         for step in path {

@@ -48,7 +48,7 @@ fn row(out: &mut String, header: &str, indent: &str, name_field: &str, row: &imp
     }
 }
 
-/// The fields behind the first, the name, that are not as in `blank`.
+/// The fields after the first, the name, that differ from those of `blank`.
 fn written<R: Row>(row: &R, blank: &Map<String, Value>) -> Vec<RenderedField> {
     let mut fields = Vec::new();
     for field in R::FIELDS.iter().skip(1).filter(|field| !field.shape.secret) {

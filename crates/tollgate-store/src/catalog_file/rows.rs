@@ -19,25 +19,25 @@ pub(super) fn channel(table: &TableReader<'_>, sources: &Sources<'_>, names: &mu
         table.review(&read);
     }
     let name = read.row.name.clone();
-    names.add(table, RowKind::Channel, &name, table.place());
+    names.add(table, RowKind::Channel, &name, table.position());
     let accounts = accounts(table, &name, sources, names);
     for table in table.tables("serves", "[[channel.serves]]") {
         let mut mapping = table.read(ModelMapping::blank(), &[], sources).row;
         if mapping.upstream.is_empty() {
             mapping.upstream.clone_from(&mapping.model);
         }
-        names.add_word(&table, "served model", &format!("{name}/{}", mapping.model), table.place());
+        names.add_word(&table, "served model", &format!("{name}/{}", mapping.model), table.position());
         read.row.serves.push(mapping);
     }
-    FileChannel { row: FileRow { spec: read.row, place: table.place(), names_at: table.place() }, accounts }
+    FileChannel { row: FileRow { spec: read.row, position: table.position(), names_at: table.position() }, accounts }
 }
 
 fn accounts(channel: &TableReader<'_>, channel_name: &str, sources: &Sources<'_>, names: &mut UniqueNames) -> Vec<FileAccount> {
     let mut accounts = Vec::new();
     for table in channel.tables("account", "[[channel.account]]") {
         let AccountInput { spec, credential } = table.read(AccountInput::blank(), &[], sources).row;
-        names.add(&table, RowKind::Account, &format!("{channel_name}/{}", spec.name), table.place());
-        accounts.push(FileAccount { spec, credential, place: table.place() });
+        names.add(&table, RowKind::Account, &format!("{channel_name}/{}", spec.name), table.position());
+        accounts.push(FileAccount { spec, credential, position: table.position() });
     }
     accounts
 }
@@ -46,10 +46,10 @@ fn accounts(channel: &TableReader<'_>, channel_name: &str, sources: &Sources<'_>
 pub(super) fn row<R: Row>(table: &TableReader<'_>, names: &str, sources: &Sources<'_>) -> FileRow<R> {
     let read = table.read(R::blank(), &[], sources);
     table.review(&read);
-    FileRow { spec: read.row, place: table.place(), names_at: table.place_of(names) }
+    FileRow { spec: read.row, position: table.position(), names_at: table.position_of(names) }
 }
 
 pub(super) fn key(table: &TableReader<'_>, sources: &Sources<'_>) -> FileKey {
-    let FileRow { spec: KeyInput { spec, secret }, place, names_at } = row(table, "groups", sources);
-    FileKey { row: FileRow { spec, place, names_at }, secret }
+    let FileRow { spec: KeyInput { spec, secret }, position, names_at } = row(table, "groups", sources);
+    FileKey { row: FileRow { spec, position, names_at }, secret }
 }

@@ -204,9 +204,9 @@ pub(super) async fn keys_with_a_price_limit_are_selected_up_to_a_bound(store: &S
         batch.push(Change::PutKey { key, secret });
     }
     apply(store, &batch).await.unwrap();
-    let found = async |names: &[&str], most| {
+    let found = async |names: &[&str], max| {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        let current = store.catalog.live_rows(&KeyScope::Limited { names, most }).await.unwrap();
+        let current = store.catalog.live_rows(&KeyScope::Limited { names, max }).await.unwrap();
         let names: Vec<String> = current.keys.iter().map(|key| key.spec.name.clone()).collect();
         (names.join(" "), current.keys_cut)
     };

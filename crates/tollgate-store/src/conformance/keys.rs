@@ -16,7 +16,7 @@ fn put_member(name: &str) -> Change {
 const SECRET: &str = "tg-a-known-secret-0123456789";
 
 pub(super) async fn key_is_found_by_hash_with_its_member(store: &Store) {
-    let generated = NewKey::draw(&RandomSource::system());
+    let generated = NewKey::generate(&RandomSource::system());
     let secret = generated.secret(&store.hasher);
     let key = KeySpec {
         name: "ci".to_owned(),

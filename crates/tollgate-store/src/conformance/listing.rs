@@ -91,7 +91,7 @@ pub(super) async fn idempotent_batch_is_applied_once(store: &Store) {
 
 pub(super) async fn admin_key_is_found_by_hash_until_revoked_or_expired(store: &Store) {
     let make = |name: &str, scope, expires_at| {
-        let new = NewKey::draw_admin(&RandomSource::system());
+        let new = NewKey::generate_admin(&RandomSource::system());
         let secret = new.secret(&store.hasher);
         let key = Box::new(AdminKeySpec { name: name.to_owned(), scope, expires_at });
         (Change::MakeAdminKey { key, secret: secret.clone() }, secret.hash)

@@ -122,6 +122,7 @@ pub(super) fn options(url: &str, namespace: &str) -> RedisOptions {
         address: RedisAddress { url: url.to_owned(), ca: None },
         namespace: namespace.to_owned(),
         identity: hex::encode(RandomSource::system().bytes::<8>()),
+        beside: None,
         reservation_ttl: RESERVATION_TTL,
         nodes: 3,
         random: RandomSource::system(),

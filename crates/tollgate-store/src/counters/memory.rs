@@ -4,6 +4,8 @@
 //! used since the start has a full meter; one known only from the database takes 64 bytes, so that a budget added to it later
 //! still counts its spending.
 
+mod hand_over;
+
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, OnceLock},
@@ -13,8 +15,8 @@ use std::{
 use async_trait::async_trait;
 use tokio::time::Instant;
 use tollgate_core::{
-    Budget, BudgetAlert, Limit, LimitExceeded, LimitRule, MemberId, Meter, NanoUsd, PackedSpendTotals, RateStatuses, RequestId,
-    Reservation, ReservationReceipt, Subject, Timestamp, UsageRecord, Window, rate_statuses,
+    Budget, BudgetAlert, IdHash, Limit, LimitExceeded, LimitRule, MemberId, Meter, NanoUsd, PackedSpendTotals, RateStatuses,
+    RequestId, Reservation, ReservationReceipt, Subject, Timestamp, UsageRecord, Window, rate_statuses,
 };
 
 use super::{
@@ -22,6 +24,8 @@ use super::{
     traits::{CounterSnapshot, Counters},
 };
 use crate::{Spending, StoreError};
+
+pub use hand_over::CounterHandOver;
 
 /// How often a shard of reservations is searched for expired ones.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
@@ -37,7 +41,7 @@ pub(crate) struct MemoryCounters {
 
 #[derive(Debug, Default)]
 struct MeterShard {
-    live: HashMap<Subject, TrackedMeter>,
+    live: HashMap<Subject, TrackedMeter, IdHash>,
     /// Spending from before the start, sorted by subject. A subject in `live` overrides its entry here.
     initial: Vec<(Subject, InitialSpending)>,
     /// The subjects whose meters are flagged as active.
@@ -67,6 +71,14 @@ impl MeterShard {
             self.active.push(subject);
         }
         &mut tracked.meter
+    }
+
+    fn spend(&mut self, subject: Subject, amount: NanoUsd, at: Timestamp) {
+        let meter = self.meter(subject);
+        meter.spent.add(amount, at);
+        if matches!(subject, Subject::Member(_)) {
+            meter.balance = meter.balance.saturating_sub(amount.0);
+        }
     }
 
     fn get(&self, subject: Subject) -> Option<Meter> {
@@ -102,7 +114,7 @@ fn initial_meter(initial: &[(Subject, InitialSpending)], subject: Subject) -> Op
 
 #[derive(Debug, Default)]
 struct ReservationShard {
-    open: HashMap<RequestId, Vec<MemoryReservation>>,
+    open: HashMap<RequestId, Vec<MemoryReservation>, IdHash>,
     swept: Option<Instant>,
 }
 
@@ -114,6 +126,8 @@ struct MemoryReservation {
     /// The buckets its tokens were counted in, in the order of the limits on tokens.
     buckets: Vec<u64>,
     expires: Instant,
+    /// Its request runs in another process.
+    is_elsewhere: bool,
 }
 
 impl MemoryCounters {
@@ -152,6 +166,18 @@ impl MemoryCounters {
         lock(&self.reservations[shard_of_request(id)])
     }
 
+    /// Counts a reservation as running and its money as reserved. Its rates are counted already.
+    fn hold(&self, open: &MemoryReservation) {
+        let mut meters = LockedMeters::of(self, open.subjects());
+        for limit in open.limits.iter().filter(|limit| matches!(limit.rule, LimitRule::Concurrency(_))) {
+            meters.meter(limit.subject).running += 1;
+        }
+        for subject in money_subjects(&open.limits) {
+            let meter = meters.meter(subject);
+            meter.reserved = meter.reserved.saturating_add(open.amount.0);
+        }
+    }
+
     fn micros(&self, now: Instant) -> u64 {
         let epoch = self.epoch.get_or_init(|| now);
         u64::try_from(now.saturating_duration_since(*epoch).as_micros()).unwrap_or(u64::MAX)
@@ -183,6 +209,7 @@ impl MemoryCounters {
             amount: reservation.amount,
             buckets,
             expires: now + self.reservation_ttl,
+            is_elsewhere: false,
         };
         let mut shard = self.reservations(reservation.id);
         shard.open.entry(reservation.id).or_default().push(open);
@@ -215,6 +242,12 @@ impl Counters for MemoryCounters {
     fn settle(&self, record: &UsageRecord, now: Instant) -> Vec<BudgetAlert> {
         let released = self.reservations(record.id).open.remove(&record.id).unwrap_or_default();
         let charges = charges_of(record);
+        if released.is_empty() {
+            for (subject, amount) in charges {
+                self.shard(subject).spend(subject, amount, record.at);
+            }
+            return Vec::new();
+        }
         let subjects = released.iter().flat_map(MemoryReservation::subjects).chain(charges.iter().map(|(subject, _)| *subject));
         let (micros, tokens) = (self.micros(now), record.tokens.prompt().saturating_add(record.tokens.completion()));
         // Under one lock: no reader sees money that is neither reserved nor spent, or both.
@@ -263,6 +296,23 @@ impl Counters for MemoryCounters {
         let mut shard = self.shard(subject);
         let meter = shard.meter(subject);
         meter.balance = meter.balance.saturating_add(amount.0);
+    }
+
+    fn has_reservation(&self, id: RequestId) -> bool {
+        self.reservations(id).open.contains_key(&id)
+    }
+
+    fn hand_over(&self, now: Instant) -> CounterHandOver {
+        self.export(now)
+    }
+
+    fn take_over(&self, handed: CounterHandOver, now: Instant) {
+        self.import(handed, now);
+    }
+
+    fn own_reservations(&self) -> usize {
+        let own = |open: &Vec<MemoryReservation>| open.iter().filter(|open| !open.is_elsewhere).count();
+        self.reservations.iter().map(|shard| lock(shard).open.values().map(own).sum::<usize>()).sum()
     }
 
     fn open_reservations(&self) -> usize {
@@ -348,11 +398,9 @@ impl<'a> LockedMeters<'a> {
     }
 
     fn spend(&mut self, subject: Subject, amount: NanoUsd, at: Timestamp) {
-        let meter = self.meter(subject);
-        meter.spent.add(amount, at);
-        if matches!(subject, Subject::Member(_)) {
-            meter.balance = meter.balance.saturating_sub(amount.0);
-        }
+        let wanted = shard_of(subject);
+        let shard = self.shards.iter_mut().find(|(shard, _)| *shard == wanted);
+        shard.expect("the shard of every subject is locked").1.spend(subject, amount, at);
     }
 
     /// Money spent, without reservations.

@@ -54,7 +54,7 @@ pub use revocations::SharedRevocations;
 pub use worker::RedisWorker;
 
 /// Counters in Redis and their worker, which has to run as long as they are used. Waits up to 5 s for the first connection.
-/// `spending` comes from the database; Redis may know more.
+/// `spending` comes from the database; Redis may have more.
 pub async fn counters_in_redis(
     options: RedisOptions,
     spending: &Spending,

@@ -4,11 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tollgate_core::{
-    AdmitInput, Billing, Budget, BudgetAction, Caller, FundsStatus, Glob, Group, GroupId, Key, KeyId, KeyStatus, LimitExceeded,
-    Limits, Member, MemberId, MemberStatus, Model, ModelSpec, Multiplier, NanoUsd, Offer, Owner, Price, RateExceeded, Reservation,
-    Revision, Role, StreamBreak, Timestamp, TranslationPolicy, UsageRecord, Visibility, Window, reservation_for,
+    AdmitInput, Budget, BudgetAction, Caller, FundsStatus, Group, GroupId, Key, KeyId, LimitExceeded, Member, MemberId, Model,
+    ModelSpec, NanoUsd, Offer, Price, RateExceeded, Reservation, Revision, Timestamp, UsageRecord, Window, reservation_for,
 };
-use tollgate_protocol::{Method, Protocol, RequestSummary, SplicePoints};
+use tollgate_protocol::{Method, Protocol, RequestSummary};
 
 use crate::samples::{MIDNIGHT, record};
 
@@ -89,77 +88,16 @@ impl TestCaller {
 }
 
 fn key() -> Key {
-    Key {
-        id: KeyId::from_parts(MIDNIGHT, [1; 10]),
-        name: "ci".to_owned(),
-        owner: Owner::File,
-        prefix: "sk-tg-abcd".to_owned(),
-        suffix: "wxyz".to_owned(),
-        status: KeyStatus::Active,
-        expires_at: None,
-        groups: Vec::new(),
-        models: Vec::new(),
-        ip_allow: Vec::new(),
-        limits: Limits::default(),
-        budgets: Vec::new(),
-        price_limit: None,
-        signatures_in_ids: None,
-        created_at: MIDNIGHT,
-        member: Member {
-            id: MemberId::from_parts(MIDNIGHT, [2; 10]),
-            name: "ada".to_owned(),
-            role: Role::Member,
-            status: MemberStatus::Active,
-            granted: Vec::new(),
-            default_group: None,
-            billing: Billing::Postpaid,
-            limits: Limits::default(),
-            budgets: Vec::new(),
-        },
-    }
+    let member = Member::new(MemberId::from_parts(MIDNIGHT, [2; 10]), "ada");
+    Key::new(KeyId::from_parts(MIDNIGHT, [1; 10]), "ci", member, MIDNIGHT)
 }
 
 fn group() -> Group {
-    Group {
-        id: GroupId::from_parts(MIDNIGHT, [3; 10]),
-        name: "default".to_owned(),
-        owner: Owner::File,
-        visibility: Visibility::Public,
-        channels: Vec::new(),
-        models: vec![Glob("*".to_owned())],
-        sale_multiplier: Multiplier::ONE,
-        translation: TranslationPolicy::Strict,
-        signatures_in_ids: true,
-        stream_break: StreamBreak::Delivered,
-        price_limit: None,
-        never_below_cost: false,
-        limits: Limits::default(),
-        budgets: Vec::new(),
-        routing: tollgate_core::Routing::Weighted,
-        hedge: None,
-        trace: false,
-    }
+    Group::new(GroupId::from_parts(MIDNIGHT, [3; 10]), "default", Vec::new())
 }
 
 fn summary() -> RequestSummary {
-    RequestSummary {
-        model: "m".to_owned(),
-        method: Method::Chat,
-        stream: false,
-        include_usage: false,
-        max_output: None,
-        candidates: 1,
-        fields: Vec::new(),
-        text_bytes: 0,
-        turns: 0,
-        images: 0,
-        audio_bytes: 0,
-        document_bytes: 0,
-        tools: 0,
-        extras: tollgate_protocol::RequestExtras::default(),
-        affinity: None,
-        splices: SplicePoints::default(),
-    }
+    RequestSummary::minimal("m", Method::Chat)
 }
 
 pub(super) fn budget(amount: i64, action: BudgetAction) -> Vec<Budget> {

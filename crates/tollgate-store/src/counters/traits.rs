@@ -9,6 +9,7 @@ use tollgate_core::{
     UsageRecord, Window,
 };
 
+use super::memory::CounterHandOver;
 use crate::StoreError;
 
 /// Counts running requests. A reservation is checked against all its limits and made in one step, or not at all.
@@ -52,6 +53,24 @@ pub trait Counters: Send + Sync + fmt::Debug {
     fn record_posting(&self, member: MemberId, amount: NanoUsd);
 
     fn open_reservations(&self) -> usize;
+
+    /// The open reservations of requests that run in this process.
+    fn own_reservations(&self) -> usize {
+        self.open_reservations()
+    }
+
+    /// True if this process counts a reservation of the request, its own or one that was handed over.
+    fn has_reservation(&self, _: RequestId) -> bool {
+        false
+    }
+
+    /// What a process that takes over needs besides the database; nothing if the counters are shared.
+    fn hand_over(&self, _: Instant) -> CounterHandOver {
+        CounterHandOver::default()
+    }
+
+    /// Continues with what another process has handed over. Call it before the first reservation.
+    fn take_over(&self, _: CounterHandOver, _: Instant) {}
 
     /// Takes the alerting budgets found to be crossed after [`settle`](Self::settle) returned, each with the request that
     /// crossed it. Each crossing is returned once, by one node.

@@ -49,7 +49,7 @@ table!(
         field!("weight", weight: u32, "Share of traffic among channels of equal priority.").within(1, 1_000_000),
         field!("private_network", private_network: bool, "Allows loopback and private addresses.").admin_only(),
         field!("cooling", cooling: bool, "`false`: failures never cool its accounts down."),
-        field!("learn_unsupported", learn_unsupported: bool, "`false`: does not learn which parameters the upstream rejects."),
+        field!("learn_unsupported", learn_unsupported: bool, "`false`: parameters that the upstream rejects are not remembered."),
         field!(
             "hoist",
             translation.hoist: bool,
@@ -83,7 +83,7 @@ table!(
             probe_interval_s: u32,
             "Interval of probes of every account, in seconds; 0: probes only resting accounts."
         )
-        .kind(Kind::ZeroOr { least: 10, most: 86_400 }),
+        .kind(Kind::ZeroOr { min: 10, max: 86_400 }),
         field!("connect_timeout_ms", timeouts.connect_ms: u64, "Time limit for TCP and TLS connection setup.").within(1, DAY_MS),
         field!(
             "first_byte_timeout_ms",
@@ -171,7 +171,7 @@ impl FieldValue for ModelMapping {
 }
 
 impl FieldValue for Vec<ModelMapping> {
-    const KIND: Kind = Kind::List { of: &Kind::Object(ModelMapping::OBJECT), most: 10_000 };
+    const KIND: Kind = Kind::List { of: &Kind::Object(ModelMapping::OBJECT), max: 10_000 };
 
     fn show(&self) -> Value {
         self.iter().map(FieldValue::show).collect()
@@ -296,7 +296,7 @@ table!(
         Field {
             shape: FieldShape::new(
                 "credential",
-                Kind::Text { least: 1, most: 10_000 },
+                Kind::Text { min: 1, max: 10_000 },
                 "The provider's key; a new account needs one, except under the provider `compatible`.",
             )
             .with(Access::WriteOnly),

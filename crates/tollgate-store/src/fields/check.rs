@@ -56,7 +56,7 @@ impl Problem {
         path_text(&self.path)
     }
 
-    /// The message with the part of the path behind the first `steps`.
+    /// The message with the path without its first `steps`.
     pub(crate) fn below(&self, steps: usize) -> String {
         let message = match &self.fault {
             Fault::Unknown(instead) => format!("unknown field{instead}"),
@@ -160,16 +160,16 @@ fn check(kind: &Kind, value: &Value, mode: WriteMode, path: &mut Vec<Step>, prob
     // Nested values are replaced as a whole.
     let mode = if mode == WriteMode::Update { WriteMode::Create } else { mode };
     match (kind, value) {
-        (Kind::List { of, most }, Value::Array(items)) => check_items(of, 0..=*most, items, mode, path, problems),
-        (Kind::OneOrMore { of, least, most }, Value::Array(items)) => {
-            check_items(&Kind::Object(of), *least..=*most, items, mode, path, problems);
+        (Kind::List { of, max }, Value::Array(items)) => check_items(of, 0..=*max, items, mode, path, problems),
+        (Kind::OneOrMore { of, min, max }, Value::Array(items)) => {
+            check_items(&Kind::Object(of), *min..=*max, items, mode, path, problems);
         }
         (Kind::Object(of) | Kind::OneOrMore { of, .. }, Value::Object(members)) => check_object(of, members, mode, path, problems),
-        (Kind::TextMap { most }, Value::Object(members)) if members.len() > *most => add(problems, path, too_many(*most)),
+        (Kind::TextMap { max }, Value::Object(members)) if members.len() > *max => add(problems, path, too_many(*max)),
         (Kind::TextMap { .. }, Value::Object(members)) => {
             for (name, value) in members {
                 path.push(Step::Member(name.clone()));
-                check(&Kind::Text { least: 0, most: 10_000 }, value, mode, path, problems);
+                check(&Kind::Text { min: 0, max: 10_000 }, value, mode, path, problems);
                 path.pop();
             }
         }
@@ -205,8 +205,8 @@ fn check_items(
     }
 }
 
-fn too_many(most: usize) -> Fault {
-    Fault::Value(format!("more than {most} entries"))
+fn too_many(max: usize) -> Fault {
+    Fault::Value(format!("more than {max} entries"))
 }
 
 fn check_plain(kind: &Kind, value: &Value) -> Result<(), Fault> {
@@ -214,32 +214,32 @@ fn check_plain(kind: &Kind, value: &Value) -> Result<(), Fault> {
     let fits = |good: bool| if good { Ok(()) } else { Err(Fault::Value(format!("expected {}", expected(kind)))) };
     match kind {
         Kind::Id(prefix) => fits(text()?.strip_prefix(prefix).is_some_and(|digits| digits.len() == 26)),
-        Kind::Text { least, most } => {
+        Kind::Text { min, max } => {
             let text = text()?;
             // Only long texts have lines.
-            let lines = *most > 500;
+            let lines = *max > 500;
             let bad = |c: char| c.is_control() && !(lines && matches!(c, '\n' | '\r' | '\t'));
-            fits((*least..=*most).contains(&text.chars().count()) && !text.chars().any(bad))
+            fits((*min..=*max).contains(&text.chars().count()) && !text.chars().any(bad))
         }
-        Kind::Name { most } => check_name(text()?, *most).map_err(Fault::Value),
+        Kind::Name { max } => check_name(text()?, *max).map_err(Fault::Value),
         Kind::Time => parse_time(text()?).map(drop).map_err(Fault::Value),
         Kind::Network => parse_network(text()?).map(drop).map_err(Fault::Value),
         Kind::Flag => value.as_bool().map(drop).ok_or_else(|| wrong_type(kind, value)),
         Kind::Number => value.as_f64().map(drop).ok_or_else(|| wrong_type(kind, value)),
         Kind::Any => value.as_object().map(drop).ok_or_else(|| wrong_type(kind, value)),
-        Kind::Integer { least, most } => fits(integer(kind, value)?.is_some_and(|number| (*least..=*most).contains(&number))),
-        Kind::ZeroOr { least, most } => {
-            fits(integer(kind, value)?.is_some_and(|number| number == 0 || (*least..=*most).contains(&number)))
+        Kind::Integer { min, max } => fits(integer(kind, value)?.is_some_and(|number| (*min..=*max).contains(&number))),
+        Kind::ZeroOr { min, max } => {
+            fits(integer(kind, value)?.is_some_and(|number| number == 0 || (*min..=*max).contains(&number)))
         }
-        Kind::Usd { least, most } => {
+        Kind::Usd { min, max } => {
             let text = decimal_text(value).ok_or_else(|| wrong_type(kind, value))?;
-            let amount = if *least < 0 { NanoUsd::parse(&text) } else { tollgate_core::parse_usd(&text).map(NanoUsd) };
+            let amount = if *min < 0 { NanoUsd::parse(&text) } else { tollgate_core::parse_usd(&text).map(NanoUsd) };
             let amount = amount.map_err(|error| Fault::Value(error.to_string()))?;
-            fits((*least..=*most).contains(&amount.0))
+            fits((*min..=*max).contains(&amount.0))
         }
-        Kind::Factor { most } => {
+        Kind::Factor { max } => {
             let text = decimal_text(value).ok_or_else(|| wrong_type(kind, value))?;
-            fits(Multiplier::parse(&text).map_err(|error| Fault::Value(error.to_string()))?.0 <= *most)
+            fits(Multiplier::parse(&text).map_err(|error| Fault::Value(error.to_string()))?.0 <= *max)
         }
         Kind::Word(words) => {
             let text = text()?;
@@ -258,12 +258,12 @@ fn integer(kind: &Kind, value: &Value) -> Result<Option<i64>, Fault> {
     if value.is_number() { Ok(value.as_i64()) } else { Err(wrong_type(kind, value)) }
 }
 
-fn check_name(name: &str, most: usize) -> Result<(), String> {
+fn check_name(name: &str, max: usize) -> Result<(), String> {
     if name.is_empty() {
         return Err("must not be empty".to_owned());
     }
-    if name.len() > most {
-        return Err(format!("is longer than {most} bytes"));
+    if name.len() > max {
+        return Err(format!("is longer than {max} bytes"));
     }
     if name.chars().any(char::is_control) {
         return Err("contains control characters".to_owned());
@@ -304,17 +304,17 @@ fn wrong_type(kind: &Kind, found: &Value) -> Fault {
 fn expected(kind: &Kind) -> String {
     match kind {
         Kind::Id(prefix) => format!("an id that begins with '{prefix}'"),
-        Kind::Text { least: 0, most } => format!("a text of at most {most} characters"),
-        Kind::Text { least, most } => format!("a text of {least} to {most} characters"),
-        Kind::Integer { least: i64::MIN, .. } => "a whole number of 64 bits".to_owned(),
-        Kind::Integer { least, most: i64::MAX } => format!("a whole number of at least {least}"),
-        Kind::Integer { least, most } => format!("a whole number of {least} to {most}"),
-        Kind::ZeroOr { least, most } => format!("0, or a whole number of {least} to {most}"),
-        Kind::Usd { least: 1, most: i64::MAX } => "an amount above 0 USD".to_owned(),
-        Kind::Usd { least, most } => {
-            format!("an amount of {} to {} USD", NanoUsd(*least).to_decimal(), NanoUsd(*most).to_decimal())
+        Kind::Text { min: 0, max } => format!("a text of at most {max} characters"),
+        Kind::Text { min, max } => format!("a text of {min} to {max} characters"),
+        Kind::Integer { min: i64::MIN, .. } => "a whole number of 64 bits".to_owned(),
+        Kind::Integer { min, max: i64::MAX } => format!("a whole number of at least {min}"),
+        Kind::Integer { min, max } => format!("a whole number of {min} to {max}"),
+        Kind::ZeroOr { min, max } => format!("0, or a whole number of {min} to {max}"),
+        Kind::Usd { min: 1, max: i64::MAX } => "an amount above 0 USD".to_owned(),
+        Kind::Usd { min, max } => {
+            format!("an amount of {} to {} USD", NanoUsd(*min).to_decimal(), NanoUsd(*max).to_decimal())
         }
-        Kind::Factor { most } => format!("a factor of 0 to {}", Multiplier(*most).to_decimal()),
+        Kind::Factor { max } => format!("a factor of 0 to {}", Multiplier(*max).to_decimal()),
         Kind::Form { expected } => (*expected).to_owned(),
         _ => "another value".to_owned(),
     }

@@ -23,12 +23,12 @@ const OBJECTS: [&Object; 12] = [
     KeyInput::OBJECT,
 ];
 
-/// The page with its tables written anew, each between a line `<!-- fields of NAME: … -->` and `<!-- end -->`.
-/// The error names the object that has no place on the page.
+/// The page with its tables regenerated, each between a line `<!-- fields of NAME: … -->` and `<!-- end -->`.
+/// The error names the object whose markers are missing.
 pub fn renew_page(page: &str) -> Result<String, String> {
     let mut text = page.to_owned();
     for object in OBJECTS {
-        let missing = || format!("there is no place for the fields of {}", object.name);
+        let missing = || format!("the page lacks the markers for the fields of {}", object.name);
         let mark = text.find(&format!("<!-- fields of {}:", object.name)).ok_or_else(missing)?;
         let begin = mark + text[mark..].find('\n').ok_or_else(missing)? + 1;
         let end = begin + text[begin..].find("<!-- end -->").ok_or_else(missing)?;
@@ -87,11 +87,11 @@ fn kind(kind: &Kind) -> String {
         Kind::Id(_) | Kind::Text { .. } | Kind::Name { .. } => "text".to_owned(),
         Kind::Time => "time".to_owned(),
         Kind::Flag => "`true`, `false`".to_owned(),
-        Kind::Integer { least, most: i64::MAX } => format!("{} or more", number(*least)),
-        Kind::Integer { most, .. } if *most == i64::from(u32::MAX) => "0 or more".to_owned(),
-        Kind::Integer { least, .. } if *least == i64::from(i32::MIN) => "number".to_owned(),
-        Kind::Integer { least, most } => format!("{} to {}", number(*least), number(*most)),
-        Kind::ZeroOr { least, most } => format!("0, {} to {}", number(*least), number(*most)),
+        Kind::Integer { min, max: i64::MAX } => format!("{} or more", number(*min)),
+        Kind::Integer { max, .. } if *max == i64::from(u32::MAX) => "0 or more".to_owned(),
+        Kind::Integer { min, .. } if *min == i64::from(i32::MIN) => "number".to_owned(),
+        Kind::Integer { min, max } => format!("{} to {}", number(*min), number(*max)),
+        Kind::ZeroOr { min, max } => format!("0, {} to {}", number(*min), number(*max)),
         Kind::Usd { .. } => "USD".to_owned(),
         Kind::Factor { .. } => "factor".to_owned(),
         Kind::Number => "number".to_owned(),

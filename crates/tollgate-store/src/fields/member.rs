@@ -20,7 +20,7 @@ table!(
         field!("name", name: String, "Unique.").kind(NAME).access(Access::Fixed).rule(not_an_id),
         field!("role", role: Role, "`admin`: gets keys that name no member if there is no member `owner`. The last admin cannot be removed."),
         field!("status", status: MemberStatus, "`suspended`: the member's keys are refused."),
-        field!("groups", groups: Vec<String>, "Private groups the member may use.").kind(Kind::List { of: &NAME, most: 1_000 }),
+        field!("groups", groups: Vec<String>, "Private groups the member may use.").kind(Kind::List { of: &NAME, max: 1_000 }),
         field!("default_group", default_group: Option<String>, "Group of keys that list no groups.")
             .kind(NAME)
             .default_text("the group `default`"),
@@ -55,7 +55,7 @@ table!(
         Field {
             shape: FieldShape::new(
                 "secret",
-                Kind::Text { least: 1, most: 10_000 },
+                Kind::Text { min: 1, max: 10_000 },
                 "Imports a known secret: 16 to 200 visible characters. A key that is there keeps its own.",
             )
             .with(Access::FileOnly),
@@ -73,7 +73,7 @@ table!(
             spec.groups: Vec<String>,
             "Groups in order; the first one that offers the model serves the request. Empty: the member's default group."
         )
-        .kind(Kind::List { of: &NAME, most: 100 }),
+        .kind(Kind::List { of: &NAME, max: 100 }),
         field!("models", spec.models: Vec<Glob>, "Names or globs of the models the key may use."),
         field!("ip_allow", spec.ip_allow: Vec<IpNet>, "Addresses and networks it may be used from; empty: any."),
         field!("expires_at", spec.expires_at: Option<Timestamp>, "Expiry time.").default_text("never"),

@@ -21,7 +21,7 @@ table!(
     &[
         field!("name", name: String, "Unique.").kind(NAME).access(Access::Fixed).rule(not_an_id),
         field!("visibility", visibility: Visibility, "`private`: only for members who were granted it."),
-        field!("channels", channels: Vec<String>, "Names of the channels it may use.").kind(Kind::List { of: &NAME, most: 1_000 }),
+        field!("channels", channels: Vec<String>, "Names of the channels it may use.").kind(Kind::List { of: &NAME, max: 1_000 }),
         field!("models", models: Vec<Glob>, "Names or globs of the models offered, among those its channels serve."),
         field!("sale_multiplier", sale_multiplier: Multiplier, "Factor on sale prices."),
         field!(
@@ -32,8 +32,8 @@ table!(
         field!(
             "signatures_in_ids",
             signatures_in_ids: Option<bool>,
-            "Thought signatures of Gemini models also travel behind the ids of tool calls, for clients that drop members they do \
-             not know; `false`: only in `extra_content` (docs/translation.md)."
+            "Thought signatures of Gemini models are also appended to the ids of tool calls, for clients that drop unknown members; \
+             `false`: only in `extra_content` (docs/translation.md)."
         )
         .default_text("`true`"),
         field!("stream_break", stream_break: StreamBreak, "What an interrupted answer costs (docs/money.md)."),
@@ -58,7 +58,7 @@ table!(
     ]
 );
 
-const PARAMETERS: Kind = Kind::List { of: &Kind::Text { least: 1, most: 256 }, most: 1_000 };
+const PARAMETERS: Kind = Kind::List { of: &Kind::Text { min: 1, max: 256 }, max: 1_000 };
 
 /// One of the two parameter lists; null removes the rule if it is of this kind.
 macro_rules! parameters {

@@ -12,29 +12,15 @@ use super::{
 };
 
 /// Highest price per million tokens, nano-USD: 100,000 USD.
-const MOST_PER_MILLION: i64 = 100_000_000_000_000;
+const MAX_PER_MILLION: i64 = 100_000_000_000_000;
 /// A free price: zero for every kind of token.
-pub const FREE: Price = Price {
-    input: Some(0),
-    output: Some(0),
-    cache_read: None,
-    cache_write: None,
-    cache_write_1h: None,
-    thinking: None,
-    image: None,
-    audio: None,
-    per_request: None,
-    web_search: None,
-    priority: None,
-    flex: None,
-    tiers: Vec::new(),
-};
+pub const FREE: Price = Price::free();
 
 /// One kind of a price: a figure in USD that may be absent. A free price shows no figures.
 macro_rules! figure {
-    ($name:literal, $($path:ident).+, $most:expr, $doc:literal) => {
+    ($name:literal, $($path:ident).+, $max:expr, $doc:literal) => {
         Field {
-            shape: FieldShape::new($name, Kind::Usd { least: 0, most: $most }, $doc).or_null(),
+            shape: FieldShape::new($name, Kind::Usd { min: 0, max: $max }, $doc).or_null(),
             get: |row: &Self| row.$($path).+.filter(|_| row.price != FREE).map_or(Value::Null, show_usd),
             set: |row: &mut Self, value| {
                 row.$($path).+ = if value.is_null() { None } else { Some(read_usd(value)?) };
@@ -49,19 +35,19 @@ macro_rules! figures {
     ([$($first:expr),*], [$($last:expr),*]) => {
         &[
             $($first,)*
-            figure!("input", price.input, MOST_PER_MILLION, "Per million input tokens."),
-            figure!("output", price.output, MOST_PER_MILLION, "Per million output tokens."),
-            figure!("cache_read", price.cache_read, MOST_PER_MILLION, "Per million tokens read from a cache; else as `input`."),
-            figure!("cache_write", price.cache_write, MOST_PER_MILLION, "Per million tokens written to a cache; else as `input`."),
+            figure!("input", price.input, MAX_PER_MILLION, "Per million input tokens."),
+            figure!("output", price.output, MAX_PER_MILLION, "Per million output tokens."),
+            figure!("cache_read", price.cache_read, MAX_PER_MILLION, "Per million tokens read from a cache; else as `input`."),
+            figure!("cache_write", price.cache_write, MAX_PER_MILLION, "Per million tokens written to a cache; else as `input`."),
             figure!(
                 "cache_write_1h",
                 price.cache_write_1h,
-                MOST_PER_MILLION,
+                MAX_PER_MILLION,
                 "Per million tokens written to a cache for an hour; else as `cache_write`."
             ),
-            figure!("thinking", price.thinking, MOST_PER_MILLION, "Per million thinking tokens; else as `output`."),
-            figure!("image", price.image, MOST_PER_MILLION, "Per million image tokens; else as `input`."),
-            figure!("audio", price.audio, MOST_PER_MILLION, "Per million audio tokens; else as `input`."),
+            figure!("thinking", price.thinking, MAX_PER_MILLION, "Per million thinking tokens; else as `output`."),
+            figure!("image", price.image, MAX_PER_MILLION, "Per million image tokens; else as `input`."),
+            figure!("audio", price.audio, MAX_PER_MILLION, "Per million audio tokens; else as `input`."),
             figure!("per_request", price.per_request, NanoUsd::MAX_PER_REQUEST.0, "Per request, independent of tokens."),
             figure!(
                 "web_search",
@@ -149,7 +135,7 @@ table!(
     "Hedge",
     Hedge { cost_cap: NanoUsd::ZERO },
     &[field!("cost_cap", cost_cap: NanoUsd, "Maximum cost of losing attempts per UTC day, in USD.")
-        .kind(Kind::Usd { least: 1, most: i64::MAX })
+        .kind(Kind::Usd { min: 1, max: i64::MAX })
         .access(Access::Required)],
     example "cost_cap:1.00 or '{ cost_cap = \"1.00\" }'"
 );
@@ -157,7 +143,7 @@ table!(
 macro_rules! bound {
     ($name:literal, $bound:ident, $doc:literal) => {
         Field {
-            shape: FieldShape::new($name, Kind::Usd { least: 0, most: i64::MAX }, $doc).or_null(),
+            shape: FieldShape::new($name, Kind::Usd { min: 0, max: i64::MAX }, $doc).or_null(),
             get: |limit: &Self| match limit.mode {
                 PriceLimitMode::Ceiling { $bound: Some(bound), .. } => show_usd(bound),
                 _ => Value::Null,
@@ -203,7 +189,7 @@ table!(
         Field {
             shape: FieldShape::new(
                 "min_margin",
-                Kind::Factor { most: Multiplier::ONE.0 },
+                Kind::Factor { max: Multiplier::ONE.0 },
                 "Of `min_margin`: (sale - cost) / sale, between 0 and 1.",
             )
             .or_null(),
@@ -308,7 +294,7 @@ fn read_entries<T: FieldValue>(value: &Value) -> Result<Vec<T>, String> {
 }
 
 impl FieldValue for Vec<Budget> {
-    const KIND: Kind = Kind::OneOrMore { of: Budget::OBJECT, least: 0, most: 8 };
+    const KIND: Kind = Kind::OneOrMore { of: Budget::OBJECT, min: 0, max: 8 };
     const NULLABLE: bool = true;
 
     fn show(&self) -> Value {
@@ -321,7 +307,7 @@ impl FieldValue for Vec<Budget> {
 }
 
 impl FieldValue for Vec<PriceTier> {
-    const KIND: Kind = Kind::OneOrMore { of: PriceTier::OBJECT, least: 0, most: 16 };
+    const KIND: Kind = Kind::OneOrMore { of: PriceTier::OBJECT, min: 0, max: 16 };
     const NULLABLE: bool = true;
 
     fn show(&self) -> Value {
@@ -334,7 +320,7 @@ impl FieldValue for Vec<PriceTier> {
 }
 
 impl FieldValue for PriceSchedule {
-    const KIND: Kind = Kind::OneOrMore { of: ScheduledPrice::OBJECT, least: 1, most: 64 };
+    const KIND: Kind = Kind::OneOrMore { of: ScheduledPrice::OBJECT, min: 1, max: 64 };
 
     fn show(&self) -> Value {
         show_entries(&self.0)

@@ -11,21 +11,21 @@ pub enum Kind {
     /// An id with this prefix.
     Id(&'static str),
     /// A text of so many characters.
-    Text { least: usize, most: usize },
+    Text { min: usize, max: usize },
     /// The name of a row: visible, without white space at its ends, of at most so many bytes.
-    Name { most: usize },
+    Name { max: usize },
     /// RFC 3339 with its offset.
     Time,
     /// `true` or `false`.
     Flag,
     /// A whole number within bounds.
-    Integer { least: i64, most: i64 },
+    Integer { min: i64, max: i64 },
     /// 0, or a whole number within bounds.
-    ZeroOr { least: i64, most: i64 },
+    ZeroOr { min: i64, max: i64 },
     /// An amount or a price in USD with at most 9 decimals; bounds in nano-USD.
-    Usd { least: i64, most: i64 },
+    Usd { min: i64, max: i64 },
     /// A factor with at most 6 decimals; the bound in millionths.
-    Factor { most: i64 },
+    Factor { max: i64 },
     /// Any number.
     Number,
     /// One of these words.
@@ -33,11 +33,11 @@ pub enum Kind {
     /// An IP address or a network such as `10.0.0.0/8`.
     Network,
     /// A list of at most so many entries.
-    List { of: &'static Kind, most: usize },
+    List { of: &'static Kind, max: usize },
     /// One object, or a list of them.
-    OneOrMore { of: &'static Object, least: usize, most: usize },
+    OneOrMore { of: &'static Object, min: usize, max: usize },
     /// Texts by name.
-    TextMap { most: usize },
+    TextMap { max: usize },
     /// An object with these fields.
     Object(&'static Object),
     /// A value that its rule reads, such as `"none"` or `{ level = ["low"] }`.

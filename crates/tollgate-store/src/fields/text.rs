@@ -14,7 +14,7 @@ pub fn parse_text(field: &FieldShape, text: &str) -> Result<Value, String> {
     }
     let takes = || format!("'{}' takes {}; not '{text}'", field.name, example(&field.kind));
     let value = parse(&field.kind, text.trim()).ok_or_else(takes)?;
-    // What has a form of its own is checked here, where a right example can stand beside what is wrong.
+    // Lists and objects are checked here, so that the error can show a valid example.
     if matches!(field.kind, Kind::OneOrMore { .. } | Kind::Object(_)) {
         let (mut path, mut problems) = (vec![Step::Member(field.name.to_owned())], Vec::new());
         check_field(field, &value, WriteMode::Create, &mut path, &mut problems);

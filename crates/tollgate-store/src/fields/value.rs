@@ -87,9 +87,9 @@ impl FieldValue for bool {
 }
 
 macro_rules! integers {
-    ($($type:ty: $least:expr, $most:expr;)+) => {
+    ($($type:ty: $min:expr, $max:expr;)+) => {
         $(impl FieldValue for $type {
-            const KIND: Kind = Kind::Integer { least: $least, most: $most };
+            const KIND: Kind = Kind::Integer { min: $min, max: $max };
 
             fn show(&self) -> Value {
                 (*self).into()
@@ -109,7 +109,7 @@ integers! {
 }
 
 impl FieldValue for String {
-    const KIND: Kind = Kind::Text { least: 0, most: 1_000 };
+    const KIND: Kind = Kind::Text { min: 0, max: 1_000 };
 
     fn show(&self) -> Value {
         self.as_str().into()
@@ -121,7 +121,7 @@ impl FieldValue for String {
 }
 
 impl FieldValue for Glob {
-    const KIND: Kind = Kind::Text { least: 1, most: 256 };
+    const KIND: Kind = Kind::Text { min: 1, max: 256 };
 
     fn show(&self) -> Value {
         self.0.as_str().into()
@@ -157,7 +157,7 @@ impl FieldValue for IpNet {
 }
 
 impl FieldValue for Multiplier {
-    const KIND: Kind = Kind::Factor { most: i64::MAX };
+    const KIND: Kind = Kind::Factor { max: i64::MAX };
 
     fn show(&self) -> Value {
         self.to_decimal().into()
@@ -169,7 +169,7 @@ impl FieldValue for Multiplier {
 }
 
 impl FieldValue for NanoUsd {
-    const KIND: Kind = Kind::Usd { least: 0, most: i64::MAX };
+    const KIND: Kind = Kind::Usd { min: 0, max: i64::MAX };
 
     fn show(&self) -> Value {
         show_usd(self.0)
@@ -196,7 +196,7 @@ impl<T: FieldValue> FieldValue for Option<T> {
 macro_rules! lists {
     ($($type:ty),+) => {
         $(impl FieldValue for Vec<$type> {
-            const KIND: Kind = Kind::List { of: &<$type as FieldValue>::KIND, most: 1_000 };
+            const KIND: Kind = Kind::List { of: &<$type as FieldValue>::KIND, max: 1_000 };
 
             fn show(&self) -> Value {
                 self.iter().map(FieldValue::show).collect()
@@ -212,7 +212,7 @@ lists!(String, Glob, IpNet);
 
 /// Texts by name, in order of name.
 impl FieldValue for Vec<(String, String)> {
-    const KIND: Kind = Kind::TextMap { most: 32 };
+    const KIND: Kind = Kind::TextMap { max: 32 };
 
     fn show(&self) -> Value {
         self.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect::<Map<_, _>>().into()
@@ -295,8 +295,8 @@ pub(super) fn not_an_id(value: &Value) -> Result<(), String> {
     const PREFIXES: [&str; 8] = ["chn_", "acc_", "mdl_", "grp_", "mbr_", "key_", "adm_", "req_"];
     let digits = value.as_str().and_then(|name| PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)));
     let is_id = digits.is_some_and(|digits| digits.len() == 26 && digits.bytes().all(|byte| byte.is_ascii_alphanumeric()));
-    if is_id { Err("looks like an id, which would be taken for that row's".to_owned()) } else { Ok(()) }
+    if is_id { Err("looks like an id, so it could be confused with the row of that id".to_owned()) } else { Ok(()) }
 }
 
-pub(super) const NAME: Kind = Kind::Name { most: 100 };
-pub(super) const MODEL_NAME: Kind = Kind::Name { most: 256 };
+pub(super) const NAME: Kind = Kind::Name { max: 100 };
+pub(super) const MODEL_NAME: Kind = Kind::Name { max: 256 };

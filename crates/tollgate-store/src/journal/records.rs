@@ -12,6 +12,7 @@ use tollgate_core::{RequestId, UsageRecord};
 
 use super::{
     error::JournalError,
+    folder,
     frame::{self, DecodedEntry, EntryKind, ParsedFrame},
     segment::{self, ClosingMark, SegmentHeader, SegmentName},
     shard::{JournalState, QUARANTINE_SHARD},
@@ -83,11 +84,21 @@ pub enum JournalEntry {
 /// Iterates over the begins and ends in a journal, booked or not, core by core in the order of writing. An unreadable entry
 /// yields an error, and the iteration continues after it.
 #[derive(Debug)]
-pub struct JournalEntries(FrameWalker);
+pub struct JournalEntries {
+    current: FrameWalker,
+    /// The folders of other processes.
+    further: VecDeque<FrameWalker>,
+}
 
 impl JournalEntries {
     pub(super) fn new(dir: &Path) -> Result<Self, JournalError> {
-        Ok(Self(FrameWalker::new(dir.to_owned(), segment::list(dir)?)))
+        let mut further = VecDeque::new();
+        for folder in folder::all(dir)? {
+            let segments = segment::list(&folder)?;
+            further.push_back(FrameWalker::new(folder, segments));
+        }
+        let current = further.pop_front().unwrap_or_else(|| FrameWalker::new(dir.to_owned(), Vec::new()));
+        Ok(Self { current, further })
     }
 }
 
@@ -96,15 +107,19 @@ impl Iterator for JournalEntries {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let frame = match self.0.next_frame()? {
+            let Some(next) = self.current.next_frame() else {
+                self.current = self.further.pop_front()?;
+                continue;
+            };
+            let frame = match next {
                 Ok(frame) => frame,
                 Err(fault) => return Some(Err(fault)),
             };
-            match self.0.entry(&frame) {
+            match self.current.entry(&frame) {
                 Ok(DecodedEntry::Begin(begin)) => return Some(Ok(JournalEntry::Begun(begin.id))),
                 Ok(DecodedEntry::Progress(_)) => {}
                 Ok(DecodedEntry::End(record)) => {
-                    return Some(Ok(JournalEntry::Ended { record, refused: self.0.core() == QUARANTINE_SHARD }));
+                    return Some(Ok(JournalEntry::Ended { record, refused: self.current.core() == QUARANTINE_SHARD }));
                 }
                 Err(fault) => return Some(Err(fault)),
             }

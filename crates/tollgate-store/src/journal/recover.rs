@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::{
     error::JournalError,
+    folder,
     frame::{self, DecodedEntry, ParsedFrame, encode_end},
     records::{JournalEntries, JournalEntry},
     segment::{self, ClosingMark, RawEntry, SegmentEnd, SegmentHeader, SegmentName, header, header_length, scan, sync_folder},
@@ -176,6 +177,14 @@ pub fn repair(dir: &Path) -> Result<Vec<RepairReport>, JournalError> {
         return Err(JournalError::InUse(dir.to_owned()));
     }
     let mut reports = Vec::new();
+    for folder in folder::all(dir)? {
+        repair_folder(&folder, &mut reports)?;
+    }
+    classify_damaged_requests(dir, &mut reports)?;
+    Ok(reports)
+}
+
+fn repair_folder(dir: &Path, reports: &mut Vec<RepairReport>) -> Result<(), JournalError> {
     for name in segment::list(dir)? {
         let path = name.path(dir);
         let bytes = fs::read(&path).map_err(|source| JournalError::file("read", &path, source))?;
@@ -189,8 +198,7 @@ pub fn repair(dir: &Path) -> Result<Vec<RepairReport>, JournalError> {
             Err(other) => return Err(other),
         }
     }
-    classify_damaged_requests(dir, &mut reports)?;
-    Ok(reports)
+    Ok(())
 }
 
 fn replace_segment(dir: &Path, path: &Path, bytes: &[u8]) -> Result<RepairReport, JournalError> {

@@ -53,7 +53,7 @@ pub(super) fn header(node: Uuid) -> [u8; HEADER_LENGTH] {
     bytes
 }
 
-/// What a closed segment says of itself.
+/// Length and checksum of a closed segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClosingMark {
     pub(super) length: u64,

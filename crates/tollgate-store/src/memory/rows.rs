@@ -110,16 +110,16 @@ impl ListingStore for MemoryStore {
             let position = same.map_or(0, |(last, _)| last.position + 1);
             lines.push((AuditPosition { revision: event.revision, position }, event));
         }
-        let wanted = |(place, event): &(AuditPosition, &AuditEvent)| {
+        let wanted = |(position, event): &(AuditPosition, &AuditEvent)| {
             filter.kind.is_none_or(|kind| event.kind == kind)
                 && filter.id.as_ref().is_none_or(|id| event.id == *id)
                 && filter.name.as_ref().is_none_or(|name| event.name == *name)
                 && filter.has_actor(&event.actor)
                 && filter.has_time(event.at)
-                && filter.before.is_none_or(|before| *place < before)
+                && filter.before.is_none_or(|before| *position < before)
         };
         let found = lines.into_iter().rev().filter(wanted).take(filter.limit.min(1_001) as usize);
-        Ok(found.map(|(place, event)| (place, event.clone())).collect())
+        Ok(found.map(|(position, event)| (position, event.clone())).collect())
     }
 
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError> {

@@ -25,16 +25,6 @@ fn cursor(record: &UsageRecord) -> UsageCursor {
     UsageCursor { at: record.at, id: record.id }
 }
 
-fn matches(filter: &UsageFilter, record: &UsageRecord) -> bool {
-    filter.key.is_none_or(|key| record.key == key)
-        && filter.member.is_none_or(|member| record.member == member)
-        && filter.group.is_none_or(|group| record.group == Some(group))
-        && filter.model.as_ref().is_none_or(|model| record.model.as_ref() == Some(model))
-        && filter.outcome.is_none_or(|outcome| record.outcome == outcome)
-        && filter.since.is_none_or(|since| record.at >= since)
-        && filter.until.is_none_or(|until| record.at < until)
-}
-
 impl MemoryUsageLog {
     /// Adds records and returns the new ones. A record of a pruned time is added only if it has a price and is not settled.
     pub(super) fn append<'a>(
@@ -96,7 +86,7 @@ impl MemoryUsageLog {
             (SortOrder::Newest, Some(after)) => cursor < after,
             (SortOrder::Oldest, Some(after)) => cursor > after,
         };
-        let wanted = |(cursor, record): &(&UsageCursor, &UsageRecord)| is_after(**cursor) && matches(filter, record);
+        let wanted = |(cursor, record): &(&UsageCursor, &UsageRecord)| is_after(**cursor) && filter.matches(record);
         let items: Vec<UsageRecord> = match filter.order {
             SortOrder::Newest => {
                 self.records.iter().rev().filter(wanted).take(size + 1).map(|(_, record)| record.clone()).collect()
@@ -110,7 +100,7 @@ impl MemoryUsageLog {
         let mut sums: BTreeMap<String, SummaryRow> = BTreeMap::new();
         // A filter names an existing model; a requested model that does not exist has no row of its own.
         let is_offered = |record: &&UsageRecord| filter.model.is_none() || record.group.is_some();
-        for record in self.records.values().filter(|record| matches(filter, record)).filter(is_offered) {
+        for record in self.records.values().filter(|record| filter.matches(record)).filter(is_offered) {
             let of = match by {
                 SummaryBy::Nothing => String::new(),
                 SummaryBy::Day => day(record.at),

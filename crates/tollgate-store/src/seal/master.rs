@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::{
     fingerprint,
-    secret_bytes::{SecretBytes, draw},
+    secret_bytes::{SecretBytes, generate_key},
 };
 use crate::{RandomSource, StoreError, data_folder::publish_new};
 
@@ -32,12 +32,12 @@ pub enum MasterKeySource {
 /// The master keys; the first one seals.
 pub(crate) struct MasterKeys {
     keys: Vec<SecretBytes>,
-    pub(crate) place: String,
+    pub(crate) location: String,
 }
 
 impl std::fmt::Debug for MasterKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "MasterKeys({} from {})", self.keys.len(), self.place)
+        write!(f, "MasterKeys({} from {})", self.keys.len(), self.location)
     }
 }
 
@@ -60,7 +60,7 @@ impl MasterKeys {
     /// Creates a key and writes it to the data folder, readable by its owner only.
     pub(crate) fn create(data: &Path, random: &RandomSource) -> Result<Self, StoreError> {
         let path = data.join("master.key");
-        let created = Self { keys: vec![draw(random)], place: path.display().to_string() };
+        let created = Self { keys: vec![generate_key(random)], location: path.display().to_string() };
         write_secret(&path, created.to_text().as_bytes()).map_err(|source| StoreError::File {
             action: "write the master key",
             path: path.clone(),
@@ -70,8 +70,8 @@ impl MasterKeys {
     }
 
     /// Parses keys; nothing is stored.
-    pub(crate) fn parse(text: &str, place: String) -> Result<Self, StoreError> {
-        let malformed = |detail: String| StoreError::MasterKeyMalformed { location: place.clone(), detail };
+    pub(crate) fn parse(text: &str, location: String) -> Result<Self, StoreError> {
+        let malformed = |detail: String| StoreError::MasterKeyMalformed { location: location.clone(), detail };
         let mut keys = Vec::new();
         for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             let Some(digits) = line.trim().strip_prefix(PREFIX) else {
@@ -84,7 +84,7 @@ impl MasterKeys {
         if keys.is_empty() {
             return Err(malformed("it holds no key".to_owned()));
         }
-        Ok(Self { keys, place })
+        Ok(Self { keys, location })
     }
 
     /// The lines of a key file.
@@ -108,16 +108,16 @@ impl MasterKeys {
         self.keys.iter().find(|key| hex::encode(fingerprint(key)) == wanted)
     }
 
-    /// Draws one more key, the last one.
+    /// With one more generated key at the end.
     pub(crate) fn with_new(&self, random: &RandomSource) -> Self {
-        let keys = self.keys.iter().cloned().chain([draw(random)]).collect();
-        Self { keys, place: self.place.clone() }
+        let keys = self.keys.iter().cloned().chain([generate_key(random)]).collect();
+        Self { keys, location: self.location.clone() }
     }
 
     /// Only the keys with these fingerprints, in their order.
     pub(crate) fn only(&self, wanted: &[&str]) -> Self {
         let keys = wanted.iter().filter_map(|wanted| self.by_fingerprint(wanted).cloned()).collect();
-        Self { keys, place: self.place.clone() }
+        Self { keys, location: self.location.clone() }
     }
 
     pub(crate) fn sealing(&self) -> &SecretBytes {
@@ -132,7 +132,7 @@ impl MasterKeys {
 /// A line for a new key.
 #[must_use]
 pub fn new_master_key(random: &RandomSource) -> Secret {
-    let keys = MasterKeys { keys: vec![draw(random)], place: String::new() };
+    let keys = MasterKeys { keys: vec![generate_key(random)], location: String::new() };
     Secret::new(keys.to_text().trim_end().to_owned())
 }
 

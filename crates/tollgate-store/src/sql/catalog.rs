@@ -133,9 +133,9 @@ impl CatalogStore for SqlStore {
         let (revision, mut rows) = self.catalog_rows().await?;
         let mut keys = self.live_keys(scope).await?;
         let mut keys_cut = false;
-        if let KeyScope::Limited { most, .. } = scope {
+        if let KeyScope::Limited { max, .. } = scope {
             let selected: HashSet<&str> = keys.iter().map(|key| key.id.as_str()).collect();
-            let (limited, has_more) = self.limited_keys(*most, &selected).await?;
+            let (limited, has_more) = self.limited_keys(*max, &selected).await?;
             keys_cut = has_more;
             keys.extend(limited);
         }

@@ -13,7 +13,7 @@ use crate::{
     verify::{ConsistencyRule, VerifyReport},
 };
 
-/// The last link of a chain: its MAC and the place of its last row.
+/// The last link of a chain: its MAC and the position of its last row.
 pub(super) const CHAIN_HEAD: &str = "SELECT mac, last FROM chain_heads WHERE chain = $1";
 pub(super) const LINK: &str = "INSERT INTO chain_links (chain, first, last, mac) VALUES ($1, $2, $3, $4) RETURNING mac, last";
 pub(super) const SET_HEAD: &str = "INSERT INTO chain_heads (chain, last, mac, seal) VALUES ($1, $2, $3, $4) \
@@ -27,7 +27,7 @@ struct ChainedTable {
     chain: &'static str,
     /// What a row is called in messages.
     rows: &'static str,
-    /// Selects the rows at `$1` to `$2` in order; the place comes first.
+    /// Selects the rows at `$1` to `$2` in order; the position comes first.
     select: &'static str,
     /// Adds a row to a link.
     add: fn(&mut RowMac, &SnapshotRow<'_>) -> Result<(), sqlx::Error>,
@@ -107,12 +107,12 @@ struct Link {
 struct ChainCheck<'a> {
     key: ChainKey,
     table: &'a ChainedTable,
-    /// Place and MAC of the last link seen.
+    /// Position and MAC of the last link seen.
     last: i64,
     mac: String,
 }
 
-/// The check of some links with the rows behind the last place.
+/// The check of some links with the rows after the last position.
 struct LinkCheck<'c, 'a> {
     chain: &'c mut ChainCheck<'a>,
     links: std::vec::IntoIter<Link>,
@@ -122,7 +122,7 @@ struct LinkCheck<'c, 'a> {
 }
 
 impl SqlStore {
-    /// Computes both chains anew and compares them with the stored links.
+    /// Recomputes both chains and compares them with the stored links.
     pub(super) async fn verify_chains(&self, snapshot: &mut Snapshot<'_>, report: &mut VerifyReport) -> Result<(), StoreError> {
         for table in &TABLES {
             let key = ChainKey::of(&self.hasher);
@@ -151,7 +151,7 @@ impl ChainCheck<'_> {
         }
     }
 
-    /// Compares the rows behind the last place, up to the last of these links, with the links; with no links, all rows.
+    /// Compares the rows after the last position, up to the last of these links, with the links; with no links, all rows.
     async fn compare(
         &mut self,
         snapshot: &mut Snapshot<'_>,
@@ -212,16 +212,16 @@ impl LinkCheck<'_, '_> {
     }
 
     fn add(&mut self, row: &SnapshotRow<'_>) -> Result<(), sqlx::Error> {
-        let place = row.number(0)?;
-        while self.open.as_ref().is_some_and(|(link, _)| place > link.last) {
+        let position = row.number(0)?;
+        while self.open.as_ref().is_some_and(|(link, _)| position > link.last) {
             self.close();
         }
         match &mut self.open {
-            Some((link, mac)) if place >= link.first => (self.chain.table.add)(mac, row)?,
+            Some((link, mac)) if position >= link.first => (self.chain.table.add)(mac, row)?,
             // No link covers the row.
             Some(_) | None => {
-                let what = format!("{} {place} to {place}", self.chain.table.rows);
-                self.report.differs(ConsistencyRule::Chain, what, place, place);
+                let what = format!("{} {position} to {position}", self.chain.table.rows);
+                self.report.differs(ConsistencyRule::Chain, what, position, position);
             }
         }
         Ok(())

@@ -217,7 +217,7 @@ async fn create(path: &Path, options: &OpenOptions) -> Result<(), StoreError> {
     };
     let published = match created.await {
         Ok(()) => match publish_new(&draft, path) {
-            // Another process created the database meanwhile; use that one.
+            // Another process has created the database; use that one.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             other => other.map_err(file("create")),
         },

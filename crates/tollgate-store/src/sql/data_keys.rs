@@ -6,7 +6,7 @@ use sqlx::{AnyConnection, Connection as _, Row as _};
 use super::{dialect::Dialect, driver_error::failed, migrate::has_table, store::SqlStore};
 use crate::{
     KeyHasher, OpenOptions, RandomSource, StoreError,
-    seal::{MasterKeys, SealContext, Sealer, SecretBytes, draw},
+    seal::{MasterKeys, SealContext, Sealer, SecretBytes, generate_key},
 };
 
 const CHECK: &[u8] = b"tollgate";
@@ -56,7 +56,7 @@ pub(crate) fn open_rows(
     database: &str,
     random: &RandomSource,
 ) -> Result<DataKeys, StoreError> {
-    let wrong_key = || StoreError::MasterKeyWrong { location: keys.place.clone(), database: database.to_owned() };
+    let wrong_key = || StoreError::MasterKeyWrong { location: keys.location.clone(), database: database.to_owned() };
     let missing = |row: &str| StoreError::Row { kind: "data_keys", row: row.to_owned(), detail: "it is missing".to_owned() };
     let row = |wanted: &str| {
         let found = rows.iter().find(|(name, _)| name == wanted);
@@ -132,7 +132,7 @@ pub(super) async fn create(connection: &mut AnyConnection, database: &str, optio
         Some(keys) => keys,
         None => MasterKeys::create(data, random)?,
     };
-    let (data_key, pepper) = (draw(random), draw(random));
+    let (data_key, pepper) = (generate_key(random), generate_key(random));
     let values = sealed_rows(keys.sealing(), &data_key, &pepper, random);
     let query = |error| failed(database, "write the sealed keys of a new database", error);
     let mut transaction = connection.begin().await.map_err(query)?;

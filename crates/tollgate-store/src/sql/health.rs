@@ -19,7 +19,7 @@ impl HealthStore for SqlStore {
         for row in sqlx::query(sql).fetch_all(&self.reader).await.map_err(failed)? {
             let id: String = row.try_get(0).map_err(failed)?;
             let text: String = row.try_get(1).map_err(failed)?;
-            // Losing health is harmless: it is learned again from new requests.
+            // Losing health is harmless: new requests rebuild it.
             match (AccountId::parse(&id), serde_json::from_str(&text)) {
                 (Some(id), Ok(health)) => known.push((id, health)),
                 (_, Err(error)) => {

@@ -1,4 +1,4 @@
-//! The journals that a database knows: which one a gateway books from, and whether it stopped in order.
+//! The journals registered in a database: which one a gateway books from, and whether it stopped cleanly.
 
 use std::path::Path;
 

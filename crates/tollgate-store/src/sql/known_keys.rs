@@ -1,4 +1,4 @@
-//! What a process knows of the keys in the database: where its master key comes from, and what it has read and answered.
+//! A process's view of the keys in the database: the source of its master key, and what it has read and answered.
 
 use std::{
     path::PathBuf,

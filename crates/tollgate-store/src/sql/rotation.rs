@@ -19,7 +19,7 @@ use super::{
 use crate::{
     Actor, AuditEvent, AuditKind, KeyHolder, RowKind, StoreError, credential,
     rows::ChangeTransaction as _,
-    seal::{MasterKeys, Sealer, draw},
+    seal::{MasterKeys, Sealer, generate_key},
 };
 
 const ROTATE: &str = "rotate the master key";
@@ -87,7 +87,7 @@ impl SqlStore {
     pub(crate) async fn replace_data_key(&self, target: &str) -> Result<(), StoreError> {
         let failed = |error| self.failed(ROTATE, error);
         let keys = self.master_keys()?;
-        let missing = || StoreError::MasterKeyWrong { location: keys.place.clone(), database: self.database.clone() };
+        let missing = || StoreError::MasterKeyWrong { location: keys.location.clone(), database: self.database.clone() };
         let master = keys.by_fingerprint(target).ok_or_else(missing)?;
         let mut transaction = self.begin(ROTATE).await?;
         self.lock_sealed_rows(&mut transaction).await?;
@@ -100,7 +100,7 @@ impl SqlStore {
             return Ok(());
         }
         let pepper = Sealer::new(&old, self.random.clone()).open_bytes(context("pepper"), row("pepper").unwrap_or_default())?;
-        let new = draw(&self.random);
+        let new = generate_key(&self.random);
         for (name, sealed) in sealed_rows(master, &new, &pepper, &self.random) {
             let update = sqlx::query("UPDATE data_keys SET sealed = $2 WHERE name = $1").bind(name).bind(sealed);
             update.execute(&mut *transaction).await.map_err(failed)?;
@@ -123,10 +123,10 @@ impl SqlStore {
         let (mut last, mut sealed) = (None, 0);
         for row in &rows {
             let (id, old): (String, Vec<u8>) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
-            let place = credential::context(&id);
-            match self.sealer.open_with_old(place, &old) {
+            let context = credential::context(&id);
+            match self.sealer.open_with_old(context, &old) {
                 Some(Ok(secret)) => {
-                    let new = self.sealer.seal(place, &secret);
+                    let new = self.sealer.seal(context, &secret);
                     let update = sqlx::query("UPDATE catalog_rows SET credential = $2 WHERE id = $1").bind(id.clone()).bind(new);
                     update.execute(&mut *transaction).await.map_err(failed)?;
                     sealed += 1;
@@ -199,7 +199,7 @@ impl SqlStore {
         Ok(is_new || lines_changed)
     }
 
-    /// Notes that this gateway stops.
+    /// Records that this gateway stops.
     pub(crate) async fn stop_holding(&self) -> Result<(), StoreError> {
         let Some(journal) = &self.books.journal else { return Ok(()) };
         let sql = "DELETE FROM key_holders WHERE id = $1";
@@ -235,8 +235,8 @@ impl SqlStore {
         rows.iter().map(read).collect::<Result<_, _>>().map_err(failed)
     }
 
-    /// Forgets gateways that did not answer.
-    pub(crate) async fn forget_holders(&self, holders: &[KeyHolder]) -> Result<(), StoreError> {
+    /// Deletes the rows of gateways that did not answer.
+    pub(crate) async fn delete_key_holders(&self, holders: &[KeyHolder]) -> Result<(), StoreError> {
         for holder in holders {
             let delete = sqlx::query("DELETE FROM key_holders WHERE id = $1").bind(holder.id.clone());
             delete.execute(&self.writer).await.map_err(|error| self.failed(ROTATE, error))?;

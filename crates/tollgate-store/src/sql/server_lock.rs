@@ -52,6 +52,12 @@ impl ServerLock {
         Ok(())
     }
 
+    /// Acquires the lock again after a release.
+    pub(super) async fn retake(&self, database: &str) -> Result<(), StoreError> {
+        *self.connection.lock().await = acquire(&self.options, self.mode, database).await?;
+        Ok(())
+    }
+
     pub(super) async fn release(&self) {
         let unlock = sqlx::query("SELECT COUNT(*) FROM (SELECT pg_advisory_unlock_all()) AS unlocked");
         // A broken connection holds no lock, so errors do not matter.

@@ -102,6 +102,20 @@ impl SqlStore {
         }
     }
 
+    pub(crate) async fn release_lock(&self) {
+        if let Some(lock) = &self.server_lock {
+            lock.release().await;
+        }
+    }
+
+    /// Acquires the lock again after [`Self::release_lock`].
+    pub(crate) async fn retake_lock(&self) -> Result<(), StoreError> {
+        match &self.server_lock {
+            Some(lock) => lock.retake(&self.database).await,
+            None => Ok(()),
+        }
+    }
+
     pub(crate) async fn close(&self) {
         self.change_signal.close();
         self.appender.close().await;

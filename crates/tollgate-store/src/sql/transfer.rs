@@ -191,7 +191,7 @@ impl<'t> TransferPass<'t> {
         // The last copied row number; -1 copies the whole table.
         let mut after = if APPEND_ONLY.contains(&name) { self.saved_state(name).await? } else { -1 };
         if after >= 0 {
-            // If old rows were removed from the source meanwhile, the whole table is copied again.
+            // If old rows were removed from the source in between, the whole table is copied again.
             let kept = table.count(&mut self.source, i64::MIN, after).await.map_err(reading)?;
             let copied = self.target_count(name).await?;
             after = if kept == copied { after } else { -1 };

@@ -6,7 +6,7 @@ use super::{ModelInput, ModelOutput, ProviderError, ResponseBody, deltas, respon
 
 /// What this model signs its calls with, and wants back.
 const SIGNATURE: &str = "c2NyaXB0ZWQtc2lnbmF0dXJl";
-/// What may stand for it in histories made elsewhere, in both alphabets.
+/// Placeholders for it in histories of other origin, in both alphabets.
 const PLACEHOLDERS: [&str; 2] = ["skip_thought_signature_validator", "skip/thought/signature/validator"];
 
 pub(crate) fn error(refused: &ProviderError) -> Value {

@@ -105,7 +105,7 @@ impl RemoteAdmin {
         headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION"))));
         let changes = request.method() != Method::GET;
         let mut connection = self.connection.lock().await;
-        // The gateway may have closed it meanwhile.
+        // The gateway may have closed it since.
         let existing = match connection.take() {
             Some(mut sender) => sender.ready().await.is_ok().then_some(sender),
             None => None,

@@ -138,8 +138,8 @@ impl GatewayHandle for StoppedGateway {
 impl StoppedGateway {
     /// Saves health, and that these accounts passed a test.
     async fn save(&self, changed: &[(AccountId, AccountHealth)], passed: &[AccountId]) -> Result<(), StoreError> {
-        // Health is saved for the next start. A running gateway has its own, possibly newer health; it learns of the passed test
-        // from `save_test`, which it does not overwrite.
+        // Health is saved for the next start. A running gateway has its own, possibly newer health; it reads the passed test
+        // that `save_test` stores, and does not overwrite it.
         self.store.health.save_health(changed, compose::now()).await?;
         for account in passed {
             self.store.health.save_test(*account, compose::now()).await?;

@@ -16,7 +16,7 @@ pub(crate) enum Ledger {
         /// Only entries of this kind: `top_up`, `settle` or `adjust`
         #[arg(long)]
         kind: Option<String>,
-        /// Only entries before this one (number in the column `place`)
+        /// Only entries before this one (number in the column `position`)
         #[arg(long, value_name = "PLACE")]
         before: Option<i64>,
         /// Number of entries, at most 1000

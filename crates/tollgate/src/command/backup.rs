@@ -98,7 +98,7 @@ fn passphrase(reference: Option<&str>) -> Result<Option<Secret>, Failure> {
     let Some(reference) = reference else { return Ok(None) };
     if !["env:", "file:"].iter().any(|prefix| reference.starts_with(prefix)) {
         return Err(Failure::Usage(
-            "--passphrase takes env:NAME or file:PATH, so that it stands in no list of processes".to_owned(),
+            "--passphrase takes env:NAME or file:PATH, so that it does not show in process lists".to_owned(),
         ));
     }
     let text = config::reference(reference).map_err(|fault| Failure::invalid(format!("--passphrase: {fault}")))?;
@@ -132,7 +132,7 @@ fn print_backup(common: &Common, outcome: &BackupOutcome) {
         output::line("make a backup of every node first and of the database last: then no record is in neither");
     }
     if !master_key {
-        output::line("the master key is not in it: keep a copy of it elsewhere, or use --with-secrets");
+        output::line("the master key is not in it: keep a separate copy, or use --with-secrets");
     }
 }
 

@@ -207,7 +207,7 @@ struct Follower<'a> {
 
 /// Why the events of a job are not followed any more.
 enum EventsEnd {
-    JobEnded,
+    JobEnded(Value),
     Interrupted,
     Broken(AdminError),
 }
@@ -219,7 +219,9 @@ impl Follower<'_> {
         loop {
             let mut events = 0;
             let end = match self.events(&mut events).await {
-                EventsEnd::JobEnded => self.admin.get(&ApiPath::of(&["jobs", self.id])).await,
+                // Events have no results. A process that stops sends the last one and cannot be asked again.
+                EventsEnd::JobEnded(job) if job["state"] != "done" => Ok(job),
+                EventsEnd::JobEnded(_) => self.admin.get(&ApiPath::of(&["jobs", self.id])).await,
                 EventsEnd::Interrupted => {
                     self.cancel().await?;
                     continue;
@@ -237,7 +239,7 @@ impl Follower<'_> {
                     return Err(Failure::Machine(text).into());
                 }
                 Err(AdminError::Failed(Failure::Unreachable(_))) if attempts < MAX_ATTEMPTS => {
-                    tokio::time::sleep(RETRY_PAUSE).await
+                    tokio::time::sleep(RETRY_PAUSE).await;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -268,7 +270,7 @@ impl Follower<'_> {
             let job: Value = serde_json::from_slice(data).unwrap_or_default();
             *received += 1;
             if matches!(job["state"].as_str(), Some("done" | "failed" | "cancelled")) {
-                return EventsEnd::JobEnded;
+                return EventsEnd::JobEnded(job);
             }
             let progress = &job["progress"];
             if let (Some(step), Some(done)) = (progress["step"].as_str(), progress["done"].as_u64()) {

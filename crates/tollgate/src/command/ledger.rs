@@ -19,7 +19,7 @@ pub(crate) fn run(common: &Common, subcommand: cli::Ledger) -> Result<(), Failur
             if let Some(kind) = kind.as_deref().filter(|kind| !["top_up", "settle", "adjust"].contains(kind)) {
                 return Err(Failure::Usage(format!("--kind takes top_up, settle or adjust, not '{kind}'")));
             }
-            let before = before.map(|place| place.to_string());
+            let before = before.map(|position| position.to_string());
             let target = ApiPath::of(&["ledger"]).with("limit", &limit.to_string()).maybe("member", member.as_deref());
             list(common, admin, &target.maybe("kind", kind.as_deref()).maybe("after", before.as_deref())).await
         }
@@ -27,11 +27,11 @@ pub(crate) fn run(common: &Common, subcommand: cli::Ledger) -> Result<(), Failur
     })
 }
 
-async fn post(common: &Common, admin: &Admin, path: &str, asked: LedgerPosting) -> Result<(), Failure> {
-    let amount = NanoUsd::parse(&asked.amount).map_err(|fault| Failure::Usage(fault.to_string()))?;
-    let has_own_key = asked.idempotency_key.is_some();
-    let key = asked.idempotency_key.unwrap_or_else(|| format!("cli-{}", uuid::Uuid::now_v7()));
-    let body = json!({"member": asked.member, "amount": amount.to_usd_string(), "note": asked.note.unwrap_or_default()});
+async fn post(common: &Common, admin: &Admin, path: &str, posting: LedgerPosting) -> Result<(), Failure> {
+    let amount = NanoUsd::parse(&posting.amount).map_err(|fault| Failure::Usage(fault.to_string()))?;
+    let has_own_key = posting.idempotency_key.is_some();
+    let key = posting.idempotency_key.unwrap_or_else(|| format!("cli-{}", uuid::Uuid::now_v7()));
+    let body = json!({"member": posting.member, "amount": amount.to_usd_string(), "note": posting.note.unwrap_or_default()});
     let target = ApiPath::of(&["ledger", path]);
     let request = AdminRequest { idempotency_key: Some(&key), ..AdminRequest::of(Method::POST, &target, &body) };
     let response = admin.send(request).await.map_err(|error| posting_failure(error, &key, has_own_key))?;

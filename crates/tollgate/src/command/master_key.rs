@@ -54,7 +54,7 @@ async fn rotate(common: &Common, wait: Duration) -> Result<(), Failure> {
         output::json(&json!({"master_key": rotation.target(), "resealed": sealed, "retired_in": retired}));
         return Ok(());
     }
-    output::line(&format!("{sealed} secrets are sealed anew, under the master key with the fingerprint {}", rotation.target()));
+    output::line(&format!("{sealed} secrets were resealed under the master key with the fingerprint {}", rotation.target()));
     match retired {
         Some(path) => output::line(&format!(
             "the old key is in {}: backups made before need it; on nodes with a key file of their own remove its line there",
@@ -72,8 +72,8 @@ async fn wait_for_holders(rotation: &MasterKeyRotation, wait: Duration, tell: &d
     loop {
         let (holders, silent) = ask(rotation).await?;
         if !silent.is_empty() {
-            tell(&format!("taken for stopped, because they do not answer: {}", names(&silent)));
-            rotation.forget(&silent).await?;
+            tell(&format!("assumed to be stopped, because they do not answer: {}", names(&silent)));
+            rotation.delete_holders(&silent).await?;
         }
         let lacking: Vec<KeyHolder> = holders.into_iter().filter(|holder| !holder.has_key).collect();
         if lacking.is_empty() {

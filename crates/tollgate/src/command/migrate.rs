@@ -54,13 +54,10 @@ pub(crate) fn run(common: &Common, subcommand: &Migrate) -> Result<(), Failure> 
 
 /// Says why no running gateway does this.
 pub(crate) fn of_a_stopped_gateway(failure: Failure) -> Failure {
-    match failure {
-        Failure::Usage(text) => Failure::Usage(format!(
-            "a running gateway has brought its database up to date when it started, and moves to another one only while it is \
-             stopped; {text}"
-        )),
-        other => other,
-    }
+    let Failure::Usage(text) = failure else { return failure };
+    Failure::Usage(format!(
+        "a running gateway has brought its database up to date when it started, and moves to another one only while it is stopped; {text}"
+    ))
 }
 
 struct MigrationReporter {

@@ -1,8 +1,10 @@
 //! `serve`: starts the gateway and stops it on SIGTERM or SIGINT.
 
-use std::{net::SocketAddr, sync::Arc};
+mod announcement;
+mod ending;
 
-use serde_json::json;
+use std::sync::Arc;
+
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
@@ -16,14 +18,22 @@ use tollgate_gateway::{
         usage_writer::{UsageBacklog, UsageWriter, replay},
     },
     path::Worker,
-    server::{Drained, ListenError, RunError, listen, run as run_cores},
-    state::{health_registry::HealthRegistry, shared::Shared, usage_recorder::UsageQueue, usage_recorder::UsageRecorder},
+    server::run as run_cores,
+    state::{
+        health_registry::HealthRegistry, request_log::LogThread, shared::Shared, usage_recorder::UsageQueue,
+        usage_recorder::UsageRecorder,
+    },
     upstream::{
         client::{Client, Trust},
         echo::UpstreamDispatch,
     },
 };
-use tollgate_store::{Actor, Change, ChangeOrigin, Counters, Journal, LedgerPosition, Store, StoreError, UnbookedRecords};
+use tollgate_store::{
+    Actor, Change, ChangeOrigin, Counters, DiskReserve, Journal, JournalFolder, LedgerPosition, Store, StoreError, UnbookedRecords,
+};
+
+use announcement::announce;
+use ending::{exit_status, leave_database, report_open_reservations};
 
 use crate::{
     catalog_watch,
@@ -32,8 +42,13 @@ use crate::{
     config::Config,
     console, database_watch, disk_watch,
     failure::Failure,
-    first_start, health_share, key_watch, ledger_watch, logging, output, retention, revocation_share, runtime_socket,
-    traffic_snapshot,
+    first_start, health_share, key_watch, ledger_watch, logging, retention, revocation_share, runtime_socket, traffic_snapshot,
+    upgrade::{
+        self,
+        leaving::Leaving,
+        sockets::{self, Sockets},
+        taking_over::TakeOver,
+    },
 };
 
 /// Warnings about the catalog that are logged at the start; `check --catalog` has all of them.
@@ -49,7 +64,9 @@ pub(crate) fn run(common: &Common, arguments: &Serve) -> Result<(), Failure> {
     }
     let config = compose::settings(common, &flags)?;
     logging::start(&config);
-    compose::runtime()?.block_on(serve(common, &config))
+    let runtime = compose::runtime()?;
+    let taken = arguments.upgrade.then(|| TakeOver::request(&config)).transpose()?;
+    runtime.block_on(serve(common, &config, taken))
 }
 
 /// Components of a gateway, before it listens.
@@ -57,6 +74,7 @@ struct ServeComponents {
     store: Store,
     shared: Arc<Shared>,
     journal: Arc<Journal>,
+    folder: Arc<JournalFolder>,
     recovered: UnbookedRecords,
     registry: Arc<HealthRegistry>,
     /// Sender of alerts, if there is a webhook.
@@ -65,92 +83,106 @@ struct ServeComponents {
     ledger: LedgerPosition,
     /// Background work for counters in Redis.
     redis: Option<RedisTasks>,
+    /// Writes the lines of requests until it is dropped.
+    log: LogThread,
 }
 
-async fn serve(common: &Common, config: &Config) -> Result<(), Failure> {
-    let reserve = disk_watch::reserve(config);
-    if reserve.free_for_start() {
-        tracing::error!(data = %config.data.display(), "the disk of the data folder is full; records wait in memory until there is space");
-    }
-    let mut components = build_components(config).await?;
-    let listening = listen(&components.shared.settings).map_err(|error| cannot_listen(&error))?;
+async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) -> Result<(), Failure> {
+    let (reserve, is_upgrade) = (free_disk(config), taken.is_some());
+    let mut components = build_components_or_give_up(config, &mut taken).await?;
+    let Sockets { listening, console: console_socket, predecessors, asking } =
+        sockets::open(&config.data, &components.shared, &components.store, taken)?;
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
+    // What follows and changes the state that a new process takes over ends when that serves.
+    let left = stop_background.child_token();
     let background = TaskTracker::new();
     if let Some(alerts) = components.alerts.take() {
         background.spawn(alerts.run(Arc::clone(&components.shared), stop_background.clone()));
     }
-    let revoked = spawn_background(&background, config, &components, &stop_background);
+    let revoked = spawn_background(&background, config, &components, &left);
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
-    let ServeComponents { store, shared, journal, recovered, registry, alerts: _, ledger: _, redis } = components;
+    let ServeComponents { store, shared, journal, folder, recovered, registry, alerts: _, ledger: _, redis, log: _log } =
+        components;
     let watching = background.spawn(database_watch::watch(
         store.clone(),
         Arc::clone(&shared),
         database_watch::DegradedLimits::of(config),
-        stop_background.clone(),
+        left.clone(),
         stop_cores.clone(),
     ));
-    if let Some(RedisTasks { work, health, revocations }) = redis {
-        background.spawn(work.run(stop_background.clone()));
-        background.spawn(revocation_share::watch(revocations, revoked, Arc::clone(&shared), stop_background.clone()));
-        background.spawn(health_share::watch(health, Arc::clone(&registry), Arc::clone(&shared), stop_background.clone()));
+    if let Some(tasks) = redis {
+        spawn_redis(&background, tasks, revoked, &shared, &registry, &stop_background);
     }
-    background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), stop_background.clone()));
+    background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), left.clone()));
     background.spawn(end_on_signal(stop_cores.clone(), Arc::clone(&shared), stop_background.clone()));
-    let (queue, writer) = UsageWriter::new(
-        Arc::clone(&store.usage),
-        Arc::clone(&store.health),
-        Arc::clone(&journal),
-        Arc::clone(&registry),
-        Arc::clone(&shared),
-    );
     let stop_writer = CancellationToken::new();
+    let (queue, writer) = usage_writer(&store, &journal, &registry, &shared);
     let writing = background.spawn(writer.run(recovered, stop_writer.clone()));
 
-    let console = console::start(config, &store, &shared, &registry, listening.address(), stop_cores.clone())?;
-    let new_key = first_key(config, &store).await?;
-    announce(common, config, listening.address(), console.address, new_key.as_deref());
-    let condition = Arc::clone(&shared.condition);
+    let stop_jobs = stop_cores.child_token();
+    background.spawn(cancel_with(left.clone(), stop_jobs.clone()));
+    let console = console::start(config, &store, &shared, &registry, listening.address(), console_socket, stop_jobs)?;
+    // The first process of an upgrade has shown it.
+    let new_key = if is_upgrade { None } else { first_key(config, &store).await? };
+    announce(common, config, listening.address(), console.address(), new_key.as_deref());
+    let leaving = Leaving {
+        shared: Arc::clone(&shared),
+        store: store.clone(),
+        journal: Arc::clone(&journal),
+        data: config.data.clone(),
+        sockets: sockets::duplicates(&listening)?,
+        address: listening.address(),
+        console: console.own.clone(),
+        console_address: config.console,
+        predecessors,
+        asking,
+        left,
+    };
+    background.spawn(leaving.serve(stop_cores.clone()));
     let factory = core_factory(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&registry));
     let drained = run_cores(Arc::clone(&shared), listening, factory, Arc::clone(&console.fallback), stop_cores.clone()).await;
-    let is_ending_now = condition.is_ending_now();
+    let is_ending_now = shared.condition.is_ending_now();
     // The cores have ended, so every record is queued: write what is left, then stop everything else.
+    shared.condition.hand_over.end_moves();
     stop_cores.cancel();
     stop_writer.cancel();
     // After a panic of the writer, nothing was finished.
     let left = writing.await.unwrap_or_else(|_| UsageBacklog { waiting: journal.unbooked(), lost: journal.finish(&[]) });
-    let open = shared.counters.open_reservations();
-    if open > 0 {
-        tracing::error!(reservations = open, "reservations were not released by their requests");
-    }
+    report_open_reservations(&shared);
     console.stop().await;
     stop_background.cancel();
     background.close();
     background.wait().await;
-    leave_database(&store, &journal, left).await;
+    leave_database(config, &store, (&journal, &folder), left).await;
     console.shut_down();
+    // Until here the journal was written.
+    drop((journal, folder));
     if let Ok(Err(failure)) = watching.await {
         return Err(failure);
     }
     exit_status(config, drained, left, is_ending_now)
 }
 
-/// Marks the database as left in order, if all records are in it, and closes it.
-async fn leave_database(store: &Store, journal: &Journal, left: UsageBacklog) {
-    if left.waiting > left.lost {
-        let records = left.waiting - left.lost;
-        tracing::warn!(records, "the last records are not in the database; they are kept in the journal");
-    }
-    if let Err(fault) = store.stop_watching_keys().await {
-        tracing::debug!(%fault, "a rotation of the master key will wait for this gateway's answer");
-    }
-    if left.waiting == 0
-        && journal.unbooked() == 0
-        && let Err(fault) = store.finish_journal().await
-    {
-        tracing::debug!(%fault, "the database was not marked as left in order");
-    }
-    store.close().await;
+/// Cancels the jobs of a process that has handed over: their results could not be read any more.
+async fn cancel_with(left: CancellationToken, jobs: CancellationToken) {
+    left.cancelled().await;
+    jobs.cancel();
+}
+
+fn usage_writer(
+    store: &Store,
+    journal: &Arc<Journal>,
+    registry: &Arc<HealthRegistry>,
+    shared: &Arc<Shared>,
+) -> (UsageQueue, UsageWriter) {
+    UsageWriter::new(
+        Arc::clone(&store.usage),
+        Arc::clone(&store.health),
+        Arc::clone(journal),
+        Arc::clone(registry),
+        Arc::clone(shared),
+    )
 }
 
 /// The key of a first start without a catalog file, if no start has shown one yet. Every address is bound by now.
@@ -166,6 +198,29 @@ async fn first_key(config: &Config, store: &Store) -> Result<Option<String>, Fai
         }
         created => created,
     }
+}
+
+/// The disk space in reserve; freed if the disk is full.
+fn free_disk(config: &Config) -> DiskReserve {
+    let reserve = disk_watch::reserve(config);
+    if reserve.free_for_start() {
+        tracing::error!(data = %config.data.display(), "the disk of the data folder is full; records wait in memory until there is space");
+    }
+    reserve
+}
+
+/// Starts what counts in Redis and shares health and revocations through it; until the last request has ended.
+fn spawn_redis(
+    background: &TaskTracker,
+    RedisTasks { work, health, revocations }: RedisTasks,
+    revoked: mpsc::Receiver<KeyId>,
+    shared: &Arc<Shared>,
+    registry: &Arc<HealthRegistry>,
+    stop: &CancellationToken,
+) {
+    background.spawn(work.run(stop.clone()));
+    background.spawn(revocation_share::watch(revocations, revoked, Arc::clone(shared), stop.clone()));
+    background.spawn(health_share::watch(health, Arc::clone(registry), Arc::clone(shared), stop.clone()));
 }
 
 /// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns the keys that are found to be revoked.
@@ -205,40 +260,38 @@ fn spawn_background(
     background.spawn(retention::run(components.store.clone(), config.number("usage.retention_days"), stop.clone()));
     background.spawn(traffic_snapshot::run(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
     background.spawn(runtime_socket::serve(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
+    background.spawn(upgrade::adopt::watch(
+        Arc::clone(&components.folder),
+        compose::journal_folder(&config.data),
+        components.store.clone(),
+        Arc::clone(&components.shared),
+        stop.clone(),
+    ));
     revocations
 }
 
-fn exit_status(
-    config: &Config,
-    drained: Result<Drained, RunError>,
-    left: UsageBacklog,
-    is_ending_now: bool,
-) -> Result<(), Failure> {
-    match drained {
-        _ if left.lost > 0 => Err(Failure::Machine(format!(
-            "{} requests are lost: neither the database nor the journal in {} took their records; free space on its disk",
-            left.lost,
-            compose::journal_folder(&config.data).display()
-        ))),
-        Ok(Drained::Complete) => Ok(()),
-        Ok(Drained::CutOff(count)) if is_ending_now => {
-            Err(Failure::Machine(format!("{count} responses were cut off by a second signal")))
-        }
-        Ok(Drained::CutOff(count)) => {
-            let limit = config.number("server.drain_timeout_ms");
-            Err(Failure::Machine(format!("{count} responses were cut off after {limit} ms (server.drain_timeout_ms)")))
-        }
-        Err(error) => Err(cannot_run(&error)),
+/// As [`build_components`]; a failure is told to the process that would have been replaced, which goes on.
+async fn build_components_or_give_up(config: &Config, taken: &mut Option<TakeOver>) -> Result<ServeComponents, Failure> {
+    let built = build_components(config, taken.as_mut()).await;
+    if let (Err(failure), Some(taken)) = (&built, taken) {
+        taken.give_up(failure);
     }
+    built
 }
 
 /// Opens store and journal and loads the catalog, in the order in which failures must be detected.
-async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
-    let store = database_watch::open(config, compose::access(config)).await?;
+async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> Result<ServeComponents, Failure> {
+    let store = match taken.as_deref_mut() {
+        None => database_watch::open(config, compose::access(config)).await?,
+        Some(taken) => compose::open_locked(config, compose::access(config), taken.lock.take()).await?,
+    };
     let known_at = store.spending_known_at();
+    if taken.is_some() && known_at.is_some() {
+        return Err(Failure::Unreachable("the database is unreachable: the running gateway goes on".to_owned()));
+    }
     // Before anything is opened with the keys: from now on a rotation waits for this gateway.
     key_watch::announce(&store).await?;
-    let (journal, recovery) = compose::journal(config)?;
+    let (journal, recovery, folder) = compose::journal(config)?;
     for cut in &recovery.truncated {
         tracing::warn!(?cut, "the journal ends with a partial entry, as left by a kill");
     }
@@ -269,7 +322,11 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
     };
     let backlog = || journal.backlog().map_err(|error| compose::journal_failure(&error));
     let recovered = backlog()?;
-    let (counters, ledger, redis) = compose::counters(config, &store).await?;
+    let beside = taken.is_some().then(|| std::process::id().to_string());
+    let (counters, ledger, redis) = compose::counters(config, &store, beside).await?;
+    if let Some(handed) = taken.and_then(|taken| taken.counters.take()) {
+        counters.take_over(handed, compose::instant());
+    }
     if let (Some(known_at), None) = (known_at, &redis) {
         count_unbooked(&*counters, backlog()?, known_at);
     } else if !is_written && redis.is_none() {
@@ -289,9 +346,11 @@ async fn build_components(config: &Config) -> Result<ServeComponents, Failure> {
         tracing::warn!(%fault, "the cost of hedged attempts today is unknown; their caps start from zero");
         Vec::new()
     });
-    let shared = compose::shared(config, &store, catalog, counters, queue, hedged);
+    let (request_log, log) = logging::requests(config)?;
+    let shared = compose::shared(config, &store, catalog, counters, queue, hedged, request_log);
     shared.traffic.configure(shared.catalog.load().accounts().map(|account| &**account));
-    Ok(ServeComponents { store, shared, journal: Arc::new(journal), recovered, registry, alerts, ledger, redis })
+    let (journal, folder) = (Arc::new(journal), Arc::new(folder));
+    Ok(ServeComponents { store, shared, journal, folder, recovered, registry, alerts, ledger, redis, log })
 }
 
 /// Whether a write succeeded. A database that is readable but takes no writes at the moment (full, or read-only) does not prevent a
@@ -334,8 +393,8 @@ fn core_factory(
     }
 }
 
-/// Cancels `stop` on SIGTERM or SIGINT; a second signal ends running requests, a third the process. Handlers are installed by the call, not when the task runs: the process may be signalled as
-/// soon as its address is printed.
+/// Cancels `stop` on SIGTERM or SIGINT; a second signal ends running requests, a third the process. Handlers are installed by the
+/// call, not when the task runs: the process may be signalled as soon as its address is printed.
 fn end_on_signal(stop: CancellationToken, shared: Arc<Shared>, stopped: CancellationToken) -> impl Future<Output = ()> {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     async move {
@@ -359,58 +418,5 @@ fn end_on_signal(stop: CancellationToken, shared: Arc<Shared>, stopped: Cancella
                 _ => std::process::exit(1),
             }
         }
-    }
-}
-
-/// Prints the addresses and first steps. Exactly two lines contain `curl `; both are complete commands.
-fn announce(common: &Common, config: &Config, address: SocketAddr, console: Option<SocketAddr>, key: Option<&str>) {
-    let scheme = if config.tls.is_some() { "https" } else { "http" };
-    let data = config.data.display().to_string();
-    if common.json {
-        let url = format!("{scheme}://{address}");
-        let admin_url = admin_url(config, console).unwrap_or_else(|| url.clone());
-        let console = console.map(|address| address.to_string());
-        output::json(&json!({
-            "address": address.to_string(), "url": url, "console": console, "admin_url": admin_url, "key": key, "data": data,
-        }));
-        return;
-    }
-    output::line(&format!("tollgate {} serves on {scheme}://{address}", env!("CARGO_PKG_VERSION")));
-    let admin = admin_url(config, console).unwrap_or_else(|| format!("{scheme}://{address}"));
-    output::line(&format!("admin API: {admin}/admin/v1 (make a key for it: `tollgate admin-key create NAME`)"));
-    let Some(key) = key else {
-        output::line("keys: `tollgate key create NAME`");
-        return;
-    };
-    output::line(&format!("data: {data}"));
-    output::line(&format!("key for the echo channel (shown this once): {key}"));
-    output::line("try it, on both protocols:");
-    output::line(&format!(
-        "curl -s {scheme}://{address}/v1/chat/completions -H 'authorization: Bearer {key}' -H 'content-type: application/json' \
-         -d '{{\"model\":\"echo\",\"messages\":[{{\"role\":\"user\",\"content\":\"hello\"}}]}}'"
-    ));
-    output::line(&format!(
-        "curl -s {scheme}://{address}/v1beta/models/echo:generateContent -H 'x-native-api-key: {key}' -H 'content-type: application/json' \
-         -d '{{\"contents\":[{{\"parts\":[{{\"text\":\"hello\"}}]}}]}}'"
-    ));
-    output::line(
-        "then describe your own channels in a file (`tollgate serve --catalog catalog.toml`), with keys of your own for them",
-    );
-}
-
-/// URL of the admin API if it has a separate address.
-fn admin_url(config: &Config, console: Option<SocketAddr>) -> Option<String> {
-    let scheme = if config.console_tls.is_some() { "https" } else { "http" };
-    console.map(|address| format!("{scheme}://{address}"))
-}
-
-fn cannot_listen(error: &ListenError) -> Failure {
-    Failure::Machine(format!("{error}; choose another address with --listen, or stop the process that uses it"))
-}
-
-fn cannot_run(error: &RunError) -> Failure {
-    match error {
-        RunError::Tls(_) => Failure::invalid(error.to_string()),
-        RunError::Core { .. } | RunError::Ended(_) => Failure::Machine(error.to_string()),
     }
 }

@@ -73,7 +73,7 @@ fn with_filter(target: ApiPath, args: &FilterArgs) -> Result<ApiPath, Failure> {
         .maybe("until", until.as_deref()))
 }
 
-/// Records already printed with `--follow`; the oldest are forgotten first.
+/// Records already printed with `--follow`; the oldest are evicted first.
 #[derive(Default)]
 struct PrintedRecords {
     order: VecDeque<String>,
@@ -233,7 +233,7 @@ async fn export(common: &Common, admin: &Admin, args: &FilterArgs) -> Result<(),
     }
     let filter = filter(admin, args).await?;
     let each = |record: &UsageRecord| {
-        !matches(&filter, record)
+        !filter.matches(record)
             || if common.json { usage_format::print_json(record) } else { write_csv(&usage_format::row(record)) }
     };
     admin.for_each_remaining(backlog, each).await
@@ -270,17 +270,6 @@ async fn id<T: serde::de::DeserializeOwned>(admin: &Admin, path: &str, name: &st
     }
     let mut row = admin.get(&ApiPath::of(&[path, name])).await?;
     Ok(serde_json::from_value(row["id"].take()).ok())
-}
-
-/// Whether a record matches the filter.
-pub(crate) fn matches(filter: &UsageFilter, record: &UsageRecord) -> bool {
-    filter.key.is_none_or(|key| record.key == key)
-        && filter.member.is_none_or(|member| record.member == member)
-        && filter.group.is_none_or(|group| record.group == Some(group))
-        && filter.model.as_ref().is_none_or(|model| record.model.as_ref() == Some(model))
-        && filter.outcome.is_none_or(|outcome| record.outcome == outcome)
-        && filter.since.is_none_or(|since| record.at >= since)
-        && filter.until.is_none_or(|until| record.at < until)
 }
 
 fn write_csv(cells: &[String]) -> bool {

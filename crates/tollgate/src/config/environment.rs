@@ -5,7 +5,7 @@ use tollgate_store::fields::nearest;
 
 use super::table::{self, SETTINGS};
 
-/// Variables that are read elsewhere.
+/// Variables that are no settings.
 const OTHERS: [&str; 4] = ["TOLLGATE_CONFIG", "TOLLGATE_URL", "TOLLGATE_ADMIN_KEY", "TOLLGATE_MASTER_KEY_FILE"];
 /// Kubernetes and Docker set these for a service called `tollgate`.
 const SERVICE_LINKS: [&str; 3] = ["TOLLGATE_SERVICE_", "TOLLGATE_PORT", "TOLLGATE_NAME"];

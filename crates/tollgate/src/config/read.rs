@@ -153,7 +153,7 @@ fn accept(setting: &'static SettingSpec, text: &str, shown: &str, source: Source
         SettingKind::Networks => networks(text).is_some(),
         SettingKind::Address => text.parse::<std::net::SocketAddr>().is_ok(),
         SettingKind::Flag => ["true", "false"].contains(&text),
-        SettingKind::Number(least, most) => text.parse::<u64>().is_ok_and(|number| (least..=most).contains(&number)),
+        SettingKind::Number(min, max) => text.parse::<u64>().is_ok_and(|number| (min..=max).contains(&number)),
         SettingKind::OneOf(words) => words.contains(&text),
     };
     if is_valid {
@@ -176,7 +176,7 @@ fn expects(kind: SettingKind) -> String {
         SettingKind::Networks => "networks with commas between, such as \"10.0.0.0/8, 192.0.2.7\"".to_owned(),
         SettingKind::Address => "an address with a port, such as \"127.0.0.1:8080\"".to_owned(),
         SettingKind::Flag => "true or false".to_owned(),
-        SettingKind::Number(least, most) => format!("a whole number of {least} to {most}"),
+        SettingKind::Number(min, max) => format!("a whole number of {min} to {max}"),
         SettingKind::OneOf(words) => format!("one of \"{}\"", words.join("\", \"")),
     }
 }

@@ -77,7 +77,7 @@ settings! {
         "Longest pause while receiving a request body.";
     "server.body_total_timeout_ms": Number(1, DAY_MS), Some("600000") =>
         "Longest time to receive a whole request body.";
-    "server.least_bytes_per_s": Number(0, 1 << 30), Some("8192") =>
+    "server.min_bytes_per_s": Number(0, 1 << 30), Some("8192") =>
         "Least average rate at which a caller sends a body and reads a complete answer; it may be behind by the pause allowed. 0: none.";
     "server.idle_timeout_ms": Number(1, DAY_MS), Some("60000") =>
         "Idle connections are closed after this time.";
@@ -120,7 +120,7 @@ settings! {
     "degraded.write_every_ms": Number(1_000, DAY_MS), Some("30000") =>
         "Shortest interval between writes of `cache.sealed`.";
     "catalog.file": Text, None =>
-        "Catalog file to serve. Its rows are read-only elsewhere. It is reloaded when it changes and on SIGHUP.";
+        "Catalog file to serve. The admin API and commands cannot change its rows. It is reloaded when it changes and on SIGHUP.";
     "journal.sync": OneOf(&["background", "group"]), Some("\"background\"") =>
         "background: fsync every 5 ms, without waiting. group: the last bytes of a response wait for a group fsync.";
     "journal.max_bytes": Number(1 << 20, 1 << 50), Some("4294967296") =>
@@ -139,6 +139,10 @@ settings! {
         "Log level; the log goes to stderr.";
     "log.format": OneOf(&["auto", "text", "json"]), Some("\"auto\"") =>
         "auto: text on a terminal, JSON lines otherwise.";
+    "log.requests": OneOf(&["problems", "all", "none"]), Some("\"problems\"") =>
+        "Requests that leave a line in the log. problems: refused ones, those with a failed upstream, and slow ones.";
+    "log.slow_ms": Number(0, DAY_MS), Some("30000") =>
+        "Time to the first content from which a request is slow; 0: none is.";
     "console.listen": Address, None =>
         "Separate address for the admin API and /metrics; absent: server.listen. A non-loopback address opens once an admin key exists.";
     "console.tls": OneOf(&["auto", "off"]), Some("\"auto\"") =>

@@ -87,7 +87,7 @@ fn database(config: &Config) -> (bool, String) {
         let catalog = store.catalog.load().await;
         store.close().await;
         let catalog = catalog?;
-        Ok(format!("{}, catalog revision {}, {} channels", store.place, catalog.revision.0, catalog.channels.len()))
+        Ok(format!("{}, catalog revision {}, {} channels", store.database, catalog.revision.0, catalog.channels.len()))
     });
     match opened {
         Ok(text) => (true, text),

@@ -12,7 +12,7 @@ use tollgate_store::{
     infer_apply_mode, preview,
 };
 
-use crate::{command::usage, compose, config::Config, failure::Failure, journal_backlog::JournalBacklog};
+use crate::{compose, config::Config, failure::Failure, journal_backlog::JournalBacklog};
 
 /// Records per page.
 const PAGE_SIZE: u32 = 1_000;
@@ -174,7 +174,7 @@ async fn replay_records(
         }
     }
     let each = |record: &UsageRecord| {
-        if usage::matches(&filter, record) {
+        if filter.matches(record) {
             replay.add(record);
         }
         !control.is_cancelled()

@@ -75,7 +75,7 @@ async fn verify_store(store: &Store, config: &Config, control: &WorkControl) -> 
     let mut journal = JournalScan::default();
     journal.scan(store, &compose::journal_folder(data), control).await?;
     let served = DataFolderLock::is_taken(data);
-    // Asked again last: a gateway in trouble may have begun to hold records meanwhile.
+    // Read again at the end: a gateway in trouble may have begun to hold records in memory.
     let in_memory_only = || traffic_snapshot::read(data, compose::now()).in_memory_only;
     let held = in_memory_only();
     let mut verified = store.ledger.verify(compose::now(), control).await?;

@@ -94,7 +94,7 @@ fn backup_without_secrets_needs_the_master_key_put_back() {
     std::fs::write(restored.path().join("master.key"), secret).unwrap();
     assert!(command(restored.path(), &["verify"]).status.success());
     let twice = command(restored.path(), &["restore", &name]);
-    assert!(twice.status.code() == Some(3) && text(&twice).contains("there already"), "{}", text(&twice));
+    assert!(twice.status.code() == Some(3) && text(&twice).contains("exists already"), "{}", text(&twice));
     let served = command(gateway.data(), &["restore", &name]);
     assert!(served.status.code() == Some(1) && text(&served).contains("in use"), "{}", text(&served));
 }

@@ -52,7 +52,7 @@ fn node_with_a_wrong_clock_takes_no_account_out_elsewhere() {
     };
     assert_eq!((chat(&right), chat(&wrong)), (200, 200));
 
-    // The node an hour ahead is told to wait for two seconds; so do all, and no longer.
+    // The node whose clock is an hour ahead gets `retry-after: 2`; all nodes wait that long, and no longer.
     services.upstream.set_default(slow_down("2"));
     let _ = chat(&wrong);
     services.upstream.set_default(ScriptedResponse::chat("hello"));

@@ -270,13 +270,21 @@ fn chart_templates_are_yaml_and_use_existing_values() {
 #[test]
 fn systemd_unit_uses_known_arguments_and_drains() {
     let unit = text("systemd/tollgate.service");
-    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
-    let words: Vec<&str> = line.split(' ').collect();
-    assert_eq!(words[1], "serve");
-    let help = String::from_utf8(Command::new(PROGRAM).args(["serve", "--help"]).output().unwrap().stdout).unwrap();
-    for flag in words.iter().filter(|word| word.starts_with("--")) {
-        assert!(help.contains(flag), "{flag}");
+    let words = |name: &str| {
+        let line = unit.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split(' ').collect::<Vec<&str>>()
+    };
+    let (start, reload) = (words("ExecStart="), words("ExecReload="));
+    assert_eq!((start[1], reload[1]), ("serve", "upgrade"));
+    assert_eq!((start[0], &start[2..]), (reload[0], &reload[2..]), "the new process has the options of the first");
+    for words in [&start, &reload] {
+        let help = String::from_utf8(Command::new(PROGRAM).args([words[1], "--help"]).output().unwrap().stdout).unwrap();
+        for flag in words.iter().filter(|word| word.starts_with("--")) {
+            assert!(help.contains(flag), "{flag}");
+        }
     }
+    // The new process tells systemd that it is the main one.
+    assert!(unit.contains("NotifyAccess=all"));
     assert!(unit.contains("KillSignal=SIGTERM") && unit.contains("TimeoutStopSec=610"));
     assert!(unit.contains("\nDocumentation=man:tollgate(1)\n"), "what it points to is there: `tollgate man`");
     let image = text("docker/Dockerfile");

@@ -40,13 +40,7 @@ fn shutdown_completes_running_streams_and_exits_within_a_second() {
 
 /// Waits for the rest of a response that the gateway ends.
 fn rest(mut open: PendingResponse, mut answer: ClientResponse) -> ClientResponse {
-    answer.complete = loop {
-        match open.read_chunk(&answer) {
-            Ok(Some(bytes)) => answer.body.extend(bytes),
-            Ok(None) => break true,
-            Err(_) => break false,
-        }
-    };
+    open.read_rest(&mut answer);
     answer
 }
 

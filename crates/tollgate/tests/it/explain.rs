@@ -169,7 +169,7 @@ fn explain_reports_an_exhausted_key_limit_first() {
     let explanation = wait_for_explanation(&gateway, &[], |explanation| explanation["refusal"]["error"] == "E31");
     assert_eq!(
         (&explanation["limits"][0]["left"], &explanation["limits"][0]["counted_by"]),
-        (&0.into(), &"notes".into()),
+        (&0.into(), &"snapshot".into()),
         "{explanation}"
     );
     assert_eq!(
@@ -180,7 +180,7 @@ fn explain_reports_an_exhausted_key_limit_first() {
     let text = gateway.run(&["explain", "--model", "chat-model", "--key", "caller"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("refused with E31: key caller has 0 of 1 requests left this minute; wait "), "{text}");
-    assert!(text.contains("key caller  rpm 1  0     1                  notes"), "{text}");
+    assert!(text.contains("key caller  rpm 1  0     1                  snapshot"), "{text}");
     assert_eq!(gateway.chat(&support::chat("chat-model")).status, 429);
 }
 

@@ -116,7 +116,7 @@ fn account_cools_down_for_retry_after_of_a_429() {
     for _ in 0..3 {
         assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
     }
-    assert_eq!(first.received().len(), 1, "it was asked once");
+    assert_eq!(first.received().len(), 1, "it got one request");
     assert_eq!(second.received().len(), 3);
 }
 

@@ -268,7 +268,7 @@ fn backups_are_read_and_removed_by_their_names_only() {
     assert!(names().is_empty());
     let made = finish(&admin, &json!({"kind": "backup"}));
     let name = made["result"]["file"].as_str().unwrap().to_owned();
-    assert_eq!(names(), [name.clone()]);
+    assert_eq!(names(), std::slice::from_ref(&name));
     let folder = admin.gateway.data().join("backups");
     let bytes = std::fs::read(folder.join(&name)).unwrap();
     let file = admin.call("GET", &format!("/admin/v1/backups/{name}"), None);
@@ -415,6 +415,18 @@ fn interrupt_when_it_waits(child: &mut Child) {
         u64::from_str_radix(caught.trim(), 16).unwrap_or(0) & 0b10 != 0
     });
     interrupt(child);
+}
+
+#[test]
+fn command_says_that_the_gateway_stopped() {
+    let mut admin = Admin::of(with_endless_verification());
+    let folder = TempDir::new().unwrap();
+    let mut follower = command(&admin.gateway, &admin.key, folder.path(), &["verify"]);
+    let child = follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("the job runs", LONG, || admin.get(JOBS)["items"][0]["progress"]["step"] == "database");
+    assert_eq!(admin.gateway.stop(), Some(0));
+    let (code, _, err) = parts(&child.wait_with_output().unwrap());
+    assert!(code == Some(1) && err.contains("cancelled: the gateway stopped"), "{err}");
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn status(gateway: &TestGateway, caller: &Caller) -> u16 {
     gateway.start_request(&request).read().map_or(0, |answer| answer.status)
 }
 
-/// Sends requests of every caller to every node from `begin` on, and runs `during` meanwhile.
+/// Sends requests of every caller to every node from `begin` on, while `during` runs.
 fn ask_all(nodes: &[TestGateway], callers: &[Caller], begin: Duration, during: impl FnOnce()) -> BTreeMap<u16, usize> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -149,10 +149,10 @@ fn redis_that_returns_empty_forgets_no_spending() {
 }
 
 #[test]
-fn killed_node_frees_its_places_when_it_is_back() {
-    let Some(services) = Services::start("killed_node_frees_its_places_when_it_is_back") else { return };
-    const SECRET: &str = "tk-two-places-0123456789abcdef";
-    let keys = key("two-places", SECRET, "concurrency = 2");
+fn killed_node_frees_its_permits_when_it_is_back() {
+    let Some(services) = Services::start("killed_node_frees_its_permits_when_it_is_back") else { return };
+    const SECRET: &str = "tk-two-permits-0123456789abcdef";
+    let keys = key("two-permits", SECRET, "concurrency = 2");
     services.upstream.set_default(ScriptedResponse::chat_stream(&["one"]).stall_after(2));
     let (first, other) = (services.builder(&keys).spawn(), services.builder(&keys).spawn());
     let stream = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(SECRET);
@@ -162,12 +162,12 @@ fn killed_node_frees_its_places_when_it_is_back() {
     }
     let chat =
         |gateway: &TestGateway| gateway.send(&Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer(SECRET));
-    assert_eq!(chat(&other).status, 429, "both places are taken");
+    assert_eq!(chat(&other).status, 429, "both permits are taken");
     let data = first.kill();
     services.upstream.set_default(ScriptedResponse::chat("hello"));
     let first = services.builder(&keys).data_folder(data).spawn();
-    let took = wait_for("its places are free", Duration::from_secs(1), || chat(&other).status == 200);
-    println!("the places of a killed node were free {took:.1?} after it was back");
+    let took = wait_for("its permits are free", Duration::from_secs(1), || chat(&other).status == 200);
+    println!("the permits of a killed node were free {took:.1?} after it was back");
     assert!(took < Duration::from_secs(15), "its registration would have expired by itself: {took:.1?}");
     assert_eq!(chat(&first).status, 200);
 }

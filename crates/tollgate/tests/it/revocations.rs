@@ -18,18 +18,18 @@ use crate::{
     support::{self, PROGRAM},
 };
 
-/// A TCP connection to a service that can be cut for one node.
-struct Cable {
+/// A TCP proxy in front of a service, whose connections can be cut for one node.
+struct TcpProxy {
     port: u16,
     is_cut: Arc<AtomicBool>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
 }
 
-impl Cable {
+impl TcpProxy {
     fn to(target: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let cable = Self { port: listener.local_addr().unwrap().port(), is_cut: Arc::default(), streams: Arc::default() };
-        let (target, is_cut, streams) = (target.to_owned(), Arc::clone(&cable.is_cut), Arc::clone(&cable.streams));
+        let proxy = Self { port: listener.local_addr().unwrap().port(), is_cut: Arc::default(), streams: Arc::default() };
+        let (target, is_cut, streams) = (target.to_owned(), Arc::clone(&proxy.is_cut), Arc::clone(&proxy.streams));
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 if is_cut.load(Ordering::SeqCst) {
@@ -46,7 +46,7 @@ impl Cable {
                 streams.lock().unwrap().extend([near, far]);
             }
         });
-        cable
+        proxy
     }
 
     fn cut(&self) {
@@ -71,11 +71,11 @@ fn node_without_database_refuses_a_key_that_another_node_revoked() {
     let Some(services) = Services::start("node_without_database_refuses_a_key_that_another_node_revoked") else { return };
     let url = services.postgres.url();
     let address = url.split_once('@').unwrap().1.split('/').next().unwrap();
-    let cable = Cable::to(address);
+    let proxy = TcpProxy::to(address);
     let first = services.builder("").spawn();
     let cut_off = TestGateway::builder(PROGRAM)
         .catalog(&support::catalog(&services.upstream, "cooling = false"))
-        .env("DATABASE_URL", &url.replace(address, &format!("127.0.0.1:{}", cable.port)))
+        .env("DATABASE_URL", &url.replace(address, &format!("127.0.0.1:{}", proxy.port)))
         .env("REDIS_URL", &services.redis.url())
         .env("TOLLGATE_MASTER_KEY", MASTER_KEY)
         .without_record_check()
@@ -84,7 +84,7 @@ fn node_without_database_refuses_a_key_that_another_node_revoked() {
     for secret in [&secret, &kept] {
         wait_for("the new key", Duration::from_secs(2), || cut_off.send(&chat(secret)).status == 200);
     }
-    cable.cut();
+    proxy.cut();
     assert!(first.run(&["key", "revoke", "soon-gone"]).status.success());
     let took = wait_for("the revocation", Duration::from_secs(3), || cut_off.send(&chat(&secret)).status == 401);
     println!("a node without the database refused a revoked key after {took:.1?}");
@@ -103,13 +103,7 @@ fn stream_of_a_revoked_key(gateway: &TestGateway, upstream: &Upstream, name: &st
     assert_eq!(answer.status, 200);
     answer.body = open.read_chunk(&answer).unwrap().unwrap();
     assert!(gateway.run(&["key", "revoke", name]).status.success());
-    answer.complete = loop {
-        match open.read_chunk(&answer) {
-            Ok(Some(bytes)) => answer.body.extend(bytes),
-            Ok(None) => break true,
-            Err(_) => break false,
-        }
-    };
+    open.read_rest(&mut answer);
     answer
 }
 

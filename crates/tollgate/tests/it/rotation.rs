@@ -83,7 +83,7 @@ fn three_nodes_serve_while_a_rotation_is_killed_and_resumed() {
             });
         }
         let killed = rotate_killed_at_times(&environment, nodes[0].data());
-        // Credentials that are written meanwhile are sealed with the key that is current then.
+        // Credentials written during the rotation are sealed with the key that is current at that moment.
         let changed = nodes[1].run(&["apply", "--yes", &nodes[0].data().join("two.toml").display().to_string()]);
         assert!(changed.status.success(), "{}", text(&changed));
         let rotated = nodes[2].run(&["master-key", "rotate"]);
@@ -170,7 +170,7 @@ fn single_gateway_rotates_while_it_serves_and_the_audit_log_says_so() {
     assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
     let before = lines(&gateway.data().join("master.key"));
     let rotated = gateway.run(&["master-key", "rotate"]);
-    assert!(rotated.status.success() && text(&rotated).contains("2 secrets are sealed anew"), "{}", text(&rotated));
+    assert!(rotated.status.success() && text(&rotated).contains("2 secrets were resealed"), "{}", text(&rotated));
     assert_ne!(lines(&gateway.data().join("master.key")), before);
     // A changed catalog is read with the new data key.
     let catalog = std::fs::read_to_string(gateway.data().join("catalog.toml")).unwrap();

@@ -161,7 +161,7 @@ fn missing_database_beside_a_master_key_is_refused() {
     let start = || Command::new(PROGRAM).args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path()).output().unwrap();
     let output = start();
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-    assert!(text(&output).contains("no database at") && text(&output).contains("start anew"), "{}", text(&output));
+    assert!(text(&output).contains("no database at") && text(&output).contains("start from scratch"), "{}", text(&output));
     assert!(!data.path().join("tollgate.db").exists());
     // As the message says.
     std::fs::rename(data.path().join("kept"), data.path().join("tollgate.db")).unwrap();

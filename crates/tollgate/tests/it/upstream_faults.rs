@@ -18,7 +18,7 @@ use crate::support::{self, PROGRAM};
 
 const MIB: usize = 1 << 20;
 /// Largest growth of memory over all responses, in KiB.
-const MOST_GROWTH_KIB: u64 = 64 * 1024;
+const MAX_GROWTH_KIB: u64 = 64 * 1024;
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
@@ -119,7 +119,7 @@ fn unstreamed_faults_get_the_documented_status() {
     );
     let growth = support::resident_kib(gateway.pid()).saturating_sub(before);
     println!("faulty responses: resident memory grew by {growth} KiB");
-    assert!(growth < MOST_GROWTH_KIB, "memory grew by {growth} KiB");
+    assert!(growth < MAX_GROWTH_KIB, "memory grew by {growth} KiB");
     assert!(!gateway.chat(&support::chat("chat-model")).headers.iter().any(|(name, _)| name == "set-cookie"));
 }
 
@@ -164,7 +164,7 @@ fn streamed_faults_get_the_documented_status() {
     );
     let growth = support::resident_kib(gateway.pid()).saturating_sub(before);
     println!("faulty streams: resident memory grew by {growth} KiB");
-    assert!(growth < MOST_GROWTH_KIB, "memory grew by {growth} KiB");
+    assert!(growth < MAX_GROWTH_KIB, "memory grew by {growth} KiB");
     upstream.enqueue(events(&format!("{good}data: {{\"late\":1}}\n\n")));
     assert!(!gateway.chat(&support::chat_stream("chat-model")).text().contains("late"), "nothing follows [DONE]");
 }
@@ -268,8 +268,7 @@ fn implausible_usage_is_replaced_by_own_count() {
 
 #[test]
 fn retry_after_is_clamped() {
-    for (asked, least, most) in
-        [("1000000000", 3_500, 3_600), ("Sun, 06 Nov 1994 08:49:37 GMT", 0, 1), ("-5", 0, 10), ("soon", 0, 10)]
+    for (asked, min, max) in [("1000000000", 3_500, 3_600), ("Sun, 06 Nov 1994 08:49:37 GMT", 0, 1), ("-5", 0, 10), ("soon", 0, 10)]
     {
         let upstream = Upstream::start();
         let gateway = support::builder(&upstream, "").spawn();
@@ -286,12 +285,12 @@ fn retry_after_is_clamped() {
                 break until.duration_since(jiff::Timestamp::now()).as_secs();
             }
             // A cooldown of one second may be over before the next request.
-            if least == 0 && begin.elapsed().as_secs() > 2 {
+            if min == 0 && begin.elapsed().as_secs() > 2 {
                 break 0;
             }
             assert!(begin.elapsed().as_secs() < 10, "{asked}: {explained}");
         };
-        assert!((least..=most).contains(&left), "{asked}: {left} s");
+        assert!((min..=max).contains(&left), "{asked}: {left} s");
     }
 }
 

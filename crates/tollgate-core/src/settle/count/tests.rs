@@ -67,12 +67,12 @@ fn tier_depends_on_all_prompt_tokens() {
 
 #[test]
 fn amounts_above_the_bound_are_none() {
-    let most = Price { input: Some(NanoUsd::MAX_PER_REQUEST.0), ..Price::default() };
-    assert_eq!(amount(&tokens(u64::MAX, 0), &most, Multiplier::ONE), None);
-    assert_eq!(amount(&tokens(1_000_000, 0), &most, Multiplier::ONE), Some(NanoUsd::MAX_PER_REQUEST));
-    assert_eq!(amount(&tokens(1_000_001, 0), &most, Multiplier::ONE), None);
+    let max = Price { input: Some(NanoUsd::MAX_PER_REQUEST.0), ..Price::default() };
+    assert_eq!(amount(&tokens(u64::MAX, 0), &max, Multiplier::ONE), None);
+    assert_eq!(amount(&tokens(1_000_000, 0), &max, Multiplier::ONE), Some(NanoUsd::MAX_PER_REQUEST));
+    assert_eq!(amount(&tokens(1_000_001, 0), &max, Multiplier::ONE), None);
     let all = Tokens { input: u64::MAX, output: u64::MAX, cache_read: u64::MAX, ..Tokens::default() };
-    let list = Price { per_request: Some(i64::MAX), output: Some(i64::MAX), ..most };
+    let list = Price { per_request: Some(i64::MAX), output: Some(i64::MAX), ..max };
     assert_eq!(amount(&all, &list, Multiplier(i64::MAX)), None);
 }
 

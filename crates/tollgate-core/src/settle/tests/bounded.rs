@@ -16,7 +16,7 @@ fn thinking(result: AttemptResult, reply_summary: Option<ReplySummary>) -> Attem
     let mut attempt = attempt(result, reply_summary);
     let mut row = channel("c", &["m"]);
     row.spec.serves[0].profile.thinking = Some(Thinking::Effort(vec!["low".to_owned()]));
-    attempt.planned.channel = Arc::new(row);
+    Arc::make_mut(&mut attempt.planned).channel = Arc::new(row);
     attempt
 }
 

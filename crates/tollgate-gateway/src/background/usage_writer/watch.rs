@@ -17,7 +17,7 @@ use tollgate_store::Journal;
 use crate::state::{health_registry::HealthRegistry, shared::Shared};
 
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-/// A transaction that takes longer counts as a database that is away.
+/// A transaction that takes longer counts as an unavailable database.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
 /// When the transaction under way began.
@@ -75,7 +75,7 @@ impl JournalWatch {
     fn update_account_gauges(&self, now: Timestamp) {
         let catalog = self.shared.catalog.load();
         if self.shown.swap(catalog.revision.0, Ordering::Relaxed) != catalog.revision.0 {
-            self.shared.metrics.forget_accounts();
+            self.shared.metrics.clear_account_gauges();
         }
         for channel in catalog.channels.values() {
             for account in &channel.accounts {

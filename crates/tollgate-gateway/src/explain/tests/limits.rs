@@ -26,7 +26,7 @@ impl Case {
     }
 
     fn counted(&self) -> CallerCounters {
-        let counts = |subject, meter| SubjectCounters { subject, meter, by: CounterSource::Gateway, knows_rates: true };
+        let counts = |subject, meter| SubjectCounters { subject, meter, by: CounterSource::Gateway, has_rates: true };
         let counts =
             vec![counts(Subject::Key(self.key.id), self.of_key), counts(Subject::Member(self.key.member.id), self.of_member)];
         CallerCounters { counts, micros: MICROS, budgets: self.gateway.clone() }
@@ -200,7 +200,7 @@ fn state_file_takes_precedence_over_the_database() {
     let explained = case.explained_by(&CallerCounters::from_database(booked.clone(), &known, NOW.plus_ms(5_000), Vec::new()));
     assert_eq!(refusal(&explained).0, "E31");
     let by: Vec<_> = explained.limits.iter().map(|it| (it.of, it.left, it.counted_by)).collect();
-    assert_eq!(by, [("key", 0, CounterSource::Notes), ("member", 1, CounterSource::Database)]);
+    assert_eq!(by, [("key", 0, CounterSource::Snapshot), ("member", 1, CounterSource::Database)]);
     // Two minutes later the rate window is empty.
     let later = CallerCounters::from_database(booked.clone(), &known, NOW.plus_ms(120_000), Vec::new());
     assert_eq!(case.explained_by(&later).refusal, None);

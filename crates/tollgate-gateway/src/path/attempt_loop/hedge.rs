@@ -66,7 +66,7 @@ pub(super) async fn race<'a>(
     if let Ok(outcome) = timeout(hedge.after, &mut first_attempt).await {
         return outcome;
     }
-    // Starting the second attempt may take a while (it may fetch media); the first one goes on meanwhile.
+    // Starting the second attempt may take a while (it may fetch media); the first one continues in the meantime.
     let second = select! {
         biased;
         outcome = &mut first_attempt => return outcome,
@@ -138,7 +138,7 @@ async fn start_second<'a>(
         }
         let reservation = hedge.reserve_cost(context, first, &selection.planned)?;
         if !context.fetch_media(&selection.planned).await {
-            // Its media cannot be fetched. The next selection knows and leaves the channel out.
+            // Its media cannot be fetched. The failure is recorded, so the next selection excludes the channel.
             continue;
         }
         if !matches!(reserve_on_channel(context, &selection.planned, guard).await, Ok(None)) {

@@ -1,8 +1,8 @@
-//! Reads on in the background: for the usage of an answer whose caller left behind its finish, because the provider charges for
+//! Reads on in the background: for the usage of an answer whose caller left after its finish, because the provider charges for
 //! all of it; and to the end of a body, so that its connection can be reused.
 //!
-//! Bounds: 64 KiB for each answer, and 30 s for usage or 1 s for the end. The account's permit and the caller's limits stay taken
-//! while usage is read.
+//! Bounds: 64 KiB for each answer, and 30 s for usage or 1 s for the end. The account's permit and the caller's reservation
+//! are held while usage is read.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{path::types::usage_guard::UsageGuard, upstream::call::UpstreamBody};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(1);
-const MOST_BYTES: usize = 64 * 1024;
+const MAX_BYTES: usize = 64 * 1024;
 
 /// Ends the request, as left by its caller, once the usage is known or a bound is reached.
 pub(super) fn for_usage(mut relay: Box<dyn StreamRelay>, mut upstream: UpstreamBody, mut guard: Box<UsageGuard>) {
@@ -26,7 +26,7 @@ pub(super) fn for_usage(mut relay: Box<dyn StreamRelay>, mut upstream: UpstreamB
     tracker.spawn(async move {
         let read = async {
             let (mut bytes, mut unsent) = (0, Vec::new());
-            while relay.summary().usage.is_none() && bytes <= MOST_BYTES {
+            while relay.summary().usage.is_none() && bytes <= MAX_BYTES {
                 let Some(Ok(frame)) = upstream.frame().await else { break };
                 let Ok(data) = frame.into_data() else { continue };
                 bytes += data.len();
@@ -49,7 +49,7 @@ pub(super) fn to_the_end(mut rest: UpstreamBody, tracker: &TaskTracker) {
             let mut read_bytes = 0;
             while let Some(Ok(frame)) = rest.frame().await {
                 read_bytes += frame.data_ref().map_or(0, Bytes::len);
-                if read_bytes > MOST_BYTES {
+                if read_bytes > MAX_BYTES {
                     break;
                 }
             }
@@ -58,7 +58,7 @@ pub(super) fn to_the_end(mut rest: UpstreamBody, tracker: &TaskTracker) {
     });
 }
 
-/// Stands where a relay was taken away.
+/// Replaces a relay that was taken out.
 pub(super) struct Spent;
 
 impl StreamRelay for Spent {

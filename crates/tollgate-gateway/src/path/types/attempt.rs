@@ -46,7 +46,7 @@ pub(crate) struct Streaming {
 
 /// What follows a stream's first content.
 pub(crate) enum Rest {
-    ToCome(UpstreamBody),
+    Pending(UpstreamBody),
     /// Nothing: the upstream ended and the relay is finished.
     Ended,
     /// Nothing usable: the bytes that brought the content also broke the stream.

@@ -67,7 +67,7 @@ impl<'a> RouteContext<'a> {
 
     /// What to do when the journal cannot be written: a budget cannot be kept for a request that is not recorded.
     pub(crate) fn journal_failure_policy(&self) -> JournalFailurePolicy {
-        if money_is_bounded(self.caller, self.offer) { JournalFailurePolicy::Refuse } else { JournalFailurePolicy::GoOn }
+        if money_is_bounded(self.caller, self.offer) { JournalFailurePolicy::Refuse } else { JournalFailurePolicy::Continue }
     }
 
     /// Estimated tokens of the request, for accounts with a limit on tokens per minute.
@@ -124,7 +124,7 @@ impl WaitBudget {
         *self.until.get_or_insert_with(|| (now + MAX_WAIT).min(deadline))
     }
 
-    /// An account was selected: the next wait begins anew.
+    /// An account was selected: the next wait has its own time limit.
     pub(crate) const fn end_wait(&mut self) {
         self.until = None;
     }
@@ -150,7 +150,7 @@ pub(crate) struct RetryState {
     pub(crate) history: AttemptHistory,
     pub(crate) wait_budget: WaitBudget,
     pub(crate) last: Option<LastAttempt>,
-    /// Shortest wait that an upstream asked for, in seconds.
+    /// Shortest wait requested by an upstream, in seconds.
     pub(crate) shortest_wait: Option<u32>,
     /// Whether the retry budget has counted the request.
     pub(crate) counted: bool,

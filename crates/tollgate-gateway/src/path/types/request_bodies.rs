@@ -2,7 +2,7 @@
 //!
 //! When the upstream speaks the caller's protocol, the caller's bytes are passed on with at most a few splices, such as the
 //! upstream's name of the model. Otherwise the request is decoded once, and encoded once for each channel that routing
-//! considers. That is also how routing learns what a channel cannot express.
+//! considers. Encoding also shows routing what a channel cannot express.
 
 mod media;
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tollgate_core::{
-    Catalog, Channel, ChannelId, ModelMapping, Offer, OnUnsupported, PlannedAttempt, Timestamp, TranslationPolicy,
+    Catalog, Channel, ChannelId, ModelMapping, Offer, OnUnsupported, PlannedAttempt, RequestId, Timestamp, TranslationPolicy,
     TranslationSwitches, count_input,
 };
 use tollgate_protocol::{
@@ -37,7 +37,7 @@ pub(crate) struct RequestBodies<'a> {
     target: &'a Target,
     summary: &'a RequestSummary,
     body: &'a Bytes,
-    request_id: String,
+    request_id: RequestId,
     arrived: Timestamp,
     /// Whether parameters that cannot be translated are dropped instead of refused.
     lenient: bool,
@@ -66,7 +66,7 @@ struct EncodedBody {
 
 /// A request to one upstream, and how its answer is converted.
 pub(crate) struct UpstreamRequest {
-    /// The operation, as the upstream's protocol knows it.
+    /// The operation in the upstream's protocol.
     pub method: Method,
     /// Path and query, appended to the channel's base URL.
     pub path: String,
@@ -111,7 +111,7 @@ impl<'a> RequestBodies<'a> {
             target,
             summary,
             body,
-            request_id: head.request_id.digits(),
+            request_id: head.request_id,
             arrived: head.arrived,
             lenient: is_lenient(offer),
             id_signatures: caller.key.signatures_in_ids.unwrap_or(offer.group.signatures_in_ids),
@@ -169,7 +169,7 @@ impl<'a> RequestBodies<'a> {
         Bytes::from(format!("{{\"totalTokens\":{}}}", count_input(self.summary).tokens))
     }
 
-    /// The gateway's own count, when an upstream that was asked to count does not know the path or the method.
+    /// The gateway's own count, when the upstream supports neither the path nor the method of token counts.
     pub(crate) fn count_instead(&self, failure: &Failure) -> Option<Bytes> {
         let Failure::Problem(answer) = failure else { return None };
         let counts = self.summary.method == Method::CountTokens && matches!(answer.problem.status, 404 | 405 | 501);
@@ -193,7 +193,9 @@ impl<'a> RequestBodies<'a> {
             drop_signatures,
         };
         let mut dropped = self.dropped.clone();
-        dropped.extend(signature_member(planned.protocol, self.body).filter(|_| drop_signatures).map(ToOwned::to_owned));
+        if drop_signatures {
+            dropped.extend(signature_member(planned.protocol, self.body).map(ToOwned::to_owned));
+        }
         let reply_edits = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage };
         UpstreamRequest {
             method: summary.method,
@@ -209,7 +211,7 @@ impl<'a> RequestBodies<'a> {
         let now = self.arrived.seconds();
         let context = ReplyContext {
             id_signatures: self.id_signatures,
-            ..encoded.reply_context(&self.request_id, now, &self.summary.model, self.target.framing)
+            ..encoded.reply_context(&self.request_id.digits(), now, &self.summary.model, self.target.framing)
         };
         let mut dropped = self.dropped.clone();
         dropped.extend(encoded.dropped.iter().filter(|entry| !self.dropped.contains(entry)).cloned());

@@ -1,4 +1,4 @@
-//! The usage guard collects what the stages learn about a request, and writes exactly one usage record: into the journal, on its
+//! The usage guard collects what the stages find out about a request, and writes exactly one usage record: into the journal, on its
 //! way to the database, as a log event, and into the metrics.
 //!
 //! The guard is created first. Once the key is known it leaves a record however the request ends: finished with an [`Ending`], or
@@ -7,9 +7,8 @@
 mod irregular;
 mod open_attempt;
 mod repeated_refusals;
-mod request_log;
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use http::HeaderValue;
 use tokio::time::Instant;
@@ -64,7 +63,7 @@ pub(crate) enum JournalFailurePolicy {
     /// The request is refused: a limit on money applies, and usage that is not recorded cannot be counted.
     Refuse,
     /// It is served, counted and logged.
-    GoOn,
+    Continue,
 }
 
 /// The facts known about a request so far.
@@ -77,9 +76,9 @@ pub(crate) struct UsageGuard {
     /// The share of its key, once that is known.
     share: Option<Arc<KeyShare>>,
     queue_permit: Option<QueuePermit>,
-    attempt: Option<Box<OpenAttempt>>,
+    attempt: Option<OpenAttempt>,
     /// A concurrent hedged attempt.
-    hedge_attempt: Option<Box<OpenAttempt>>,
+    hedge_attempt: Option<OpenAttempt>,
     /// Reserved for the attempt that loses.
     pub(crate) hedge_reservation: Option<HedgeReservation>,
     answered: bool,
@@ -133,7 +132,7 @@ impl UsageGuard {
             attempts: Vec::new(),
             ttft_us: None,
             duration_us: 0,
-            address: head.peer.map(|peer| peer.to_string()),
+            address: head.peer.map(address_text),
             client_request_id: head.client_request_id.clone(),
             dropped: Vec::new(),
             trace: Vec::new(),
@@ -163,7 +162,7 @@ impl UsageGuard {
         }
     }
 
-    /// Notes the output limit that the gateway writes into the request, for each candidate answer.
+    /// Records the output limit that the gateway writes into the request, for each candidate answer.
     pub(crate) fn limit_output(&mut self, tokens: Option<u64>) {
         if let (Some(facts), Some(tokens)) = (&mut self.facts, tokens) {
             facts.bounds = facts.bounds.limited_to(tokens);
@@ -173,7 +172,11 @@ impl UsageGuard {
     /// Sets the candidates considered, after the attempts already made.
     pub(crate) fn set_trace(&mut self, trace: Vec<TraceEntry>) {
         if let Some(facts) = &mut self.facts {
-            facts.trace = facts.attempts.iter().map(|attempt| attempt.planned.trace()).chain(trace).collect();
+            facts.trace = if facts.attempts.is_empty() {
+                trace
+            } else {
+                facts.attempts.iter().map(|attempt| attempt.planned.trace()).chain(trace).collect()
+            };
         }
     }
 
@@ -215,32 +218,32 @@ impl UsageGuard {
     /// refuse.
     pub(crate) fn begin_attempt(
         &mut self,
-        planned: &PlannedAttempt,
+        planned: &Arc<PlannedAttempt>,
         permit: Permit,
         policy: JournalFailurePolicy,
     ) -> Option<Arc<AttemptProgress>> {
         self.attempt = Some(self.open_attempt(planned, permit));
-        self.write_begin(self.attempt.as_deref()?, policy)
+        self.write_begin(self.attempt.as_ref()?, policy)
     }
 
     /// Begins a concurrent hedged attempt; otherwise as [`Self::begin_attempt`].
     pub(crate) fn begin_hedge(
         &mut self,
-        planned: &PlannedAttempt,
+        planned: &Arc<PlannedAttempt>,
         permit: Permit,
         policy: JournalFailurePolicy,
     ) -> Option<Arc<AttemptProgress>> {
         self.hedge_attempt = Some(self.open_attempt(planned, permit));
-        self.write_begin(self.hedge_attempt.as_deref()?, policy)
+        self.write_begin(self.hedge_attempt.as_ref()?, policy)
     }
 
-    fn open_attempt(&self, planned: &PlannedAttempt, permit: Permit) -> Box<OpenAttempt> {
+    fn open_attempt(&self, planned: &Arc<PlannedAttempt>, permit: Permit) -> OpenAttempt {
         let clock = &self.recorder.shared.clock;
         if planned.channel.spec.provider != Provider::Echo {
             let key = self.facts.as_deref().map(|facts| facts.key.id);
             self.recorder.health.begin_request(planned.account.id, key, clock.now());
         }
-        Box::new(OpenAttempt::begin(planned, permit, clock))
+        OpenAttempt::begin(Arc::clone(planned), permit, clock)
     }
 
     fn write_begin(&self, attempt: &OpenAttempt, policy: JournalFailurePolicy) -> Option<Arc<AttemptProgress>> {
@@ -248,11 +251,11 @@ impl UsageGuard {
         let Some(facts) = self.facts.as_deref() else { return Some(progress) };
         // Recovery takes the attempt written last as the one under way, and a concurrent one as cancelled.
         let others = [&self.attempt, &self.hedge_attempt].into_iter().flatten().filter(|other| !other.is_on(attempt.account()));
-        let concurrent = others.map(|other| other.facts()).collect::<Vec<_>>();
+        let concurrent = others.map(OpenAttempt::facts).collect::<Vec<_>>();
         let Some(begin) = start_entry(facts, attempt, &concurrent) else { return Some(progress) };
         if let Err(fault) = self.recorder.journal.begin(&begin) {
             tracing::error!(request.id = %begin.id, %fault, "the journal did not take the beginning of an attempt");
-            return (policy == JournalFailurePolicy::GoOn).then_some(progress);
+            return (policy == JournalFailurePolicy::Continue).then_some(progress);
         }
         Some(progress)
     }
@@ -271,11 +274,11 @@ impl UsageGuard {
         }
         if let Some(attempt) = &self.attempt {
             // So that recovery finds the right attempt under way. If this is not written, only the account's name is wrong.
-            let _ = self.write_begin(attempt, JournalFailurePolicy::GoOn);
+            let _ = self.write_begin(attempt, JournalFailurePolicy::Continue);
         }
     }
 
-    /// Notes what has been read of the attempt's answer.
+    /// Records what has been read of the attempt's answer.
     pub(crate) fn record_reply(&mut self, summary: ReplySummary) {
         if let Some(attempt) = &self.attempt {
             attempt.progress().record_reply(summary);
@@ -291,7 +294,7 @@ impl UsageGuard {
     /// Returns the cost of the attempt, if it is known and needed.
     fn close(
         &mut self,
-        attempt: Box<OpenAttempt>,
+        attempt: OpenAttempt,
         hedged: bool,
         result: AttemptResult,
         error: Option<&str>,
@@ -349,7 +352,7 @@ impl UsageGuard {
 
     pub(crate) fn write_progress(&self) {
         let Some(facts) = self.facts.as_deref() else { return };
-        let usage = self.attempt.as_deref().and_then(OpenAttempt::reply).and_then(|summary| summary.usage);
+        let usage = self.attempt.as_ref().and_then(OpenAttempt::reply).and_then(|summary| summary.usage);
         let progress = StreamProgress { id: facts.id, at: self.recorder.shared.clock.now(), delivered: facts.delivered, usage };
         if let Err(fault) = self.recorder.journal.progress(&progress) {
             tracing::debug!(request.id = %facts.id, %fault, "the journal did not take the progress of a stream");
@@ -361,7 +364,7 @@ impl UsageGuard {
 
     /// Time to the first content of the attempt under way, for the account's health.
     pub(crate) fn first_content_us(&self) -> Option<u64> {
-        self.attempt.as_deref().map(OpenAttempt::elapsed_us)
+        self.attempt.as_ref().map(OpenAttempt::elapsed_us)
     }
 
     /// Adds a latency sample of the model, if its group hedges.
@@ -380,7 +383,7 @@ impl UsageGuard {
     pub(crate) fn succeeded(&mut self) {
         // Token counts and embeddings are not measured, and a stream that arrived whole has no first token.
         let is_measured = self.facts.as_deref().is_some_and(|facts| !facts.stream && facts.method.generates());
-        let took = if is_measured { self.attempt.as_deref().map(OpenAttempt::elapsed_us) } else { None };
+        let took = if is_measured { self.attempt.as_ref().map(OpenAttempt::elapsed_us) } else { None };
         let observation = Observation::Success { latency: took.map(LatencySample::WholeAnswer) };
         self.end_attempt(AttemptResult::Answered, None, Some(observation));
     }
@@ -401,8 +404,8 @@ impl UsageGuard {
         irregular::report(&self.recorder.shared, &record, &attempts, is_free);
         // Settle before the caller gets the last bytes, so that its next request finds the capacity free.
         self.recorder.settle(&record);
-        self.recorder.shared.metrics.observe(&record, &self.recorder.shared.catalog.load());
-        request_log::log(&record);
+        self.recorder.observe(&record);
+        self.recorder.shared.log_request(&record);
         self.recorder.record(record, self.queue_permit.take())
     }
 
@@ -410,7 +413,7 @@ impl UsageGuard {
     fn leave(&mut self) {
         self.end_hedge(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
         if self.attempt.is_some() {
-            let content = self.attempt.as_deref().and_then(OpenAttempt::reply).is_some_and(|summary| summary.content);
+            let content = self.attempt.as_ref().and_then(OpenAttempt::reply).is_some_and(|summary| summary.content);
             // An account that was answering is healthy.
             let observation = if content { Observation::Success { latency: None } } else { Observation::Abandoned };
             self.end_attempt(AttemptResult::Cancelled, None, Some(observation));
@@ -428,10 +431,39 @@ impl UsageGuard {
     }
 }
 
+/// As the address writes itself, which costs ten times as much.
+fn address_text(address: IpAddr) -> String {
+    let IpAddr::V4(v4) = address else { return address.to_string() };
+    let mut text = String::with_capacity("255.255.255.255".len());
+    for (at, octet) in v4.octets().into_iter().enumerate() {
+        if at > 0 {
+            text.push('.');
+        }
+        for (unit, least) in [(100, 100), (10, 10), (1, 0)] {
+            if octet >= least {
+                text.push(char::from(b'0' + octet / unit % 10));
+            }
+        }
+    }
+    text
+}
+
 impl Drop for UsageGuard {
     fn drop(&mut self) {
         if self.facts.is_some() {
             self.leave();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_usual() {
+        for text in ["0.0.0.0", "127.0.0.1", "10.20.30.40", "255.100.99.9", "203.0.113.200", "2001:db8::1"] {
+            assert_eq!(address_text(text.parse().unwrap()), text);
         }
     }
 }

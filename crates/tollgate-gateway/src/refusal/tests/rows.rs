@@ -306,7 +306,7 @@ fn upstreams() -> Vec<RefusalRow> {
     };
     vec![
         row("E40", no_route(NoRouteCause::Cooldown), 503, none, unavailable("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: model 'm' has no usable upstream account at the moment. Do not retry without limit; check availability in the model square and the usage log.").retry(12),
-        row("E41", no_route(NoRouteCause::PriceLimit), 503, none, unavailable("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: every channel offering model 'm' is above the channel price limit of this key (limit 1.50, cheapest 2.00 USD per 1M input tokens). Raise the limit or choose another model; prices and availability stand in the model square.").stop(),
+        row("E41", no_route(NoRouteCause::PriceLimit), 503, none, unavailable("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: every channel offering model 'm' is above the channel price limit of this key (limit 1.50, cheapest 2.00 USD per 1M input tokens). Raise the limit or choose another model; the model square shows prices and availability.").stop(),
         row("E42", no_route(NoRouteCause::NoPrice), 503, none, unavailable("NO_AVAILABLE_ACCOUNTS"), "No available accounts exist for the {family}: model 'm' has no price, and this key's use is bounded in money. The operator must set a price.").stop(),
         row("E50", upstream(UpstreamFailure::Unreachable), 502, server("upstream_unreachable"), unavailable("UPSTREAM_UNREACHABLE"), "The upstream provider could not be reached.").retry(5),
         row("E51", upstream(UpstreamFailure::TimedOut { limit_ms: 120_000 }), 504, late.0, late.1, "The upstream provider did not answer within 120 s."),

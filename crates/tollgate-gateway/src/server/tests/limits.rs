@@ -182,7 +182,7 @@ async fn health_was_refused_when_all_connections_were_taken() {
 async fn a_body_that_trickles_in_is_too_slow_however_short_its_pauses() {
     for paced in [
         (|bounds: &mut crate::settings::Bounds| bounds.body_total_timeout = SOON * 4) as fn(&mut crate::settings::Bounds),
-        |bounds| (bounds.body_timeout, bounds.least_rate) = (SOON * 2, 1_000_000),
+        |bounds| (bounds.body_timeout, bounds.min_rate) = (SOON * 2, 1_000_000),
     ] {
         let gate = Gate::open(settings(|_, bounds| paced(bounds)));
         let whole = chat("", &"x".repeat(1_000));

@@ -1,4 +1,4 @@
-//! Cache of key look-ups by full hash: valid keys until they change, wrong ones for a short time.
+//! Cache of key look-ups by fingerprint: valid keys until they change, wrong ones for a short time.
 
 use std::{
     sync::{
@@ -9,9 +9,9 @@ use std::{
 };
 
 use moka::sync::Cache;
-use tollgate_core::{Key, KeyId, KeyStatus};
-use tollgate_store::KeyHash;
+use tollgate_core::{IdHash, Key, KeyId, KeyStatus};
 
+use super::fingerprint::KeyFingerprint;
 use crate::state::shares::{KeyShare, ShareRegistry};
 
 /// A key and what it holds.
@@ -35,11 +35,12 @@ pub(super) enum CachedLookup {
     Wrong,
 }
 
-/// Two bounded caches and a generation number. A result read from the store before a change must not be inserted after
-/// it, so the reader passes the generation it started with.
+/// Two bounded caches and a generation number. A result read before a change must not be used after it, so readers note the
+/// generation they started with. It changes before entries are removed, for what is read from the store meanwhile, and after it,
+/// for what was read from here.
 pub(super) struct KeyCache {
-    keys: Cache<[u8; 32], KnownKey>,
-    wrong: Cache<[u8; 32], ()>,
+    keys: Cache<KeyFingerprint, KnownKey, IdHash>,
+    wrong: Cache<KeyFingerprint, (), IdHash>,
     shares: ShareRegistry,
     generation: AtomicU64,
 }
@@ -47,18 +48,18 @@ pub(super) struct KeyCache {
 impl KeyCache {
     pub(super) fn new(entries: u64, wrong_for: Duration) -> Self {
         Self {
-            keys: Cache::builder().max_capacity(entries).support_invalidation_closures().build(),
-            wrong: Cache::builder().max_capacity(entries).time_to_live(wrong_for).build(),
+            keys: Cache::builder().max_capacity(entries).support_invalidation_closures().build_with_hasher(IdHash::default()),
+            wrong: Cache::builder().max_capacity(entries).time_to_live(wrong_for).build_with_hasher(IdHash::default()),
             shares: ShareRegistry::default(),
             generation: AtomicU64::new(0),
         }
     }
 
-    pub(super) fn get(&self, hash: &KeyHash) -> Option<CachedLookup> {
-        if let Some(key) = self.keys.get(&hash.0) {
+    pub(super) fn get(&self, fingerprint: KeyFingerprint) -> Option<CachedLookup> {
+        if let Some(key) = self.keys.get(&fingerprint) {
             return Some(CachedLookup::Key(key));
         }
-        self.wrong.contains_key(&hash.0).then_some(CachedLookup::Wrong)
+        self.wrong.contains_key(&fingerprint).then_some(CachedLookup::Wrong)
     }
 
     /// The number of invalidations so far.
@@ -67,44 +68,60 @@ impl KeyCache {
     }
 
     /// Inserts a look-up result, unless the generation changed since `generation`. Returns it with the key's share.
-    pub(super) fn insert(&self, hash: KeyHash, found: Option<Arc<Key>>, generation: u64) -> Option<KnownKey> {
+    pub(super) fn insert(&self, fingerprint: KeyFingerprint, found: Option<Arc<Key>>, generation: u64) -> Option<KnownKey> {
         let found = found.map(|key| KnownKey { share: self.shares.of(&key), key });
         if self.generation() != generation {
             return found;
         }
         match found.clone() {
-            Some(known) => self.keys.insert(hash.0, known),
-            None => self.wrong.insert(hash.0, ()),
+            Some(known) => self.keys.insert(fingerprint, known),
+            None => self.wrong.insert(fingerprint, ()),
         }
         // An invalidation may have come between the check and the insert: remove the entry.
         if self.generation() != generation {
-            self.keys.invalidate(&hash.0);
-            self.wrong.invalidate(&hash.0);
+            self.keys.invalidate(&fingerprint);
+            self.wrong.invalidate(&fingerprint);
         }
         found
     }
 
     pub(super) fn evict(&self, id: KeyId) {
-        self.changed();
-        if self.keys.invalidate_entries_if(move |_, known| known.key.id == id).is_err() {
-            // Fails only without closure support, which the builder enables.
-            self.keys.invalidate_all();
-        }
+        self.change(|| {
+            if self.keys.invalidate_entries_if(move |_, known| known.key.id == id).is_err() {
+                // Fails only without closure support, which the builder enables.
+                self.keys.invalidate_all();
+            }
+        });
     }
 
     pub(super) fn evict_wrong(&self) {
-        self.changed();
-        self.wrong.invalidate_all();
+        self.change(|| self.wrong.invalidate_all());
     }
 
     pub(super) fn evict_all(&self) {
-        self.changed();
-        self.keys.invalidate_all();
-        self.wrong.invalidate_all();
+        self.change(|| {
+            self.keys.invalidate_all();
+            self.wrong.invalidate_all();
+        });
     }
 
-    fn changed(&self) {
+    /// Makes every key be looked up here again, also the last one of each connection.
+    pub(super) fn begin_generation(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn change(&self, remove: impl FnOnce()) {
+        self.begin_generation();
+        remove();
+        self.begin_generation();
+    }
+}
+
+#[cfg(test)]
+impl KeyCache {
+    /// Removes all entries without a change, as if others had taken their space.
+    pub(super) fn forget_entries(&self) {
+        self.keys.invalidate_all();
     }
 }
 
@@ -123,13 +140,10 @@ mod tests {
         line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
     }
 
-    fn hash(number: u64) -> KeyHash {
-        // Spread evenly, as real hashes are.
+    fn fingerprint(number: u64) -> KeyFingerprint {
+        // Spread evenly, as real fingerprints are.
         let mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&mixed.to_be_bytes());
-        bytes[8..16].copy_from_slice(&number.to_be_bytes());
-        KeyHash(bytes)
+        KeyFingerprint::from_number((u128::from(mixed) << 64) | u128::from(number))
     }
 
     #[test]
@@ -140,12 +154,12 @@ mod tests {
         let (before, begin) = (resident(), SystemClock.instant());
         for number in 0..KEYS {
             let key = Key { name: format!("key-{number}"), ..testing::key() };
-            cache.insert(hash(number), Some(Arc::new(key)), cache.generation());
+            cache.insert(fingerprint(number), Some(Arc::new(key)), cache.generation());
         }
         cache.keys.run_pending_tasks();
         let inserted = SystemClock.instant().saturating_duration_since(begin);
         let begin = SystemClock.instant();
-        let found = (0..KEYS).filter(|number| matches!(cache.get(&hash(*number)), Some(CachedLookup::Key(_)))).count() as u64;
+        let found = (0..KEYS).filter(|number| matches!(cache.get(fingerprint(*number)), Some(CachedLookup::Key(_)))).count() as u64;
         let looked_up = SystemClock.instant().saturating_duration_since(begin);
         println!(
             "{KEYS} keys through a cache of {BOUND}: {found} kept, {} MiB more, {:.2} µs per insert, {:.2} µs per look-up",

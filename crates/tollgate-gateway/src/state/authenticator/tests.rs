@@ -34,16 +34,29 @@ fn rig(key: Option<Key>, settings: &Settings) -> Rig {
 
 impl Rig {
     async fn ask(&self, secret: &str) -> Result<Caller, AuthError> {
+        self.ask_on(None, secret).await
+    }
+
+    async fn ask_on(&self, connection: Option<&Arc<RecentKey>>, secret: &str) -> Result<Caller, AuthError> {
         let mut head = head("/v1/chat/completions");
         head.presented_key = Some(Secret::new(secret.to_owned()));
+        head.recent_key = connection.cloned();
         self.authenticator.caller_of(&Catalog::default(), &head, self.clock.now()).await
     }
 
     async fn id(&self, secret: &str) -> &'static str {
-        match self.ask(secret).await {
+        self.id_on(None, secret).await
+    }
+
+    async fn id_on(&self, connection: Option<&Arc<RecentKey>>, secret: &str) -> &'static str {
+        match self.ask_on(connection, secret).await {
             Ok(_) => "in",
             Err(error) => error.refusal.id(Protocol::OpenAi),
         }
+    }
+
+    fn edit(&self, edit: impl FnMut(&mut Key)) {
+        self.store.rows.lock().unwrap().values_mut().for_each(edit);
     }
 
     fn asked(&self) -> usize {
@@ -155,13 +168,13 @@ async fn created_key_works_at_once_after_a_negative_look_up() {
 #[tokio::test(start_paused = true)]
 async fn look_up_from_before_a_change_is_not_cached() {
     let cache = KeyCache::new(10, Duration::from_secs(10));
-    let hash = || KeyHasher::new(&[7; 32]).hash(SECRET);
+    let fingerprint = KeyFingerprints::new(&KeyHasher::new(&[7; 32])).of(SECRET);
     let before = cache.generation();
     cache.evict(key().id);
-    cache.insert(hash(), Some(Arc::new(key())), before);
-    assert!(cache.get(&hash()).is_none());
-    cache.insert(hash(), Some(Arc::new(key())), cache.generation());
-    assert!(matches!(cache.get(&hash()), Some(CachedLookup::Key(_))));
+    cache.insert(fingerprint, Some(Arc::new(key())), before);
+    assert!(cache.get(fingerprint).is_none());
+    cache.insert(fingerprint, Some(Arc::new(key())), cache.generation());
+    assert!(matches!(cache.get(fingerprint), Some(CachedLookup::Key(_))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -176,4 +189,62 @@ async fn too_many_wrong_keys_block_only_wrong_keys() {
     assert_eq!(rig.id(SECRET).await, "in", "a valid key is accepted even when it is not cached yet");
     tokio::time::advance(Duration::from_mins(1)).await;
     assert_eq!(rig.id("another-key-that-is-not-known").await, "E2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_of_the_last_request_is_recognised_on_its_connection_only() {
+    let rig = rig(Some(key()), &Settings::default());
+    let (one, other) = (Arc::default(), Arc::default());
+    assert_eq!(rig.id_on(Some(&one), SECRET).await, "in");
+    // Without the cache, only that connection knows the key.
+    rig.authenticator.cache.forget_entries();
+    rig.store.unreachable.store(true, Ordering::SeqCst);
+    assert_eq!(rig.id_on(Some(&one), SECRET).await, "in");
+    assert_eq!(rig.asked(), 1);
+    assert_eq!(rig.id_on(Some(&other), SECRET).await, "E68");
+    for another in ["tg-a-key-of-the-tests-0123456780", "tg-a-key-of-the-tests-01234567890", "", "x"] {
+        assert_ne!(rig.id_on(Some(&one), another).await, "in", "{another}");
+    }
+    assert_eq!(rig.id_on(Some(&one), SECRET).await, "in", "a wrong key does not replace it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_of_a_key_are_seen_at_once_on_a_connection_that_had_it() {
+    let rig = rig(Some(Key { expires_at: Some(Timestamp(1_795_000_060_000_000)), ..key() }), &Settings::default());
+    let connection = Arc::default();
+    let ask = || rig.id_on(Some(&connection), SECRET);
+    assert_eq!(ask().await, "in");
+    rig.edit(|key| key.status = KeyStatus::Disabled);
+    assert_eq!(ask().await, "in", "the change is not announced yet");
+    rig.authenticator.drop_key(key().id);
+    assert_eq!(ask().await, "E4");
+    rig.edit(|key| key.status = KeyStatus::Active);
+    rig.authenticator.clear();
+    assert_eq!(ask().await, "in");
+    rig.edit(|key| key.member.status = MemberStatus::Suspended);
+    rig.authenticator.clear();
+    assert_eq!(ask().await, "E6");
+    rig.edit(|key| key.member.status = MemberStatus::Active);
+    rig.authenticator.clear();
+    assert_eq!(ask().await, "in");
+    tokio::time::advance(Duration::from_mins(2)).await;
+    assert_eq!(ask().await, "E3", "its time is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn revoked_key_is_refused_at_once_on_a_connection_that_had_it() {
+    let rig = rig(Some(key()), &Settings::default());
+    let connection = Arc::default();
+    assert_eq!(rig.id_on(Some(&connection), SECRET).await, "in");
+    assert_eq!(rig.authenticator.revoke([key().id]), [key().id]);
+    assert_eq!(rig.id_on(Some(&connection), SECRET).await, "E4");
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_read_from_the_cache_during_a_change_is_read_again() {
+    let cache = KeyCache::new(10, Duration::from_secs(10));
+    let before = cache.generation();
+    cache.evict(key().id);
+    // A reader that started between the two steps found the old entry, and has a generation that is over.
+    assert_eq!(cache.generation(), before + 2);
 }

@@ -48,7 +48,7 @@ impl Evidence {
         before != 0 && only == 0 && *state != HealthState::Usable
     }
 
-    /// The state comes from elsewhere and concerns every key.
+    /// The state has another origin and applies to every key.
     pub(super) fn concern_all(&self) {
         *self.seen_by.lock().unwrap_or_else(PoisonError::into_inner) = SeenBy::Several;
         self.only.store(0, Ordering::Relaxed);

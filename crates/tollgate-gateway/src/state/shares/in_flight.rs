@@ -1,4 +1,4 @@
-//! What one request holds: a place among the requests in progress, and memory for bodies and answers.
+//! What one request holds: one of the permitted requests in progress, and memory for bodies and answers.
 
 use std::{
     sync::{
@@ -19,18 +19,18 @@ const UNCOUNTED_PART: usize = 64 * 1024;
 
 /// How long the refusal of a caller that is refused again and again is delayed, and how many are at once.
 const REFUSAL_DELAY: Duration = Duration::from_millis(25);
-const MOST_DELAYED: usize = 1_024;
-/// Refused connections whose callers go on sending and are read on, so that they see the answer.
-const MOST_LINGERING: usize = 8;
+const MAX_DELAYED: usize = 1_024;
+/// Refused connections whose callers keep sending; they are read on, so that the callers see the answer.
+const MAX_LINGERING: usize = 8;
 
 /// A running request; dropped with the last byte of its answer.
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
     condition: Arc<Condition>,
     /// The number of requests that may be in progress.
-    most: usize,
+    max: usize,
     /// The bytes that bodies and answers of all requests may take.
-    most_bytes: usize,
+    max_bytes: usize,
     /// The share it counts against, once its key is known.
     share: OnceLock<Arc<KeyShare>>,
     memory: Mutex<HeldBytes>,
@@ -48,28 +48,28 @@ struct HeldBytes {
 }
 
 impl Condition {
-    /// Admits a request if fewer than `most` are running. The bodies and answers of all requests together take at most
-    /// `most_bytes`.
-    pub(crate) fn enter(self: &Arc<Self>, most: usize, most_bytes: usize) -> Option<Arc<InFlightRequest>> {
-        self.requests.take(1, most)?;
+    /// Admits a request if fewer than `max` are running. The bodies and answers of all requests together take at most
+    /// `max_bytes`.
+    pub(crate) fn enter(self: &Arc<Self>, max: usize, max_bytes: usize) -> Option<Arc<InFlightRequest>> {
+        self.requests.take(1, max)?;
         let (condition, share, memory) = (Arc::clone(self), OnceLock::new(), Mutex::default());
-        Some(Arc::new(InFlightRequest { condition, most, most_bytes, share, memory }))
+        Some(Arc::new(InFlightRequest { condition, max, max_bytes, share, memory }))
     }
 }
 
 impl Condition {
     /// Delays the refusal of a caller that is refused again and again, so that it does not keep the cores busy. At most
-    /// [`MOST_DELAYED`] refusals wait; others are sent at once.
+    /// [`MAX_DELAYED`] refusals wait; others are sent at once.
     pub(crate) async fn delay_refusal(&self) {
-        if self.delayed.take(1, MOST_DELAYED).is_some() {
+        if self.delayed.take(1, MAX_DELAYED).is_some() {
             let _released = Delayed(&self.delayed);
             sleep(REFUSAL_DELAY).await;
         }
     }
 
-    /// A place among the refused connections that are read on; `None` when there are [`MOST_LINGERING`].
+    /// Admits a refused connection to be read on; `None` when there are [`MAX_LINGERING`].
     pub(crate) fn linger(self: &Arc<Self>) -> Option<Lingering> {
-        self.lingering.take(1, MOST_LINGERING).map(|()| Lingering(Arc::clone(self)))
+        self.lingering.take(1, MAX_LINGERING).map(|()| Lingering(Arc::clone(self)))
     }
 }
 
@@ -101,9 +101,9 @@ impl InFlightRequest {
         let requests = &self.condition.requests;
         let holdings = share.holdings();
         for (at, (subject, held)) in holdings.iter().enumerate() {
-            if let Err((held, most)) = requests.charge(&held.requests, 1, 1, self.most) {
+            if let Err((held, max)) = requests.charge(&held.requests, 1, 1, self.max) {
                 subtract(holdings[..at].iter().map(|(_, held)| &held.requests), 1);
-                return Err(ShareExceeded { subject: *subject, held, most });
+                return Err(ShareExceeded { subject: *subject, held, max });
             }
         }
         if self.share.set(Arc::clone(share)).is_err() {
@@ -125,7 +125,7 @@ impl InFlightRequest {
     pub(crate) fn reserve_bytes(&self, bytes: usize) -> Result<(), MemoryExhausted> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let held = memory.held.saturating_add(bytes);
-        let counted = held.saturating_sub(self.most_bytes / UNCOUNTED_PART);
+        let counted = held.saturating_sub(self.max_bytes / UNCOUNTED_PART);
         let more = counted - memory.counted;
         if more > 0 && !self.count_bytes(more, counted) {
             return Err(MemoryExhausted);
@@ -135,7 +135,7 @@ impl InFlightRequest {
     }
 
     fn count_bytes(&self, more: usize, own: usize) -> bool {
-        let (pool, total) = (&self.condition.memory, self.most_bytes);
+        let (pool, total) = (&self.condition.memory, self.max_bytes);
         if pool.take(more, total).is_none() {
             return false;
         }
@@ -156,7 +156,7 @@ impl InFlightRequest {
         if self.reserve_bytes(bytes).is_ok() {
             return Ok(());
         }
-        if bytes > self.most_bytes {
+        if bytes > self.max_bytes {
             return Err(MemoryExhausted);
         }
         let pool = &self.condition.memory;
@@ -180,7 +180,7 @@ impl InFlightRequest {
     fn release_bytes(&self, bytes: usize) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let held = memory.held.saturating_sub(bytes);
-        let counted = held.saturating_sub(self.most_bytes / UNCOUNTED_PART);
+        let counted = held.saturating_sub(self.max_bytes / UNCOUNTED_PART);
         let less = memory.counted - counted;
         *memory = HeldBytes { held, counted };
         drop(memory);
@@ -205,7 +205,7 @@ impl Drop for InFlightRequest {
         if let Some(share) = self.share() {
             subtract(share.holdings().iter().map(|(_, held)| &held.requests), 1);
         }
-        if self.condition.requests.release(1) == 1 && self.condition.is_draining() {
+        if self.condition.requests.release(1) == 1 && self.condition.is_ending() {
             self.condition.notify_quiet();
         }
     }

@@ -1,4 +1,4 @@
-//! What a key did lately: retries of its requests, and records while the journal is full.
+//! Recent use of a key: retries of its requests, and records while the journal is full.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,14 +6,14 @@ use super::is_within_share;
 
 /// Requests whose records may be in memory while the journal is full: 64 MiB at 2 KiB each.
 pub(crate) const HELD_REQUESTS: usize = 32 * 1024;
-/// Own requests of a key for each retry that it may make whatever others do, and retries besides.
+/// A key may always make one retry for this many of its own requests, plus [`ALLOWANCE`].
 const REQUESTS_PER_RETRY: u64 = 5;
 const ALLOWANCE: u64 = 10;
 /// Bits of a word for each of its two counts; the others hold the number of the period.
 const COUNT_BITS: u32 = 20;
 const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
 
-/// Two counts of one period. They begin anew with another period.
+/// Two counts of one period. They restart at zero with each period.
 #[derive(Debug, Default)]
 struct PeriodCounts(AtomicU64);
 
@@ -36,7 +36,7 @@ impl PeriodCounts {
     }
 }
 
-/// What one key did lately.
+/// Recent use of one key.
 #[derive(Debug, Default)]
 pub(super) struct RecentUse {
     /// Requests and retries of ten seconds.
@@ -89,6 +89,6 @@ mod tests {
         let held = (1..=HELD_REQUESTS).take_while(|held| hostile.may_record(1, *held)).count();
         assert_eq!(held, HELD_REQUESTS / 4 * 3);
         assert!(other.may_record(1, held));
-        assert!(hostile.may_record(2, 0), "the journal was written meanwhile");
+        assert!(hostile.may_record(2, 0), "the journal was written in between");
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     condition::Condition,
     state::authenticator::{LOOKUPS, WAITING_LOOKUPS},
     testing,
-    upstream::media::{MOST_AT_ONCE, MOST_WAITING},
+    upstream::media::{MAX_AT_ONCE, MAX_WAITING},
 };
 
 /// Key `number` of member `member`.
@@ -56,7 +56,7 @@ fn a_key_that_is_read_again_has_the_share_it_had() {
         }
     }
     let state = registry.0.lock().unwrap();
-    assert!(state.keys.len() <= LEAST_SWEEP, "{} gone keys are remembered", state.keys.len());
+    assert!(state.keys.len() <= MIN_SWEEP, "{} gone keys are remembered", state.keys.len());
 }
 
 #[test]
@@ -127,26 +127,26 @@ fn holders(key: u8) -> [Holder; 2] {
     [Holder::Key(KeyId::from_parts(Timestamp(0), [key; 10])), Holder::Member(MemberId::from_parts(Timestamp(0), [key; 10]))]
 }
 
-/// Turns of a holder until it would have to wait.
-async fn take_all(turns: &Arc<Turns>, holders: &[Holder]) -> Vec<Turn> {
+/// Permits of a holder until it would have to wait.
+async fn take_all(semaphore: &Arc<FairSemaphore>, holders: &[Holder]) -> Vec<FairPermit> {
     let mut taken = Vec::new();
-    while let Ok(Ok(turn)) = tokio::time::timeout(Duration::from_millis(1), turns.take(holders)).await {
-        taken.push(turn);
+    while let Ok(Ok(permit)) = tokio::time::timeout(Duration::from_millis(1), semaphore.acquire(holders)).await {
+        taken.push(permit);
     }
     taken
 }
 
 #[tokio::test(start_paused = true)]
 async fn addresses_that_never_answer_held_all_downloads() {
-    let turns = Turns::new(MOST_AT_ONCE, MOST_WAITING);
-    let hostile = take_all(&turns, &holders(1)).await;
+    let semaphore = FairSemaphore::new(MAX_AT_ONCE, MAX_WAITING);
+    let hostile = take_all(&semaphore, &holders(1)).await;
     assert_eq!(hostile.len(), 48);
     // Others do not wait behind those that wait.
     let holders_of_hostile = holders(1);
-    let waiting: Vec<_> = (0..40).map(|_| Box::pin(turns.take(&holders_of_hostile))).collect();
+    let waiting: Vec<_> = (0..40).map(|_| Box::pin(semaphore.acquire(&holders_of_hostile))).collect();
     let mut waiting = futures_util::future::join_all(waiting);
     assert!(futures_util::poll!(&mut waiting).is_pending());
-    let other = take_all(&turns, &holders(2)).await;
+    let other = take_all(&semaphore, &holders(2)).await;
     assert_eq!(other.len(), 12);
     drop((hostile, other));
     assert!(waiting.await.iter().all(Result::is_ok));
@@ -154,28 +154,28 @@ async fn addresses_that_never_answer_held_all_downloads() {
 
 #[tokio::test(start_paused = true)]
 async fn those_that_wait_take_turns_and_leave_no_trace() {
-    let turns = Turns::new(1, 4);
-    let first = turns.take(&holders(1)).await.unwrap();
+    let semaphore = FairSemaphore::new(1, 4);
+    let first = semaphore.acquire(&holders(1)).await.unwrap();
     let (one, other) = (holders(1), holders(2));
-    let mut waits: Vec<_> = [&one, &one, &one, &other].into_iter().map(|of| Box::pin(turns.take(of))).collect();
+    let mut waits: Vec<_> = [&one, &one, &one, &other].into_iter().map(|of| Box::pin(semaphore.acquire(of))).collect();
     for wait in &mut waits {
         assert!(futures_util::poll!(wait.as_mut()).is_pending());
     }
-    assert!(turns.take(&other).await.is_err(), "no more may wait");
+    assert!(semaphore.acquire(&other).await.is_err(), "no more may wait");
     drop(first);
     let next = futures_util::poll!(waits[0].as_mut());
     assert!(next.is_ready());
     drop(next);
-    assert!(futures_util::poll!(waits[3].as_mut()).is_ready(), "the second turn is the other holder's");
+    assert!(futures_util::poll!(waits[3].as_mut()).is_ready(), "the second permit is the other holder's");
     drop(waits);
-    assert!(turns.is_idle());
+    assert!(semaphore.is_idle());
 }
 
 #[tokio::test(start_paused = true)]
 async fn wrong_keys_of_one_address_held_all_look_ups() {
-    let turns = Turns::new(LOOKUPS, WAITING_LOOKUPS);
+    let semaphore = FairSemaphore::new(LOOKUPS, WAITING_LOOKUPS);
     let address = |text: &str| [Holder::Address(crate::address_block::AddressBlock::of(text.parse().unwrap()))];
-    let hostile = take_all(&turns, &address("203.0.113.7")).await;
+    let hostile = take_all(&semaphore, &address("203.0.113.7")).await;
     assert_eq!(hostile.len(), 48);
-    assert!(!take_all(&turns, &address("203.0.113.8")).await.is_empty());
+    assert!(!take_all(&semaphore, &address("203.0.113.8")).await.is_empty());
 }

@@ -81,7 +81,7 @@ struct Shared {
     made: Instant,
     sender: http2::SendRequest<Full<Bytes>>,
     in_flight: Arc<AtomicUsize>,
-    most: Arc<AtomicUsize>,
+    max_streams: Arc<AtomicUsize>,
 }
 
 /// Constraint on the age of a leased connection.
@@ -171,11 +171,11 @@ impl Host {
         let (connected, peer) = Box::pin(self.connect(trust, tasks)).await?;
         let kind = match connected {
             Connected::Http1(sender, close, io) => LeaseKind::Http1 { wire: Wire { sender, close, io, peer }, kept: None },
-            Connected::Http2(sender, most) => {
+            Connected::Http2(sender, max_streams) => {
                 self.speaks_http2.store(true, Ordering::Relaxed);
                 let in_flight = Arc::new(AtomicUsize::new(1));
                 let made = self.clock.instant();
-                let kept = Shared { peer, made, sender: sender.clone(), in_flight: Arc::clone(&in_flight), most };
+                let kept = Shared { peer, made, sender: sender.clone(), in_flight: Arc::clone(&in_flight), max_streams };
                 self.shared.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
                 LeaseKind::Http2 { sender, in_flight, kept: false }
             }
@@ -222,13 +222,13 @@ impl Host {
             Freshness::Reused => true,
             Freshness::NewerThan(moment) => at_limit || one.made > moment,
         };
-        let least = shared.iter().filter(serves).min_by_key(|one| one.in_flight.load(Ordering::Relaxed))?;
-        let has_capacity = least.in_flight.load(Ordering::Relaxed) < least.most.load(Ordering::Relaxed);
+        let least_busy = shared.iter().filter(serves).min_by_key(|one| one.in_flight.load(Ordering::Relaxed))?;
+        let has_capacity = least_busy.in_flight.load(Ordering::Relaxed) < least_busy.max_streams.load(Ordering::Relaxed);
         if !has_capacity && !at_limit {
             return None;
         }
-        let kept = least.in_flight.fetch_add(1, Ordering::Relaxed) == 0;
-        let kind = LeaseKind::Http2 { sender: least.sender.clone(), in_flight: Arc::clone(&least.in_flight), kept };
+        let kept = least_busy.in_flight.fetch_add(1, Ordering::Relaxed) == 0;
+        let kind = LeaseKind::Http2 { sender: least_busy.sender.clone(), in_flight: Arc::clone(&least_busy.in_flight), kept };
         Some(Lease { host: Arc::clone(self), kind: Some(kind) })
     }
 

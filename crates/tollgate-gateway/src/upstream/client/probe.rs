@@ -26,7 +26,7 @@ use crate::{
     upstream::call::{ConnectFault, SentMark, Upstream as _, UpstreamCall, UpstreamError},
 };
 
-const MOST_BYTES: usize = 1024 * 1024;
+const MAX_BYTES: usize = 1024 * 1024;
 
 /// Shorter values of a channel's headers are versions and switches, no secrets.
 const MIN_SECRET: usize = 12;
@@ -157,7 +157,7 @@ async fn send_request(
     })?;
     seen(ProbeStep::Answered(answer.status), since(begin));
     let is_json = answer.may_be_json();
-    let mut body = Limited::new(answer.body, MOST_BYTES);
+    let mut body = Limited::new(answer.body, MAX_BYTES);
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|fault| ProbeFault::Broken(fault.to_string()))?;

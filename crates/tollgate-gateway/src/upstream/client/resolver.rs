@@ -19,7 +19,7 @@ const RENEW_AFTER: Duration = Duration::from_secs(12);
 /// How long an answer is used while the resolver fails.
 const STALE: Duration = Duration::from_mins(10);
 /// Addresses kept of one answer.
-const MOST_ADDRESSES: usize = 16;
+const MAX_ADDRESSES: usize = 16;
 
 impl CachedAddresses {
     fn age(&self, clock: &dyn Clock) -> Duration {
@@ -124,7 +124,7 @@ fn allowed(all: Vec<IpAddr>, destination: &UpstreamTarget) -> Result<Vec<SocketA
 /// Alternates between address families, so that an unreachable family costs one attempt and not all of them.
 fn interleave(answer: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     let mut all: Vec<IpAddr> = Vec::new();
-    for address in answer.take(4 * MOST_ADDRESSES) {
+    for address in answer.take(4 * MAX_ADDRESSES) {
         if !all.contains(&address) {
             all.push(address);
         }
@@ -134,14 +134,14 @@ fn interleave(answer: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
     first.reverse();
     second.reverse();
     let mut order = Vec::new();
-    while order.len() < MOST_ADDRESSES {
+    while order.len() < MAX_ADDRESSES {
         let next = [first.pop(), second.pop()];
         if next == [None, None] {
             break;
         }
         order.extend(next.into_iter().flatten());
     }
-    order.truncate(MOST_ADDRESSES);
+    order.truncate(MAX_ADDRESSES);
     order
 }
 
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn number_of_addresses_is_bounded() {
         let many = (0..200u32).map(|i| IpAddr::from((0x0808_0000 + i).to_be_bytes()));
-        assert_eq!(interleave(many).len(), MOST_ADDRESSES);
+        assert_eq!(interleave(many).len(), MAX_ADDRESSES);
     }
 
     #[tokio::test]

@@ -28,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Client {
     fn idle_count(&self, channel: &Arc<Channel>) -> usize {
-        self.host(channel).unwrap().idle_count()
+        self.host(channel).unwrap().0.idle_count()
     }
 }
 
@@ -131,7 +131,7 @@ async fn connections_to_addresses_removed_from_dns_are_dropped() {
     let whole = async || read(ask(&client, &call).await.unwrap().body).await.unwrap();
     whole().await;
     whole().await;
-    let host = client.host(&call.channel).unwrap();
+    let host = client.host(&call.channel).unwrap().0;
     assert_eq!((upstream.accepted(), host.idle_count()), (1, 1));
     host.renamed(vec!["127.0.0.1".parse().unwrap()]);
     assert_eq!(host.idle_count(), 1, "the name still has this address");
@@ -149,7 +149,7 @@ async fn sweep_resolves_names_of_kept_connections_again() {
     let upstream = RawUpstream::answering(ok("{}")).await;
     let (client, call) = (client(), call(&upstream.url.replace("127.0.0.1", "localhost")));
     read(ask(&client, &call).await.unwrap().body).await.unwrap();
-    let host = client.host(&call.channel).unwrap();
+    let host = client.host(&call.channel).unwrap().0;
     // Clears the known addresses; the new resolution contains this one.
     host.renamed(Vec::new());
     tokio::time::pause();

@@ -204,7 +204,7 @@ async fn oversized_file_is_refused() {
 async fn files_of_a_request_share_one_limit() {
     let server = RawUpstream::answering(answer("", PNG)).await;
     let allowance = Allowance::new(None);
-    allowance.take(MOST_REQUEST_BYTES - PNG.len()).unwrap();
+    allowance.take(MAX_REQUEST_BYTES - PNG.len()).unwrap();
     let fetcher = fetcher();
     assert!(fetcher.fetch(&server.url, &allowance).await.is_ok());
     assert_eq!(fetcher.fetch(&server.url, &allowance).await, Err(FetchFault::TooLarge), "a remembered file counts too");

@@ -23,7 +23,7 @@ pub(super) struct ThinkingFields {
     pub(super) effort: Option<String>,
     /// Thinking has a budget, which restricts sampling and tool choice.
     pub(super) budgeted: bool,
-    /// `max_tokens` of a request without a limit of the caller's: the budget and room for the answer.
+    /// `max_tokens` of a request without a limit of the caller's: the budget plus tokens for the answer.
     pub(super) max_tokens: Option<u64>,
 }
 
@@ -117,13 +117,13 @@ fn budgeted(
         return ThinkingFields::default();
     }
     let limit = given.unwrap_or_else(|| fallback.saturating_add(wanted.unsigned_abs()).min(range[1].max(fallback)));
-    let room = answer_room(setting, limit, given.is_none().then_some(fallback));
-    let most = i64::try_from(limit.saturating_sub(room)).unwrap_or(i64::MAX);
-    if most < MIN_BUDGET_TOKENS {
+    let reserved = answer_reserve(setting, limit, given.is_none().then_some(fallback));
+    let max = i64::try_from(limit.saturating_sub(reserved)).unwrap_or(i64::MAX);
+    if max < MIN_BUDGET_TOKENS {
         out.report.adjust(source.path(), &source.in_terms("none"));
         return off();
     }
-    let budget = wanted.min(most);
+    let budget = wanted.min(max);
     report_budget(out, setting, budget, wanted);
     let mut enabled = typed("enabled");
     enabled.put("budget_tokens", Json::Int(budget));
@@ -131,9 +131,9 @@ fn budgeted(
     ThinkingFields { thinking, effort: None, budgeted: true, max_tokens: Some(limit) }
 }
 
-/// Tokens of `limit` that the answer keeps: a fifth, or the default limit (`fallback`) of a request without one. A caller that
-/// gave a budget below its limit has left as much room as it wants.
-fn answer_room(setting: &ThinkingSetting<'_>, limit: u64, fallback: Option<u64>) -> u64 {
+/// Tokens of `limit` reserved for the answer: a fifth, or the default limit (`fallback`) of a request without one. If the caller
+/// gave a budget below its limit, the difference is already what it wants for the answer.
+fn answer_reserve(setting: &ThinkingSetting<'_>, limit: u64, fallback: Option<u64>) -> u64 {
     let chosen = matches!(setting, ThinkingSetting::Budget(number, _) if fallback.is_none() && number.unsigned_abs() < limit);
     if chosen { 1 } else { (limit / 5).min(fallback.unwrap_or(u64::MAX)).max(1) }
 }

@@ -1,27 +1,10 @@
 //! Tests of the edits of Messages bodies.
 
 use super::*;
-use crate::{Method, SplicePoints};
+use crate::Method;
 
 fn forward(body: &str, edits: &RequestEdits<'_>) -> String {
-    let summary = RequestSummary {
-        model: "m".to_owned(),
-        method: Method::Chat,
-        stream: false,
-        include_usage: false,
-        max_output: None,
-        candidates: 1,
-        fields: Vec::new(),
-        text_bytes: 0,
-        turns: 0,
-        images: 0,
-        audio_bytes: 0,
-        document_bytes: 0,
-        tools: 0,
-        extras: crate::RequestExtras::default(),
-        affinity: None,
-        splices: SplicePoints::default(),
-    };
+    let summary = RequestSummary::minimal("m", Method::Chat);
     let forwarded = forward_request(&Bytes::copy_from_slice(body.as_bytes()), &summary, edits);
     String::from_utf8(forwarded.to_vec()).expect("UTF-8")
 }

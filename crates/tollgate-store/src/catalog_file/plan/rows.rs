@@ -52,7 +52,7 @@ impl Planner<'_> {
                 details.extend(served_differences(&old.spec, &spec));
                 match secrets.as_ref().map(|secrets| secrets.differ(&old.secrets)) {
                     Ok((proxy, headers)) => {
-                        // A password or a header that comes or goes is told by its field.
+                        // An added or removed password or header shows in its field.
                         if proxy && old.spec.proxy == named.proxy {
                             details.push("password of its proxy replaced".to_owned());
                         }
@@ -66,7 +66,7 @@ impl Planner<'_> {
                 if details.is_empty() && old.spec != named {
                     details.push("order of its models".to_owned());
                 }
-                if self.may_write(RowKind::Channel, name, old.owner, &details, file.row.place)
+                if self.may_write(RowKind::Channel, name, old.owner, &details, file.row.position)
                     && self.compare(RowKind::Channel, name, old.owner, details)
                 {
                     self.puts.push(Change::PutChannel(Box::new(spec)));
@@ -95,10 +95,10 @@ impl Planner<'_> {
         let mut credential = file.credential.clone();
         let owner = owner.unwrap_or_else(|| self.owner());
         let written = match there {
-            None if !self.may_write(RowKind::Account, &shown, owner, &["new".to_owned()], file.place) => false,
+            None if !self.may_write(RowKind::Account, &shown, owner, &["new".to_owned()], file.position) => false,
             None => {
                 if credential.is_none() && !provider.is_some_and(Provider::works_without_credential) {
-                    self.errors.push(file.place.error(format!("account '{shown}' is new and needs its credential")));
+                    self.errors.push(file.position.error(format!("account '{shown}' is new and needs its credential")));
                 }
                 self.line(PlanAction::Add, RowKind::Account, &shown, "");
                 true
@@ -109,7 +109,7 @@ impl Planner<'_> {
                 if credential.is_some() {
                     details.push("credential replaced".to_owned());
                 }
-                self.may_write(RowKind::Account, &shown, owner, &details, file.place)
+                self.may_write(RowKind::Account, &shown, owner, &details, file.position)
                     && self.compare(RowKind::Account, &shown, owner, details)
             }
         };
@@ -126,8 +126,8 @@ fn is_same(one: &Secret, other: &Secret) -> bool {
 
 /// The served models in the order they had, new ones behind.
 fn in_old_order(mut spec: ChannelSpec, old: &ChannelSpec) -> ChannelSpec {
-    let place = |model: &str| old.serves.iter().position(|serves| serves.model == model).unwrap_or(usize::MAX);
-    spec.serves.sort_by_key(|serves| place(&serves.model));
+    let position = |model: &str| old.serves.iter().position(|serves| serves.model == model).unwrap_or(usize::MAX);
+    spec.serves.sort_by_key(|serves| position(&serves.model));
     spec
 }
 
@@ -143,13 +143,13 @@ impl Planner<'_> {
                 spec.member.clone_from(&default_member);
             }
             if let Some(secret) = &key.secret
-                && let Some(first) = secrets.insert(current.hasher.hash(secret.expose()), key.row.place)
+                && let Some(first) = secrets.insert(current.hasher.hash(secret.expose()), key.row.position)
             {
-                let (one, two) = (first.line, key.row.place.line);
-                self.errors.push(key.row.place.error(format!("the keys in line {one} and in line {two} have the same secret")));
+                let (one, two) = (first.line, key.row.position.line);
+                self.errors.push(key.row.position.error(format!("the keys in line {one} and in line {two} have the same secret")));
             }
             if !named.insert((spec.member.clone(), spec.name.clone())) {
-                self.errors.push(key.row.place.error(format!("key '{}/{}' is defined twice", spec.member, spec.name)));
+                self.errors.push(key.row.position.error(format!("key '{}/{}' is defined twice", spec.member, spec.name)));
                 continue;
             }
             self.key(key, spec);
@@ -170,7 +170,7 @@ impl Planner<'_> {
             None => {
                 if secret.is_none() {
                     let message = format!("key '{shown}' is new and needs its secret; `tollgate key create` makes one without");
-                    self.errors.push(file.row.place.error(message));
+                    self.errors.push(file.row.position.error(message));
                 }
                 self.line(PlanAction::Add, RowKind::Key, &shown, "");
                 true
@@ -181,7 +181,7 @@ impl Planner<'_> {
                 if secret.is_some() {
                     details.push("secret replaced".to_owned());
                 }
-                self.may_write(RowKind::Key, &shown, old.owner, &details, file.row.place)
+                self.may_write(RowKind::Key, &shown, old.owner, &details, file.row.position)
                     && self.compare(RowKind::Key, &shown, old.owner, details)
             }
         };
@@ -190,7 +190,7 @@ impl Planner<'_> {
         }
         match secret.map(|secret| self.current.hasher.import(secret)).transpose() {
             Ok(secret) => self.puts.push(Change::PutKey { key: Box::new(spec), secret }),
-            Err(bad) => self.errors.push(file.row.place.error(format!("key '{shown}': {bad}"))),
+            Err(bad) => self.errors.push(file.row.position.error(format!("key '{shown}': {bad}"))),
         }
     }
 

@@ -77,6 +77,9 @@ pub struct RedisOptions {
     pub namespace: String,
     /// Names this node, also after a restart; different on each node.
     pub identity: String,
+    /// Names this process if it starts while another one of its node still counts: the registration of that one goes on. `None`
+    /// for a start that ends all registrations of the node.
+    pub beside: Option<String>,
     /// How long a reservation lives after its last renewal.
     pub reservation_ttl: Duration,
     /// Number of nodes to assume until Redis has been reached.

@@ -25,7 +25,7 @@ pub struct SharedHealth {
     received: HashMap<AccountId, String>,
 }
 
-/// What the other nodes know.
+/// The health of accounts on the other nodes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SharedHealthUpdate {
     /// Accounts that cool or rest on another node, by this node's clock.

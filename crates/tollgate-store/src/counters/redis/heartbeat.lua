@@ -1,8 +1,7 @@
 -- Registers a node or extends its registration. KEYS: nodes, generation, the process's last message number. ARGV: node, time to
--- live in milliseconds, 'new' or 'keep', the beginning of the names of this node's registrations, the generation it counted in,
--- the last message of the process that was answered there.
--- A new registration replaces those that the node had. If Redis has that generation and has forgotten an answered message, it
--- has returned with older data, which counts as none.
+-- live in milliseconds, 'new' or 'keep', the beginning of the names of the registrations that a new one replaces, the generation it
+-- counted in, the last message of the process that was answered there.
+-- If Redis has that generation and has forgotten an answered message, it has returned with older data, which counts as none.
 -- Returns: 1 registered or 0 expired; the number of nodes; the generation ('' if there is no data).
 local is_new, own = ARGV[3] == 'new', ARGV[4]
 if is_new then

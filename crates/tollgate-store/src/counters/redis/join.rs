@@ -77,18 +77,28 @@ impl RedisWorker {
         Ok(nodes)
     }
 
-    /// The beginning of the names of this node's registrations.
+    /// The beginning of the names of this process's registrations.
     fn name_prefix(&self) -> String {
-        format!("{}-", self.identity)
+        format!("{}-{}-", self.identity, self.state.options.beside.as_deref().unwrap_or("0"))
     }
 
-    /// Registers this node; its earlier registrations end.
+    /// The beginning of the names of the registrations that this one replaces: at a start all of the node, afterwards only its own,
+    /// because another process of the node may have begun beside it.
+    fn replaced_prefix(&self) -> String {
+        if self.generation.is_empty() && self.state.options.beside.is_none() {
+            format!("{}-", self.identity)
+        } else {
+            self.name_prefix()
+        }
+    }
+
+    /// Registers this process; the registrations that it replaces end.
     async fn register(&self, connection: &mut MultiplexedConnection, node: &str) -> Result<HeartbeatReply, Disconnect> {
         let request = RegistrationRequest {
             node,
             ttl_ms: REGISTRATION_TTL_MS,
             kind: HeartbeatKind::New,
-            prefix: &self.name_prefix(),
+            prefix: &self.replaced_prefix(),
             process: &self.process,
             generation: &self.generation,
             answered: self.answered,
@@ -96,7 +106,7 @@ impl RedisWorker {
         Ok(self.state.scripts.heartbeat(connection, &request).await?)
     }
 
-    /// Waits until the other nodes are as far as this one. False if they count in Redis already.
+    /// Waits until the other nodes have reached the same phase. False if they count in Redis already.
     async fn gather(
         &self,
         connection: &mut MultiplexedConnection,

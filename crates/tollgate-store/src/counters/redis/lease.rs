@@ -1,6 +1,6 @@
 //! The arithmetic of leases, without clock or network: what one node may use of one subject without asking Redis.
 //!
-//! Leased money counts as reserved in Redis, so that limit ≥ spent + reserved holds there whatever the node does: a request
+//! Leased money counts as reserved in Redis, so that limit ≥ spent + reserved always holds there: a request
 //! served from a lease moves money from the lease to its own reservation and back, and the amount it used leaves the lease in
 //! the same message that adds it to the spending. Requests and tokens per minute are counted in Redis when they are leased and
 //! can be used until that minute ends. Concurrency permits belong to the node as leased money does.
@@ -11,7 +11,7 @@
 use tokio::time::{Duration, Instant};
 use tollgate_core::{LimitRule, Reservation, Subject};
 
-/// Number of requests a lease is asked for at first, and at most.
+/// Number of requests that the first lease is sized for, and the maximum.
 const FIRST_BATCH: u32 = 16;
 const LARGEST_BATCH: u32 = 1_024;
 /// A lease used up within this time doubles the next batch.

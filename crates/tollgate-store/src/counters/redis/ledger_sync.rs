@@ -19,7 +19,7 @@ use crate::{LedgerPosition, LedgerStore, Spending, SpendingChanges};
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_PAGES: usize = 50;
 /// Least time to wait for other nodes after a loss of data: they try to connect twice in it.
-const LEAST_GATHERING_MS: u64 = 1_200;
+const MIN_GATHERING_MS: u64 = 1_200;
 /// Longest time to wait for them: the registrations of nodes that ended have expired then.
 const LONGEST_GATHERING_MS: u64 = REGISTRATION_TTL_MS;
 /// Limit of the requests whose ledger positions are read at once.
@@ -75,8 +75,8 @@ impl LedgerSync {
         self.send(connection, &spending, now).await?;
         // Other nodes compare the position with those of their own requests.
         let generation = format!("{}@{}", hex::encode(self.state.options.random.bytes::<12>()), spending.ledger.0);
-        let least_ms = if spending.spent.is_empty() { 0 } else { LEAST_GATHERING_MS };
-        self.state.scripts.found(connection, &generation, least_ms, LONGEST_GATHERING_MS).await?;
+        let min_ms = if spending.spent.is_empty() { 0 } else { MIN_GATHERING_MS };
+        self.state.scripts.found(connection, &generation, min_ms, LONGEST_GATHERING_MS).await?;
         tracing::info!(subjects = spending.spent.len(), "Redis held no data of this gateway; restored spending from the database");
         Ok(())
     }

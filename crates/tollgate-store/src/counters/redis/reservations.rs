@@ -162,7 +162,7 @@ impl ReservationTable {
         now + self.ttl
     }
 
-    /// Notes that a reservation of this request was sent to Redis.
+    /// Records that a reservation of this request was sent to Redis.
     pub(super) fn begin_request(&self, id: RequestId) {
         self.shard(id).in_flight.entry(id).or_default().count += 1;
     }
@@ -248,7 +248,7 @@ impl ReservationTable {
         self.shards.iter().map(|shard| lock(shard).open.values().map(Vec::len).sum::<usize>()).sum()
     }
 
-    /// All open reservations as deltas, for a Redis that knows none of them.
+    /// All open reservations as deltas, for a Redis without them.
     pub(super) fn as_deltas(&self) -> CounterDeltas {
         let mut deltas = CounterDeltas::new();
         for shard in &self.shards {

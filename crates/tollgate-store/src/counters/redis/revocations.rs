@@ -12,10 +12,10 @@ use crate::StoreError;
 /// Limit of the keys that are sent in one message, and of those kept to fill a Redis that has lost them.
 const MAX_SENT: usize = 1_000;
 const MAX_KNOWN: usize = 100_000;
-/// Keys are asked for again from this long before the last answer, so that none is missed.
+/// Overlap of two queries: keys are read again from this long before the last answer, so that none is missed.
 const OVERLAP_MS: i64 = 2_000;
 
-/// The keys revoked lately, on all nodes.
+/// The recently revoked keys of all nodes.
 #[derive(Debug)]
 pub struct SharedRevocations {
     client: Client,
@@ -130,7 +130,7 @@ mod tests {
         let node = || SharedRevocations::new(&url, &name, DAY).unwrap();
         let (mut one, mut other) = (node(), node());
         assert_eq!(other.exchange([]).await.unwrap(), []);
-        assert_eq!(one.exchange([key(1)]).await.unwrap(), [], "it knows that key itself");
+        assert_eq!(one.exchange([key(1)]).await.unwrap(), [], "that key is its own");
         assert_eq!(other.exchange([key(2)]).await.unwrap(), [key(1)]);
         assert_eq!(other.exchange([]).await.unwrap(), []);
         assert_eq!(one.exchange([]).await.unwrap(), [key(2)]);

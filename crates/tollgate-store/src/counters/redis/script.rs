@@ -256,17 +256,17 @@ impl Scripts {
         Ok(HeartbeatReply { is_registered: is_registered == 1, nodes, generation })
     }
 
-    /// Begins a generation of data and the gathering of its nodes; `least_ms` and `longest_ms` bound the wait for nodes.
+    /// Begins a generation of data and the gathering of its nodes; `min_ms` and `longest_ms` bound the wait for nodes.
     pub(super) async fn found(
         &self,
         connection: &mut MultiplexedConnection,
         generation: &str,
-        least_ms: u64,
+        min_ms: u64,
         longest_ms: u64,
     ) -> RedisResult<()> {
         let mut invocation = self.found.prepare_invoke();
         invocation.key(self.key("nodes")).key(self.key("generation")).key(self.key("gathering"));
-        invocation.arg(generation).arg(least_ms).arg(longest_ms);
+        invocation.arg(generation).arg(min_ms).arg(longest_ms);
         invocation.invoke_async::<i64>(connection).await.map(drop)
     }
 

@@ -192,7 +192,7 @@ impl RedisState {
     }
 
     /// The number of nodes to share limits with: the most that were registered within the last registration period. A node
-    /// that Redis has forgotten may still serve from its share.
+    /// that Redis has lost may still serve from its share.
     pub(super) fn node_count(&self) -> u64 {
         lock(&self.nodes).nodes
     }
@@ -221,7 +221,7 @@ impl RedisState {
         self.wake.notify_one();
     }
 
-    /// Notes that the registration has ended, unless it was not renewed.
+    /// Records that the registration has ended, unless it was not renewed.
     pub(super) fn registration_lost(&self) {
         let is_renewed = self.lease_clock().registered_until.is_some_and(|until| self.now() < until);
         self.registration_lost.store(is_renewed, Ordering::Release);

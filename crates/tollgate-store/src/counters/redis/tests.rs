@@ -236,6 +236,37 @@ async fn node_that_starts_again_ends_its_earlier_registration() {
     other.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn process_and_its_successor_do_not_end_each_others_registrations() {
+    let Some(url) = redis("a_process_and_its_successor") else { return };
+    let (name, ledger) = (namespace(), Arc::new(StaticLedger::default()));
+    let process = async |beside: Option<&str>| {
+        let options = RedisOptions { identity: "one".to_owned(), beside: beside.map(str::to_owned), ..options(&url, &name) };
+        Node::with_options(options, &ledger, Spending::default()).await
+    };
+    let registered = |node: &Node| node.counters.0.epoch().up().expect("the process is connected").2.node;
+    let (old, new) = (process(None).await, process(Some("77")).await);
+    let (first, second) = (registered(&old), registered(&new));
+    let mut connection = ::redis::Client::open(url.as_str()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let nodes = old.counters.0.scripts.key("nodes");
+    let mut score = async |node: &str| -> Option<f64> {
+        ::redis::cmd("ZSCORE").arg(&nodes).arg(node).query_async(&mut connection).await.unwrap()
+    };
+    assert!(score(&first).await.is_some() && score(&second).await.is_some(), "the successor leaves the other as it is");
+    // The old one comes back from a lost connection.
+    let before = old.counters.0.epoch().number;
+    old.counters.0.connection_lost(before, "the test cuts it");
+    until("it has rejoined", || old.epoch_is_after(before) && old.is_up()).await;
+    let third = registered(&old);
+    assert!(score(&first).await.is_none() && score(&second).await.is_some(), "it replaces its own registration only");
+    // A start ends both.
+    let again = process(None).await;
+    assert!(score(&third).await.is_none() && score(&second).await.is_none());
+    for node in [old, new, again] {
+        node.worker.abort();
+    }
+}
+
 #[tokio::test]
 async fn invalid_address_is_rejected_without_showing_its_password() {
     let check = async |url: &str| check_redis(&RedisAddress { url: url.to_owned(), ca: None }).await;
@@ -251,7 +282,7 @@ async fn leases_serve_requests_far_from_the_limit_without_overspending() {
     let Some(url) = redis("where_the_bound_is_far") else { return };
     let (name, ledger) = (namespace(), Arc::new(StaticLedger::default()));
     let nodes = [Node::start(&url, &name, &ledger).await, Node::start(&url, &name, &ledger).await];
-    // Enough for 3,000 requests; the other limits are far away.
+    // Enough for 3,000 requests; the other limits are not reached.
     let caller = TestCaller::new(|it| {
         it.key.budgets = budget(300_000, BudgetAction::Block);
         it.group.limits = tollgate_core::Limits { rpm: 1_000_000, tpm: 1_000_000_000, concurrency: 100_000 };

@@ -37,11 +37,11 @@ pub(crate) fn violations(input: &Value, exchange: &Exchange, placeholders: &Plac
     } else {
         check_http1(expect, exchange, &mut violations);
     }
-    if let Some(most) = expect["max_seconds"].as_f64()
-        && exchange.waited > SLACK * Duration::from_secs_f64(most)
+    if let Some(max) = expect["max_seconds"].as_f64()
+        && exchange.waited > SLACK * Duration::from_secs_f64(max)
         && !(exchange.timed_out && expect["silence_ok"] == true)
     {
-        violations.push(format!("took {:.1?}, and the limit on an idle machine is {most} s", exchange.waited));
+        violations.push(format!("took {:.1?}, and the limit on an idle machine is {max} s", exchange.waited));
     }
     let text = String::from_utf8_lossy(&exchange.bytes);
     violations.extend(
@@ -100,9 +100,9 @@ fn check_http1(expect: &Value, exchange: &Exchange, violations: &mut Vec<String>
             ));
         }
     }
-    let most = usize::try_from(expect["max_responses"].as_u64().unwrap_or(1)).expect("a small count");
-    if responses.len() > most {
-        violations.push(format!("{} answers on one connection, at most {most}", responses.len()));
+    let max = usize::try_from(expect["max_responses"].as_u64().unwrap_or(1)).expect("a small count");
+    if responses.len() > max {
+        violations.push(format!("{} answers on one connection, at most {max}", responses.len()));
     }
     if expect["body"] == "error" && responses[0].status >= 400 {
         let body: Value = serde_json::from_slice(&responses[0].body).unwrap_or_default();

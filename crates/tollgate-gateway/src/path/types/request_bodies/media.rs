@@ -12,7 +12,7 @@ use tollgate_protocol::{FetchedMedia, pending_media};
 use super::{RequestBodies, profile_of};
 use crate::{
     state::shares::InFlightRequest,
-    upstream::media::{Allowance, FetchFault, MOST_ADDRESSES, MediaFetcher},
+    upstream::media::{Allowance, FetchFault, MAX_ADDRESSES, MediaFetcher},
 };
 
 /// Media fetched for a request. What a channel may reach does not count: a caller names the addresses.
@@ -57,7 +57,7 @@ impl RequestBodies<'_> {
             let media = self.media.so_far();
             wanted.iter().map(|address| media.contains_key(*address)).collect()
         };
-        let (is_within_limit, allowance) = (wanted.len() <= MOST_ADDRESSES, &self.media.allowance);
+        let (is_within_limit, allowance) = (wanted.len() <= MAX_ADDRESSES, &self.media.allowance);
         let missing = wanted.into_iter().zip(fetched).filter(|(_, fetched)| !fetched);
         let fetches = missing.map(|(address, _)| async move {
             let found = if is_within_limit { fetcher.fetch(address, allowance).await } else { Err(FetchFault::TooMany) };

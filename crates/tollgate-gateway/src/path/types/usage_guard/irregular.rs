@@ -1,4 +1,4 @@
-//! What an operator should see about a request's money: usage that cannot be, and sales below cost.
+//! What an operator should see about a request's money: implausible usage, and sales below cost.
 
 use tollgate_core::{Outcome, RequestFacts, UsageExcess, UsageRecord, usage_excess};
 
@@ -10,7 +10,7 @@ pub(super) fn excesses(facts: &RequestFacts) -> Vec<(usize, UsageExcess)> {
     attempts.filter_map(|(at, attempt)| Some((at, usage_excess(attempt, &facts.bounds)?))).collect()
 }
 
-/// Counts, logs and alerts. A model that is given away (`is_free`) is sold below cost on purpose, and only counted.
+/// Counts, logs and alerts. A free model (`is_free`) is sold below cost on purpose and only counted.
 pub(super) fn report(shared: &Shared, record: &UsageRecord, excesses: &[(usize, UsageExcess)], is_free: bool) {
     for (at, excess) in excesses {
         let Some(attempt) = record.attempts.get(*at) else { continue };

@@ -27,14 +27,14 @@ struct ProgressState {
 }
 
 impl AttemptProgress {
-    /// Notes the head of the answer.
+    /// Records the head of the answer.
     pub(crate) fn answer_head(&self, status: u16, upstream_request_id: Option<String>) {
         let first_byte_us = Some(self.elapsed_us());
         let mut state = self.state();
         *state = ProgressState { status: Some(status), first_byte_us, upstream_request_id, reply: state.reply };
     }
 
-    /// Notes what has been read of the answer.
+    /// Records what has been read of the answer.
     pub(crate) fn record_reply(&self, summary: ReplySummary) {
         self.state().reply = Some(summary);
     }
@@ -47,7 +47,7 @@ impl AttemptProgress {
         micros_between(self.began, self.clock.instant())
     }
 
-    fn facts(&self, planned: PlannedAttempt, at: Timestamp, result: AttemptResult, error: Option<&str>) -> AttemptFacts {
+    fn facts(&self, planned: Arc<PlannedAttempt>, at: Timestamp, result: AttemptResult, error: Option<&str>) -> AttemptFacts {
         let ProgressState { status, first_byte_us, upstream_request_id, reply } = self.state().clone();
         let (error, duration_us) = (error.map(str::to_owned), self.elapsed_us());
         AttemptFacts {
@@ -72,17 +72,17 @@ impl AttemptProgress {
 /// The attempt as the usage guard holds it.
 #[derive(Debug)]
 pub(super) struct OpenAttempt {
-    planned: PlannedAttempt,
+    planned: Arc<PlannedAttempt>,
     at: Timestamp,
     permit: Permit,
     progress: Arc<AttemptProgress>,
 }
 
 impl OpenAttempt {
-    pub(super) fn begin(planned: &PlannedAttempt, mut permit: Permit, clock: &Arc<dyn Clock>) -> Self {
+    pub(super) fn begin(planned: Arc<PlannedAttempt>, mut permit: Permit, clock: &Arc<dyn Clock>) -> Self {
         permit.begin();
         let progress = AttemptProgress { clock: Arc::clone(clock), began: clock.instant(), state: Mutex::default() };
-        Self { planned: planned.clone(), at: clock.now(), permit, progress: Arc::new(progress) }
+        Self { planned, at: clock.now(), permit, progress: Arc::new(progress) }
     }
 
     pub(super) fn account(&self) -> AccountId {
@@ -107,7 +107,7 @@ impl OpenAttempt {
 
     /// The facts as of now, as if the attempt were cancelled for the concurrent one.
     pub(super) fn facts(&self) -> AttemptFacts {
-        let facts = self.progress.facts(self.planned.clone(), self.at, AttemptResult::Cancelled, None);
+        let facts = self.progress.facts(Arc::clone(&self.planned), self.at, AttemptResult::Cancelled, None);
         AttemptFacts { hedged: true, ..facts }
     }
 

@@ -1,4 +1,4 @@
-//! However nodes use their leases, and in whatever order Redis receives their messages: limit ≥ spent + reserved.
+//! However nodes use their leases, and in any order of their messages to Redis: limit ≥ spent + reserved.
 
 use proptest::prelude::*;
 use tollgate_core::{BudgetAction, KeyId, Limits, NanoUsd, Window};
@@ -117,7 +117,7 @@ async fn lease_that_is_used_up_quickly_doubles() {
 // === Any interleaving ===
 
 /// A model of the scripts, for money alone.
-struct Bank {
+struct RedisModel {
     limit: i64,
     spent: i64,
     /// Money by registration; `None` once it has expired.
@@ -125,7 +125,7 @@ struct Bank {
     nodes: i64,
 }
 
-impl Bank {
+impl RedisModel {
     fn left(&self) -> i64 {
         self.limit - self.spent - self.reserved.iter().flatten().sum::<i64>()
     }
@@ -188,7 +188,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Three nodes and one limit.
 struct World {
-    bank: Bank,
+    redis: RedisModel,
     nodes: Vec<Node>,
     caller: TestCaller,
     key: Subject,
@@ -204,8 +204,8 @@ impl World {
         let node =
             |registration| Node { registration, is_unsure: false, pool: LeasePool::new(now), open: Vec::new(), pending: (0, 0) };
         let key = Subject::Key(caller.key.id);
-        let bank = Bank { limit, spent: 0, reserved: vec![Some(0); 3], nodes: 3 };
-        Self { bank, nodes: (0..3).map(node).collect(), caller, key, now, excused: 0, from_lease: 0 }
+        let redis = RedisModel { limit, spent: 0, reserved: vec![Some(0); 3], nodes: 3 };
+        Self { redis, nodes: (0..3).map(node).collect(), caller, key, now, excused: 0, from_lease: 0 }
     }
 
     fn step(&mut self, step: &Step) {
@@ -214,7 +214,7 @@ impl World {
             Step::End { node, which, part } => self.end(node, which, part),
             Step::Send { node } => self.send(node),
             Step::Sweep { node, idle } => {
-                let (left, it) = (self.bank.left(), &mut self.nodes[node]);
+                let (left, it) = (self.redis.left(), &mut self.nodes[node]);
                 let returned = it.pool.sweep(if idle { self.now + IDLE } else { self.now }, Some(left));
                 it.pending.0 -= returned.money;
             }
@@ -239,7 +239,7 @@ impl World {
         } else {
             (LeaseRequest::default(), LeaseReturn::default())
         };
-        let reply = self.bank.reserve(it.registration, amount, wanted, returned);
+        let reply = self.redis.reserve(it.registration, amount, wanted, returned);
         if lost || reply.is_none() {
             // The outcome is unknown: the registration ends.
             return self.expire(node);
@@ -269,8 +269,8 @@ impl World {
             return;
         }
         let (reserved, spent) = std::mem::take(&mut it.pending);
-        self.bank.spent += spent;
-        self.bank.add(it.registration, reserved);
+        self.redis.spent += spent;
+        self.redis.add(it.registration, reserved);
     }
 
     /// The registration of a node expires. Its leases have expired before; its requests continue.
@@ -280,7 +280,7 @@ impl World {
             return;
         }
         it.is_unsure = true;
-        self.bank.reserved[it.registration] = None;
+        self.redis.reserved[it.registration] = None;
         self.excused += it.open.iter().map(|(amount, _)| amount).sum::<i64>() + it.pending.1;
     }
 
@@ -294,15 +294,15 @@ impl World {
         it.open.iter_mut().for_each(|open| open.1 = false);
         let reserved: i64 = it.open.iter().map(|(amount, _)| amount).sum();
         it.pending.0 = 0;
-        self.bank.spent += std::mem::take(&mut it.pending.1);
-        self.bank.reserved.push(Some(reserved));
-        (it.registration, it.is_unsure) = (self.bank.reserved.len() - 1, false);
+        self.redis.spent += std::mem::take(&mut it.pending.1);
+        self.redis.reserved.push(Some(reserved));
+        (it.registration, it.is_unsure) = (self.redis.reserved.len() - 1, false);
     }
 
     /// The most that can be spent in the end.
     fn worst(&self) -> i64 {
         let of = |it: &Node| it.open.iter().map(|(amount, _)| amount).sum::<i64>() + it.pending.1;
-        self.bank.spent + self.nodes.iter().map(of).sum::<i64>()
+        self.redis.spent + self.nodes.iter().map(of).sum::<i64>()
     }
 }
 
@@ -314,7 +314,7 @@ proptest! {
         let mut world = World::new(limit);
         for step in &steps {
             world.step(step);
-            prop_assert!(world.bank.left() + world.excused >= 0, "{} left after {step:?}", world.bank.left());
+            prop_assert!(world.redis.left() + world.excused >= 0, "{} left after {step:?}", world.redis.left());
             prop_assert!(world.worst() <= limit + world.excused, "{} of {limit} after {step:?}", world.worst());
             prop_assert!(world.nodes.iter().all(|node| node.pool.money >= 0));
         }
@@ -325,8 +325,8 @@ proptest! {
             world.expire(node);
             world.join(node);
         }
-        prop_assert!(world.bank.spent <= limit + world.excused);
-        prop_assert_eq!(world.bank.reserved.iter().flatten().sum::<i64>(), 0, "everything was released");
+        prop_assert!(world.redis.spent <= limit + world.excused);
+        prop_assert_eq!(world.redis.reserved.iter().flatten().sum::<i64>(), 0, "everything was released");
     }
 }
 
@@ -340,7 +340,7 @@ async fn most_requests_are_served_from_leases_far_from_the_limit() {
         world.step(&Step::Send { node });
     }
     assert!(world.from_lease > 2_900, "{}", world.from_lease);
-    assert_eq!(world.bank.spent, 3_000 * 30);
+    assert_eq!(world.redis.spent, 3_000 * 30);
 }
 
 #[test]

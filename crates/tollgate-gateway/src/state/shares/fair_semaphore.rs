@@ -1,4 +1,4 @@
-//! Turns at something of which only a few may happen at once. A holder at its share waits; the others do not wait behind it.
+//! A semaphore whose permits and queue are shared fairly: a holder at its share waits, and other holders do not queue behind it.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,7 +12,7 @@ use tollgate_core::{KeyId, MemberId};
 use super::is_within_share;
 use crate::address_block::AddressBlock;
 
-/// Who holds turns.
+/// What a permit counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     Key(KeyId),
@@ -21,11 +21,11 @@ pub(crate) enum Holder {
     Address(AddressBlock),
 }
 
-/// A bounded number of turns, and of callers that wait for one.
-pub(crate) struct Turns {
+/// A bounded number of permits, and of callers that wait for one.
+pub(crate) struct FairSemaphore {
     total: usize,
-    /// Most callers that wait.
-    most_waiting: usize,
+    /// Maximum of waiting callers.
+    max_waiting: usize,
     state: Mutex<State>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Turns {
 struct State {
     used: usize,
     held: HashMap<Holder, usize>,
-    /// Waiting callers by holders; the holders take turns.
+    /// Waiting callers by holders; the queues are served round-robin.
     queues: VecDeque<Queue>,
     waiting: usize,
     next_number: u64,
@@ -46,60 +46,60 @@ struct Queue {
 
 struct Waiter {
     number: u64,
-    granted: oneshot::Sender<Turn>,
+    granted: oneshot::Sender<FairPermit>,
 }
 
-/// A turn. Dropping it ends it.
-pub(crate) struct Turn {
-    turns: Arc<Turns>,
+/// A permit. Dropping it releases it.
+pub(crate) struct FairPermit {
+    semaphore: Arc<FairSemaphore>,
     holders: Vec<Holder>,
 }
 
-/// Too many callers of these holders wait already.
+/// Too many callers of these holders are waiting already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooManyWait;
+pub(crate) struct TooManyWaiting;
 
-impl fmt::Debug for Turns {
+impl fmt::Debug for FairSemaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turns").field("total", &self.total).finish_non_exhaustive()
+        f.debug_struct("FairSemaphore").field("total", &self.total).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Turn {
+impl fmt::Debug for FairPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn").field("holders", &self.holders).finish_non_exhaustive()
+        f.debug_struct("FairPermit").field("holders", &self.holders).finish_non_exhaustive()
     }
 }
 
-impl Turns {
-    pub(crate) fn new(total: usize, most_waiting: usize) -> Arc<Self> {
-        Arc::new(Self { total, most_waiting, state: Mutex::default() })
+impl FairSemaphore {
+    pub(crate) fn new(total: usize, max_waiting: usize) -> Arc<Self> {
+        Arc::new(Self { total, max_waiting, state: Mutex::default() })
     }
 
-    /// Takes a turn, or waits for one. Cancel-safe.
+    /// Acquires a permit, or waits for one. Cancel-safe.
     ///
     /// # Errors
     /// When the holders' share of the waiting callers is used up.
-    pub(crate) async fn take(self: &Arc<Self>, holders: &[Holder]) -> Result<Turn, TooManyWait> {
-        let (granted, turn) = oneshot::channel();
+    pub(crate) async fn acquire(self: &Arc<Self>, holders: &[Holder]) -> Result<FairPermit, TooManyWaiting> {
+        let (granted, permit) = oneshot::channel();
         let number = {
             let mut state = self.state();
-            if state.may_take(holders, self.total) {
+            if state.may_acquire(holders, self.total) {
                 state.count(holders);
-                return Ok(self.turn(holders));
+                return Ok(self.permit(holders));
             }
-            state.join(holders, granted, self.most_waiting)?
+            state.join(holders, granted, self.max_waiting)?
         };
-        let _leaves = QueuePosition { turns: self, number, holders };
-        // The sender is dropped only with this place.
-        turn.await.map_err(|_| TooManyWait)
+        let _leaves = QueuePosition { semaphore: self, number, holders };
+        // The sender is dropped only together with this position.
+        permit.await.map_err(|_| TooManyWaiting)
     }
 
-    fn turn(self: &Arc<Self>, holders: &[Holder]) -> Turn {
-        Turn { turns: Arc::clone(self), holders: holders.to_vec() }
+    fn permit(self: &Arc<Self>, holders: &[Holder]) -> FairPermit {
+        FairPermit { semaphore: Arc::clone(self), holders: holders.to_vec() }
     }
 
-    /// Whether no turn is taken and no caller waits.
+    /// Whether no permit is held and no caller waits.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state();
@@ -110,25 +110,25 @@ impl Turns {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a turn and grants what is free to those that wait.
-    fn end(self: &Arc<Self>, holders: &[Holder]) {
+    /// Releases a permit, and grants what is free to waiting callers.
+    fn release(self: &Arc<Self>, holders: &[Holder]) {
         let mut granted = Vec::new();
         {
             let mut state = self.state();
             state.uncount(holders);
             while let Some((holders, waiter)) = state.next(self.total) {
-                granted.push((self.turn(&holders), waiter));
+                granted.push((self.permit(&holders), waiter));
             }
         }
-        for (turn, waiter) in granted {
-            // A receiver that is gone returns the turn, which then ends.
-            let _ = waiter.granted.send(turn);
+        for (permit, waiter) in granted {
+            // If the receiver is gone, the permit is dropped and thereby released.
+            let _ = waiter.granted.send(permit);
         }
     }
 }
 
 impl State {
-    fn may_take(&self, holders: &[Holder], total: usize) -> bool {
+    fn may_acquire(&self, holders: &[Holder], total: usize) -> bool {
         let held = |holder: &Holder| self.held.get(holder).copied().unwrap_or(0);
         let within = |holder: &Holder| held(holder) == 0 || is_within_share(total, self.used + 1, held(holder) + 1);
         self.used < total && holders.iter().all(within)
@@ -153,11 +153,11 @@ impl State {
         }
     }
 
-    fn join(&mut self, holders: &[Holder], granted: oneshot::Sender<Turn>, most: usize) -> Result<u64, TooManyWait> {
+    fn join(&mut self, holders: &[Holder], granted: oneshot::Sender<FairPermit>, max: usize) -> Result<u64, TooManyWaiting> {
         let of_holders = self.queues.iter().position(|queue| queue.holders == holders);
         let before = of_holders.map_or(0, |at| self.queues[at].waiters.len());
-        if self.waiting >= most || before > 0 && !is_within_share(most, self.waiting + 1, before + 1) {
-            return Err(TooManyWait);
+        if self.waiting >= max || before > 0 && !is_within_share(max, self.waiting + 1, before + 1) {
+            return Err(TooManyWaiting);
         }
         let at = of_holders.unwrap_or_else(|| {
             self.queues.push_back(Queue { holders: holders.to_vec(), waiters: VecDeque::new() });
@@ -169,9 +169,9 @@ impl State {
         Ok(self.next_number)
     }
 
-    /// The next waiting caller that may take a turn, which is counted.
+    /// Removes the next waiting caller that may have a permit, and counts the permit.
     fn next(&mut self, total: usize) -> Option<(Vec<Holder>, Waiter)> {
-        let at = (0..self.queues.len()).find(|at| self.may_take(&self.queues[*at].holders, total))?;
+        let at = (0..self.queues.len()).find(|at| self.may_acquire(&self.queues[*at].holders, total))?;
         let mut queue = self.queues.remove(at)?;
         let waiter = queue.waiters.pop_front()?;
         let holders = queue.holders.clone();
@@ -196,22 +196,22 @@ impl State {
     }
 }
 
-impl Drop for Turn {
+impl Drop for FairPermit {
     fn drop(&mut self) {
-        let turns = Arc::clone(&self.turns);
-        turns.end(&self.holders);
+        let semaphore = Arc::clone(&self.semaphore);
+        semaphore.release(&self.holders);
     }
 }
 
-/// A place in the queues, left when dropped.
+/// A position in the queues. Dropping it leaves the queue.
 struct QueuePosition<'a> {
-    turns: &'a Turns,
+    semaphore: &'a FairSemaphore,
     number: u64,
     holders: &'a [Holder],
 }
 
 impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
-        self.turns.state().leave(self.number, self.holders);
+        self.semaphore.state().leave(self.number, self.holders);
     }
 }

@@ -1,0 +1,131 @@
+//! Targets and header fields of upstream requests, kept because requests of one account for one model have the same ones.
+//!
+//! Bound: 16 of a channel and core. They end with the channel's row, so that a replaced credential is not kept.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::{HeaderMap, Uri, header::HOST};
+use tollgate_core::Account;
+use tollgate_protocol::{Framing, Protocol};
+
+use super::destination::{TargetForm, UpstreamTarget};
+use crate::upstream::{
+    call::{ConnectFault, UpstreamCall},
+    credentials::headers_for,
+};
+
+const MAX_HEADS: usize = 16;
+
+/// The heads of a channel's latest requests.
+#[derive(Debug, Default)]
+pub(super) struct RequestHeads(Mutex<Vec<KnownHead>>);
+
+/// A head, and what it was built for.
+#[derive(Debug)]
+struct KnownHead {
+    account: Arc<Account>,
+    protocol: Protocol,
+    stream: Option<Framing>,
+    path: String,
+    form: TargetForm,
+    head: RequestHead,
+}
+
+/// What a request consists of, but for its method and body.
+#[derive(Clone, Debug)]
+pub(super) struct RequestHead {
+    pub(super) uri: Uri,
+    pub(super) headers: HeaderMap,
+}
+
+impl RequestHeads {
+    /// The head of a request to the channel of `call`, which has this destination.
+    pub(super) fn head_for(
+        &self,
+        call: &UpstreamCall,
+        destination: &UpstreamTarget,
+        form: TargetForm,
+    ) -> Result<RequestHead, ConnectFault> {
+        let mut heads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = heads.iter().find(|known| known.is_for(call, form)) {
+            return Ok(known.head.clone());
+        }
+        let mut headers = headers_for(call)?;
+        if form == TargetForm::Origin {
+            headers.insert(HOST, destination.authority.clone());
+        }
+        let head = RequestHead { uri: destination.target(&call.path, form)?, headers };
+        if heads.len() == MAX_HEADS {
+            heads.remove(0);
+        }
+        heads.push(KnownHead {
+            account: Arc::clone(&call.account),
+            protocol: call.protocol,
+            stream: call.stream,
+            path: call.path.clone(),
+            form,
+            head: head.clone(),
+        });
+        Ok(head)
+    }
+}
+
+impl KnownHead {
+    fn is_for(&self, call: &UpstreamCall, form: TargetForm) -> bool {
+        Arc::ptr_eq(&self.account, &call.account)
+            && self.form == form
+            && self.stream == call.stream
+            && self.protocol == call.protocol
+            && self.path == call.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{account, call};
+
+    fn built(call: &UpstreamCall, form: TargetForm) -> (String, Vec<String>) {
+        of(&RequestHeads::default(), call, form)
+    }
+
+    fn of(heads: &RequestHeads, call: &UpstreamCall, form: TargetForm) -> (String, Vec<String>) {
+        let destination = UpstreamTarget::of(&call.channel).unwrap();
+        let RequestHead { uri, headers } = heads.head_for(call, &destination, form).unwrap();
+        let mut fields: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        fields.sort();
+        (uri.to_string(), fields)
+    }
+
+    #[test]
+    fn kept_heads_are_those_that_would_be_built() {
+        let heads = RequestHeads::default();
+        let first = call("http://127.0.0.1:9/v1");
+        let mut calls = vec![first.clone()];
+        calls.push(UpstreamCall { stream: Some(Framing::Sse), ..first.clone() });
+        calls.push(UpstreamCall { protocol: Protocol::Gemini, ..first.clone() });
+        calls.push(UpstreamCall { path: "/embeddings".to_owned(), ..first.clone() });
+        let mut other = account(2);
+        other.credential = Some(tollgate_core::Secret::new("sk-another".to_owned()));
+        calls.push(UpstreamCall { account: Arc::new(other), ..first.clone() });
+        for _ in 0..2 {
+            for call in &calls {
+                for form in [TargetForm::Origin, TargetForm::Absolute] {
+                    assert_eq!(of(&heads, call, form), built(call, form));
+                }
+            }
+        }
+        assert_eq!(heads.0.lock().unwrap().len(), 2 * calls.len());
+    }
+
+    #[test]
+    fn few_heads_are_kept() {
+        let heads = RequestHeads::default();
+        for number in 0..MAX_HEADS + 5 {
+            let call = UpstreamCall { path: format!("/models/{number}"), ..call("http://127.0.0.1:9/v1") };
+            assert_eq!(of(&heads, &call, TargetForm::Origin).0, format!("/v1/models/{number}"));
+        }
+        let kept = heads.0.lock().unwrap();
+        assert_eq!((kept.len(), kept[0].path.as_str()), (MAX_HEADS, "/models/5"));
+    }
+}

@@ -1,0 +1,34 @@
+//! An upgrade without a gap: a new process takes over the sockets, the lock of the data folder and what the counters hold from the
+//! running one (`tollgate serve --upgrade`).
+//!
+//! ```text
+//! new                                   running
+//!  ── Ask ────────────────────────────▶  pauses: accepts nothing, books every record that has ended
+//!  ◀──────── Handed, with the sockets ─
+//!  opens database and journal
+//!  ── Ready ──────────────────────────▶  leaves: from here on it only ends what it has begun
+//!  ◀──────────────────────────── Go ───
+//!  serves                                relays its open responses, books their records
+//!  ◀────────── Settled, Connection … ──  each ended request, each connection between two requests
+//! ```
+//!
+//! Until `Go` the running process can go on by itself, and does when the new one fails (`Failed`, or the end of the conversation).
+//! Connections that arrive meanwhile wait in the kernel's queue, and so do processes that ask for the next upgrade. Each process
+//! writes a journal folder of its own, so a kill of either loses nothing.
+
+pub(crate) mod adopt;
+pub(crate) mod leaving;
+mod messages;
+pub(crate) mod notify;
+pub(crate) mod predecessors;
+pub(crate) mod sockets;
+pub(crate) mod taking_over;
+
+use std::path::{Path, PathBuf};
+
+/// Version of the messages; a gateway refuses to hand over to one with another.
+const PROTOCOL: u32 = 1;
+
+fn socket_path(data: &Path) -> PathBuf {
+    data.join("upgrade.sock")
+}
