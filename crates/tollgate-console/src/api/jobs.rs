@@ -60,7 +60,7 @@ static ERROR: Object = Object::of(
     "JobError",
     &[
         read("message", TEXT, "Why the job has no result."),
-        read("faults", Kind::List { of: &Kind::Object(&FAULT), most: 1_000 }, "Faults of a catalog file."),
+        read("faults", Kind::List { of: &Kind::Object(&FAULT), max: 1_000 }, "Faults of a catalog file."),
     ],
 );
 
@@ -74,7 +74,7 @@ static JOB: Object = Object::of(
     &[
         read("id", Kind::Id("job_"), "Job id."),
         needed("kind", Kind::Word(JobKind::WORDS), "`replay` and `backup`: admins only."),
-        of_replay("file", Kind::Text { least: 1, most: 4_000_000 }, "The catalog file (TOML) of a replay, with its secrets."),
+        of_replay("file", Kind::Text { min: 1, max: 4_000_000 }, "The catalog file (TOML) of a replay, with its secrets."),
         of_replay("key", NAME, "Replay: only requests with this key, by id, or by name if it is unambiguous."),
         of_replay("member", NAME, "Replay: only requests of this member, by name or id."),
         of_replay("group", NAME, "Replay: only requests served by this group, by name or id."),
@@ -89,7 +89,7 @@ static JOB: Object = Object::of(
         read("started_at", Kind::Time, "When it began to run.").or_null(),
         read("ended_at", Kind::Time, "When it ended.").or_null(),
         read("cancelled_by", TEXT, "Admin key that cancelled it.").or_null(),
-        read("exit_code", Kind::Integer { least: 0, most: 4 }, "Exit code of the command: 1 if it found something.").or_null(),
+        read("exit_code", Kind::Integer { min: 0, max: 4 }, "Exit code of the command: 1 if it found something.").or_null(),
         read("error", Kind::Object(&ERROR), "Why there is no result.").or_null(),
         read("result", Kind::Any, "What the command prints with `--json`; in lists and events always null.").or_null(),
     ],
@@ -290,8 +290,8 @@ mod tests {
         InputFields::of(value)
     }
 
-    fn refused(kind: JobKind, value: Value) -> String {
-        request(kind, &body(&value)).unwrap_err().message().to_owned()
+    fn refused(kind: JobKind, value: &Value) -> String {
+        request(kind, &body(value)).unwrap_err().message().to_owned()
     }
 
     #[test]
@@ -299,9 +299,9 @@ mod tests {
         assert!(matches!(request(JobKind::Verify, &body(&json!({"kind": "verify"}))), Ok(JobRequest::Verify)));
         assert!(matches!(request(JobKind::Doctor, &body(&json!({"kind": "doctor"}))), Ok(JobRequest::Doctor)));
         assert!(matches!(request(JobKind::Backup, &body(&json!({"kind": "backup"}))), Ok(JobRequest::Backup)));
-        assert!(refused(JobKind::Verify, json!({"kind": "verify", "file": "x"})).contains("'file'"));
-        assert!(refused(JobKind::Backup, json!({"kind": "backup", "key": "x"})).contains("'key'"));
-        assert!(refused(JobKind::Replay, json!({"kind": "replay", "key": "x"})).contains("'file'"));
+        assert!(refused(JobKind::Verify, &json!({"kind": "verify", "file": "x"})).contains("'file'"));
+        assert!(refused(JobKind::Backup, &json!({"kind": "backup", "key": "x"})).contains("'key'"));
+        assert!(refused(JobKind::Replay, &json!({"kind": "replay", "key": "x"})).contains("'file'"));
     }
 
     #[test]
@@ -314,6 +314,6 @@ mod tests {
         assert_eq!(replay.records.filter.outcome, Some(tollgate_core::Outcome::Refused));
         assert_eq!(replay.records.filter.since.unwrap().to_string(), "2026-11-01T00:00:00Z");
         let referring = "[[key]]\nname = \"k\"\nsecret = \"file:/etc/passwd\"\n";
-        assert!(refused(JobKind::Replay, json!({"kind": "replay", "file": referring})).contains("the secret itself"));
+        assert!(refused(JobKind::Replay, &json!({"kind": "replay", "file": referring})).contains("the secret itself"));
     }
 }

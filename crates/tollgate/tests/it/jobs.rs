@@ -430,6 +430,22 @@ fn command_says_that_the_gateway_stopped() {
 }
 
 #[test]
+fn upgrade_cancels_the_jobs_of_the_process_that_is_replaced() {
+    let mut admin = Admin::of(with_endless_verification());
+    let folder = TempDir::new().unwrap();
+    let mut follower = command(&admin.gateway, &admin.key, folder.path(), &["verify"]);
+    let child = follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("the job runs", LONG, || admin.get(JOBS)["items"][0]["progress"]["step"] == "database");
+    // The running query goes on with its snapshot.
+    tamper(admin.gateway.data(), "DROP VIEW attempt_days; ALTER TABLE stored_attempt_days RENAME TO attempt_days");
+    admin.gateway.upgrade();
+    let (code, _, err) = parts(&child.wait_with_output().unwrap());
+    assert!(code == Some(1) && err.contains("cancelled: the gateway stopped"), "{err}");
+    assert_eq!(admin.get(JOBS)["items"], json!([]));
+    assert_eq!(finish(&admin, &json!({"kind": "verify"}))["exit_code"], 0);
+}
+
+#[test]
 fn jobs_end_with_their_process() {
     let mut admin = Admin::of(with_endless_verification());
     let job = admin.post(JOBS, &json!({"kind": "verify"}));
