@@ -10,7 +10,7 @@ use tollgate_core::Timestamp;
 
 use super::store::SqlStore;
 use crate::{
-    StoreError,
+    StoreError, WorkControl,
     verify::{ConsistencyRule, VerifyReport},
 };
 
@@ -55,8 +55,21 @@ const SETTLED: &str = "SELECT batch, member_id, CAST(SUM(due) AS BIGINT), CAST(S
 const COUNTS: &str = "SELECT (SELECT COUNT(*) FROM balances), (SELECT COUNT(*) FROM ledger)";
 const PRUNED_UNTIL: &str = "SELECT value FROM counters WHERE name = 'pruned_until'";
 
+/// Step of the work that the checks are.
+const STEP: &str = "database";
+
 impl SqlStore {
-    pub(super) async fn verify_all(&self, now: Timestamp) -> Result<VerifyReport, StoreError> {
+    /// Ends soon after the work is cancelled: a query that runs is given up.
+    pub(super) async fn verify_all(&self, now: Timestamp, control: &WorkControl) -> Result<VerifyReport, StoreError> {
+        tokio::select! {
+            verified = self.verify_steps(now, control) => verified,
+            () = control.cancelled() => Err(StoreError::Cancelled),
+        }
+    }
+
+    async fn verify_steps(&self, now: Timestamp, control: &WorkControl) -> Result<VerifyReport, StoreError> {
+        let mut steps = 0..;
+        let mut next = || control.report(STEP, steps.next().unwrap_or(0), u64::try_from(QUERIES.len() + 4).ok());
         let failed = |error| self.failed(VERIFY, error);
         let mut snapshot = self.snapshot(VERIFY).await?;
         let row = sqlx::query(COUNTS).fetch_one(&mut *snapshot).await.map_err(failed)?;
@@ -65,11 +78,16 @@ impl SqlStore {
         let row = sqlx::query(PRUNED_UNTIL).fetch_one(&mut *snapshot).await.map_err(failed)?;
         let pruned_until: i64 = row.try_get(0).map_err(failed)?;
         for (rule, sql) in QUERIES {
+            next();
             self.verify_rule(&mut snapshot, *rule, sql, &mut report).await?;
         }
+        next();
         verify_settled(&mut snapshot, pruned_until, &mut report).await.map_err(failed)?;
+        next();
         let left = records::verify(&mut snapshot, pruned_until, &mut report).await.map_err(failed)?;
+        next();
         removed::verify(&mut snapshot, pruned_until, now, &left, &mut report).await.map_err(failed)?;
+        next();
         self.verify_chains(&mut snapshot, &mut report).await?;
         Ok(report)
     }

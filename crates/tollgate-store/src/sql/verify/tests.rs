@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use tollgate_core::{NanoUsd, RequestId, Timestamp};
 
 use crate::{
+    WorkControl,
     conformance::{options, sqlite},
     open,
     rollup::{DAY, bucket},
@@ -34,7 +35,7 @@ async fn broken_by(tampering: &str) -> Vec<(ConsistencyRule, i64, i64)> {
     let tampering = tampering.replace("FIRST", &id(0)).replace("SECOND", &id(1));
     sqlx::raw_sql(AssertSqlSafe(tampering)).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
-    let verified = store.ledger.verify(MIDNIGHT).await.unwrap();
+    let verified = store.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap();
     assert_eq!((verified.records, verified.members), (verified.records, 2));
     verified.differences.into_iter().map(|it| (it.rule, it.expected, it.found)).collect()
 }
