@@ -40,15 +40,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let rate = if empty { Some(fill(&store, count).await?) } else { None };
         let (page, chart, unaligned) = (time_pages(&store).await?, time_charts(&store).await?, time_unaligned(&store).await?);
         let ms = |took: Duration| took.as_secs_f64() * 1_000.0;
+        // Closing moves the write-ahead log into the file.
+        store.close().await;
         println!(
             "{}",
             serde_json::json!({
                 "records": count, "per_second": rate, "page_ms": ms(page), "chart_ms": ms(chart), "unaligned_ms": ms(unaligned),
+                "record_bytes": database_bytes().map(|bytes| bytes / count.max(1)),
             })
         );
-        store.close().await;
         Ok(())
     })
+}
+
+/// The size of the SQLite database in the folder of the arguments.
+fn database_bytes() -> Option<u64> {
+    let path = std::path::Path::new(&std::env::args().nth(1)?).join("tollgate.db");
+    std::fs::metadata(path).ok().map(|file| file.len())
 }
 
 /// Inserts all records in order of arrival. Returns records per second.
@@ -83,7 +91,7 @@ const fn at(day: i64, more: i64) -> Timestamp {
 /// The slowest page.
 async fn time_pages(store: &Store) -> Result<Duration, StoreError> {
     let deep = UsageFilter { limit: 100, since: None, until: Some(at(40, 12_345_678)), ..UsageFilter::default() };
-    let after = store.usage.page(&deep).await?.items.last().map(|record| UsageCursor { at: record.at, id: record.id });
+    let after = store.usage.page(&deep).await?.items.last().map(|record| UsageCursor(record.id));
     let page = UsageFilter { limit: 100, ..UsageFilter::default() };
     let pages: [(&str, UsageFilter); 7] = [
         ("newest page", page.clone()),

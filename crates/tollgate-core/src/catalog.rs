@@ -13,6 +13,7 @@ mod snapshot;
 use std::{collections::HashMap, sync::Arc};
 
 use indexmap::IndexMap;
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
 pub use channel::{Account, AccountSpec, Channel, ChannelSpec, ModelMapping, Provider, Timeouts, TranslationSwitches};
@@ -189,15 +190,19 @@ pub enum TranslationPolicy {
 }
 
 /// What an interrupted answer costs the caller.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(rename_all = "snake_case")]
+#[cbor(index_only)]
 pub enum StreamBreak {
     /// The usage the upstream reported, else as `Delivered`.
+    #[n(0)]
     ProviderUsage,
     /// The input plus the output sent to the caller.
     #[default]
+    #[n(1)]
     Delivered,
     /// Nothing when no content reached the caller, else as `Delivered`.
+    #[n(2)]
     NoneIfEmpty,
 }
 

@@ -5,6 +5,7 @@ use std::{
     hash::{BuildHasherDefault, Hasher},
 };
 
+use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use uuid::Uuid;
 
@@ -42,7 +43,7 @@ impl IdText {
     }
 }
 
-fn decode(text: &str) -> Option<u128> {
+fn decode_digits(text: &str) -> Option<u128> {
     if text.len() != WIDTH {
         return None;
     }
@@ -105,12 +106,23 @@ macro_rules! id {
                 self.0
             }
 
+            /// The time the id was made, to the millisecond: ids are ordered by it.
+            pub fn time(self) -> Timestamp {
+                Timestamp(i64::try_from(self.0.as_u128() >> 80).unwrap_or(i64::MAX).saturating_mul(1_000))
+            }
+
+            /// A value below every id of the millisecond of `at` and above every earlier one.
+            pub fn first_at(at: Timestamp) -> Self {
+                let millis = u128::try_from(at.0.div_euclid(1_000)).unwrap_or(0);
+                Self(Uuid::from_u128(millis << 80))
+            }
+
             pub fn digits(self) -> String {
                 self.text().as_str()[PREFIX..].to_owned()
             }
 
             pub fn parse(text: &str) -> Option<Self> {
-                decode(text.strip_prefix($prefix)?).map(|id| Self(Uuid::from_u128(id)))
+                decode_digits(text.strip_prefix($prefix)?).map(|id| Self(Uuid::from_u128(id)))
             }
 
             pub fn text(self) -> IdText {
@@ -136,6 +148,18 @@ macro_rules! id {
             }
         }
 
+        impl<C> Encode<C> for $name {
+            fn encode<W: encode::Write>(&self, to: &mut Encoder<W>, _context: &mut C) -> Result<(), encode::Error<W::Error>> {
+                to.bytes(self.0.as_bytes()).map(|_| ())
+            }
+        }
+
+        impl<'b, C> Decode<'b, C> for $name {
+            fn decode(from: &mut Decoder<'b>, _context: &mut C) -> Result<Self, decode::Error> {
+                Uuid::from_slice(from.bytes()?).map(Self).map_err(|_| decode::Error::message("an id has 16 bytes"))
+            }
+        }
+
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 let text = String::deserialize(from)?;
@@ -156,9 +180,10 @@ id!(AdminKeyId, "adm_");
 id!(JobId, "job_");
 
 /// Number of a catalog change; it also identifies the price version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Encode, Decode)]
 #[serde(transparent)]
-pub struct Revision(pub i64);
+#[cbor(transparent)]
+pub struct Revision(#[n(0)] pub i64);
 
 #[cfg(test)]
 mod tests {
@@ -186,6 +211,9 @@ mod tests {
         let id = RequestId::from_parts(Timestamp(1_700_000_000_000_000), [7; 10]);
         assert_eq!(RequestId::parse(&id.to_string()), Some(id));
         assert_eq!(id.to_string().len(), 4 + 26);
+        assert_eq!(id.time(), Timestamp(1_700_000_000_000_000));
+        assert!(RequestId::first_at(Timestamp(1_700_000_000_000_999)) < id);
+        assert!(RequestId::first_at(Timestamp(1_700_000_000_001_000)) > id);
         assert_eq!(RequestId::parse("req_zzzzzzzzzzzzzzzzzzzzzzzzzz"), None);
         assert_eq!(KeyId::parse(&id.to_string()), None);
     }

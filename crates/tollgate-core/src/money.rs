@@ -6,6 +6,7 @@ mod price;
 
 use std::fmt;
 
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use extras::UnpricedExtra;
@@ -14,14 +15,16 @@ pub use price::Rates;
 use crate::Timestamp;
 
 /// An amount of money in nano-USD.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Encode, Decode)]
 #[serde(transparent)]
-pub struct NanoUsd(pub i64);
+#[cbor(transparent)]
+pub struct NanoUsd(#[n(0)] pub i64);
 
 /// A multiplier in millionths: 1.0 is 1,000,000.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Encode, Decode)]
 #[serde(transparent)]
-pub struct Multiplier(pub i64);
+#[cbor(transparent)]
+pub struct Multiplier(#[n(0)] pub i64);
 
 impl Multiplier {
     /// 1.0.
@@ -44,49 +47,64 @@ pub struct ParseMoneyError {
 
 /// A price list: nano-USD per million tokens by kind, and nano-USD per request. Missing kinds fall back: `cache_read`,
 /// `cache_write`, `image` and `audio` to `input`; `cache_write_1h` to `cache_write`; `thinking` to `output`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(default)]
 pub struct Price {
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(0)]
     pub input: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(1)]
     pub output: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(2)]
     pub cache_read: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(3)]
     pub cache_write: Option<i64>,
     /// Of cache writes that are kept for an hour.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(4)]
     pub cache_write_1h: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(5)]
     pub thinking: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(6)]
     pub image: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(7)]
     pub audio: Option<i64>,
     /// Nano-USD per request.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(8)]
     pub per_request: Option<i64>,
     /// Nano-USD per request with web search by the provider, besides `per_request`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(9)]
     pub web_search: Option<i64>,
     /// Factor on all of it for the service tier `priority`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(10)]
     pub priority: Option<Multiplier>,
     /// Factor on all of it for the service tier `flex`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(11)]
     pub flex: Option<Multiplier>,
     /// Prices for long prompts, by ascending bound. Each tier is a price list of its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cbor(n(12), skip_if = "Vec::is_empty")]
     pub tiers: Vec<PriceTier>,
 }
 
 /// Prices for prompts longer than a bound.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct PriceTier {
     /// Applies when the prompt has more than this many tokens.
+    #[n(0)]
     pub above: u64,
     /// Prices of the tier, without `tiers`. Missing kinds come from the base list.
+    #[n(1)]
     pub price: Price,
 }
 

@@ -1,88 +1,122 @@
-//! Usage records: one per request, with an entry for each attempt. In the journal's JSON, absent, empty and zero values are
-//! omitted, which halves its size.
+//! Usage records: one per request, with an entry for each attempt. The journal keeps them as CBOR (RFC 8949) arrays, in which a
+//! field's number is its position; numbers are never used again, and a new field is optional or has a default. JSON omits absent,
+//! empty and zero values.
 
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Method, Protocol};
 
 use crate::{AccountId, ChannelId, GroupId, KeyId, MemberId, NanoUsd, RequestId, Revision, Timestamp};
 
-/// A request whose key was authenticated. Serialised as compact JSON in the journal; field names are part of the
-/// journal's format, so a new field needs a default.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A request whose key was authenticated. Journals of version 0.1 hold it as JSON, so a new field needs a default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct UsageRecord {
     /// Request id, as shown to the caller.
+    #[n(0)]
     pub id: RequestId,
+    #[n(1)]
     pub at: Timestamp,
+    #[n(2)]
     pub key: KeyId,
     /// Name of the key at the time of the request.
+    #[n(3)]
     pub key_name: String,
+    #[n(4)]
     pub member: MemberId,
     /// Group that served it; `None` when refused before one was chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(5)]
     pub group: Option<GroupId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(6)]
     pub group_name: Option<String>,
+    #[n(7)]
     pub protocol_in: Protocol,
     /// Protocol of the last attempt's upstream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(8)]
     pub protocol_out: Option<Protocol>,
+    #[n(9)]
     pub method: Method,
     /// Requested model, cut to 256 characters; `None` when the body could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(10)]
     pub model: Option<String>,
     /// Whether the answer streamed.
+    #[n(11)]
     pub stream: bool,
     /// HTTP status sent to the caller; 499 when the caller left before one was sent.
+    #[n(12)]
     pub status: u16,
+    #[n(13)]
     pub outcome: Outcome,
     /// Error id (`E40`), exclusion code or another code; `None` when completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(14)]
     pub reason: Option<String>,
     /// The message sent to the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(15)]
     pub detail: Option<String>,
     /// Billed tokens by kind.
+    #[n(16)]
     pub tokens: Tokens,
     /// Cost of all attempts; `None`: a cost price is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(17)]
     pub cost: Option<NanoUsd>,
     /// Amount charged to the caller; `None`: unpriced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(18)]
     pub sale: Option<NanoUsd>,
     /// Catalog revision the prices come from.
+    #[n(19)]
     pub price_version: Revision,
     /// Microseconds to the first content byte sent to the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(20)]
     pub ttft_us: Option<u64>,
     /// Microseconds from arrival to the end.
+    #[n(21)]
     pub duration_us: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(22)]
     pub address: Option<String>,
     /// The caller's own request id, if sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(23)]
     pub client_request_id: Option<String>,
     /// Entries of `x-tollgate-dropped`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cbor(n(24), skip_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
     /// Candidates considered, and why others were excluded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cbor(n(25), skip_if = "Vec::is_empty")]
     pub trace: Vec<TraceEntry>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cbor(n(26), skip_if = "Vec::is_empty")]
     pub attempts: Vec<AttemptRecord>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Encode, Decode)]
 #[serde(rename_all = "snake_case")]
+#[cbor(index_only)]
 pub enum Outcome {
     /// The caller received a complete answer.
+    #[n(0)]
     Completed,
     /// The caller closed the connection first.
+    #[n(1)]
     CallerLeft,
     /// The upstream failed before or during the answer.
+    #[n(2)]
     UpstreamBroke,
     /// The gateway refused the request, or passed on an upstream's refusal.
+    #[n(3)]
     Refused,
     /// The gateway was killed while the request was running.
+    #[n(4)]
     GatewayStopped,
 }
 
@@ -100,30 +134,39 @@ impl Outcome {
 
 /// Token counts by kind. The kinds do not overlap, except `cache_write_1h`: a cached token is not counted as input, a thinking
 /// token not as output.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(default)]
 pub struct Tokens {
     /// Input, without the kinds below.
     #[serde(skip_serializing_if = "is_zero")]
+    #[n(0)]
     pub input: u64,
     /// Output, without thinking.
     #[serde(skip_serializing_if = "is_zero")]
+    #[n(1)]
     pub output: u64,
     /// Input read from the provider's cache.
     #[serde(skip_serializing_if = "is_zero")]
+    #[n(2)]
     pub cache_read: u64,
     /// Input written to the provider's cache.
     #[serde(skip_serializing_if = "is_zero")]
+    #[n(3)]
     pub cache_write: u64,
     /// Of `cache_write`, what is kept for an hour.
     #[serde(skip_serializing_if = "is_zero")]
+    #[n(4)]
     pub cache_write_1h: u64,
     #[serde(skip_serializing_if = "is_zero")]
+    #[n(5)]
     pub thinking: u64,
     #[serde(skip_serializing_if = "is_zero")]
+    #[n(6)]
     pub image: u64,
     #[serde(skip_serializing_if = "is_zero")]
+    #[n(7)]
     pub audio: u64,
+    #[n(8)]
     pub source: TokenSource,
 }
 
@@ -132,81 +175,113 @@ const fn is_zero(tokens: &u64) -> bool {
     *tokens == 0
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(rename_all = "lowercase")]
+#[cbor(index_only)]
 pub enum TokenSource {
     /// Nothing was used.
     #[default]
+    #[n(0)]
     None,
     /// Reported by the provider.
+    #[n(1)]
     Provider,
     /// Counted locally from existing text.
+    #[n(2)]
     Counted,
+    #[n(3)]
     Estimated,
 }
 
 /// A candidate considered by routing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct TraceEntry {
+    #[n(0)]
     pub channel: String,
     /// Account name; `None` for the whole channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(1)]
     pub account: Option<String>,
     /// `planned`, or the code of the exclusion.
+    #[n(2)]
     pub code: String,
     /// Details for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(3)]
     pub detail: Option<String>,
 }
 
 /// An attempt of a request on one account.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct AttemptRecord {
+    #[n(0)]
     pub channel: ChannelId,
+    #[n(1)]
     pub channel_name: String,
+    #[n(2)]
     pub account: AccountId,
+    #[n(3)]
     pub account_name: String,
+    #[n(4)]
     pub protocol: Protocol,
     /// Model name sent upstream.
+    #[n(5)]
     pub upstream_model: String,
+    #[n(6)]
     pub at: Timestamp,
     /// HTTP status of the upstream, if it answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(7)]
     pub status: Option<u16>,
+    #[n(8)]
     pub result: AttemptResult,
     /// Error id, when it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(9)]
     pub error: Option<String>,
     /// Tokens this attempt used.
+    #[n(10)]
     pub tokens: Tokens,
     /// Amount the provider charges for it; `None`: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(11)]
     pub cost: Option<NanoUsd>,
     /// Microseconds to the upstream's first byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(12)]
     pub first_byte_us: Option<u64>,
     /// Microseconds to its end.
+    #[n(13)]
     pub duration_us: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(14)]
     pub upstream_request_id: Option<String>,
     /// A hedged attempt that lost: it ran beside the one that answered. Its cost is the cost of hedging.
     #[serde(rename = "beside", default, skip_serializing_if = "std::ops::Not::not")]
+    #[n(15)]
     pub hedged: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Encode, Decode)]
 #[serde(rename_all = "snake_case")]
+#[cbor(index_only)]
 pub enum AttemptResult {
+    #[n(0)]
     Answered,
     /// Nothing was sent: the connection failed.
+    #[n(1)]
     NotSent,
     /// Refused with an error status.
+    #[n(2)]
     Refused,
     /// Sent, but without a usable answer.
+    #[n(3)]
     Failed,
     /// The answer broke off.
+    #[n(4)]
     Broke,
     /// Cancelled by the gateway because the caller left.
+    #[n(5)]
     Cancelled,
 }
 

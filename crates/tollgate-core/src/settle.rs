@@ -8,6 +8,7 @@ mod production;
 
 use std::sync::Arc;
 
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Method, Protocol, ReplySummary};
 
@@ -99,13 +100,16 @@ pub struct AttemptFacts {
 }
 
 /// Amount of content of an answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(default)]
 pub struct DeliveredContent {
     /// True when there was any content.
+    #[n(0)]
     pub content: bool,
     /// Bytes of text, thoughts and call arguments.
+    #[n(1)]
     pub text_bytes: u64,
+    #[n(2)]
     pub media: u32,
 }
 

@@ -2,15 +2,17 @@
 
 use std::fmt;
 
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
 /// Microseconds per day.
 const DAY_US: i64 = 86_400_000_000;
 
 /// Microseconds since 1970-01-01T00:00:00Z.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Encode, Decode)]
 #[serde(transparent)]
-pub struct Timestamp(pub i64);
+#[cbor(transparent)]
+pub struct Timestamp(#[n(0)] pub i64);
 
 impl Timestamp {
     /// Whole seconds since the epoch.

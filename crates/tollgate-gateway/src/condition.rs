@@ -23,6 +23,7 @@ pub struct Condition {
     /// How often the journal became full.
     journal_full_times: AtomicU64,
     without_catalog: AtomicBool,
+    disk_full: AtomicBool,
     draining: AtomicBool,
     /// Cancelled when the drain time is over.
     cut_off: CancellationToken,
@@ -50,7 +51,7 @@ pub enum Readiness {
     /// Not listening yet, or no catalog.
     Starting,
     Ready,
-    /// Serving without a database.
+    /// Serving without a database, or without disk space.
     Degraded,
     Draining,
 }
@@ -81,11 +82,16 @@ impl Condition {
             Readiness::Draining
         } else if !self.listening.load(Ordering::Acquire) || self.without_catalog.load(Ordering::Acquire) {
             Readiness::Starting
-        } else if self.degraded.load(Ordering::Acquire) || self.booking_stuck.load(Ordering::Acquire) || self.in_memory_only() > 0 {
+        } else if self.is_degraded() {
             Readiness::Degraded
         } else {
             Readiness::Ready
         }
+    }
+
+    fn is_degraded(&self) -> bool {
+        let flags = [&self.degraded, &self.booking_stuck, &self.disk_full];
+        flags.iter().any(|flag| flag.load(Ordering::Acquire)) || self.in_memory_only() > 0
     }
 
     pub(crate) fn listening(&self) {
@@ -99,6 +105,17 @@ impl Condition {
     /// Sets whether the database takes longer to accept records than it should.
     pub(crate) fn set_booking_stuck(&self, stuck: bool) {
         self.booking_stuck.store(stuck, Ordering::Release);
+    }
+
+    /// Sets whether the disk of the data folder has too little space.
+    pub fn set_disk_full(&self, full: bool) {
+        self.disk_full.store(full, Ordering::Release);
+    }
+
+    /// Whether the disk of the data folder has too little space.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        self.disk_full.load(Ordering::Acquire)
     }
 
     /// Sets the number of requests recorded only in memory because the journal is full.
@@ -226,6 +243,9 @@ mod tests {
         condition.set_in_memory_only(1);
         assert_eq!(condition.readiness(), Readiness::Degraded);
         condition.set_in_memory_only(0);
+        condition.set_disk_full(true);
+        assert_eq!(condition.readiness(), Readiness::Degraded);
+        condition.set_disk_full(false);
         assert_eq!(condition.readiness(), Readiness::Ready);
         condition.set_degraded(true);
         assert_eq!(condition.readiness(), Readiness::Degraded);

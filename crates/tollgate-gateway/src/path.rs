@@ -69,7 +69,11 @@ pub async fn serve(worker: &Worker, incoming: Incoming) -> Response<AnswerBody> 
         }
         Ok(AttemptAnswer::Stream(streaming)) => {
             let headers = AnswerHeaders::of(&guard, &head);
-            headers.stream(relay(streaming, guard, head), &target)
+            if streaming.whole_by.is_some() {
+                headers.pieces(relay(streaming, guard, head))
+            } else {
+                headers.stream(relay(streaming, guard, head), &target)
+            }
         }
         Err(refusal) => refuse(&refusal, guard, &head).await,
     }

@@ -6,6 +6,7 @@
 
 mod body;
 mod client_address;
+mod closed;
 mod connection;
 mod connection_limiter;
 mod connection_timers;
@@ -25,6 +26,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{clock::CoreRng, fallback::FallbackService, request::Incoming, response::AnswerBody, state::shared::Shared};
 
+pub use closed::ClosedPath;
 pub use fallback_listener::{FallbackListenerLimits, serve_fallback};
 pub use guard::names_loopback;
 pub use listen::{ListenError, Listening, listen};

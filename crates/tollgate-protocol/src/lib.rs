@@ -22,6 +22,7 @@ mod minimal_request;
 mod object;
 mod opaque_state;
 mod openai;
+mod outline;
 mod passthrough;
 mod problem;
 mod profile;
@@ -35,6 +36,7 @@ mod translate;
 mod tree;
 mod upstream_error;
 mod validation;
+mod whole_relay;
 
 pub mod lists;
 pub mod neutral;
@@ -52,6 +54,7 @@ pub use reply_summary::{CheckedReply, FinishReason, InvalidReply, ReplySummary, 
 pub use summary::{FieldPath, FieldViolation, Malformed, MalformedKind, RequestExtras, RequestSummary, ServiceTier, SplicePoints};
 pub use target::{Framing, Method, Target};
 pub use translate::{decode_request, encode_request, pending_media, translate_problem, translate_reply, translating_relay};
+pub use whole_relay::relay_whole;
 
 pub fn codec(protocol: Protocol) -> &'static dyn Codec {
     protocol.spec().codec

@@ -2,17 +2,22 @@
 
 pub(crate) mod spec;
 
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
 /// A wire format. Its row in the table is [`Protocol::spec`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Encode, Decode)]
 #[serde(rename_all = "lowercase")]
+#[cbor(index_only)]
 pub enum Protocol {
     /// OpenAI chat completions and embeddings.
+    #[n(0)]
     OpenAi,
     /// Gemini's native `generateContent` family.
+    #[n(1)]
     Gemini,
     /// Anthropic Messages; spoken to upstreams only.
+    #[n(2)]
     Anthropic,
 }
 

@@ -1,6 +1,7 @@
 //! What is read from a reply while it is relayed: usage, finish reason, amount of content.
 
 use bytes::Bytes;
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -10,24 +11,32 @@ use crate::{
 
 /// Token counts of one answer. Totals include their parts: `prompt_total` includes cached and cache-write tokens,
 /// `completion_total` includes reasoning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct Usage {
     /// All input tokens.
+    #[n(0)]
     pub prompt_total: u64,
     /// Of those, read from the provider's cache.
+    #[n(1)]
     pub cached: u64,
     /// Of those, written to the provider's cache.
+    #[n(2)]
     pub cache_write: u64,
     /// Of the tokens in `cache_write`, those kept for an hour, which cost more.
     #[serde(default, skip_serializing_if = "is_zero")]
+    #[n(3)]
     pub cache_write_1h: u64,
     /// Of all input tokens, image tokens, if the provider reports them.
+    #[n(4)]
     pub image: u64,
     /// Of all input tokens, audio tokens, if the provider reports them.
+    #[n(5)]
     pub audio: u64,
     /// All output tokens.
+    #[n(6)]
     pub completion_total: u64,
     /// Of those, reasoning (thinking) tokens.
+    #[n(7)]
     pub reasoning: u64,
 }
 

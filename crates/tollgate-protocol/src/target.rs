@@ -1,18 +1,27 @@
 //! Method, model and framing of a request, as its request line gives them.
 
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Encode, Decode)]
 #[serde(rename_all = "snake_case")]
+#[cbor(index_only)]
 pub enum Method {
     /// `POST /v1/chat/completions`, streaming or not.
+    #[n(0)]
     Chat,
+    #[n(1)]
     Generate,
+    #[n(2)]
     StreamGenerate,
+    #[n(3)]
     CountTokens,
+    #[n(4)]
     EmbedContent,
+    #[n(5)]
     BatchEmbedContents,
     /// `POST /v1/embeddings`.
+    #[n(6)]
     Embeddings,
 }
 

@@ -1,4 +1,4 @@
--- Every table but `usage`, in one text for SQLite and PostgreSQL: columns are BIGINT, TEXT or BYTEA. Times are microseconds
+-- Every table but those of the usage log, in one text for SQLite and PostgreSQL: columns are BIGINT, TEXT or BYTEA. Times are microseconds
 -- since 1970 (UTC), amounts are nano-USD, truth values are 0 and 1.
 
 -- Single numbers. `revision`: of the catalog. `ledger`: the last `seq` of the ledger; incrementing it locks the row, so entries
@@ -123,40 +123,10 @@ CREATE TABLE audit (
     PRIMARY KEY (revision, position)
 );
 
--- One row per attempt of a usage record. `beside`: a hedged attempt that was abandoned when the other one answered.
-CREATE TABLE attempts (
-    request_id TEXT NOT NULL,
-    position BIGINT NOT NULL,
-    channel_id TEXT NOT NULL,
-    channel_name TEXT NOT NULL,
-    account_id TEXT NOT NULL,
-    account_name TEXT NOT NULL,
-    protocol TEXT NOT NULL,
-    upstream_model TEXT NOT NULL,
-    at BIGINT NOT NULL,
-    status BIGINT,
-    result TEXT NOT NULL,
-    error TEXT,
-    tokens_input BIGINT NOT NULL,
-    tokens_output BIGINT NOT NULL,
-    tokens_cache_read BIGINT NOT NULL,
-    tokens_cache_write BIGINT NOT NULL,
-    tokens_cache_write_1h BIGINT NOT NULL,
-    tokens_thinking BIGINT NOT NULL,
-    tokens_image BIGINT NOT NULL,
-    tokens_audio BIGINT NOT NULL,
-    tokens_source TEXT NOT NULL,
-    cost BIGINT,
-    first_byte_us BIGINT,
-    duration_us BIGINT NOT NULL,
-    upstream_request_id TEXT,
-    beside BIGINT NOT NULL DEFAULT 0,
-    PRIMARY KEY (request_id, position)
-);
-CREATE INDEX attempts_beside ON attempts (at) WHERE beside = 1;
-
--- The ledger, append-only: `top_up` (paid in), `settle` (price of a request, negative), `adjust` (correction). `balance` is the
--- member's balance after the entry.
+-- The ledger, append-only: `top_up` (paid in), `settle` (prices of requests, negative), `adjust` (correction). `balance` is the
+-- member's balance after the entry. A `settle` entry charges one member for the requests of one batch: `batch` is the position that
+-- the ledger reached with it (`usage.booked` of its requests), `requests` counts those with a price, which arrived from `first_at` to
+-- `last_at`. `parts` splits the amount as a JSON list of `[key, group or 0, day since 1970, price]`; keys and groups are of `names`.
 CREATE TABLE ledger (
     seq BIGINT PRIMARY KEY,
     member_id TEXT NOT NULL,
@@ -164,12 +134,15 @@ CREATE TABLE ledger (
     kind TEXT NOT NULL,
     amount BIGINT NOT NULL,
     balance BIGINT NOT NULL,
-    request_id TEXT,
+    batch BIGINT,
+    requests BIGINT,
+    first_at BIGINT,
+    last_at BIGINT,
+    parts TEXT,
     idempotency_key TEXT,
     note TEXT NOT NULL,
     actor TEXT NOT NULL
 );
-CREATE UNIQUE INDEX ledger_request ON ledger (request_id) WHERE request_id IS NOT NULL;
 CREATE UNIQUE INDEX ledger_idempotency ON ledger (idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX ledger_member ON ledger (member_id, seq);
 
@@ -193,81 +166,6 @@ CREATE TABLE chain_heads (
 CREATE TABLE balances (
     member_id TEXT PRIMARY KEY,
     balance BIGINT NOT NULL
-);
-
--- Sums over usage records, by five minutes, UTC hour and UTC day of arrival. `group_id` and `model` are empty for requests refused
--- before a group was chosen, so that unknown model names do not add rows. Sums by five minutes are removed with their records.
-CREATE TABLE usage_five_minutes (
-    bucket BIGINT NOT NULL,
-    key_id TEXT NOT NULL,
-    member_id TEXT NOT NULL,
-    group_id TEXT NOT NULL,
-    model TEXT NOT NULL,
-    outcome TEXT NOT NULL,
-    requests BIGINT NOT NULL,
-    tokens_input BIGINT NOT NULL,
-    tokens_output BIGINT NOT NULL,
-    sale BIGINT NOT NULL,
-    cost BIGINT NOT NULL,
-    unpriced BIGINT NOT NULL,
-    PRIMARY KEY (bucket, key_id, member_id, group_id, model, outcome)
-);
-CREATE TABLE usage_hours (
-    bucket BIGINT NOT NULL,
-    key_id TEXT NOT NULL,
-    member_id TEXT NOT NULL,
-    group_id TEXT NOT NULL,
-    model TEXT NOT NULL,
-    outcome TEXT NOT NULL,
-    requests BIGINT NOT NULL,
-    tokens_input BIGINT NOT NULL,
-    tokens_output BIGINT NOT NULL,
-    sale BIGINT NOT NULL,
-    cost BIGINT NOT NULL,
-    unpriced BIGINT NOT NULL,
-    PRIMARY KEY (bucket, key_id, member_id, group_id, model, outcome)
-);
-CREATE TABLE usage_days (
-    bucket BIGINT NOT NULL,
-    key_id TEXT NOT NULL,
-    member_id TEXT NOT NULL,
-    group_id TEXT NOT NULL,
-    model TEXT NOT NULL,
-    outcome TEXT NOT NULL,
-    requests BIGINT NOT NULL,
-    tokens_input BIGINT NOT NULL,
-    tokens_output BIGINT NOT NULL,
-    sale BIGINT NOT NULL,
-    cost BIGINT NOT NULL,
-    unpriced BIGINT NOT NULL,
-    PRIMARY KEY (bucket, key_id, member_id, group_id, model, outcome)
-);
--- What one key or one member has spent.
-CREATE INDEX usage_days_key ON usage_days (key_id, bucket);
-CREATE INDEX usage_days_member ON usage_days (member_id, bucket);
-
--- Sums over attempts, by hour and by day of their request's arrival.
-CREATE TABLE attempt_hours (
-    bucket BIGINT NOT NULL,
-    channel_id TEXT NOT NULL,
-    account_id TEXT NOT NULL,
-    attempts BIGINT NOT NULL,
-    answered BIGINT NOT NULL,
-    tokens_input BIGINT NOT NULL,
-    tokens_output BIGINT NOT NULL,
-    cost BIGINT NOT NULL,
-    PRIMARY KEY (bucket, channel_id, account_id)
-);
-CREATE TABLE attempt_days (
-    bucket BIGINT NOT NULL,
-    channel_id TEXT NOT NULL,
-    account_id TEXT NOT NULL,
-    attempts BIGINT NOT NULL,
-    answered BIGINT NOT NULL,
-    tokens_input BIGINT NOT NULL,
-    tokens_output BIGINT NOT NULL,
-    cost BIGINT NOT NULL,
-    PRIMARY KEY (bucket, channel_id, account_id)
 );
 
 -- Health of accounts between starts, as JSON. `passed_at`: when the account last passed a test; separate from `health`, which

@@ -1,23 +1,39 @@
--- PostgreSQL: usage records, one row per request, partitioned by the UTC month of arrival. The id makes appending idempotent; it is
--- part of the key together with `at`, which never changes either. Pages are ordered by (at, id). A month without a partition of
--- its own is kept in `usage_other`.
-CREATE TABLE usage (
+-- The usage log on PostgreSQL. Refs are rows of `names`; codes are listed in `sql/codes.rs`. `usage` is partitioned by the UTC
+-- month of arrival, with which the ids begin; a month without a partition of its own is kept in `usage_other`.
+
+-- Texts of the usage log, each once. `kind`: 1 key, 2 member, 3 group, 4 channel, 5 account (these with their id and the name at the
+-- time), 6 model, 7 model of an upstream, 8 error id or exclusion code, 9 routing trace as JSON.
+CREATE TABLE names (
+    ref INTEGER NOT NULL,
+    kind SMALLINT NOT NULL,
     id TEXT NOT NULL,
-    at BIGINT NOT NULL,
-    key_id TEXT NOT NULL,
-    key_name TEXT NOT NULL,
-    member_id TEXT NOT NULL,
-    group_id TEXT,
-    group_name TEXT,
-    protocol_in TEXT NOT NULL,
-    protocol_out TEXT,
-    method TEXT NOT NULL,
-    model TEXT,
-    stream BIGINT NOT NULL,
-    status BIGINT NOT NULL,
-    outcome TEXT NOT NULL,
-    reason TEXT,
-    detail TEXT,
+    name TEXT NOT NULL,
+    PRIMARY KEY (ref)
+);
+CREATE UNIQUE INDEX names_text ON names (kind, id, name);
+
+-- One row per request. `id`: the request id, which begins with the millisecond of arrival; `at_us`: microseconds below it. `booked`:
+-- the ledger's last position after the batch that wrote the row. `attempts` counts the attempts. One of them is in this row when it
+-- says nothing else than the record: `attempt` is its position, `attempt_at_us` its start after the arrival; `attempt_protocol` and
+-- `attempt_status` are NULL where they equal those of the record (0: no status). `channel`, `account` and `upstream_model` are of the
+-- attempt that answered, else of the last one. `extra`: rare values as JSON.
+CREATE TABLE usage (
+    id BYTEA NOT NULL,
+    at_us SMALLINT NOT NULL,
+    key INTEGER NOT NULL,
+    member INTEGER NOT NULL,
+    grp INTEGER,
+    model INTEGER,
+    channel INTEGER,
+    account INTEGER,
+    upstream_model INTEGER,
+    protocol_in SMALLINT NOT NULL,
+    protocol_out SMALLINT,
+    method SMALLINT NOT NULL,
+    stream SMALLINT NOT NULL,
+    status SMALLINT NOT NULL,
+    outcome SMALLINT NOT NULL,
+    reason INTEGER,
     tokens_input BIGINT NOT NULL,
     tokens_output BIGINT NOT NULL,
     tokens_cache_read BIGINT NOT NULL,
@@ -26,29 +42,137 @@ CREATE TABLE usage (
     tokens_thinking BIGINT NOT NULL,
     tokens_image BIGINT NOT NULL,
     tokens_audio BIGINT NOT NULL,
-    tokens_source TEXT NOT NULL,
+    tokens_source SMALLINT NOT NULL,
     cost BIGINT,
     sale BIGINT,
     price_version BIGINT NOT NULL,
     ttft_us BIGINT,
     duration_us BIGINT NOT NULL,
+    booked BIGINT NOT NULL,
     address TEXT,
     client_request_id TEXT,
-    dropped TEXT NOT NULL,
-    trace TEXT NOT NULL,
-    PRIMARY KEY (at, id)
-) PARTITION BY RANGE (at);
-CREATE INDEX usage_id ON usage (id);
-CREATE INDEX usage_key ON usage (key_id, at, id);
-CREATE INDEX usage_member ON usage (member_id, at, id);
-CREATE INDEX usage_model ON usage (model, at, id);
-CREATE INDEX usage_group ON usage (group_id, at, id);
-CREATE INDEX usage_failed ON usage (outcome, at, id) WHERE outcome <> 'completed';
+    attempts SMALLINT NOT NULL,
+    attempt SMALLINT,
+    attempt_at_us INTEGER,
+    attempt_protocol SMALLINT,
+    attempt_status SMALLINT,
+    attempt_result SMALLINT,
+    attempt_error INTEGER,
+    first_byte_us BIGINT,
+    attempt_duration_us BIGINT,
+    upstream_request_id TEXT,
+    trace INTEGER,
+    extra TEXT,
+    PRIMARY KEY (id)
+) PARTITION BY RANGE (id);
+CREATE INDEX usage_key ON usage (key, id);
+CREATE INDEX usage_failed ON usage (outcome, id) WHERE outcome <> 0;
 CREATE TABLE usage_other PARTITION OF usage DEFAULT;
 
--- Creates the partition of a month [first, next) and moves the month's rows from `usage_other` into it. Returns 1, or 0 if the
--- partition exists.
-CREATE FUNCTION tollgate_usage_month(month TEXT, first BIGINT, next BIGINT) RETURNS BIGINT LANGUAGE plpgsql AS $$
+-- Attempts that are not in the row of their request. `beside`: a hedged attempt that was abandoned when the other one answered.
+CREATE TABLE attempts (
+    request BYTEA NOT NULL,
+    position SMALLINT NOT NULL,
+    channel INTEGER NOT NULL,
+    account INTEGER NOT NULL,
+    upstream_model INTEGER NOT NULL,
+    protocol SMALLINT NOT NULL,
+    at BIGINT NOT NULL,
+    status SMALLINT,
+    result SMALLINT NOT NULL,
+    error INTEGER,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    tokens_cache_read BIGINT NOT NULL,
+    tokens_cache_write BIGINT NOT NULL,
+    tokens_cache_write_1h BIGINT NOT NULL,
+    tokens_thinking BIGINT NOT NULL,
+    tokens_image BIGINT NOT NULL,
+    tokens_audio BIGINT NOT NULL,
+    tokens_source SMALLINT NOT NULL,
+    cost BIGINT,
+    first_byte_us BIGINT,
+    duration_us BIGINT NOT NULL,
+    upstream_request_id TEXT,
+    beside SMALLINT NOT NULL,
+    PRIMARY KEY (request, position)
+);
+CREATE INDEX attempts_beside ON attempts (at) WHERE beside = 1;
+
+-- Ids of requests with a price whose records retention removed, so that a journal cannot book them a second time.
+CREATE TABLE removed (
+    id BYTEA NOT NULL,
+    PRIMARY KEY (id)
+);
+
+-- Sums by five minutes, UTC hours and UTC days of arrival: `width` in minutes, `minute` since 1970 at which the time begins. Group
+-- and model are 0 for requests refused before a group was chosen. Sums by five minutes are removed with their records, those by days
+-- stay. `usage_sums` has the sums of all keys, with histograms of the times to the first content and to the end (`rollup/histogram.rs`);
+-- `key_sums` has those of each key.
+CREATE TABLE usage_sums (
+    width SMALLINT NOT NULL,
+    minute INTEGER NOT NULL,
+    grp INTEGER NOT NULL,
+    model INTEGER NOT NULL,
+    channel INTEGER NOT NULL,
+    protocol_in SMALLINT NOT NULL,
+    outcome SMALLINT NOT NULL,
+    reason INTEGER NOT NULL,
+    requests BIGINT NOT NULL,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    tokens_cache_read BIGINT NOT NULL,
+    tokens_cache_write BIGINT NOT NULL,
+    tokens_thinking BIGINT NOT NULL,
+    sale BIGINT NOT NULL,
+    cost BIGINT NOT NULL,
+    unpriced BIGINT NOT NULL,
+    ttft BYTEA NOT NULL,
+    duration BYTEA NOT NULL,
+    PRIMARY KEY (width, minute, grp, model, channel, protocol_in, outcome, reason)
+);
+CREATE TABLE key_sums (
+    width SMALLINT NOT NULL,
+    minute INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    member INTEGER NOT NULL,
+    grp INTEGER NOT NULL,
+    model INTEGER NOT NULL,
+    outcome SMALLINT NOT NULL,
+    requests BIGINT NOT NULL,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    tokens_cache_read BIGINT NOT NULL,
+    tokens_cache_write BIGINT NOT NULL,
+    tokens_thinking BIGINT NOT NULL,
+    sale BIGINT NOT NULL,
+    cost BIGINT NOT NULL,
+    unpriced BIGINT NOT NULL,
+    PRIMARY KEY (width, minute, key, member, grp, model, outcome)
+);
+-- What one key or one member has spent.
+CREATE INDEX key_sums_key ON key_sums (key, minute) WHERE width = 1440;
+CREATE INDEX key_sums_member ON key_sums (member, minute) WHERE width = 1440;
+
+-- Sums over attempts by hours and days of their request's arrival.
+CREATE TABLE attempt_sums (
+    width SMALLINT NOT NULL,
+    minute INTEGER NOT NULL,
+    channel INTEGER NOT NULL,
+    account INTEGER NOT NULL,
+    model INTEGER NOT NULL,
+    result SMALLINT NOT NULL,
+    error INTEGER NOT NULL,
+    attempts BIGINT NOT NULL,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    cost BIGINT NOT NULL,
+    PRIMARY KEY (width, minute, channel, account, model, result, error)
+);
+
+-- Creates the partition of a month with the ids [first, next) and moves the month's rows from `usage_other` into it. Returns 1, or 0
+-- if the partition exists.
+CREATE FUNCTION tollgate_usage_month(month TEXT, first BYTEA, next BYTEA) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE
     part TEXT := 'usage_' || month;
 BEGIN
@@ -62,10 +186,10 @@ BEGIN
     END IF;
     EXECUTE format('CREATE TABLE %I (LIKE usage INCLUDING DEFAULTS)', part);
     EXECUTE format(
-        'WITH moved AS (DELETE FROM usage_other WHERE at >= %s AND at < %s RETURNING *) INSERT INTO %I SELECT * FROM moved',
+        'WITH moved AS (DELETE FROM usage_other WHERE id >= %L AND id < %L RETURNING *) INSERT INTO %I SELECT * FROM moved',
         first, next, part
     );
     -- Attaching builds the indexes and does not block readers of other months.
-    EXECUTE format('ALTER TABLE usage ATTACH PARTITION %I FOR VALUES FROM (%s) TO (%s)', part, first, next);
+    EXECUTE format('ALTER TABLE usage ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', part, first, next);
     RETURN 1;
 END $$;

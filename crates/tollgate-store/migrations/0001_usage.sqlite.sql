@@ -1,43 +1,168 @@
--- SQLite: usage records, one row per request. The id makes appending idempotent; pages are ordered by (at, id).
+-- The usage log on SQLite. Refs are rows of `names`; codes are listed in `sql/codes.rs`.
+
+-- Texts of the usage log, each once. `kind`: 1 key, 2 member, 3 group, 4 channel, 5 account (these with their id and the name at the
+-- time), 6 model, 7 model of an upstream, 8 error id or exclusion code, 9 routing trace as JSON.
+CREATE TABLE names (
+    ref INTEGER PRIMARY KEY,
+    kind INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    name TEXT NOT NULL
+);
+CREATE UNIQUE INDEX names_text ON names (kind, id, name);
+
+-- One row per request. `id`: the request id, which begins with the millisecond of arrival; `at_us`: microseconds below it. `booked`:
+-- the ledger's last position after the batch that wrote the row. `attempts` counts the attempts. One of them is in this row when it
+-- says nothing else than the record: `attempt` is its position, `attempt_at_us` its start after the arrival; `attempt_protocol` and
+-- `attempt_status` are NULL where they equal those of the record (0: no status). `channel`, `account` and `upstream_model` are of the
+-- attempt that answered, else of the last one. `extra`: rare values as JSON.
 CREATE TABLE usage (
-    id TEXT PRIMARY KEY,
-    at BIGINT NOT NULL,
-    key_id TEXT NOT NULL,
-    key_name TEXT NOT NULL,
-    member_id TEXT NOT NULL,
-    group_id TEXT,
-    group_name TEXT,
-    protocol_in TEXT NOT NULL,
-    protocol_out TEXT,
-    method TEXT NOT NULL,
-    model TEXT,
-    stream BIGINT NOT NULL,
-    status BIGINT NOT NULL,
-    outcome TEXT NOT NULL,
-    reason TEXT,
-    detail TEXT,
-    tokens_input BIGINT NOT NULL,
-    tokens_output BIGINT NOT NULL,
-    tokens_cache_read BIGINT NOT NULL,
-    tokens_cache_write BIGINT NOT NULL,
-    tokens_cache_write_1h BIGINT NOT NULL,
-    tokens_thinking BIGINT NOT NULL,
-    tokens_image BIGINT NOT NULL,
-    tokens_audio BIGINT NOT NULL,
-    tokens_source TEXT NOT NULL,
-    cost BIGINT,
-    sale BIGINT,
-    price_version BIGINT NOT NULL,
-    ttft_us BIGINT,
-    duration_us BIGINT NOT NULL,
+    id BLOB NOT NULL,
+    at_us INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    member INTEGER NOT NULL,
+    grp INTEGER,
+    model INTEGER,
+    channel INTEGER,
+    account INTEGER,
+    upstream_model INTEGER,
+    protocol_in INTEGER NOT NULL,
+    protocol_out INTEGER,
+    method INTEGER NOT NULL,
+    stream INTEGER NOT NULL,
+    status INTEGER NOT NULL,
+    outcome INTEGER NOT NULL,
+    reason INTEGER,
+    tokens_input INTEGER NOT NULL,
+    tokens_output INTEGER NOT NULL,
+    tokens_cache_read INTEGER NOT NULL,
+    tokens_cache_write INTEGER NOT NULL,
+    tokens_cache_write_1h INTEGER NOT NULL,
+    tokens_thinking INTEGER NOT NULL,
+    tokens_image INTEGER NOT NULL,
+    tokens_audio INTEGER NOT NULL,
+    tokens_source INTEGER NOT NULL,
+    cost INTEGER,
+    sale INTEGER,
+    price_version INTEGER NOT NULL,
+    ttft_us INTEGER,
+    duration_us INTEGER NOT NULL,
+    booked INTEGER NOT NULL,
     address TEXT,
     client_request_id TEXT,
-    dropped TEXT NOT NULL,
-    trace TEXT NOT NULL
-);
-CREATE INDEX usage_at ON usage (at, id);
-CREATE INDEX usage_key ON usage (key_id, at, id);
-CREATE INDEX usage_member ON usage (member_id, at, id);
-CREATE INDEX usage_model ON usage (model, at, id);
-CREATE INDEX usage_group ON usage (group_id, at, id);
-CREATE INDEX usage_failed ON usage (outcome, at, id) WHERE outcome <> 'completed';
+    attempts INTEGER NOT NULL,
+    attempt INTEGER,
+    attempt_at_us INTEGER,
+    attempt_protocol INTEGER,
+    attempt_status INTEGER,
+    attempt_result INTEGER,
+    attempt_error INTEGER,
+    first_byte_us INTEGER,
+    attempt_duration_us INTEGER,
+    upstream_request_id TEXT,
+    trace INTEGER,
+    extra TEXT,
+    PRIMARY KEY (id)
+) WITHOUT ROWID;
+CREATE INDEX usage_key ON usage (key, id);
+CREATE INDEX usage_failed ON usage (outcome, id) WHERE outcome <> 0;
+
+-- Attempts that are not in the row of their request. `beside`: a hedged attempt that was abandoned when the other one answered.
+CREATE TABLE attempts (
+    request BLOB NOT NULL,
+    position INTEGER NOT NULL,
+    channel INTEGER NOT NULL,
+    account INTEGER NOT NULL,
+    upstream_model INTEGER NOT NULL,
+    protocol INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    status INTEGER,
+    result INTEGER NOT NULL,
+    error INTEGER,
+    tokens_input INTEGER NOT NULL,
+    tokens_output INTEGER NOT NULL,
+    tokens_cache_read INTEGER NOT NULL,
+    tokens_cache_write INTEGER NOT NULL,
+    tokens_cache_write_1h INTEGER NOT NULL,
+    tokens_thinking INTEGER NOT NULL,
+    tokens_image INTEGER NOT NULL,
+    tokens_audio INTEGER NOT NULL,
+    tokens_source INTEGER NOT NULL,
+    cost INTEGER,
+    first_byte_us INTEGER,
+    duration_us INTEGER NOT NULL,
+    upstream_request_id TEXT,
+    beside INTEGER NOT NULL,
+    PRIMARY KEY (request, position)
+) WITHOUT ROWID;
+CREATE INDEX attempts_beside ON attempts (at) WHERE beside = 1;
+
+-- Ids of requests with a price whose records retention removed, so that a journal cannot book them a second time.
+CREATE TABLE removed (
+    id BLOB NOT NULL,
+    PRIMARY KEY (id)
+) WITHOUT ROWID;
+
+-- Sums by five minutes, UTC hours and UTC days of arrival: `width` in minutes, `minute` since 1970 at which the time begins. Group
+-- and model are 0 for requests refused before a group was chosen. Sums by five minutes are removed with their records, those by days
+-- stay. `usage_sums` has the sums of all keys, with histograms of the times to the first content and to the end (`rollup/histogram.rs`);
+-- `key_sums` has those of each key.
+CREATE TABLE usage_sums (
+    width INTEGER NOT NULL,
+    minute INTEGER NOT NULL,
+    grp INTEGER NOT NULL,
+    model INTEGER NOT NULL,
+    channel INTEGER NOT NULL,
+    protocol_in INTEGER NOT NULL,
+    outcome INTEGER NOT NULL,
+    reason INTEGER NOT NULL,
+    requests INTEGER NOT NULL,
+    tokens_input INTEGER NOT NULL,
+    tokens_output INTEGER NOT NULL,
+    tokens_cache_read INTEGER NOT NULL,
+    tokens_cache_write INTEGER NOT NULL,
+    tokens_thinking INTEGER NOT NULL,
+    sale INTEGER NOT NULL,
+    cost INTEGER NOT NULL,
+    unpriced INTEGER NOT NULL,
+    ttft BLOB NOT NULL,
+    duration BLOB NOT NULL,
+    PRIMARY KEY (width, minute, grp, model, channel, protocol_in, outcome, reason)
+) WITHOUT ROWID;
+CREATE TABLE key_sums (
+    width INTEGER NOT NULL,
+    minute INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    member INTEGER NOT NULL,
+    grp INTEGER NOT NULL,
+    model INTEGER NOT NULL,
+    outcome INTEGER NOT NULL,
+    requests INTEGER NOT NULL,
+    tokens_input INTEGER NOT NULL,
+    tokens_output INTEGER NOT NULL,
+    tokens_cache_read INTEGER NOT NULL,
+    tokens_cache_write INTEGER NOT NULL,
+    tokens_thinking INTEGER NOT NULL,
+    sale INTEGER NOT NULL,
+    cost INTEGER NOT NULL,
+    unpriced INTEGER NOT NULL,
+    PRIMARY KEY (width, minute, key, member, grp, model, outcome)
+) WITHOUT ROWID;
+-- What one key or one member has spent.
+CREATE INDEX key_sums_key ON key_sums (key, minute) WHERE width = 1440;
+CREATE INDEX key_sums_member ON key_sums (member, minute) WHERE width = 1440;
+
+-- Sums over attempts by hours and days of their request's arrival.
+CREATE TABLE attempt_sums (
+    width INTEGER NOT NULL,
+    minute INTEGER NOT NULL,
+    channel INTEGER NOT NULL,
+    account INTEGER NOT NULL,
+    model INTEGER NOT NULL,
+    result INTEGER NOT NULL,
+    error INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    tokens_input INTEGER NOT NULL,
+    tokens_output INTEGER NOT NULL,
+    cost INTEGER NOT NULL,
+    PRIMARY KEY (width, minute, channel, account, model, result, error)
+) WITHOUT ROWID;

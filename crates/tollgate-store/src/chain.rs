@@ -91,7 +91,9 @@ pub(crate) struct LedgerLinkRow<'a> {
     pub(crate) kind: &'a str,
     pub(crate) amount: i64,
     pub(crate) balance: i64,
-    pub(crate) request: Option<&'a str>,
+    /// Of a `settle` entry: batch, number of requests, first and last arrival.
+    pub(crate) covered: Option<[i64; 4]>,
+    pub(crate) parts: Option<&'a str>,
     pub(crate) idempotency_key: Option<&'a str>,
     pub(crate) note: &'a str,
     pub(crate) actor: &'a str,
@@ -100,7 +102,10 @@ pub(crate) struct LedgerLinkRow<'a> {
 impl LedgerLinkRow<'_> {
     pub(crate) fn add_to(&self, mac: &mut RowMac) {
         mac.number(self.seq).text(self.member).number(self.at).text(self.kind).number(self.amount).number(self.balance);
-        mac.maybe_text(self.request).maybe_text(self.idempotency_key).text(self.note).text(self.actor);
+        for number in self.covered.into_iter().flatten() {
+            mac.number(number);
+        }
+        mac.maybe_text(self.parts).maybe_text(self.idempotency_key).text(self.note).text(self.actor);
     }
 }
 

@@ -15,6 +15,8 @@ const START_BYTES: u64 = 4 << 20;
 const MIN_FREE: u64 = 2 << 20;
 /// Space that stays free when the reserve is made.
 const MARGIN: u64 = 8 << 20;
+/// With less space than this a start may fail for lack of it: the largest part are the database's shared memory and log.
+const MIN_FOR_START: u64 = 4 << 20;
 
 /// The reserve of one data folder.
 #[derive(Clone, Debug)]
@@ -28,7 +30,7 @@ pub struct DiskReserve {
 pub enum DiskSpace {
     /// There is space, and the reserve is whole.
     Enough,
-    /// The reserve, or a part of it, was freed; there is not enough space to make it again.
+    /// The disk is full, or the reserve, or a part of it, was freed and there is not enough space to make it again.
     Scarce,
 }
 
@@ -46,15 +48,30 @@ impl DiskReserve {
     }
 
     /// Bytes that can be written; unlimited if the disk cannot be queried.
-    fn free(&self) -> u64 {
-        statvfs(&self.data).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        // Before the first start there is no folder.
+        let queried = self.data.ancestors().find_map(|folder| statvfs(folder).ok());
+        queried.map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
+    /// Whether the disk counts as full.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.free() < MIN_FREE
+    }
+
+    /// Whether a start may have failed for lack of space.
+    #[must_use]
+    pub fn may_prevent_start(&self) -> bool {
+        self.free() < MIN_FOR_START
     }
 
     /// Before a start: frees what it needs if the disk is full. Returns whether it is.
     pub fn free_for_start(&self) -> bool {
-        let is_full = self.free() < MIN_FREE;
+        let is_full = self.is_full();
         for (path, _) in self.parts() {
-            if self.free() < MIN_FREE {
+            if self.is_full() {
                 let _ = fs::remove_file(path);
             }
         }
@@ -64,10 +81,10 @@ impl DiskReserve {
     /// Frees the space for the database when the disk is full, and reserves it again when there is enough. Call it once a second.
     pub fn update(&self) -> DiskSpace {
         if self.bytes == 0 {
-            return DiskSpace::Enough;
+            return if self.is_full() { DiskSpace::Scarce } else { DiskSpace::Enough };
         }
         let parts = self.parts();
-        if self.free() < MIN_FREE {
+        if self.is_full() {
             let (path, _) = &parts[1];
             if fs::remove_file(path).is_ok() {
                 tracing::error!(

@@ -39,7 +39,7 @@ pub use error::JournalError;
 pub use flusher::{JournalSync, SyncWaiter};
 pub use folder::JournalFolder;
 pub(crate) use folder::{MergedNames, all as folders};
-pub use records::{JournalEntries, JournalEntry, UnbookedRecords};
+pub use records::{JournalEntries, JournalEntry, UnbookedRecords, WrittenEntries, WrittenEntry};
 pub use recover::TruncatedTail;
 pub use recover::{DamagedRange, RepairReport, repair};
 pub use writer::JournalWriter;
@@ -276,6 +276,11 @@ impl Drop for Journal {
 /// A missing folder has no entries.
 pub fn read_journal(dir: &Path) -> Result<JournalEntries, JournalError> {
     JournalEntries::new(dir)
+}
+
+/// Reads all entries of a journal with their positions, as [`read_journal`] does.
+pub fn written_entries(dir: &Path) -> Result<WrittenEntries, JournalError> {
+    WrittenEntries::new(dir)
 }
 
 /// The segments in a journal's folder and in the numbered folders in it, those of each folder in the order of writing. Highest number

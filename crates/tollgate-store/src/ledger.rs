@@ -1,5 +1,6 @@
-//! The ledger: append-only entries of money and a balance for every member. The price of a request is entered in the transaction
-//! that stores its usage record; top-ups and adjustments are posted by operators, once per idempotency key.
+//! The ledger: append-only entries of money and a balance for every member. The prices of requests are entered in the transaction
+//! that stores their usage records, one entry for each member and batch; top-ups and adjustments are posted by operators, once per
+//! idempotency key.
 
 use std::fmt;
 
@@ -31,7 +32,7 @@ pub trait LedgerStore: Send + Sync + fmt::Debug {
     /// Changes of spending after a position. Covers a bounded number of entries, up to [`SpendingChanges::until`].
     async fn spending_since(&self, position: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError>;
 
-    /// The positions of the entries of these requests; without those that have none.
+    /// The position that the ledger had reached when each of these requests was entered; without those that have no record.
     async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError>;
 
     /// Checks that ledger, balances, usage records, attempts and roll-ups agree. Reads all of them in one snapshot; `now` bounds
@@ -71,16 +72,26 @@ pub struct SpendingChanges {
 pub struct LedgerEntry {
     pub position: LedgerPosition,
     pub member: MemberId,
-    /// Time of the posting, or arrival of the request.
+    /// Time of the posting, or arrival of the last request.
     pub at: Timestamp,
     pub kind: LedgerKind,
     pub amount: NanoUsd,
     pub balance: NanoUsd,
-    pub request: Option<RequestId>,
+    /// The requests of a `settle` entry.
+    pub covers: Option<CoveredRequests>,
     pub idempotency_key: Option<String>,
     pub note: String,
     /// The operator who posted it; empty for settled requests.
     pub actor: String,
+}
+
+/// The requests that a `settle` entry charges: those of its member with a price in one batch. The price of each is in its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoveredRequests {
+    pub count: u64,
+    /// Arrival of the first and the last one.
+    pub first: Timestamp,
+    pub last: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

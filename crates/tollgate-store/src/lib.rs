@@ -61,12 +61,13 @@ pub use disk_reserve::{DiskReserve, DiskSpace};
 pub use error::{ChangeRefusal, ChangeRefused, ErrorClass, FieldProblem, PostingRefused, StoreError};
 pub use journal::{
     DamagedRange, Journal, JournalEntries, JournalEntry, JournalError, JournalFolder, JournalOptions, JournalSync, JournalWriter,
-    RecoveryReport, RepairReport, SyncWaiter, TruncatedTail, UnbookedRecords, read_journal, repair as repair_journal,
+    RecoveryReport, RepairReport, SyncWaiter, TruncatedTail, UnbookedRecords, WrittenEntries, WrittenEntry, read_journal,
+    repair as repair_journal, written_entries,
 };
 pub use keys::{InvalidSecret, KeyHash, KeyHasher, KeySecret, NewKey, looks_like_admin_key, looks_like_key};
 pub use ledger::{
-    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingKind, PostingReceipt, Spending,
-    SpendingChanges,
+    Balance, CoveredRequests, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingKind,
+    PostingReceipt, Spending, SpendingChanges,
 };
 pub use listing::{AdminKey, AuditFilter, AuditPosition, ListingStore, RowFilter, StoredRow};
 pub use open::{Store, open, open_locked, transfer_to_postgres};
@@ -79,7 +80,7 @@ pub use rotation::{KeyHolder, MasterKeyRotation, RotationStage};
 pub use seal::{MasterKeySource, new_master_key};
 pub use spec::{AdminKeySpec, AdminScope, GroupSpec, KeySpec, MemberSpec, provider_defaults};
 pub use sql::transfer::{TransferProgress, TransferredTable};
-pub use usage::{Page, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter};
+pub use usage::{Page, Percentiles, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter};
 pub use verify::{ConsistencyRule, Mismatch, VerifyReport};
 pub use work::{WorkControl, WorkProgress};
 

@@ -179,8 +179,9 @@ impl UsageStore for MemoryStore {
     async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError> {
         let mut usage = self.usage.lock().await;
         let mut ledger = self.ledger.lock().await;
-        let new = usage.append(records, |record| ledger.is_settled(record.id));
-        ledger.book(&new);
+        let new = usage.append(records);
+        let position = ledger.book(&new);
+        usage.set_booked(&new, position);
         Ok(new.len() as u64)
     }
 

@@ -1,50 +1,142 @@
-//! Roll-ups: sums over usage records by five minutes, hour and day, and over attempts by hour and day. Computes what a batch of new
-//! records adds to them.
+//! Roll-ups: sums over usage records by five minutes, hours and days, over all keys and for each key, and over attempts by hours and
+//! days. Computes what a batch of new records adds to them. Texts are numbers of the dictionary, words are codes, and 0 stands for
+//! a text that a record does not have.
+
+mod histogram;
 
 use std::collections::BTreeMap;
 
-use tollgate_core::{AccountId, AttemptResult, ChannelId, KeyId, MemberId, Timestamp, Tokens, UsageRecord};
+use tollgate_core::{Timestamp, Tokens, UsageRecord};
 
-/// Microseconds of five minutes, of an hour and of a day.
-pub(crate) const FIVE_MINUTES: i64 = 300_000_000;
-pub(crate) const HOUR: i64 = 3_600_000_000;
+pub(crate) use histogram::Histogram;
+
+/// Microseconds of a minute, of five minutes, of an hour and of a day.
+pub(crate) const MINUTE: i64 = 60_000_000;
+pub(crate) const FIVE_MINUTES: i64 = 5 * MINUTE;
+pub(crate) const HOUR: i64 = 60 * MINUTE;
 pub(crate) const DAY: i64 = 24 * HOUR;
+/// The widths of the sums over records, and of those over attempts.
+pub(crate) const USAGE_WIDTHS: [i64; 3] = [FIVE_MINUTES, HOUR, DAY];
+pub(crate) const ATTEMPT_WIDTHS: [i64; 2] = [HOUR, DAY];
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct UsageRow {
-    pub(crate) bucket: i64,
-    pub(crate) key: KeyId,
-    pub(crate) member: MemberId,
-    /// Empty, like the model, if the request was refused before a group was chosen.
-    pub(crate) group: String,
-    pub(crate) model: String,
-    pub(crate) outcome: &'static str,
-}
+/// What sums over all keys are separate for: minute, group, model, channel, protocol, outcome, reason.
+pub(crate) type UsageSumKey = [i64; 7];
+/// What sums of each key are separate for: minute, key, member, group, model, outcome.
+pub(crate) type KeySumKey = [i64; 6];
+/// What sums over attempts are separate for: minute, channel, account, model, result, error.
+pub(crate) type AttemptSumKey = [i64; 6];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UsageSums {
     pub(crate) requests: i64,
     pub(crate) tokens_input: i64,
     pub(crate) tokens_output: i64,
+    pub(crate) tokens_cache_read: i64,
+    pub(crate) tokens_cache_write: i64,
+    pub(crate) tokens_thinking: i64,
     pub(crate) sale: i64,
     pub(crate) cost: i64,
     pub(crate) unpriced: i64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct AttemptRow {
-    pub(crate) bucket: i64,
-    pub(crate) channel: ChannelId,
-    pub(crate) account: AccountId,
+/// Sums over all keys, with the times to the first content and to the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TimedSums {
+    pub(crate) sums: UsageSums,
+    pub(crate) ttft: Histogram,
+    pub(crate) duration: Histogram,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AttemptSums {
     pub(crate) attempts: i64,
-    pub(crate) answered: i64,
     pub(crate) tokens_input: i64,
     pub(crate) tokens_output: i64,
     pub(crate) cost: i64,
+}
+
+pub(crate) trait Sums: Clone + Default {
+    fn merge(&mut self, other: &Self);
+}
+
+impl UsageSums {
+    pub(crate) fn of(record: &UsageRecord) -> Self {
+        let (input, output) = tokens(&record.tokens);
+        Self {
+            requests: 1,
+            tokens_input: input,
+            tokens_output: output,
+            tokens_cache_read: narrow(record.tokens.cache_read),
+            tokens_cache_write: narrow(record.tokens.cache_write),
+            tokens_thinking: narrow(record.tokens.thinking),
+            sale: record.sale.map_or(0, |sale| sale.0),
+            cost: record.cost.map_or(0, |cost| cost.0),
+            unpriced: i64::from(record.sale.is_none()),
+        }
+    }
+
+    /// The numbers in the order of their columns.
+    pub(crate) const fn figures(&self) -> [i64; 9] {
+        [
+            self.requests,
+            self.tokens_input,
+            self.tokens_output,
+            self.tokens_cache_read,
+            self.tokens_cache_write,
+            self.tokens_thinking,
+            self.sale,
+            self.cost,
+            self.unpriced,
+        ]
+    }
+}
+
+impl AttemptSums {
+    /// The numbers in the order of their columns.
+    pub(crate) const fn figures(&self) -> [i64; 4] {
+        [self.attempts, self.tokens_input, self.tokens_output, self.cost]
+    }
+}
+
+impl Sums for UsageSums {
+    fn merge(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.requests, other.requests),
+            (&mut self.tokens_input, other.tokens_input),
+            (&mut self.tokens_output, other.tokens_output),
+            (&mut self.tokens_cache_read, other.tokens_cache_read),
+            (&mut self.tokens_cache_write, other.tokens_cache_write),
+            (&mut self.tokens_thinking, other.tokens_thinking),
+            (&mut self.sale, other.sale),
+            (&mut self.cost, other.cost),
+            (&mut self.unpriced, other.unpriced),
+        ];
+        for (sum, add) in pairs {
+            *sum = sum.saturating_add(add);
+        }
+    }
+}
+
+impl Sums for TimedSums {
+    fn merge(&mut self, other: &Self) {
+        self.sums.merge(&other.sums);
+        self.ttft.merge(&other.ttft);
+        self.duration.merge(&other.duration);
+    }
+}
+
+impl Sums for AttemptSums {
+    fn merge(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.attempts, other.attempts),
+            (&mut self.tokens_input, other.tokens_input),
+            (&mut self.tokens_output, other.tokens_output),
+            (&mut self.cost, other.cost),
+        ];
+        for (sum, add) in pairs {
+            *sum = sum.saturating_add(add);
+        }
+    }
 }
 
 /// The beginning of the bucket of a time; both in microseconds.
@@ -52,65 +144,27 @@ pub(crate) const fn bucket(at: Timestamp, width: i64) -> i64 {
     at.0.div_euclid(width) * width
 }
 
-/// Sums by five minutes.
-pub(crate) fn usage<'a>(records: impl IntoIterator<Item = &'a UsageRecord>) -> BTreeMap<UsageRow, UsageSums> {
-    let mut rows: BTreeMap<UsageRow, UsageSums> = BTreeMap::new();
-    for record in records {
-        let model = record.group.and(record.model.as_ref()).map_or_else(String::new, |model| model.replace('\0', "\u{fffd}"));
-        let group = record.group.map_or_else(String::new, |group| group.to_string());
-        let row = UsageRow {
-            bucket: bucket(record.at, FIVE_MINUTES),
-            key: record.key,
-            member: record.member,
-            group,
-            model,
-            outcome: record.outcome.as_str(),
-        };
-        let sums = rows.entry(row).or_default();
-        let (input, output) = tokens(&record.tokens);
-        sums.requests += 1;
-        sums.tokens_input = sums.tokens_input.saturating_add(input);
-        sums.tokens_output = sums.tokens_output.saturating_add(output);
-        sums.sale = sums.sale.saturating_add(record.sale.map_or(0, |sale| sale.0));
-        sums.cost = sums.cost.saturating_add(record.cost.map_or(0, |cost| cost.0));
-        sums.unpriced += i64::from(record.sale.is_none());
-    }
-    rows
+/// The minute since 1970 in which the bucket of a time begins.
+pub(crate) const fn minute(at: Timestamp, width: i64) -> i64 {
+    bucket(at, width) / MINUTE
 }
 
-/// The same sums by wider buckets.
-pub(crate) fn widen(rows: &BTreeMap<UsageRow, UsageSums>, width: i64) -> BTreeMap<UsageRow, UsageSums> {
-    let mut wide: BTreeMap<UsageRow, UsageSums> = BTreeMap::new();
-    for (row, add) in rows {
-        let sums = wide.entry(UsageRow { bucket: bucket(Timestamp(row.bucket), width), ..row.clone() }).or_default();
-        sums.requests = sums.requests.saturating_add(add.requests);
-        sums.tokens_input = sums.tokens_input.saturating_add(add.tokens_input);
-        sums.tokens_output = sums.tokens_output.saturating_add(add.tokens_output);
-        sums.sale = sums.sale.saturating_add(add.sale);
-        sums.cost = sums.cost.saturating_add(add.cost);
-        sums.unpriced = sums.unpriced.saturating_add(add.unpriced);
+/// The same sums by wider buckets. The first number of a key is its minute.
+pub(crate) fn widen<const N: usize, S: Sums>(rows: &BTreeMap<[i64; N], S>, width: i64) -> BTreeMap<[i64; N], S> {
+    let mut wide: BTreeMap<[i64; N], S> = BTreeMap::new();
+    for (key, sums) in rows {
+        let mut key = *key;
+        key[0] = minute(Timestamp(key[0] * MINUTE), width);
+        wide.entry(key).or_default().merge(sums);
     }
     wide
 }
 
-pub(crate) fn attempts<'a>(records: impl IntoIterator<Item = &'a UsageRecord>, width: i64) -> BTreeMap<AttemptRow, AttemptSums> {
-    let mut rows: BTreeMap<AttemptRow, AttemptSums> = BTreeMap::new();
-    for record in records {
-        for attempt in &record.attempts {
-            let row = AttemptRow { bucket: bucket(record.at, width), channel: attempt.channel, account: attempt.account };
-            let sums = rows.entry(row).or_default();
-            let (input, output) = tokens(&attempt.tokens);
-            sums.attempts += 1;
-            sums.answered += i64::from(attempt.result == AttemptResult::Answered);
-            sums.tokens_input = sums.tokens_input.saturating_add(input);
-            sums.tokens_output = sums.tokens_output.saturating_add(output);
-            sums.cost = sums.cost.saturating_add(attempt.cost.map_or(0, |cost| cost.0));
-        }
-    }
-    rows
+/// Input and output tokens of every kind.
+pub(crate) fn tokens(tokens: &Tokens) -> (i64, i64) {
+    (narrow(tokens.prompt()), narrow(tokens.completion()))
 }
 
-fn tokens(tokens: &Tokens) -> (i64, i64) {
-    let narrow = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-    (narrow(tokens.prompt()), narrow(tokens.completion()))
+fn narrow(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }

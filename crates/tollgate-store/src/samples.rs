@@ -56,6 +56,20 @@ pub(crate) fn record(n: u64) -> UsageRecord {
     }
 }
 
+/// The record with another time of arrival, and the id that it then has.
+pub(crate) fn arrived(record: UsageRecord, at: Timestamp) -> UsageRecord {
+    let mut random = [0; 10];
+    random.copy_from_slice(&record.id.uuid().as_bytes()[6..]);
+    UsageRecord { id: RequestId::from_parts(at, random), at, ..record }
+}
+
+/// A record with one attempt that says nothing else than the record, as most have.
+pub(crate) fn plain_record(n: u64) -> UsageRecord {
+    let record = UsageRecord { detail: None, dropped: Vec::new(), cost: Some(NanoUsd(7)), ..record(n) };
+    let answered = AttemptRecord { tokens: record.tokens, at: Timestamp(record.at.0 + 90), ..attempt(n, 1) };
+    UsageRecord { attempts: vec![answered], ..record }
+}
+
 fn attempt(n: u64, position: u64) -> AttemptRecord {
     AttemptRecord {
         channel: ChannelId::from_parts(MIDNIGHT, ten(1)),

@@ -49,11 +49,13 @@ pub enum ConsistencyRule {
     Balance,
     /// Each entry's balance is the member's previous balance plus the amount.
     Running,
-    /// The sale of each record is one ledger entry of its member.
+    /// The sales of the records of each batch and member are one ledger entry.
     Settled,
-    /// Each `settle` entry has a usage record.
+    /// That entry counts these records.
+    SettledCount,
+    /// Each `settle` entry has usage records.
     Settles,
-    /// Exactly the entries with a request are of the kind `settle`.
+    /// Exactly the entries of batches are of the kind `settle`.
     EntryKind,
     /// The ledger's positions are numbered without gaps up to the last one taken.
     Positions,
@@ -67,8 +69,8 @@ pub enum ConsistencyRule {
     AttemptRollup,
     /// Retention removes records by whole days and never those of the last day.
     Removed,
-    /// For days whose records were removed, the sales in the ledger and in the roll-ups are equal per member, and no more records
-    /// exist than the roll-ups count.
+    /// When records were removed: the sales in the ledger and in the roll-ups are equal per member, and no more records of removed
+    /// days exist than the roll-ups count.
     RemovedDays,
     /// The rows of each link of the ledger's and the audit log's chain have the link's MAC.
     Chain,
@@ -88,6 +90,7 @@ impl ConsistencyRule {
             Self::Balance => "balance",
             Self::Running => "running_balance",
             Self::Settled => "settled",
+            Self::SettledCount => "settled_count",
             Self::Settles => "settles",
             Self::EntryKind => "kind",
             Self::Positions => "positions",
@@ -113,10 +116,13 @@ impl fmt::Display for Mismatch {
         match rule {
             ConsistencyRule::Balance => write!(f, "member {what}: ledger sum {usd} USD, balance {is} USD"),
             ConsistencyRule::Running => write!(f, "ledger entry {what}: the balance after it should be {usd} USD and is {is} USD"),
-            ConsistencyRule::Settled => write!(f, "record {what}: the ledger should have {usd} USD of its member and has {is} USD"),
-            ConsistencyRule::Settles => write!(f, "ledger entry {what} settles {is} USD for a request that has no record"),
+            ConsistencyRule::Settled => {
+                write!(f, "batch {what}: the ledger should have {usd} USD for its records and has {is} USD")
+            }
+            ConsistencyRule::SettledCount => write!(f, "batch {what}: {expected} records with a price, the ledger counts {found}"),
+            ConsistencyRule::Settles => write!(f, "batch {what}: the ledger settles {is} USD for requests that have no record"),
             ConsistencyRule::EntryKind => {
-                write!(f, "ledger entry {what} of {is} USD: entries of requests settle them, and no others do")
+                write!(f, "ledger entry {what} of {is} USD: entries of batches settle requests, and no others do")
             }
             ConsistencyRule::Positions => write!(f, "ledger positions: {expected} assigned, {found} entries"),
             ConsistencyRule::Cost => write!(f, "record {what}: its attempts cost {usd} USD, the record says {is} USD"),

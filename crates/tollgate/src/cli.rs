@@ -117,6 +117,9 @@ pub(crate) enum Command {
     Backup(Backup),
     /// Restore a backup into a data folder that holds no gateway's data
     Restore(Restore),
+    /// Read the journal, which holds usage records on their way to the database
+    #[command(subcommand)]
+    Journal(Journal),
     /// Rotate the master key, which seals the secrets in the database
     #[command(subcommand)]
     MasterKey(MasterKey),
@@ -216,6 +219,16 @@ pub(crate) struct Restore {
     /// Passphrase of the master key in it, as `env:NAME` or `file:PATH`
     #[arg(long, value_name = "REFERENCE")]
     pub(crate) passphrase: Option<String>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Journal {
+    /// Print the entries as JSON lines, in the order of writing; a gateway may go on serving
+    Dump {
+        /// Only the entries of this request
+        #[arg(long, value_name = "REQUEST_ID")]
+        request: Option<String>,
+    },
 }
 
 #[derive(Clone, Debug, Subcommand)]

@@ -245,6 +245,16 @@ pub(crate) fn alerts(config: &Config, store: &Store) -> Result<(AlertQueue, Opti
     Ok((queue, Some(alerts)))
 }
 
+/// The state of a gateway that can open neither its database nor its journal yet: it knows no keys and no catalog.
+pub(crate) async fn closed(config: &Config) -> Result<Arc<Shared>, Failure> {
+    let store = open_in_memory().await?;
+    let (counters, _) = store.counters(now(), reservation_ttl(config)).await?;
+    let shared = shared(config, &store, Catalog::default(), counters, AlertQueue::default(), Vec::new(), RequestLog::off());
+    shared.condition.set_without_catalog(true);
+    shared.condition.set_disk_full(true);
+    Ok(shared)
+}
+
 pub(crate) fn shared(
     config: &Config,
     store: &Store,

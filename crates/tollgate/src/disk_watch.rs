@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
+use tollgate_gateway::state::shared::Shared;
 use tollgate_store::{DiskReserve, DiskSpace, Journal};
 
 use crate::config::Config;
@@ -15,7 +16,7 @@ pub(crate) fn reserve(config: &Config) -> DiskReserve {
 }
 
 /// Watches the disk until `stop` is cancelled.
-pub(crate) async fn watch(reserve: DiskReserve, journal: Arc<Journal>, stop: CancellationToken) {
+pub(crate) async fn watch(reserve: DiskReserve, journal: Arc<Journal>, shared: Arc<Shared>, stop: CancellationToken) {
     let mut was_scarce = false;
     while !stop.is_cancelled() {
         let checked = reserve.clone();
@@ -23,6 +24,7 @@ pub(crate) async fn watch(reserve: DiskReserve, journal: Arc<Journal>, stop: Can
         let space = tokio::task::spawn_blocking(move || checked.update()).await.unwrap_or(DiskSpace::Enough);
         let is_scarce = space == DiskSpace::Scarce;
         journal.pause_writing(is_scarce);
+        shared.condition.set_disk_full(is_scarce);
         if is_scarce != was_scarce {
             if is_scarce {
                 tracing::warn!("the disk of the data folder has too little space; free some");

@@ -17,6 +17,7 @@ mod descriptors;
 mod disk_watch;
 mod failure;
 mod first_start;
+mod full_disk;
 mod gateway_jobs;
 mod health_share;
 mod journal_backlog;
@@ -99,6 +100,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Restore(arguments) => {
             admin::require_local(&common, "tollgate restore")?;
             command::backup::run_restore(&common, &arguments)
+        }
+        Command::Journal(subcommand) => {
+            admin::require_local(&common, "tollgate journal")?;
+            command::journal::run(&common, &subcommand)
         }
         Command::MasterKey(subcommand) => {
             admin::require_local(&common, "tollgate master-key")?;

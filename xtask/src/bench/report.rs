@@ -118,6 +118,7 @@ const THRESHOLDS: &[Threshold] = &[
         0.9,
     ),
     at_least("usage: records a second into SQLite", "/usage/SQLite/per_second", Derivation::Plain, 20_000.0),
+    at_most("usage: bytes of SQLite a record", "/usage/SQLite/record_bytes", Derivation::Plain, 250.0),
     at_most("usage: slowest page, ms", "/usage/SQLite/page_ms", Derivation::Plain, 300.0),
     at_most("usage: slowest sums, ms", "/usage/SQLite/chart_ms", Derivation::Plain, 300.0),
     at_most("usage: slowest unaligned sums, ms", "/usage/SQLite/unaligned_ms", Derivation::Plain, 300.0),

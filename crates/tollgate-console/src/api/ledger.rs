@@ -21,17 +21,25 @@ use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
 const KINDS: Kind = Kind::Word(&["top_up", "settle", "adjust"]);
 
+static COVERED: Object = Object::of(
+    "CoveredRequests",
+    &[
+        read("count", COUNT, "Number of requests of the member with a price that were booked together."),
+        read("first", Kind::Time, "Arrival of the first one."),
+        read("last", Kind::Time, "Arrival of the last one."),
+    ],
+);
 static ENTRY: Object = Object::of(
     "LedgerEntry",
     &[
         read("position", COUNT, "Position in the ledger."),
-        read("at", Kind::Time, "Time of the entry."),
+        read("at", Kind::Time, "Time of the posting, or arrival of the last request."),
         read("member", Kind::Id("mbr_"), "Member id."),
         read("member_name", TEXT, "Member name."),
         read("kind", KINDS, "Kind of the entry."),
         read("amount", USD, "Amount in USD; negative for a charge."),
         read("balance", USD, "The balance after it, in USD."),
-        read("request", Kind::Id("req_"), "Settled request.").or_null(),
+        read("covers", Kind::Object(&COVERED), "Requests that a `settle` entry charges; null for postings.").or_null(),
         read("idempotency_key", TEXT, "Idempotency key of the posting.").or_null(),
         read("note", TEXT, "Note of the posting."),
         read("actor", TEXT, "Author of the posting; empty for settled requests."),
@@ -93,10 +101,12 @@ pub(super) static ROUTES: &[Route] = &[
 ];
 
 fn show(entry: &LedgerEntry, name: &str) -> Value {
-    let LedgerEntry { position, member, at, kind, amount, balance, request, idempotency_key, note, actor } = entry;
+    let LedgerEntry { position, member, at, kind, amount, balance, covers, idempotency_key, note, actor } = entry;
+    let covers =
+        covers.map(|covers| json!({"count": covers.count, "first": time_value(covers.first), "last": time_value(covers.last)}));
     json!({
         "position": position.0, "at": time_value(*at), "member": member, "member_name": name, "kind": kind.as_str(),
-        "amount": amount.to_usd_string(), "balance": balance.to_usd_string(), "request": request, "idempotency_key": idempotency_key, "note": note, "actor": actor,
+        "amount": amount.to_usd_string(), "balance": balance.to_usd_string(), "covers": covers, "idempotency_key": idempotency_key, "note": note, "actor": actor,
     })
 }
 

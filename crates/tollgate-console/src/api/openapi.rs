@@ -141,20 +141,24 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
             responses.insert("200".to_owned(), content(schema.clone()));
             responses.insert("201".to_owned(), content(schema));
         }
-        ResponseSchema::Page(object) | ResponseSchema::Progress(object) => {
+        ResponseSchema::Page(object) | ResponseSchema::SearchPage(object) | ResponseSchema::Progress(object) => {
             let items = schemas.object(object, SchemaDirection::Response);
-            responses.insert(
-                "200".to_owned(),
-                content(json!({
-                    "type": "object",
-                    "required": ["items", "next"],
-                    "properties": {
-                        "items": {"type": "array", "items": items},
-                        "next": {"type": ["string", "null"], "description": "The `after` of the next page."},
-                    },
-                    "additionalProperties": false,
-                })),
-            );
+            let mut page = json!({
+                "type": "object",
+                "required": ["items", "next"],
+                "properties": {
+                    "items": {"type": "array", "items": items},
+                    "next": {"type": ["string", "null"], "description": "The `after` of the next page."},
+                },
+                "additionalProperties": false,
+            });
+            if matches!(route.response, ResponseSchema::SearchPage(_)) {
+                let about = "Set on a page that ends early because it has read many records: up to this time it searched. `next` continues there.";
+                page["required"] = json!(["items", "next", "searched_until"]);
+                page["properties"]["searched_until"] =
+                    json!({"type": ["string", "null"], "format": "date-time", "description": about});
+            }
+            responses.insert("200".to_owned(), content(page));
             if matches!(route.response, ResponseSchema::Progress(_)) {
                 responses["200"]["content"]["application/jsonl"] = json!({"schema": {"type": "string"}});
             }

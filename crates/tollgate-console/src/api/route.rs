@@ -108,6 +108,8 @@ pub(crate) enum ResponseSchema {
     Created(&'static Object),
     /// 200 and a page of objects.
     Page(&'static Object),
+    /// 200 and a page of objects that may end early, with `searched_until`.
+    SearchPage(&'static Object),
     /// 200 and a page of objects, or JSON lines that report progress.
     Progress(&'static Object),
     /// 204.

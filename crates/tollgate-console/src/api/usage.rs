@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
-use serde_json::json;
+use serde_json::{Value, json};
 use tollgate_core::{GroupId, MemberId, Outcome, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{
-    AdminScope, Page, RowKind, SortOrder, StoreError, StoredRow, SummaryBy, SummaryRow, UsageCursor, UsageFilter,
+    AdminScope, Page, Percentiles, RowKind, SortOrder, StoreError, StoredRow, SummaryBy, SummaryRow, UsageCursor, UsageFilter,
     fields::{FieldShape, Kind, Object},
 };
 
@@ -19,7 +19,7 @@ use super::{
     rows,
     schema::{COUNT, MODEL_NAME, NAME, TEXT, USD, both, read},
 };
-use crate::{api_error::ApiError, response::ApiResponse, usage_format};
+use crate::{api_error::ApiError, response::ApiResponse, time::time_value, usage_format};
 
 static TOKENS: Object = Object::of(
     "Tokens",
@@ -94,6 +94,14 @@ static RECORD: Object = Object::of(
         read("attempts", Kind::List { of: &Kind::Object(&ATTEMPT), max: 100 }, "Attempts, in order."),
     ],
 );
+static PERCENTILES: Object = Object::of(
+    "Percentiles",
+    &[
+        read("p50_us", COUNT, "Half of the requests took at most so many microseconds; at most an eighth too high."),
+        read("p95_us", COUNT, "95 % of the requests did."),
+        read("p99_us", COUNT, "99 % of the requests did."),
+    ],
+);
 static SUMMARY: Object = Object::of(
     "UsageSummary",
     &[
@@ -107,6 +115,8 @@ static SUMMARY: Object = Object::of(
         read("sale", USD, "Sum of sale amounts, in USD."),
         read("cost", USD, "Cost of all attempts, in USD."),
         read("unpriced", COUNT, "Records without a sale amount."),
+        read("ttft", Kind::Object(&PERCENTILES), "Times to the first content; null for sums of or by keys and members.").or_null(),
+        read("duration", Kind::Object(&PERCENTILES), "Times to the end; null for sums of or by keys and members.").or_null(),
     ],
 );
 
@@ -116,7 +126,7 @@ pub(super) const OUTCOMES: &[&str] = &["completed", "caller_left", "upstream_bro
 const KEY: FieldShape = both("key", NAME, "Key id, or key name if it is unambiguous.");
 const MEMBER: FieldShape = both("member", NAME, "Member, by name or id.");
 const GROUP: FieldShape = both("group", NAME, "Group that served the request, by name or id.");
-const MODEL: FieldShape = both("model", MODEL_NAME, "Requested model name.");
+const MODEL: FieldShape = both("model", MODEL_NAME, "Requested model name; one that a group offers.");
 const OUTCOME: FieldShape = both("outcome", Kind::Word(OUTCOMES), "Outcome of the request.");
 const SINCE: FieldShape = both("since", Kind::Time, "Arrival at or after this time.");
 const UNTIL: FieldShape = both("until", Kind::Time, "Arrival before this time.");
@@ -133,7 +143,7 @@ pub(super) static ROUTES: &[Route] = &[
     RESOURCE
         .route(Method::Get, "/admin/v1/usage", "list_usage", "Usage records, newest first.", handler!(list))
         .query(&[LIMIT, AFTER, KEY, MEMBER, GROUP, MODEL, OUTCOME, SINCE, UNTIL])
-        .returns(ResponseSchema::Page(&RECORD)),
+        .returns(ResponseSchema::SearchPage(&RECORD)),
     RESOURCE
         .route(Method::Get, "/admin/v1/usage/{record}", "get_usage", "One usage record, by request id.", handler!(one))
         .returns(ResponseSchema::Object(&RECORD)),
@@ -192,20 +202,21 @@ async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiError> {
     })
 }
 
-/// Parses a page cursor: `<microseconds>-<request id>`.
+/// Parses a page cursor: a place between request ids.
 fn cursor(text: &str) -> Result<UsageCursor, ApiError> {
-    let read =
-        text.split_once('-').and_then(|(at, id)| Some(UsageCursor { at: Timestamp(at.parse().ok()?), id: RequestId::parse(id)? }));
-    read.ok_or_else(|| ApiError::value("after", "expected the 'next' of a page"))
+    RequestId::parse(text).map(UsageCursor).ok_or_else(|| ApiError::value("after", "expected the 'next' of a page"))
 }
 
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let after = context.query.text("after").map(cursor).transpose()?;
     let filter = UsageFilter { after, limit: context.limit(), order: SortOrder::Newest, ..filter(&context).await? };
     let _permit = context.acquire_heavy_permit().await?;
-    let page = context.with_query_timeout(context.state.store.usage.page(&filter)).await?;
-    let next = page.next.map(|UsageCursor { at, id }| format!("{}-{id}", at.0));
-    Ok(ApiResponse::ok(json!({"items": page.items.iter().map(usage_format::json).collect::<Vec<_>>(), "next": next})))
+    let Page { items, next, searched_until } = context.with_query_timeout(context.state.store.usage.page(&filter)).await?;
+    Ok(ApiResponse::ok(json!({
+        "items": items.iter().map(usage_format::json).collect::<Vec<_>>(),
+        "next": next.map(|UsageCursor(id)| id.to_string()),
+        "searched_until": searched_until.map(time_value),
+    })))
 }
 
 async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -235,14 +246,19 @@ async fn summary(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let rows = context.with_query_timeout(context.state.store.usage.summary(&filter, by)).await?;
     let names = names(&context, by, &rows).await?;
     let show = |row: &SummaryRow| {
-        let SummaryRow { of, requests, completed, tokens_input, tokens_output, sale, cost, unpriced } = row;
+        let SummaryRow { of, requests, completed, tokens_input, tokens_output, sale, cost, unpriced, ttft, duration } = row;
         json!({
             "of": of, "name": names.get(of).map(|(name, _)| name), "member": names.get(of).and_then(|(_, member)| member.as_ref()),
             "requests": requests, "completed": completed, "tokens_input": tokens_input, "tokens_output": tokens_output,
             "sale": sale.to_usd_string(), "cost": cost.to_usd_string(), "unpriced": unpriced,
+            "ttft": ttft.map(percentiles), "duration": duration.map(percentiles),
         })
     };
     Ok(ApiResponse::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": null})))
+}
+
+fn percentiles(times: Percentiles) -> Value {
+    json!({"p50_us": times.p50_us, "p95_us": times.p95_us, "p99_us": times.p99_us})
 }
 
 /// Names for the ids of a summary by key or member, and the members of keys. A summary by group contains names already.
@@ -339,8 +355,6 @@ fn csv_lines(records: &[UsageRecord], with_header: bool) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     #[test]
@@ -365,8 +379,8 @@ mod tests {
     #[test]
     fn cursor_round_trips() {
         let id = RequestId::from_parts(Timestamp(5_000), [1; 10]);
-        assert_eq!(cursor(&format!("5000-{id}")).unwrap(), UsageCursor { at: Timestamp(5_000), id });
-        for bad in ["", "5000", "x-req_1", "5000-key_00000000000000000000000000"] {
+        assert_eq!(cursor(&id.to_string()).unwrap(), UsageCursor(id));
+        for bad in ["", "5000", "req_1", "key_00000000000000000000000000"] {
             assert!(cursor(bad).is_err(), "{bad}");
         }
     }

@@ -119,6 +119,11 @@ impl SlidingWindow {
         Self { bucket, current, previous }
     }
 
+    /// The number of the newer bucket, its usage, and that of the bucket before it.
+    pub const fn buckets(&self) -> (u64, u64, u64) {
+        (self.bucket, self.current, self.previous)
+    }
+
     fn roll(&mut self, now: u64) {
         let bucket = now / BUCKET_US;
         if bucket > self.bucket {

@@ -1,6 +1,7 @@
 //! Upper bounds of plausible usage: what was sent, requested and delivered, with an allowance for what the gateway cannot see.
 //! Reports above them are cut, so that a faulty upstream cannot spend a caller's budget.
 
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Protocol, RequestSummary, Thinking, Usage, effective_profile};
 
@@ -25,14 +26,18 @@ const MAX_TOKENS_PER_OUTPUT_MEDIUM: u64 = 16_384;
 const THINKING_ALLOWANCE: u64 = 32_768;
 
 /// The largest plausible charge for a request, without what its answer shows. Zero means unknown: nothing is cut.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(default)]
 pub struct UsageBounds {
+    #[n(0)]
     pub input: u64,
     /// Output tokens the request permits, over all candidate answers.
+    #[n(1)]
     pub output: u64,
     /// Output tokens reserved for it; what a thinking model is taken to have produced if its answer is abandoned.
+    #[n(2)]
     pub reserved_output: u64,
+    #[n(3)]
     pub candidates: u32,
 }
 

@@ -4,6 +4,7 @@
 //! bytes of text per token, which hardly any text exceeds. *Counts* replace missing provider usage in bills; they assume 4 bytes
 //! per token, the average of English, so that missing usage does not overcharge.
 
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{RequestSummary, Usage};
 
@@ -28,10 +29,12 @@ const DOCUMENT_BYTES_PER_TOKEN: u64 = 2_000;
 const DEFAULT_OUTPUT: u64 = 16_384;
 
 /// A local count of a request's input tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct InputCount {
+    #[n(0)]
     pub tokens: u64,
     /// [`TokenSource::Counted`] for text alone, [`TokenSource::Estimated`] with media.
+    #[n(1)]
     pub source: TokenSource,
 }
 

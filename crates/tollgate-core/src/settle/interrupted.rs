@@ -1,6 +1,7 @@
 //! Journal entries written before an attempt and during a stream, and the usage record built from them after the gateway was
 //! killed.
 
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Method, Protocol, Usage};
 
@@ -16,71 +17,106 @@ use crate::{
 };
 
 /// Written before an attempt's first byte is sent: everything a record needs if nothing else gets written.
-/// Field names are part of the journal's format, so a new field needs a default.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Numbers and names of fields are part of the journal's format, so a new field is optional or has a default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct AttemptStart {
     /// Request id, also the record's.
+    #[n(0)]
     pub id: RequestId,
+    #[n(1)]
     pub at: Timestamp,
+    #[n(2)]
     pub key: KeyId,
+    #[n(3)]
     pub key_name: String,
+    #[n(4)]
     pub member: MemberId,
+    #[n(5)]
     pub group: GroupId,
+    #[n(6)]
     pub group_name: String,
+    #[n(7)]
     pub protocol_in: Protocol,
+    #[n(8)]
     pub method: Method,
+    #[n(9)]
     pub model: String,
     /// True when the answer is to be streamed.
+    #[n(10)]
     pub stream: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(11)]
     pub address: Option<String>,
     /// The caller's own request id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(12)]
     pub client_request_id: Option<String>,
     /// Entries of `x-tollgate-dropped`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cbor(n(13), skip_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
     /// Catalog revision the prices come from.
+    #[n(14)]
     pub price_version: Revision,
     /// Sale price; `None`: unpriced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(15)]
     pub sale: Option<Price>,
+    #[n(16)]
     pub sale_multiplier: Multiplier,
+    #[n(17)]
     pub policy: StreamBreak,
+    #[n(18)]
     pub input: InputCount,
     #[serde(default)]
+    #[n(19)]
     pub bounds: UsageBounds,
     /// Settled attempts of this request that ended before this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cbor(n(20), skip_if = "Vec::is_empty")]
     pub earlier: Vec<AttemptRecord>,
+    #[n(21)]
     pub attempt: StartedAttempt,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct StartedAttempt {
+    #[n(0)]
     pub channel: ChannelId,
+    #[n(1)]
     pub channel_name: String,
+    #[n(2)]
     pub account: AccountId,
+    #[n(3)]
     pub account_name: String,
+    #[n(4)]
     pub protocol: Protocol,
     /// Model name sent upstream.
+    #[n(5)]
     pub upstream_model: String,
+    #[n(6)]
     pub at: Timestamp,
     /// Cost price; `None`: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(7)]
     pub cost: Option<Price>,
+    #[n(8)]
     pub cost_multiplier: Multiplier,
 }
 
 /// Written at most every 2 s during a stream: what reached the caller so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct StreamProgress {
+    #[n(0)]
     pub id: RequestId,
+    #[n(1)]
     pub at: Timestamp,
     /// Content that reached the caller.
+    #[n(2)]
     pub delivered: DeliveredContent,
     /// Usage the upstream reported so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(3)]
     pub usage: Option<Usage>,
 }
 

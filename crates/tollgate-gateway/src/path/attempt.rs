@@ -1,7 +1,7 @@
 //! Stage 8 of 11: attempt. In: a started attempt; out: an answer that may go to the caller, or how the attempt failed.
 //!
-//! A complete answer is read whole and checked. A stream is read until its first content. Until then another attempt is
-//! possible.
+//! A complete answer is read whole and checked; a large one of the caller's protocol is read until its beginning shows that it is
+//! one, and passed on in pieces ([`relay_whole`]). A stream is read until its first content. Until then another attempt is possible.
 
 mod body;
 mod memory;
@@ -14,7 +14,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 use tollgate_core::{PlannedAttempt, RequestId};
-use tollgate_protocol::{Framing, InvalidReply, StreamError, UpstreamProblem, codec};
+use tollgate_protocol::{Framing, InvalidReply, Method, StreamError, UpstreamProblem, codec};
 
 use self::{
     body::{MAX_BYTES, WholeBody},
@@ -44,7 +44,9 @@ const MAX_PROBLEM_TIME: Duration = Duration::from_secs(5);
 /// Bytes a stream may send before its first content.
 const MAX_PRELUDE_BYTES: usize = 1024 * 1024;
 /// Largest buffer that is allocated before the answer's bytes arrive.
-const MAX_FIRST_BUFFER: u64 = 256 * 1024;
+const MAX_FIRST_BUFFER: usize = 256 * 1024;
+/// Answers of the caller's protocol that are larger are passed on in pieces.
+const PIECES_FROM: usize = 256 * 1024;
 
 /// Sends a started attempt and reads its answer until it is known to be usable.
 pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
@@ -63,6 +65,13 @@ pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
         Ok(answer) => Ok((answer, planned)),
         Err(failure) => Err((failure, planned)),
     }
+}
+
+/// A complete answer as far as it is read.
+enum CompleteAnswer {
+    Whole(Bytes),
+    /// A large one whose beginning is there.
+    InPieces(Streaming),
 }
 
 /// One attempt while it waits for its answer.
@@ -116,7 +125,14 @@ impl Attempt<'_> {
             None => {
                 let headers = answer.headers;
                 let mut memory = AnswerMemory::new(self.memory, copies(&conversion));
-                let whole = self.whole(answer.body, &mut memory).await?;
+                let whole = match self.whole(answer.body, method, &conversion, &mut memory).await? {
+                    CompleteAnswer::Whole(whole) => whole,
+                    CompleteAnswer::InPieces(streaming) => {
+                        progress.record_reply(streaming.relay.summary());
+                        memory.keep();
+                        return Ok(AttemptAnswer::Stream(streaming));
+                    }
+                };
                 let passed = conversion.read_reply(method, &whole).map_err(|bad| self.bad_reply(bad, &headers, progress))?;
                 progress.record_reply(passed.summary);
                 memory.keep();
@@ -178,19 +194,27 @@ impl Attempt<'_> {
         Failure::OutOfTime { limit_ms: u64::try_from(self.total.as_millis()).unwrap_or(u64::MAX), sent }
     }
 
-    async fn whole(&self, mut body: UpstreamBody, memory: &mut AnswerMemory) -> Result<Bytes, Failure> {
+    /// Reads a complete answer, or the beginning of one that is passed on in pieces. Only what is read as a whole is declared to
+    /// `memory`.
+    async fn whole(
+        &self,
+        mut body: UpstreamBody,
+        method: Method,
+        conversion: &ResponseConversion,
+        memory: &mut AnswerMemory,
+    ) -> Result<CompleteAnswer, Failure> {
         let declared = body.size_hint().lower();
         if declared > MAX_BYTES as u64 {
             return Err(Failure::BadAnswer("too large"));
         }
-        // Nothing is held while this waits: what the upstream has sent stays in its connection.
-        let left = self.deadline.saturating_duration_since(self.clock.instant());
-        memory.declared(usize::try_from(declared).unwrap_or(MAX_BYTES), left).await?;
+        let declared = usize::try_from(declared).unwrap_or(MAX_BYTES);
+        let mut may_be_in_pieces = conversion.passes_pieces(method);
+        self.declare(memory, if may_be_in_pieces { declared.min(PIECES_FROM) } else { declared }).await?;
         let Some(first) = self.next(&mut body).await? else { return Err(Failure::BadAnswer("empty")) };
         memory.received(first.len()).await?;
-        let Some(second) = self.next(&mut body).await? else { return Ok(first) };
+        let Some(second) = self.next(&mut body).await? else { return Ok(CompleteAnswer::Whole(first)) };
         memory.received(second.len()).await?;
-        let reserve = usize::try_from(declared.clamp(0, MAX_FIRST_BUFFER)).unwrap_or(0).max(2 * (first.len() + second.len()));
+        let reserve = declared.min(MAX_FIRST_BUFFER).max(2 * (first.len() + second.len()));
         let too_large = |_| Failure::BadAnswer("too large");
         let mut all = WholeBody::with_capacity(reserve);
         all.push(&first).map_err(too_large)?;
@@ -198,8 +222,26 @@ impl Attempt<'_> {
         while let Some(piece) = self.next(&mut body).await? {
             memory.received(piece.len()).await?;
             all.push(&piece).map_err(too_large)?;
+            if may_be_in_pieces && all.len() >= PIECES_FROM {
+                let mut first = Vec::new();
+                let beginning = all.freeze();
+                if let Some(relay) = conversion.relay_whole((method, MAX_BYTES), &beginning, &mut first) {
+                    let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
+                    let (rest, whole_by) = (Rest::Pending(body), Some(self.deadline));
+                    return Ok(CompleteAnswer::InPieces(Streaming { relay, first, rest, idle_ms, whole_by }));
+                }
+                may_be_in_pieces = false;
+                self.declare(memory, declared).await?;
+                all = WholeBody::with_capacity(declared.min(MAX_FIRST_BUFFER).max(2 * beginning.len()));
+                all.push(&beginning).map_err(too_large)?;
+            }
         }
-        Ok(all.freeze())
+        Ok(CompleteAnswer::Whole(all.freeze()))
+    }
+
+    /// Waits for memory for an answer of this length. What the upstream has sent stays in its connection meanwhile.
+    async fn declare(&self, memory: &mut AnswerMemory, bytes: usize) -> Result<(), Failure> {
+        memory.declared(bytes, self.deadline.saturating_duration_since(self.clock.instant())).await
     }
 
     async fn stream(
@@ -237,7 +279,7 @@ impl Attempt<'_> {
                     (Some(_), Ok(())) => Rest::Pending(body),
                     (_, Err(fault)) => Rest::Broken(fault),
                 };
-                return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest, idle_ms }));
+                return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest, idle_ms, whole_by: None }));
             }
             match pushed {
                 Err(StreamError::Problem(problem)) => return Err(self.problem_of(*problem, &headers, progress)),
@@ -245,7 +287,7 @@ impl Attempt<'_> {
                 Err(StreamError::Truncated) => return Err(Failure::BadAnswer("stream ended without content")),
                 // A complete stream without content is an empty answer.
                 Ok(()) if piece.is_none() => {
-                    return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest: Rest::Ended, idle_ms }));
+                    return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest: Rest::Ended, idle_ms, whole_by: None }));
                 }
                 Ok(()) if received > MAX_PRELUDE_BYTES => return Err(Failure::BadAnswer("no content in the first MiB")),
                 Ok(()) => {}

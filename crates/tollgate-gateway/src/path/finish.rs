@@ -82,6 +82,11 @@ impl AnswerHeaders {
         self.response(whole(body), if events { EVENT_STREAM } else { JSON })
     }
 
+    /// A complete answer that is passed on in pieces.
+    pub(super) fn pieces(self, body: AnswerBody) -> Response<AnswerBody> {
+        self.response(body, JSON)
+    }
+
     pub(super) fn stream(self, body: AnswerBody, target: &Target) -> Response<AnswerBody> {
         let mut response = self.response(body, if target.framing == Framing::Sse { EVENT_STREAM } else { JSON });
         let headers = response.headers_mut();

@@ -41,7 +41,7 @@ pub(super) enum RetryCharge {
 /// Reserves the attempt's cost, writes its body and journals its beginning.
 ///
 /// # Errors
-/// E63 when the counters do not answer, or when the journal cannot be written and must be.
+/// E63 when the counters do not answer, when the journal cannot be written and must be, or without memory for a copy of the request.
 pub(super) async fn prepare<'a>(
     context: &'a RouteContext<'a>,
     selection: Selection,
@@ -59,6 +59,7 @@ pub(super) async fn prepare<'a>(
             guard.set_dropped(dropped);
             return Ok(Preparation::OwnCount(body));
         }
+        BodyFor::NoMemory => return Err(Refusal::Overloaded),
         BodyFor::Impossible => {
             let fields = context.bodies.untranslatable(&planned.channel, planned.mapping());
             return Ok(Preparation::ChannelSkipped(planned, Exclusion::CannotTranslate(fields)));

@@ -21,8 +21,6 @@ use crate::{
     state::shares::InFlightRequest,
 };
 
-/// Largest buffer allocated before the first byte.
-const FIRST_RESERVE: usize = 64 * 1024;
 /// Decompressed bytes between two yields.
 const GUNZIP_SLICE: usize = 256 * 1024;
 
@@ -66,7 +64,8 @@ async fn read(mut body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> 
         }
         if rest.is_empty() {
             let declared = usize::try_from(body.size_hint().lower()).unwrap_or(0).min(bounds.body_bytes);
-            rest.reserve(first.len() + piece.len() + declared.clamp(0, FIRST_RESERVE.max(first.len() * 2)));
+            // All of it: it is counted already, and growing the buffer would copy what has arrived.
+            rest.reserve(first.len() + piece.len() + declared);
             rest.extend_from_slice(&std::mem::take(&mut first));
         }
         rest.extend_from_slice(&piece);

@@ -55,8 +55,9 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
     head.headers = HeaderMap::new();
     guard.answering();
     let now = guard.recorder.shared.clock.instant();
-    let Streaming { relay, first, rest, idle_ms } = streaming;
-    let first_content_us = guard.first_content_us();
+    let Streaming { relay, first, rest, idle_ms, whole_by } = streaming;
+    // A complete answer has no first token.
+    let first_content_us = if whole_by.is_none() { guard.first_content_us() } else { None };
     if let Some(us) = first_content_us {
         guard.record_first_token(us);
     }
@@ -76,6 +77,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
         idle,
         stall_limit: total.max(idle),
         keep_alive,
+        whole_by,
         first_content_us,
         received: now,
         progress: Progress::default(),
@@ -124,6 +126,8 @@ struct Relayed {
     stall_limit: Duration,
     /// Longest silence towards the caller; then a keep-alive is sent.
     keep_alive: Duration,
+    /// Until when a complete answer must have been passed on.
+    whole_by: Option<Instant>,
     first_content_us: Option<u64>,
     /// When the upstream last sent bytes.
     received: Instant,
@@ -281,7 +285,9 @@ impl Relayed {
     /// When the upstream will have been silent for too long. Comments and empty deltas keep a stream alive for a while, because the
     /// model may be thinking. After a finish reason it is not, and they count as silence.
     fn silence_limit(&self) -> Instant {
-        if self.relay.awaiting_end_marker() {
+        if let Some(by) = self.whole_by {
+            by.min(self.received + self.idle)
+        } else if self.relay.awaiting_end_marker() {
             self.progressed + self.idle.min(LATE_TERMINATOR)
         } else if self.progress.finish {
             self.progressed + self.idle
@@ -455,9 +461,10 @@ impl Drop for Relayed {
         let Some(mut guard) = self.guard.take() else { return };
         let summary = self.relay.summary();
         guard.record_reply(summary);
-        let awaits_usage = summary.finish.is_some() && summary.usage.is_none();
+        let awaits_usage = (summary.finish.is_some() || self.whole_by.is_some()) && summary.usage.is_none();
         if awaits_usage && let Some(upstream) = self.upstream.take() {
-            read_on::for_usage(std::mem::replace(&mut self.relay, Box::new(read_on::Spent)), upstream, guard);
+            let relay = std::mem::replace(&mut self.relay, Box::new(read_on::Spent));
+            read_on::for_usage(relay, upstream, guard, self.whole_by.is_some());
         }
     }
 }

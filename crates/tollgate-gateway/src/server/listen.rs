@@ -62,6 +62,16 @@ impl Listening {
         self.address
     }
 
+    /// The same sockets once more. Connections that one of the two has not accepted reach the other.
+    ///
+    /// # Errors
+    /// When there are no file descriptors left.
+    pub fn try_clone(&self) -> Result<Self, ListenError> {
+        let sockets = self.sockets.iter().map(TcpListener::try_clone).collect::<io::Result<_>>();
+        let sockets = sockets.map_err(|source| ListenError { address: self.address, source })?;
+        Ok(Self { sockets, moved: Vec::new(), address: self.address })
+    }
+
     #[must_use]
     pub fn cores(&self) -> usize {
         self.sockets.len()

@@ -171,6 +171,9 @@ fn page_response(page: WellKnown, shared: &Shared) -> Response<AnswerBody> {
             if let Some(skew) = shared.condition.clock_skew_s() {
                 shown["clock_skew_s"] = skew.into();
             }
+            if shared.condition.is_disk_full() {
+                shown["disk"] = "full".into();
+            }
             text(status, JSON, shown.to_string())
         }
         WellKnown::Version => {

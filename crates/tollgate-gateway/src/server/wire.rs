@@ -13,7 +13,7 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::Sleep,
+    time::{Instant, Sleep, sleep_until},
 };
 
 use super::connection_timers::ConnectionTimers;
@@ -28,6 +28,10 @@ use crate::{
 const LINGER: Duration = Duration::from_secs(1);
 /// Bytes that are discarded of every connection.
 const LINGER_BYTES: usize = 256 * 1024;
+/// Bytes that are discarded at once, and the pause behind them: 32 MiB a second. A caller that sends as fast as it is read would
+/// keep a core busy.
+const LINGER_TURN_BYTES: usize = 64 * 1024;
+const LINGER_PAUSE: Duration = Duration::from_millis(2);
 
 /// What received bytes are scanned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,19 +51,51 @@ pub(super) struct Wire<S> {
     watch: Watch,
     ended: bool,
     shut: bool,
-    linger: Option<Pin<Box<Sleep>>>,
+    linger: Option<Linger>,
     condition: Arc<Condition>,
-    discarded: usize,
-    lingering: Option<Lingering>,
     /// No new request is read while the gateway is handed over.
     holds: bool,
+}
+
+/// The time in which received bytes are discarded.
+#[derive(Debug)]
+struct Linger {
+    until: Instant,
+    /// Ends with a pause, or with the linger.
+    timer: Pin<Box<Sleep>>,
+    is_pausing: bool,
+    discarded: usize,
+    lingering: Option<Lingering>,
+}
+
+impl Linger {
+    fn begin(now: Instant) -> Self {
+        let until = now + LINGER;
+        Self { until, timer: Box::pin(sleep_until(until)), is_pausing: false, discarded: 0, lingering: None }
+    }
+
+    /// Waits for the end of a pause. False if the linger is over.
+    fn poll_pause(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        if self.is_pausing {
+            ready!(self.timer.as_mut().poll(context));
+            self.is_pausing = false;
+            self.timer.as_mut().reset(self.until);
+        }
+        // The timer before the bytes: a caller that never stops sending must not extend the linger.
+        Poll::Ready(self.timer.as_mut().poll(context).is_pending())
+    }
+
+    fn pause(&mut self, now: Instant) {
+        self.is_pausing = true;
+        self.timer.as_mut().reset(self.until.min(now + LINGER_PAUSE));
+    }
 }
 
 impl<S> Wire<S> {
     pub(super) fn new(io: S, first: Bytes, timers: Arc<ConnectionTimers>, shared: &Shared, watch: Watch) -> Self {
         let (clock, condition) = (Arc::clone(&shared.clock), Arc::clone(&shared.condition));
-        let (ended, shut, linger, discarded, lingering) = (false, false, None, 0, None);
-        Self { io, first, timers, clock, watch, ended, shut, linger, condition, discarded, lingering, holds: false }
+        let (ended, shut, linger) = (false, false, None);
+        Self { io, first, timers, clock, watch, ended, shut, linger, condition, holds: false }
     }
 
     /// Reads no new request while the gateway is handed over, so that the connection can be moved.
@@ -77,24 +113,28 @@ impl<S> Wire<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     /// Discards received bytes for up to [`LINGER`]. Of callers that go on sending only a few are read on.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let mut scratch = [0; 4_096];
-        let linger = self.linger.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        let mut scratch = [0; 16 * 1024];
+        let linger = self.linger.get_or_insert_with(|| Linger::begin(self.clock.instant()));
         loop {
-            // The timer first: a caller that never stops sending must not extend the linger.
-            if linger.as_mut().poll(context).is_ready() {
+            if !ready!(linger.poll_pause(context)) {
                 return Poll::Ready(());
             }
-            let mut buffer = ReadBuf::new(&mut scratch);
-            match ready!(Pin::new(&mut self.io).poll_read(context, &mut buffer)) {
-                Ok(()) if !buffer.filled().is_empty() => self.discarded += buffer.filled().len(),
-                Ok(()) | Err(_) => return Poll::Ready(()),
+            let mut turn = 0;
+            while turn < LINGER_TURN_BYTES {
+                let mut buffer = ReadBuf::new(&mut scratch);
+                match ready!(Pin::new(&mut self.io).poll_read(context, &mut buffer)) {
+                    Ok(()) if !buffer.filled().is_empty() => turn += buffer.filled().len(),
+                    Ok(()) | Err(_) => return Poll::Ready(()),
+                }
             }
-            if self.discarded > LINGER_BYTES && self.lingering.is_none() {
-                self.lingering = self.condition.linger();
-                if self.lingering.is_none() {
+            linger.discarded += turn;
+            if linger.discarded > LINGER_BYTES && linger.lingering.is_none() {
+                linger.lingering = self.condition.linger();
+                if linger.lingering.is_none() {
                     return Poll::Ready(());
                 }
             }
+            linger.pause(self.clock.instant());
         }
     }
 }
@@ -163,5 +203,63 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
             self.ended = true;
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tollgate_core::Catalog;
+
+    use super::*;
+    use crate::{settings::Settings, testing::shared};
+
+    /// A caller that sends as fast as it is read.
+    #[derive(Debug, Default)]
+    struct Endless {
+        read: usize,
+    }
+
+    impl AsyncRead for Endless {
+        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            let count = buffer.remaining();
+            buffer.put_slice(&vec![0; count]);
+            self.read += count;
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Endless {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn caller_that_never_stops_sending_is_read_slowly_and_not_for_long() {
+        let shared = shared(Settings::default(), Catalog::default());
+        let timers = Arc::new(ConnectionTimers::new(shared.clock.instant()));
+        let mut wire = Wire::new(Endless::default(), Bytes::new(), timers, &shared, Watch::Heads);
+        let (began, mut before, mut largest) = (Instant::now(), 0, 0);
+        poll_fn(|context| {
+            let shut = Pin::new(&mut wire).poll_shutdown(context);
+            largest = largest.max(wire.io.read - before);
+            before = wire.io.read;
+            shut
+        })
+        .await
+        .unwrap();
+        assert!(largest <= LINGER_TURN_BYTES, "{largest} bytes at once");
+        assert!(wire.io.read > 8 * LINGER_BYTES && wire.io.read <= 34 << 20, "{} bytes", wire.io.read);
+        assert!(began.elapsed() >= LINGER && began.elapsed() < LINGER + Duration::from_millis(10));
     }
 }

@@ -136,7 +136,7 @@ impl UsageStore for MemoryStore {
     }
 
     async fn page(&self, _filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
-        Ok(Page { items: self.records.lock().unwrap().clone(), next: None })
+        Ok(Page { items: self.records.lock().unwrap().clone(), next: None, searched_until: None })
     }
 
     async fn find(&self, id: RequestId) -> Result<Option<UsageRecord>, StoreError> {

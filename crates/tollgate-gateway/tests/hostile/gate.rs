@@ -95,7 +95,7 @@ impl UsageStore for Memory {
     }
 
     async fn page(&self, _filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
-        Ok(Page { items: Vec::new(), next: None })
+        Ok(Page { items: Vec::new(), next: None, searched_until: None })
     }
 
     async fn find(&self, _id: RequestId) -> Result<Option<UsageRecord>, StoreError> {

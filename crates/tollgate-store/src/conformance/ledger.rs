@@ -8,7 +8,7 @@ use tollgate_core::{KeyId, MemberId, NanoUsd, SpendTotals, Subject, Timestamp, U
 use crate::{
     Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, Posting, PostingKind, PostingRefused, Spending, Store,
     StoreError, WorkControl,
-    samples::{MIDNIGHT, at, record},
+    samples::{MIDNIGHT, arrived, at, record},
 };
 
 /// The member of every new database.
@@ -60,15 +60,21 @@ pub(super) async fn each_request_is_settled_once(store: &Store) {
     store.usage.append(&records).await.unwrap();
     let priced: Vec<&UsageRecord> = records.iter().filter(|record| record.sale.is_some()).collect();
     let found = entries(store, &LedgerFilter { limit: 1_000, ..LedgerFilter::default() }).await;
-    assert_eq!(found.len(), priced.len(), "records without a price have no entry");
-    assert!(found.iter().all(|entry| entry.kind == LedgerKind::Settle && entry.amount == NanoUsd(-2_000)));
-    let settled: std::collections::HashSet<_> = found.iter().filter_map(|entry| entry.request).collect();
-    assert!(priced.iter().all(|record| settled.contains(&record.id)));
+    // One entry for the member and each batch; the last batch had nothing new.
+    assert_eq!(found.len(), 2);
+    let counts = found.iter().map(|entry| entry.covers.unwrap().count);
+    assert_eq!(counts.clone().sum::<u64>(), priced.len() as u64, "records without a price are not counted");
+    let amounts = found.iter().map(|entry| entry.amount.0);
+    assert!(
+        found.iter().all(|entry| entry.kind == LedgerKind::Settle) && amounts.eq(counts.map(|count| -2_000 * count.cast_signed()))
+    );
+    assert_eq!(found[0].covers.map(|covers| (covers.first, covers.last)), Some((records[30].at, records[48].at)));
     let ids: Vec<_> = records.iter().map(|record| record.id).collect();
     let mut positions = store.ledger.positions(&ids).await.unwrap();
-    positions.sort_unstable_by_key(|(_, position)| std::cmp::Reverse(*position));
-    let entered: Vec<_> = found.iter().filter_map(|entry| Some((entry.request?, entry.position))).collect();
-    assert_eq!(positions, entered);
+    positions.sort_unstable();
+    let batch = |at: usize| if at < 30 { found[1].position } else { found[0].position };
+    let expected: Vec<_> = ids.iter().enumerate().map(|(at, id)| (*id, batch(at))).collect();
+    assert_eq!(positions, expected);
     assert_eq!(found[0].balance.0, -2_000 * i64::try_from(priced.len()).unwrap());
     assert_eq!(balance(store, owner).await, found[0].balance);
     agrees(store).await;
@@ -139,7 +145,9 @@ pub(super) async fn invalid_postings_are_refused(store: &Store) {
 
 pub(super) async fn entries_are_ordered_and_filtered(store: &Store) {
     let owner = owner(store).await;
-    store.usage.append(&sold(owner, 0..20)).await.unwrap();
+    for record in sold(owner, 0..20) {
+        store.usage.append(&[record]).await.unwrap();
+    }
     store.ledger.post(&top_up(owner, 5_000, None), MIDNIGHT).await.unwrap();
     store.usage.append(&[consistent(100)]).await.unwrap();
     let all = entries(store, &LedgerFilter { limit: 1_000, ..LedgerFilter::default() }).await;
@@ -183,7 +191,7 @@ pub(super) async fn postings_are_found_after_a_position(store: &Store) {
 
 pub(super) async fn spending_is_summed_by_subject_and_period(store: &Store) {
     let (day, month) = (Timestamp::of_day(MIDNIGHT.day()), Timestamp::of_month(MIDNIGHT.month()));
-    let dated = |number: u64, at: Timestamp| UsageRecord { at, sale: Some(NanoUsd(1_000)), ..consistent(number) };
+    let dated = |number: u64, at: Timestamp| arrived(UsageRecord { sale: Some(NanoUsd(1_000)), ..consistent(number) }, at);
     let records = [
         dated(0, day),
         dated(3, MIDNIGHT),
@@ -214,7 +222,7 @@ pub(super) async fn spending_is_summed_by_subject_and_period(store: &Store) {
 pub(super) async fn hedge_costs_of_today_are_summed_by_group(store: &Store) {
     let yesterday = Timestamp(Timestamp::of_day(MIDNIGHT.day()).0 - 1);
     let hedged = |number: u64, at: Timestamp| {
-        let mut record = UsageRecord { at, ..consistent(number) };
+        let mut record = arrived(consistent(number), at);
         for attempt in &mut record.attempts {
             (attempt.at, attempt.hedged) = (at, false);
         }
@@ -251,7 +259,7 @@ pub(super) async fn spending_changes_lead_to_current_spending(store: &Store) {
     let (_, _, nothing) = known(&before).await;
     assert_eq!((nothing.added.len(), nothing.until), (0, before.ledger));
     let mut late = sold(owner, 40..60);
-    late[0].at = Timestamp(Timestamp::of_month(MIDNIGHT.month()).0 - 1);
+    late[0] = arrived(late[0].clone(), Timestamp(Timestamp::of_month(MIDNIGHT.month()).0 - 1));
     store.usage.append(&late).await.unwrap();
     store.ledger.post(&top_up(owner, 70_000, None), MIDNIGHT).await.unwrap();
     let (spent, balances, changed) = known(&before).await;

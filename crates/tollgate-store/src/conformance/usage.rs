@@ -8,7 +8,7 @@ use super::options;
 use crate::{
     SortOrder, Store, StoreUrl, SummaryBy, UsageCursor, UsageFilter, WorkControl, open,
     rollup::{DAY, FIVE_MINUTES, HOUR},
-    samples::{MIDNIGHT, at, record, request_id},
+    samples::{MIDNIGHT, arrived, at, plain_record, record, request_id},
 };
 
 async fn append(store: &Store, numbers: impl IntoIterator<Item = u64>) -> u64 {
@@ -47,7 +47,7 @@ pub(super) async fn pages_have_no_gap_or_overlap(store: &Store) {
     let mut records: Vec<UsageRecord> = (0..45).map(record).collect();
     // Records of the same microsecond are ordered by id.
     for record in &mut records[10..20] {
-        record.at = at(10);
+        *record = arrived(record.clone(), at(10));
     }
     store.usage.append(&records).await.unwrap();
     for order in [SortOrder::Oldest, SortOrder::Newest] {
@@ -56,13 +56,13 @@ pub(super) async fn pages_have_no_gap_or_overlap(store: &Store) {
         loop {
             let (items, next) = page(store, &filter).await;
             assert!(items.len() == 7 || next.is_none());
-            seen.extend(items.into_iter().map(|record| UsageCursor { at: record.at, id: record.id }));
+            seen.extend(items.into_iter().map(|record| UsageCursor(record.id)));
             match next {
                 Some(next) => filter.after = Some(next),
                 None => break,
             }
         }
-        let mut expected: Vec<UsageCursor> = records.iter().map(|record| UsageCursor { at: record.at, id: record.id }).collect();
+        let mut expected: Vec<UsageCursor> = records.iter().map(|record| UsageCursor(record.id)).collect();
         expected.sort_unstable();
         if order == SortOrder::Newest {
             expected.reverse();
@@ -142,6 +142,104 @@ pub(super) async fn records_are_stored_with_every_field(store: &Store) {
     assert_eq!(store.usage.find(request_id(9)).await.unwrap(), None);
 }
 
+pub(super) async fn attempt_that_says_nothing_else_is_stored_with_its_record(store: &Store) {
+    let mut records: Vec<UsageRecord> = (0..12).map(plain_record).collect();
+    records[1].attempts[0].status = None;
+    records[2].attempts[0].status = Some(503);
+    records[3].attempts[0].protocol = tollgate_protocol::Protocol::Anthropic;
+    (records[4].protocol_out, records[4].attempts[0].first_byte_us) = (None, Some(77));
+    records[5].attempts[0].error = Some("E57".to_owned());
+    records[6].attempts[0].at = Timestamp(records[6].at.0 - 3);
+    // What has a row of its own.
+    records[7].attempts[0].hedged = true;
+    records[8].attempts[0].tokens.output += 1;
+    records[9].cost = None;
+    records[10].attempts[0].at = Timestamp(records[10].at.0 + i64::from(i32::MAX) + 1);
+    records[11].attempts.insert(0, tollgate_core::AttemptRecord { cost: Some(NanoUsd(0)), ..record(11).attempts[0].clone() });
+    store.usage.append(&records).await.unwrap();
+    for record in records {
+        assert_eq!(store.usage.find(record.id).await.unwrap(), Some(record));
+    }
+}
+
+pub(super) async fn trace_with_details_and_long_traces_are_stored(store: &Store) {
+    let entry = |account: &str, detail: Option<&str>| tollgate_core::TraceEntry {
+        channel: "main".to_owned(),
+        account: Some(account.to_owned()),
+        code: "cooling".to_owned(),
+        detail: detail.map(str::to_owned),
+    };
+    let traces = [
+        vec![entry("a", None), entry("b", None)],
+        vec![entry("a", Some("until 12:00"))],
+        (0..40).map(|number| entry(&format!("account {number}"), None)).collect(),
+    ];
+    let traced = |(number, trace): (u64, &Vec<tollgate_core::TraceEntry>)| UsageRecord { trace: trace.clone(), ..record(number) };
+    let records: Vec<UsageRecord> = (0..).zip(&traces).map(traced).collect();
+    store.usage.append(&records).await.unwrap();
+    for record in records {
+        assert_eq!(store.usage.find(record.id).await.unwrap(), Some(record));
+    }
+}
+
+pub(super) async fn names_are_those_of_the_time_and_sums_those_of_the_id(store: &Store) {
+    let named = |number: u64, name: &str| UsageRecord { key: record(0).key, key_name: name.to_owned(), ..record(number) };
+    let records = [named(0, "ci"), named(1, "renamed"), named(2, "ci")];
+    for record in &records {
+        store.usage.append(std::slice::from_ref(record)).await.unwrap();
+    }
+    let filter = UsageFilter { key: Some(record(0).key), order: SortOrder::Oldest, limit: 2, ..UsageFilter::default() };
+    let (first, next) = page(store, &filter).await;
+    let (second, _) = page(store, &UsageFilter { after: next, ..filter.clone() }).await;
+    assert_eq!([first, second].concat(), records);
+    let sums = store.usage.summary(&filter, SummaryBy::Key).await.unwrap();
+    assert_eq!((sums.len(), sums[0].requests, sums[0].of.clone()), (1, 3, record(0).key.to_string()));
+}
+
+pub(super) async fn record_arrived_when_its_id_says(store: &Store) {
+    let mut other = record(5);
+    other.at = at(70_000);
+    store.usage.append(std::slice::from_ref(&other)).await.unwrap();
+    assert_eq!(store.usage.find(other.id).await.unwrap().unwrap().at, at(5));
+    let (found, _) = page(store, &UsageFilter { until: Some(at(6)), ..UsageFilter::default() }).await;
+    assert_eq!(found.len(), 1);
+    let mut within = record(6);
+    within.at.0 += 999;
+    store.usage.append(std::slice::from_ref(&within)).await.unwrap();
+    assert_eq!(store.usage.find(within.id).await.unwrap().unwrap().at, within.at);
+    let from = |micros: i64| UsageFilter { since: Some(Timestamp(at(6).0 + micros)), ..UsageFilter::default() };
+    assert_eq!((page(store, &from(999)).await.0.len(), page(store, &from(1_000)).await.0.len()), (1, 0));
+    assert!(
+        store
+            .ledger
+            .verify(MIDNIGHT, &WorkControl::unattended())
+            .await
+            .unwrap()
+            .differences
+            .iter()
+            .all(|it| it.rule.as_str() != "rollup")
+    );
+}
+
+pub(super) async fn summaries_have_percentiles(store: &Store) {
+    let timed = |number: u64| UsageRecord {
+        ttft_us: number.is_multiple_of(2).then_some(number * 1_000),
+        duration_us: number * 10_000,
+        ..record(number)
+    };
+    let records: Vec<UsageRecord> = (1..=100).map(timed).collect();
+    for batch in records.chunks(30) {
+        store.usage.append(batch).await.unwrap();
+    }
+    let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing).await.unwrap();
+    let near = |found: u64, exact: u64| (exact..=exact + exact / 8).contains(&found);
+    let (ttft, duration) = (sums[0].ttft.unwrap(), sums[0].duration.unwrap());
+    assert!(near(ttft.p50_us, 50_000) && near(ttft.p99_us, 100_000), "{ttft:?}");
+    assert!(near(duration.p50_us, 500_000) && near(duration.p95_us, 950_000), "{duration:?}");
+    let of_key = UsageFilter { key: Some(record(1).key), ..UsageFilter::default() };
+    assert_eq!(store.usage.summary(&of_key, SummaryBy::Nothing).await.unwrap()[0].duration, None);
+}
+
 pub(super) async fn known_returns_stored_ids(store: &Store) {
     append(store, 0..3).await;
     let ids: Vec<_> = (0..1_200).map(request_id).collect();
@@ -165,7 +263,7 @@ fn spread() -> Vec<UsageRecord> {
     const STEP: i64 = 47 * 60_000_000 + 13;
     (0_i64..)
         .zip((0..90).map(record))
-        .map(|(number, record)| UsageRecord { at: Timestamp(at(0).0 + number * STEP), cost: Some(NanoUsd(14)), ..record })
+        .map(|(number, record)| arrived(UsageRecord { cost: Some(NanoUsd(14)), ..record }, Timestamp(at(0).0 + number * STEP)))
         .collect()
 }
 
@@ -204,7 +302,7 @@ fn times() -> impl Strategy<Value = Timestamp> {
 
 fn arrivals(times: &[Timestamp]) -> Vec<UsageRecord> {
     let arrive = |(number, at): (u64, &Timestamp)| {
-        let mut record = UsageRecord { at: *at, cost: Some(NanoUsd(14)), ..record(number) };
+        let mut record = arrived(UsageRecord { cost: Some(NanoUsd(14)), ..record(number) }, *at);
         if number.is_multiple_of(11) {
             (record.group, record.group_name, record.outcome) = (None, None, Outcome::Refused);
         }

@@ -183,6 +183,15 @@ impl MemoryCounters {
         u64::try_from(now.saturating_duration_since(*epoch).as_micros()).unwrap_or(u64::MAX)
     }
 
+    /// Counts requests and tokens that were used before.
+    pub(super) fn count_rates(&self, subject: Subject, requests: u64, tokens: u64, now: Instant) {
+        let micros = self.micros(now);
+        let mut shard = self.shard(subject);
+        let meter = shard.meter(subject);
+        meter.requests.add(requests, micros);
+        meter.tokens.add(tokens, micros);
+    }
+
     /// Releases the reservations of a request that used nothing.
     pub(super) fn release(&self, id: RequestId, now: Instant) {
         let micros = self.micros(now);

@@ -23,6 +23,7 @@ mod leases;
 mod ledger_sync;
 mod meter_cache;
 mod outage_share;
+mod own_rates;
 mod recent_charges;
 mod reservations;
 mod revocations;

@@ -1,12 +1,19 @@
 //! The frame format: `u32 length | u32 crc32 | u8 version | u8 kind | payload`, little-endian. Length and checksum cover
-//! the bytes after the checksum. The payload is an entry as compact JSON, so that an operator can read it.
+//! the bytes after the checksum. The payload is an entry in CBOR (RFC 8949); `tollgate journal dump` prints entries as JSON. Frames
+//! of version 1 hold JSON.
 
-use serde::Serialize;
+use std::collections::BTreeSet;
+
+use minicbor::{Decode, Encode};
+use serde::{Serialize, de::DeserializeOwned};
 use tollgate_core::{AttemptStart, RequestId, StreamProgress, UsageRecord};
+use uuid::Uuid;
 
 use super::error::JournalError;
 
-pub(super) const FRAME_VERSION: u8 = 1;
+pub(super) const FRAME_VERSION: u8 = 2;
+/// Frames with JSON, as version 0.1 wrote them.
+const JSON_VERSION: u8 = 1;
 /// Maximum value of the length field.
 pub(super) const MAX_LENGTH: usize = 1 << 20;
 /// Bytes of length and checksum.
@@ -30,6 +37,14 @@ impl EntryKind {
         }
     }
 
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Begin => "begin",
+            Self::Progress => "progress",
+            Self::End => "end",
+        }
+    }
+
     const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             1 => Some(Self::Begin),
@@ -50,11 +65,11 @@ impl From<FrameTooLarge> for JournalError {
 }
 
 /// Encodes one frame into `out`, which is cleared first and keeps its capacity.
-pub(super) fn encode(kind: EntryKind, payload: &impl Serialize, out: &mut Vec<u8>) -> Result<(), FrameTooLarge> {
+pub(super) fn encode(kind: EntryKind, payload: &impl Encode<()>, out: &mut Vec<u8>) -> Result<(), FrameTooLarge> {
     out.clear();
     out.extend_from_slice(&[0; PREFIX_LENGTH]);
     out.extend_from_slice(&[FRAME_VERSION, kind.byte()]);
-    serde_json::to_writer(&mut *out, payload).expect("entries have string keys, and writing to a Vec cannot fail");
+    minicbor::encode(payload, &mut *out).expect("writing to a Vec cannot fail");
     let body = &out[PREFIX_LENGTH..];
     if body.len() > MAX_LENGTH {
         return Err(FrameTooLarge);
@@ -66,13 +81,46 @@ pub(super) fn encode(kind: EntryKind, payload: &impl Serialize, out: &mut Vec<u8
     Ok(())
 }
 
+/// The bytes of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Payload<'a> {
+    Cbor(&'a [u8]),
+    Json(&'a [u8]),
+}
+
+impl<'a> Payload<'a> {
+    fn read(body: &'a [u8]) -> Option<Self> {
+        let (tag, payload) = body.split_at_checked(TAG_LENGTH)?;
+        match tag[0] {
+            FRAME_VERSION => Some(Self::Cbor(payload)),
+            JSON_VERSION => Some(Self::Json(payload)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn decode<T: Decode<'a, ()> + DeserializeOwned>(self) -> Result<T, PayloadError> {
+        match self {
+            Self::Cbor(bytes) => Ok(minicbor::decode(bytes)?),
+            Self::Json(bytes) => Ok(serde_json::from_slice(bytes)?),
+        }
+    }
+}
+
+/// An entry cannot be read although its checksum is right.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PayloadError {
+    #[error(transparent)]
+    Cbor(#[from] minicbor::decode::Error),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
 /// The bytes at an offset of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ParsedFrame<'a> {
     Frame {
         kind: EntryKind,
-        /// JSON.
-        payload: &'a [u8],
+        payload: Payload<'a>,
         next: usize,
     },
     /// A valid frame of an unknown version or kind.
@@ -100,9 +148,9 @@ pub(super) fn parse(bytes: &[u8], at: usize) -> ParsedFrame<'_> {
     if crc32fast::hash(body) != word(4) {
         return ParsedFrame::Broken;
     }
-    match (body[0], EntryKind::from_byte(body[1])) {
-        (FRAME_VERSION, Some(kind)) => ParsedFrame::Frame { kind, payload: &body[TAG_LENGTH..], next },
-        (version, _) => ParsedFrame::Newer { version },
+    match (Payload::read(body), EntryKind::from_byte(body[1])) {
+        (Some(payload), Some(kind)) => ParsedFrame::Frame { kind, payload, next },
+        _ => ParsedFrame::Newer { version: body[0] },
     }
 }
 
@@ -111,11 +159,12 @@ pub(super) fn parse(bytes: &[u8], at: usize) -> ParsedFrame<'_> {
 pub(super) fn resync(bytes: &[u8], from: usize) -> Option<usize> {
     (from + 1..bytes.len().saturating_sub(PREFIX_LENGTH + TAG_LENGTH)).find(|&at| {
         let tag = (bytes[at + PREFIX_LENGTH], EntryKind::from_byte(bytes[at + PREFIX_LENGTH + 1]));
-        matches!(tag, (FRAME_VERSION, Some(_))) && matches!(parse(bytes, at), ParsedFrame::Frame { .. })
+        matches!(tag, (JSON_VERSION | FRAME_VERSION, Some(_))) && matches!(parse(bytes, at), ParsedFrame::Frame { .. })
     })
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub(super) enum DecodedEntry {
     Begin(Box<AttemptStart>),
     Progress(StreamProgress),
@@ -123,11 +172,11 @@ pub(super) enum DecodedEntry {
 }
 
 impl DecodedEntry {
-    pub(super) fn parse(kind: EntryKind, payload: &[u8]) -> Result<Self, serde_json::Error> {
+    pub(super) fn parse(kind: EntryKind, payload: Payload<'_>) -> Result<Self, PayloadError> {
         match kind {
-            EntryKind::Begin => serde_json::from_slice(payload).map(Self::Begin),
-            EntryKind::Progress => serde_json::from_slice(payload).map(Self::Progress),
-            EntryKind::End => serde_json::from_slice(payload).map(Self::End),
+            EntryKind::Begin => payload.decode().map(Box::new).map(Self::Begin),
+            EntryKind::Progress => payload.decode().map(Self::Progress),
+            EntryKind::End => payload.decode().map(Box::new).map(Self::End),
         }
     }
 
@@ -171,15 +220,40 @@ pub(super) fn encode_end(record: &UsageRecord, out: &mut Vec<u8>) -> Result<(), 
     })
 }
 
+/// The request ids that can still be read in a damaged range, sorted. The first field of an entry is the id.
+pub(super) fn request_ids(bytes: &[u8]) -> Vec<RequestId> {
+    let starts = 0..bytes.len();
+    let ids = starts.filter_map(|at| cbor_id(&bytes[at..]).or_else(|| json_id(&bytes[at..])));
+    ids.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The id behind a frame's version and kind: the head of an array, of one byte or two, then 16 bytes.
+fn cbor_id(bytes: &[u8]) -> Option<RequestId> {
+    const ID: u8 = 0x50;
+    let ([FRAME_VERSION, 1..=3, 0x80..=0x97, ID, id @ ..] | [FRAME_VERSION, 1..=3, 0x98, _, ID, id @ ..]) = bytes else {
+        return None;
+    };
+    let id = Uuid::from_slice(id.get(..16)?).ok()?;
+    (id.get_version_num() == 7).then(|| RequestId::from_uuid(id))
+}
+
+fn json_id(bytes: &[u8]) -> Option<RequestId> {
+    const LENGTH: usize = 30;
+    let text = bytes.strip_prefix(b"\"id\":\"")?.get(..LENGTH)?;
+    RequestId::parse(std::str::from_utf8(text).ok()?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::{begin, progress, record};
 
     #[test]
     fn frame_round_trips_and_every_flipped_bit_is_detected() {
         let mut bytes = Vec::new();
-        encode(EntryKind::Progress, &serde_json::json!({"a": 1}), &mut bytes).unwrap();
-        assert_eq!(parse(&bytes, 0), ParsedFrame::Frame { kind: EntryKind::Progress, payload: br#"{"a":1}"#, next: bytes.len() });
+        encode(EntryKind::Progress, &7_u8, &mut bytes).unwrap();
+        let payload = Payload::Cbor(&[7]);
+        assert_eq!(parse(&bytes, 0), ParsedFrame::Frame { kind: EntryKind::Progress, payload, next: bytes.len() });
         assert_eq!(parse(&bytes, bytes.len()), ParsedFrame::End);
         for bit in 0..bytes.len() * 8 {
             let mut wrong = bytes.clone();
@@ -189,6 +263,37 @@ mod tests {
         for cut in 1..bytes.len() {
             assert_eq!(parse(&bytes[..cut], 0), ParsedFrame::Broken, "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn entries_read_back_as_they_were_written() {
+        let (mut bytes, begin, record, progress) = (Vec::new(), begin(1), record(1), progress(1, 70_000));
+        encode_begin(&begin, &mut bytes).unwrap();
+        let begin_length = bytes.len();
+        assert_eq!(decoded(&bytes), DecodedEntry::Begin(Box::new(begin)));
+        encode_end(&record, &mut bytes).unwrap();
+        let end_length = bytes.len();
+        assert_eq!(decoded(&bytes), DecodedEntry::End(Box::new(record)));
+        encode(EntryKind::Progress, &progress, &mut bytes).unwrap();
+        assert_eq!(decoded(&bytes), DecodedEntry::Progress(progress));
+        assert!(begin_length < 250 && end_length < 450, "{begin_length} and {end_length} bytes");
+    }
+
+    fn decoded(bytes: &[u8]) -> DecodedEntry {
+        let ParsedFrame::Frame { kind, payload, .. } = parse(bytes, 0) else { panic!("a frame was written") };
+        DecodedEntry::parse(kind, payload).unwrap()
+    }
+
+    #[test]
+    fn entry_of_version_0_1_is_json() {
+        let record = record(3);
+        let mut body = vec![JSON_VERSION, EntryKind::End.byte()];
+        serde_json::to_writer(&mut body, &record).unwrap();
+        let mut bytes = u32::try_from(body.len()).unwrap().to_le_bytes().to_vec();
+        bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
+        bytes.extend_from_slice(&body);
+        assert_eq!(request_ids(&bytes), [record.id]);
+        assert_eq!(decoded(&bytes), DecodedEntry::End(Box::new(record)));
     }
 
     #[test]

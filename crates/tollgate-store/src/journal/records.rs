@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use serde::Serialize;
 use tollgate_core::{RequestId, UsageRecord};
 
 use super::{
@@ -39,7 +40,7 @@ impl UnbookedRecords {
             if let ParsedFrame::Frame { payload, .. } = frame::parse(&bytes, 0)
                 && self.state.is_unbooked(id)
             {
-                return Some(serde_json::from_slice(payload).map_err(|error| {
+                return Some(payload.decode().map_err(|error| {
                     JournalError::damaged(Path::new("the memory buffer"), 0, &format!("an entry cannot be read: {error}"))
                 }));
             }
@@ -81,16 +82,33 @@ pub enum JournalEntry {
     },
 }
 
-/// Iterates over the begins and ends in a journal, booked or not, core by core in the order of writing. An unreadable entry
-/// yields an error, and the iteration continues after it.
+/// An entry of a journal with its position, for people to read.
+#[derive(Debug, Serialize)]
+pub struct WrittenEntry {
+    pub segment: PathBuf,
+    /// Offset of the entry's frame in the segment, in bytes.
+    pub offset: usize,
+    /// `begin`, `progress` or `end`.
+    pub kind: &'static str,
+    entry: DecodedEntry,
+}
+
+impl WrittenEntry {
+    pub const fn id(&self) -> RequestId {
+        self.entry.id()
+    }
+}
+
+/// Iterates over the entries of a journal, booked or not, core by core in the order of writing. An unreadable entry yields an
+/// error, and the iteration continues after it.
 #[derive(Debug)]
-pub struct JournalEntries {
+pub struct WrittenEntries {
     current: FrameWalker,
     /// The folders of other processes.
     further: VecDeque<FrameWalker>,
 }
 
-impl JournalEntries {
+impl WrittenEntries {
     pub(super) fn new(dir: &Path) -> Result<Self, JournalError> {
         let mut further = VecDeque::new();
         for folder in folder::all(dir)? {
@@ -100,6 +118,34 @@ impl JournalEntries {
         let current = further.pop_front().unwrap_or_else(|| FrameWalker::new(dir.to_owned(), Vec::new()));
         Ok(Self { current, further })
     }
+
+    fn read(&self, frame: &Frame) -> Result<WrittenEntry, JournalError> {
+        let entry = self.current.entry(frame)?;
+        Ok(WrittenEntry { segment: self.current.path(), offset: frame.at, kind: frame.kind.as_str(), entry })
+    }
+}
+
+impl Iterator for WrittenEntries {
+    type Item = Result<WrittenEntry, JournalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(frame) = self.current.next_frame() {
+                return Some(frame.and_then(|frame| self.read(&frame)));
+            }
+            self.current = self.further.pop_front()?;
+        }
+    }
+}
+
+/// Iterates over the begins and ends in a journal, as [`WrittenEntries`] does.
+#[derive(Debug)]
+pub struct JournalEntries(WrittenEntries);
+
+impl JournalEntries {
+    pub(super) fn new(dir: &Path) -> Result<Self, JournalError> {
+        WrittenEntries::new(dir).map(Self)
+    }
 }
 
 impl Iterator for JournalEntries {
@@ -107,19 +153,11 @@ impl Iterator for JournalEntries {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            let Some(next) = self.current.next_frame() else {
-                self.current = self.further.pop_front()?;
-                continue;
-            };
-            let frame = match next {
-                Ok(frame) => frame,
-                Err(fault) => return Some(Err(fault)),
-            };
-            match self.current.entry(&frame) {
+            match self.0.next()?.map(|written| written.entry) {
                 Ok(DecodedEntry::Begin(begin)) => return Some(Ok(JournalEntry::Begun(begin.id))),
                 Ok(DecodedEntry::Progress(_)) => {}
                 Ok(DecodedEntry::End(record)) => {
-                    return Some(Ok(JournalEntry::Ended { record, refused: self.current.core() == QUARANTINE_SHARD }));
+                    return Some(Ok(JournalEntry::Ended { record, refused: self.0.current.core() == QUARANTINE_SHARD }));
                 }
                 Err(fault) => return Some(Err(fault)),
             }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::{
     error::JournalError,
     folder,
-    frame::{self, DecodedEntry, ParsedFrame, encode_end},
+    frame::{self, DecodedEntry, ParsedFrame, PayloadError, encode_end, request_ids},
     records::{JournalEntries, JournalEntry},
     segment::{self, ClosingMark, RawEntry, SegmentEnd, SegmentHeader, SegmentName, header, header_length, scan, sync_folder},
 };
@@ -189,7 +189,7 @@ fn repair_folder(dir: &Path, reports: &mut Vec<RepairReport>) -> Result<(), Jour
         let path = name.path(dir);
         let bytes = fs::read(&path).map_err(|source| JournalError::file("read", &path, source))?;
         let mut check_entry = |raw: RawEntry<'_>| {
-            let unreadable = |error: serde_json::Error| JournalError::damaged(&path, raw.offset, &error.to_string());
+            let unreadable = |error: PayloadError| JournalError::damaged(&path, raw.offset, &error.to_string());
             DecodedEntry::parse(raw.kind, raw.payload).map(|_| ()).map_err(unreadable)
         };
         match scan(&path, &bytes, &mut check_entry) {
@@ -304,16 +304,4 @@ fn cut_tail(bytes: &[u8]) -> Option<DamagedRange> {
     let mark = SegmentHeader::read(Path::new(""), bytes).ok()??.mark?;
     let missing = mark.length.checked_sub(bytes.len() as u64).filter(|missing| *missing > 0)?;
     Some(DamagedRange { offset: bytes.len() as u64, bytes: missing, ids: Vec::new() })
-}
-
-/// The request ids in a damaged range. Entries are JSON, so an id is often still readable.
-fn request_ids(bytes: &[u8]) -> Vec<RequestId> {
-    const PREFIX: &[u8] = b"\"id\":\"";
-    const LENGTH: usize = 30;
-    let matches = bytes.windows(PREFIX.len()).enumerate().filter(|(_, window)| *window == PREFIX);
-    let ids = matches.filter_map(|(at, _)| {
-        let text = bytes.get(at + PREFIX.len()..at + PREFIX.len() + LENGTH)?;
-        RequestId::parse(std::str::from_utf8(text).ok()?)
-    });
-    ids.collect::<BTreeSet<_>>().into_iter().collect()
 }

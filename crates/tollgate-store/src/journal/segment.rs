@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     error::JournalError,
-    frame::{self, EntryKind, ParsedFrame},
+    frame::{self, EntryKind, ParsedFrame, Payload},
 };
 
 const MAGIC: &[u8; 4] = b"TGJ2";
@@ -120,8 +120,7 @@ pub(super) fn list(dir: &Path) -> Result<Vec<SegmentName>, JournalError> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawEntry<'a> {
     pub(super) kind: EntryKind,
-    /// JSON.
-    pub(super) payload: &'a [u8],
+    pub(super) payload: Payload<'a>,
     /// Offset of the frame in its segment.
     pub(super) offset: usize,
 }

@@ -7,8 +7,8 @@ use tollgate_core::{AttemptRecord, GroupId, MemberId, NanoUsd, RequestId, SpendT
 
 use super::MemoryStore;
 use crate::{
-    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingReceipt, PostingRefused, RowKind,
-    Spending, SpendingChanges, StoreError, VerifyReport, WorkControl,
+    Balance, CoveredRequests, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingReceipt,
+    PostingRefused, RowKind, Spending, SpendingChanges, StoreError, VerifyReport, WorkControl,
     ledger::{posted, settled},
     verify::ConsistencyRule,
 };
@@ -27,7 +27,9 @@ pub(super) struct MemoryLedger {
 }
 
 impl MemoryLedger {
-    pub(super) fn book(&mut self, new: &[&UsageRecord]) {
+    /// Enters new records: one entry for each member. Returns the position of the last entry.
+    pub(super) fn book(&mut self, new: &[UsageRecord]) -> LedgerPosition {
+        let mut members: BTreeMap<MemberId, (NanoUsd, CoveredRequests)> = BTreeMap::new();
         for record in new {
             let sale = record.sale.unwrap_or_default();
             let payers = [Subject::Key(record.key), Subject::Member(record.member), Subject::Gateway];
@@ -38,21 +40,29 @@ impl MemoryLedger {
                 self.spend(Subject::Channel(attempt.channel), attempt.cost.unwrap_or_default(), record.at);
             }
             if sale != NanoUsd::ZERO {
-                let (_, amount) = settled(self.balance(record.member), NanoUsd(sale.0.saturating_neg()));
-                self.append(LedgerEntry {
-                    position: self.position,
-                    member: record.member,
-                    at: record.at,
-                    kind: LedgerKind::Settle,
-                    amount,
-                    balance: NanoUsd::ZERO,
-                    request: Some(record.id),
-                    idempotency_key: None,
-                    note: String::new(),
-                    actor: String::new(),
-                });
+                let none = CoveredRequests { count: 0, first: record.at, last: record.at };
+                let (price, covers) = members.entry(record.member).or_insert((NanoUsd::ZERO, none));
+                price.0 = price.0.saturating_add(sale.0);
+                covers.count += 1;
+                (covers.first, covers.last) = (covers.first.min(record.at), covers.last.max(record.at));
             }
         }
+        for (member, (price, covers)) in members {
+            let (_, amount) = settled(self.balance(member), NanoUsd(price.0.saturating_neg()));
+            self.append(LedgerEntry {
+                position: self.position,
+                member,
+                at: covers.last,
+                kind: LedgerKind::Settle,
+                amount,
+                balance: NanoUsd::ZERO,
+                covers: Some(covers),
+                idempotency_key: None,
+                note: String::new(),
+                actor: String::new(),
+            });
+        }
+        self.position
     }
 
     fn spend(&mut self, subject: Subject, amount: NanoUsd, at: Timestamp) {
@@ -60,11 +70,6 @@ impl MemoryLedger {
             let day = self.days.entry(subject).or_default().entry(at.day()).or_default();
             *day = day.saturating_add(amount.0);
         }
-    }
-
-    /// True if the ledger has an entry for a request.
-    pub(super) fn is_settled(&self, request: RequestId) -> bool {
-        self.entries.iter().any(|entry| entry.request == Some(request))
     }
 
     pub(super) fn balance(&self, member: MemberId) -> NanoUsd {
@@ -113,7 +118,7 @@ impl LedgerStore for MemoryStore {
             kind: posting.kind.into(),
             amount: posting.amount,
             balance: NanoUsd::ZERO,
-            request: None,
+            covers: None,
             idempotency_key: posting.idempotency_key.clone(),
             note: posting.note.clone(),
             actor: posting.actor.clone(),
@@ -156,9 +161,8 @@ impl LedgerStore for MemoryStore {
     }
 
     async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError> {
-        let ledger = self.ledger.lock().await;
-        let entries = ledger.entries.iter().filter_map(|entry| Some((entry.request?, entry.position)));
-        Ok(entries.filter(|(request, _)| requests.contains(request)).collect())
+        let usage = self.usage.lock().await;
+        Ok(requests.iter().filter_map(|request| Some((*request, usage.booked(*request)?))).collect())
     }
 
     async fn spending(&self, now: Timestamp) -> Result<Spending, StoreError> {
@@ -215,11 +219,17 @@ impl LedgerStore for MemoryStore {
                 verified.differs(ConsistencyRule::Balance, member.to_string(), sum.0, balance.0);
             }
         }
-        let settles: HashMap<_, NanoUsd> = ledger.entries.iter().filter_map(|entry| Some((entry.request?, entry.amount))).collect();
-        for record in usage.all() {
-            let (sale, entered) = (record.sale.unwrap_or_default(), settles.get(&record.id).copied().unwrap_or_default());
-            if sale.0 != -entered.0 {
-                verified.differs(ConsistencyRule::Settled, record.id.to_string(), -sale.0, entered.0);
+        if usage.pruned_until() == Timestamp::default() && ledger.evicted.is_empty() {
+            let sold = |member: &MemberId| {
+                let sales = usage.all().filter(|record| record.member == *member).filter_map(|record| record.sale);
+                sales.map(|sale| sale.0).sum::<i64>()
+            };
+            for member in ledger.balances.keys() {
+                let entries = ledger.entries.iter().filter(|entry| entry.member == *member && entry.kind == LedgerKind::Settle);
+                let (due, there) = (-sold(member), entries.map(|entry| entry.amount.0).sum());
+                if due != there {
+                    verified.differs(ConsistencyRule::Settled, member.to_string(), due, there);
+                }
             }
         }
         Ok(verified)

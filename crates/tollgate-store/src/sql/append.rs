@@ -1,28 +1,37 @@
 //! Appends usage records: the records, their attempts, the roll-ups, ledger entries and balances are written in one transaction,
 //! and only for records that are not stored yet. Both databases get the same rows, each in the way that is fastest for it.
+//!
+//! The lock of the ledger is taken first, so that batches are written one after the other: what a batch finds out (which records are
+//! new, the numbers of texts, histograms to add to) is still true when it writes.
 
 mod postgres;
 mod row_batch;
+mod settle;
 mod sqlite;
+mod sums;
 mod tables;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     path::Path,
+    sync::{Mutex, MutexGuard},
 };
 
 use sqlx::AnyPool;
-use tollgate_core::{MemberId, NanoUsd, UsageRecord};
+use tollgate_core::{NanoUsd, RequestId, UsageRecord};
 
-use super::chains::{CHAIN_HEAD, LINK, SET_HEAD};
+use super::{
+    names::{NameLookup, NameMap, NameText},
+    usage_rows::RecordRefs,
+};
 use crate::{
-    LedgerKind, StoreError,
-    chain::{self, ChainKey, LedgerLinkRow},
-    ledger::settled,
+    StoreError,
+    chain::ChainKey,
     pairing::JournalPairing,
-    rollup::{self, DAY, HOUR},
+    rollup::{ATTEMPT_WIDTHS, MINUTE, USAGE_WIDTHS, UsageSumKey, widen},
 };
 use row_batch::{RowBatch, TargetTable};
+pub(super) use sums::BatchSums;
 
 const APPEND: &str = "append usage records";
 /// Takes `$1` positions of the ledger and returns the last one. Locks the counter until the transaction ends.
@@ -40,6 +49,10 @@ pub(super) struct Bookkeeping {
     pub(super) journal: Option<JournalPairing>,
 }
 
+/// How long after retention removed a record its journal can give it again, in microseconds: the ids of removed records are kept for
+/// so long.
+pub(super) const REMEMBERED: i64 = 30 * crate::rollup::DAY;
+
 /// A value to bind.
 #[derive(Clone, Debug)]
 pub(super) enum Bind {
@@ -53,8 +66,18 @@ impl From<&str> for Bind {
     }
 }
 
+/// Stored histograms of a row of sums: times to the first content and to the end.
+type StoredHistograms = (Vec<u8>, Vec<u8>);
+
 #[derive(Debug)]
-pub(super) enum UsageAppender {
+pub(super) struct UsageAppender {
+    database: AppendTarget,
+    /// Numbers of texts that are committed.
+    names: Mutex<NameMap>,
+}
+
+#[derive(Debug)]
+enum AppendTarget {
     Sqlite(sqlite::SqliteAppender),
     Postgres(postgres::PostgresAppender),
 }
@@ -75,23 +98,23 @@ enum InsertMode {
 
 impl UsageAppender {
     pub(super) fn sqlite(path: &Path, database: &str) -> Self {
-        Self::Sqlite(sqlite::SqliteAppender::new(path, database))
+        Self::of(AppendTarget::Sqlite(sqlite::SqliteAppender::new(path, database)))
     }
 
     pub(super) fn postgres(url: &str, database: &str) -> Self {
-        Self::Postgres(postgres::PostgresAppender::new(url, database))
+        Self::of(AppendTarget::Postgres(postgres::PostgresAppender::new(url, database)))
     }
 
-    /// The file of an SQLite database.
-    pub(super) fn sqlite_path(&self) -> Option<&Path> {
-        match self {
-            Self::Sqlite(appender) => Some(appender.path()),
-            Self::Postgres(_) => None,
-        }
+    fn of(database: AppendTarget) -> Self {
+        Self { database, names: Mutex::default() }
     }
 
-    /// Appends the records that are not stored yet; returns how many those were. On SQLite the transaction holds the connection
-    /// of the pool `writer`.
+    fn names(&self) -> MutexGuard<'_, NameMap> {
+        self.names.lock().expect("no code panics while it holds this lock")
+    }
+
+    /// Appends the records that are not stored yet; returns how many those were. `records` are ordered by id, each once. On SQLite
+    /// the transaction holds the connection of the pool `writer`.
     pub(super) async fn append(&self, writer: &AnyPool, records: &[&UsageRecord], books: &Bookkeeping) -> Result<u64, StoreError> {
         if let Some(added) = self.try_append(writer, records, books, InsertMode::AllNew).await? {
             return Ok(added);
@@ -107,15 +130,18 @@ impl UsageAppender {
         books: &Bookkeeping,
         mode: InsertMode,
     ) -> Result<Option<u64>, StoreError> {
-        let mut transaction = match self {
-            Self::Sqlite(appender) => AppendTransaction::Sqlite(appender.begin(writer).await?),
-            Self::Postgres(appender) => AppendTransaction::Postgres(Box::new(appender.begin(mode == InsertMode::AllNew).await?)),
+        let mut transaction = match &self.database {
+            AppendTarget::Sqlite(appender) => AppendTransaction::Sqlite(appender.begin(writer).await?),
+            AppendTarget::Postgres(appender) => AppendTransaction::Postgres(Box::new(appender.begin().await?)),
         };
-        let Some(added) = transaction.append(records, &books.chain).await? else {
+        // Taken, and put back after the commit: numbers of a transaction that is rolled back are not kept.
+        let mut names = std::mem::take(&mut *self.names()).bounded();
+        let Some(added) = transaction.append(records, &books.chain, mode, &mut names).await? else {
             return transaction.roll_back().await.map(|()| None);
         };
         let booked = transaction.count_booked(books.journal.as_ref(), added).await?;
         transaction.commit().await?;
+        *self.names() = names;
         // After the commit: the journal never counts more than its database.
         if let (Some(journal), Some(booked)) = (&books.journal, booked) {
             journal.note(booked);
@@ -124,9 +150,9 @@ impl UsageAppender {
     }
 
     pub(super) async fn close(&self) {
-        match self {
-            Self::Sqlite(appender) => appender.close().await,
-            Self::Postgres(appender) => appender.close().await,
+        match &self.database {
+            AppendTarget::Sqlite(appender) => appender.close().await,
+            AppendTarget::Postgres(appender) => appender.close().await,
         }
     }
 }
@@ -158,15 +184,55 @@ impl AppendTransaction {
         }
     }
 
-    /// Returns for each row whether it was inserted or changed; `None` if all rows were expected to be new and one exists.
-    async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<Option<Vec<bool>>, StoreError> {
-        if rows.len() == 0 {
-            return Ok(Some(Vec::new()));
+    /// Those of the ids that a table has. `table` is `usage` or `removed`.
+    async fn existing(&mut self, table: &'static str, ids: Vec<RequestId>) -> Result<HashSet<RequestId>, StoreError> {
+        if ids.is_empty() {
+            return Ok(HashSet::new());
         }
         match self {
-            Self::Sqlite(transaction) => transaction.add(table, rows).await.map(Some),
+            Self::Sqlite(transaction) => transaction.existing(table, ids).await,
+            Self::Postgres(transaction) => transaction.existing(table, ids).await,
+        }
+    }
+
+    /// The numbers of texts; `None` for those that are not in the dictionary.
+    async fn find_names(&mut self, texts: &[NameText]) -> Result<Vec<Option<i64>>, StoreError> {
+        match self {
+            Self::Sqlite(transaction) => transaction.find_names(texts).await,
+            Self::Postgres(transaction) => transaction.find_names(texts).await,
+        }
+    }
+
+    /// The histograms of rows of `usage_sums`.
+    async fn histograms(&mut self, width: i64, keys: Vec<UsageSumKey>) -> Result<Vec<Option<StoredHistograms>>, StoreError> {
+        match self {
+            Self::Sqlite(transaction) => transaction.histograms(width, keys).await,
+            Self::Postgres(transaction) => transaction.histograms(width, keys).await,
+        }
+    }
+
+    /// Adds rows; false if one of them exists already and the table does not say what happens then.
+    async fn add_new(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<bool, StoreError> {
+        if rows.len() == 0 {
+            return Ok(true);
+        }
+        match self {
+            Self::Sqlite(transaction) => transaction.add(table, rows).await,
             Self::Postgres(transaction) => transaction.add(table, rows).await,
         }
+    }
+
+    /// Adds rows that cannot exist, or to those that exist.
+    async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<(), StoreError> {
+        if self.add_new(table, rows).await? {
+            return Ok(());
+        }
+        let database = match self {
+            Self::Sqlite(transaction) => transaction.database(),
+            Self::Postgres(transaction) => transaction.database(),
+        };
+        let detail = format!("the table {} has rows that cannot be there", table.name);
+        Err(StoreError::Corrupt { database: database.to_owned(), detail })
     }
 
     async fn commit(self) -> Result<(), StoreError> {
@@ -194,104 +260,115 @@ impl AppendTransaction {
         Ok(counted.first().and_then(|(_, booked)| u64::try_from(*booked).ok()))
     }
 
-    async fn append(&mut self, records: &[&UsageRecord], chain: &ChainKey) -> Result<Option<u64>, StoreError> {
-        let records = self.without_pruned(records).await?;
-        let Some(inserted) = self.add(&tables::USAGE, tables::usage(&records)).await? else { return Ok(None) };
-        let new: Vec<&UsageRecord> = records.iter().zip(inserted).filter_map(|(record, new)| new.then_some(*record)).collect();
-        if self.add(&tables::ATTEMPTS, tables::attempts(&new)).await?.is_none() {
+    async fn append(
+        &mut self,
+        records: &[&UsageRecord],
+        chain: &ChainKey,
+        mode: InsertMode,
+        names: &mut NameMap,
+    ) -> Result<Option<u64>, StoreError> {
+        let reached = self.number(NEXT_POSITIONS, Some(0)).await?;
+        let mut records = self.without_removed(records).await?;
+        if mode == InsertMode::SkipExisting {
+            let stored = self.existing("usage", records.iter().map(|record| record.id).collect()).await?;
+            records.retain(|record| !stored.contains(&record.id));
+        }
+        let records = self.with_refs(records, names).await?;
+        let settled = settle::by_member(&records);
+        let booked = reached + i64::try_from(settled.len()).unwrap_or(i64::MAX);
+        if !self.add_new(&tables::USAGE, tables::usage(&records, booked)).await? {
             return Ok(None);
         }
-        self.add_rollups(&new).await?;
-        self.settle(&new, chain).await?;
-        Ok(Some(new.len() as u64))
+        self.add(&tables::ATTEMPTS, tables::attempts(&records)).await?;
+        self.add_rollups(&records).await?;
+        self.settle(settled, booked, chain).await?;
+        Ok(Some(records.len() as u64))
     }
 
-    /// Drops records older than `pruned_until` that were stored before: those with a ledger entry, and those without a price, of
-    /// which nothing tells whether they were stored.
-    async fn without_pruned<'a>(&mut self, records: &[&'a UsageRecord]) -> Result<Vec<&'a UsageRecord>, StoreError> {
+    /// Drops records older than `pruned_until` that were stored before: those whose id is kept, and those without a price, of which
+    /// nothing tells whether they were stored.
+    async fn without_removed<'a>(&mut self, records: &[&'a UsageRecord]) -> Result<Vec<&'a UsageRecord>, StoreError> {
         let pruned_until = self.number(PRUNED_UNTIL, None).await?;
-        let old = records.iter().filter(|record| record.at.0 < pruned_until && price(record).is_some());
-        let old: Vec<String> = old.map(|record| record.id.to_string()).collect();
-        let settled = self.find("SELECT request_id, seq FROM ledger WHERE request_id", old).await?;
-        let settled: HashSet<String> = settled.into_iter().map(|(id, _)| id).collect();
-        let is_new = |record: &UsageRecord| price(record).is_some() && !settled.contains(&record.id.to_string());
-        Ok(records.iter().copied().filter(|record| record.at.0 >= pruned_until || is_new(record)).collect())
+        let may_be_removed = |record: &UsageRecord| record.at.0 < pruned_until;
+        let may_be_new = |record: &UsageRecord| price(record).is_some() && record.at.0 >= pruned_until.saturating_sub(REMEMBERED);
+        let old = records.iter().filter(|record| may_be_removed(record) && may_be_new(record));
+        let removed = self.existing("removed", old.map(|record| record.id).collect()).await?;
+        let is_new = |record: &UsageRecord| may_be_new(record) && !removed.contains(&record.id);
+        Ok(records.iter().copied().filter(|record| !may_be_removed(record) || is_new(record)).collect())
     }
 
-    async fn add_rollups(&mut self, new: &[&UsageRecord]) -> Result<(), StoreError> {
-        let mut sums = rollup::usage(new.iter().copied());
-        self.add(&tables::USAGE_FIVE_MINUTES, tables::usage_sums(&tables::USAGE_FIVE_MINUTES, sums.iter())).await?;
-        for (table, width) in [(&tables::USAGE_HOURS, HOUR), (&tables::USAGE_DAYS, DAY)] {
-            sums = rollup::widen(&sums, width);
-            self.add(table, tables::usage_sums(table, sums.iter())).await?;
+    /// Looks up the texts of the records, and adds new ones to the dictionary.
+    async fn with_refs<'a>(
+        &mut self,
+        records: Vec<&'a UsageRecord>,
+        names: &mut NameMap,
+    ) -> Result<Vec<(&'a UsageRecord, RecordRefs)>, StoreError> {
+        let (found, missing) = look_up(&records, names);
+        if missing.is_empty() {
+            return Ok(found);
         }
-        for (table, width) in [(&tables::ATTEMPT_HOURS, HOUR), (&tables::ATTEMPT_DAYS, DAY)] {
-            let sums = rollup::attempts(new.iter().copied(), width);
-            self.add(table, tables::attempt_sums(table, sums.iter())).await?;
+        let numbers = self.find_names(&missing).await?;
+        let mut next = self.number("SELECT CAST(COALESCE(MAX(ref), 0) AS BIGINT) FROM names", None).await?;
+        let mut new = Vec::new();
+        for (text, number) in missing.into_iter().zip(numbers) {
+            if let Some(number) = number {
+                names.insert(text, number);
+            } else {
+                next += 1;
+                new.push((text, next));
+            }
+        }
+        self.add(&tables::NAMES, tables::names(new.iter().map(|(text, number)| (text, *number)))).await?;
+        for (text, number) in new {
+            names.insert(text, number);
+        }
+        Ok(look_up(&records, names).0)
+    }
+
+    async fn add_rollups(&mut self, records: &[(&UsageRecord, RecordRefs)]) -> Result<(), StoreError> {
+        let mut sums = BatchSums::default();
+        for (record, refs) in records {
+            sums.add(record, refs);
+        }
+        for width in USAGE_WIDTHS {
+            sums.usage = widen(&sums.usage, width);
+            self.add_timed(width, &sums).await?;
+            sums.keys = widen(&sums.keys, width);
+            self.add(&tables::KEY_SUMS, tables::key_sums(width, &sums.keys)).await?;
+        }
+        for width in ATTEMPT_WIDTHS {
+            sums.attempts = widen(&sums.attempts, width);
+            self.add(&tables::ATTEMPT_SUMS, tables::attempt_sums(width, &sums.attempts)).await?;
         }
         Ok(())
     }
 
-    /// Enters the prices of new records into the ledger and updates the balances.
-    async fn settle(&mut self, new: &[&UsageRecord], chain: &ChainKey) -> Result<(), StoreError> {
-        let priced: Vec<(&UsageRecord, NanoUsd)> =
-            new.iter().filter_map(|record| price(record).map(|price| (*record, price))).collect();
-        if priced.is_empty() {
-            return Ok(());
-        }
-        let count = i64::try_from(priced.len()).unwrap_or(i64::MAX);
-        let first = self.number(NEXT_POSITIONS, Some(count)).await? - count + 1;
-        let members: HashSet<MemberId> = priced.iter().map(|(record, _)| record.member).collect();
-        let members = members.iter().map(MemberId::to_string).collect();
-        let found = self.find("SELECT member_id, balance FROM balances WHERE member_id", members).await?;
-        let known = found.into_iter().filter_map(|(id, balance)| Some((MemberId::parse(&id)?, NanoUsd(balance))));
-        let mut balances: HashMap<MemberId, NanoUsd> = known.collect();
-        let mut entries = RowBatch::with_capacity(&tables::LEDGER, priced.len());
-        let last = first + count - 1;
-        let mut link = self.begin_link(chain, first, last).await?;
-        for (seq, (record, price)) in (first..).zip(&priced) {
-            let balance = balances.entry(record.member).or_default();
-            let (after, amount) = settled(*balance, NanoUsd(price.0.saturating_neg()));
-            *balance = after;
-            entries.number(seq).display(&record.member).number(record.at.0).text(LedgerKind::Settle.as_str());
-            entries.number(amount.0).number(after.0).display(&record.id).text("").text("");
-            let (member, request) = (record.member.to_string(), record.id.to_string());
-            let row = LedgerLinkRow {
-                seq,
-                member: &member,
-                at: record.at.0,
-                kind: LedgerKind::Settle.as_str(),
-                amount: amount.0,
-                balance: after.0,
-                request: Some(&request),
-                idempotency_key: None,
-                note: "",
-                actor: "",
-            };
-            row.add_to(&mut link);
-        }
-        self.add(&tables::LEDGER, entries).await?;
-        self.end_link(chain, first, last, link.finish()).await?;
-        let mut rows = RowBatch::with_capacity(&tables::BALANCES, balances.len());
-        for (member, balance) in &balances {
-            rows.display(member).number(balance.0);
-        }
-        self.add(&tables::BALANCES, rows).await.map(|_| ())
+    /// Adds to the sums over all keys. Histograms are merged here.
+    async fn add_timed(&mut self, width: i64, sums: &BatchSums) -> Result<(), StoreError> {
+        let stored = self.histograms(width / MINUTE, sums.usage.keys().copied().collect()).await?;
+        let rows: Vec<_> = sums
+            .usage
+            .iter()
+            .zip(stored)
+            .map(|((key, sums), stored)| {
+                let (mut ttft, mut duration) = (sums.ttft.clone(), sums.duration.clone());
+                if let Some((stored_ttft, stored_duration)) = stored {
+                    // `verify` tells of damaged histograms.
+                    ttft.merge_encoded(&stored_ttft);
+                    duration.merge_encoded(&stored_duration);
+                }
+                (key, &sums.sums, ttft.encode(), duration.encode())
+            })
+            .collect();
+        self.add(&tables::USAGE_SUMS, tables::usage_sums(width, rows.into_iter())).await
     }
+}
 
-    /// Begins the next link of the ledger's chain. The positions were taken before, which keeps other writers out.
-    async fn begin_link(&mut self, chain: &ChainKey, first: i64, last: i64) -> Result<chain::RowMac, StoreError> {
-        let head = self.rows(CHAIN_HEAD, vec![chain::LEDGER.into()]).await?;
-        Ok(chain.link(chain::LEDGER, first, last, head.first().map_or("", |(mac, _)| mac)))
-    }
-
-    async fn end_link(&mut self, chain: &ChainKey, first: i64, last: i64, mac: String) -> Result<(), StoreError> {
-        let seal = chain.head(chain::LEDGER, last, &mac);
-        let bind = |more: [Bind; 3]| [Bind::from(chain::LEDGER)].into_iter().chain(more).collect();
-        self.rows(LINK, bind([Bind::Number(first), Bind::Number(last), Bind::Text(mac.clone())])).await?;
-        self.rows(SET_HEAD, bind([Bind::Number(last), Bind::Text(mac), Bind::Text(seal)])).await?;
-        Ok(())
-    }
+/// The numbers of the texts of records, and the texts that are not known.
+fn look_up<'a>(records: &[&'a UsageRecord], names: &NameMap) -> (Vec<(&'a UsageRecord, RecordRefs)>, Vec<NameText>) {
+    let mut lookup = NameLookup::new(names);
+    let found = records.iter().map(|record| (*record, RecordRefs::of(record, &mut lookup))).collect();
+    (found, lookup.missing.into_iter().collect())
 }
 
 /// The price of a record, unless it is unknown or zero.

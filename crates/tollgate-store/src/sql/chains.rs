@@ -1,12 +1,9 @@
 //! The chains of the ledger and the audit log in the database: adding links, and the check of `verify`.
 
-use sqlx::{AnyConnection, Row as _};
+use futures_util::TryStreamExt as _;
+use sqlx::{Any, AnyConnection, Row as _, Transaction, any::AnyRow};
 
-use super::{
-    append::Bind,
-    store::SqlStore,
-    verify::{Snapshot, SnapshotRow},
-};
+use super::store::SqlStore;
 use crate::{
     StoreError,
     chain::{self, ChainKey, LedgerLinkRow, RowMac},
@@ -19,6 +16,7 @@ pub(super) const LINK: &str = "INSERT INTO chain_links (chain, first, last, mac)
 pub(super) const SET_HEAD: &str = "INSERT INTO chain_heads (chain, last, mac, seal) VALUES ($1, $2, $3, $4) \
      ON CONFLICT (chain) DO UPDATE SET last = excluded.last, mac = excluded.mac, seal = excluded.seal RETURNING mac, last";
 
+const VERIFY: &str = "verify the chains of the ledger and the audit log";
 /// Links read per query.
 const LINKS_AT_ONCE: i64 = 5_000;
 
@@ -30,15 +28,15 @@ struct ChainedTable {
     /// Selects the rows at `$1` to `$2` in order; the position comes first.
     select: &'static str,
     /// Adds a row to a link.
-    add: fn(&mut RowMac, &SnapshotRow<'_>) -> Result<(), sqlx::Error>,
+    add: fn(&mut RowMac, &AnyRow) -> Result<(), sqlx::Error>,
 }
 
 const TABLES: [ChainedTable; 2] = [
     ChainedTable {
         chain: chain::LEDGER,
         rows: "ledger entries",
-        select: "SELECT seq, member_id, at, kind, amount, balance, request_id, idempotency_key, note, actor FROM ledger \
-                 WHERE seq >= $1 AND seq <= $2 ORDER BY seq",
+        select: "SELECT seq, member_id, at, kind, amount, balance, batch, requests, first_at, last_at, parts, idempotency_key, note, \
+                 actor FROM ledger WHERE seq >= $1 AND seq <= $2 ORDER BY seq",
         add: add_ledger,
     },
     ChainedTable {
@@ -50,29 +48,36 @@ const TABLES: [ChainedTable; 2] = [
     },
 ];
 
-fn add_ledger(mac: &mut RowMac, row: &SnapshotRow<'_>) -> Result<(), sqlx::Error> {
+fn add_ledger(mac: &mut RowMac, row: &AnyRow) -> Result<(), sqlx::Error> {
+    let covered: [Option<i64>; 4] = [row.try_get(6)?, row.try_get(7)?, row.try_get(8)?, row.try_get(9)?];
     let entry = LedgerLinkRow {
-        seq: row.number(0)?,
-        member: row.text(1)?,
-        at: row.number(2)?,
-        kind: row.text(3)?,
-        amount: row.number(4)?,
-        balance: row.number(5)?,
-        request: row.maybe_text(6)?,
-        idempotency_key: row.maybe_text(7)?,
-        note: row.text(8)?,
-        actor: row.text(9)?,
+        seq: row.try_get(0)?,
+        member: row.try_get(1)?,
+        at: row.try_get(2)?,
+        kind: row.try_get(3)?,
+        amount: row.try_get(4)?,
+        balance: row.try_get(5)?,
+        // A row with some of the numbers was changed: without them its MAC is another one.
+        covered: if let [Some(batch), Some(requests), Some(first), Some(last)] = covered {
+            Some([batch, requests, first, last])
+        } else {
+            None
+        },
+        parts: row.try_get(10)?,
+        idempotency_key: row.try_get(11)?,
+        note: row.try_get(12)?,
+        actor: row.try_get(13)?,
     };
     entry.add_to(mac);
     Ok(())
 }
 
-fn add_audit(mac: &mut RowMac, row: &SnapshotRow<'_>) -> Result<(), sqlx::Error> {
+fn add_audit(mac: &mut RowMac, row: &AnyRow) -> Result<(), sqlx::Error> {
     for at in 0..3 {
-        mac.number(row.number(at)?);
+        mac.number(row.try_get(at)?);
     }
     for at in 3..10 {
-        mac.text(row.text(at)?);
+        mac.text(row.try_get(at)?);
     }
     Ok(())
 }
@@ -112,117 +117,94 @@ struct ChainCheck<'a> {
     mac: String,
 }
 
-/// The check of some links with the rows after the last position.
-struct LinkCheck<'c, 'a> {
-    chain: &'c mut ChainCheck<'a>,
-    links: std::vec::IntoIter<Link>,
-    /// The link that the next row should belong to, with the MAC of its rows so far.
-    open: Option<(Link, RowMac)>,
-    report: &'c mut VerifyReport,
-}
-
 impl SqlStore {
     /// Recomputes both chains and compares them with the stored links.
-    pub(super) async fn verify_chains(&self, snapshot: &mut Snapshot<'_>, report: &mut VerifyReport) -> Result<(), StoreError> {
+    pub(super) async fn verify_chains(
+        &self,
+        snapshot: &mut Transaction<'static, Any>,
+        report: &mut VerifyReport,
+    ) -> Result<(), StoreError> {
         for table in &TABLES {
             let key = ChainKey::of(&self.hasher);
-            ChainCheck { key, table, last: i64::MIN, mac: String::new() }.run(snapshot, report).await?;
+            let mut check = ChainCheck { key, table, last: i64::MIN, mac: String::new() };
+            check.run(snapshot, report).await.map_err(|error| self.failed(VERIFY, error))?;
         }
         Ok(())
     }
 }
 
 impl ChainCheck<'_> {
-    async fn run(&mut self, snapshot: &mut Snapshot<'_>, report: &mut VerifyReport) -> Result<(), StoreError> {
+    async fn run(&mut self, snapshot: &mut Transaction<'static, Any>, report: &mut VerifyReport) -> Result<(), sqlx::Error> {
         loop {
             let sql = "SELECT first, last, mac FROM chain_links WHERE chain = $1 AND last > $2 ORDER BY last LIMIT $3";
-            let bound = [self.table.chain.into(), Bind::Number(self.last), Bind::Number(LINKS_AT_ONCE)];
-            let mut links = Vec::new();
-            let read = |row: &SnapshotRow<'_>| {
-                links.push(Link { first: row.number(0)?, last: row.number(1)?, mac: row.text(2)?.to_owned() });
-                Ok(())
-            };
-            snapshot.each(sql, &bound, read).await?;
-            let is_end = links.is_empty();
-            self.compare(snapshot, links, report).await?;
-            if is_end {
+            let query = sqlx::query(sql).bind(self.table.chain).bind(self.last).bind(LINKS_AT_ONCE);
+            let rows = query.fetch_all(&mut **snapshot).await?;
+            let read = |row: &AnyRow| Ok(Link { first: row.try_get(0)?, last: row.try_get(1)?, mac: row.try_get(2)? });
+            let links: Vec<Link> = rows.iter().map(read).collect::<Result<_, sqlx::Error>>()?;
+            let to = links.last().map_or(i64::MAX, |link| link.last);
+            self.compare(snapshot, &links, to, report).await?;
+            if links.is_empty() {
                 return self.check_head(snapshot, report).await;
             }
         }
     }
 
-    /// Compares the rows after the last position, up to the last of these links, with the links; with no links, all rows.
+    /// Compares the rows after the last position up to `to` with their links.
     async fn compare(
         &mut self,
-        snapshot: &mut Snapshot<'_>,
-        links: Vec<Link>,
+        snapshot: &mut Transaction<'static, Any>,
+        links: &[Link],
+        to: i64,
         report: &mut VerifyReport,
-    ) -> Result<(), StoreError> {
-        let (from, to) = (self.last.saturating_add(1), links.last().map_or(i64::MAX, |link| link.last));
-        let select = self.table.select;
-        let mut check = LinkCheck { chain: self, links: links.into_iter(), open: None, report };
-        check.open_next();
-        snapshot.each(select, &[Bind::Number(from), Bind::Number(to)], |row| check.add(row)).await?;
-        while check.open.is_some() {
-            check.close();
+    ) -> Result<(), sqlx::Error> {
+        let from = self.last.saturating_add(1);
+        let mut rows = sqlx::query(self.table.select).bind(from).bind(to).fetch(&mut **snapshot);
+        let mut next = rows.try_next().await?;
+        for link in links {
+            let mut mac = self.key.link(self.table.chain, link.first, link.last, &self.mac);
+            while let Some(row) = &next {
+                let position: i64 = row.try_get(0)?;
+                if position > link.last {
+                    break;
+                }
+                if position < link.first {
+                    self.unlinked(position, report);
+                } else {
+                    (self.table.add)(&mut mac, row)?;
+                }
+                next = rows.try_next().await?;
+            }
+            if mac.finish() != link.mac {
+                let what = format!("{} {} to {}", self.table.rows, link.first, link.last);
+                report.differs(ConsistencyRule::Chain, what, link.first, link.last);
+            }
+            (self.last, self.mac) = (link.last, link.mac.clone());
+        }
+        while let Some(row) = next {
+            self.unlinked(row.try_get(0)?, report);
+            next = rows.try_next().await?;
         }
         Ok(())
     }
 
+    /// A row that no link covers.
+    fn unlinked(&self, position: i64, report: &mut VerifyReport) {
+        report.differs(ConsistencyRule::Chain, format!("{} {position} to {position}", self.table.rows), position, position);
+    }
+
     /// Checks that the last link is the one that the head names.
-    async fn check_head(&self, snapshot: &mut Snapshot<'_>, report: &mut VerifyReport) -> Result<(), StoreError> {
+    async fn check_head(&self, snapshot: &mut Transaction<'static, Any>, report: &mut VerifyReport) -> Result<(), sqlx::Error> {
         let sql = "SELECT last, mac, seal FROM chain_heads WHERE chain = $1";
-        let mut head = None;
-        let read = |row: &SnapshotRow<'_>| {
-            head = Some((row.number(0)?, row.text(1)?.to_owned(), row.text(2)?.to_owned()));
-            Ok(())
-        };
-        snapshot.each(sql, &[self.table.chain.into()], read).await?;
-        let Some((last, mac, seal)) = head else {
+        let row = sqlx::query(sql).bind(self.table.chain).fetch_optional(&mut **snapshot).await?;
+        let Some(row) = row else {
             if self.last > i64::MIN {
                 report.differs(ConsistencyRule::ChainEnd, self.table.rows.to_owned(), self.last, 0);
             }
             return Ok(());
         };
+        let (last, mac, seal): (i64, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         if (last, &mac) != (self.last, &self.mac) || seal != self.key.head(self.table.chain, last, &mac) {
             report.differs(ConsistencyRule::ChainEnd, self.table.rows.to_owned(), last, self.last.max(0));
-        }
-        Ok(())
-    }
-}
-
-impl LinkCheck<'_, '_> {
-    fn open_next(&mut self) {
-        let Self { chain, links, .. } = self;
-        self.open = links.next().map(|link| {
-            let mac = chain.key.link(chain.table.chain, link.first, link.last, &chain.mac);
-            (link, mac)
-        });
-    }
-
-    /// Compares the open link, whose rows have all been added, and opens the next one.
-    fn close(&mut self) {
-        let Some((link, mac)) = self.open.take() else { return };
-        if mac.finish() != link.mac {
-            let what = format!("{} {} to {}", self.chain.table.rows, link.first, link.last);
-            self.report.differs(ConsistencyRule::Chain, what, link.first, link.last);
-        }
-        (self.chain.last, self.chain.mac) = (link.last, link.mac);
-        self.open_next();
-    }
-
-    fn add(&mut self, row: &SnapshotRow<'_>) -> Result<(), sqlx::Error> {
-        let position = row.number(0)?;
-        while self.open.as_ref().is_some_and(|(link, _)| position > link.last) {
-            self.close();
-        }
-        match &mut self.open {
-            Some((link, mac)) if position >= link.first => (self.chain.table.add)(mac, row)?,
-            // No link covers the row.
-            Some(_) | None => {
-                let what = format!("{} {position} to {position}", self.chain.table.rows);
-                self.report.differs(ConsistencyRule::Chain, what, position, position);
-            }
         }
         Ok(())
     }

@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
 use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, Timestamp};
 
-use super::{append::NEXT_POSITIONS, chains::add_link, store::SqlStore};
+use super::{append::NEXT_POSITIONS, chains::add_link, store::SqlStore, usage_filter::bind_ids, usage_rows::request_id};
 use crate::{
-    Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingReceipt, PostingRefused, Spending,
-    SpendingChanges, StoreError, VerifyReport, WorkControl,
+    Balance, CoveredRequests, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingReceipt,
+    PostingRefused, Spending, SpendingChanges, StoreError, VerifyReport, WorkControl,
     chain::{self, LedgerLinkRow},
     ledger::posted,
     rollup::{DAY, bucket},
@@ -19,7 +19,9 @@ const HEDGE_COSTS: &str = "read the cost of hedged attempts";
 
 const REQUESTS_AT_ONCE: usize = 500;
 
-const COLUMNS: &str = "seq, member_id, at, kind, amount, balance, request_id, idempotency_key, note, actor";
+const COLUMNS: &str = "seq, member_id, at, kind, amount, balance, idempotency_key, note, actor, requests, first_at, last_at";
+/// The columns of a posting: the first of [`COLUMNS`].
+const POSTED: &str = "seq, member_id, at, kind, amount, balance, idempotency_key, note, actor";
 
 impl SqlStore {
     async fn post_in(
@@ -56,7 +58,7 @@ impl SqlStore {
             kind: posting.kind.into(),
             amount: posting.amount,
             balance,
-            request: None,
+            covers: None,
             idempotency_key: posting.idempotency_key.clone(),
             note: posting.note.clone(),
             actor: posting.actor.clone(),
@@ -69,7 +71,7 @@ impl SqlStore {
         let failed = |error| self.failed(POST, error);
         const BALANCE: &str = "INSERT INTO balances (member_id, balance) VALUES ($1, $2) \
              ON CONFLICT (member_id) DO UPDATE SET balance = excluded.balance";
-        let sql = AssertSqlSafe(format!("INSERT INTO ledger ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"));
+        let sql = AssertSqlSafe(format!("INSERT INTO ledger ({POSTED}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"));
         let query = sqlx::query(sql)
             .bind(entry.position.0)
             .bind(entry.member.to_string())
@@ -77,7 +79,6 @@ impl SqlStore {
             .bind(entry.kind.as_str())
             .bind(entry.amount.0)
             .bind(entry.balance.0)
-            .bind(entry.request.map(|id| id.to_string()))
             .bind(entry.idempotency_key.clone())
             .bind(entry.note.clone())
             .bind(entry.actor.clone());
@@ -85,7 +86,6 @@ impl SqlStore {
         let query = sqlx::query(BALANCE).bind(entry.member.to_string()).bind(entry.balance.0);
         query.execute(&mut **transaction).await.map_err(failed)?;
         let (seq, member) = (entry.position.0, entry.member.to_string());
-        let request = entry.request.map(|id| id.to_string());
         let row = LedgerLinkRow {
             seq,
             member: &member,
@@ -93,7 +93,8 @@ impl SqlStore {
             kind: entry.kind.as_str(),
             amount: entry.amount.0,
             balance: entry.balance.0,
-            request: request.as_deref(),
+            covered: None,
+            parts: None,
             idempotency_key: entry.idempotency_key.as_deref(),
             note: &entry.note,
             actor: &entry.actor,
@@ -164,24 +165,19 @@ impl LedgerStore for SqlStore {
     }
 
     async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError> {
-        let failed = |error| self.failed(READ, error);
         let mut found = Vec::new();
         for requests in requests.chunks(REQUESTS_AT_ONCE) {
-            const HEAD: &str = "SELECT request_id, seq FROM ledger WHERE request_id IN (";
-            let sql = self.dialect.list(HEAD, requests.len(), ")");
-            let query = requests.iter().fold(sqlx::query(sql), |query, request| query.bind(request.to_string()));
-            for row in query.fetch_all(&self.reader).await.map_err(failed)? {
-                let position = row.try_get(1).map(LedgerPosition).map_err(failed)?;
-                found.push((id(&row, 0, RequestId::parse).map_err(failed)?, position));
-            }
+            let sql = self.dialect.list("SELECT id, booked FROM usage WHERE id IN (", requests.len(), ")");
+            let read = |row: &AnyRow| Ok((request_id(row.try_get(0)?)?, LedgerPosition(row.try_get(1)?)));
+            found.extend(self.fetch_as(READ, bind_ids(sqlx::query(sql), requests), read).await?);
         }
         Ok(found)
     }
 
     async fn hedge_costs(&self, now: Timestamp) -> Result<Vec<(GroupId, NanoUsd)>, StoreError> {
         // PostgreSQL sums BIGINT to NUMERIC.
-        const SQL: &str = "SELECT u.group_id, CAST(SUM(a.cost) AS BIGINT) FROM attempts a JOIN usage u ON u.id = a.request_id \
-             WHERE a.beside = 1 AND a.at >= $1 AND a.cost IS NOT NULL AND u.group_id IS NOT NULL GROUP BY u.group_id";
+        const SQL: &str = "SELECT n.id, CAST(SUM(a.cost) AS BIGINT) FROM attempts a JOIN usage u ON u.id = a.request \
+             JOIN names n ON n.ref = u.grp WHERE a.beside = 1 AND a.at >= $1 AND a.cost IS NOT NULL GROUP BY n.id ORDER BY n.id";
         let read = |row: &AnyRow| Ok((id(row, 0, GroupId::parse)?, NanoUsd(row.try_get(1)?)));
         self.fetch_as(HEDGE_COSTS, sqlx::query(SQL).bind(bucket(now, DAY)), read).await
     }
@@ -206,9 +202,16 @@ fn entry(row: &AnyRow) -> Result<LedgerEntry, sqlx::Error> {
         kind,
         amount: NanoUsd(row.try_get(4)?),
         balance: NanoUsd(row.try_get(5)?),
-        request: row.try_get::<Option<String>, _>(6)?.as_deref().and_then(RequestId::parse),
-        idempotency_key: row.try_get(7)?,
-        note: row.try_get(8)?,
-        actor: row.try_get(9)?,
+        covers: covered(row)?,
+        idempotency_key: row.try_get(6)?,
+        note: row.try_get(7)?,
+        actor: row.try_get(8)?,
     })
+}
+
+fn covered(row: &AnyRow) -> Result<Option<CoveredRequests>, sqlx::Error> {
+    let numbers: [Option<i64>; 3] = [row.try_get(9)?, row.try_get(10)?, row.try_get(11)?];
+    let [Some(count), Some(first), Some(last)] = numbers else { return Ok(None) };
+    let count = u64::try_from(count).unwrap_or(0);
+    Ok(Some(CoveredRequests { count, first: Timestamp(first), last: Timestamp(last) }))
 }

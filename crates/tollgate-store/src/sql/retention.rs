@@ -1,25 +1,34 @@
 //! Retention: old usage records and their attempts are removed in small slices, so that appends never wait long, and with them the
 //! sums by five minutes. Ledger, balances and the other roll-ups are kept forever.
 //!
-//! The counter `pruned_until` is advanced before the first record before it is removed. From then on `verify` does not expect those
-//! records, and appending one from the journal again does not restore it. The counter `log_time` holds the time of the usage log,
+//! The counter `pruned_until` is advanced with the removal of the first record before it. From then on `verify` does not expect those
+//! records, and appending one from the journal again does not restore it: the table `removed` keeps the ids of those with a price for
+//! thirty days. The counter `log_time` holds the time of the usage log,
 //! which retention uses instead of the clock.
 //!
 //! On PostgreSQL the usage table has a partition per UTC month of arrival, created ahead of time. A record of a month without one
 //! goes to the default partition and moves when the month's partition is created.
 
-use sqlx::Row as _;
-use tollgate_core::Timestamp;
+use sqlx::{AssertSqlSafe, Row as _};
+use tollgate_core::{RequestId, Timestamp};
 
-use super::{dialect::Dialect, store::SqlStore};
+use super::{
+    append::{NEXT_POSITIONS, REMEMBERED},
+    dialect::Dialect,
+    store::SqlStore,
+    usage_filter::bind_ids,
+    usage_rows::request_id,
+};
 use crate::{
     StoreError,
-    rollup::{DAY, FIVE_MINUTES, bucket},
+    rollup::{DAY, FIVE_MINUTES, bucket, minute},
 };
 
 const LOG_TIME: &str = "keep the usage log's time";
 const PRUNE: &str = "remove old usage records";
 const SLICE: usize = 500;
+/// Keeps the ids of records with a price, so that a journal cannot book them again.
+const KEEP_IDS: &str = "INSERT INTO removed (id) SELECT id FROM usage WHERE id < $1 AND sale <> 0 ON CONFLICT (id) DO NOTHING";
 
 impl SqlStore {
     /// Time before which records may have been removed, in microseconds since 1970; 0 if none were.
@@ -32,29 +41,36 @@ impl SqlStore {
     pub(super) async fn prune_slice(&self, before: Timestamp) -> Result<u64, StoreError> {
         let failed = |error| self.failed(PRUNE, error);
         // Whole days, so that each roll-up by day covers either all or none of its records.
-        let before = bucket(before, DAY);
-        let sql = "SELECT id, at FROM usage WHERE at < $1 ORDER BY at, id LIMIT $2";
-        // One more than are removed, which tells from when on records are left.
-        let limit = i64::try_from(SLICE + 1).unwrap_or(i64::MAX);
-        let mut old = sqlx::query(sql).bind(before).bind(limit).fetch_all(&self.reader).await.map_err(failed)?;
-        let left = old.get(SLICE).map_or(Ok(before), |row| row.try_get(1)).map_err(failed)?;
-        old.truncate(SLICE);
-        if old.is_empty() {
+        let before = Timestamp(bucket(before, DAY));
+        let end = RequestId::first_at(before);
+        // The first record that is left, if the slice does not have them all.
+        let sql = AssertSqlSafe(format!("SELECT id FROM usage WHERE id < $1 ORDER BY id LIMIT 1 OFFSET {SLICE}"));
+        let left = self.fetch_as(PRUNE, bind_ids(sqlx::query(sql), &[end]), |row| request_id(row.try_get(0)?)).await?;
+        let end = left.first().copied().unwrap_or(end);
+        let mut transaction = self.begin(PRUNE).await?;
+        // Keeps batches of records out, which look for ids in both tables.
+        sqlx::query(NEXT_POSITIONS).bind(0_i64).fetch_one(&mut *transaction).await.map_err(failed)?;
+        for sql in [KEEP_IDS, "DELETE FROM attempts WHERE request < $1"] {
+            bind_ids(sqlx::query(sql), &[end]).execute(&mut *transaction).await.map_err(failed)?;
+        }
+        let removed = bind_ids(sqlx::query("DELETE FROM usage WHERE id < $1"), &[end]).execute(&mut *transaction).await;
+        let removed = removed.map_err(failed)?.rows_affected();
+        if removed == 0 {
             return Ok(0);
         }
-        let ids = old.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>, _>>().map_err(failed)?;
-        let mut transaction = self.begin(PRUNE).await?;
         let mark = "UPDATE counters SET value = $1 WHERE name = 'pruned_until' AND value < $1";
-        sqlx::query(mark).bind(before).execute(&mut *transaction).await.map_err(failed)?;
-        for (head, tail) in [("DELETE FROM attempts WHERE request_id IN (", ")"), ("DELETE FROM usage WHERE id IN (", ")")] {
-            let sql = self.dialect.list(head, ids.len(), tail);
-            let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.clone()));
-            query.execute(&mut *transaction).await.map_err(failed)?;
+        sqlx::query(mark).bind(before.0).execute(&mut *transaction).await.map_err(failed)?;
+        let forgotten = RequestId::first_at(Timestamp(before.0.saturating_sub(REMEMBERED)));
+        let forget = bind_ids(sqlx::query("DELETE FROM removed WHERE id < $1"), &[forgotten]);
+        forget.execute(&mut *transaction).await.map_err(failed)?;
+        for sums in
+            ["DELETE FROM usage_sums WHERE width = 5 AND minute < $1", "DELETE FROM key_sums WHERE width = 5 AND minute < $1"]
+        {
+            let sums = sqlx::query(sums).bind(minute(end.time(), FIVE_MINUTES));
+            sums.execute(&mut *transaction).await.map_err(failed)?;
         }
-        let sums = sqlx::query("DELETE FROM usage_five_minutes WHERE bucket < $1").bind(bucket(Timestamp(left), FIVE_MINUTES));
-        sums.execute(&mut *transaction).await.map_err(failed)?;
         self.commit(PRUNE, transaction).await?;
-        Ok(ids.len() as u64)
+        Ok(removed)
     }
 
     pub(super) async fn read_log_time(&self) -> Result<Option<Timestamp>, StoreError> {
@@ -85,10 +101,11 @@ const MONTHS_AHEAD: i64 = 2;
 /// Creates a partition. Binds: the values of [`bounds`].
 pub(super) const CREATE_PARTITION: &str = "SELECT tollgate_usage_month($1, $2, $3)";
 
-/// The suffix of a month's partition and the bounds `[first, next)` in microseconds. Months count as in [`Timestamp::month`].
-pub(super) fn bounds(month: i64) -> (String, i64, i64) {
+/// The suffix of a month's partition and the ids `[first, next)` of its requests. Months count as in [`Timestamp::month`].
+pub(super) fn bounds(month: i64) -> (String, Vec<u8>, Vec<u8>) {
     let name = format!("{:04}_{:02}", month.div_euclid(12), month.rem_euclid(12) + 1);
-    (name, Timestamp::of_month(month).0, Timestamp::of_month(month + 1).0)
+    let first = |month: i64| RequestId::first_at(Timestamp::of_month(month)).uuid().as_bytes().to_vec();
+    (name, first(month), first(month + 1))
 }
 
 impl SqlStore {
@@ -118,6 +135,7 @@ mod tests {
     use tollgate_core::UsageRecord;
 
     use super::*;
+    use crate::rollup::MINUTE;
     use crate::{
         SummaryBy, UsageFilter,
         conformance::{options, sqlite},
@@ -131,14 +149,14 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let store = open(options(sqlite(&dir), &dir)).await.unwrap();
         // A record a minute; the first day has two slices and more.
-        let arrive = |number: u64| UsageRecord { at: record(number * 60_000).at, ..record(number) };
+        let arrive = |number: u64| record(number * 60_000);
         let records: Vec<UsageRecord> = (0..1_500).map(arrive).collect();
         store.usage.append(&records).await.unwrap();
         let mut database = SqliteConnection::connect(&sqlite_url(&dir.path().join("tollgate.db"))).await.unwrap();
         let mut left = Vec::new();
         while store.usage.prune(Timestamp(MIDNIGHT.0 + DAY + 7)).await.unwrap() > 0 {
-            let sql = "SELECT CAST((MIN(bucket) - $1) / 60000000 AS BIGINT) FROM usage_five_minutes";
-            let first: i64 = sqlx::query_scalar(sql).bind(MIDNIGHT.0).fetch_one(&mut database).await.unwrap();
+            let sql = "SELECT MIN(minute) - $1 FROM key_sums WHERE width = 5";
+            let first: i64 = sqlx::query_scalar(sql).bind(MIDNIGHT.0 / MINUTE).fetch_one(&mut database).await.unwrap();
             left.push(first);
         }
         assert_eq!(left, [500, 1_000, 1_440], "minutes of the first sums");
@@ -150,7 +168,8 @@ mod tests {
     #[test]
     fn month_ends_where_the_next_one_begins() {
         let (name, first, next) = bounds(MIDNIGHT.month() + 1);
-        assert_eq!((name.as_str(), Timestamp(first).to_string().as_str()), ("2026_12", "2026-12-01T00:00:00Z"));
-        assert_eq!(bounds(MIDNIGHT.month() + 2), ("2027_01".to_owned(), next, Timestamp::of_month(MIDNIGHT.month() + 3).0));
+        assert_eq!((name.as_str(), request_id(&first).unwrap().time().to_string().as_str()), ("2026_12", "2026-12-01T00:00:00Z"));
+        let (after, first, _) = bounds(MIDNIGHT.month() + 2);
+        assert_eq!((after.as_str(), first), ("2027_01", next));
     }
 }

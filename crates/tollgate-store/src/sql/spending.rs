@@ -9,10 +9,10 @@ use futures_util::TryStreamExt as _;
 use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
 use tollgate_core::{ChannelId, GroupId, KeyId, MemberId, NanoUsd, SpendTotals, Subject, Timestamp};
 
-use super::store::SqlStore;
+use super::{names::NameKind, store::SqlStore, usage::names_on};
 use crate::{
     LedgerPosition, Spending, SpendingChanges, StoreError,
-    rollup::{DAY, bucket},
+    rollup::{DAY, minute},
 };
 
 const SPENDING: &str = "read spending";
@@ -20,26 +20,32 @@ const SPENDING: &str = "read spending";
 const MAX_ENTRIES: i64 = 20_000;
 const SUBJECTS_AT_ONCE: usize = 200;
 
-/// Sums of one column of a daily roll-up by subject: since `$1` (today), since `$2` (this month), and in total.
+/// Sums of one column of a daily roll-up by subject: since `$1` (today), since `$2` (this month), and in total; both are minutes.
 macro_rules! spent {
     ($table:literal, $of:literal, $amount:literal) => {
         concat!(
-            "SELECT ",
-            $of,
-            ", CAST(SUM(CASE WHEN bucket >= $1 THEN ",
+            "SELECT n.id, CAST(SUM(CASE WHEN s.minute >= $1 THEN ",
             $amount,
-            " ELSE 0 END) AS BIGINT), CAST(SUM(CASE WHEN bucket >= $2 THEN ",
+            " ELSE 0 END) AS BIGINT), CAST(SUM(CASE WHEN s.minute >= $2 THEN ",
             $amount,
             " ELSE 0 END) AS BIGINT), CAST(SUM(",
             $amount,
             ") AS BIGINT) FROM ",
             $table,
-            " GROUP BY 1"
+            " s JOIN names n ON n.ref = s.",
+            $of,
+            " WHERE s.width = 1440 GROUP BY n.id"
         )
     };
 }
 
-const BY_CHANNEL: &str = spent!("attempt_days", "channel_id", "cost");
+const BY_CHANNEL: &str = spent!("attempt_sums", "channel", "s.cost");
+const BY_KEY: &str = spent!("key_sums", "key", "s.sale");
+const BY_MEMBER: &str = spent!("key_sums", "member", "s.sale");
+const BY_GROUP: &str = spent!("usage_sums", "grp", "s.sale");
+const OF_THE_GATEWAY: &str = "SELECT 'all', CAST(SUM(CASE WHEN minute >= $1 THEN sale ELSE 0 END) AS BIGINT), \
+     CAST(SUM(CASE WHEN minute >= $2 THEN sale ELSE 0 END) AS BIGINT), CAST(SUM(sale) AS BIGINT) \
+     FROM usage_sums WHERE width = 1440 HAVING COUNT(*) > 0";
 
 fn channel(id: &str) -> Option<Subject> {
     ChannelId::parse(id).map(Subject::Channel)
@@ -64,11 +70,11 @@ pub(crate) enum SpendingScope {
     Without,
 }
 
-/// A column of `usage_days` by which sums are read for given ids, and the subject of an id.
-type SubjectColumn = (&'static str, fn(&str) -> Option<Subject>);
+/// A column of `key_sums` by which sums are read for given ids, with its kind of text, and the subject of an id.
+type SubjectColumn = (&'static str, NameKind, fn(&str) -> Option<Subject>);
 
-const KEY: SubjectColumn = ("key_id", key);
-const MEMBER: SubjectColumn = ("member_id", member);
+const KEY: SubjectColumn = ("key", NameKind::Key, key);
+const MEMBER: SubjectColumn = ("member", NameKind::Member, member);
 
 impl SqlStore {
     /// The spending of all subjects, in one snapshot.
@@ -76,8 +82,8 @@ impl SqlStore {
         let failed = |error| self.failed(SPENDING, error);
         let mut snapshot = self.snapshot(SPENDING).await?;
         let mut spent = Vec::new();
-        self.spent_by(&mut snapshot, spent!("usage_days", "key_id", "sale"), now, key, &mut spent).await?;
-        self.spent_by(&mut snapshot, spent!("usage_days", "member_id", "sale"), now, member, &mut spent).await?;
+        self.spent_by(&mut snapshot, BY_KEY, now, key, &mut spent).await?;
+        self.spent_by(&mut snapshot, BY_MEMBER, now, member, &mut spent).await?;
         self.shared_spending(&mut snapshot, now, &mut spent).await?;
         let mut balances = Vec::new();
         let mut rows = sqlx::query("SELECT member_id, balance FROM balances ORDER BY member_id").fetch(&mut *snapshot);
@@ -126,25 +132,31 @@ impl SqlStore {
             return Ok(changed);
         }
         let mut keys = BTreeSet::new();
-        let mut added: BTreeMap<(Subject, i64), i64> = BTreeMap::new();
-        let sql = "SELECT u.key_id, COALESCE(u.group_id, ''), l.at / 86400000000 * 86400000000, CAST(SUM(-l.amount) AS BIGINT) \
-                   FROM ledger l JOIN usage u ON u.at = l.at AND u.id = l.request_id \
-                   WHERE l.seq > $1 AND l.seq <= $2 AND l.kind = 'settle' GROUP BY 1, 2, 3";
+        let mut added: BTreeMap<(i64, i64), i64> = BTreeMap::new();
+        let sql = "SELECT parts FROM ledger WHERE seq > $1 AND seq <= $2 AND parts IS NOT NULL";
         let mut rows = sqlx::query(sql).bind(position.0).bind(until.0).fetch(&mut *snapshot);
         while let Some(row) = rows.try_next().await.map_err(failed)? {
-            let (of, groups): (String, String) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
-            let (day, amount): (i64, i64) = (row.try_get(2).map_err(failed)?, row.try_get(3).map_err(failed)?);
-            for subject in [group(&groups), Some(Subject::Gateway)].into_iter().flatten() {
-                let sum = added.entry((subject, day)).or_default();
+            let parts: String = row.try_get(0).map_err(failed)?;
+            let parts: Vec<[i64; 4]> = serde_json::from_str(&parts).map_err(|error| failed(sqlx::Error::Decode(error.into())))?;
+            for [key, group, day, amount] in parts {
+                keys.insert(key);
+                let sum = added.entry((group, day)).or_default();
                 *sum = sum.saturating_add(amount);
             }
-            keys.insert(of);
         }
         drop(rows);
-        changed.added = added.into_iter().map(|((of, day), amount)| (of, Timestamp(day), NanoUsd(amount))).collect();
+        let texts = keys.iter().copied().chain(added.keys().map(|(group, _)| *group)).collect();
+        let names = names_on(&mut snapshot, &texts).await.map_err(failed)?;
+        for ((of, day), amount) in added {
+            let group = names.get(&of).and_then(|(id, _)| group(id));
+            for subject in [group, Some(Subject::Gateway)].into_iter().flatten() {
+                changed.added.push((subject, Timestamp::of_day(day), NanoUsd(amount)));
+            }
+        }
         let sql = "SELECT DISTINCT member_id FROM ledger WHERE seq > $1 AND seq <= $2";
         let rows = sqlx::query(sql).bind(position.0).bind(until.0).fetch_all(&mut *snapshot).await.map_err(failed)?;
         let members: Result<Vec<String>, _> = rows.iter().map(|row| row.try_get(0)).collect();
+        let keys: BTreeSet<String> = keys.iter().filter_map(|key| Some(names.get(key)?.0.clone())).collect();
         let (keys, members): (Vec<String>, Vec<String>) = (keys.into_iter().collect(), members.map_err(failed)?);
         self.spent_of(&mut snapshot, KEY, &keys, now, &mut changed.spent).await?;
         self.spent_of(&mut snapshot, MEMBER, &members, now, &mut changed.spent).await?;
@@ -158,9 +170,9 @@ impl SqlStore {
         now: Timestamp,
         spent: &mut Vec<(Subject, SpendTotals)>,
     ) -> Result<(), StoreError> {
-        self.spent_by(snapshot, spent!("usage_days", "group_id", "sale"), now, group, spent).await?;
+        self.spent_by(snapshot, BY_GROUP, now, group, spent).await?;
         self.spent_by(snapshot, BY_CHANNEL, now, channel, spent).await?;
-        self.spent_by(snapshot, spent!("usage_days", "'all'", "sale"), now, |_| Some(Subject::Gateway), spent).await
+        self.spent_by(snapshot, OF_THE_GATEWAY, now, |_| Some(Subject::Gateway), spent).await
     }
 
     async fn spent_by(
@@ -183,7 +195,7 @@ impl SqlStore {
     async fn spent_of(
         &self,
         snapshot: &mut Transaction<'static, Any>,
-        (of, subject): SubjectColumn,
+        (of, kind, subject): SubjectColumn,
         ids: &[String],
         now: Timestamp,
         spent: &mut Vec<(Subject, SpendTotals)>,
@@ -192,10 +204,12 @@ impl SqlStore {
         let (day, month) = periods(now);
         for ids in ids.chunks(SUBJECTS_AT_ONCE) {
             let list = self.dialect.list("", ids.len(), "").0;
+            let kind = kind.code();
             let sql = AssertSqlSafe(format!(
-                "SELECT {of}, CAST(SUM(CASE WHEN bucket >= {day} THEN sale ELSE 0 END) AS BIGINT), \
-                 CAST(SUM(CASE WHEN bucket >= {month} THEN sale ELSE 0 END) AS BIGINT), CAST(SUM(sale) AS BIGINT) \
-                 FROM usage_days WHERE {of} IN ({list}) GROUP BY {of}"
+                "SELECT n.id, CAST(SUM(CASE WHEN s.minute >= {day} THEN s.sale ELSE 0 END) AS BIGINT), \
+                 CAST(SUM(CASE WHEN s.minute >= {month} THEN s.sale ELSE 0 END) AS BIGINT), CAST(SUM(s.sale) AS BIGINT) \
+                 FROM names n JOIN key_sums s ON s.{of} = n.ref AND s.width = 1440 WHERE n.kind = {kind} AND n.id IN ({list}) \
+                 GROUP BY n.id"
             ));
             let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.clone()));
             for row in query.fetch_all(&mut **snapshot).await.map_err(failed)? {
@@ -225,9 +239,9 @@ impl SqlStore {
     }
 }
 
-/// The beginning of the day and of the month, as buckets of the daily roll-up.
+/// The beginning of the day and of the month, as minutes of the daily roll-up.
 fn periods(now: Timestamp) -> (i64, i64) {
-    (bucket(now, DAY), Timestamp::of_month(now.month()).0)
+    (minute(now, DAY), minute(Timestamp::of_month(now.month()), DAY))
 }
 
 fn read(row: &AnyRow, now: Timestamp, subject: fn(&str) -> Option<Subject>) -> Result<Option<(Subject, SpendTotals)>, sqlx::Error> {

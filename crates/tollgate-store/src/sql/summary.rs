@@ -1,26 +1,32 @@
 //! Sums over the usage log. Whole days, hours and five minutes come from the roll-ups, only the incomplete five minutes at both ends
 //! from the records, so that a sum over a year costs little more than one over a day, and the busiest hour little more than a quiet
-//! one.
+//! one. Sums of keys and members come from the sums of each key, all others from those over all keys, which also have percentiles.
 
-use std::{collections::HashMap, fmt::Write as _};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt::Write as _,
+};
 
+use futures_util::TryStreamExt as _;
 use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
-use tollgate_core::{NanoUsd, Timestamp};
+use tollgate_core::{NanoUsd, Outcome, RequestId, Timestamp};
 
 use super::{
+    codes::Coded as _,
     store::SqlStore,
-    usage::{IDS_AT_ONCE, WhereClause},
+    usage::IDS_AT_ONCE,
+    usage_filter::{ArrivalRange, RefFilter, bind_ids},
 };
 use crate::{
-    StoreError, SummaryBy, SummaryRow, UsageFilter,
-    rollup::{DAY, FIVE_MINUTES, HOUR, bucket},
+    Percentiles, StoreError, SummaryBy, SummaryRow, UsageFilter,
+    rollup::{DAY, FIVE_MINUTES, HOUR, Histogram, MINUTE, bucket},
     usage::{day, hour},
 };
 
 const SUMMARY: &str = "sum up the usage log";
-const MAX_ROWS: i64 = 10_000;
+const MAX_ROWS: usize = 10_000;
 
-/// The table that a range of time is summed from.
+/// What a range of time is summed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SummarySource {
     Records,
@@ -47,114 +53,219 @@ const BY_DAY: &[SummarySource] = &[SummarySource::Days, SummarySource::Hours, Su
 /// A range of time [from, to) in microseconds and its source; `None` is unbounded.
 type TimeRange = (SummarySource, Option<i64>, Option<i64>);
 
+/// A summary to compute.
+struct SummaryQuery<'a> {
+    filter: &'a RefFilter,
+    by: SummaryBy,
+    /// The roll-up: `usage_sums` or `key_sums`.
+    table: &'static str,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+}
+
+/// Times to the first content and to the end, by group of a summary.
+type TimesByGroup = HashMap<i64, (Histogram, Histogram)>;
+
 impl SqlStore {
     pub(super) async fn summarise_usage(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
+        let refs = self.ref_filter(SUMMARY, filter).await?;
+        if refs.selects_nothing() {
+            return Ok(Vec::new());
+        }
+        let (since, until) = widen_to_pruned_hours(filter.since, filter.until, self.pruned_until().await?);
+        let of_keys = refs.is_of_keys() || matches!(by, SummaryBy::Key | SummaryBy::Member);
+        let table = if of_keys { "key_sums" } else { "usage_sums" };
+        let query = SummaryQuery { filter: &refs, by, table, since, until };
+        let (sql, ids) = query.sums();
+        let rows = self.fetch_as(SUMMARY, bind_ids(sqlx::query(AssertSqlSafe(sql)), &ids), sum).await?;
+        let mut times = if of_keys { TimesByGroup::new() } else { self.times(&query).await? };
+        let labels = self.labels(by, rows.iter().map(|(group, _)| *group).collect()).await?;
+        // Names of one key that was renamed have one id.
+        let mut sums: BTreeMap<String, (SummaryRow, Histogram, Histogram)> = BTreeMap::new();
+        for (group, row) in rows {
+            let label = labels.get(&group).cloned().unwrap_or_default();
+            let (sum, ttft, duration) = sums.entry(label).or_default();
+            merge(sum, &row);
+            if let Some((more_ttft, more_duration)) = times.remove(&group) {
+                ttft.merge(&more_ttft);
+                duration.merge(&more_duration);
+            }
+        }
+        let done = |(of, (sum, ttft, duration)): (String, (SummaryRow, Histogram, Histogram))| SummaryRow {
+            of,
+            ttft: Percentiles::of(&ttft),
+            duration: Percentiles::of(&duration),
+            ..sum
+        };
+        Ok(sums.into_iter().map(done).collect())
+    }
+
+    /// The histograms of each group.
+    async fn times(&self, query: &SummaryQuery<'_>) -> Result<TimesByGroup, StoreError> {
         let failed = |error| self.failed(SUMMARY, error);
-        let (sql, conditions) = summary_query(filter, by, self.pruned_until().await?);
-        let rows = conditions.bind(sqlx::query(AssertSqlSafe(sql))).fetch_all(&self.reader).await.map_err(failed)?;
-        let mut sums = rows.iter().map(|row| sum(row, by)).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        let mut times = TimesByGroup::new();
+        for sql in query.times() {
+            let mut rows = sqlx::query(AssertSqlSafe(sql)).fetch(&self.reader);
+            while let Some(row) = rows.try_next().await.map_err(failed)? {
+                let group: i64 = row.try_get(0).map_err(failed)?;
+                let histogram =
+                    |at: usize| row.try_get::<Vec<u8>, _>(at).map(|bytes| Histogram::decode(&bytes).unwrap_or_default());
+                let (ttft, duration) = times.entry(group).or_default();
+                ttft.merge(&histogram(1).map_err(failed)?);
+                duration.merge(&histogram(2).map_err(failed)?);
+            }
+        }
+        Ok(times)
+    }
+
+    /// What the groups of a summary are called.
+    async fn labels(&self, by: SummaryBy, groups: BTreeSet<i64>) -> Result<HashMap<i64, String>, StoreError> {
+        let computed = |label: fn(i64) -> String| groups.iter().map(|group| (*group, label(*group))).collect();
+        match by {
+            SummaryBy::Nothing => return Ok(HashMap::new()),
+            SummaryBy::Day => return Ok(computed(|days| day(Timestamp(days.saturating_mul(DAY))))),
+            SummaryBy::Hour => return Ok(computed(|hours| hour(Timestamp(hours.saturating_mul(HOUR))))),
+            SummaryBy::Outcome => {
+                return Ok(computed(|code| Outcome::of_code(code).map_or_else(String::new, |it| it.as_str().to_owned())));
+            }
+            SummaryBy::Model | SummaryBy::Key | SummaryBy::Member | SummaryBy::Group => {}
+        }
+        let names = self.names(SUMMARY, &groups).await?;
         if by == SummaryBy::Group {
-            self.name_groups(&mut sums).await?;
+            let ids = names.values().map(|(id, _)| id.clone()).collect();
+            let current = self.group_names(ids).await?;
+            let name = |(id, name): (String, String)| current.get(&id).cloned().unwrap_or(name);
+            return Ok(names.into_iter().map(|(number, text)| (number, name(text))).collect());
         }
-        sums.sort_by(|a, b| a.of.cmp(&b.of));
-        Ok(sums)
+        let label = |(id, name): (String, String)| if by == SummaryBy::Model { name } else { id };
+        Ok(names.into_iter().map(|(number, text)| (number, label(text))).collect())
     }
 
-    /// Replaces group ids by names, including those of removed groups.
-    async fn name_groups(&self, sums: &mut [SummaryRow]) -> Result<(), StoreError> {
-        let failed = |error| self.failed(SUMMARY, error);
-        let mut names: HashMap<String, String> = HashMap::new();
-        for sums in sums.chunks(IDS_AT_ONCE) {
-            let sql = self.dialect.list("SELECT id, name FROM catalog_rows WHERE id IN (", sums.len(), ")");
-            let query = sums.iter().fold(sqlx::query(sql), |query, sum| query.bind(sum.of.clone()));
-            for row in query.fetch_all(&self.reader).await.map_err(failed)? {
-                names.insert(row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
-            }
+    /// The names of groups, including removed ones, by id.
+    async fn group_names(&self, ids: BTreeSet<String>) -> Result<HashMap<String, String>, StoreError> {
+        let ids: Vec<String> = ids.into_iter().collect();
+        let mut names = HashMap::new();
+        for ids in ids.chunks(IDS_AT_ONCE) {
+            let sql = self.dialect.list("SELECT id, name FROM catalog_rows WHERE id IN (", ids.len(), ")");
+            let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.clone()));
+            names.extend(self.fetch_as(SUMMARY, query, |row| Ok((row.try_get(0)?, row.try_get(1)?))).await?);
         }
-        for sum in sums {
-            if let Some(name) = names.remove(&sum.of) {
-                sum.of = name;
-            }
-        }
-        Ok(())
+        Ok(names)
     }
 }
 
-/// The query for a summary, and the conditions to bind to it.
-fn summary_query(filter: &UsageFilter, by: SummaryBy, pruned_until: i64) -> (String, WhereClause) {
-    let conditions = WhereClause::of(&UsageFilter { since: None, until: None, ..filter.clone() });
-    let mut sql = String::from(
-        "SELECT CAST(k AS TEXT), CAST(SUM(n) AS BIGINT), CAST(SUM(done) AS BIGINT), CAST(SUM(i) AS BIGINT), \
-         CAST(SUM(o) AS BIGINT), CAST(SUM(s) AS BIGINT), CAST(SUM(c) AS BIGINT), CAST(SUM(u) AS BIGINT) FROM (",
-    );
-    let sources = if by == SummaryBy::Hour { BY_HOUR } else { BY_DAY };
-    let (since, until) = widen_to_pruned_hours(filter.since, filter.until, pruned_until);
-    for (index, range) in split_range(since, until, sources).into_iter().enumerate() {
-        sql.push_str(if index == 0 { "" } else { " UNION ALL " });
-        push_select(&mut sql, range, by, filter, conditions.sql());
+impl SummaryQuery<'_> {
+    const fn sources(&self) -> &'static [SummarySource] {
+        if matches!(self.by, SummaryBy::Hour) { BY_HOUR } else { BY_DAY }
     }
-    write!(sql, ") AS parts GROUP BY 1 HAVING SUM(n) > 0 ORDER BY 2 DESC, 1 LIMIT {MAX_ROWS}")
+
+    /// The query for the sums by group, largest first, and the ids to bind.
+    fn sums(&self) -> (String, Vec<RequestId>) {
+        let mut sql = String::from(
+            "SELECT CAST(k AS BIGINT), CAST(SUM(n) AS BIGINT), CAST(SUM(done) AS BIGINT), CAST(SUM(i) AS BIGINT), \
+             CAST(SUM(o) AS BIGINT), CAST(SUM(s) AS BIGINT), CAST(SUM(c) AS BIGINT), CAST(SUM(u) AS BIGINT) FROM (",
+        );
+        let mut ids = Vec::new();
+        let ranges = split_range(self.since, self.until, self.sources());
+        for (index, range) in ranges.into_iter().flat_map(by_five_minutes).enumerate() {
+            sql.push_str(if index == 0 { "" } else { " UNION ALL " });
+            self.push_select(&mut sql, &mut ids, range);
+        }
+        write!(sql, ") AS parts GROUP BY 1 HAVING SUM(n) > 0 ORDER BY 2 DESC, 1 LIMIT {MAX_ROWS}")
+            .expect("writing to a String cannot fail");
+        (sql, ids)
+    }
+
+    /// Appends the `SELECT` of one range.
+    fn push_select(&self, sql: &mut String, ids: &mut Vec<RequestId>, (source, from, to): TimeRange) {
+        let conditions = self.filter.sql();
+        if source == SummarySource::Records {
+            let (range, bound) = ArrivalRange { from, to }.sql(ids.len() + 1);
+            ids.extend(bound);
+            let of = match self.by {
+                // A range of records lies within five minutes.
+                SummaryBy::Day | SummaryBy::Hour => {
+                    let width = if self.by == SummaryBy::Day { DAY } else { HOUR };
+                    from.or(to).map_or(0, |at| at.div_euclid(width)).to_string()
+                }
+                SummaryBy::Model => "COALESCE(model, 0)".to_owned(),
+                SummaryBy::Group => "COALESCE(grp, 0)".to_owned(),
+                SummaryBy::Nothing | SummaryBy::Key | SummaryBy::Member | SummaryBy::Outcome => self.group().to_owned(),
+            };
+            let sums = "COUNT(*) AS n, SUM(CASE WHEN outcome = 0 THEN 1 ELSE 0 END) AS done, \
+                 SUM(tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio) AS i, \
+                 SUM(tokens_output + tokens_thinking) AS o, SUM(COALESCE(sale, 0)) AS s, SUM(COALESCE(cost, 0)) AS c, \
+                 SUM(CASE WHEN sale IS NULL THEN 1 ELSE 0 END) AS u";
+            let grouped = if matches!(self.by, SummaryBy::Nothing | SummaryBy::Day | SummaryBy::Hour) { "" } else { " GROUP BY 1" };
+            write!(sql, "SELECT {of} AS k, {sums} FROM usage WHERE 1 = 1{range}{conditions}{grouped}")
+        } else {
+            let sums = "SUM(requests) AS n, SUM(CASE WHEN outcome = 0 THEN requests ELSE 0 END) AS done, SUM(tokens_input) AS i, \
+                 SUM(tokens_output) AS o, SUM(sale) AS s, SUM(cost) AS c, SUM(unpriced) AS u";
+            // Grouping by a constant would sort every row.
+            let grouped = if self.by == SummaryBy::Nothing { "" } else { " GROUP BY 1" };
+            let (of, table, times) = (self.group(), self.table, minutes(source, from, to));
+            write!(sql, "SELECT {of} AS k, {sums} FROM {table} WHERE {times}{conditions}{grouped}")
+        }
         .expect("writing to a String cannot fail");
-    (sql, conditions)
+    }
+
+    /// The number that the rows of a roll-up are grouped by.
+    const fn group(&self) -> &'static str {
+        match self.by {
+            SummaryBy::Nothing => "0",
+            SummaryBy::Day => "minute / 1440",
+            SummaryBy::Hour => "minute / 60",
+            SummaryBy::Model => "model",
+            SummaryBy::Key => "key",
+            SummaryBy::Member => "member",
+            SummaryBy::Group => "grp",
+            SummaryBy::Outcome => "outcome",
+        }
+    }
+
+    /// The queries for the histograms: group, times to the first content, times to the end. The ends are widened to five minutes.
+    fn times(&self) -> Vec<String> {
+        let since = self.since.map(|at| Timestamp(bucket(at, FIVE_MINUTES)));
+        let until = self.until.map(|at| Timestamp(bucket(Timestamp(at.0.saturating_add(FIVE_MINUTES - 1)), FIVE_MINUTES)));
+        let ranges = split_range(since, until, self.sources()).into_iter();
+        let select = |(source, from, to): TimeRange| {
+            let (of, times, conditions) = (self.group(), minutes(source, from, to), self.filter.sql());
+            format!("SELECT CAST({of} AS BIGINT), ttft, duration FROM usage_sums WHERE {times}{conditions}")
+        };
+        ranges.filter(|(source, ..)| *source != SummarySource::Records).map(select).collect()
+    }
 }
 
-/// Appends the `SELECT` of one range. Times are numbers in the text; texts are bound.
-fn push_select(sql: &mut String, (source, from, to): TimeRange, by: SummaryBy, filter: &UsageFilter, conditions: &str) {
-    let (table, at) = match source {
-        SummarySource::Records => ("usage", "at"),
-        SummarySource::FiveMinutes => ("usage_five_minutes", "bucket"),
-        SummarySource::Hours => ("usage_hours", "bucket"),
-        SummarySource::Days => ("usage_days", "bucket"),
-    };
-    let of = match (by, source) {
-        (SummaryBy::Nothing, _) => "''",
-        (SummaryBy::Day, SummarySource::Records) => "at / 86400000000",
-        (SummaryBy::Day, _) => "bucket / 86400000000",
-        (SummaryBy::Hour, SummarySource::Records) => "at / 3600000000",
-        (SummaryBy::Hour, _) => "bucket / 3600000000",
-        // As in the roll-ups: requests refused before a group was chosen have no model.
-        (SummaryBy::Model, SummarySource::Records) => "CASE WHEN group_id IS NULL THEN '' ELSE COALESCE(model, '') END",
-        (SummaryBy::Model, _) => "model",
-        (SummaryBy::Key, _) => "key_id",
-        (SummaryBy::Member, _) => "member_id",
-        (SummaryBy::Group, SummarySource::Records) => "COALESCE(group_id, '')",
-        (SummaryBy::Group, _) => "group_id",
-        (SummaryBy::Outcome, _) => "outcome",
-    };
-    let sums = match source {
-        SummarySource::Records => {
-            "COUNT(*) AS n, SUM(CASE WHEN outcome = 'completed' THEN 1 ELSE 0 END) AS done, \
-             SUM(tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio) AS i, \
-             SUM(tokens_output + tokens_thinking) AS o, SUM(COALESCE(sale, 0)) AS s, SUM(COALESCE(cost, 0)) AS c, \
-             SUM(CASE WHEN sale IS NULL THEN 1 ELSE 0 END) AS u"
+/// The condition for the buckets of a range.
+fn minutes(source: SummarySource, from: Option<i64>, to: Option<i64>) -> String {
+    let mut sql = format!("width = {}", source.width() / MINUTE);
+    for (at, than) in [(from, ">="), (to, "<")] {
+        if let Some(at) = at {
+            write!(sql, " AND minute {than} {}", at / MINUTE).expect("writing to a String cannot fail");
         }
-        SummarySource::FiveMinutes | SummarySource::Hours | SummarySource::Days => {
-            "SUM(requests) AS n, SUM(CASE WHEN outcome = 'completed' THEN requests ELSE 0 END) AS done, SUM(tokens_input) AS i, \
-             SUM(tokens_output) AS o, SUM(sale) AS s, SUM(cost) AS c, SUM(unpriced) AS u"
+    }
+    sql
+}
+
+/// A range of records cut where five minutes end.
+fn by_five_minutes((source, from, to): TimeRange) -> Vec<TimeRange> {
+    if let (SummarySource::Records, Some(first), Some(last)) = (source, from, to) {
+        let cut = bucket(Timestamp(last - 1), FIVE_MINUTES);
+        if cut > first {
+            return vec![(source, from, Some(cut)), (source, Some(cut), to)];
         }
-    };
-    let mut narrowed = conditions.to_owned();
-    let mut narrow = |fragment: String| {
-        narrowed.push_str(if narrowed.is_empty() { " WHERE " } else { " AND " });
-        narrowed.push_str(&fragment);
-    };
-    if let Some(from) = from {
-        narrow(format!("{at} >= {from}"));
     }
-    if let Some(to) = to {
-        narrow(format!("{at} < {to}"));
-    }
-    if source == SummarySource::Records && filter.model.is_some() {
-        narrow("group_id IS NOT NULL".to_owned());
-    }
-    let grouped = match (by, source) {
-        // Grouping by a constant would sort every row.
-        (SummaryBy::Nothing, _) => "",
-        // In the order of the primary key, which needs no sorting.
-        (SummaryBy::Day, SummarySource::Days) | (SummaryBy::Hour, SummarySource::Hours) => " GROUP BY bucket",
-        _ => " GROUP BY 1",
-    };
-    write!(sql, "SELECT {of} AS k, {sums} FROM {table}{narrowed}{grouped}").expect("writing to a String cannot fail");
+    vec![(source, from, to)]
+}
+
+fn merge(sum: &mut SummaryRow, more: &SummaryRow) {
+    sum.requests += more.requests;
+    sum.completed += more.completed;
+    sum.tokens_input = sum.tokens_input.saturating_add(more.tokens_input);
+    sum.tokens_output = sum.tokens_output.saturating_add(more.tokens_output);
+    sum.sale = NanoUsd(sum.sale.0.saturating_add(more.sale.0));
+    sum.cost = NanoUsd(sum.cost.0.saturating_add(more.cost.0));
+    sum.unpriced += more.unpriced;
 }
 
 /// Widens ends before `pruned_until` to whole hours: of pruned records only the sums by hour are left.
@@ -196,17 +307,11 @@ fn push_ranges(ranges: &mut Vec<TimeRange>, from: Option<i64>, to: Option<i64>, 
     }
 }
 
-fn sum(row: &AnyRow, by: SummaryBy) -> Result<SummaryRow, sqlx::Error> {
-    let number = |i: usize| row.try_get::<i64, _>(i);
-    let count = |i: usize| number(i).map(|value| u64::try_from(value).unwrap_or(0));
-    let mut of: String = row.try_get(0)?;
-    if matches!(by, SummaryBy::Day | SummaryBy::Hour) {
-        let buckets: i64 = of.parse().map_err(|error: std::num::ParseIntError| sqlx::Error::Decode(error.into()))?;
-        let begins = |width: i64| Timestamp(buckets.saturating_mul(width));
-        of = if by == SummaryBy::Day { day(begins(DAY)) } else { hour(begins(HOUR)) };
-    }
-    Ok(SummaryRow {
-        of,
+/// The group and its sums.
+fn sum(row: &AnyRow) -> Result<(i64, SummaryRow), sqlx::Error> {
+    let number = |at: usize| row.try_get::<i64, _>(at);
+    let count = |at: usize| number(at).map(|value| u64::try_from(value).unwrap_or(0));
+    let sums = SummaryRow {
         requests: count(1)?,
         completed: count(2)?,
         tokens_input: count(3)?,
@@ -214,13 +319,14 @@ fn sum(row: &AnyRow, by: SummaryBy) -> Result<SummaryRow, sqlx::Error> {
         sale: NanoUsd(number(5)?),
         cost: NanoUsd(number(6)?),
         unpriced: count(7)?,
-    })
+        ..SummaryRow::default()
+    };
+    Ok((number(0)?, sums))
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tollgate_core::Outcome;
 
     use super::*;
 
@@ -259,30 +365,34 @@ mod tests {
         for tables in [include_str!("../../migrations/0001_schema.sql"), include_str!("../../migrations/0001_usage.sqlite.sql")] {
             database.execute_batch(tables).unwrap();
         }
-        let sample = crate::samples::record(1);
-        let range =
-            UsageFilter { since: Some(Timestamp(7)), until: Some(Timestamp(3 * DAY + 5 * HOUR - 9)), ..UsageFilter::default() };
+        let (since, until) = (Some(Timestamp(7)), Some(Timestamp(3 * DAY + 5 * HOUR - 9)));
+        let one = || Some(vec![1]);
         let filters = [
-            range.clone(),
-            UsageFilter { key: Some(sample.key), ..range.clone() },
-            UsageFilter { member: Some(sample.member), ..range.clone() },
-            UsageFilter { group: sample.group, ..range.clone() },
-            UsageFilter { model: sample.model, ..range.clone() },
-            UsageFilter { outcome: Some(Outcome::Completed), ..range.clone() },
-            UsageFilter { outcome: Some(Outcome::Refused), ..range },
+            RefFilter::default(),
+            RefFilter { keys: one(), ..RefFilter::default() },
+            RefFilter { members: one(), ..RefFilter::default() },
+            RefFilter { groups: one(), ..RefFilter::default() },
+            RefFilter { models: one(), ..RefFilter::default() },
+            RefFilter { outcome: Some(0), ..RefFilter::default() },
+            RefFilter { outcome: Some(3), ..RefFilter::default() },
         ];
-        for filter in filters {
+        for filter in &filters {
             for by in [SummaryBy::Nothing, SummaryBy::Day, SummaryBy::Hour, SummaryBy::Key, SummaryBy::Group] {
-                let (sql, _) = summary_query(&filter, by, 0);
-                let mut statement = database.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-                let mut rows = statement.raw_query();
+                let of_keys = filter.is_of_keys() || by == SummaryBy::Key;
+                let table = if of_keys { "key_sums" } else { "usage_sums" };
+                let query = SummaryQuery { filter, by, table, since, until };
                 let mut parts = 0;
-                while let Some(row) = rows.next().unwrap() {
-                    let step: String = row.get(3).unwrap();
-                    if step.contains(" usage") {
-                        parts += 1;
-                        let narrowed = step.contains("at>? AND at<?") || step.contains("bucket>? AND bucket<?");
-                        assert!(step.starts_with("SEARCH ") && narrowed, "{filter:?} {by:?}: {step}");
+                let times = if of_keys { Vec::new() } else { query.times() };
+                for sql in times.into_iter().chain([query.sums().0]) {
+                    let mut statement = database.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+                    let mut rows = statement.raw_query();
+                    while let Some(row) = rows.next().unwrap() {
+                        let step: String = row.get(3).unwrap();
+                        if step.contains("usage") || step.contains("key_sums") {
+                            parts += 1;
+                            let narrowed = step.contains("id>? AND id<?") || step.contains("minute>? AND minute<?");
+                            assert!(step.starts_with("SEARCH ") && narrowed, "{filter:?} {by:?}: {step}");
+                        }
                     }
                 }
                 assert!(parts >= 5, "{parts} parts");

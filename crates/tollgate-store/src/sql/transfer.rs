@@ -1,7 +1,7 @@
 //! Transfers a gateway from its SQLite file to PostgreSQL, in passes. A pass copies one snapshot of the file in one transaction of the
 //! target; the next pass copies what was added since.
 //!
-//! Append-only tables are copied incrementally by row number, all others completely in every pass. The sealed keys are copied
+//! Append-only tables are copied incrementally, by row number or by request id, all others completely in every pass. The sealed keys are copied
 //! unchanged, because both databases use the same master key. The journal stays where it is: the first start on PostgreSQL appends
 //! its records, and skips the copied ones by id.
 
@@ -10,7 +10,7 @@ mod copy;
 use std::path::PathBuf;
 
 use sqlx::{AnyConnection, Connection as _, PgConnection, Row as _, SqliteConnection};
-use tollgate_core::Timestamp;
+use tollgate_core::{RequestId, Timestamp};
 
 use super::{
     address::{SqlAddress, sqlite_url},
@@ -18,15 +18,22 @@ use super::{
     driver_error::failed,
     migrate, retention,
     server_lock::lock_exclusively,
+    usage_rows::request_id,
 };
 use crate::StoreError;
-use copy::{TransferColumn, TransferTable, columns, copy_rows, tables};
+use copy::{CopiedUntil, CopyOrder, TransferColumn, TransferTable, columns, copy_rows, tables};
 
 const READ: &str = "read the database that is moved";
 const WRITE: &str = "write the database that is moved to";
 
-/// Tables whose rows are never updated, only added, and removed when they are old.
-const APPEND_ONLY: [&str; 5] = ["usage", "attempts", "ledger", "audit", "changes"];
+/// Tables whose rows are never updated, only added, and removed when they are old; with the order of their rows.
+const APPEND_ONLY: [(&str, CopyOrder); 5] = [
+    ("usage", CopyOrder::RequestId("id")),
+    ("attempts", CopyOrder::RequestId("request")),
+    ("ledger", CopyOrder::RowNumber),
+    ("audit", CopyOrder::RowNumber),
+    ("changes", CopyOrder::RowNumber),
+];
 
 /// Table of the target with the state of the last pass.
 const CREATE_STATE: &str =
@@ -166,12 +173,16 @@ impl<'t> TransferPass<'t> {
     async fn create_partitions(&mut self) -> Result<(), StoreError> {
         let from = self.transfer.from.display().to_string();
         let reading = |error| failed(&from, READ, error);
-        let row = sqlx::query("SELECT MIN(at), MAX(at) FROM usage").fetch_one(&mut self.source).await.map_err(reading)?;
-        let (first, last): (Option<i64>, Option<i64>) = (row.try_get(0).map_err(reading)?, row.try_get(1).map_err(reading)?);
+        let row = sqlx::query("SELECT MIN(id), MAX(id) FROM usage").fetch_one(&mut self.source).await.map_err(reading)?;
+        let time = |at: usize| {
+            let id: Option<Vec<u8>> = row.try_get(at)?;
+            id.map(|id| request_id(&id)).transpose().map(|id| id.map(RequestId::time))
+        };
+        let (first, last) = (time(0).map_err(reading)?, time(1).map_err(reading)?);
         let now = self.transfer.now;
-        let first = first.map_or(now, |first| Timestamp(first).min(now)).month();
+        let first = first.map_or(now, |first| first.min(now)).month();
         // At most ten years: a wrong clock must not create thousands of partitions. Other months use the default partition.
-        for month in first.max(now.month() - 120)..=last.map_or(now, |last| Timestamp(last).max(now)).month().min(now.month() + 2) {
+        for month in first.max(now.month() - 120)..=last.map_or(now, |last| last.max(now)).month().min(now.month() + 2) {
             let (name, first, next) = retention::bounds(month);
             let create = sqlx::query(retention::CREATE_PARTITION).bind(name).bind(first).bind(next);
             create.execute(&mut self.target).await.map_err(|error| failed(&self.transfer.shown, WRITE, error))?;
@@ -187,27 +198,27 @@ impl<'t> TransferPass<'t> {
         let from = self.transfer.from.display().to_string();
         let reading = |error| failed(&from, READ, error);
         let columns: Vec<TransferColumn> = columns(&mut self.source, name).await.map_err(reading)?;
-        let table = TransferTable { name, columns: &columns };
-        // The last copied row number; -1 copies the whole table.
-        let mut after = if APPEND_ONLY.contains(&name) { self.saved_state(name).await? } else { -1 };
-        if after >= 0 {
-            // If old rows were removed from the source in between, the whole table is copied again.
-            let kept = table.count(&mut self.source, i64::MIN, after).await.map_err(reading)?;
+        let order = APPEND_ONLY.iter().find(|(table, _)| *table == name).map_or(CopyOrder::None, |(_, order)| *order);
+        let table = TransferTable { name, columns: &columns, order };
+        let mut after = self.copied_until(name, order).await?;
+        if after != CopiedUntil::Nothing {
+            // If rows were removed from the source meanwhile, or added before the last one, the whole table is copied again.
+            let kept = table.count(&mut self.source, &after, false).await.map_err(reading)?;
             let copied = self.target_count(name).await?;
-            after = if kept == copied { after } else { -1 };
+            after = if kept == copied { after } else { CopiedUntil::Nothing };
         }
-        if after < 0 {
+        if after == CopiedUntil::Nothing {
             let sql = sqlx::AssertSqlSafe(format!("DELETE FROM {name}"));
             sqlx::query(sql).execute(&mut self.target).await.map_err(|error| failed(&self.transfer.shown, WRITE, error))?;
         }
-        let of = table.count(&mut self.source, after, i64::MAX).await.map_err(reading)?;
+        let of = table.count(&mut self.source, &after, true).await.map_err(reading)?;
         let mut report = |done| progress(TransferProgress { table: name, done, of });
         let copied = copy_rows(&mut self.source, &mut self.target, &table, after, &mut report).await;
         let (copied, last) = copied.map_err(|error| match error {
             copy::CopyError::Read(error) => failed(&from, READ, error),
             copy::CopyError::Write(error) => failed(&self.transfer.shown, WRITE, error),
         })?;
-        let rows = table.count(&mut self.source, i64::MIN, i64::MAX).await.map_err(reading)?;
+        let rows = table.count(&mut self.source, &CopiedUntil::Nothing, true).await.map_err(reading)?;
         let target_rows = self.target_count(name).await?;
         if rows != target_rows {
             return Err(StoreError::TransferRefused {
@@ -215,11 +226,30 @@ impl<'t> TransferPass<'t> {
                 detail: format!("the table {name} has {target_rows} rows there and {rows} here after copying; nothing was kept"),
             });
         }
-        self.save_state(name, last.max(after)).await?;
+        self.save_state(name, if let CopiedUntil::Row(row) = last { row } else { -1 }).await?;
         if name == "usage" {
             self.save_state(RECORDS, i64::try_from(rows).unwrap_or(i64::MAX)).await?;
         }
         Ok(TransferredTable { name: name.to_owned(), copied, rows })
+    }
+
+    /// Where the last pass ended.
+    async fn copied_until(&mut self, name: &str, order: CopyOrder) -> Result<CopiedUntil, StoreError> {
+        Ok(match order {
+            CopyOrder::None => CopiedUntil::Nothing,
+            CopyOrder::RowNumber => match self.saved_state(name).await? {
+                row @ 0.. => CopiedUntil::Row(row),
+                _ => CopiedUntil::Nothing,
+            },
+            CopyOrder::RequestId(column) => {
+                // The newest id that is there.
+                let sql = sqlx::AssertSqlSafe(format!("SELECT {column} FROM {name} ORDER BY {column} DESC LIMIT 1"));
+                let row = sqlx::query(sql).fetch_optional(&mut self.target).await;
+                let id = row.and_then(|row| row.map(|row| row.try_get(0)).transpose());
+                let id = id.map_err(|error| failed(&self.transfer.shown, WRITE, error))?;
+                id.map_or(CopiedUntil::Nothing, CopiedUntil::Request)
+            }
+        })
     }
 
     /// The row number up to which a table was copied; -1 before the first pass.

@@ -71,12 +71,16 @@ async fn list(common: &Common, admin: &Admin, target: &ApiPath) -> Result<(), Fa
             text("kind"),
             text("amount"),
             text("balance"),
-            entry["request"].as_str().map_or_else(|| text("note"), str::to_owned),
+            entry["covers"]["count"].as_u64().map_or_else(|| text("note"), covered),
         ]
     };
-    let headings = ["position", "at", "member", "kind", "amount USD", "balance USD", "request or note"];
+    let headings = ["position", "at", "member", "kind", "amount USD", "balance USD", "requests or note"];
     output::table(&headings, &entries.iter().map(row).collect::<Vec<_>>());
     Ok(())
+}
+
+fn covered(count: u64) -> String {
+    if count == 1 { "1 request".to_owned() } else { format!("{count} requests") }
 }
 
 async fn balances(common: &Common, admin: &Admin) -> Result<(), Failure> {

@@ -18,7 +18,7 @@ use tollgate_gateway::{
         usage_writer::{UsageBacklog, UsageWriter, replay},
     },
     path::Worker,
-    server::run as run_cores,
+    server::{Listening, run as run_cores},
     state::{
         health_registry::HealthRegistry, request_log::LogThread, shared::Shared, usage_recorder::UsageQueue,
         usage_recorder::UsageRecorder,
@@ -33,6 +33,7 @@ use tollgate_store::{
 };
 
 use announcement::announce;
+pub(crate) use ending::cannot_run;
 use ending::{exit_status, leave_database, report_open_reservations};
 
 use crate::{
@@ -42,7 +43,8 @@ use crate::{
     config::Config,
     console, database_watch, disk_watch,
     failure::Failure,
-    first_start, health_share, key_watch, ledger_watch, logging, retention, revocation_share, runtime_socket, traffic_snapshot,
+    first_start, full_disk, health_share, key_watch, ledger_watch, logging, retention, revocation_share, runtime_socket,
+    traffic_snapshot,
     upgrade::{
         self,
         leaving::Leaving,
@@ -89,9 +91,9 @@ struct ServeComponents {
 
 async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) -> Result<(), Failure> {
     let (reserve, is_upgrade) = (free_disk(config), taken.is_some());
-    let mut components = build_components_or_give_up(config, &mut taken).await?;
+    let Some((mut components, waiting)) = open(config, &reserve, &mut taken).await? else { return Ok(()) };
     let Sockets { listening, console: console_socket, predecessors, asking } =
-        sockets::open(&config.data, &components.shared, &components.store, taken)?;
+        sockets::open(&config.data, &components.shared, &components.store, waiting, taken)?;
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
     // What follows and changes the state that a new process takes over ends when that serves.
     let left = stop_background.child_token();
@@ -114,7 +116,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     if let Some(tasks) = redis {
         spawn_redis(&background, tasks, revoked, &shared, &registry, &stop_background);
     }
-    background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), left.clone()));
+    background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), Arc::clone(&shared), left.clone()));
     background.spawn(end_on_signal(stop_cores.clone(), Arc::clone(&shared), stop_background.clone()));
     let stop_writer = CancellationToken::new();
     let (queue, writer) = usage_writer(&store, &journal, &registry, &shared);
@@ -162,6 +164,23 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
         return Err(failure);
     }
     exit_status(config, drained, left, is_ending_now)
+}
+
+/// Opens everything; on a full disk as soon as there is space. Then the sockets are those on which requests were refused until
+/// now. `None` if the gateway is stopped before.
+async fn open(
+    config: &Config,
+    reserve: &DiskReserve,
+    taken: &mut Option<TakeOver>,
+) -> Result<Option<(ServeComponents, Option<Listening>)>, Failure> {
+    let is_upgrade = taken.is_some();
+    match build_components_or_give_up(config, taken).await {
+        Err(failure) if !is_upgrade && full_disk::prevents(reserve, &failure) => {
+            let opened = full_disk::wait(config, reserve, failure, || build_components(config, None)).await?;
+            Ok(opened.map(|(components, listening)| (components, Some(listening))))
+        }
+        built => Ok(Some((built?, None))),
+    }
 }
 
 /// Cancels the jobs of a process that has handed over: their results could not be read any more.
@@ -395,7 +414,7 @@ fn core_factory(
 
 /// Cancels `stop` on SIGTERM or SIGINT; a second signal ends running requests, a third the process. Handlers are installed by the
 /// call, not when the task runs: the process may be signalled as soon as its address is printed.
-fn end_on_signal(stop: CancellationToken, shared: Arc<Shared>, stopped: CancellationToken) -> impl Future<Output = ()> {
+pub(crate) fn end_on_signal(stop: CancellationToken, shared: Arc<Shared>, stopped: CancellationToken) -> impl Future<Output = ()> {
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     async move {
         let (Ok(mut terminate), Ok(mut interrupt)) = signals else { return };

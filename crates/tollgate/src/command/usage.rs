@@ -73,6 +73,9 @@ fn with_filter(target: ApiPath, args: &FilterArgs) -> Result<ApiPath, Failure> {
         .maybe("until", until.as_deref()))
 }
 
+/// Pages that `tail` reads to find the newest records of a rare filter.
+const MAX_SEARCHED_PAGES: usize = 20;
+
 /// Records already printed with `--follow`; the oldest are evicted first.
 #[derive(Default)]
 struct PrintedRecords {
@@ -148,8 +151,25 @@ async fn tail(common: &Common, admin: &Admin, args: &FilterArgs, lines: usize, f
     }
 }
 
+/// The newest records. A rare filter needs several pages, because a page ends early when it has read many records; the last time it
+/// searched is printed if all of them were not enough.
 async fn newest(admin: &Admin, target: &ApiPath, count: usize) -> Result<Vec<Value>, Failure> {
-    Ok(admin.page(&target.clone().with("limit", &count.to_string())).await?.0)
+    let (mut records, mut after, mut searched) = (Vec::new(), None::<String>, None::<String>);
+    for _ in 0..MAX_SEARCHED_PAGES {
+        let limit = (count - records.len()).to_string();
+        let page = admin.get(&target.clone().with("limit", &limit).maybe("after", after.as_deref())).await?;
+        records.extend(page["items"].as_array().into_iter().flatten().cloned());
+        after = page["next"].as_str().map(str::to_owned);
+        if after.is_none() || records.len() >= count {
+            return Ok(records);
+        }
+        let Some(time) = page["searched_until"].as_str() else { return Ok(records) };
+        searched = Some(time.to_owned());
+    }
+    if let Some(time) = searched {
+        output::remark(&format!("older records than {time} were not searched: set --until {time} to go on"));
+    }
+    Ok(records)
 }
 
 /// Records not printed yet, oldest first. `page` returns a page, newest first, and the next cursor; older pages are read while a
@@ -193,7 +213,10 @@ async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, by: GroupBy)
         ("sale USD", "sale"),
         ("cost USD", "cost"),
         ("not priced", "unpriced"),
+        ("p50 ms", "p50"),
+        ("p99 ms", "p99"),
     ];
+    let items = if common.json { items } else { items.into_iter().map(with_percentiles).collect() };
     match by {
         GroupBy::Key => {
             columns.splice(..0, [("key", "name"), ("member", "member")]);
@@ -209,6 +232,15 @@ async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, by: GroupBy)
     }
     resource::print_list(common, &columns, &items);
     Ok(())
+}
+
+/// Adds the total times in milliseconds, where the sums have them.
+fn with_percentiles(mut item: Value) -> Value {
+    for (column, percentile) in [("p50", "p50_us"), ("p99", "p99_us")] {
+        let ms = item["duration"][percentile].as_u64().map(|micros| micros.div_ceil(1_000));
+        item[column] = ms.into();
+    }
+    item
 }
 
 /// Streams all records; those that are only in the local journal come last.

@@ -26,10 +26,17 @@ pub(crate) struct Sockets {
     pub(crate) asking: Option<UnixListener>,
 }
 
-/// Opens the sockets, or takes them over: when this returns, the other process has left.
-pub(crate) fn open(data: &Path, shared: &Arc<Shared>, store: &Store, taken: Option<TakeOver>) -> Result<Sockets, Failure> {
+/// Opens the sockets, unless the gateway already listens on `listening`, or takes them over: when this returns, the other process has
+/// left.
+pub(crate) fn open(
+    data: &Path,
+    shared: &Arc<Shared>,
+    store: &Store,
+    listening: Option<Listening>,
+    taken: Option<TakeOver>,
+) -> Result<Sockets, Failure> {
     let Some(mut taken) = taken else {
-        let listening = listen(&shared.settings).map_err(|error| cannot_listen(&error))?;
+        let listening = listening.map_or_else(|| listen(&shared.settings), Ok).map_err(|error| cannot_listen(&error))?;
         let predecessors = Arc::new(Predecessors::new(Arc::clone(shared), Vec::new()));
         return Ok(Sockets { listening, console: None, predecessors, asking: leaving::listen(data) });
     };
@@ -50,6 +57,6 @@ pub(crate) fn duplicates(listening: &Listening) -> Result<Vec<OwnedFd>, Failure>
     listening.duplicates().map_err(|error| Failure::Machine(format!("cannot duplicate the sockets: {error}")))
 }
 
-fn cannot_listen(error: &ListenError) -> Failure {
+pub(crate) fn cannot_listen(error: &ListenError) -> Failure {
     Failure::Machine(format!("{error}; choose another address with --listen, or stop the process that uses it"))
 }

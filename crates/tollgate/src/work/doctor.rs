@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use tollgate_store::{AccessMode, JournalEntry, WorkControl};
 
-use crate::{compose, config::Config, descriptors, failure::Failure, health_share, journal_backlog};
+use crate::{compose, config::Config, descriptors, disk_watch, failure::Failure, health_share, journal_backlog};
 
 /// What `doctor` prints.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +42,7 @@ pub(crate) fn doctor(config: &Config, control: &WorkControl) -> Result<DoctorOut
         Ok(_) => Ok((false, format!("{shown} is not a folder"))),
         Err(_) => Ok((true, format!("{shown} is created on the first start"))),
     })?;
+    checks.add("disk", || Ok(disk(config)))?;
     let (connections, requests) = (config.count("server.max_connections"), config.count("limits.in_flight"));
     checks.add("open files", || Ok(descriptors::check(connections, requests)))?;
     if folder.is_ok() {
@@ -79,6 +80,17 @@ impl Checks<'_> {
         self.items.push(Finding::new(what, ok, text));
         Ok(())
     }
+}
+
+fn disk(config: &Config) -> (bool, String) {
+    let reserve = disk_watch::reserve(config);
+    let (has_space, kib) = (!reserve.is_full(), reserve.free() / 1024);
+    let text = if has_space {
+        format!("{kib} KiB free")
+    } else {
+        format!("full ({kib} KiB free): nothing can be booked, and a start may have to wait; free some space")
+    };
+    (has_space, text)
 }
 
 fn database(config: &Config) -> (bool, String) {

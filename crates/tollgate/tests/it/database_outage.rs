@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tollgate_core::RequestId;
 use tollgate_testkit::{Postgres, Request, TestGateway};
 
 use crate::support::{self, PROGRAM};
@@ -66,7 +67,7 @@ fn one_minute_database_outage_loses_no_answer_and_no_record() {
         // The load continues until all records of the outage are stored.
         while !missing.is_empty() && back.elapsed() < RECOVERY {
             thread::sleep(Duration::from_millis(200));
-            let stored: HashSet<String> = postgres.sql("SELECT id FROM usage").lines().map(str::to_owned).collect();
+            let stored: HashSet<String> = stored_requests(&postgres.sql("SELECT encode(id, 'hex') FROM usage"));
             missing.retain(|id| !stored.contains(id));
         }
         let took = back.elapsed();
@@ -93,4 +94,10 @@ fn one_minute_database_outage_loses_no_answer_and_no_record() {
     assert_eq!(stored(), served, "each once");
     let verified = gateway.run(&["verify"]);
     assert_eq!(verified.status.code(), Some(0), "{}", String::from_utf8_lossy(&verified.stderr));
+}
+
+/// Request ids as callers see them, from those of the database in hexadecimal digits, one a line.
+fn stored_requests(lines: &str) -> HashSet<String> {
+    let id = |line: &str| RequestId::from_uuid(uuid::Uuid::parse_str(line).unwrap()).to_string();
+    lines.lines().map(id).collect()
 }

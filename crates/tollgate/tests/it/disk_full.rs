@@ -1,9 +1,9 @@
 //! A data folder on a disk that is full: the gateway starts and serves, books from the reserve, and recovers by itself.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{fs, net::TcpListener, path::Path, process::Command, thread, time::Duration};
 
 use tempfile::TempDir;
-use tollgate_testkit::{Request, TestGateway, TestGatewayBuilder, skipped, wait_for};
+use tollgate_testkit::{PendingResponse, Request, TestGateway, TestGatewayBuilder, skipped, wait_for};
 
 use crate::{
     load,
@@ -97,4 +97,39 @@ fn gateway_starts_and_serves_on_a_full_disk() {
     disk.make_room();
     wait_for("the records are booked", Duration::from_secs(5), || records(&gateway) == 2);
     wait_for("it is ready", Duration::from_secs(3), || readiness(&gateway).contains("ready"));
+}
+
+#[test]
+fn gateway_that_a_full_disk_prevents_from_starting_refuses_and_serves_when_there_is_space() {
+    let test = "gateway_that_a_full_disk_prevents_from_starting_refuses_and_serves_when_there_is_space";
+    let Some(disk) = SmallDisk::mount(test) else { return };
+    let without_reserve = || builder().env("TOLLGATE_JOURNAL__RESERVE_BYTES", "0");
+    let mut gateway = without_reserve().data_folder(TempDir::new_in(disk.path()).unwrap()).spawn();
+    let key = gateway.key().to_owned();
+    // A clean stop removes the database's shared memory; without space it cannot be made again.
+    assert_eq!(gateway.stop(), Some(0));
+    let data = gateway.into_data();
+    let folder = data.path().to_owned();
+    disk.fill();
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let ask = |request: &Request| request.send(address).and_then(PendingResponse::read);
+    let chat = || ask(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key)).unwrap();
+    let ready = || ask(&Request::get("/readyz")).map_or_else(|_| String::new(), |answer| answer.text());
+    thread::scope(|scope| {
+        let starting = scope.spawn(|| without_reserve().listen(&address.to_string()).data_folder(data).spawn());
+        wait_for("it listens", Duration::from_secs(10), || ready() == r#"{"status":"starting","disk":"full"}"#);
+        assert_eq!(ask(&Request::get("/healthz")).unwrap().status, 200);
+        let refused = chat();
+        assert!(refused.status == 503 && refused.text().contains("key_check_unavailable"), "{}", refused.text());
+        let doctor = Command::new(PROGRAM).env_clear().args(["doctor", "--quiet", "--data"]).arg(&folder).output().unwrap();
+        let said = String::from_utf8_lossy(&doctor.stdout).into_owned();
+        assert!(doctor.status.code() == Some(1) && said.contains("FAIL  disk"), "{said}");
+        disk.make_room();
+        let gateway = starting.join().unwrap();
+        wait_for("it is ready", Duration::from_secs(3), || ready() == r#"{"status":"ready"}"#);
+        assert_eq!(chat().status, 200);
+        wait_for("the record is booked", Duration::from_secs(3), || records(&gateway) == 1);
+        let log = gateway.log();
+        assert!(log.contains("nothing is served until there is space") && log.contains("has space again"), "{log}");
+    });
 }

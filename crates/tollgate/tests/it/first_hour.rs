@@ -271,17 +271,25 @@ fn silent_connections_to_the_console_address_lock_no_operator_out() {
     let gateway = TestGateway::builder(PROGRAM)
         .env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0")
         .env("TOLLGATE_SERVER__IDLE_TIMEOUT_MS", "500")
+        .env("TOLLGATE_SERVER__HEADER_TIMEOUT_MS", "700")
         .spawn();
     let console: SocketAddr = gateway.startup()["console"].as_str().unwrap().parse().unwrap();
-    let silent: Vec<TcpStream> = (0..600).map(|_| TcpStream::connect(console).unwrap()).collect();
+    let mut silent: Vec<TcpStream> = (0..600).map(|_| TcpStream::connect(console).unwrap()).collect();
     let ask = || Request::get("/metrics").send(console).and_then(PendingResponse::read).is_ok_and(|answer| answer.status == 200);
     wait_for("silent connections are closed", Duration::from_secs(10), ask);
-    // A head that never ends is closed too.
-    let mut slow = silent.into_iter().next_back().unwrap();
-    let _ = slow.write_all(b"GET /metrics HTTP/1.1\r\n");
-    slow.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let mut answer = Vec::new();
-    assert!(slow.read_to_end(&mut answer).is_ok() || answer.is_empty(), "the connection ends");
+    assert_eq!(read_to_the_end(&mut silent[0]), "", "a silent connection ends without an answer");
+    let mut slow = TcpStream::connect(console).unwrap();
+    slow.write_all(b"GET /metrics HTTP/1.1\r\n").unwrap();
+    let answer = read_to_the_end(&mut slow);
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("connection: close"), "a head that never ends: {answer:?}");
+}
+
+/// What a connection brings until the gateway closes it.
+fn read_to_the_end(connection: &mut TcpStream) -> String {
+    connection.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut read = String::new();
+    connection.read_to_string(&mut read).expect("the gateway closes the connection");
+    read
 }
 
 #[test]

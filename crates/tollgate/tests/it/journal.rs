@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
 use tollgate_testkit::{PendingResponse, Request, SERVICE_KEY, ScriptedResponse, TestGateway, Upstream};
 
 use crate::{
@@ -197,6 +198,31 @@ fn killed_stream_is_recorded_as_stopped_with_its_delivered_tokens() {
     // No progress was written yet (at most every 2 s), so nothing is charged; the provider's cost is estimated.
     assert_eq!(record["sale"], "0.00");
     assert_eq!(record["attempts"][0]["tokens"]["source"], "estimated");
+}
+
+#[test]
+fn entries_of_the_journal_are_printed_as_json() {
+    let gateway = support::echo();
+    let ids = [gateway.chat(&support::chat("echo")), gateway.chat(&support::chat("echo"))]
+        .map(|answer| answer.header("x-request-id").unwrap().to_owned());
+    let dumped = |arguments: &[&str]| {
+        let output = gateway.run(&[&["journal", "dump"], arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let lines = String::from_utf8(output.stdout).unwrap();
+        lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>()
+    };
+    let kinds = |entries: &[Value], id: &str| {
+        let of_request = entries.iter().filter(|entry| entry["entry"]["id"] == id);
+        of_request.map(|entry| entry["kind"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let all = dumped(&[]);
+    for id in &ids {
+        assert_eq!(kinds(&all, id), ["begin", "end"], "{all:?}");
+    }
+    let one = dumped(&["--request", &ids[1]]);
+    assert_eq!((one.len(), kinds(&one, &ids[1])), (2, vec!["begin".to_owned(), "end".to_owned()]));
+    assert_eq!(one[1]["entry"]["outcome"], "completed");
+    assert_eq!(gateway.run(&["journal", "dump", "--request", "req_1"]).status.code(), Some(2));
 }
 
 #[test]

@@ -136,11 +136,12 @@ fn redis_that_returns_empty_forgets_no_spending() {
         before == services.count(answered)
     });
     let over = services.postgres.sql(&format!(
-        "SELECT key_name, SUM(sale) FROM usage GROUP BY key_name HAVING SUM(COALESCE(sale, 0)) > {BUDGET_NANO_USD} ORDER BY 1"
+        "SELECT n.name, SUM(u.sale) FROM usage u JOIN names n ON n.ref = u.key GROUP BY n.name \
+         HAVING SUM(COALESCE(u.sale, 0)) > {BUDGET_NANO_USD} ORDER BY 1"
     ));
-    let served = services.postgres.sql(
-        "SELECT MIN(served), MAX(served) FROM (SELECT COUNT(*) AS served FROM usage WHERE status = 200 GROUP BY key_id) AS each",
-    );
+    let served = services
+        .postgres
+        .sql("SELECT MIN(served), MAX(served) FROM (SELECT COUNT(*) AS served FROM usage WHERE status = 200 GROUP BY key) AS each");
     println!("{} keys and {MEMBERS} members, {ROUNDS} restarts: served {served} of 10 each", ROUNDS * KEYS);
     assert_eq!(over, "", "budgets and balances of ten requests");
     for node in &nodes {

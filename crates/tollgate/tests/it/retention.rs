@@ -5,18 +5,57 @@ use std::{path::Path, time::Duration};
 use serde_json::Value;
 use sqlx::Connection as _;
 use tempfile::TempDir;
+use tollgate_core::{RequestId, Timestamp};
 use tollgate_testkit::{Postgres, TestGateway, TestGatewayBuilder, Upstream, wait_for};
 
 use crate::support;
 
-/// Makes all stored records forty days older.
-const FORTY_DAYS: &str = "UPDATE usage SET at = at - 3456000000000; UPDATE ledger SET at = at - 3456000000000; \
-     UPDATE usage_five_minutes SET bucket = bucket - 3456000000000; \
-     UPDATE usage_hours SET bucket = bucket - 3456000000000; UPDATE usage_days SET bucket = bucket - 3456000000000; \
-     UPDATE attempt_hours SET bucket = bucket - 3456000000000; UPDATE attempt_days SET bucket = bucket - 3456000000000;";
+const FORTY_DAYS_US: i64 = 40 * 86_400_000_000;
+
+/// Makes ledger and sums forty days older.
+const FORTY_DAYS: &str = "UPDATE ledger SET at = at - 3456000000000, first_at = first_at - 3456000000000, \
+     last_at = last_at - 3456000000000; UPDATE usage_sums SET minute = minute - 57600; \
+     UPDATE key_sums SET minute = minute - 57600; UPDATE attempt_sums SET minute = minute - 57600;";
 
 /// Sets the log's time to that of its newest record.
-const TIME: &str = "INSERT INTO counters (name, value) SELECT 'log_time', MAX(at) FROM usage;";
+const TIME: &str = "INSERT INTO counters (name, value) SELECT 'log_time', MAX(last_at) FROM ledger;";
+
+/// Makes the records of PostgreSQL forty days older: their ids begin with the millisecond of arrival.
+const FORTY_DAYS_OF_POSTGRES: &str = "UPDATE usage SET id = decode(lpad(to_hex(('x' || encode(substring(id FROM 1 FOR 6), \
+     'hex'))::bit(48)::bigint - 3456000000), 12, '0'), 'hex') || substring(id FROM 7);";
+
+/// The same id, forty days older.
+fn older(id: &[u8]) -> Vec<u8> {
+    let id = RequestId::from_uuid(uuid::Uuid::from_slice(id).unwrap());
+    let time = RequestId::first_at(Timestamp(id.time().0 - FORTY_DAYS_US)).uuid();
+    [&time.as_bytes()[..6], &id.uuid().as_bytes()[6..]].concat()
+}
+
+/// Makes everything in the SQLite database of a stopped gateway forty days older.
+fn make_older(data: &TempDir) {
+    change(data, FORTY_DAYS);
+    let place = format!("sqlite:{}", data.path().join("tollgate.db").display());
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let mut database = sqlx::SqliteConnection::connect(&place).await.unwrap();
+        let ids: Vec<Vec<u8>> = sqlx::query_scalar("SELECT id FROM usage").fetch_all(&mut database).await.unwrap();
+        for id in ids {
+            let query = sqlx::query("UPDATE usage SET id = $1 WHERE id = $2").bind(older(&id)).bind(id);
+            query.execute(&mut database).await.unwrap();
+        }
+        database.close().await.unwrap();
+    });
+}
+
+/// The arrival of the oldest record of an SQLite database.
+fn oldest_record(data: &Path) -> Timestamp {
+    let place = format!("sqlite:{}?mode=ro", data.join("tollgate.db").display());
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let mut database = sqlx::SqliteConnection::connect(&place).await.unwrap();
+        let id: Vec<u8> = sqlx::query_scalar("SELECT MIN(id) FROM usage").fetch_one(&mut database).await.unwrap();
+        database.close().await.unwrap();
+        RequestId::from_uuid(uuid::Uuid::from_slice(&id).unwrap()).time()
+    })
+}
 
 /// Changes the SQLite database of a stopped gateway.
 fn change(data: &TempDir, statements: &'static str) {
@@ -71,8 +110,9 @@ fn old_records_go(gateway: &dyn Fn() -> TestGatewayBuilder, forty_days_later: &d
     wait_for("sums", Duration::from_secs(2), || requests_summed_up(&gateway) == 4);
     // The test made the ledger's entries older, which `verify` tells; everything else agrees.
     let verified: Value = serde_json::from_slice(&gateway.run(&["verify", "--json"]).stdout).unwrap();
-    let differences: Vec<_> = verified["differences"].as_array().unwrap().iter().map(|it| (&it["rule"], &it["what"])).collect();
-    assert_eq!(differences, [(&Value::from("chain"), &Value::from("ledger entries 1 to 3"))], "{verified}");
+    let differences = verified["differences"].as_array().unwrap();
+    assert!(!differences.is_empty() && differences.iter().all(|it| it["rule"] == "chain"), "{verified}");
+    assert!(differences.iter().all(|it| it["what"].as_str().unwrap().starts_with("ledger entries ")), "{verified}");
 }
 
 #[test]
@@ -80,7 +120,7 @@ fn old_records_are_deleted_by_log_time() {
     let upstream = Upstream::start();
     old_records_go(&|| gateway(&upstream), &|data| {
         change(data, TIME);
-        change(data, FORTY_DAYS);
+        make_older(data);
     });
 }
 
@@ -93,6 +133,7 @@ fn old_records_are_deleted_from_postgresql() {
         wait_for("three records", Duration::from_secs(2), || postgres.sql("SELECT COUNT(*) FROM usage") == "3");
         postgres.sql(TIME);
         postgres.sql(FORTY_DAYS);
+        postgres.sql(FORTY_DAYS_OF_POSTGRES);
     });
 }
 
@@ -101,7 +142,7 @@ fn clock_forty_days_ahead_deletes_no_records() {
     let upstream = Upstream::start();
     let mut data = three_served(gateway(&upstream).spawn());
     // Relative to these records a correct clock is ahead.
-    change(&data, FORTY_DAYS);
+    make_older(&data);
     for start in 1..=3 {
         let mut again = gateway(&upstream).data_folder(data).spawn();
         let answer = again.chat(&support::chat("chat-model"));
@@ -111,7 +152,7 @@ fn clock_forty_days_ahead_deletes_no_records() {
         assert_eq!(again.stop(), Some(0));
         data = again.into_data();
         assert_eq!(number_in(data.path(), "SELECT COUNT(*) FROM usage"), 3 + start);
-        let oldest = "SELECT value - (SELECT MIN(at) FROM usage) FROM counters WHERE name = 'log_time'";
-        assert!((0..60_000_000).contains(&number_in(data.path(), oldest)), "it is as early as it was");
+        let time = number_in(data.path(), "SELECT value FROM counters WHERE name = 'log_time'");
+        assert!((0..60_000_000).contains(&(time - oldest_record(data.path()).0)), "it is as early as it was");
     }
 }

@@ -49,6 +49,13 @@ impl WholeBody {
         Ok(())
     }
 
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Small(small) => small.len(),
+            Self::Large(large) => large.len,
+        }
+    }
+
     pub(super) fn freeze(self) -> Bytes {
         match self {
             Self::Small(small) => small.freeze(),

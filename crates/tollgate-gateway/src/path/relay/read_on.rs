@@ -1,8 +1,8 @@
 //! Reads on in the background: for the usage of an answer whose caller left after its finish, because the provider charges for
 //! all of it; and to the end of a body, so that its connection can be reused.
 //!
-//! Bounds: 64 KiB for each answer, and 30 s for usage or 1 s for the end. The account's permit and the caller's reservation
-//! are held while usage is read.
+//! Bounds: 64 KiB for each stream, the rest of a complete answer that is passed on in pieces, and 30 s for usage or 1 s for the
+//! end. The account's permit and the caller's reservation are held while usage is read.
 
 use std::time::Duration;
 
@@ -16,9 +16,16 @@ use crate::{path::types::usage_guard::UsageGuard, upstream::call::UpstreamBody};
 const LIMIT: Duration = Duration::from_secs(30);
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(1);
 const MAX_BYTES: usize = 64 * 1024;
+const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
 /// Ends the request, as left by its caller, once the usage is known or a bound is reached.
-pub(super) fn for_usage(mut relay: Box<dyn StreamRelay>, mut upstream: UpstreamBody, mut guard: Box<UsageGuard>) {
+pub(super) fn for_usage(
+    mut relay: Box<dyn StreamRelay>,
+    mut upstream: UpstreamBody,
+    mut guard: Box<UsageGuard>,
+    is_complete_answer: bool,
+) {
+    let max_bytes = if is_complete_answer { MAX_ANSWER_BYTES } else { MAX_BYTES };
     if tokio::runtime::Handle::try_current().is_err() || guard.recorder.shared.condition.is_cutting_off() {
         return;
     }
@@ -26,8 +33,11 @@ pub(super) fn for_usage(mut relay: Box<dyn StreamRelay>, mut upstream: UpstreamB
     tracker.spawn(async move {
         let read = async {
             let (mut bytes, mut unsent) = (0, Vec::new());
-            while relay.summary().usage.is_none() && bytes <= MAX_BYTES {
-                let Some(Ok(frame)) = upstream.frame().await else { break };
+            while relay.summary().usage.is_none() && bytes <= max_bytes {
+                let Some(Ok(frame)) = upstream.frame().await else {
+                    let _ = relay.finish(&mut unsent);
+                    break;
+                };
                 let Ok(data) = frame.into_data() else { continue };
                 bytes += data.len();
                 let pushed = relay.push(&data, &mut unsent);

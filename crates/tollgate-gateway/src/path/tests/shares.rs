@@ -53,3 +53,100 @@ async fn an_answer_without_memory_is_refused_and_blames_no_account() {
     assert_eq!(rig.ask(CHAT).await.status, 200, "the account does not cool");
     assert!(rig.records()[..4].iter().all(|record| record.reason.as_deref() == Some("E63") && record.attempts.len() == 1));
 }
+
+/// The pieces of an answer, and what an account of memory says while they are passed on.
+fn pieces(answer: &str, size: usize) -> Vec<Piece> {
+    answer.as_bytes().chunks(size).map(|piece| Piece::Data(Bytes::copy_from_slice(piece))).collect()
+}
+
+const JSON_ANSWER: &[(&str, &str)] = &[("content-type", "application/json")];
+
+#[tokio::test(start_paused = true)]
+async fn large_answer_is_passed_on_in_pieces_and_takes_little_memory() {
+    let answer = large(3_000_000);
+    let mut rig = Rig::new(Script::new().answers(200, JSON_ANSWER, pieces(&answer, 50_000)), 1);
+    let (incoming, request) = within(&rig, 1_000_000);
+    let answered = serve(&rig.core, incoming).await;
+    assert_eq!(rig.script.open(), 1, "the upstream is still being read");
+    let got = read(answered).await;
+    assert_eq!((got.status, got.aborted), (200, false));
+    assert_eq!(got.headers["content-type"], "application/json; charset=utf-8");
+    assert!(got.body == answer.replace("up-m", "m"), "{} bytes of {}", got.body.len(), answer.len());
+    assert!(rig.core.shared.condition.memory.used() < 400_000);
+    drop(request);
+    let record = &rig.records()[0];
+    assert_eq!((record.status, record.tokens.output, record.attempts.len()), (200, 1, 1));
+    assert_eq!(record.outcome, tollgate_core::Outcome::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_answer_that_breaks_in_the_middle_is_aborted_and_recorded_as_broken() {
+    let answer = large(1_000_000);
+    let cut = |end: Piece| pieces(&answer[..800_000], 50_000).into_iter().chain([end]).collect();
+    let with_error = answer.trim_end_matches('}').to_owned() + "},\"error\":{\"message\":\"m\"}}";
+    for broken in [cut(Piece::Break), cut(Piece::Stall), pieces(&answer[..800_000], 50_000), pieces(&with_error, 50_000)] {
+        let mut rig = Rig::new(Script::new().answers(200, JSON_ANSWER, broken).replies(REPLY), 2);
+        let got = rig.ask(CHAT).await;
+        assert!(got.status == 200 && got.aborted, "the caller sees that the answer is not complete");
+        let record = &rig.records()[0];
+        assert_eq!((record.outcome, record.attempts.len()), (tollgate_core::Outcome::UpstreamBroke, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_that_breaks_before_it_is_passed_on_fails_over() {
+    let answer = large(1_000_000);
+    let early = pieces(&answer[..200_000], 50_000).into_iter().chain([Piece::Break]).collect();
+    let error = answer.replace("{\"id\"", "{\"error\":{\"message\":\"m\"},\"id\"");
+    for broken in [early, pieces(&error, 50_000)] {
+        let mut rig = Rig::new(Script::new().answers(200, JSON_ANSWER, broken).replies(REPLY), 2);
+        let got = rig.ask(CHAT).await;
+        assert_eq!((got.status, got.aborted, rig.records()[0].attempts.len()), (200, false, 2));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn usage_of_a_large_answer_is_read_for_a_caller_that_left() {
+    let answer = large(1_000_000);
+    let mut rig = Rig::new(Script::new().answers(200, JSON_ANSWER, pieces(&answer, 50_000)), 1);
+    let mut answered = serve(&rig.core, rig.incoming(CHAT)).await;
+    assert!(answered.body_mut().frame().await.unwrap().is_ok());
+    drop(answered);
+    let condition = Arc::clone(&rig.core.shared.condition);
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    let record = &rig.records()[0];
+    assert_eq!((record.outcome, record.tokens.output), (tollgate_core::Outcome::CallerLeft, 1), "{record:?}");
+    assert_eq!(condition.in_flight(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_of_a_request_count_against_the_memory_of_bodies() {
+    let long = CHAT.replace("hello there", &"x".repeat(300_000));
+    let ask = async |limit: usize, protocol: tollgate_protocol::Protocol| {
+        let script = if protocol == tollgate_protocol::Protocol::OpenAi {
+            Script::new().replies(REPLY)
+        } else {
+            Script::new().replies(NATIVE_REPLY)
+        };
+        let rig = Rig::with(script, 1, |channel| channel.spec.protocol = protocol);
+        let request = rig.core.shared.condition.enter(100, limit).unwrap();
+        let mut incoming = rig.incoming(&long);
+        incoming.body = incoming.body.within(Arc::clone(&request));
+        let status = serve(&rig.core, incoming).await.status().as_u16();
+        (status, rig.core.shared.condition.memory.used(), rig.script.seen().len())
+    };
+    // The body, and the copy with the upstream's name of the model.
+    let (status, used, _) = ask(10_000_000, tollgate_protocol::Protocol::OpenAi).await;
+    assert!(status == 200 && (600_000..620_000).contains(&used), "{status} {used}");
+    // The body, the request as decoded, and as encoded for the upstream.
+    let (status, used, _) = ask(10_000_000, tollgate_protocol::Protocol::Gemini).await;
+    assert!(status == 200 && (900_000..920_000).contains(&used), "{status} {used}");
+    for protocol in [tollgate_protocol::Protocol::OpenAi, tollgate_protocol::Protocol::Gemini] {
+        let (status, _, sent) = ask(500_000, protocol).await;
+        assert_eq!((status, sent), (503, 0), "{protocol:?}");
+    }
+}
+
+const NATIVE_REPLY: &str = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":1,"totalTokenCount":4}}"#;

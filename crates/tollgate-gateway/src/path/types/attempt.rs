@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use tollgate_core::PlannedAttempt;
 use tollgate_protocol::{ReplySummary, StreamError, StreamRelay};
 
@@ -29,7 +30,7 @@ pub(crate) enum AttemptAnswer {
         /// Whether the body is an event stream.
         events: bool,
     },
-    /// A stream whose first content has arrived.
+    /// A stream whose first content has arrived, or a complete answer in pieces.
     Stream(Streaming),
 }
 
@@ -42,6 +43,8 @@ pub(crate) struct Streaming {
     pub rest: Rest,
     /// Longest silence allowed to the upstream, in milliseconds.
     pub idle_ms: u64,
+    /// Until when a complete answer that is passed on in pieces must have been; `None` for an event stream.
+    pub whole_by: Option<Instant>,
 }
 
 /// What follows a stream's first content.

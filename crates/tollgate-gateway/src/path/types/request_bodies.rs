@@ -4,6 +4,7 @@
 //! upstream's name of the model. Otherwise the request is decoded once, and encoded once for each channel that routing
 //! considers. Encoding also shows routing what a channel cannot express.
 
+mod copies;
 mod media;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -18,10 +19,10 @@ use tollgate_protocol::{
     RequestSummary, StreamRelay, Target, TranslateError, TranslateOptions, UpstreamProblem, codec, decode_request,
     effective_profile, encode_request,
     neutral::{EncodedRequest, Located, ReplyContext, Request},
-    pending_media, translate_problem, translate_reply, translating_relay,
+    pending_media, relay_whole, translate_problem, translate_reply, translating_relay,
 };
 
-use self::media::PrefetchedMedia;
+use self::{copies::BodyCopies, media::PrefetchedMedia};
 use crate::{
     path::types::{
         failure::Failure,
@@ -52,6 +53,7 @@ pub(crate) struct RequestBodies<'a> {
     decoded: OnceLock<Box<Result<Request, TranslateError>>>,
     encoded: Mutex<Vec<EncodedBody>>,
     media: PrefetchedMedia,
+    copies: BodyCopies,
 }
 
 /// The request as encoded for one channel's model.
@@ -87,6 +89,8 @@ pub(crate) enum BodyFor {
     },
     /// The upstream's protocol cannot express the request.
     Impossible,
+    /// There is no memory for a copy of the request.
+    NoMemory,
 }
 
 /// How an answer is converted to the caller's protocol.
@@ -120,7 +124,8 @@ impl<'a> RequestBodies<'a> {
             has_sole_account: has_sole_account(catalog, offer),
             decoded: OnceLock::new(),
             encoded: Mutex::default(),
-            media: PrefetchedMedia::new(memory),
+            media: PrefetchedMedia::new(memory.clone()),
+            copies: BodyCopies::new(memory),
         }
     }
 
@@ -154,10 +159,12 @@ impl<'a> RequestBodies<'a> {
 
     pub(crate) fn body_for(&self, planned: &PlannedAttempt) -> BodyFor {
         if planned.protocol == self.from {
-            return BodyFor::Upstream(Box::new(self.passthrough(planned)));
+            let request = self.passthrough(planned);
+            return if self.copies.is_exhausted() { BodyFor::NoMemory } else { BodyFor::Upstream(Box::new(request)) };
         }
         let known = self.encoded_for(&planned.channel, planned.mapping());
         match &*known.outcome {
+            _ if self.copies.is_exhausted() => BodyFor::NoMemory,
             Ok(encoded) if !known.unfetched => BodyFor::Upstream(Box::new(self.translated(planned, encoded))),
             Err(TranslateError::NoCounter) => BodyFor::OwnCount { body: self.own_count(), dropped: self.dropped.clone() },
             Ok(_) | Err(_) => BodyFor::Impossible,
@@ -197,11 +204,15 @@ impl<'a> RequestBodies<'a> {
             dropped.extend(signature_member(planned.protocol, self.body).map(ToOwned::to_owned));
         }
         let reply_edits = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage };
+        let body = codec.forward_request(self.body, summary, &edits);
+        if body.as_ptr() != self.body.as_ptr() {
+            self.copies.reserve_edited(body.len());
+        }
         UpstreamRequest {
             method: summary.method,
             path: codec.upstream_path(summary.method, &mapping.upstream, self.target.framing),
             stream: summary.stream.then_some(self.target.framing),
-            body: codec.forward_request(self.body, summary, &edits),
+            body,
             dropped,
             conversion: ResponseConversion::Same { protocol: planned.protocol, edits: reply_edits },
         }
@@ -244,6 +255,9 @@ impl<'a> RequestBodies<'a> {
     }
 
     fn decode(&self) -> Result<Request, TranslateError> {
+        if !self.copies.reserve(self.body.len()) {
+            return Err(no_memory());
+        }
         let mut request = decode_request(self.from, self.target, self.body)?;
         if let Some(limit) = &self.output_limit {
             request.params.max_tokens = Some(Located::new(limit.tokens, limit.field.clone()));
@@ -272,8 +286,14 @@ impl<'a> RequestBodies<'a> {
         } else {
             RemoteMedia::Fetched(&fetched)
         };
+        if !self.copies.reserve(self.body.len()) {
+            return (Err(no_memory()), false);
+        }
         let options = options_of(channel, self.lenient, media);
-        (encode_request(channel.spec.protocol, request, &mapping.upstream, &profile, &options), unfetched)
+        let encoded = encode_request(channel.spec.protocol, request, &mapping.upstream, &profile, &options);
+        // Media that was fetched, for instance.
+        let more = encoded.as_ref().map_or(0, |encoded| encoded.body.len().saturating_sub(self.body.len()));
+        if self.copies.reserve(more) { (encoded, unfetched) } else { (Err(no_memory()), false) }
     }
 
     /// The decoded request. Decoded once.
@@ -289,6 +309,11 @@ impl<'a> RequestBodies<'a> {
             Err(TranslateError::Malformed(fault)) => fault.violations.iter().map(|violation| violation.field.clone()).collect(),
         }
     }
+}
+
+/// What stands for a copy that found no memory: it names no field, so that no channel is excluded for it, and no upstream gets it.
+fn no_memory() -> TranslateError {
+    TranslateError::Unsupported { fields: Vec::new(), reason: None }
 }
 
 /// Fields of a request that a channel of another protocol cannot express. Remote media counts as available.
@@ -319,6 +344,25 @@ impl ResponseConversion {
         match self {
             Self::Same { protocol, edits } => codec(*protocol).read_reply(method, body, edits),
             Self::Translated { upstream, caller, context } => translate_reply(*upstream, *caller, body, context),
+        }
+    }
+
+    /// Whether a large complete answer may be passed on in pieces. A translated one is needed whole, because the caller's protocol
+    /// has another order; so is a token count, which is small.
+    pub(crate) const fn passes_pieces(&self, method: Method) -> bool {
+        matches!(self, Self::Same { .. }) && !matches!(method, Method::CountTokens)
+    }
+
+    /// A relay for a complete answer of at most so many bytes that begins so. `None` if it has to be read whole.
+    pub(crate) fn relay_whole(
+        &self,
+        (method, max_bytes): (Method, usize),
+        beginning: &Bytes,
+        out: &mut Vec<Bytes>,
+    ) -> Option<Box<dyn StreamRelay>> {
+        match self {
+            Self::Same { protocol, edits } => relay_whole(codec(*protocol), (method, max_bytes), edits, beginning, out),
+            Self::Translated { .. } => None,
         }
     }
 

@@ -17,7 +17,8 @@ use super::{
     deltas::CounterDeltas,
     lease::GrantTime,
     leases::RetainedLeases,
-    outage_share::OutageShare,
+    outage_share::{OutageShare, ShareBase},
+    own_rates::{RateWindows, counted_by_lease, counted_for},
     reservations::{OpenReservation, PreparedClaim, ReservationSource},
     script::{Disconnect, NodeRegistration, ReservationGrant, ReservationRequest},
     state::{ConnectionState, Epoch, MINUTE, RedisState},
@@ -110,11 +111,15 @@ impl RedisState {
             // The connection is up again. A share of what is left is still safe to use.
             None => Arc::new(OutageShare::new(self.node_count(), self.options.reservation_ttl, RetainedLeases::new())),
         };
-        let outcome = share.reserve(reservation, now, |subject| (self.meters.get(subject), self.reservations.running(subject)));
+        let micros = self.redis_micros(now);
+        let outcome = share.reserve(reservation, now, |subject| {
+            ShareBase::of(&self.meters.get(subject), self.reservations.running(subject), micros)
+        });
         let open = outcome
             .as_ref()
             .ok()
-            .map(|(_, made)| OpenReservation::new(made, ReservationSource::OutageShare, None, self.reservations.expiry(now)));
+            .map(|(_, made)| (made, Some(micros / MINUTE), self.reservations.expiry(now)))
+            .map(|(made, minute, expiry)| OpenReservation::new(made, ReservationSource::OutageShare, minute, expiry));
         let is_kept = if is_in_flight {
             self.reservations.complete_request(reservation.id, open.as_slice(), Vec::new())
         } else {
@@ -128,7 +133,23 @@ impl RedisState {
             Some(open) if !epoch.is_down() => self.update_pending(|deltas| open.add_to(deltas)),
             Some(_) | None => {}
         }
+        if let (Ok((_, made)), true) = (&outcome, is_kept) {
+            self.count_in_share(made, micros, epoch.is_down());
+        }
         outcome.map(|(receipt, _)| receipt)
+    }
+
+    /// Counts requests and tokens that Redis is told when it is reached again.
+    fn count_in_share(&self, made: &Reservation, micros: u64, is_down: bool) {
+        for subject in binding_subjects(made) {
+            let counted = counted_for(&made.limits, made.tokens, subject);
+            self.own_rates.count(subject, counted, micros, !is_down);
+            if !is_down && counted != (0, 0) {
+                let mut windows = RateWindows::default();
+                windows.add(counted, micros);
+                self.update_pending(|deltas| deltas.entry(subject).or_default().counted.push(windows));
+            }
+        }
     }
 
     /// Reserves in Redis, and falls back to the outage share if it does not answer.
@@ -145,6 +166,7 @@ impl RedisState {
         let reservations: Vec<&Reservation> = std::iter::once(&reservation).chain(&attempts).collect();
         let leases = self.leases.request(&reservations, now);
         let request = ReservationRequest { reservation, attempts, leases };
+        self.correct_for_returned(&request, now);
         let why = match timeout(RESERVE_TIMEOUT, self.scripts.reserve(&mut connection, &node, &request)).await {
             Ok(Ok(grant)) if grant.reply.is_granted => return Ok(self.record_grant(&request, now, epoch, &grant)),
             Ok(Ok(grant)) => return Err(self.record_refusal(&request, &grant)),
@@ -159,6 +181,17 @@ impl RedisState {
         self.leases.request_failed(request.leases.keys().copied());
         self.connection_lost(epoch, &why);
         self.reserve_from_share(&request.reservation, now, true)
+    }
+
+    /// The leases that go back with a request are unused, whatever becomes of the request.
+    fn correct_for_returned(&self, request: &ReservationRequest, now: Instant) {
+        let (mut returned, micros) = (CounterDeltas::new(), self.redis_micros(now));
+        for (subject, (_, lease)) in &request.leases {
+            lease.add_to(&mut returned, *subject);
+        }
+        for (subject, delta) in returned {
+            self.own_rates.correct(subject, &delta, micros);
+        }
     }
 
     fn record_meters(&self, grant: &ReservationGrant) {
@@ -209,6 +242,12 @@ impl RedisState {
                 open.leased_amounts().for_each(|(subject, money, _)| self.leases.add_prepared(subject, money, now));
             }
         }
+        for subject in binding_subjects(reservation) {
+            self.own_rates.count(subject, counted_for(&reservation.limits, reservation.tokens, subject), reply.micros, true);
+        }
+        for (subject, lease) in &grant.leases {
+            self.own_rates.count(*subject, counted_by_lease(lease), reply.micros, true);
+        }
         let surplus = amount - reservation.amount.0;
         self.update_pending(|deltas| {
             record_in_epoch(&epoch, number, is_kept, &made, deltas);
@@ -230,11 +269,7 @@ impl RedisState {
         // The reply is from a time after `now`, so the minute lasts at least until then.
         let expires = now + Duration::from_micros(MINUTE - micros % MINUTE);
         let at = GrantTime { now, minute: micros / MINUTE, expires };
-        let mut clock = self.lease_clock();
-        if clock.redis_time.is_none_or(|(_, known)| known < micros) {
-            clock.redis_time = Some((now, micros));
-        }
-        drop(clock);
+        self.record_redis_time(now, micros);
         for (subject, granted) in &grant.leases {
             let mut reservations = std::iter::once(&request.reservation).chain(&request.attempts);
             let Some(reservation) = reservations.find(|it| binding_subjects(it).contains(subject)) else { continue };

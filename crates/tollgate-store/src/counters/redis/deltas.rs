@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use tollgate_core::{Budget, NanoUsd, Subject, Timestamp, UsageRecord, Window};
 
-use super::super::{subjects::charges_of, traits::Spender};
+use super::{
+    super::{subjects::charges_of, traits::Spender},
+    own_rates::RateWindows,
+};
 
 /// Limit of the requests that one [`BudgetWatch`] lists.
 const MAX_SPENDERS: usize = 64;
@@ -16,6 +19,8 @@ pub(super) struct CounterDelta {
     /// Reserved money, in nano-USD.
     pub(super) reserved: i64,
     pub(super) running: i64,
+    /// Requests and tokens of two minutes that Redis does not have.
+    pub(super) counted: Vec<RateWindows>,
     /// Corrections of estimates: minute, estimated tokens, actual tokens.
     pub(super) tokens: Vec<(u64, u64, u64)>,
     /// Leased requests that were not made: minute and count.

@@ -144,12 +144,14 @@ impl RedisWorker {
     }
 
     /// Begins an epoch whose pending deltas hold all open reservations. Unsent spending stays pending if Redis has the rest
-    /// of it; otherwise Redis gets the spending of the latest requests that its totals do not contain.
+    /// of it; otherwise Redis gets the spending of the latest requests that its totals do not contain, and what this node has
+    /// counted of the minute.
     fn begin_epoch(&mut self, included: Option<&HashSet<RequestId>>) -> u64 {
         let mut epoch = self.state.epoch_mut();
         let share = epoch.outage_share().map_or_else(|| self.state.new_outage_share(), Arc::clone);
         epoch.number += 1;
         epoch.connection = ConnectionState::Joining { share };
+        let micros = self.state.redis_micros(self.state.now());
         let mut pending = self.state.pending();
         match included {
             None => {
@@ -159,6 +161,10 @@ impl RedisWorker {
                 }
             }
             Some(included) => {
+                let unanswered = self.unanswered.iter().flatten().map(|(subject, delta)| (subject, delta));
+                for (subject, delta) in pending.iter().chain(unanswered) {
+                    self.state.own_rates.correct(*subject, delta, micros);
+                }
                 *pending = self.state.recent.except(included);
                 self.unanswered = None;
             }
@@ -167,6 +173,9 @@ impl RedisWorker {
             let delta = pending.entry(subject).or_default();
             delta.reserved = delta.reserved.saturating_add(open.reserved);
             delta.running = delta.running.saturating_add(open.running);
+        }
+        for (subject, windows) in self.state.own_rates.take(included.is_some(), micros) {
+            pending.entry(subject).or_default().counted.push(windows);
         }
         epoch.number
     }

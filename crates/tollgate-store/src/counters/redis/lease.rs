@@ -298,7 +298,7 @@ impl PrepaidAllowance {
         if self.expires.is_some_and(|expires| now >= expires) { self.take() } else { None }
     }
 
-    fn take(&mut self) -> Option<(u64, u64)> {
+    pub(super) fn take(&mut self) -> Option<(u64, u64)> {
         let left = std::mem::take(&mut self.left);
         (left > 0).then_some((self.minute, left))
     }

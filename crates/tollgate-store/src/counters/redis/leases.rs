@@ -121,11 +121,15 @@ impl Leases {
         }
     }
 
-    /// Ends all leases because the connection to Redis was lost.
-    pub(super) fn drain(&self) -> RetainedLeases {
+    /// Ends all leases because the connection to Redis was lost. `unused` gets the requests and tokens that were not used.
+    pub(super) fn drain(&self, unused: &mut CounterDeltas) -> RetainedLeases {
         let mut retained = RetainedLeases::new();
         for shard in &self.shards {
-            let pools = std::mem::take(&mut *lock(shard));
+            let mut pools = std::mem::take(&mut *lock(shard));
+            for (subject, pool) in &mut pools {
+                let (requests, tokens) = (pool.requests.take(), pool.tokens.take());
+                LeaseReturn { requests, tokens, ..LeaseReturn::default() }.add_to(unused, *subject);
+            }
             let used = pools.into_iter().filter(|(_, pool)| pool.money > 0 || pool.permits > 0);
             retained.extend(used.map(|(subject, pool)| (subject, (pool.money, pool.permits))));
         }

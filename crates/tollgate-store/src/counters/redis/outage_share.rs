@@ -20,10 +20,27 @@ use crate::Spending;
 pub(super) struct OutageShare {
     counters: MemoryCounters,
     nodes: u64,
-    /// The meter of each subject when it was first used in this outage, and its requests running on this node.
-    bases: Mutex<HashMap<Subject, (Meter, u64)>>,
+    /// Each subject when it was first used in this outage.
+    bases: Mutex<HashMap<Subject, ShareBase>>,
     /// Leases of this node, which belong to it in addition to its share.
     retained: RetainedLeases,
+}
+
+/// A subject as it was when it was first used in an outage.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShareBase {
+    meter: Meter,
+    /// Its requests running on this node.
+    running: u64,
+    /// Requests and tokens that all nodes had counted in the minute before.
+    rates: (u64, u64),
+}
+
+impl ShareBase {
+    /// `micros`: the time of Redis.
+    pub(super) fn of(meter: &Meter, running: u64, micros: u64) -> Self {
+        Self { meter: *meter, running, rates: (meter.requests.used(micros), meter.tokens.used(micros)) }
+    }
 }
 
 impl OutageShare {
@@ -32,16 +49,15 @@ impl OutageShare {
         Self { counters, nodes: nodes.max(1), bases: Mutex::default(), retained }
     }
 
-    /// Makes a reservation within this node's share. Returns it as it was made. `base` is the meter of a subject and the
-    /// number of its requests running on this node.
+    /// Makes a reservation within this node's share. Returns it as it was made.
     pub(super) fn reserve(
         &self,
         reservation: &Reservation,
         now: Instant,
-        base: impl Fn(Subject) -> (Meter, u64),
+        base: impl Fn(Subject) -> ShareBase,
     ) -> Result<(ReservationReceipt, Reservation), LimitExceeded> {
         let mut shared = reservation.clone();
-        shared.limits = reservation.limits.iter().map(|limit| self.share_of(limit, reservation, &base)).collect();
+        shared.limits = reservation.limits.iter().map(|limit| self.share_of(limit, reservation, now, &base)).collect();
         let made = self.counters.try_reserve(&shared, now);
         let (receipt, mut made) = made.map_err(|exceeded| with_whole_limit(exceeded, reservation))?;
         made.limits.clone_from(&reservation.limits);
@@ -57,8 +73,14 @@ impl OutageShare {
         self.counters.release(reservation.id, now);
     }
 
-    fn share_of(&self, limit: &Limit, reservation: &Reservation, base: &impl Fn(Subject) -> (Meter, u64)) -> Limit {
-        let (meter, running) = *lock(&self.bases).entry(limit.subject).or_insert_with(|| base(limit.subject));
+    fn share_of(&self, limit: &Limit, reservation: &Reservation, now: Instant, base: &impl Fn(Subject) -> ShareBase) -> Limit {
+        let ShareBase { meter, running, .. } = *lock(&self.bases).entry(limit.subject).or_insert_with(|| {
+            let base = base(limit.subject);
+            let (requests, tokens) = base.rates;
+            // This node's part of what the nodes have used of the minute.
+            self.counters.count_rates(limit.subject, requests / self.nodes, tokens / self.nodes, now);
+            base
+        });
         let (retained_money, retained_permits) = self.retained.get(&limit.subject).copied().unwrap_or_default();
         let money = |left: i64| {
             let nodes = i64::try_from(self.nodes).unwrap_or(i64::MAX);

@@ -9,6 +9,7 @@ use super::{
     super::subjects::{binding_limits, binding_subjects},
     deltas::{BudgetWatch, CounterDelta},
     lease::{LeaseGrant, LeaseRequest, LeaseReturn},
+    own_rates::RateWindows,
 };
 use crate::{StoreError, subject};
 
@@ -193,6 +194,12 @@ impl Scripts {
             invocation.arg(delta.spends.len());
             for ((day, month), amount) in &delta.spends {
                 invocation.arg(*day).arg(*month).arg(*amount);
+            }
+            invocation.arg(delta.counted.len());
+            for RateWindows { requests, tokens } in &delta.counted {
+                for (minute, current, previous) in [requests.buckets(), tokens.buckets()] {
+                    invocation.arg(minute).arg(current).arg(previous);
+                }
             }
             invocation.arg(delta.tokens.len());
             for (minute, estimated, actual) in &delta.tokens {

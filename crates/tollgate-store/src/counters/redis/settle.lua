@@ -4,6 +4,7 @@
 --   reserved money and running requests (added to the node's),
 --   the count of budgets to watch, each: window, day, month, amount,
 --   the count of amounts spent, each: day, month, amount,
+--   the count of windows to add, each: minute, requests in it and in the one before; minute, tokens in it and in the one before,
 --   the count of token estimates to correct, each: minute, estimated, actual,
 --   the count of leased requests that were not made, each: minute, number.
 -- Returns: 1 done or -1 another generation; the time; the number of nodes; the meters; the crossed budgets (meter, watch,
@@ -38,6 +39,18 @@ local function correct(key, rate, of_minute, estimated, actual)
     redis.call('HSET', key, bucket_field, text(bucket), current_field, text(current), previous_field, text(previous))
 end
 
+-- Adds what the node has counted in a minute and the one before to a sliding window.
+local function add(key, rate, of_minute, in_minute, before)
+    local bucket_field, current_field, previous_field = rate .. 'b', rate .. 'c', rate .. 'p'
+    local bucket, current, previous = window(read_hash(key), bucket_field, current_field, previous_field)
+    if of_minute >= bucket then
+        current, previous = current + in_minute, previous + before
+    elseif of_minute + 1 == bucket then
+        previous = previous + in_minute
+    end
+    redis.call('HSET', key, bucket_field, text(bucket), current_field, text(current), previous_field, text(previous))
+end
+
 local meters, crossed = {}, {}
 for at = 4, #KEYS do
     local key, reserved, running = KEYS[at], next_arg(), next_arg()
@@ -65,6 +78,12 @@ for at = 4, #KEYS do
             crossed[#crossed + 1] = at - 3
             crossed[#crossed + 1] = index
             crossed[#crossed + 1] = after
+        end
+    end
+    for _ = 1, number(next_arg()) do
+        for _, rate in ipairs({'r', 't'}) do
+            local of_minute, in_minute, before = number(next_arg()), number(next_arg()), number(next_arg())
+            if counts and in_minute + before > 0 then add(key, rate, of_minute, in_minute, before) end
         end
     end
     for _ = 1, number(next_arg()) do

@@ -26,6 +26,7 @@ use super::{
     leases::Leases,
     meter_cache::MeterCache,
     outage_share::OutageShare,
+    own_rates::OwnRates,
     recent_charges::RecentCharges,
     reservations::{OpenReservation, ReservationSource, ReservationTable},
     script::{NodeRegistration, Scripts},
@@ -45,6 +46,7 @@ pub(super) struct RedisState {
     pub(super) lease_clock: Mutex<LeaseClock>,
     pub(super) meters: MeterCache,
     pub(super) recent: RecentCharges,
+    pub(super) own_rates: OwnRates,
     /// Changes that Redis has not received.
     pub(super) pending: Mutex<CounterDeltas>,
     pub(super) epoch: RwLock<Epoch>,
@@ -151,6 +153,7 @@ impl RedisState {
             lease_clock: Mutex::default(),
             meters: MeterCache::new(spending),
             recent: RecentCharges::default(),
+            own_rates: OwnRates::new(),
             pending: Mutex::default(),
             epoch: RwLock::new(Epoch { number: 0, connection: ConnectionState::Down { share } }),
             budget_alerts: Mutex::default(),
@@ -186,6 +189,22 @@ impl RedisState {
         (self.options.instant)()
     }
 
+    /// Records the time of Redis, as of a message sent at `sent`.
+    pub(super) fn record_redis_time(&self, sent: Instant, micros: u64) {
+        let mut clock = self.lease_clock();
+        if clock.redis_time.is_none_or(|(_, known)| known < micros) {
+            clock.redis_time = Some((sent, micros));
+        }
+    }
+
+    /// The time of Redis in microseconds; that of this node if Redis was never reached.
+    pub(super) fn redis_micros(&self, now: Instant) -> u64 {
+        match self.lease_clock().micros_at(now) {
+            0 => u64::try_from((self.options.clock)().0).unwrap_or(0),
+            micros => micros,
+        }
+    }
+
     /// The meter of a subject, without leases that no request uses.
     pub(super) fn meter(&self, subject: Subject, micros: u64) -> Meter {
         self.leases.exclude_unused(subject, self.meters.get(subject), micros)
@@ -203,7 +222,15 @@ impl RedisState {
 
     /// A new share of the limits for an outage. The leases of this node end and become part of it.
     pub(super) fn new_outage_share(&self) -> Arc<OutageShare> {
-        Arc::new(OutageShare::new(self.node_count(), self.options.reservation_ttl, self.leases.drain()))
+        let mut unused = CounterDeltas::new();
+        let retained = self.leases.drain(&mut unused);
+        for (subject, delta) in unused {
+            let pending = &mut *self.pending();
+            let waiting = pending.entry(subject).or_default();
+            waiting.requests.extend(delta.requests);
+            waiting.tokens.extend(delta.tokens);
+        }
+        Arc::new(OutageShare::new(self.node_count(), self.options.reservation_ttl, retained))
     }
 
     pub(super) fn connection_lost(&self, number: u64, why: &str) {
@@ -213,7 +240,7 @@ impl RedisState {
         }
         let nodes = self.node_count();
         tracing::warn!(nodes, "Redis is unreachable, this node enforces its share of the limits: {why}");
-        *self.lease_clock() = LeaseClock::default();
+        self.lease_clock().registered_until = None;
         let share = epoch.outage_share().map_or_else(|| self.new_outage_share(), Arc::clone);
         epoch.connection = ConnectionState::Down { share };
         drop(epoch);

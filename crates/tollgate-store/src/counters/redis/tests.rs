@@ -217,6 +217,60 @@ async fn spending_that_is_not_booked_survives_a_redis_without_data() {
     other.end().await;
 }
 
+/// Reserves on each node until it refuses; the number of reservations.
+async fn reserve_all(nodes: &[&Node], caller: &TestCaller, first: u64, tokens: u64) -> u64 {
+    let mut made = 0;
+    for node in nodes {
+        while node.reserve(&caller.reservation(first + made, tokens)).await.is_ok() {
+            made += 1;
+        }
+    }
+    made
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_of_the_minute_survive_an_outage_and_a_redis_without_data() {
+    let Some(mut server) = Redis::start("limits_of_the_minute") else { return };
+    let (name, ledger) = (namespace(), Arc::new(StaticLedger::default()));
+    let (one, other) = (Node::start(&server.url(), &name, &ledger).await, Node::start(&server.url(), &name, &ledger).await);
+    let nodes = [&one, &other];
+    let requests = TestCaller::new(|it| it.key.limits.rpm = 60);
+    let tokens = TestCaller::new(|it| {
+        it.key.id = tollgate_core::KeyId::from_parts(MIDNIGHT, [7; 10]);
+        it.key.limits.tpm = 6_000;
+    });
+    // The window slides: a sixtieth of what the minute before has used is free again after each second.
+    let begin = Instant::now();
+    let most = || 60 + begin.elapsed().as_secs() + 1;
+    let (mut requested, mut counted) = (reserve_all(&nodes, &requests, 0, 10).await, 0);
+    assert_eq!(requested, 60);
+    for number in 0..60 {
+        // Ten of the estimated hundred are used; the rest is free again.
+        one.reserve(&tokens.reservation(1_000 + number, 100)).await.unwrap();
+        one.settle(&tokens.usage(1_000 + number, if number < 30 { 100 } else { 10 }));
+        counted += if number < 30 { 100 } else { 10 };
+    }
+    one.flushed().await;
+    let before = nodes.map(|node| node.counters.0.epoch().number);
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    server.stop();
+    until("both notice", || nodes.iter().all(|node| !node.is_up())).await;
+    requested += reserve_all(&nodes, &requests, 2_000, 10).await;
+    assert!(requested <= most(), "{requested} requests with their shares");
+    server.restart();
+    until("both have rejoined", || one.epoch_is_after(before[0]) && other.epoch_is_after(before[1])).await;
+    for node in nodes {
+        node.flushed().await;
+    }
+    requested += reserve_all(&nodes, &requests, 3_000, 10).await;
+    assert!(requested <= most(), "{requested} requests after it came back");
+    let more = reserve_all(&nodes, &tokens, 4_000, 100).await;
+    counted += 100 * more;
+    assert!((5_900..=100 * most()).contains(&counted), "{counted} tokens");
+    one.end().await;
+    other.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_that_starts_again_ends_its_earlier_registration() {
     let Some(url) = redis("a_node_that_starts_again") else { return };

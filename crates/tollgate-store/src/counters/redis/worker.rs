@@ -190,9 +190,14 @@ impl RedisWorker {
                 self.unanswered = Some(batch);
             }
             let Some(batch) = &self.unanswered else { return Ok(()) };
+            let sent = self.state.now();
             let reply = self.settle(connection, node, batch).await?;
+            self.state.record_redis_time(sent, reply.micros);
             self.answered = self.number;
             let batch = self.unanswered.take().unwrap_or_default();
+            for (subject, delta) in &batch {
+                self.state.own_rates.correct(*subject, delta, reply.micros);
+            }
             self.record_reply(&reply, &batch);
         }
     }

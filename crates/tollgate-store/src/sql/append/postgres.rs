@@ -5,17 +5,21 @@ use std::{collections::HashSet, str::FromStr as _, sync::Arc};
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _, postgres::PgConnectOptions, query::Query};
 use tokio::sync::{Mutex, OwnedMutexGuard};
+use tollgate_core::RequestId;
 
 use super::{
-    APPEND, Bind,
+    APPEND, Bind, StoredHistograms,
     row_batch::{OnConflict, RowBatch, TargetTable, Value},
-    tables::is_number,
 };
 use crate::{
     StoreError,
+    rollup::UsageSumKey,
     sql::{
         address::{POSTGRES_SETUP, within_connect_timeout},
+        columns::{ColumnKind, column_list},
         driver_error::failed,
+        names::NameText,
+        usage_rows::request_id,
     },
 };
 
@@ -40,7 +44,6 @@ pub(super) struct PostgresTransaction {
     /// Where the connection is kept after the transaction.
     slot: OwnedMutexGuard<Option<PgConnection>>,
     database: String,
-    all_new: bool,
 }
 
 impl PostgresAppender {
@@ -48,7 +51,7 @@ impl PostgresAppender {
         Self { url: url.to_owned(), database: database.to_owned(), connection: Arc::default() }
     }
 
-    pub(super) async fn begin(&self, all_new: bool) -> Result<PostgresTransaction, StoreError> {
+    pub(super) async fn begin(&self) -> Result<PostgresTransaction, StoreError> {
         let failed = |error| failed(&self.database, APPEND, error);
         let mut slot = Arc::clone(&self.connection).lock_owned().await;
         let kept = match slot.take() {
@@ -57,7 +60,7 @@ impl PostgresAppender {
         };
         let mut connection = if let Some(kept) = kept { kept } else { self.connect().await? };
         connection.execute("BEGIN").await.map_err(failed)?;
-        Ok(PostgresTransaction { connection, slot, database: self.database.clone(), all_new })
+        Ok(PostgresTransaction { connection, slot, database: self.database.clone() })
     }
 
     async fn connect(&self) -> Result<PgConnection, StoreError> {
@@ -104,45 +107,69 @@ impl PostgresTransaction {
         rows.and_then(|rows| rows.iter().map(read).collect()).map_err(|error| self.failed(error))
     }
 
-    /// Returns for each row whether it was inserted or changed; `None` if all rows were expected to be new and one exists.
-    pub(super) async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<Option<Vec<bool>>, StoreError> {
-        let copied = match table.on_conflict {
-            OnConflict::Fail => true,
-            OnConflict::Ignore => self.all_new,
-            OnConflict::Add { .. } | OnConflict::Replace { .. } => false,
-        };
-        if copied {
-            return match self.copy(table, &rows).await {
-                Ok(()) => Ok(Some(vec![true; rows.len()])),
-                Err(error) if table.on_conflict == OnConflict::Ignore && is_unique_violation(&error) => Ok(None),
-                Err(error) => Err(self.failed(error)),
-            };
-        }
+    pub(super) async fn existing(&mut self, table: &'static str, ids: Vec<RequestId>) -> Result<HashSet<RequestId>, StoreError> {
+        let sql = AssertSqlSafe(format!("SELECT id FROM {table} WHERE id = ANY($1)"));
+        let ids: Vec<Vec<u8>> = ids.into_iter().map(|id| id.uuid().as_bytes().to_vec()).collect();
+        let rows = sqlx::query(sql).bind(ids).fetch_all(&mut self.connection).await;
+        let read = |row: &sqlx::postgres::PgRow| request_id(row.try_get(0)?);
+        rows.and_then(|rows| rows.iter().map(read).collect()).map_err(|error| self.failed(error))
+    }
+
+    pub(super) async fn find_names(&mut self, texts: &[NameText]) -> Result<Vec<Option<i64>>, StoreError> {
+        const SQL: &str = "SELECT t.place, n.ref::BIGINT FROM UNNEST($1::BIGINT[], $2::TEXT[], $3::TEXT[]) \
+             WITH ORDINALITY AS t (kind, id, name, place) JOIN names n ON n.kind = t.kind AND n.id = t.id AND n.name = t.name";
+        let query = sqlx::query_as(SQL)
+            .bind(texts.iter().map(|text| text.kind.code()).collect::<Vec<_>>())
+            .bind(texts.iter().map(NameText::stored_id).collect::<Vec<_>>())
+            .bind(texts.iter().map(|text| text.name.clone()).collect::<Vec<_>>());
+        let rows: Result<Vec<(i64, i64)>, _> = query.fetch_all(&mut self.connection).await;
+        let rows = rows.map_err(|error| self.failed(error))?;
+        Ok(in_places(texts.len(), rows))
+    }
+
+    pub(super) async fn histograms(
+        &mut self,
+        width: i64,
+        keys: Vec<UsageSumKey>,
+    ) -> Result<Vec<Option<StoredHistograms>>, StoreError> {
+        const SQL: &str = "SELECT k.place, s.ttft, s.duration FROM UNNEST($2::INTEGER[], $3::INTEGER[], $4::INTEGER[], $5::INTEGER[], \
+             $6::SMALLINT[], $7::SMALLINT[], $8::INTEGER[]) WITH ORDINALITY \
+             AS k (minute, grp, model, channel, protocol_in, outcome, reason, place) \
+             JOIN usage_sums s ON s.width = $1 AND s.minute = k.minute AND s.grp = k.grp AND s.model = k.model \
+             AND s.channel = k.channel AND s.protocol_in = k.protocol_in AND s.outcome = k.outcome AND s.reason = k.reason";
+        let int = |at: usize| keys.iter().map(|key| i32::try_from(key[at]).unwrap_or(0)).collect::<Vec<_>>();
+        let small = |at: usize| keys.iter().map(|key| i16::try_from(key[at]).unwrap_or(0)).collect::<Vec<_>>();
+        let query = sqlx::query_as(SQL).bind(i16::try_from(width).unwrap_or(0)).bind(int(0)).bind(int(1)).bind(int(2)).bind(int(3));
+        let rows = query.bind(small(4)).bind(small(5)).bind(int(6)).fetch_all(&mut self.connection).await;
+        let rows: Vec<(i64, Vec<u8>, Vec<u8>)> = rows.map_err(|error| self.failed(error))?;
+        Ok(in_places(keys.len(), rows.into_iter().map(|(place, ttft, duration)| (place, (ttft, duration)))))
+    }
+
+    /// Adds rows; false if one of them exists already and the table does not say what happens then.
+    pub(super) async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<bool, StoreError> {
         let added = match table.on_conflict {
-            OnConflict::Ignore => self.insert_missing(table, &rows).await,
-            OnConflict::Fail | OnConflict::Add { .. } | OnConflict::Replace { .. } => {
+            OnConflict::Fail => self.copy(table, &rows).await,
+            OnConflict::Add { .. } | OnConflict::Replace { .. } => {
                 let sql = AssertSqlSafe(table.insert(&select_unnest(table)));
-                let done = bind(sqlx::query(sql), table, &rows).execute(&mut self.connection).await;
-                done.map(|_| vec![true; rows.len()])
+                bind(sqlx::query(sql), table, &rows).execute(&mut self.connection).await.map(drop)
             }
         };
-        added.map(Some).map_err(|error| self.failed(error))
+        match added {
+            Ok(()) => Ok(true),
+            Err(error) if is_unique_violation(&error) => Ok(false),
+            Err(error) => Err(self.failed(error)),
+        }
     }
 
     async fn copy(&mut self, table: &TargetTable, rows: &RowBatch) -> Result<(), sqlx::Error> {
-        let sql = format!("COPY {} ({}) FROM STDIN (FORMAT binary)", table.name, table.columns);
+        let sql = format!("COPY {} ({}) FROM STDIN (FORMAT binary)", table.name, column_list(table.columns));
         let mut copy = self.connection.copy_in_raw(&sql).await?;
-        copy.send(encode(rows)).await?;
+        copy.send(encode(table, rows)).await?;
         copy.finish().await.map(|_| ())
     }
 
-    /// The first column identifies the inserted rows; of duplicates within the batch the first one is inserted.
-    async fn insert_missing(&mut self, table: &TargetTable, rows: &RowBatch) -> Result<Vec<bool>, sqlx::Error> {
-        let sql = AssertSqlSafe(table.insert(&select_unnest(table)) + " RETURNING " + table.columns().next().unwrap_or_default());
-        let found = bind(sqlx::query(sql), table, rows).fetch_all(&mut self.connection).await?;
-        let mut inserted = found.iter().map(|row| row.try_get::<String, _>(0)).collect::<Result<HashSet<_>, _>>()?;
-        let is_new = |value: Value<'_>| matches!(value, Value::Text(id) if inserted.remove(id));
-        Ok(rows.column(0).map(is_new).collect())
+    pub(super) fn database(&self) -> &str {
+        &self.database
     }
 
     pub(super) async fn commit(self) -> Result<(), StoreError> {
@@ -167,51 +194,84 @@ fn is_unique_violation(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == UNIQUE_VIOLATION)
 }
 
+/// Values by their place, which counts from 1.
+fn in_places<T>(count: usize, found: impl IntoIterator<Item = (i64, T)>) -> Vec<Option<T>> {
+    let mut places: Vec<Option<T>> = std::iter::repeat_with(|| None).take(count).collect();
+    for (place, value) in found {
+        if let Some(slot) = usize::try_from(place - 1).ok().and_then(|place| places.get_mut(place)) {
+            *slot = Some(value);
+        }
+    }
+    places
+}
+
 /// A `SELECT` from one array per column.
 fn select_unnest(table: &TargetTable) -> String {
-    let kind = |column| if is_number(column) { "BIGINT" } else { "TEXT" };
-    let arrays = (1..).zip(table.columns()).map(|(number, column)| format!("${number}::{}[]", kind(column)));
+    let kind = |kind| match kind {
+        ColumnKind::Small | ColumnKind::Int | ColumnKind::Big => "BIGINT",
+        ColumnKind::Text => "TEXT",
+        ColumnKind::Bytes => "BYTEA",
+    };
+    let arrays = (1..).zip(table.columns).map(|(number, column)| format!("${number}::{}[]", kind(column.kind)));
     format!("SELECT * FROM UNNEST({})", arrays.collect::<Vec<_>>().join(", "))
 }
 
 type PgQuery<'q> = Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
 
 fn bind<'q>(query: PgQuery<'q>, table: &TargetTable, rows: &RowBatch) -> PgQuery<'q> {
-    table.columns().enumerate().fold(query, |query, (at, column)| {
+    table.columns.iter().enumerate().fold(query, |query, (at, column)| {
         let values = rows.column(at);
-        if is_number(column) {
-            query.bind(values.map(|value| if let Value::Number(number) = value { Some(number) } else { None }).collect::<Vec<_>>())
-        } else {
-            let text = |value| if let Value::Text(text) = value { Some(text.to_owned()) } else { None };
-            query.bind(values.map(text).collect::<Vec<Option<String>>>())
+        match column.kind {
+            ColumnKind::Small | ColumnKind::Int | ColumnKind::Big => query
+                .bind(values.map(|value| if let Value::Number(number) = value { Some(number) } else { None }).collect::<Vec<_>>()),
+            ColumnKind::Text => {
+                let text = |value| if let Value::Text(text) = value { Some(text.to_owned()) } else { None };
+                query.bind(values.map(text).collect::<Vec<Option<String>>>())
+            }
+            ColumnKind::Bytes => {
+                let bytes = |value| if let Value::Bytes(bytes) = value { Some(bytes.to_vec()) } else { None };
+                query.bind(values.map(bytes).collect::<Vec<Option<Vec<u8>>>>())
+            }
         }
     })
 }
 
 /// Encodes rows in PostgreSQL's binary `COPY` format: per row the number of columns, then each value prefixed with its length.
-fn encode(rows: &RowBatch) -> Vec<u8> {
+fn encode(table: &TargetTable, rows: &RowBatch) -> Vec<u8> {
     let mut bytes = HEADER.to_vec();
+    let columns = i16::try_from(table.columns.len()).expect("tables have few columns");
     for row in rows.rows() {
-        let start = bytes.len();
-        bytes.extend_from_slice(&[0; 2]);
-        let mut columns: i16 = 0;
-        for value in row {
-            columns += 1;
+        bytes.extend_from_slice(&columns.to_be_bytes());
+        for (value, column) in row.zip(table.columns) {
             match value {
                 Value::Null => bytes.extend_from_slice(&(-1_i32).to_be_bytes()),
-                Value::Number(number) => {
-                    bytes.extend_from_slice(&8_i32.to_be_bytes());
-                    bytes.extend_from_slice(&number.to_be_bytes());
-                }
-                Value::Text(text) => {
-                    let length = i32::try_from(text.len()).expect("texts of usage records are far below 2 GiB");
-                    bytes.extend_from_slice(&length.to_be_bytes());
-                    bytes.extend_from_slice(text.as_bytes());
-                }
+                Value::Number(number) => number_value(&mut bytes, column.kind, number),
+                Value::Text(text) => bytes_value(&mut bytes, text.as_bytes()),
+                Value::Bytes(value) => bytes_value(&mut bytes, value),
             }
         }
-        bytes[start..start + 2].copy_from_slice(&columns.to_be_bytes());
     }
     bytes.extend_from_slice(TRAILER);
     bytes
+}
+
+/// A number in as many bytes as its column has; one that does not fit saturates.
+fn number_value(bytes: &mut Vec<u8>, kind: ColumnKind, number: i64) {
+    match kind {
+        ColumnKind::Small => {
+            let number = i16::try_from(number).unwrap_or(if number < 0 { i16::MIN } else { i16::MAX });
+            bytes_value(bytes, &number.to_be_bytes());
+        }
+        ColumnKind::Int => {
+            let number = i32::try_from(number).unwrap_or(if number < 0 { i32::MIN } else { i32::MAX });
+            bytes_value(bytes, &number.to_be_bytes());
+        }
+        ColumnKind::Big | ColumnKind::Text | ColumnKind::Bytes => bytes_value(bytes, &number.to_be_bytes()),
+    }
+}
+
+fn bytes_value(bytes: &mut Vec<u8>, value: &[u8]) {
+    let length = i32::try_from(value.len()).expect("values of usage records are far below 2 GiB");
+    bytes.extend_from_slice(&length.to_be_bytes());
+    bytes.extend_from_slice(value);
 }

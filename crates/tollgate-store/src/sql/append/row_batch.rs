@@ -1,58 +1,56 @@
 //! Rows to insert into a table. Values are stored one after the other and texts share one buffer, so that a row of thirty columns
 //! needs no allocation of its own.
 
-use std::fmt::{Display, Write as _};
+use std::{
+    fmt::{Display, Write as _},
+    io::Write as _,
+};
+
+use crate::sql::columns::{Column, column_list};
 
 #[derive(Debug)]
 pub(super) struct TargetTable {
     pub(super) name: &'static str,
-    /// Separated by commas.
-    pub(super) columns: &'static str,
+    pub(super) columns: &'static [Column],
     pub(super) on_conflict: OnConflict,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnConflict {
-    /// The existing row stays.
-    Ignore,
     /// The statement fails.
     Fail,
-    /// The new numbers are added to the existing ones. The first `key` columns are the key.
+    /// The new numbers are added to the existing ones; bytes are replaced. The first `key` columns are the key.
     Add { key: usize },
     /// The new values replace the existing ones. The first `key` columns are the key.
     Replace { key: usize },
 }
 
 impl TargetTable {
-    pub(super) fn columns(&self) -> impl Iterator<Item = &'static str> {
-        self.columns.split(", ")
-    }
-
     pub(super) fn insert(&self, source: &str) -> String {
-        let mut sql = format!("INSERT INTO {} ({}) {source}", self.name, self.columns);
+        let mut sql = format!("INSERT INTO {} ({}) {source}", self.name, column_list(self.columns));
         let (key, adds) = match self.on_conflict {
             OnConflict::Fail => return sql,
-            OnConflict::Ignore => return sql + " ON CONFLICT DO NOTHING",
             OnConflict::Add { key } => (key, true),
             OnConflict::Replace { key } => (key, false),
         };
-        let keys = self.columns().take(key).collect::<Vec<_>>().join(", ");
+        let keys = column_list(&self.columns[..key]);
         write!(sql, " ON CONFLICT ({keys}) DO UPDATE SET ").expect("writing to a String cannot fail");
-        for (at, name) in self.columns().skip(key).enumerate() {
+        for (at, Column { name, kind }) in self.columns[key..].iter().enumerate() {
             sql.push_str(if at == 0 { "" } else { ", " });
-            let existing = if adds { format!("{}.{name} + ", self.name) } else { String::new() };
+            let existing = if adds && kind.is_number() { format!("{}.{name} + ", self.name) } else { String::new() };
             write!(sql, "{name} = {existing}excluded.{name}").expect("writing to a String cannot fail");
         }
         sql
     }
 }
 
-/// A value; texts are ranges of [`RowBatch::texts`].
+/// A value; texts and bytes are ranges of [`RowBatch::bytes`].
 #[derive(Clone, Copy, Debug)]
 enum CellValue {
     Null,
     Number(i64),
     Text { from: usize, to: usize },
+    Bytes { from: usize, to: usize },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,20 +58,21 @@ pub(super) enum Value<'a> {
     Null,
     Number(i64),
     Text(&'a str),
+    Bytes(&'a [u8]),
 }
 
 #[derive(Debug)]
 pub(super) struct RowBatch {
     width: usize,
     cells: Vec<CellValue>,
-    texts: String,
+    bytes: Vec<u8>,
 }
 
 impl RowBatch {
     /// An empty batch with capacity for `count` rows.
     pub(super) fn with_capacity(table: &TargetTable, count: usize) -> Self {
-        let width = table.columns().count();
-        Self { width, cells: Vec::with_capacity(count * width), texts: String::with_capacity(count * width * 8) }
+        let width = table.columns.len();
+        Self { width, cells: Vec::with_capacity(count * width), bytes: Vec::with_capacity(count * 64) }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -101,11 +100,11 @@ impl RowBatch {
 
     /// A text. NUL, which PostgreSQL does not accept, becomes the replacement character.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
-        let from = self.texts.len();
+        let from = self.bytes.len();
         if text.as_bytes().contains(&0) {
-            self.texts.push_str(&text.replace('\0', "\u{fffd}"));
+            self.bytes.extend_from_slice(text.replace('\0', "\u{fffd}").as_bytes());
         } else {
-            self.texts.push_str(text);
+            self.bytes.extend_from_slice(text.as_bytes());
         }
         self.push_text(from)
     }
@@ -118,23 +117,22 @@ impl RowBatch {
         self
     }
 
-    /// The text of a value that never contains NUL, such as an id.
-    pub(super) fn display(&mut self, value: &impl Display) -> &mut Self {
-        let from = self.texts.len();
-        write!(self.texts, "{value}").expect("writing to a String cannot fail");
-        self.push_text(from)
-    }
-
-    pub(super) fn maybe_display(&mut self, value: Option<&impl Display>) -> &mut Self {
-        if let Some(value) = value {
-            return self.display(value);
-        }
-        self.cells.push(CellValue::Null);
+    pub(super) fn blob(&mut self, bytes: &[u8]) -> &mut Self {
+        let from = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.cells.push(CellValue::Bytes { from, to: self.bytes.len() });
         self
     }
 
+    /// The text of a value that never contains NUL, such as an id.
+    pub(super) fn display(&mut self, value: &impl Display) -> &mut Self {
+        let from = self.bytes.len();
+        write!(self.bytes, "{value}").expect("writing to a Vec cannot fail");
+        self.push_text(from)
+    }
+
     fn push_text(&mut self, from: usize) -> &mut Self {
-        self.cells.push(CellValue::Text { from, to: self.texts.len() });
+        self.cells.push(CellValue::Text { from, to: self.bytes.len() });
         self
     }
 
@@ -142,7 +140,10 @@ impl RowBatch {
         match cell {
             CellValue::Null => Value::Null,
             CellValue::Number(number) => Value::Number(number),
-            CellValue::Text { from, to } => Value::Text(&self.texts[from..to]),
+            CellValue::Text { from, to } => {
+                Value::Text(std::str::from_utf8(&self.bytes[from..to]).expect("only texts are written there"))
+            }
+            CellValue::Bytes { from, to } => Value::Bytes(&self.bytes[from..to]),
         }
     }
 
@@ -158,19 +159,23 @@ impl RowBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sql::columns::{big, bytes, int, text};
 
-    const SUMS: TargetTable = TargetTable { name: "sums", columns: "bucket, of, n, cost", on_conflict: OnConflict::Add { key: 2 } };
+    const SUMS: TargetTable = TargetTable {
+        name: "sums",
+        columns: &[int("bucket"), text("of"), big("n"), bytes("bins")],
+        on_conflict: OnConflict::Add { key: 2 },
+    };
 
     #[test]
     fn insert_handles_conflicts_as_the_table_says() {
         assert_eq!(
             SUMS.insert("VALUES (1)"),
-            "INSERT INTO sums (bucket, of, n, cost) VALUES (1) ON CONFLICT (bucket, of) DO UPDATE SET n = sums.n + excluded.n, \
-             cost = sums.cost + excluded.cost"
+            "INSERT INTO sums (bucket, of, n, bins) VALUES (1) ON CONFLICT (bucket, of) DO UPDATE SET n = sums.n + excluded.n, \
+             bins = excluded.bins"
         );
         let replaces = TargetTable { on_conflict: OnConflict::Replace { key: 3 }, ..SUMS };
-        assert!(replaces.insert("X").ends_with("X ON CONFLICT (bucket, of, n) DO UPDATE SET cost = excluded.cost"));
-        assert!(TargetTable { on_conflict: OnConflict::Ignore, ..SUMS }.insert("X").ends_with("X ON CONFLICT DO NOTHING"));
+        assert!(replaces.insert("X").ends_with("X ON CONFLICT (bucket, of, n) DO UPDATE SET bins = excluded.bins"));
         assert!(TargetTable { on_conflict: OnConflict::Fail, ..SUMS }.insert("X").ends_with(") X"));
     }
 

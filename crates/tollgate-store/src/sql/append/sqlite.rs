@@ -2,29 +2,36 @@
 //! times as long: every text is copied twice more, and SQLite keeps a statement journal.
 
 use std::{
+    collections::HashSet,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, mpsc},
     thread::{Builder, JoinHandle},
 };
 
-use rusqlite::{Connection, OpenFlags, Statement, types::Null};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Statement, ffi, types::Null};
 use sqlx::{Any, AnyPool, pool::PoolConnection};
 use tokio::sync::oneshot;
+use tollgate_core::RequestId;
 
 use super::{
-    APPEND, Bind,
+    APPEND, Bind, StoredHistograms,
     row_batch::{RowBatch, TargetTable, Value},
 };
 use crate::{
     StoreError,
+    rollup::UsageSumKey,
     sql::{
         address::SQLITE_SETUP,
         driver_error::{failed, sqlite_failed},
+        names::NameText,
     },
 };
 
 /// Capacity of the thread's queue. A writer waits for each answer and leaves at most a rollback behind, so it never fills up.
 const QUEUE_CAPACITY: usize = 16;
+
+/// Prepared statements that are kept; more than an append uses.
+const STATEMENTS: usize = 64;
 
 type Job = Box<dyn FnOnce(&Connection) + Send>;
 
@@ -54,10 +61,6 @@ pub(super) struct SqliteTransaction {
 impl SqliteAppender {
     pub(super) fn new(path: &Path, database: &str) -> Self {
         Self { path: path.to_owned(), database: database.to_owned(), thread: Mutex::default() }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     fn thread(&self) -> MutexGuard<'_, Option<Arc<AppendThread>>> {
@@ -117,6 +120,7 @@ impl SqliteAppender {
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     // Only one thread uses the connection, so SQLite's own mutexes are not needed.
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.execute_batch(SQLITE_SETUP)?;
     Ok(connection)
 }
@@ -148,7 +152,7 @@ impl SqliteTransaction {
 
     pub(super) async fn rows(&mut self, sql: &'static str, binds: Vec<Bind>) -> Result<Vec<(String, i64)>, StoreError> {
         self.run(move |connection| {
-            let mut statement = connection.prepare(sql)?;
+            let mut statement = connection.prepare_cached(sql)?;
             for (index, bind) in (1..).zip(binds) {
                 match bind {
                     Bind::Number(number) => statement.raw_bind_parameter(index, number)?,
@@ -162,7 +166,7 @@ impl SqliteTransaction {
 
     pub(super) async fn find(&mut self, sql: &'static str, ids: Vec<String>) -> Result<Vec<(String, i64)>, StoreError> {
         self.run(move |connection| {
-            let mut statement = connection.prepare(&format!("{sql} = ?"))?;
+            let mut statement = connection.prepare_cached(&format!("{sql} = ?"))?;
             let mut found = Vec::new();
             for id in ids {
                 let rows = statement.query_map([id], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -173,15 +177,71 @@ impl SqliteTransaction {
         .await
     }
 
-    /// Returns for each row whether it was inserted or changed.
-    pub(super) async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<Vec<bool>, StoreError> {
-        let placeholders = vec!["?"; table.columns().count()].join(", ");
-        let sql = table.insert(&format!("VALUES ({placeholders})"));
+    pub(super) async fn existing(&mut self, table: &'static str, ids: Vec<RequestId>) -> Result<HashSet<RequestId>, StoreError> {
         self.run(move |connection| {
-            let mut statement = connection.prepare(&sql)?;
-            rows.rows().map(|row| insert(&mut statement, row)).collect()
+            let mut statement = connection.prepare_cached(&format!("SELECT 1 FROM {table} WHERE id = ?"))?;
+            let mut found = HashSet::new();
+            for id in ids {
+                if statement.exists([id.uuid().as_bytes().as_slice()])? {
+                    found.insert(id);
+                }
+            }
+            Ok(found)
         })
         .await
+    }
+
+    pub(super) async fn find_names(&mut self, texts: &[NameText]) -> Result<Vec<Option<i64>>, StoreError> {
+        let texts = texts.to_vec();
+        self.run(move |connection| {
+            let mut statement = connection.prepare_cached("SELECT ref FROM names WHERE kind = ? AND id = ? AND name = ?")?;
+            let mut find =
+                |text: NameText| statement.query_row((text.kind.code(), text.stored_id(), &text.name), |row| row.get(0)).optional();
+            texts.into_iter().map(&mut find).collect()
+        })
+        .await
+    }
+
+    pub(super) async fn histograms(
+        &mut self,
+        width: i64,
+        keys: Vec<UsageSumKey>,
+    ) -> Result<Vec<Option<StoredHistograms>>, StoreError> {
+        self.run(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT ttft, duration FROM usage_sums WHERE width = ?8 AND minute = ?1 AND grp = ?2 AND model = ?3 \
+                 AND channel = ?4 AND protocol_in = ?5 AND outcome = ?6 AND reason = ?7",
+            )?;
+            let mut find = |key: UsageSumKey| {
+                let [minute, group, model, channel, protocol, outcome, reason] = key;
+                let binds = (minute, group, model, channel, protocol, outcome, reason, width);
+                statement.query_row(binds, |row| Ok((row.get(0)?, row.get(1)?))).optional()
+            };
+            keys.into_iter().map(&mut find).collect()
+        })
+        .await
+    }
+
+    /// Adds rows; false if one of them exists already and the table does not say what happens then.
+    pub(super) async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<bool, StoreError> {
+        let placeholders = vec!["?"; table.columns.len()].join(", ");
+        let sql = table.insert(&format!("VALUES ({placeholders})"));
+        self.run(move |connection| {
+            let mut statement = connection.prepare_cached(&sql)?;
+            for row in rows.rows() {
+                match insert(&mut statement, row) {
+                    Ok(()) => {}
+                    Err(error) if is_existing(&error) => return Ok(false),
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(true)
+        })
+        .await
+    }
+
+    pub(super) fn database(&self) -> &str {
+        &self.thread.database
     }
 
     pub(super) async fn commit(mut self) -> Result<(), StoreError> {
@@ -191,15 +251,21 @@ impl SqliteTransaction {
     }
 }
 
-fn insert<'a>(statement: &mut Statement<'_>, row: impl Iterator<Item = Value<'a>>) -> rusqlite::Result<bool> {
+fn insert<'a>(statement: &mut Statement<'_>, row: impl Iterator<Item = Value<'a>>) -> rusqlite::Result<()> {
     for (index, value) in (1..).zip(row) {
         match value {
             Value::Null => statement.raw_bind_parameter(index, Null)?,
             Value::Number(number) => statement.raw_bind_parameter(index, number)?,
             Value::Text(text) => statement.raw_bind_parameter(index, text)?,
+            Value::Bytes(bytes) => statement.raw_bind_parameter(index, bytes)?,
         }
     }
-    statement.raw_execute().map(|changed| changed > 0)
+    statement.raw_execute().map(drop)
+}
+
+fn is_existing(error: &rusqlite::Error) -> bool {
+    const CODES: [i32; 2] = [ffi::SQLITE_CONSTRAINT_PRIMARYKEY, ffi::SQLITE_CONSTRAINT_UNIQUE];
+    error.sqlite_error().is_some_and(|error| CODES.contains(&error.extended_code))
 }
 
 impl Drop for SqliteTransaction {

@@ -1,140 +1,159 @@
 //! The tables that usage records are written to, and the conversion of records to rows.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+
 use tollgate_core::{AttemptRecord, RequestId, Tokens, UsageRecord};
-use tollgate_protocol::{Method, Protocol};
 
 use super::row_batch::{OnConflict, RowBatch, TargetTable};
 use crate::{
-    rollup::{AttemptRow, AttemptSums, UsageRow, UsageSums},
-    sql::usage_rows::{ATTEMPT_COLUMNS, USAGE_COLUMNS},
+    rollup::{AttemptSumKey, AttemptSums, KeySumKey, MINUTE, UsageSumKey, UsageSums},
+    sql::{
+        codes::Coded,
+        columns::{self, Column, big, text},
+        names::NameText,
+        usage_rows::{AttemptRefs, RecordRefs, start_after},
+    },
 };
 
-pub(super) const USAGE: TargetTable = table("usage", USAGE_COLUMNS, OnConflict::Ignore);
-pub(super) const ATTEMPTS: TargetTable = table("attempts", ATTEMPT_COLUMNS, OnConflict::Ignore);
-/// Ledger entries of requests. Postings also use the column `idempotency_key`.
-pub(super) const LEDGER: TargetTable =
-    table("ledger", "seq, member_id, at, kind, amount, balance, request_id, note, actor", OnConflict::Fail);
-pub(super) const BALANCES: TargetTable = table("balances", "member_id, balance", OnConflict::Replace { key: 1 });
-pub(super) const USAGE_FIVE_MINUTES: TargetTable = table("usage_five_minutes", SUMS_OF_USAGE, OnConflict::Add { key: 6 });
-pub(super) const USAGE_HOURS: TargetTable = table("usage_hours", SUMS_OF_USAGE, OnConflict::Add { key: 6 });
-pub(super) const USAGE_DAYS: TargetTable = table("usage_days", SUMS_OF_USAGE, OnConflict::Add { key: 6 });
-pub(super) const ATTEMPT_HOURS: TargetTable = table("attempt_hours", SUMS_OF_ATTEMPTS, OnConflict::Add { key: 3 });
-pub(super) const ATTEMPT_DAYS: TargetTable = table("attempt_days", SUMS_OF_ATTEMPTS, OnConflict::Add { key: 3 });
+pub(super) const NAMES: TargetTable = table("names", columns::NAMES, OnConflict::Fail);
+pub(super) const USAGE: TargetTable = table("usage", columns::USAGE, OnConflict::Fail);
+pub(super) const ATTEMPTS: TargetTable = table("attempts", columns::ATTEMPTS, OnConflict::Fail);
+/// Ledger entries of batches. Postings also use the column `idempotency_key`.
+pub(super) const LEDGER: TargetTable = table("ledger", LEDGER_COLUMNS, OnConflict::Fail);
+pub(super) const BALANCES: TargetTable = table("balances", &[text("member_id"), big("balance")], OnConflict::Replace { key: 1 });
+pub(super) const USAGE_SUMS: TargetTable =
+    table("usage_sums", columns::USAGE_SUMS, OnConflict::Add { key: columns::USAGE_SUMS_KEY });
+pub(super) const KEY_SUMS: TargetTable = table("key_sums", columns::KEY_SUMS, OnConflict::Add { key: columns::KEY_SUMS_KEY });
+pub(super) const ATTEMPT_SUMS: TargetTable =
+    table("attempt_sums", columns::ATTEMPT_SUMS, OnConflict::Add { key: columns::ATTEMPT_SUMS_KEY });
 
-const SUMS_OF_USAGE: &str =
-    "bucket, key_id, member_id, group_id, model, outcome, requests, tokens_input, tokens_output, sale, cost, unpriced";
-const SUMS_OF_ATTEMPTS: &str = "bucket, channel_id, account_id, attempts, answered, tokens_input, tokens_output, cost";
+const LEDGER_COLUMNS: &[Column] = &[
+    big("seq"),
+    text("member_id"),
+    big("at"),
+    text("kind"),
+    big("amount"),
+    big("balance"),
+    big("batch"),
+    big("requests"),
+    big("first_at"),
+    big("last_at"),
+    text("parts"),
+    text("note"),
+    text("actor"),
+];
 
-/// The columns of the type `BIGINT`; all others are `TEXT`.
-const NUMBERS: &str = "at, stream, status, tokens_input, tokens_output, tokens_cache_read, tokens_cache_write, \
-     tokens_cache_write_1h, tokens_thinking, tokens_image, \
-     tokens_audio, cost, sale, price_version, ttft_us, duration_us, position, first_byte_us, beside, seq, amount, balance, \
-     bucket, requests, unpriced, attempts, answered";
-
-pub(super) fn is_number(column: &str) -> bool {
-    NUMBERS.split(", ").any(|number| number == column)
-}
-
-const fn table(name: &'static str, columns: &'static str, on_conflict: OnConflict) -> TargetTable {
+const fn table(name: &'static str, columns: &'static [Column], on_conflict: OnConflict) -> TargetTable {
     TargetTable { name, columns, on_conflict }
-}
-
-const fn method_name(method: Method) -> &'static str {
-    match method {
-        Method::Chat => "chat",
-        Method::Generate => "generate",
-        Method::StreamGenerate => "stream_generate",
-        Method::CountTokens => "count_tokens",
-        Method::EmbedContent => "embed_content",
-        Method::BatchEmbedContents => "batch_embed_contents",
-        Method::Embeddings => "embeddings",
-    }
-}
-
-fn json<T: Serialize>(rows: &mut RowBatch, list: &[T]) {
-    if list.is_empty() {
-        rows.text("[]");
-    } else {
-        rows.text(&serde_json::to_string(list).expect("lists of texts and trace entries serialise to JSON"));
-    }
 }
 
 fn tokens(rows: &mut RowBatch, tokens: &Tokens) {
     rows.count(tokens.input).count(tokens.output).count(tokens.cache_read).count(tokens.cache_write).count(tokens.cache_write_1h);
-    rows.count(tokens.thinking).count(tokens.image).count(tokens.audio).text(tokens.source.as_str());
+    rows.count(tokens.thinking).count(tokens.image).count(tokens.audio).number(tokens.source.code());
 }
 
-pub(super) fn usage(records: &[&UsageRecord]) -> RowBatch {
-    let mut rows = RowBatch::with_capacity(&USAGE, records.len());
-    for record in records {
-        rows.display(&record.id).number(record.at.0).display(&record.key).text(&record.key_name).display(&record.member);
-        rows.maybe_display(record.group.as_ref()).maybe_text(record.group_name.as_deref());
-        rows.text(record.protocol_in.as_str()).maybe_text(record.protocol_out.map(Protocol::as_str));
-        rows.text(method_name(record.method)).maybe_text(record.model.as_deref());
-        rows.number(i64::from(record.stream)).number(i64::from(record.status)).text(record.outcome.as_str());
-        rows.maybe_text(record.reason.as_deref()).maybe_text(record.detail.as_deref());
-        tokens(&mut rows, &record.tokens);
-        rows.maybe(record.cost.map(|cost| cost.0)).maybe(record.sale.map(|sale| sale.0)).number(record.price_version.0);
-        rows.maybe_count(record.ttft_us).count(record.duration_us);
-        rows.maybe_text(record.address.as_deref()).maybe_text(record.client_request_id.as_deref());
-        json(&mut rows, &record.dropped);
-        json(&mut rows, &record.trace);
+pub(super) fn names<'a>(texts: impl ExactSizeIterator<Item = (&'a NameText, i64)>) -> RowBatch {
+    let mut rows = RowBatch::with_capacity(&NAMES, texts.len());
+    for (text, number) in texts {
+        rows.number(number).number(text.kind.code()).display(&text.stored_id()).text(&text.name);
     }
     rows
 }
 
-pub(super) fn attempts(records: &[&UsageRecord]) -> RowBatch {
-    let mut rows = RowBatch::with_capacity(&ATTEMPTS, records.iter().map(|record| record.attempts.len()).sum());
-    for record in records {
-        for (position, attempt) in (0..).zip(&record.attempts) {
-            push_attempt(&mut rows, record.id, position, attempt);
+/// Rows of records. `booked` is the ledger's last position after the batch.
+pub(super) fn usage(records: &[(&UsageRecord, RecordRefs)], booked: i64) -> RowBatch {
+    let mut rows = RowBatch::with_capacity(&USAGE, records.len());
+    for (record, refs) in records {
+        let subject = refs.subject.map(|at| refs.attempts[at]);
+        rows.blob(record.id.uuid().as_bytes()).number(record.at.0.rem_euclid(1_000)).number(refs.key).number(refs.member);
+        rows.maybe(refs.group).maybe(refs.model);
+        rows.maybe(subject.map(|it| it.channel)).maybe(subject.map(|it| it.account)).maybe(subject.map(|it| it.upstream_model));
+        rows.number(record.protocol_in.code()).maybe(record.protocol_out.map(Coded::code));
+        rows.number(record.method.code()).number(i64::from(record.stream)).number(i64::from(record.status));
+        rows.number(record.outcome.code()).maybe(refs.reason);
+        tokens(&mut rows, &record.tokens);
+        rows.maybe(record.cost.map(|cost| cost.0)).maybe(record.sale.map(|sale| sale.0)).number(record.price_version.0);
+        rows.maybe_count(record.ttft_us).count(record.duration_us).number(booked);
+        rows.maybe_text(record.address.as_deref()).maybe_text(record.client_request_id.as_deref());
+        rows.count(record.attempts.len() as u64);
+        inline_attempt(&mut rows, record, refs);
+        rows.maybe(refs.trace).maybe_text(refs.extra(record).as_deref());
+    }
+    rows
+}
+
+/// The columns of the attempt that is in the row of its request.
+fn inline_attempt(rows: &mut RowBatch, record: &UsageRecord, refs: &RecordRefs) {
+    let Some(at) = refs.inline else {
+        for _ in 0..9 {
+            rows.maybe(None);
+        }
+        return;
+    };
+    let attempt = &record.attempts[at];
+    rows.count(at as u64).maybe(start_after(record, attempt).map(i64::from));
+    rows.maybe((record.protocol_out != Some(attempt.protocol)).then(|| attempt.protocol.code()));
+    rows.maybe((attempt.status != Some(record.status)).then(|| attempt.status.map_or(0, i64::from)));
+    rows.number(attempt.result.code()).maybe(refs.attempts[at].error);
+    rows.maybe_count(attempt.first_byte_us).count(attempt.duration_us).maybe_text(attempt.upstream_request_id.as_deref());
+}
+
+pub(super) fn attempts(records: &[(&UsageRecord, RecordRefs)]) -> RowBatch {
+    let mut rows = RowBatch::with_capacity(&ATTEMPTS, 0);
+    for (record, refs) in records {
+        for (position, attempt) in refs.others(record) {
+            push_attempt(&mut rows, record.id, position, attempt, refs.attempts[position]);
         }
     }
     rows
 }
 
-fn push_attempt(rows: &mut RowBatch, id: RequestId, position: i64, attempt: &AttemptRecord) {
-    rows.display(&id).number(position).display(&attempt.channel).text(&attempt.channel_name);
-    rows.display(&attempt.account).text(&attempt.account_name).text(attempt.protocol.as_str()).text(&attempt.upstream_model);
-    rows.number(attempt.at.0).maybe(attempt.status.map(i64::from)).text(attempt.result.as_str());
-    rows.maybe_text(attempt.error.as_deref());
+fn push_attempt(rows: &mut RowBatch, id: RequestId, position: usize, attempt: &AttemptRecord, refs: AttemptRefs) {
+    rows.blob(id.uuid().as_bytes()).count(position as u64).number(refs.channel).number(refs.account).number(refs.upstream_model);
+    rows.number(attempt.protocol.code()).number(attempt.at.0).maybe(attempt.status.map(i64::from)).number(attempt.result.code());
+    rows.maybe(refs.error);
     tokens(rows, &attempt.tokens);
     rows.maybe(attempt.cost.map(|cost| cost.0)).maybe_count(attempt.first_byte_us).count(attempt.duration_us);
     rows.maybe_text(attempt.upstream_request_id.as_deref()).number(i64::from(attempt.hedged));
 }
 
-pub(super) fn usage_sums<'a>(table: &TargetTable, sums: impl ExactSizeIterator<Item = (&'a UsageRow, &'a UsageSums)>) -> RowBatch {
-    let mut rows = RowBatch::with_capacity(table, sums.len());
-    for (row, sums) in sums {
-        rows.number(row.bucket).display(&row.key).display(&row.member).text(&row.group).text(&row.model).text(row.outcome);
-        rows.number(sums.requests).number(sums.tokens_input).number(sums.tokens_output);
-        rows.number(sums.sale).number(sums.cost).number(sums.unpriced);
-    }
-    rows
-}
-
-pub(super) fn attempt_sums<'a>(
-    table: &TargetTable,
-    sums: impl ExactSizeIterator<Item = (&'a AttemptRow, &'a AttemptSums)>,
+/// Rows of sums over all keys; the histograms replace the stored ones.
+pub(super) fn usage_sums<'a>(
+    width: i64,
+    sums: impl ExactSizeIterator<Item = (&'a UsageSumKey, &'a UsageSums, Vec<u8>, Vec<u8>)>,
 ) -> RowBatch {
-    let mut rows = RowBatch::with_capacity(table, sums.len());
-    for (row, sums) in sums {
-        rows.number(row.bucket).display(&row.channel).display(&row.account).number(sums.attempts).number(sums.answered);
-        rows.number(sums.tokens_input).number(sums.tokens_output).number(sums.cost);
+    let mut rows = RowBatch::with_capacity(&USAGE_SUMS, sums.len());
+    for (key, sums, ttft, duration) in sums {
+        rows.number(width / MINUTE);
+        numbers(&mut rows, key.iter().copied());
+        numbers(&mut rows, sums.figures().into_iter());
+        rows.blob(&ttft).blob(&duration);
     }
     rows
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+pub(super) fn key_sums(width: i64, sums: &BTreeMap<KeySumKey, UsageSums>) -> RowBatch {
+    let mut rows = RowBatch::with_capacity(&KEY_SUMS, sums.len());
+    for (key, sums) in sums {
+        rows.number(width / MINUTE);
+        numbers(&mut rows, key.iter().copied());
+        numbers(&mut rows, sums.figures().into_iter());
+    }
+    rows
+}
 
-    #[test]
-    fn method_names_are_the_serialised_ones() {
-        use Method::{BatchEmbedContents, Chat, CountTokens, EmbedContent, Embeddings, Generate, StreamGenerate};
-        for method in [Chat, Generate, StreamGenerate, CountTokens, EmbedContent, BatchEmbedContents, Embeddings] {
-            assert_eq!(serde_json::to_value(method).unwrap(), method_name(method));
-        }
+pub(super) fn attempt_sums(width: i64, sums: &BTreeMap<AttemptSumKey, AttemptSums>) -> RowBatch {
+    let mut rows = RowBatch::with_capacity(&ATTEMPT_SUMS, sums.len());
+    for (key, sums) in sums {
+        rows.number(width / MINUTE);
+        numbers(&mut rows, key.iter().copied());
+        numbers(&mut rows, sums.figures().into_iter());
+    }
+    rows
+}
+
+fn numbers(rows: &mut RowBatch, numbers: impl Iterator<Item = i64>) {
+    for number in numbers {
+        rows.number(number);
     }
 }

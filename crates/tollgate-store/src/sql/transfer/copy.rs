@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use futures_util::{Stream, TryStreamExt as _};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _, SqliteConnection, sqlite::SqliteRow};
 
-const ROWS_AT_ONCE: i64 = 2_000;
+const ROWS_AT_ONCE: u64 = 2_000;
 
 #[derive(Debug)]
 pub(super) enum CopyError {
@@ -26,9 +27,29 @@ pub(super) struct TransferColumn {
     kind: ColumnType,
 }
 
+/// The order in which rows are copied, which tells where the next pass continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CopyOrder {
+    /// By SQLite's row number.
+    RowNumber,
+    /// By the first column of the primary key, a request id.
+    RequestId(&'static str),
+    /// In no order: always the whole table.
+    None,
+}
+
+/// The last row that was copied; rows behind it are new.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CopiedUntil {
+    Nothing,
+    Row(i64),
+    Request(Vec<u8>),
+}
+
 pub(super) struct TransferTable<'a> {
     pub(super) name: &'a str,
     pub(super) columns: &'a [TransferColumn],
+    pub(super) order: CopyOrder,
 }
 
 /// The gateway's tables, ordered by name, without those of SQLite and of the migrations.
@@ -60,37 +81,62 @@ impl TransferTable<'_> {
         self.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Number of rows with row numbers in (`after`, `to`].
-    pub(super) async fn count(&self, source: &mut SqliteConnection, after: i64, to: i64) -> Result<u64, sqlx::Error> {
-        let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {} WHERE rowid > $1 AND rowid <= $2", self.name));
-        let row = sqlx::query(sql).bind(after).bind(to).fetch_one(source).await?;
+    /// The column or row number that orders the rows.
+    const fn place(&self) -> &'static str {
+        match self.order {
+            CopyOrder::RowNumber => "rowid",
+            CopyOrder::RequestId(column) => column,
+            CopyOrder::None => "0",
+        }
+    }
+
+    /// Number of rows behind a place, or up to it.
+    pub(super) async fn count(&self, source: &mut SqliteConnection, place: &CopiedUntil, behind: bool) -> Result<u64, sqlx::Error> {
+        let than = if behind { ">" } else { "<=" };
+        let condition = if *place == CopiedUntil::Nothing { String::new() } else { format!(" WHERE {} {than} $1", self.place()) };
+        let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {}{condition}", self.name));
+        let query = sqlx::query(sql);
+        let query = match place {
+            CopiedUntil::Nothing => query,
+            CopiedUntil::Row(row) => query.bind(*row),
+            CopiedUntil::Request(id) => query.bind(id.clone()),
+        };
+        let row = query.fetch_one(source).await?;
         row.try_get::<i64, _>(0).map(|count| u64::try_from(count).unwrap_or(0))
+    }
+
+    /// The query for rows behind a place, with the place in the first column. A table in no order, or one of which a place may have
+    /// several rows, is read at once, row by row.
+    fn select(&self, after: &CopiedUntil) -> String {
+        let (place, names, name) = (self.place(), self.names(), self.name);
+        let condition = if *after == CopiedUntil::Nothing { String::new() } else { format!(" WHERE {place} > $1") };
+        let order = if self.order == CopyOrder::None { String::new() } else { format!(" ORDER BY {place}") };
+        format!("SELECT {place}, {names} FROM {name}{condition}{order}")
     }
 }
 
-/// Copies the rows after a row number. Returns how many, and the last row number.
+/// Copies the rows behind a place. Returns how many, and the last place.
 pub(super) async fn copy_rows(
     source: &mut SqliteConnection,
     target: &mut PgConnection,
     table: &TransferTable<'_>,
-    mut after: i64,
+    mut after: CopiedUntil,
     progress: &mut (dyn FnMut(u64) + Send),
-) -> Result<(u64, i64), CopyError> {
-    let names = table.names();
-    let select = format!("SELECT rowid, {names} FROM {} WHERE rowid > $1 ORDER BY rowid LIMIT {ROWS_AT_ONCE}", table.name);
-    let copy = format!("COPY {} ({names}) FROM STDIN", table.name);
+) -> Result<(u64, CopiedUntil), CopyError> {
+    let select = table.select(&after);
+    let copy = format!("COPY {} ({}) FROM STDIN", table.name, table.names());
     let mut copied = 0;
     let mut writer = target.copy_in_raw(&copy).await.map_err(CopyError::Write)?;
+    let query = sqlx::query(AssertSqlSafe(select));
+    let mut rows = match &after {
+        CopiedUntil::Nothing => query,
+        CopiedUntil::Row(row) => query.bind(*row),
+        CopiedUntil::Request(id) => query.bind(id.clone()),
+    }
+    .fetch(source);
     loop {
-        let rows = sqlx::query(AssertSqlSafe(select.clone())).bind(after).fetch_all(&mut *source).await;
         let mut text = String::new();
-        let read = rows.and_then(|rows| {
-            for row in &rows {
-                after = row.try_get(0)?;
-                write_row(&mut text, row, table.columns)?;
-            }
-            Ok(rows.len())
-        });
+        let read = read_rows(&mut rows, table, &mut text, &mut after).await;
         let count = match read {
             Ok(count) => count,
             Err(error) => {
@@ -103,11 +149,33 @@ pub(super) async fn copy_rows(
             break;
         }
         writer.send(text.into_bytes()).await.map_err(CopyError::Write)?;
-        copied += count as u64;
+        copied += count;
         progress(copied);
     }
+    drop(rows);
     writer.finish().await.map_err(CopyError::Write)?;
     Ok((copied, after))
+}
+
+/// Appends the lines of the next rows. Returns how many.
+async fn read_rows(
+    rows: &mut (impl Stream<Item = Result<SqliteRow, sqlx::Error>> + Unpin),
+    table: &TransferTable<'_>,
+    text: &mut String,
+    after: &mut CopiedUntil,
+) -> Result<u64, sqlx::Error> {
+    let mut count = 0;
+    while count < ROWS_AT_ONCE {
+        let Some(row) = rows.try_next().await? else { break };
+        match table.order {
+            CopyOrder::RowNumber => *after = CopiedUntil::Row(row.try_get(0)?),
+            CopyOrder::RequestId(_) => *after = CopiedUntil::Request(row.try_get(0)?),
+            CopyOrder::None => {}
+        }
+        write_row(text, &row, table.columns)?;
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// Appends one line: values separated by tabs, `\N` for NULL.

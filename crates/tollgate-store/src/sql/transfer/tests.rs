@@ -8,22 +8,22 @@ use crate::{
     AccessMode, Actor, ChangeOrigin, OpenOptions, Posting, PostingKind, SortOrder, Store, StoreUrl, UsageFilter, WorkControl,
     conformance::{Schema, options, postgres, put_account, put_channel, put_group, put_key, sqlite},
     open,
-    samples::{MIDNIGHT, record},
+    samples::{MIDNIGHT, arrived, record},
 };
 
 async fn apply(store: &Store, batch: &[crate::Change]) {
     store.catalog.apply(batch, &Actor { origin: ChangeOrigin::Cli, name: "tester".to_owned() }, MIDNIGHT).await.unwrap();
 }
 
-/// A gateway with a catalog, money and records, three of them in other months.
+/// A gateway with a catalog, money and records, two of them of other months.
 async fn filled(dir: &TempDir) -> Store {
     let store = open(options(sqlite(dir), dir)).await.unwrap();
     let key = put_key(&store, "ci", &["default"], Some("tk-imported-0123456789"));
     apply(&store, &[put_channel("main"), put_account("main", "a", Some("sk-upstream")), put_group("default", &["main"]), key])
         .await;
     let mut records: Vec<UsageRecord> = (0..40).map(record).collect();
-    records[1].at = Timestamp::of_month(MIDNIGHT.month() - 3);
-    records[2].at = Timestamp::of_month(MIDNIGHT.month() + 1);
+    records[1] = arrived(record(1), Timestamp::of_month(MIDNIGHT.month() - 3));
+    records[2] = arrived(record(2), Timestamp::of_month(MIDNIGHT.month() - 1));
     records[3].detail = Some("tab\there, \\N, \"quotes\"\nand a line".to_owned());
     store.usage.append(&records).await.unwrap();
     let member = store.keys.list().await.unwrap()[0].member.id;
@@ -77,7 +77,7 @@ async fn second_pass_copies_what_was_added_since_the_first() {
     let store = filled(&dir).await;
     let transferred = pass(&dir, &schema).await.unwrap();
     assert_eq!(rows(&transferred, "usage"), (40, 40));
-    let sums = rows(&transferred, "usage_five_minutes");
+    let sums = rows(&transferred, "key_sums");
     assert!(sums.0 > 0 && sums.0 == sums.1, "{sums:?}");
 
     // The gateway keeps running.
@@ -151,8 +151,7 @@ async fn new_partition_takes_its_records_from_the_default_partition() {
     let Some(schema) = postgres("months").await else { return };
     let dir = TempDir::new().unwrap();
     let store = open(options(schema.address.clone(), &dir)).await.unwrap();
-    let mut later = record(1);
-    later.at = Timestamp::of_month(MIDNIGHT.month() + 2).plus_ms(5);
+    let later = arrived(record(1), Timestamp::of_month(MIDNIGHT.month() + 2).plus_ms(5));
     store.usage.append(&[record(2), later.clone()]).await.unwrap();
     assert_eq!(store.usage.create_partitions(MIDNIGHT).await.unwrap(), 3);
     assert_eq!(store.usage.create_partitions(MIDNIGHT).await.unwrap(), 0);

@@ -72,7 +72,7 @@ pub(super) fn exit_status(
     }
 }
 
-fn cannot_run(error: &RunError) -> Failure {
+pub(crate) fn cannot_run(error: &RunError) -> Failure {
     match error {
         RunError::Tls(_) => Failure::invalid(error.to_string()),
         RunError::Core { .. } | RunError::Ended(_) => Failure::Machine(error.to_string()),

@@ -1,0 +1,156 @@
+//! Histograms of durations that can be merged. A duration in microseconds is counted in a bin; eight bins of equal width divide each
+//! power of two, so that a percentile is at most an eighth too high. Counts are exact, and merging adds them.
+//!
+//! Stored as pairs of numbers: the distance to the bin before (the first: its number) and its count, each in groups of seven bits,
+//! lowest first, the highest bit set on all but the last.
+
+use std::collections::BTreeMap;
+
+/// Powers of two are divided into `1 << DIVIDED` bins.
+const DIVIDED: u32 = 3;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Histogram(BTreeMap<u16, u64>);
+
+impl Histogram {
+    pub(crate) fn add(&mut self, micros: u64) {
+        *self.0.entry(bin(micros)).or_default() += 1;
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (bin, count) in &other.0 {
+            let sum = self.0.entry(*bin).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+    }
+
+    /// The number of durations.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.values().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// The duration that `percent` of the durations do not exceed: the upper end of its bin, in microseconds.
+    pub(crate) fn percentile(&self, percent: u64) -> Option<u64> {
+        let rank = u64::try_from((u128::from(self.count()) * u128::from(percent)).div_ceil(100)).unwrap_or(u64::MAX).max(1);
+        let mut seen = 0_u64;
+        self.0.iter().find_map(|(bin, count)| {
+            seen = seen.saturating_add(*count);
+            (seen >= rank).then(|| upper_end(*bin))
+        })
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.0.len() * 3);
+        let mut before = 0;
+        for (bin, count) in &self.0 {
+            push(&mut bytes, u64::from(bin - before));
+            push(&mut bytes, *count);
+            before = *bin;
+        }
+        bytes
+    }
+
+    /// `None` if the bytes are not a histogram.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut histogram = Self::default();
+        histogram.merge_encoded(bytes).then_some(histogram)
+    }
+
+    /// Adds an encoded histogram. False if the bytes are not one; what they begin with may have been added then.
+    pub(crate) fn merge_encoded(&mut self, bytes: &[u8]) -> bool {
+        let mut bytes = bytes.iter();
+        let mut before = 0_u16;
+        while !bytes.as_slice().is_empty() {
+            let next =
+                pull(&mut bytes).and_then(|distance| before.checked_add(u16::try_from(distance).ok()?)).zip(pull(&mut bytes));
+            let Some((bin, count)) = next else { return false };
+            let sum = self.0.entry(bin).or_default();
+            (*sum, before) = (sum.saturating_add(count), bin);
+        }
+        true
+    }
+}
+
+fn bin(micros: u64) -> u16 {
+    let power = (micros | 1).ilog2().saturating_sub(DIVIDED);
+    let within = micros >> power;
+    u16::try_from((u64::from(power) << DIVIDED) + within).expect("64 powers of two have few bins")
+}
+
+/// The largest duration of a bin.
+fn upper_end(bin: u16) -> u64 {
+    let bin = u32::from(bin);
+    let (power, within) = if bin < 2 << DIVIDED { (0, bin) } else { ((bin >> DIVIDED) - 1, (bin & 7) + 8) };
+    u64::try_from(((u128::from(within) + 1) << power) - 1).unwrap_or(u64::MAX)
+}
+
+fn push(bytes: &mut Vec<u8>, mut number: u64) {
+    let low = |number: u64| u8::try_from(number & 0x7f).expect("seven bits are a byte");
+    while number >= 0x80 {
+        bytes.push(low(number) | 0x80);
+        number >>= 7;
+    }
+    bytes.push(low(number));
+}
+
+fn pull(bytes: &mut std::slice::Iter<'_, u8>) -> Option<u64> {
+    let mut number = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let byte = *bytes.next()?;
+        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(durations: &[u64]) -> Histogram {
+        let mut histogram = Histogram::default();
+        for duration in durations {
+            histogram.add(*duration);
+        }
+        histogram
+    }
+
+    #[test]
+    fn percentiles_are_at_most_an_eighth_too_high() {
+        let histogram = of(&(1..=1_000).map(|ms| ms * 1_000).collect::<Vec<_>>());
+        for percent in [1, 50, 95, 99, 100] {
+            let (found, exact) = (histogram.percentile(percent).unwrap(), percent * 10_000);
+            assert!((exact..=exact + exact / 8).contains(&found), "{percent} %: {found}");
+        }
+        assert_eq!(Histogram::default().percentile(50), None);
+        assert_eq!(of(&[u64::MAX]).percentile(99), Some(u64::MAX));
+    }
+
+    #[test]
+    fn damaged_bytes_are_no_histogram() {
+        assert_eq!(Histogram::decode(&[0x80]), None);
+        assert_eq!(Histogram::decode(&[5]), None);
+        assert_eq!(Histogram::decode(&[0xff; 30]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn every_duration_lies_in_its_bin(micros: u64) {
+            let bin = bin(micros);
+            prop_assert!(micros <= upper_end(bin));
+            prop_assert!(bin == 0 || micros > upper_end(bin - 1));
+        }
+
+        #[test]
+        fn encoding_and_merging_lose_nothing(one: Vec<u64>, other: Vec<u64>) {
+            let mut merged = of(&one);
+            merged.merge(&of(&other));
+            prop_assert_eq!(&merged, &of(&[one, other].concat()));
+            prop_assert_eq!(Histogram::decode(&merged.encode()), Some(merged));
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The numbers that stand for fixed words in the tables of the usage log: the place in the list. New words are added at the end; 0 and
+//! 1 need no space of their own in SQLite.
+
+use tollgate_core::{AttemptResult, Outcome, TokenSource};
+use tollgate_protocol::{Method, Protocol};
+
+pub(crate) trait Coded: Copy + PartialEq + 'static {
+    const ALL: &'static [Self];
+
+    fn code(self) -> i64 {
+        let place = Self::ALL.iter().position(|word| *word == self);
+        i64::try_from(place.expect("the list has every word")).expect("lists are short")
+    }
+
+    fn of_code(code: i64) -> Option<Self> {
+        Self::ALL.get(usize::try_from(code).ok()?).copied()
+    }
+}
+
+impl Coded for Outcome {
+    const ALL: &'static [Self] = &[Self::Completed, Self::CallerLeft, Self::UpstreamBroke, Self::Refused, Self::GatewayStopped];
+}
+
+impl Coded for TokenSource {
+    const ALL: &'static [Self] = &[Self::None, Self::Provider, Self::Counted, Self::Estimated];
+}
+
+impl Coded for AttemptResult {
+    const ALL: &'static [Self] = &[Self::Answered, Self::NotSent, Self::Refused, Self::Failed, Self::Broke, Self::Cancelled];
+}
+
+impl Coded for Protocol {
+    const ALL: &'static [Self] = &[Self::OpenAi, Self::Gemini, Self::Anthropic];
+}
+
+impl Coded for Method {
+    const ALL: &'static [Self] = &[
+        Self::Chat,
+        Self::Generate,
+        Self::StreamGenerate,
+        Self::CountTokens,
+        Self::EmbedContent,
+        Self::BatchEmbedContents,
+        Self::Embeddings,
+    ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The codes are in databases: they never change. A word that is missing here makes this test incomplete, and the `match` of its
+    /// type's `as_str` names it.
+    #[test]
+    fn codes_are_those_of_stored_rows() {
+        fn codes<T: Coded + std::fmt::Debug>(expected: &[T]) {
+            for (code, word) in (0..).zip(expected) {
+                assert_eq!((word.code(), T::of_code(code)), (code, Some(*word)));
+            }
+            assert_eq!(T::of_code(i64::try_from(expected.len()).unwrap()), None);
+        }
+        codes(&[Outcome::Completed, Outcome::CallerLeft, Outcome::UpstreamBroke, Outcome::Refused, Outcome::GatewayStopped]);
+        codes(&[TokenSource::None, TokenSource::Provider, TokenSource::Counted, TokenSource::Estimated]);
+        codes(&[Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic]);
+        assert_eq!((Method::Chat.code(), Method::Embeddings.code(), Method::ALL.len()), (0, 6, 7));
+        assert_eq!((AttemptResult::Answered.code(), AttemptResult::Cancelled.code(), AttemptResult::ALL.len()), (0, 5, 6));
+    }
+}

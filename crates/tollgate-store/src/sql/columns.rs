@@ -1,0 +1,186 @@
+//! The columns of the usage log's tables, in the order in which rows are written and read.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ColumnKind {
+    /// 16, 32 and 64 bits on PostgreSQL.
+    Small,
+    Int,
+    Big,
+    Text,
+    Bytes,
+}
+
+impl ColumnKind {
+    pub(super) const fn is_number(self) -> bool {
+        matches!(self, Self::Small | Self::Int | Self::Big)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column {
+    pub(super) name: &'static str,
+    pub(super) kind: ColumnKind,
+}
+
+pub(super) const fn small(name: &'static str) -> Column {
+    Column { name, kind: ColumnKind::Small }
+}
+
+pub(super) const fn int(name: &'static str) -> Column {
+    Column { name, kind: ColumnKind::Int }
+}
+
+pub(super) const fn big(name: &'static str) -> Column {
+    Column { name, kind: ColumnKind::Big }
+}
+
+pub(super) const fn text(name: &'static str) -> Column {
+    Column { name, kind: ColumnKind::Text }
+}
+
+pub(super) const fn bytes(name: &'static str) -> Column {
+    Column { name, kind: ColumnKind::Bytes }
+}
+
+/// The names, separated by commas.
+pub(super) fn column_list(columns: &[Column]) -> String {
+    columns.iter().map(|column| column.name).collect::<Vec<_>>().join(", ")
+}
+
+/// One row per request: written by `append/tables.rs`, read by `usage_rows.rs`.
+pub(super) const USAGE: &[Column] = &[
+    bytes("id"),
+    small("at_us"),
+    int("key"),
+    int("member"),
+    int("grp"),
+    int("model"),
+    int("channel"),
+    int("account"),
+    int("upstream_model"),
+    small("protocol_in"),
+    small("protocol_out"),
+    small("method"),
+    small("stream"),
+    small("status"),
+    small("outcome"),
+    int("reason"),
+    big("tokens_input"),
+    big("tokens_output"),
+    big("tokens_cache_read"),
+    big("tokens_cache_write"),
+    big("tokens_cache_write_1h"),
+    big("tokens_thinking"),
+    big("tokens_image"),
+    big("tokens_audio"),
+    small("tokens_source"),
+    big("cost"),
+    big("sale"),
+    big("price_version"),
+    big("ttft_us"),
+    big("duration_us"),
+    big("booked"),
+    text("address"),
+    text("client_request_id"),
+    small("attempts"),
+    small("attempt"),
+    int("attempt_at_us"),
+    small("attempt_protocol"),
+    small("attempt_status"),
+    small("attempt_result"),
+    int("attempt_error"),
+    big("first_byte_us"),
+    big("attempt_duration_us"),
+    text("upstream_request_id"),
+    int("trace"),
+    text("extra"),
+];
+
+/// Attempts that are not in the row of their request.
+pub(super) const ATTEMPTS: &[Column] = &[
+    bytes("request"),
+    small("position"),
+    int("channel"),
+    int("account"),
+    int("upstream_model"),
+    small("protocol"),
+    big("at"),
+    small("status"),
+    small("result"),
+    int("error"),
+    big("tokens_input"),
+    big("tokens_output"),
+    big("tokens_cache_read"),
+    big("tokens_cache_write"),
+    big("tokens_cache_write_1h"),
+    big("tokens_thinking"),
+    big("tokens_image"),
+    big("tokens_audio"),
+    small("tokens_source"),
+    big("cost"),
+    big("first_byte_us"),
+    big("duration_us"),
+    text("upstream_request_id"),
+    small("beside"),
+];
+
+pub(super) const NAMES: &[Column] = &[int("ref"), small("kind"), text("id"), text("name")];
+
+/// Keys of `usage_sums`; then the sums, then the histograms.
+pub(super) const USAGE_SUMS: &[Column] = &[
+    small("width"),
+    int("minute"),
+    int("grp"),
+    int("model"),
+    int("channel"),
+    small("protocol_in"),
+    small("outcome"),
+    int("reason"),
+    big("requests"),
+    big("tokens_input"),
+    big("tokens_output"),
+    big("tokens_cache_read"),
+    big("tokens_cache_write"),
+    big("tokens_thinking"),
+    big("sale"),
+    big("cost"),
+    big("unpriced"),
+    bytes("ttft"),
+    bytes("duration"),
+];
+pub(super) const USAGE_SUMS_KEY: usize = 8;
+
+pub(super) const KEY_SUMS: &[Column] = &[
+    small("width"),
+    int("minute"),
+    int("key"),
+    int("member"),
+    int("grp"),
+    int("model"),
+    small("outcome"),
+    big("requests"),
+    big("tokens_input"),
+    big("tokens_output"),
+    big("tokens_cache_read"),
+    big("tokens_cache_write"),
+    big("tokens_thinking"),
+    big("sale"),
+    big("cost"),
+    big("unpriced"),
+];
+pub(super) const KEY_SUMS_KEY: usize = 7;
+
+pub(super) const ATTEMPT_SUMS: &[Column] = &[
+    small("width"),
+    int("minute"),
+    int("channel"),
+    int("account"),
+    int("model"),
+    small("result"),
+    int("error"),
+    big("attempts"),
+    big("tokens_input"),
+    big("tokens_output"),
+    big("cost"),
+];
+pub(super) const ATTEMPT_SUMS_KEY: usize = 7;

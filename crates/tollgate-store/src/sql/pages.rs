@@ -1,0 +1,293 @@
+//! Pages of the usage log. Pages of all records, of one key, of failures and of a member with few keys are read along an index.
+//! Other filters first find the times that have matches in the roll-ups (days, then hours, then five minutes), and read the records
+//! of these times only.
+//!
+//! Bounds: a page reads the records of at most [`MAX_SEARCHES`] times of five minutes and about [`MAX_READ`] records. It then ends
+//! early and says up to which time it searched.
+
+use std::fmt::Write as _;
+
+use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
+use tollgate_core::{RequestId, Timestamp};
+
+use super::{
+    columns::{USAGE, column_list},
+    store::SqlStore,
+    usage_filter::{ArrivalRange, RefFilter, bind_ids, list},
+    usage_rows::{UsageRow, usage_row},
+};
+use crate::{
+    Page, SortOrder, StoreError, UsageCursor, UsageFilter,
+    rollup::{DAY, FIVE_MINUTES, HOUR, MINUTE, bucket},
+};
+
+const PAGE: &str = "read a page of the usage log";
+/// Records that a page reads before it ends early.
+const MAX_READ: i64 = 200_000;
+/// Times of five minutes that a page looks into before it ends early.
+const MAX_SEARCHES: usize = 200;
+/// Keys of a member whose records are read key by key.
+const MAX_KEYS: usize = 40;
+
+/// A search for a page in progress.
+struct PageSearch<'a> {
+    filter: &'a RefFilter,
+    order: SortOrder,
+    range: ArrivalRange,
+    after: Option<UsageCursor>,
+    /// One more than a page has, which tells whether there is another page.
+    wanted: usize,
+    found: Vec<UsageRow>,
+    read: i64,
+    searches: usize,
+}
+
+/// A time with matches: its first minute, and the number of matches and of records.
+#[derive(Clone, Copy, Debug)]
+struct MatchingTime {
+    minute: i64,
+    matches: i64,
+}
+
+impl PageSearch<'_> {
+    fn is_full(&self) -> bool {
+        self.found.len() >= self.wanted
+    }
+
+    /// The times in microseconds between which records are still to be read: [from, to).
+    fn open_times(&self) -> (Option<i64>, Option<i64>) {
+        let after = self.after.map(|UsageCursor(id)| id.time().0);
+        match self.order {
+            SortOrder::Newest => (self.range.from, [self.range.to, after.map(|at| at + 1_000)].into_iter().flatten().min()),
+            SortOrder::Oldest => ([self.range.from, after].into_iter().flatten().max(), self.range.to),
+        }
+    }
+
+    /// The query for records along an index, and the ids to bind.
+    fn query(&self, conditions: &str, range: ArrivalRange) -> (String, Vec<RequestId>) {
+        let (mut sql, mut ids) = range.sql(1);
+        if let Some(UsageCursor(after)) = self.after {
+            ids.push(after);
+            let than = if self.order == SortOrder::Newest { '<' } else { '>' };
+            write!(sql, " AND id {than} ${}", ids.len()).expect("writing to a String cannot fail");
+        }
+        let direction = if self.order == SortOrder::Newest { " DESC" } else { "" };
+        let limit = self.wanted - self.found.len();
+        let columns = column_list(USAGE);
+        (format!("SELECT {columns} FROM usage WHERE 1 = 1{conditions}{sql} ORDER BY id{direction} LIMIT {limit}"), ids)
+    }
+
+    fn sort(&mut self) {
+        match self.order {
+            SortOrder::Newest => self.found.sort_by_key(|row| std::cmp::Reverse(row.id)),
+            SortOrder::Oldest => self.found.sort_by_key(|row| row.id),
+        }
+    }
+
+    /// Where a page that ends before a time of five minutes continues, and the time it has searched.
+    fn stopped_before(&self, minute: i64) -> (UsageCursor, Timestamp) {
+        let time = match self.order {
+            SortOrder::Newest => Timestamp(minute * MINUTE + FIVE_MINUTES),
+            SortOrder::Oldest => Timestamp(minute * MINUTE),
+        };
+        (UsageCursor(RequestId::first_at(time)), time)
+    }
+}
+
+impl SqlStore {
+    /// A page of rows.
+    pub(super) async fn usage_page(&self, filter: &UsageFilter) -> Result<Page<UsageRow>, StoreError> {
+        let size = filter.page_size() as usize;
+        let refs = self.ref_filter(PAGE, filter).await?;
+        if refs.selects_nothing() {
+            return Ok(Page::cut(Vec::new(), size, |row: &UsageRow| UsageCursor(row.id)));
+        }
+        let mut search = PageSearch {
+            filter: &refs,
+            order: filter.order,
+            range: ArrivalRange { from: filter.since.map(|at| at.0), to: filter.until.map(|at| at.0) },
+            after: filter.after,
+            wanted: size + 1,
+            found: Vec::new(),
+            read: 0,
+            searches: 0,
+        };
+        let stopped = match self.indexed_conditions(&refs).await? {
+            Some(conditions) => {
+                self.read_along_indexes(&mut search, &conditions).await?;
+                None
+            }
+            None => self.search_times(&mut search).await?,
+        };
+        let mut page = Page::cut(search.found, size, |row| UsageCursor(row.id));
+        if let (None, Some((next, time))) = (page.next, stopped) {
+            (page.next, page.searched_until) = (Some(next), Some(time));
+        }
+        Ok(page)
+    }
+
+    /// The conditions of each index range that together have exactly the filtered records in order; `None` if there are none or too
+    /// many.
+    async fn indexed_conditions(&self, refs: &RefFilter) -> Result<Option<Vec<String>>, StoreError> {
+        let of_keys = |keys: &[i64]| keys.iter().map(|key| format!(" AND key = {key}")).collect::<Vec<_>>();
+        Ok(match refs {
+            RefFilter { keys: None, members: None, groups: None, models: None, outcome: None } => Some(vec![String::new()]),
+            RefFilter { keys: Some(keys), members: None, groups: None, models: None, outcome: None } => Some(of_keys(keys)),
+            RefFilter { keys: None, members: None, groups: None, models: None, outcome: Some(1..) } => Some(vec![refs.sql()]),
+            RefFilter { keys: None, members: Some(members), groups: None, models: None, outcome: None } => {
+                let sql = AssertSqlSafe(format!(
+                    "SELECT DISTINCT key FROM key_sums WHERE width = 1440 AND member IN ({}) LIMIT {}",
+                    list(members),
+                    MAX_KEYS + 1
+                ));
+                let keys: Vec<i64> = self.fetch_as(PAGE, sqlx::query(sql), |row| row.try_get(0)).await?;
+                // A key may have belonged to another member.
+                let of_member = |condition: String| format!("{condition} AND member IN ({})", list(members));
+                (keys.len() <= MAX_KEYS).then(|| of_keys(&keys).into_iter().map(of_member).collect())
+            }
+            RefFilter { .. } => None,
+        })
+    }
+
+    async fn read_along_indexes(&self, search: &mut PageSearch<'_>, conditions: &[String]) -> Result<(), StoreError> {
+        let mut found = Vec::new();
+        for conditions in conditions {
+            let (sql, ids) = search.query(conditions, search.range);
+            found.extend(self.fetch_as(PAGE, bind_ids(sqlx::query(AssertSqlSafe(sql)), &ids), usage_row).await?);
+        }
+        search.found = found;
+        search.sort();
+        search.found.truncate(search.wanted);
+        Ok(())
+    }
+
+    /// Reads the records of times that have matches. Returns where it stopped, if it did before the end.
+    async fn search_times(&self, search: &mut PageSearch<'_>) -> Result<Option<(UsageCursor, Timestamp)>, StoreError> {
+        // Removed records have sums by days and hours too.
+        let pruned_until = self.pruned_until().await?;
+        let (from, to) = search.open_times();
+        let from = from.map_or(pruned_until, |from| from.max(pruned_until));
+        for day in self.matching_times(search, DAY, days_between(from, to)).await? {
+            for hour in self.matching_times(search, HOUR, parts(day, DAY, HOUR, from, to)).await? {
+                for time in self.matching_times(search, FIVE_MINUTES, parts(hour, HOUR, FIVE_MINUTES, from, to)).await? {
+                    if search.read > MAX_READ || search.searches >= MAX_SEARCHES {
+                        return Ok(Some(search.stopped_before(time.minute)));
+                    }
+                    self.read_time(search, time).await?;
+                    if search.is_full() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The times of a width that have matches, in the order of the search.
+    async fn matching_times(&self, search: &PageSearch<'_>, width: i64, times: TimeList) -> Result<Vec<MatchingTime>, StoreError> {
+        let table = if search.filter.is_of_keys() { "key_sums" } else { "usage_sums" };
+        let times = match times {
+            TimeList::Each(minutes) if minutes.is_empty() => return Ok(Vec::new()),
+            TimeList::Each(minutes) => format!("minute IN ({})", list(&minutes)),
+            TimeList::Between(from, to) => format!("minute >= {from} AND minute < {to}"),
+        };
+        let direction = if search.order == SortOrder::Newest { " DESC" } else { "" };
+        let sql = AssertSqlSafe(format!(
+            "SELECT minute, CAST(SUM(requests) AS BIGINT) FROM {table} WHERE width = {} AND {times}{} GROUP BY minute \
+             ORDER BY minute{direction}",
+            width / MINUTE,
+            search.filter.sql()
+        ));
+        let read = |row: &AnyRow| Ok(MatchingTime { minute: row.try_get(0)?, matches: row.try_get(1)? });
+        self.fetch_as(PAGE, sqlx::query(sql), read).await
+    }
+
+    /// Reads the records of five minutes.
+    async fn read_time(&self, search: &mut PageSearch<'_>, time: MatchingTime) -> Result<(), StoreError> {
+        let (begin, end) = (time.minute * MINUTE, time.minute * MINUTE + FIVE_MINUTES);
+        let range = ArrivalRange {
+            from: Some(search.range.from.map_or(begin, |from| from.max(begin))),
+            to: Some(search.range.to.map_or(end, |to| to.min(end))),
+        };
+        let (sql, ids) = search.query(&search.filter.sql(), range);
+        let found = self.fetch_as(PAGE, bind_ids(sqlx::query(AssertSqlSafe(sql)), &ids), usage_row).await?;
+        search.searches += 1;
+        // A page that becomes full has read a part of the time only; it ends there.
+        search.read += if search.filter.keys.is_some() { time.matches } else { self.records_of_time(time.minute).await? };
+        search.found.extend(found);
+        Ok(())
+    }
+
+    async fn records_of_time(&self, minute: i64) -> Result<i64, StoreError> {
+        let sql = "SELECT CAST(COALESCE(SUM(requests), 0) AS BIGINT) FROM usage_sums WHERE width = 5 AND minute = $1";
+        let found = self.fetch_as(PAGE, sqlx::query(sql).bind(minute), |row| row.try_get(0)).await?;
+        Ok(found.first().copied().unwrap_or(0))
+    }
+}
+
+/// Times to look up in the roll-ups, as minutes.
+#[derive(Debug, PartialEq, Eq)]
+enum TimeList {
+    Between(i64, i64),
+    /// Listed, so that the sums of one key are found by their primary key.
+    Each(Vec<i64>),
+}
+
+fn days_between(from: i64, to: Option<i64>) -> TimeList {
+    let begin = bucket(Timestamp(from), DAY) / MINUTE;
+    TimeList::Between(begin, to.map_or(i64::from(i32::MAX), |to| to.div_euclid(MINUTE) + 1))
+}
+
+/// The narrower times of a wider one that have a part in [from, to).
+fn parts(of: MatchingTime, wide: i64, narrow: i64, from: i64, to: Option<i64>) -> TimeList {
+    let minutes = (of.minute..of.minute + wide / MINUTE).step_by(usize::try_from(narrow / MINUTE).unwrap_or(1));
+    let is_within = |minute: &i64| minute * MINUTE + narrow > from && to.is_none_or(|to| minute * MINUTE < to);
+    TimeList::Each(minutes.filter(is_within).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+    use tollgate_core::UsageRecord;
+
+    use super::*;
+    use crate::{
+        conformance::{options, sqlite},
+        open,
+        samples::{MIDNIGHT, arrived, record},
+    };
+
+    #[tokio::test]
+    async fn page_that_searches_too_long_ends_early_and_says_where() {
+        let dir = TempDir::new().unwrap();
+        let store = open(options(sqlite(&dir), &dir)).await.unwrap();
+        let count = MAX_SEARCHES + 50;
+        let at = |number: usize| Timestamp(MIDNIGHT.0 + i64::try_from(number).unwrap() * FIVE_MINUTES + 7);
+        let records: Vec<UsageRecord> = (0..count).map(|number| arrived(record(number as u64 * 4), at(number))).collect();
+        store.usage.append(&records).await.unwrap();
+        for (order, searched) in [(SortOrder::Newest, at(50)), (SortOrder::Oldest, at(MAX_SEARCHES))] {
+            let filter = UsageFilter { model: record(0).model, order, limit: 1_000, ..UsageFilter::default() };
+            let first = store.usage.page(&filter).await.unwrap();
+            assert_eq!((first.items.len(), first.searched_until), (MAX_SEARCHES, Some(Timestamp(searched.0 - 7))));
+            assert!(first.next.is_some());
+            let second = store.usage.page(&UsageFilter { after: first.next, ..filter }).await.unwrap();
+            assert_eq!((second.next, second.searched_until), (None, None));
+            let mut found = [first.items, second.items].concat();
+            if order == SortOrder::Newest {
+                found.reverse();
+            }
+            assert_eq!(found, records);
+        }
+        store.close().await;
+    }
+
+    #[test]
+    fn only_times_within_the_range_are_looked_into() {
+        let hour = MatchingTime { minute: 600, matches: 1 };
+        let all: Vec<i64> = (600..660).step_by(5).collect();
+        assert_eq!(parts(hour, HOUR, FIVE_MINUTES, 0, None), TimeList::Each(all));
+        let range = (611 * MINUTE, Some(620 * MINUTE));
+        assert_eq!(parts(hour, HOUR, FIVE_MINUTES, range.0, range.1), TimeList::Each(vec![610, 615]));
+        assert_eq!(days_between(DAY + 5, Some(3 * DAY)), TimeList::Between(1_440, 3 * 1_440 + 1));
+    }
+}

@@ -1,0 +1,166 @@
+//! Each rule of `verify` finds what breaks it.
+
+use std::str::FromStr as _;
+
+use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, any::AnyConnectOptions};
+use tempfile::TempDir;
+use tollgate_core::{NanoUsd, RequestId, Timestamp};
+
+use crate::{
+    WorkControl,
+    conformance::{options, sqlite},
+    open,
+    rollup::{DAY, bucket},
+    samples::{MIDNIGHT, record},
+    sql::columns::{ATTEMPT_SUMS, ATTEMPT_SUMS_KEY, Column, ColumnKind, KEY_SUMS, KEY_SUMS_KEY, USAGE_SUMS, USAGE_SUMS_KEY},
+    verify::ConsistencyRule,
+};
+
+/// Runs SQL on a consistent database and returns the violations that [`LedgerStore::verify`](crate::LedgerStore::verify) finds. The
+/// first batch has two entries: 4,000 for two records (one of them SECOND), then 6,000 for three (one of them FIRST).
+async fn broken_by(tampering: &str) -> Vec<(ConsistencyRule, i64, i64)> {
+    let dir = TempDir::new().unwrap();
+    let store = open(options(sqlite(&dir), &dir)).await.unwrap();
+    let mut records: Vec<_> = (1..6).map(record).collect();
+    for record in &mut records {
+        record.cost = Some(NanoUsd(14));
+    }
+    records[0].attempts[0].cost = None;
+    records[0].cost = None;
+    store.usage.append(&records).await.unwrap();
+    let path = dir.path().join("tollgate.db");
+    let url = format!("sqlite:{}?mode=rw", path.display());
+    let mut connection = AnyConnection::connect_with(&AnyConnectOptions::from_str(&url).unwrap()).await.unwrap();
+    let id = |at: usize| format!("x'{}'", hex::encode(records[at].id.uuid().as_bytes()));
+    let tampering = tampering.replace("FIRST", &id(0)).replace("SECOND", &id(1));
+    sqlx::raw_sql(AssertSqlSafe(tampering)).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    let verified = store.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap();
+    assert_eq!((verified.records, verified.members), (verified.records, 2));
+    verified.differences.into_iter().map(|it| (it.rule, it.expected, it.found)).collect()
+}
+
+fn rules(found: Vec<(ConsistencyRule, i64, i64)>) -> Vec<ConsistencyRule> {
+    found.into_iter().map(|(rule, ..)| rule).collect()
+}
+
+#[tokio::test]
+async fn consistent_database_has_no_mismatch() {
+    assert_eq!(broken_by("SELECT 1").await, []);
+}
+
+#[tokio::test]
+async fn every_kind_of_tampering_is_detected() {
+    use ConsistencyRule::{AttemptRollup, Attempts, Balance, Chain, Cost, EntryKind, Positions, Rollup, Running, Settled, Settles};
+    assert_eq!(broken_by("UPDATE balances SET balance = balance + 1 WHERE balance = -4000").await, [(Balance, -4_000, -3_999)]);
+    assert_eq!(broken_by("UPDATE ledger SET balance = -1 WHERE seq = 1").await[0], (Running, -4_000, -1));
+    assert_eq!(
+        broken_by("UPDATE ledger SET kind = 'adjust' WHERE seq = 1").await,
+        [(EntryKind, 0, -4_000), (Settled, -4_000, 0), (Chain, 1, 2)]
+    );
+    let newest = "DELETE FROM ledger WHERE seq = (SELECT MAX(seq) FROM ledger)";
+    assert!(broken_by(newest).await.contains(&(Positions, 2, 1)));
+    let twice = [(Rollup, 4_500, 4_000), (Rollup, 2_500, 2_000)];
+    assert_eq!(
+        broken_by("UPDATE usage SET sale = 2500 WHERE id = FIRST").await,
+        [vec![(Settled, -6_500, -6_000)], twice.repeat(3)].concat()
+    );
+    assert_eq!(broken_by("UPDATE usage SET booked = 1 WHERE id = FIRST").await, [(Settled, -2_000, 0), (Settled, -4_000, -6_000)]);
+    assert_eq!(broken_by("UPDATE usage SET cost = 15 WHERE id = SECOND").await[0], (Cost, 14, 15));
+    assert_eq!(broken_by("UPDATE usage SET cost = 14 WHERE id = FIRST").await[0], (Cost, 7, 14));
+    assert_eq!(
+        broken_by("DELETE FROM attempts WHERE request = SECOND AND position = 0").await[..2],
+        [(Cost, 7, 14), (Attempts, 2, 1)]
+    );
+    let lost = rules(broken_by("DELETE FROM usage WHERE id = SECOND").await);
+    assert!(lost.starts_with(&[Settled, Attempts, Rollup]), "{lost:?}");
+    let lost = broken_by("DELETE FROM usage WHERE member = (SELECT member FROM usage WHERE id = SECOND)").await;
+    assert_eq!(lost[0], (Settles, 0, -4_000));
+    let moved = rules(broken_by("UPDATE ledger SET member_id = 'mbr_x' WHERE seq = 1").await);
+    assert!(moved.contains(&Settled) && moved.contains(&Balance), "{moved:?}");
+    let counted = rules(broken_by("UPDATE ledger SET requests = requests + 1 WHERE seq = 1").await);
+    assert_eq!(counted, [ConsistencyRule::SettledCount, Chain]);
+    let more = "UPDATE key_sums SET requests = requests + 1 WHERE width = 1440 AND requests = 1";
+    assert_eq!(rules(broken_by(more).await)[..1], [Rollup]);
+    let dearer = rules(broken_by("UPDATE attempt_sums SET cost = cost + 1 WHERE width = 60").await);
+    assert!(!dearer.is_empty() && dearer.iter().all(|rule| *rule == AttemptRollup), "{dearer:?}");
+}
+
+#[tokio::test]
+async fn every_column_of_a_rollup_is_compared_with_the_records() {
+    let change = |at: usize, column: &Column, key: usize| match column.kind {
+        ColumnKind::Bytes => format!("{} = x'0203'", column.name),
+        ColumnKind::Small | ColumnKind::Int | ColumnKind::Big | ColumnKind::Text if at < key => format!("{} = 99", column.name),
+        ColumnKind::Small | ColumnKind::Int | ColumnKind::Big | ColumnKind::Text => format!("{0} = {0} + 1", column.name),
+    };
+    let tables = [
+        ("usage_sums", USAGE_SUMS, USAGE_SUMS_KEY, ConsistencyRule::Rollup, vec![5, 60, 1_440]),
+        ("key_sums", KEY_SUMS, KEY_SUMS_KEY, ConsistencyRule::Rollup, vec![5, 60, 1_440]),
+        ("attempt_sums", ATTEMPT_SUMS, ATTEMPT_SUMS_KEY, ConsistencyRule::AttemptRollup, vec![60, 1_440]),
+    ];
+    for (table, columns, key, rule, widths) in tables {
+        for (at, column) in columns.iter().enumerate().skip(2) {
+            for width in &widths {
+                let change = change(at, column, key);
+                let sql = format!("UPDATE {table} SET {change} WHERE width = {width} AND model = (SELECT MAX(model) FROM {table})");
+                let found = broken_by(&sql).await;
+                assert!(!found.is_empty() && found.iter().all(|(found, ..)| *found == rule), "{sql}: {found:?}");
+            }
+        }
+    }
+    // Two changes that would cancel each other out in one sum.
+    let moved = "UPDATE key_sums SET tokens_input = tokens_input + 5, tokens_output = tokens_output - 5 \
+         WHERE width = 1440 AND model = (SELECT MAX(model) FROM key_sums)";
+    assert_eq!(broken_by(moved).await.len(), 2);
+    // Removing the price of a record changes no count.
+    assert!(!broken_by("UPDATE usage SET sale = NULL, model = 1 WHERE id = FIRST").await.is_empty());
+    let other_day = "UPDATE usage_sums SET minute = minute - 1440 WHERE width = 1440";
+    assert!(!broken_by(other_day).await.is_empty(), "sums of a day without records");
+}
+
+/// Sets `pruned_until` to a number of days from today.
+fn set_pruned_until(days: i64) -> String {
+    format!("UPDATE counters SET value = {} WHERE name = 'pruned_until';", bucket(MIDNIGHT, DAY) + days * DAY)
+}
+
+#[tokio::test]
+async fn impossible_pruning_limit_is_detected() {
+    let lost = "DELETE FROM attempts WHERE request = SECOND; DELETE FROM usage WHERE id = SECOND;";
+    let today = bucket(MIDNIGHT, DAY);
+    assert_eq!(broken_by(&format!("{lost} {}", set_pruned_until(1))).await, [(ConsistencyRule::Removed, today - DAY, today + DAY)]);
+    assert_eq!(broken_by(&set_pruned_until(0)).await[0], (ConsistencyRule::Removed, today - DAY, today));
+    let within_a_day = format!("{} UPDATE counters SET value = value + 1 WHERE name = 'pruned_until'", set_pruned_until(-3));
+    assert_eq!(broken_by(&within_a_day).await[0], (ConsistencyRule::Removed, today - 3 * DAY, today - 3 * DAY + 1));
+    assert_eq!(broken_by(&set_pruned_until(-1)).await, [], "a setting may have been shorter");
+}
+
+#[tokio::test]
+async fn sales_of_removed_records_are_compared_with_the_rollups() {
+    // A database whose records of a week ago were removed.
+    let week_ago = RequestId::first_at(Timestamp(MIDNIGHT.0 - 7 * DAY)).uuid();
+    let time = hex::encode(&week_ago.as_bytes()[..6]);
+    let before = format!(
+        "UPDATE usage SET id = CAST(x'{time}' || substr(id, 7) AS BLOB); \
+         UPDATE attempts SET request = CAST(x'{time}' || substr(request, 7) AS BLOB); \
+         UPDATE ledger SET first_at = first_at - 604800000000, last_at = last_at - 604800000000; \
+         UPDATE key_sums SET minute = minute - 10080 WHERE width = 1440; DELETE FROM key_sums WHERE width < 1440; \
+         DELETE FROM usage_sums; DELETE FROM attempt_sums; DELETE FROM attempts; DELETE FROM usage;"
+    );
+    let pruned = format!("{before} {}", set_pruned_until(-3));
+    // Making the entries older breaks the ledger's chain; what the other rules say is compared here.
+    let broken_by = async |tampering: &str| {
+        let found = broken_by(tampering).await;
+        let (chain, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|(rule, ..)| *rule == ConsistencyRule::Chain);
+        assert_eq!(chain, [(ConsistencyRule::Chain, 1, 2)]);
+        others
+    };
+    assert_eq!(broken_by(&pruned).await, []);
+    let entry = "UPDATE ledger SET amount = amount + 1 WHERE seq = 1; UPDATE balances SET balance = balance + 1";
+    assert!(rules(broken_by(&format!("{pruned} {entry}")).await).contains(&ConsistencyRule::RemovedDays));
+    let day = "UPDATE key_sums SET sale = sale + 1 WHERE model = (SELECT MAX(model) FROM key_sums)";
+    assert_eq!(rules(broken_by(&format!("{pruned} {day}")).await), [ConsistencyRule::RemovedDays]);
+    let more = pruned.replace("DELETE FROM usage;", "").replace("DELETE FROM attempts;", "");
+    assert_eq!(broken_by(&more).await, [], "some may be left");
+    let fewer = format!("{more} UPDATE key_sums SET requests = 0 WHERE model = (SELECT MAX(model) FROM key_sums)");
+    assert_eq!(rules(broken_by(&fewer).await), [ConsistencyRule::RemovedDays]);
+}
