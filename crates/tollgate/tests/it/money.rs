@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sqlx::Connection as _;
+use tollgate_core::RequestId;
 use tollgate_testkit::{ClientResponse, ScriptedResponse, TestGateway, Upstream, wait_for};
 
 use crate::support::{self, PROGRAM};
@@ -132,7 +133,9 @@ fn prepaid_member_is_served_up_to_the_balance() {
     }
     json_of(&gateway, &["--json", "ledger", "adjust", "payer", "-0.001", "--note", "a fee"]);
     let entries = || json_of(&gateway, &["--json", "ledger", "list", "--member", "payer"])["items"].as_array().unwrap().clone();
-    let entered = || entries().iter().filter(|entry| entry["kind"] == "settle").count() >= sold;
+    // One entry for the requests that were booked together.
+    let covered = || entries().iter().filter_map(|entry| entry["covers"]["count"].as_u64()).sum::<u64>();
+    let entered = || covered() >= sold;
     wait_for("sales are entered when they are booked", Duration::from_secs(2), entered);
     let entries = entries();
     let sum: i64 = entries.iter().map(|entry| support::nano_usd(&entry["amount"])).sum();
@@ -198,17 +201,20 @@ fn verify_detects_tampered_ledger_and_counters() {
     assert_eq!(beside.status.code(), Some(0), "beside a running gateway: {}", String::from_utf8_lossy(&beside.stderr));
     assert_eq!(gateway.stop(), Some(0));
     let said = json_of(&gateway, &["--json", "verify"]);
-    assert_eq!(
-        (&said["agrees"], &said["records"], &said["ledger_entries"], &said["attempts"]),
-        (&json!(true), &json!(5), &json!(5), &json!(5))
-    );
-    let id = gateway.records()[0]["id"].as_str().unwrap().to_owned();
-    tamper(&gateway, "UPDATE usage SET sale = sale + 1 WHERE id = ?", &id);
+    assert_eq!((&said["agrees"], &said["records"], &said["attempts"]), (&json!(true), &json!(5), &json!(5)));
+    assert!((1..=5).contains(&said["ledger_entries"].as_u64().unwrap()), "one for each batch: {said}");
+    let record = gateway.records()[0].clone();
+    let id = RequestId::parse(record["id"].as_str().unwrap()).unwrap().uuid().simple().to_string().to_uppercase();
+    tamper(&gateway, "UPDATE usage SET sale = sale + 1 WHERE hex(id) = ?", &id);
     let out = gateway.run(&["verify"]);
     let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains(&id) && stderr.contains("0.002000001") && stderr.contains("0.002"), "{stderr}");
-    tamper(&gateway, "UPDATE usage SET sale = sale - 1 WHERE id = ?", &id);
+    let member = record["member"].as_str().unwrap();
+    assert!(
+        stderr.contains(&format!("of {member}: the ledger should have -0.0")) && stderr.contains("000001 USD for its records"),
+        "{stderr}"
+    );
+    tamper(&gateway, "UPDATE usage SET sale = sale - 1 WHERE hex(id) = ?", &id);
     tamper(&gateway, "UPDATE balances SET balance = balance + 1000000000 WHERE member_id <> ?", "unknown");
     assert_eq!(gateway.run(&["verify"]).status.code(), Some(1));
 }
