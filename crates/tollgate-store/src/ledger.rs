@@ -36,8 +36,8 @@ pub trait LedgerStore: Send + Sync + fmt::Debug {
     async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError>;
 
     /// Checks that ledger, balances, usage records, attempts and roll-ups agree. Reads all of them in one snapshot; `now` bounds
-    /// how recent records removed by retention can be. Blocks the thread on SQLite. Fails with [`StoreError::Cancelled`] soon after the
-    /// work is cancelled.
+    /// how recent records removed by retention can be. Fails with [`StoreError::Cancelled`] as soon as the work is cancelled; on SQLite
+    /// a query that runs then ends by itself, and [`crate::Store::close`] waits for it.
     async fn verify(&self, now: Timestamp, control: &WorkControl) -> Result<VerifyReport, StoreError>;
 }
 

@@ -63,7 +63,10 @@ pub(crate) fn verify(config: &Config, control: &WorkControl) -> Result<VerifyOut
     compose::block_on(async {
         let store = compose::open_there(config).await?;
         let verified = verify_store(&store, config, control).await;
-        store.close().await;
+        // A query of cancelled work may still run; closing its connection would wait for it.
+        if !control.is_cancelled() {
+            store.close().await;
+        }
         verified
     })
 }

@@ -101,7 +101,7 @@ fn found_differences_are_the_result_of_the_job_with_exit_code_1() {
     let admin = Admin::of(gateway);
     let _ = admin.gateway.record_of(&admin.gateway.chat(&support::chat("echo")));
     wait_for("it is booked", LONG, || admin.get("/admin/v1/usage")["items"].as_array().unwrap().len() == 1);
-    tamper(admin.gateway.data(), "UPDATE usage_days SET requests = requests + 1");
+    tamper(admin.gateway.data(), "UPDATE usage_sums SET requests = requests + 1");
     let job = finish(&admin, &json!({"kind": "verify"}));
     assert_eq!((&job["state"], &job["exit_code"], &job["result"]["agrees"]), (&json!("done"), &json!(1), &json!(false)), "{job}");
     let folder = TempDir::new().unwrap();
@@ -129,7 +129,7 @@ fn with_endless_verification() -> TestGateway {
     wait_for("it is booked", LONG, || is_booked(&gateway));
     tamper(
         gateway.data(),
-        "ALTER TABLE attempt_days RENAME TO stored_attempt_days; CREATE VIEW attempt_days AS SELECT * FROM stored_attempt_days \
+        "ALTER TABLE attempt_sums RENAME TO stored_attempt_sums; CREATE VIEW attempt_sums AS SELECT * FROM stored_attempt_sums \
          WHERE (WITH RECURSIVE numbers(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM numbers WHERE x < 1000000000000) \
          SELECT COUNT(*) FROM numbers) > 0",
     );
@@ -437,7 +437,7 @@ fn upgrade_cancels_the_jobs_of_the_process_that_is_replaced() {
     let child = follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for("the job runs", LONG, || admin.get(JOBS)["items"][0]["progress"]["step"] == "database");
     // The running query goes on with its snapshot.
-    tamper(admin.gateway.data(), "DROP VIEW attempt_days; ALTER TABLE stored_attempt_days RENAME TO attempt_days");
+    tamper(admin.gateway.data(), "DROP VIEW attempt_sums; ALTER TABLE stored_attempt_sums RENAME TO attempt_sums");
     admin.gateway.upgrade();
     let (code, _, err) = parts(&child.wait_with_output().unwrap());
     assert!(code == Some(1) && err.contains("cancelled: the gateway stopped"), "{err}");
@@ -456,7 +456,7 @@ fn jobs_end_with_their_process() {
     let begin = std::time::Instant::now();
     assert_eq!(admin.gateway.stop(), Some(0));
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
-    tamper(admin.gateway.data(), "DROP VIEW attempt_days; ALTER TABLE stored_attempt_days RENAME TO attempt_days");
+    tamper(admin.gateway.data(), "DROP VIEW attempt_sums; ALTER TABLE stored_attempt_sums RENAME TO attempt_sums");
     let key = admin.key.clone();
     let again = TestGateway::builder(PROGRAM).data_folder(admin.gateway.into_data()).without_record_check().spawn();
     let get = |path: &str| again.send(&Request::get(path).bearer(&key));
