@@ -12,11 +12,13 @@ pub(crate) mod schema;
 mod accounts;
 mod admin_keys;
 mod audit;
+mod backups;
 mod budgets;
 mod catalog;
 mod channels;
 mod explain;
 mod health;
+mod jobs;
 mod keys;
 mod ledger;
 mod me;
@@ -62,6 +64,8 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
         explain::ROUTES,
         health::ROUTES,
         catalog::ROUTES,
+        jobs::ROUTES,
+        backups::ROUTES,
         settings::ROUTES,
         ROUTES,
     ]
@@ -175,7 +179,7 @@ mod tests {
     #[test]
     fn money_and_member_routes_require_admin() {
         for route in routes() {
-            let admins = ["/admin/v1/admin-keys", "/admin/v1/audit", "/admin/v1/ledger", "/admin/v1/settings"]
+            let admins = ["/admin/v1/admin-keys", "/admin/v1/audit", "/admin/v1/backups", "/admin/v1/ledger", "/admin/v1/settings"]
                 .iter()
                 .any(|path| route.path.starts_with(path));
             if admins || (route.path.starts_with("/admin/v1/members") && route.method != Method::Get) {

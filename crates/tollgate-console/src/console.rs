@@ -16,6 +16,7 @@ use crate::{
     api_error::ApiError,
     dispatch,
     gateway_handle::GatewayHandle,
+    jobs::Jobs,
     state::{ConsoleState, LocalOperator, RequestMeta},
 };
 
@@ -40,10 +41,10 @@ impl fmt::Debug for Console {
 }
 
 impl Console {
-    /// `catalog_file` is the path of the served catalog file, for messages.
-    pub fn new(store: Store, gateway: Arc<dyn GatewayHandle>, catalog_file: Option<String>) -> Self {
+    /// `catalog_file` is the path of the served catalog file, for messages. A command has no jobs.
+    pub fn new(store: Store, gateway: Arc<dyn GatewayHandle>, catalog_file: Option<String>, jobs: Option<Jobs>) -> Self {
         let heavy_permits = Arc::new(Semaphore::new(MAX_HEAVY_REQUESTS));
-        let state = Arc::new(ConsoleState { store, gateway, catalog_file, heavy_permits });
+        let state = Arc::new(ConsoleState { store, gateway, catalog_file, jobs, heavy_permits });
         let router = dispatch::router(api::routes(), &state).layer(CatchPanicLayer::custom(|_| {
             tracing::error!("a handler of the admin API panicked");
             ApiError::internal().answer().response()

@@ -10,6 +10,7 @@ mod auth;
 mod console;
 mod dispatch;
 mod gateway_handle;
+mod jobs;
 mod json;
 mod response;
 mod state;
@@ -24,6 +25,7 @@ pub use gateway_handle::{
     AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, EffectiveSetting, ExplainRequest, GatewayHandle,
     OnTestEvent, TestStep,
 };
+pub use jobs::{JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, Jobs, RecordSelection, ReplayRequest};
 pub use response::InternalFailure;
 pub use state::RequestMeta;
 pub use time::rfc3339;

@@ -6,7 +6,7 @@ use tokio::sync::Semaphore;
 use tollgate_core::RequestId;
 use tollgate_store::{Actor, Store};
 
-use crate::gateway_handle::GatewayHandle;
+use crate::{gateway_handle::GatewayHandle, jobs::Jobs};
 
 #[derive(Debug)]
 pub(crate) struct ConsoleState {
@@ -14,6 +14,8 @@ pub(crate) struct ConsoleState {
     pub(crate) gateway: Arc<dyn GatewayHandle>,
     /// Path of the served catalog file, for messages.
     pub(crate) catalog_file: Option<String>,
+    /// None in a command.
+    pub(crate) jobs: Option<Jobs>,
     /// Permits for requests that read many rows.
     pub(crate) heavy_permits: Arc<Semaphore>,
 }

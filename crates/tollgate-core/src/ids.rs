@@ -177,6 +177,7 @@ id!(GroupId, "grp_");
 id!(MemberId, "mbr_");
 id!(ModelId, "mdl_");
 id!(AdminKeyId, "adm_");
+id!(JobId, "job_");
 
 /// Number of a catalog change; it also identifies the price version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Encode, Decode)]

@@ -45,7 +45,9 @@ pub use health::{
     AccountHealth, Availability, CoolingReason, CredentialFingerprint, HealthSnapshot, HealthState, HealthStatus, LatencySample,
     Observation, OutcomeBucket, RestingReason, observe, quota_end, start_probe,
 };
-pub use ids::{AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, IdText, KeyId, MemberId, ModelId, RequestId, Revision};
+pub use ids::{
+    AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, IdText, JobId, KeyId, MemberId, ModelId, RequestId, Revision,
+};
 pub use money::{Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd};
 pub use offer::{Caller, NotOffered, Offer, VisibleModel, resolve, visible_model, visible_models};
 pub use price_effect::{PriceEffect, PriceEffects, PriceSubject, PricedOutAccount, price_effects};

@@ -10,8 +10,8 @@ use tollgate_core::{
 };
 
 use crate::{
-    Actor, AuditEvent, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, FieldProblem, GroupSpec, KeySecret,
-    MemberSpec, RandomSource, RowKind, StoreError, Toggle, credential,
+    Actor, AuditEvent, AuditKind, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, FieldProblem, GroupSpec,
+    JobAction, KeySecret, MemberSpec, RandomSource, RowKind, StoreError, Toggle, credential,
     fields::{AccountInput, check_row},
     proxy::ChannelSecrets,
     rows::{CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, spec_text},
@@ -153,6 +153,10 @@ impl Batch<'_> {
             Change::ReleaseFile => self.release_file().await,
             Change::MakeAdminKey { key, secret } => self.make_admin_key(key, secret).await,
             Change::RevokeAdminKey { key } => self.revoke_admin_key(*key).await,
+            Change::RecordJob { id, name, action } => {
+                self.record_job(id, name, *action);
+                Ok(())
+            }
         }
     }
 
@@ -384,10 +388,24 @@ impl Batch<'_> {
             origin: self.actor.origin.as_str().to_owned(),
             actor: self.actor.name.clone(),
             action: action.to_owned(),
-            kind: row.kind,
+            kind: AuditKind::Row(row.kind),
             id: row.id.clone(),
             name: row.name.clone(),
             detail: detail.to_string(),
+        });
+    }
+
+    fn record_job(&mut self, id: &str, name: &str, action: JobAction) {
+        self.audit.push(AuditEvent {
+            revision: Revision(self.revision.0 + 1),
+            at: self.now,
+            origin: self.actor.origin.as_str().to_owned(),
+            actor: self.actor.name.clone(),
+            action: action.as_str().to_owned(),
+            kind: AuditKind::Job,
+            id: id.to_owned(),
+            name: name.to_owned(),
+            detail: "{}".to_owned(),
         });
     }
 
@@ -409,7 +427,9 @@ impl Batch<'_> {
 
     /// One member with the role admin must remain.
     async fn check_admins(&mut self) -> Result<(), StoreError> {
-        let Some(last) = self.audit.iter().rfind(|event| event.kind == RowKind::Member).map(|event| event.name.clone()) else {
+        let Some(last) =
+            self.audit.iter().rfind(|event| event.kind == AuditKind::Row(RowKind::Member)).map(|event| event.name.clone())
+        else {
             return Ok(());
         };
         for row in self.rows.list(RowKind::Member, None).await? {
@@ -422,7 +442,7 @@ impl Batch<'_> {
     }
 
     async fn finish(self) -> Result<Revision, StoreError> {
-        if self.changed.is_empty() {
+        if self.audit.is_empty() {
             return Ok(self.revision);
         }
         let revision = Revision(self.revision.0 + 1);

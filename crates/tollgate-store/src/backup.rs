@@ -5,6 +5,7 @@
 //! between is in both, and none is in neither.
 
 mod archive;
+mod folder;
 mod restore;
 mod sealed_key;
 
@@ -15,15 +16,25 @@ use std::{
 };
 
 use rusqlite::{Connection, OpenFlags};
+use rustix::fs::statvfs;
 use tollgate_core::{Secret, Timestamp};
 
 use crate::{
-    MasterKeySource, RandomSource, StoreError, StoreUrl, data_folder, journal, journal_folder, pairing::PairingState,
+    MasterKeySource, RandomSource, StoreError, StoreUrl, WorkControl, data_folder, journal, journal_folder, pairing::PairingState,
     seal::MasterKeys,
 };
 use archive::{ArchiveWriter, DATABASE, MASTER_KEY};
 
+pub use folder::{BackupFile, BackupFolder};
 pub use restore::{RestoreReport, RestoreTarget, restore};
+
+/// Endings of the names of temporary files, before the id of the process.
+const DRAFT: &str = "new";
+const COPY: &str = "database";
+/// Bytes that stay free on the disk of a backup.
+const MARGIN: u64 = 64 << 20;
+/// Steps of SQLite's virtual machine between two checks for cancellation: a few milliseconds.
+const STEPS_PER_CHECK: i32 = 50_000;
 
 /// What is backed up.
 #[derive(Clone, Debug)]
@@ -58,8 +69,9 @@ pub struct BackupReport {
 /// Writes a backup. Blocking; a gateway may be serving from the data folder.
 ///
 /// # Errors
-/// When `target` exists, the database cannot be read or is damaged, or the file cannot be written.
-pub fn back_up(source: &BackupSource, target: &Path) -> Result<BackupReport, StoreError> {
+/// When `target` exists, its disk has no room, the database cannot be read or is damaged, the file cannot be written, or the work is
+/// cancelled. Nothing is left behind then.
+pub fn back_up(source: &BackupSource, target: &Path, control: &WorkControl) -> Result<BackupReport, StoreError> {
     let refused = |detail: &str| StoreError::Backup { path: target.to_owned(), detail: detail.to_owned() };
     if target.exists() {
         return Err(refused("it exists already, and a backup replaces nothing; give another name"));
@@ -70,11 +82,12 @@ pub fn back_up(source: &BackupSource, target: &Path) -> Result<BackupReport, Sto
         StoreUrl::Postgres(_) => None,
         StoreUrl::Memory => return Err(refused("a database in memory cannot be backed up")),
     };
-    let draft = beside(target, "new");
-    let copy = beside(target, "database");
-    let written = write(source, database.map(PathBuf::as_path), &draft, &copy);
+    check_space(source, database.map(PathBuf::as_path), target)?;
+    let (draft, copy) = (beside(target, DRAFT), beside(target, COPY));
+    let written = write(source, database.map(PathBuf::as_path), (&draft, &copy), control);
     let _ = fs::remove_file(&copy);
     let report = match written {
+        Err(_) if control.is_cancelled() => Err(StoreError::Cancelled),
         Ok(report) => data_folder::publish_new(&draft, target).map(|()| report).map_err(|source| StoreError::File {
             action: "write",
             path: target.to_owned(),
@@ -86,6 +99,22 @@ pub fn back_up(source: &BackupSource, target: &Path) -> Result<BackupReport, Sto
     report
 }
 
+/// Refuses a backup that would fill its disk, which may be the one of the data folder.
+fn check_space(source: &BackupSource, database: Option<&Path>, target: &Path) -> Result<(), StoreError> {
+    let size = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let segments = journal::segment_files(&journal_folder(&source.data)).unwrap_or_default();
+    // The database is copied and then written into the file.
+    let needed = 2 * database.map_or(0, size) + segments.iter().map(|path| size(path)).sum::<u64>() + MARGIN;
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // A folder that cannot be asked fails when the file is created.
+    let free = statvfs(folder).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+    if free >= needed {
+        return Ok(());
+    }
+    let detail = format!("its disk has {free} free bytes, and {needed} are needed; free some, or write to another disk");
+    Err(StoreError::Backup { path: target.to_owned(), detail })
+}
+
 /// A name for a temporary file beside another one.
 fn beside(target: &Path, what: &str) -> PathBuf {
     let mut name = target.as_os_str().to_owned();
@@ -93,12 +122,17 @@ fn beside(target: &Path, what: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn write(source: &BackupSource, database: Option<&Path>, draft: &Path, copy: &Path) -> Result<BackupReport, StoreError> {
-    let mut archive = ArchiveWriter::create(draft, source.now)?;
-    let segments = add_journal(&mut archive, &source.data)?;
+fn write(
+    source: &BackupSource,
+    database: Option<&Path>,
+    (draft, copy): (&Path, &Path),
+    control: &WorkControl,
+) -> Result<BackupReport, StoreError> {
+    let mut archive = ArchiveWriter::create(draft, source.now, control)?;
+    let segments = add_journal(&mut archive, &source.data, control)?;
     let records = match database {
         Some(path) => {
-            let records = copy_database(path, copy)?;
+            let records = copy_database(path, copy, control)?;
             archive.add_file(DATABASE, copy)?;
             Some(records)
         }
@@ -116,7 +150,7 @@ fn write(source: &BackupSource, database: Option<&Path>, draft: &Path, copy: &Pa
 
 /// Adds the journal: first how much of it is booked, then its segments up to the last complete frame. Those of the numbered
 /// folders get names beside those of the journal itself.
-fn add_journal(archive: &mut ArchiveWriter, data: &Path) -> Result<usize, StoreError> {
+fn add_journal(archive: &mut ArchiveWriter<'_>, data: &Path, control: &WorkControl) -> Result<usize, StoreError> {
     let folder = journal_folder(data);
     if let Some(state) = PairingState::read(data) {
         archive.add(archive::BOOKED, &state.encode())?;
@@ -124,21 +158,24 @@ fn add_journal(archive: &mut ArchiveWriter, data: &Path) -> Result<usize, StoreE
     let (mut added, mut names) = (HashSet::new(), journal::MergedNames::default());
     loop {
         let mut has_changed = false;
-        for path in journal::segment_files(&folder).map_err(|error| StoreError::Journal { detail: error.to_string() })? {
-            if added.contains(&path) {
+        let files = journal::segment_files(&folder).map_err(|error| StoreError::Journal { detail: error.to_string() })?;
+        for path in &files {
+            if added.contains(path) {
                 continue;
             }
-            match fs::read(&path) {
+            control.check()?;
+            control.report("journal", added.len() as u64, u64::try_from(files.len()).ok());
+            match fs::read(path) {
                 Ok(mut bytes) => {
-                    bytes.truncate(journal::whole_length(&path, &bytes));
-                    let name = names.add_file(&path).expect("a segment has a name");
+                    bytes.truncate(journal::whole_length(path, &bytes));
+                    let name = names.add_file(path).expect("a segment has a name");
                     archive.add(&format!("journal/{}", name.display()), &bytes)?;
-                    added.insert(path);
+                    added.insert(path.clone());
                     has_changed = true;
                 }
                 // Its records were booked meanwhile, and the database is copied later; or a start moved it into another folder.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => has_changed = true,
-                Err(source) => return Err(StoreError::File { action: "read", path, source }),
+                Err(source) => return Err(StoreError::File { action: "read", path: path.clone(), source }),
             }
         }
         if !has_changed {
@@ -148,7 +185,7 @@ fn add_journal(archive: &mut ArchiveWriter, data: &Path) -> Result<usize, StoreE
 }
 
 /// Copies one snapshot of an SQLite file, checks the copy, and returns the number of its usage records.
-fn copy_database(path: &Path, copy: &Path) -> Result<u64, StoreError> {
+fn copy_database(path: &Path, copy: &Path, control: &WorkControl) -> Result<u64, StoreError> {
     let failed = |error: rusqlite::Error| StoreError::Corrupt { database: path.display().to_string(), detail: error.to_string() };
     let file = |source| StoreError::File { action: "write", path: copy.to_owned(), source };
     let mut options = fs::OpenOptions::new();
@@ -158,24 +195,75 @@ fn copy_database(path: &Path, copy: &Path) -> Result<u64, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let from = Connection::open_with_flags(path, flags).map_err(failed)?;
     from.execute_batch("PRAGMA busy_timeout = 30000").map_err(failed)?;
+    let (watched, written, total) = (control.clone(), copy.to_owned(), fs::metadata(path).map_or(0, |metadata| metadata.len()));
+    let watch = move || {
+        let done = fs::metadata(&written).map_or(0, |metadata| metadata.len());
+        watched.report("database", done, Some(total.max(done)));
+        watched.is_cancelled()
+    };
+    from.progress_handler(STEPS_PER_CHECK, Some(watch)).map_err(failed)?;
     from.execute("VACUUM INTO ?1", [copy.as_os_str().to_string_lossy()]).map_err(|error| match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::DiskFull | rusqlite::ErrorCode::SystemIoFailure) => file(io::Error::other(error.to_string())),
         _ => failed(error),
     })?;
     drop(from);
     fs::File::open(copy).and_then(|copy| copy.sync_all()).map_err(file)?;
-    check_database(copy)
+    check_database(copy, control)
 }
 
 /// Reads every page of a database and returns the number of its usage records.
-fn check_database(path: &Path) -> Result<u64, StoreError> {
+fn check_database(path: &Path, control: &WorkControl) -> Result<u64, StoreError> {
     let corrupt = |detail: String| StoreError::Corrupt { database: path.display().to_string(), detail };
     let failed = |error: rusqlite::Error| corrupt(error.to_string());
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+    control.report("check", 0, None);
+    let watched = control.clone();
+    connection.progress_handler(STEPS_PER_CHECK, Some(move || watched.is_cancelled())).map_err(failed)?;
     let found: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
     if found != "ok" {
         return Err(corrupt(found));
     }
     let records: i64 = connection.query_row("SELECT COUNT(*) FROM usage", [], |row| row.get(0)).map_err(failed)?;
     Ok(u64::try_from(records).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::{
+        conformance::{options, sqlite},
+        open,
+        samples::{MIDNIGHT, record},
+    };
+
+    /// A data folder with a database of a few records.
+    async fn source(dir: &TempDir) -> BackupSource {
+        let store = open(options(sqlite(dir), dir)).await.unwrap();
+        store.usage.append(&(1..50).map(record).collect::<Vec<_>>()).await.unwrap();
+        store.close().await;
+        let (master, random) = (MasterKeySource::DataFolder, RandomSource::system());
+        BackupSource { url: sqlite(dir), data: dir.path().to_owned(), master, passphrase: None, random, now: MIDNIGHT }
+    }
+
+    #[tokio::test]
+    async fn cancelled_backup_leaves_nothing_behind() {
+        let (dir, folder) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let source = source(&dir).await;
+        let target = folder.path().join("one.backup");
+        for at in ["check", "archive"] {
+            let token = CancellationToken::new();
+            let cancel = token.clone();
+            let control = WorkControl::new(token, move |progress| {
+                if progress.step == at {
+                    cancel.cancel();
+                }
+            });
+            assert!(matches!(back_up(&source, &target, &control), Err(StoreError::Cancelled)), "{at}");
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{at}");
+        }
+        assert_eq!(back_up(&source, &target, &WorkControl::unattended()).unwrap().records, Some(49));
+    }
 }

@@ -69,6 +69,23 @@ pub enum Change {
     MakeAdminKey { key: Box<AdminKeySpec>, secret: KeySecret },
     /// Revokes an admin key permanently.
     RevokeAdminKey { key: AdminKeyId },
+    /// Records in the audit log what was done to a job. Changes no row. `name` is the kind of the job.
+    RecordJob { id: String, name: &'static str, action: JobAction },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobAction {
+    Start,
+    Cancel,
+}
+
+impl JobAction {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Cancel => "cancel",
+        }
+    }
 }
 
 impl Change {
@@ -94,7 +111,8 @@ impl Change {
             | Self::PutKey { .. }
             | Self::SetKeyStatus { .. }
             | Self::SetKeyBudgets { .. }
-            | Self::RevokeKey { .. } => AdminScope::Operator,
+            | Self::RevokeKey { .. }
+            | Self::RecordJob { .. } => AdminScope::Operator,
             Self::PutMember(_)
             | Self::SetMemberStatus { .. }
             | Self::RemoveMember { .. }
@@ -217,6 +235,29 @@ pub struct ChangedRow {
     pub id: String,
 }
 
+/// What an event of the audit log is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditKind {
+    Row(RowKind),
+    Job,
+}
+
+impl AuditKind {
+    const JOB: &str = "job";
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Row(kind) => kind.as_str(),
+            Self::Job => Self::JOB,
+        }
+    }
+
+    /// Parses the name of [`AuditKind::as_str`].
+    pub fn parse(word: &str) -> Option<Self> {
+        if word == Self::JOB { Some(Self::Job) } else { RowKind::parse(word).map(Self::Row) }
+    }
+}
+
 /// One event of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
@@ -229,11 +270,10 @@ pub struct AuditEvent {
     pub actor: String,
     /// `put`, `remove`, `switch`, `revoke` and so on.
     pub action: String,
-    /// Kind of the changed row.
-    pub kind: RowKind,
-    /// Id of the row.
+    pub kind: AuditKind,
+    /// Id of the row or job.
     pub id: String,
-    /// Name of the row at that time.
+    /// Name of the row at that time; the kind of a job.
     pub name: String,
     /// The row before and after the change as JSON, without secrets.
     pub detail: String,

@@ -84,6 +84,9 @@ pub enum StoreError {
     /// The database rejected a value: out of range, or against a constraint. Retrying cannot help.
     #[error("the database rejected the data: {detail}")]
     InvalidData { detail: String },
+    /// Long work ended before it was complete.
+    #[error("it was cancelled")]
+    Cancelled,
     #[error("the database failed to {operation}: {source}")]
     Query { operation: &'static str, source: sqlx::Error },
 }
@@ -119,6 +122,7 @@ impl StoreError {
             | Self::Sealed { .. }
             | Self::Row { .. }
             | Self::InvalidData { .. }
+            | Self::Cancelled
             | Self::Query { .. } => ErrorClass::Data,
         }
     }

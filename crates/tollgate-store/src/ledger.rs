@@ -7,7 +7,7 @@ use std::fmt;
 use async_trait::async_trait;
 use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, SpendTotals, Subject, Timestamp};
 
-use crate::{PostingRefused, StoreError, VerifyReport};
+use crate::{PostingRefused, StoreError, VerifyReport, WorkControl};
 
 #[async_trait]
 pub trait LedgerStore: Send + Sync + fmt::Debug {
@@ -36,8 +36,9 @@ pub trait LedgerStore: Send + Sync + fmt::Debug {
     async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError>;
 
     /// Checks that ledger, balances, usage records, attempts and roll-ups agree. Reads all of them in one snapshot; `now` bounds
-    /// how recent records removed by retention can be.
-    async fn verify(&self, now: Timestamp) -> Result<VerifyReport, StoreError>;
+    /// how recent records removed by retention can be. Fails with [`StoreError::Cancelled`] as soon as the work is cancelled; on SQLite
+    /// a query that runs then ends by itself, and [`crate::Store::close`] waits for it.
+    async fn verify(&self, now: Timestamp, control: &WorkControl) -> Result<VerifyReport, StoreError>;
 }
 
 /// A position in the ledger; entries become visible in this order.

@@ -41,16 +41,17 @@ mod sql;
 mod subject;
 mod usage;
 mod verify;
+mod work;
 
 use std::{collections::HashSet, fmt};
 
 use async_trait::async_trait;
 use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
 
-pub use backup::{BackupReport, BackupSource, RestoreReport, RestoreTarget, back_up, restore};
+pub use backup::{BackupFile, BackupFolder, BackupReport, BackupSource, RestoreReport, RestoreTarget, back_up, restore};
 pub use cached::DatabaseStatus;
 pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};
-pub use change::{Actor, AuditEvent, Change, ChangeOrigin, ChangedRow, RowKind, Toggle};
+pub use change::{Actor, AuditEvent, AuditKind, Change, ChangeOrigin, ChangedRow, JobAction, RowKind, Toggle};
 pub use counters::{
     CounterHandOver, CounterSnapshot, Counters, RedisAddress, RedisOptions, RedisWorker, SharedHealth, SharedHealthUpdate,
     SharedRevocations, Spender, check_redis, counters_in_memory, counters_in_redis,
@@ -81,6 +82,7 @@ pub use spec::{AdminKeySpec, AdminScope, GroupSpec, KeySpec, MemberSpec, provide
 pub use sql::transfer::{TransferProgress, TransferredTable};
 pub use usage::{Page, Percentiles, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter};
 pub use verify::{ConsistencyRule, Mismatch, VerifyReport};
+pub use work::{WorkControl, WorkProgress};
 
 #[async_trait]
 pub trait CatalogStore: Send + Sync + fmt::Debug {

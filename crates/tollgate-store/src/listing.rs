@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tollgate_core::{AdminKeyId, Key, KeyId, Owner, Revision, Timestamp};
 
 use crate::{
-    AdminKeySpec, AdminScope, AuditEvent, KeyHash, RowKind, StoreError,
+    AdminKeySpec, AdminScope, AuditEvent, AuditKind, KeyHash, RowKind, StoreError,
     rows::{CatalogRow, RowSecret},
 };
 
@@ -53,7 +53,7 @@ impl RowFilter {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    pub kind: Option<RowKind>,
+    pub kind: Option<AuditKind>,
     pub id: Option<String>,
     /// Only events about rows of this name.
     pub name: Option<String>,

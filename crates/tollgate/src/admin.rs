@@ -7,6 +7,8 @@ mod path;
 mod remote;
 mod stopped_gateway;
 
+use std::io;
+
 use http::{Method, Request, StatusCode, header};
 use serde_json::Value;
 use tollgate_console::Body;
@@ -161,6 +163,22 @@ impl Admin {
         Err(self.refused(response).await)
     }
 
+    /// GETs a file and returns its size.
+    pub(crate) async fn download(&self, target: &ApiPath, to: &mut impl io::Write) -> Result<u64, Failure> {
+        let (request, body) = request(Method::GET, target, None);
+        let response = self.call(request.body(body).expect("ApiPath is a valid URI")).await?;
+        if response.status() != StatusCode::OK {
+            return Err(self.refused(response).await.into());
+        }
+        let (mut body, mut bytes) = (response.into_body(), 0);
+        while let Some(chunk) = remote::next_chunk(&mut body).await? {
+            to.write_all(&chunk).map_err(|error| Failure::Machine(format!("the file cannot be written: {error}")))?;
+            bytes += chunk.len() as u64;
+        }
+        to.flush().map_err(|error| Failure::Machine(format!("the file cannot be written: {error}")))?;
+        Ok(bytes)
+    }
+
     async fn request_json(&self, request: Request<Body>) -> Result<AdminResponse, AdminError> {
         let response = self.call(request).await?;
         if !response.status().is_success() {
@@ -252,7 +270,12 @@ fn key(common: &Common) -> Result<tollgate_core::Secret, Failure> {
     Ok(tollgate_core::Secret::new(key))
 }
 
-/// Rejects `--url` for a command that works on the local machine. The admin API has no jobs, so the answer is where to run it.
+/// Whether commands ask a running gateway.
+pub(crate) fn is_remote(common: &Common) -> bool {
+    url(common).is_some()
+}
+
+/// Rejects `--url` for a command that works on the local machine: the answer is where to run it.
 pub(crate) fn reject_url(common: &Common, command: &str) -> Result<(), Failure> {
     if common.url.is_none() {
         return Ok(());
@@ -272,7 +295,7 @@ pub(crate) fn require_local(common: &Common, command: &str) -> Result<(), Failur
 
 fn only_there(command: &str) -> String {
     format!(
-        "`{command}` reads database and journal itself and does not work over the admin API: run it on the gateway's machine, with the \
+        "`{command}` works on the gateway's data folder itself and not over the admin API: run it on the gateway's machine, with the \
          gateway's --config or --data and environment, beside the running gateway if there is one (in a container: `docker exec \
          CONTAINER /usr/local/bin/{command}`)"
     )

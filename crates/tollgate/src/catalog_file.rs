@@ -47,7 +47,7 @@ pub(crate) fn row_counts(file: &CatalogFile) -> String {
         .join(", ")
 }
 
-fn file_faults(path: &Path, faults: &[FileError]) -> Failure {
+pub(crate) fn file_faults(path: &Path, faults: &[FileError]) -> Failure {
     Failure::Invalid(
         faults.iter().map(|fault| format!("{}:{}:{}: {}", path.display(), fault.line, fault.column, fault.message)).collect(),
     )

@@ -180,7 +180,7 @@ pub(crate) struct Check {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Doctor {
-    /// Repair damaged journal segments, keeping intact entries; requires that no gateway is running
+    /// Repair damaged journal segments, keeping intact entries; requires that no gateway is running; not with `--url`
     #[arg(long)]
     pub(crate) repair: bool,
 }
@@ -202,9 +202,9 @@ pub(crate) struct Apply {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Backup {
-    /// File to write, such as tollgate-2026-11-22.backup; must not exist
+    /// File to write, such as tollgate-2026-11-22.backup; must not exist. With `--url` the gateway makes it, and it is moved here
     pub(crate) file: PathBuf,
-    /// Include the master key, sealed under the passphrase
+    /// Include the master key, sealed under the passphrase; not with `--url`
     #[arg(long)]
     pub(crate) with_secrets: bool,
     /// Passphrase as `env:NAME` or `file:PATH`

@@ -9,6 +9,7 @@ pub(crate) mod check;
 pub(crate) mod doctor;
 pub(crate) mod effects;
 pub(crate) mod explain;
+pub(crate) mod job;
 pub(crate) mod journal;
 pub(crate) mod key;
 pub(crate) mod ledger;

@@ -17,7 +17,7 @@ use read::Source;
 use table::SETTINGS;
 pub(crate) use table::example;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) data: PathBuf,
     /// Address for callers (`server.listen`).

@@ -22,7 +22,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
-    AccountTestResult, ChannelTest, ChannelTestError, Console, EffectiveSetting, ExplainRequest, GatewayHandle, NotOfConsole,
+    AccountTestResult, ChannelTest, ChannelTestError, Console, EffectiveSetting, ExplainRequest, GatewayHandle, Jobs, NotOfConsole,
     OnTestEvent, RequestMeta,
 };
 use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, Subject, Timestamp, Window};
@@ -34,9 +34,9 @@ use tollgate_gateway::{
     settings::TlsFiles,
     state::{health_registry::HealthRegistry, metrics::METRICS_CONTENT_TYPE, runtime_state::RuntimeState, shared::Shared},
 };
-use tollgate_store::{RowFilter, RowKind, Store, StoreError};
+use tollgate_store::{BackupFolder, RowFilter, RowKind, Store, StoreError};
 
-use crate::{channel_test, config::Config, failure::Failure};
+use crate::{channel_test, config::Config, failure::Failure, gateway_jobs::GatewayJobs};
 
 /// Concurrent requests from the gateway's queue, counted until the last byte of the response.
 const MAX_CONCURRENT: usize = 256;
@@ -97,7 +97,7 @@ pub(crate) struct ConsoleServer {
 }
 
 /// Starts the console on `console.listen` if set, otherwise on the gateway's address, `model_address`. `taken` is the socket of the
-/// process that this one replaces.
+/// process that this one replaces. Jobs are cancelled with `stop_jobs`.
 pub(crate) fn start(
     config: &Config,
     store: &Store,
@@ -105,6 +105,7 @@ pub(crate) fn start(
     registry: &Arc<HealthRegistry>,
     model_address: SocketAddr,
     taken: Option<std::net::TcpListener>,
+    stop_jobs: CancellationToken,
 ) -> Result<ConsoleServer, Failure> {
     // Fallible steps come before the runtime is built: a runtime must not be dropped in async code.
     let own_listener = match config.console {
@@ -137,7 +138,9 @@ pub(crate) fn start(
         settings: config.effective(),
     };
     let catalog_file = config.catalog_file.as_ref().map(|file| file.display().to_string());
-    let console = Console::new(store.clone(), Arc::new(process), catalog_file);
+    let runner = Arc::new(GatewayJobs { config: config.clone() });
+    let jobs = Jobs::new(runner, BackupFolder::of(&config.data), tasks.clone(), stop_jobs);
+    let console = Console::new(store.clone(), Arc::new(process), catalog_file, Some(jobs));
     let (queue, requests) = queue();
     tasks.spawn_on(serve_queue(console, requests, stop.clone()), runtime.handle());
     if let Some((listener, address)) = own_listener {

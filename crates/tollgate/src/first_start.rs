@@ -8,7 +8,8 @@ use tollgate_core::{
 };
 use tollgate_protocol::{Profile, Protocol};
 use tollgate_store::{
-    Actor, AuditFilter, Change, ChangeOrigin, GroupSpec, KeySpec, NewKey, RandomSource, RowFilter, RowKind, Store, StoredRow,
+    Actor, AuditFilter, AuditKind, Change, ChangeOrigin, GroupSpec, KeySpec, NewKey, RandomSource, RowFilter, RowKind, Store,
+    StoredRow,
 };
 
 use crate::{compose, failure::Failure};
@@ -45,7 +46,8 @@ pub(crate) async fn create_key(store: &Store) -> Result<Option<String>, Failure>
     if !named(RowKind::Key, KEY).await?.is_empty() {
         return Ok(None);
     }
-    let events = AuditFilter { kind: Some(RowKind::Group), id: Some(group.id), limit: 1_001, ..AuditFilter::default() };
+    let events =
+        AuditFilter { kind: Some(AuditKind::Row(RowKind::Group)), id: Some(group.id), limit: 1_001, ..AuditFilter::default() };
     let events = store.listing.audit_page(&events).await?;
     let is_from_first_start = |actor: &str, origin: &str| actor == ACTOR && origin == ChangeOrigin::Gateway.as_str();
     if !events.last().is_some_and(|(_, first)| is_from_first_start(&first.actor, &first.origin)) {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use tollgate_core::{RequestId, UsageRecord};
-use tollgate_store::{JournalEntries, JournalEntry, Store, read_journal};
+use tollgate_store::{JournalEntries, JournalEntry, Store, WorkControl, read_journal};
 
 use crate::{cli::Common, compose, failure::Failure};
 
@@ -21,9 +21,15 @@ impl JournalBacklog {
     /// Reads the ids. Call it before reading the database, so that records booked in between are seen twice rather than never.
     /// A damaged journal is an error: records after the damage would be missing silently.
     pub(crate) fn read(common: &Common) -> Result<Self, Failure> {
-        let folder = compose::journal_folder(&compose::settings(common, &[])?.data);
+        Self::read_folder(&compose::settings(common, &[])?.data, &WorkControl::unattended())
+    }
+
+    /// The same for a data folder, as a step of long work.
+    pub(crate) fn read_folder(data: &Path, control: &WorkControl) -> Result<Self, Failure> {
+        let folder = compose::journal_folder(data);
         let mut ids = HashSet::new();
-        for entry in entries(&folder)? {
+        for (read, entry) in (0..).zip(entries(&folder)?) {
+            checked(control, read)?;
             if let JournalEntry::Ended { record, .. } = entry.map_err(|error| compose::journal_failure(&error))? {
                 ids.insert(record.id);
             }
@@ -73,6 +79,15 @@ impl JournalBacklog {
         }
         Ok(())
     }
+}
+
+/// Between two entries of a journal that is read as a step of long work: fails when the work is cancelled, and sometimes reports how
+/// many entries were read.
+pub(crate) fn checked(control: &WorkControl, read: u64) -> Result<(), Failure> {
+    if read.is_multiple_of(1_000) {
+        control.report("journal", read, None);
+    }
+    Ok(control.check()?)
 }
 
 pub(crate) fn entries(folder: &Path) -> Result<JournalEntries, Failure> {

@@ -18,6 +18,7 @@ mod disk_watch;
 mod failure;
 mod first_start;
 mod full_disk;
+mod gateway_jobs;
 mod health_share;
 mod journal_backlog;
 mod key_watch;
@@ -32,6 +33,7 @@ mod test_clock;
 mod traffic_snapshot;
 mod upgrade;
 mod usage_format;
+mod work;
 
 use std::process::ExitCode;
 
@@ -70,10 +72,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             admin::reject_url(&common, "tollgate check")?;
             command::check::run(&common, &arguments)
         }
-        Command::Doctor(arguments) => {
-            admin::require_local(&common, "tollgate doctor")?;
-            command::doctor::run(&common, &arguments)
-        }
+        Command::Doctor(arguments) => command::doctor::run(&common, &arguments),
         Command::Ready => {
             admin::reject_url(&common, "tollgate ready")?;
             command::ready::run(&common)
@@ -92,18 +91,12 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Settings(arguments) => command::lists::settings(&common, arguments.source.as_deref()),
         Command::Usage(subcommand) => command::usage::run(&common, subcommand),
         Command::Migrate(subcommand) => {
-            admin::require_local(&common, "tollgate migrate")?;
+            admin::require_local(&common, "tollgate migrate").map_err(command::migrate::of_a_stopped_gateway)?;
             command::migrate::run(&common, &subcommand)
         }
         Command::Ledger(subcommand) => command::ledger::run(&common, subcommand),
-        Command::Verify => {
-            admin::require_local(&common, "tollgate verify")?;
-            command::verify::run(&common)
-        }
-        Command::Backup(arguments) => {
-            admin::require_local(&common, "tollgate backup")?;
-            command::backup::run_backup(&common, &arguments)
-        }
+        Command::Verify => command::verify::run(&common),
+        Command::Backup(arguments) => command::backup::run_backup(&common, &arguments),
         Command::Restore(arguments) => {
             admin::require_local(&common, "tollgate restore")?;
             command::backup::run_restore(&common, &arguments)
@@ -117,10 +110,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             command::master_key::run(&common, &subcommand)
         }
         Command::Explain(arguments) => command::explain::run(&common, &arguments),
-        Command::Replay(arguments) => {
-            admin::require_local(&common, "tollgate replay")?;
-            command::replay::run(&common, &arguments)
-        }
+        Command::Replay(arguments) => command::replay::run(&common, &arguments),
         Command::Completions { shell } => command::about::completions(shell),
         Command::Man => command::about::man(),
         Command::Version => command::about::version(&common),

@@ -1,10 +1,10 @@
-//! The audit log: changes of the catalog, and postings that people made to the ledger, in one list by time.
+//! The audit log: changes of the catalog, jobs, and postings that people made to the ledger, in one list by time.
 
 use serde_json::{Value, json};
 use tollgate_core::{AccountSpec, ChannelSpec, MemberId, ModelSpec, Revision};
 use tollgate_store::{
-    AdminKeySpec, AdminScope, AuditEvent, AuditFilter, AuditPosition, GroupSpec, KeySpec, LedgerEntry, LedgerFilter, LedgerKind,
-    LedgerPosition, MemberSpec, RowKind,
+    AdminKeySpec, AdminScope, AuditEvent, AuditFilter, AuditKind, AuditPosition, GroupSpec, KeySpec, LedgerEntry, LedgerFilter,
+    LedgerKind, LedgerPosition, MemberSpec, RowKind,
     fields::{AccountInput, KeyInput, Kind, Object, Row, whole},
 };
 
@@ -23,10 +23,14 @@ static EVENT: Object = Object::of(
         read("at", Kind::Time, "Time of the change."),
         read("origin", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
         read("actor", TEXT, "Author of the change."),
-        read("action", TEXT, "put, remove, switch, revoke and others; of a posting: `top_up` or `adjust`."),
-        read("kind", TEXT, "Kind of the row; `ledger` of a posting."),
-        read("id", TEXT, "Id of the row; of a posting: of the member."),
-        read("name", TEXT, "Name of the row at that time; of a posting: of the member."),
+        read(
+            "action",
+            TEXT,
+            "put, remove, switch, revoke and others; of a posting: `top_up` or `adjust`; of a job: `start` or `cancel`.",
+        ),
+        read("kind", TEXT, "Kind of the row; `ledger` of a posting, `job` of a job."),
+        read("id", TEXT, "Id of the row or job; of a posting: of the member."),
+        read("name", TEXT, "Name of the row at that time; of a posting: of the member; of a job: its kind."),
         read(
             "detail",
             Kind::Any,
@@ -36,20 +40,20 @@ static EVENT: Object = Object::of(
 );
 
 const LEDGER: &str = "ledger";
-const KINDS: &[&str] = &["channel", "account", "model", "group", "member", "key", "admin_key", LEDGER];
+const KINDS: &[&str] = &["channel", "account", "model", "group", "member", "key", "admin_key", "job", LEDGER];
 /// Postings that are looked at for a page, at most: they are filtered after they are read.
 const MAX_POSTINGS: usize = 10_000;
 const POSTINGS_AT_ONCE: u32 = 1_000;
 
 const AUDIT: Resource = Resource { tag: "audit", needs: AdminScope::Admin };
-const DOC: &str = "Changes to the catalog and postings to the ledger, newest first.";
+const DOC: &str = "Changes to the catalog, postings to the ledger, and jobs, newest first.";
 
 pub(super) static ROUTES: &[Route] = &[AUDIT
     .route(Method::Get, "/admin/v1/audit", "list_audit_events", DOC, handler!(list))
     .query(&[
         LIMIT,
         AFTER,
-        both("kind", Kind::Word(KINDS), "Only changes of this kind of row, or postings to the ledger."),
+        both("kind", Kind::Word(KINDS), "Only changes of this kind of row, postings to the ledger, or jobs."),
         both("id", NAME, "Only changes of the row with this id, or postings to this member."),
         both("name", NAME, "Only changes of rows of this name, or postings to this member."),
         both("actor", NAME, "Only changes by this author; for an admin key its name."),
@@ -96,12 +100,14 @@ fn show_change(event: &AuditEvent) -> Value {
     let AuditEvent { revision, at, origin, actor, action, kind, id, name, detail } = event;
     let mut detail = serde_json::from_str::<Value>(detail).unwrap_or_else(|_| json!({"text": detail}));
     for side in ["before", "after"] {
-        if let Some(spec) = detail.get_mut(side).filter(|spec| spec.is_object()) {
+        if let Some(spec) = detail.get_mut(side).filter(|spec| spec.is_object())
+            && let AuditKind::Row(kind) = kind
+        {
             in_catalog_form(*kind, spec);
         }
     }
     json!({
-        "revision": revision.0, "at": time_value(*at), "origin": origin, "actor": actor, "action": action, "kind": kind, "id": id, "name": name,
+        "revision": revision.0, "at": time_value(*at), "origin": origin, "actor": actor, "action": action, "kind": kind.as_str(), "id": id, "name": name,
         "detail": detail,
     })
 }
@@ -174,7 +180,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     };
     let text = |name: &str| context.query.text(name).map(str::to_owned);
     let filter = AuditFilter {
-        kind: context.query.text("kind").and_then(RowKind::parse),
+        kind: context.query.text("kind").and_then(AuditKind::parse),
         id: text("id"),
         name: text("name"),
         actor: text("actor"),

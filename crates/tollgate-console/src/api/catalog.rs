@@ -94,11 +94,15 @@ struct CatalogPreview {
     revision: tollgate_core::Revision,
 }
 
-async fn plan_file(context: &RequestContext) -> Result<CatalogPreview, ApiError> {
-    let text = context.body.text("file").unwrap_or_default();
+/// Reads a file that was sent. References to variables and files of the gateway's machine are faults.
+pub(super) fn parse_sent(text: &str) -> Result<CatalogFile, ApiError> {
     let reject_file =
         |_: &std::path::Path| Err(io::Error::other("a file of the gateway's machine cannot be named here; send the secret itself"));
-    let file = catalog_file::parse(text, &|_| None, &reject_file).map_err(|faults| file_error(&explain_references(faults)))?;
+    catalog_file::parse(text, &|_| None, &reject_file).map_err(|faults| file_error(&explain_references(faults)))
+}
+
+async fn plan_file(context: &RequestContext) -> Result<CatalogPreview, ApiError> {
+    let file = parse_sent(context.body.text("file").unwrap_or_default())?;
     let prune = context.body.0.get("prune").is_some_and(|prune| prune == true);
     let mode = ApplyMode::Apply { prune };
     let limited = || KeyScope::Limited { names: file.key_names(), max: previews::MAX_LIMITED_KEYS };

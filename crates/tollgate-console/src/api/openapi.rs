@@ -174,6 +174,15 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
         ResponseSchema::Document => {
             responses.insert("200".to_owned(), content(json!({"type": "object"})));
         }
+        ResponseSchema::Events => {
+            let content = json!({"text/event-stream": {"schema": {"type": "string"}}});
+            responses.insert("200".to_owned(), json!({"description": "Events.", "content": content}));
+        }
+        ResponseSchema::File(media_type) => {
+            let mut content = Map::new();
+            content.insert(media_type.to_owned(), json!({}));
+            responses.insert("200".to_owned(), json!({"description": "The file.", "content": content}));
+        }
     }
     let failed = json!({"description": "Refused.", "content": {"application/json": {"schema": reference("Error")}}});
     responses.insert("default".to_owned(), failed);

@@ -114,15 +114,18 @@ impl RequestContext {
 
     /// The change that makes a batch idempotent, if an idempotency key was sent.
     pub(crate) fn idempotency_change(&self) -> Result<Option<Change>, ApiError> {
+        Ok(self.idempotency()?.map(|(key, fingerprint)| Change::Idempotent { key, fingerprint }))
+    }
+
+    /// The idempotency key, qualified by the principal, and the fingerprint of the request.
+    pub(crate) fn idempotency(&self) -> Result<Option<(String, [u8; 32])>, ApiError> {
         let Some(key) = self.idempotency_key()? else { return Ok(None) };
         let mut hash = Sha256::new();
         let mut path: Vec<(&String, &String)> = self.path.iter().collect();
         path.sort();
         hash.update(format!("{} {path:?} {}", self.operation, Value::Object(self.body.0.clone())));
-        Ok(Some(Change::Idempotent {
-            key: format!("{} {key}", self.principal.key().map_or_else(|| "owner".to_owned(), |key| key.id.to_string())),
-            fingerprint: hash.finalize().into(),
-        }))
+        let principal = self.principal.key().map_or_else(|| "owner".to_owned(), |key| key.id.to_string());
+        Ok(Some((format!("{principal} {key}"), hash.finalize().into())))
     }
 
     /// Applies a batch of changes, all or none; fails if one of them exceeds the scope of the principal.

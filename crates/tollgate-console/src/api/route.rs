@@ -118,6 +118,10 @@ pub(crate) enum ResponseSchema {
     TextLines,
     /// 200 and any JSON object.
     Document,
+    /// 200 and server-sent events.
+    Events,
+    /// 200 and a file of this type.
+    File(&'static str),
 }
 
 /// Query parameter `limit`: page size.

@@ -122,7 +122,7 @@ static SUMMARY: Object = Object::of(
 
 /// Longest range of a summary by hour: 31 days.
 const MAX_HOURLY_RANGE_US: i64 = 31 * 86_400_000_000;
-const OUTCOMES: &[&str] = &["completed", "caller_left", "upstream_broke", "refused", "gateway_stopped"];
+pub(super) const OUTCOMES: &[&str] = &["completed", "caller_left", "upstream_broke", "refused", "gateway_stopped"];
 const KEY: FieldShape = both("key", NAME, "Key id, or key name if it is unambiguous.");
 const MEMBER: FieldShape = both("member", NAME, "Member, by name or id.");
 const GROUP: FieldShape = both("group", NAME, "Group that served the request, by name or id.");

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tollgate_core::Timestamp;
 
-use crate::{StoreError, journal};
+use crate::{StoreError, WorkControl, journal};
 
 pub(super) const DATABASE: &str = "tollgate.db";
 pub(super) const BOOKED: &str = "journal/booked";
@@ -41,20 +41,21 @@ struct ManifestFile {
 }
 
 /// Writes the file.
-pub(super) struct ArchiveWriter {
+pub(super) struct ArchiveWriter<'a> {
     tar: tar::Builder<File>,
     path: PathBuf,
     made_at: Timestamp,
     files: Vec<ManifestFile>,
+    control: &'a WorkControl,
 }
 
-impl ArchiveWriter {
-    pub(super) fn create(path: &Path, made_at: Timestamp) -> Result<Self, StoreError> {
+impl<'a> ArchiveWriter<'a> {
+    pub(super) fn create(path: &Path, made_at: Timestamp, control: &'a WorkControl) -> Result<Self, StoreError> {
         let mut options = fs::OpenOptions::new();
         options.write(true).create(true).truncate(true);
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let file = options.open(path).map_err(|source| StoreError::File { action: "write", path: path.to_owned(), source })?;
-        Ok(Self { tar: tar::Builder::new(file), path: path.to_owned(), made_at, files: Vec::new() })
+        Ok(Self { tar: tar::Builder::new(file), path: path.to_owned(), made_at, files: Vec::new(), control })
     }
 
     fn failed(&self, source: io::Error) -> StoreError {
@@ -69,7 +70,8 @@ impl ArchiveWriter {
         let failed = |source| StoreError::File { action: "read", path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
-        self.append(name, bytes, file)
+        let from = ReportedRead { inner: file, done: 0, total: bytes, control: self.control };
+        self.append(name, bytes, from)
     }
 
     fn append(&mut self, name: &str, bytes: u64, from: impl Read) -> Result<(), StoreError> {
@@ -108,6 +110,26 @@ impl ArchiveWriter {
             file.metadata()
         });
         finished.map(|metadata| metadata.len()).map_err(|source| StoreError::File { action: "write", path, source })
+    }
+}
+
+/// A reader that reports how much has passed and fails when the work is cancelled.
+struct ReportedRead<'a, R> {
+    inner: R,
+    done: u64,
+    total: u64,
+    control: &'a WorkControl,
+}
+
+impl<R: Read> Read for ReportedRead<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.control.is_cancelled() {
+            return Err(io::Error::other("cancelled"));
+        }
+        let read = self.inner.read(buffer)?;
+        self.done += read as u64;
+        self.control.report("archive", self.done, Some(self.total));
+        Ok(read)
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     check_database, sealed_key,
 };
 use crate::{
-    DataFolderLock, MasterKeySource, RandomSource, StoreError, StoreUrl,
+    DataFolderLock, MasterKeySource, RandomSource, StoreError, StoreUrl, WorkControl,
     data_folder::{self, publish_new},
     journal, journal_folder,
     pairing::PairingState,
@@ -109,7 +109,7 @@ fn unpack_and_publish(
         }
         _ => {}
     }
-    let records = if database.is_some() { Some(check_database(&draft.join(DATABASE))?) } else { None };
+    let records = if database.is_some() { Some(check_database(&draft.join(DATABASE), &WorkControl::unattended())?) } else { None };
     let (has_master_key, left_master_key) = restore_master_key(target, draft)?;
     let folder = journal_folder(&target.data);
     data_folder::create(&folder)?;

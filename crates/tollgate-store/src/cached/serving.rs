@@ -10,7 +10,7 @@ use crate::{
     Actor, AdminKey, AuditEvent, AuditFilter, AuditPosition, Balance, CatalogRows, CatalogStore, Change, ChangedRow, HealthStore,
     KeyHash, KeyScope, KeyStore, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, Page, Posting,
     PostingReceipt, RowFilter, RowKind, Spending, SpendingChanges, StoreError, StoredRow, SummaryBy, SummaryRow, UsageFilter,
-    UsageStore, VerifyReport, assemble, rows::RowSecret,
+    UsageStore, VerifyReport, WorkControl, assemble, rows::RowSecret,
 };
 
 #[async_trait]
@@ -191,8 +191,8 @@ impl LedgerStore for CachedStore {
         self.within(BATCH_TIMEOUT, self.sql()?.spending_since(position, now)).await
     }
 
-    async fn verify(&self, now: Timestamp) -> Result<VerifyReport, StoreError> {
-        self.sql()?.verify(now).await
+    async fn verify(&self, now: Timestamp, control: &WorkControl) -> Result<VerifyReport, StoreError> {
+        self.sql()?.verify(now, control).await
     }
 }
 

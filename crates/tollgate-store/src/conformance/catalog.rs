@@ -8,7 +8,7 @@ use tollgate_core::{
 };
 
 use super::{actor, apply, channel, put_account, put_channel, put_group, put_key, refusal};
-use crate::{Change, ChangeOrigin, ChangeRefusal, KeyScope, MemberSpec, RowKind, Store, Toggle, samples::MIDNIGHT};
+use crate::{AuditKind, Change, ChangeOrigin, ChangeRefusal, KeyScope, MemberSpec, RowKind, Store, Toggle, samples::MIDNIGHT};
 
 pub(super) async fn catalog_loads_as_written(store: &Store) {
     let model = ModelSpec { name: "fast".to_owned(), max_output: Some(4_096), ..ModelSpec::default() };
@@ -121,8 +121,11 @@ pub(super) async fn audit_log_has_every_change_without_secrets(store: &Store) {
     let events = store.catalog.audit(None, 100).await.unwrap();
     let shown: Vec<_> =
         events.iter().map(|event| (event.revision, event.action.as_str(), event.kind, event.name.as_str())).collect();
-    assert_eq!(shown[0], (second, "put", RowKind::Account, "a"));
-    assert_eq!(shown[2..4], [(first, "put", RowKind::Account, "a"), (first, "put", RowKind::Channel, "main")]);
+    assert_eq!(shown[0], (second, "put", AuditKind::Row(RowKind::Account), "a"));
+    assert_eq!(
+        shown[2..4],
+        [(first, "put", AuditKind::Row(RowKind::Account), "a"), (first, "put", AuditKind::Row(RowKind::Channel), "main")]
+    );
     assert!(
         events.iter().all(|event| event.at == MIDNIGHT && !event.detail.contains("very-secret") && !event.detail.contains("sk-"))
     );

@@ -7,7 +7,7 @@ use tollgate_core::{KeyId, MemberId, NanoUsd, SpendTotals, Subject, Timestamp, U
 
 use crate::{
     Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, Posting, PostingKind, PostingRefused, Spending, Store,
-    StoreError,
+    StoreError, WorkControl,
     samples::{MIDNIGHT, arrived, at, record},
 };
 
@@ -48,7 +48,7 @@ async fn balance(store: &Store, member: MemberId) -> NanoUsd {
 }
 
 async fn agrees(store: &Store) {
-    let verified = store.ledger.verify(MIDNIGHT).await.unwrap();
+    let verified = store.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap();
     assert!(verified.agrees(), "{:#?}", verified.differences);
 }
 

@@ -4,8 +4,8 @@ use tollgate_core::{AdminKeyId, ChannelSpec, Revision, Timestamp};
 
 use super::{apply, put_account, put_channel, put_group, put_key, refusal};
 use crate::{
-    AdminKeySpec, AdminScope, AuditFilter, Change, ChangeRefusal, NewKey, RandomSource, RowFilter, RowKind, Store,
-    samples::MIDNIGHT,
+    AdminKeySpec, AdminScope, AuditFilter, AuditKind, Change, ChangeRefusal, JobAction, NewKey, RandomSource, RowFilter, RowKind,
+    Store, WorkControl, samples::MIDNIGHT,
 };
 
 pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store) {
@@ -118,7 +118,11 @@ pub(super) async fn admin_key_is_found_by_hash_until_revoked_or_expired(store: &
     let row = store.listing.row(RowKind::AdminKey, &found.id.to_string()).await.unwrap().unwrap();
     assert_eq!(row.removed_at, Some(MIDNIGHT));
     let audit = store.catalog.audit(None, 10).await.unwrap();
-    assert!(audit.iter().any(|event| event.kind == RowKind::AdminKey && event.action == "revoke" && event.name == "ops"));
+    assert!(
+        audit
+            .iter()
+            .any(|event| event.kind == AuditKind::Row(RowKind::AdminKey) && event.action == "revoke" && event.name == "ops")
+    );
     apply(store, &[make("ops", AdminScope::Admin, None).0]).await.expect("the name is free again");
     audit_events_are_paged_and_filtered(store).await;
 }
@@ -135,13 +139,24 @@ async fn audit_events_are_paged_and_filtered(store: &Store) {
     }
     assert!(seen.len() >= 7 && seen == all, "{seen:?}");
     let page = async |filter: AuditFilter| store.listing.audit_page(&AuditFilter { limit: 10, ..filter }).await.unwrap();
-    let kind = Some(RowKind::Channel);
+    let kind = Some(AuditKind::Row(RowKind::Channel));
     let found = page(AuditFilter { kind, id: Some(seen[0].1.id.clone()), ..AuditFilter::default() }).await;
     assert!(found.len() == 1 && found[0].1.name == "c", "{found:?}");
     let newest = &seen[0].1;
     let (at, actor) = (newest.at, newest.actor.clone());
     let found = page(AuditFilter { kind, name: Some("b".to_owned()), actor: Some(actor.clone()), ..AuditFilter::default() }).await;
     assert!(found.len() == 1 && found[0].1.name == "b", "{found:?}");
+    let before = store.catalog.revision().await.unwrap();
+    let job = "job_00000000000000000000000001";
+    for action in [JobAction::Start, JobAction::Cancel] {
+        apply(store, &[Change::RecordJob { id: job.to_owned(), name: "verify", action }]).await.unwrap();
+    }
+    assert_eq!(store.catalog.revision().await.unwrap(), Revision(before.0 + 2));
+    assert!(store.catalog.changed_since(before).await.unwrap().is_empty(), "no row is changed");
+    let jobs = page(AuditFilter { kind: Some(AuditKind::Job), ..AuditFilter::default() }).await;
+    let recorded: Vec<_> = jobs.iter().map(|(_, it)| (it.action.as_str(), it.id.as_str(), it.name.as_str())).collect();
+    assert_eq!(recorded, [("cancel", job, "verify"), ("start", job, "verify")]);
+    assert!(store.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap().agrees(), "the chain covers them");
     let beginning = Some(actor.chars().take(2).collect());
     assert!(page(AuditFilter { actor: beginning, ..AuditFilter::default() }).await.is_empty(), "a part of a name is another name");
     assert!(page(AuditFilter { until: Some(at), name: Some("c".to_owned()), ..AuditFilter::default() }).await.is_empty());

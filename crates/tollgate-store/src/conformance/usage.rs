@@ -6,7 +6,7 @@ use tollgate_core::{NanoUsd, Outcome, Timestamp, UsageRecord};
 
 use super::options;
 use crate::{
-    SortOrder, Store, StoreUrl, SummaryBy, UsageCursor, UsageFilter, open,
+    SortOrder, Store, StoreUrl, SummaryBy, UsageCursor, UsageFilter, WorkControl, open,
     rollup::{DAY, FIVE_MINUTES, HOUR},
     samples::{MIDNIGHT, arrived, at, plain_record, record, request_id},
 };
@@ -209,7 +209,16 @@ pub(super) async fn record_arrived_when_its_id_says(store: &Store) {
     assert_eq!(store.usage.find(within.id).await.unwrap().unwrap().at, within.at);
     let from = |micros: i64| UsageFilter { since: Some(Timestamp(at(6).0 + micros)), ..UsageFilter::default() };
     assert_eq!((page(store, &from(999)).await.0.len(), page(store, &from(1_000)).await.0.len()), (1, 0));
-    assert!(store.ledger.verify(MIDNIGHT).await.unwrap().differences.iter().all(|it| it.rule.as_str() != "rollup"));
+    assert!(
+        store
+            .ledger
+            .verify(MIDNIGHT, &WorkControl::unattended())
+            .await
+            .unwrap()
+            .differences
+            .iter()
+            .all(|it| it.rule.as_str() != "rollup")
+    );
 }
 
 pub(super) async fn summaries_have_percentiles(store: &Store) {
@@ -309,7 +318,7 @@ pub(super) async fn sums_of_any_range_are_those_of_its_records(store: &Store) {
     for batch in records.chunks(37) {
         store.usage.append(batch).await.unwrap();
     }
-    assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000)).await.unwrap().agrees());
+    assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000), &WorkControl::unattended()).await.unwrap().agrees());
     // In memory sums are computed from the records.
     let dir = TempDir::new().unwrap();
     let reference = open(options(StoreUrl::Memory, &dir)).await.unwrap();
@@ -351,7 +360,7 @@ pub(super) async fn pruned_records_do_not_come_back(store: &Store) {
             0 => break,
             some => removed += some,
         }
-        assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000)).await.unwrap().agrees());
+        assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000), &WorkControl::unattended()).await.unwrap().agrees());
     }
     assert!(old > 0);
     assert_eq!(removed, old);
@@ -365,7 +374,7 @@ pub(super) async fn pruned_records_do_not_come_back(store: &Store) {
     assert_eq!(store.usage.append(&late).await.unwrap(), 0);
     while store.usage.prune(in_time_of_day).await.unwrap() > 0 {}
     assert_eq!(store.usage.append(&late).await.unwrap(), 0);
-    assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000)).await.unwrap().agrees());
+    assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000), &WorkControl::unattended()).await.unwrap().agrees());
 }
 
 pub(super) async fn log_time_is_set_only_from_the_expected_value(store: &Store) {

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Balance, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, Posting, PostingReceipt, RandomSource, Spending,
-    SpendingChanges, StoreError, VerifyReport,
+    SpendingChanges, StoreError, VerifyReport, WorkControl,
     samples::{MIDNIGHT, record},
 };
 
@@ -54,7 +54,7 @@ impl LedgerStore for StaticLedger {
         let booked = requests.iter().filter(|request| !unbooked.contains(request));
         Ok(booked.map(|request| (*request, LedgerPosition(0))).collect())
     }
-    async fn verify(&self, _: Timestamp) -> Result<VerifyReport, StoreError> {
+    async fn verify(&self, _: Timestamp, _: &WorkControl) -> Result<VerifyReport, StoreError> {
         unreachable!("counters do not verify")
     }
 }

@@ -8,7 +8,7 @@ use tollgate_core::{AttemptRecord, GroupId, MemberId, NanoUsd, RequestId, SpendT
 use super::MemoryStore;
 use crate::{
     Balance, CoveredRequests, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingReceipt,
-    PostingRefused, RowKind, Spending, SpendingChanges, StoreError, VerifyReport,
+    PostingRefused, RowKind, Spending, SpendingChanges, StoreError, VerifyReport, WorkControl,
     ledger::{posted, settled},
     verify::ConsistencyRule,
 };
@@ -195,7 +195,7 @@ impl LedgerStore for MemoryStore {
         Ok(SpendingChanges { spent, balances, added: Vec::new(), until: ledger, ledger })
     }
 
-    async fn verify(&self, _now: Timestamp) -> Result<VerifyReport, StoreError> {
+    async fn verify(&self, _now: Timestamp, _control: &WorkControl) -> Result<VerifyReport, StoreError> {
         let usage = self.usage.lock().await;
         let ledger = self.ledger.lock().await;
         let mut verified = VerifyReport {

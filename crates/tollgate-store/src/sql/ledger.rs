@@ -7,7 +7,7 @@ use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, Timestamp};
 use super::{append::NEXT_POSITIONS, chains::add_link, store::SqlStore, usage_filter::bind_ids, usage_rows::request_id};
 use crate::{
     Balance, CoveredRequests, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingReceipt,
-    PostingRefused, Spending, SpendingChanges, StoreError, VerifyReport,
+    PostingRefused, Spending, SpendingChanges, StoreError, VerifyReport, WorkControl,
     chain::{self, LedgerLinkRow},
     ledger::posted,
     rollup::{DAY, bucket},
@@ -182,8 +182,8 @@ impl LedgerStore for SqlStore {
         self.fetch_as(HEDGE_COSTS, sqlx::query(SQL).bind(bucket(now, DAY)), read).await
     }
 
-    async fn verify(&self, now: Timestamp) -> Result<VerifyReport, StoreError> {
-        self.verify_all(now).await
+    async fn verify(&self, now: Timestamp, control: &WorkControl) -> Result<VerifyReport, StoreError> {
+        self.verify_all(now, control).await
     }
 }
 

@@ -8,7 +8,9 @@ use super::{
     rows::{audit_event, catalog_row, select, select_with_revision},
     store::SqlStore,
 };
-use crate::{AdminKey, AuditEvent, AuditFilter, AuditPosition, KeyHash, ListingStore, RowFilter, RowKind, StoreError, StoredRow};
+use crate::{
+    AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, KeyHash, ListingStore, RowFilter, RowKind, StoreError, StoredRow,
+};
 
 const LIST: &str = "list rows";
 
@@ -56,7 +58,7 @@ impl ListingStore for SqlStore {
         let query = sqlx::query(sql)
             .bind(before.revision.0)
             .bind(before.position)
-            .bind(filter.kind.map(RowKind::as_str))
+            .bind(filter.kind.map(AuditKind::as_str))
             .bind(filter.id.clone())
             .bind(filter.name.clone())
             .bind(filter.actor.clone())

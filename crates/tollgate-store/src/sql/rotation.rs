@@ -17,7 +17,7 @@ use super::{
     store::SqlStore,
 };
 use crate::{
-    Actor, AuditEvent, KeyHolder, RowKind, StoreError, credential,
+    Actor, AuditEvent, AuditKind, KeyHolder, RowKind, StoreError, credential,
     rows::ChangeTransaction as _,
     seal::{MasterKeys, Sealer, generate_key},
 };
@@ -167,7 +167,7 @@ impl SqlStore {
             origin: actor.origin.as_str().to_owned(),
             actor: actor.name.clone(),
             action: "rotate_master_key".to_owned(),
-            kind: RowKind::Account,
+            kind: AuditKind::Row(RowKind::Account),
             id: String::new(),
             name: String::new(),
             detail: serde_json::json!({"master_key": target}).to_string(),

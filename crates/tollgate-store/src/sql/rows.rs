@@ -7,7 +7,7 @@ use sqlx::{
 use tollgate_core::{Owner, Revision, Timestamp};
 
 use crate::{
-    AuditEvent, KeyHash, KeySecret, RowKind, StoreError,
+    AuditEvent, AuditKind, KeyHash, KeySecret, RowKind, StoreError,
     rows::{CatalogRow, RowSecret, owner_word},
 };
 
@@ -75,7 +75,7 @@ pub(super) fn catalog_row(row: &AnyRow) -> Result<CatalogRow, StoreError> {
 /// An audit event, from the columns revision, at, origin, actor, action, kind, id, name, detail.
 pub(super) fn audit_event(row: &AnyRow) -> Result<AuditEvent, sqlx::Error> {
     let kind: String = row.try_get(5)?;
-    let kind = RowKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("kind '{kind}' is not known").into()))?;
+    let kind = AuditKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("kind '{kind}' is not known").into()))?;
     Ok(AuditEvent {
         revision: Revision(row.try_get(0)?),
         at: Timestamp(row.try_get(1)?),

@@ -8,9 +8,9 @@ mod removed;
 use sqlx::{Any, Row as _, Transaction};
 use tollgate_core::Timestamp;
 
-use super::store::SqlStore;
+use super::{dialect::Dialect, store::SqlStore};
 use crate::{
-    StoreError,
+    StoreError, WorkControl,
     verify::{ConsistencyRule, VerifyReport},
 };
 
@@ -55,22 +55,69 @@ const SETTLED: &str = "SELECT batch, member_id, CAST(SUM(due) AS BIGINT), CAST(S
 const COUNTS: &str = "SELECT (SELECT COUNT(*) FROM balances), (SELECT COUNT(*) FROM ledger)";
 const PRUNED_UNTIL: &str = "SELECT value FROM counters WHERE name = 'pruned_until'";
 
+/// Step of the work that the checks are.
+const STEP: &str = "database";
+
 impl SqlStore {
-    pub(super) async fn verify_all(&self, now: Timestamp) -> Result<VerifyReport, StoreError> {
-        let failed = |error| self.failed(VERIFY, error);
+    /// Ends as soon as the work is cancelled. A query that runs then is ended on PostgreSQL; on SQLite its connection is busy until the
+    /// query ends by itself.
+    pub(super) async fn verify_all(&self, now: Timestamp, control: &WorkControl) -> Result<VerifyReport, StoreError> {
         let mut snapshot = self.snapshot(VERIFY).await?;
-        let row = sqlx::query(COUNTS).fetch_one(&mut *snapshot).await.map_err(failed)?;
+        let process = self.server_process(&mut snapshot).await?;
+        tokio::select! {
+            biased;
+            () = control.cancelled() => {
+                if let Some(process) = process {
+                    self.end_query(process).await?;
+                }
+                Err(StoreError::Cancelled)
+            }
+            verified = self.verify_steps(&mut snapshot, now, control) => verified,
+        }
+    }
+
+    /// The process of the server behind a connection; none on SQLite.
+    async fn server_process(&self, connection: &mut Transaction<'static, Any>) -> Result<Option<i64>, StoreError> {
+        if self.dialect == Dialect::Sqlite {
+            return Ok(None);
+        }
+        let row = sqlx::query("SELECT CAST(pg_backend_pid() AS BIGINT)").fetch_one(&mut **connection).await;
+        row.and_then(|row| row.try_get(0)).map(Some).map_err(|error| self.failed(VERIFY, error))
+    }
+
+    /// Ends the query that a process of the server runs.
+    async fn end_query(&self, process: i64) -> Result<(), StoreError> {
+        let ended = sqlx::query("SELECT pg_cancel_backend(CAST($1 AS INT))").bind(process).execute(&self.reader).await;
+        ended.map(drop).map_err(|error| self.failed(VERIFY, error))
+    }
+
+    async fn verify_steps(
+        &self,
+        snapshot: &mut Transaction<'static, Any>,
+        now: Timestamp,
+        control: &WorkControl,
+    ) -> Result<VerifyReport, StoreError> {
+        let mut steps = 0..;
+        let mut next = || control.report(STEP, steps.next().unwrap_or(0), u64::try_from(QUERIES.len() + 4).ok());
+        let failed = |error| self.failed(VERIFY, error);
+        let row = sqlx::query(COUNTS).fetch_one(&mut **snapshot).await.map_err(failed)?;
         let count = |at: usize| row.try_get::<i64, _>(at).map(|count| u64::try_from(count).unwrap_or(0)).map_err(failed);
         let mut report = VerifyReport { members: count(0)?, entries: count(1)?, ..VerifyReport::default() };
-        let row = sqlx::query(PRUNED_UNTIL).fetch_one(&mut *snapshot).await.map_err(failed)?;
+        let row = sqlx::query(PRUNED_UNTIL).fetch_one(&mut **snapshot).await.map_err(failed)?;
         let pruned_until: i64 = row.try_get(0).map_err(failed)?;
         for (rule, sql) in QUERIES {
-            self.verify_rule(&mut snapshot, *rule, sql, &mut report).await?;
+            next();
+            self.verify_rule(snapshot, *rule, sql, &mut report).await?;
         }
-        verify_settled(&mut snapshot, pruned_until, &mut report).await.map_err(failed)?;
-        let left = records::verify(&mut snapshot, pruned_until, &mut report).await.map_err(failed)?;
-        removed::verify(&mut snapshot, pruned_until, now, &left, &mut report).await.map_err(failed)?;
-        self.verify_chains(&mut snapshot, &mut report).await?;
+        next();
+        verify_settled(snapshot, pruned_until, &mut report).await.map_err(failed)?;
+        next();
+        let left = records::verify(snapshot, pruned_until, &mut report).await.map_err(failed)?;
+        next();
+        removed::verify(snapshot, pruned_until, now, &left, &mut report).await.map_err(failed)?;
+        next();
+        self.verify_chains(snapshot, &mut report).await?;
+        next();
         Ok(report)
     }
 

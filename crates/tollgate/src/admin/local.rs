@@ -33,7 +33,7 @@ impl LocalAdmin {
             FolderPolicy::CreateIfMissing => compose::open_as(&config, AccessMode::Command).await?,
         };
         let gateway = Arc::new(StoppedGateway::load(store.clone(), config).await?);
-        Ok(Self { console: Console::new(store.clone(), gateway, None), actor: compose::actor(), store })
+        Ok(Self { console: Console::new(store.clone(), gateway, None, None), actor: compose::actor(), store })
     }
 
     pub(super) fn set_actor(&mut self, name: &str) {

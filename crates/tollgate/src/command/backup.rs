@@ -1,19 +1,35 @@
 //! `backup` and `restore`: a gateway in one file, made while it serves.
 
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
 use serde_json::json;
 use tollgate_core::Secret;
-use tollgate_store::{BackupReport, BackupSource, RandomSource, RestoreReport, RestoreTarget, StoreUrl, back_up, restore};
+use tollgate_store::{RandomSource, RestoreReport, RestoreTarget, restore};
 
 use crate::{
+    admin::{self, AdminRequest, ApiPath},
     cli::{Backup, Common, Restore},
+    command::job,
     compose, config,
     failure::Failure,
-    output, traffic_snapshot,
+    output,
+    work::backup::{BackupOutcome, backup},
 };
 
 /// Makes a backup.
 pub(crate) fn run_backup(common: &Common, arguments: &Backup) -> Result<(), Failure> {
-    let config = compose::settings(common, &[])?;
+    let is_remote = job::is_remote(common);
+    if is_remote && (arguments.with_secrets || arguments.passphrase.is_some()) {
+        return Err(Failure::Usage(
+            "the master key does not leave its machine over the admin API, so that an admin key cannot read credentials: back up \
+             without --with-secrets and keep a copy of the master key elsewhere, or run the command on the gateway's machine"
+                .to_owned(),
+        ));
+    }
     let passphrase = passphrase(arguments.passphrase.as_deref())?;
     if arguments.with_secrets && passphrase.is_none() {
         return Err(Failure::Usage(
@@ -23,23 +39,59 @@ pub(crate) fn run_backup(common: &Common, arguments: &Backup) -> Result<(), Fail
     if !arguments.with_secrets && passphrase.is_some() {
         return Err(Failure::Usage("--passphrase is for --with-secrets".to_owned()));
     }
-    let source = BackupSource {
-        url: compose::store_url(&config)?,
-        data: config.data.clone(),
-        master: compose::master_key(&config)?,
-        passphrase,
-        random: RandomSource::system(),
-        now: compose::now(),
+    let outcome = if is_remote {
+        remote_backup(common, &arguments.file)?
+    } else {
+        job::here(common, |control| backup(&compose::settings(common, &[])?, passphrase, &arguments.file, control))?
     };
-    if let StoreUrl::Sqlite(path) = &source.url
-        && !path.exists()
-    {
-        return Err(Failure::Machine(format!("there is no database at {}; check --data", path.display())));
-    }
-    let in_memory_only = traffic_snapshot::read(&config.data, compose::now()).in_memory_only;
-    let report = back_up(&source, &arguments.file)?;
-    print_backup(common, arguments, &source, &report, in_memory_only);
+    print_backup(common, &outcome);
     Ok(())
+}
+
+/// Has the gateway make a backup, moves it here, and removes it there.
+fn remote_backup(common: &Common, file: &Path) -> Result<BackupOutcome, Failure> {
+    if file.exists() {
+        let file = file.display();
+        return Err(Failure::Machine(format!(
+            "the backup {file}: it exists already, and a backup replaces nothing; give another name"
+        )));
+    }
+    let outcome: BackupOutcome = job::remote(common, &json!({"kind": "backup"}))?;
+    let there = ApiPath::of(&["backups", &outcome.file]);
+    admin::run(common, async |admin| {
+        let kept = |failure: Failure| {
+            let text = format!("{failure}; the backup stays on the gateway's disk as {}", outcome.file);
+            if matches!(failure, Failure::Unreachable(_)) { Failure::Unreachable(text) } else { Failure::Machine(text) }
+        };
+        let draft = beside(file);
+        let fetched = async {
+            let bytes = admin.download(&there, &mut create(&draft)?).await?;
+            if bytes != outcome.bytes {
+                return Err(Failure::Machine(format!("{bytes} of its {} bytes arrived", outcome.bytes)));
+            }
+            fs::hard_link(&draft, file).map_err(|error| cannot_write(file, &error))
+        };
+        let fetched = fetched.await;
+        let _ = fs::remove_file(&draft);
+        fetched.map_err(kept)?;
+        admin.send(AdminRequest::delete(&there)).await?;
+        Ok(())
+    })?;
+    Ok(BackupOutcome { file: file.display().to_string(), ..outcome })
+}
+
+fn beside(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".new-{}", std::process::id()));
+    PathBuf::from(name)
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    File::options().write(true).create_new(true).open(path).map_err(|error| cannot_write(path, &error))
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    Failure::Machine(format!("cannot write {}: {error}", path.display()))
 }
 
 fn passphrase(reference: Option<&str>) -> Result<Option<Secret>, Failure> {
@@ -56,34 +108,30 @@ fn passphrase(reference: Option<&str>) -> Result<Option<Secret>, Failure> {
     Ok(Some(Secret::new(text)))
 }
 
-fn print_backup(common: &Common, arguments: &Backup, source: &BackupSource, report: &BackupReport, in_memory_only: usize) {
-    let BackupReport { records, segments, has_master_key, bytes } = report;
-    let file = arguments.file.display().to_string();
+fn print_backup(common: &Common, outcome: &BackupOutcome) {
     if common.json {
-        output::json(&json!({
-            "file": file, "bytes": bytes, "records": records, "journal_segments": segments, "master_key": has_master_key,
-            "database": records.is_some(), "in_memory_only": in_memory_only,
-        }));
+        output::json(&serde_json::to_value(outcome).expect("texts and numbers are valid JSON"));
         return;
     }
+    let BackupOutcome { file, bytes, records, journal_segments, master_key, database_address, in_memory_only, .. } = outcome;
     let database = records.map_or_else(String::new, |records| format!("database with {records} records, checked; "));
-    output::line(&format!("{file}: {database}journal with {segments} segments; {bytes} bytes"));
+    output::line(&format!("{file}: {database}journal with {journal_segments} segments; {bytes} bytes"));
     if common.quiet {
         return;
     }
-    if in_memory_only > 0 {
+    if *in_memory_only > 0 {
         output::line(&format!(
             "{in_memory_only} requests are not in it: the running gateway has them in memory only, because its journal is full"
         ));
     }
-    if records.is_none() {
+    if let Some(address) = database_address {
         output::line(&format!(
-            "the database is not in it: copy it now with PostgreSQL's own tools, such as: pg_dump --format=custom --file=tollgate.dump {}",
-            source.url.shown()
+            "the database is not in it: copy it now with PostgreSQL's own tools, such as: pg_dump --format=custom --file=tollgate.dump \
+             {address}"
         ));
         output::line("make a backup of every node first and of the database last: then no record is in neither");
     }
-    if !has_master_key {
+    if !master_key {
         output::line("the master key is not in it: keep a separate copy, or use --with-secrets");
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn run(common: &Common, subcommand: &Migrate) -> Result<(), Failure> 
         };
         // Validates the master key and migrates an older schema (after copying the file).
         compose::open_as(&config, AccessMode::Command).await?.close().await;
-        let mut reporter = ProgressReporter { quiet: common.quiet || common.json, last: None };
+        let mut reporter = MigrationReporter { quiet: common.quiet || common.json, last: None };
         let moved =
             tollgate_store::transfer_to_postgres(&from, &to, compose::now(), &mut |progress| reporter.report(progress)).await?;
         report(common, &config, &to, &moved, lock.is_none());
@@ -52,12 +52,20 @@ pub(crate) fn run(common: &Common, subcommand: &Migrate) -> Result<(), Failure> 
     })
 }
 
-struct ProgressReporter {
+/// Says why no running gateway does this.
+pub(crate) fn of_a_stopped_gateway(failure: Failure) -> Failure {
+    let Failure::Usage(text) = failure else { return failure };
+    Failure::Usage(format!(
+        "a running gateway has brought its database up to date when it started, and moves to another one only while it is stopped; {text}"
+    ))
+}
+
+struct MigrationReporter {
     quiet: bool,
     last: Option<Instant>,
 }
 
-impl ProgressReporter {
+impl MigrationReporter {
     fn report(&mut self, progress: TransferProgress<'_>) {
         let now = compose::instant();
         let is_done = progress.done == progress.of;

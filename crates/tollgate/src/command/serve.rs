@@ -122,7 +122,9 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     let (queue, writer) = usage_writer(&store, &journal, &registry, &shared);
     let writing = background.spawn(writer.run(recovered, stop_writer.clone()));
 
-    let console = console::start(config, &store, &shared, &registry, listening.address(), console_socket)?;
+    let stop_jobs = stop_cores.child_token();
+    background.spawn(cancel_with(left.clone(), stop_jobs.clone()));
+    let console = console::start(config, &store, &shared, &registry, listening.address(), console_socket, stop_jobs)?;
     // The first process of an upgrade has shown it.
     let new_key = if is_upgrade { None } else { first_key(config, &store).await? };
     announce(common, config, listening.address(), console.address(), new_key.as_deref());
@@ -179,6 +181,12 @@ async fn open(
         }
         built => Ok(Some((built?, None))),
     }
+}
+
+/// Cancels the jobs of a process that has handed over: their results could not be read any more.
+async fn cancel_with(left: CancellationToken, jobs: CancellationToken) {
+    left.cancelled().await;
+    jobs.cancel();
 }
 
 fn usage_writer(

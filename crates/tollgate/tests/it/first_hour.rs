@@ -294,7 +294,12 @@ fn read_to_the_end(connection: &mut TcpStream) -> String {
 
 #[test]
 fn commands_of_the_gateways_machine_say_where_to_run_them() {
-    for command in [&["verify"][..], &["doctor"], &["replay", "catalog.toml"], &["migrate", "to-postgres", "postgres://x/y"]] {
+    for command in [
+        &["doctor", "--repair"][..],
+        &["restore", "x.backup"],
+        &["master-key", "rotate"],
+        &["migrate", "to-postgres", "postgres://x/y"],
+    ] {
         let output = Command::new(PROGRAM)
             .env_clear()
             .args(["--url", "http://127.0.0.1:1", "--admin-key", "tga-x"])

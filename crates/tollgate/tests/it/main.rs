@@ -25,6 +25,7 @@ mod egress;
 mod explain;
 mod first_hour;
 mod forward;
+mod jobs;
 mod journal;
 mod journal_failures;
 mod limits;

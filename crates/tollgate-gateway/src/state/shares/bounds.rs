@@ -77,6 +77,8 @@ pub(crate) const BOUNDS: &[(&str, Share)] = &[
     ("usage records kept", OF_OPERATORS),
     ("booking", OF_OPERATORS),
     ("admin API", OF_OPERATORS),
+    ("jobs", OF_OPERATORS),
+    ("backups on the gateway's disk", OF_OPERATORS),
     ("the console's own address", OF_OPERATORS),
     ("idempotency keys of admin requests", OF_OPERATORS),
 ];

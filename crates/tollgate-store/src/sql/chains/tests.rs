@@ -4,7 +4,7 @@ use tempfile::TempDir;
 use tollgate_core::NanoUsd;
 
 use crate::{
-    ChangeOrigin, Posting, PostingKind, Store,
+    ChangeOrigin, Posting, PostingKind, Store, WorkControl,
     conformance::{actor, apply, options, put_group, sqlite},
     open,
     samples::{MIDNIGHT, record},
@@ -17,7 +17,7 @@ async fn after(tampering: &str) -> Vec<(ConsistencyRule, String)> {
     let store = open(options(sqlite(&dir), &dir)).await.unwrap();
     write(&store).await;
     rusqlite::Connection::open(dir.path().join("tollgate.db")).unwrap().execute_batch(tampering).unwrap();
-    let report = store.ledger.verify(MIDNIGHT).await.unwrap();
+    let report = store.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap();
     let chains = report.differences.into_iter().filter(|it| matches!(it.rule, ConsistencyRule::Chain | ConsistencyRule::ChainEnd));
     chains.map(|it| (it.rule, it.what)).collect()
 }

@@ -5,7 +5,7 @@ use tollgate_core::UsageRecord;
 
 use super::*;
 use crate::{
-    AccessMode, Actor, ChangeOrigin, OpenOptions, Posting, PostingKind, SortOrder, Store, StoreUrl, UsageFilter,
+    AccessMode, Actor, ChangeOrigin, OpenOptions, Posting, PostingKind, SortOrder, Store, StoreUrl, UsageFilter, WorkControl,
     conformance::{Schema, options, postgres, put_account, put_channel, put_group, put_key, sqlite},
     open,
     samples::{MIDNIGHT, arrived, record},
@@ -90,8 +90,8 @@ async fn second_pass_copies_what_was_added_since_the_first() {
     assert_eq!(everything(&there).await, everything(&store).await);
     let hash = there.hasher.hash("tk-imported-0123456789");
     assert_eq!(there.keys.find(&hash).await.unwrap().unwrap().name, "ci");
-    let verified = there.ledger.verify(MIDNIGHT).await.unwrap();
-    assert_eq!((verified.records, verified), (42, store.ledger.verify(MIDNIGHT).await.unwrap()));
+    let verified = there.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap();
+    assert_eq!((verified.records, verified), (42, store.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap()));
     // The first start on PostgreSQL appends what the journal holds: copied records are skipped.
     assert_eq!(there.usage.append(&[record(101), record(102)]).await.unwrap(), 1);
     there.close().await;

@@ -4,9 +4,11 @@ use std::str::FromStr as _;
 
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, any::AnyConnectOptions};
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 use tollgate_core::{NanoUsd, RequestId, Timestamp};
 
 use crate::{
+    StoreError, WorkControl,
     conformance::{options, sqlite},
     open,
     rollup::{DAY, bucket},
@@ -34,13 +36,34 @@ async fn broken_by(tampering: &str) -> Vec<(ConsistencyRule, i64, i64)> {
     let tampering = tampering.replace("FIRST", &id(0)).replace("SECOND", &id(1));
     sqlx::raw_sql(AssertSqlSafe(tampering)).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
-    let verified = store.ledger.verify(MIDNIGHT).await.unwrap();
+    let verified = store.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap();
     assert_eq!((verified.records, verified.members), (verified.records, 2));
     verified.differences.into_iter().map(|it| (it.rule, it.expected, it.found)).collect()
 }
 
 fn rules(found: Vec<(ConsistencyRule, i64, i64)>) -> Vec<ConsistencyRule> {
     found.into_iter().map(|(rule, ..)| rule).collect()
+}
+
+#[tokio::test]
+async fn verification_ends_when_it_is_cancelled_while_a_query_runs() {
+    let dir = TempDir::new().unwrap();
+    let store = open(options(sqlite(&dir), &dir)).await.unwrap();
+    store.usage.append(&[record(1)]).await.unwrap();
+    // Reading the sums of attempts takes longer than anything else of the test.
+    let slow = "ALTER TABLE attempt_sums RENAME TO stored; CREATE VIEW attempt_sums AS SELECT * FROM stored WHERE (WITH RECURSIVE \
+                numbers(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM numbers WHERE x < 30000000) SELECT COUNT(*) FROM numbers) > 0";
+    rusqlite::Connection::open(dir.path().join("tollgate.db")).unwrap().execute_batch(slow).unwrap();
+    let token = CancellationToken::new();
+    let cancel = token.clone();
+    let control = WorkControl::new(token, move |progress| {
+        if progress.done == 5 {
+            let cancel = cancel.clone();
+            std::thread::spawn(move || cancel.cancel());
+        }
+    });
+    let verified = store.ledger.verify(MIDNIGHT, &control).await;
+    assert!(matches!(verified, Err(StoreError::Cancelled)), "{verified:?}");
 }
 
 #[tokio::test]

@@ -38,6 +38,22 @@ fn around(admin: &Admin) {
     let record = at(&format!("usage/{}", answer.header("x-request-id").unwrap()));
     within_a_second("it is booked", || admin.call("GET", &record, None).status == 200);
     ok(&admin.call("GET", &at("usage/export"), None));
+    around_jobs(admin);
+}
+
+/// Calls the routes of jobs and of what they make.
+fn around_jobs(admin: &Admin) {
+    let at = |path: &str| format!("/admin/v1/{path}");
+    let job = admin.post(&at("jobs"), &json!({"kind": "backup"}));
+    let path = at(&format!("jobs/{}", job["id"].as_str().unwrap()));
+    tollgate_testkit::wait_for("the backup is made", std::time::Duration::from_mins(1), || admin.get(&path)["state"] == "done");
+    ok(&admin.call("GET", &format!("{path}/events"), None));
+    admin.post(&format!("{path}/cancel"), &json!({}));
+    admin.get(&at("jobs"));
+    let made = admin.get(&at("backups"));
+    let backup = at(&format!("backups/{}", made["items"][0]["name"].as_str().unwrap()));
+    ok(&admin.call("GET", &backup, None));
+    admin.delete(&backup);
 }
 
 /// Creates, reads, changes and deletes a row of every kind.

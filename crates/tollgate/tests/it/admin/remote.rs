@@ -342,11 +342,13 @@ fn unreachable_gateway_exits_with_4_and_refused_key_with_3() {
     let (code, _, err) = exit_and_output(&run_at(folder, &upstream.openai_url(), &gateway.key, &["group", "list"]));
     assert!(code == Some(4) && err.contains("not the admin API"), "{err}");
     // Commands that read the local folder refuse a URL.
-    let replay_and_migrate = [&["replay", "x.toml"][..], &["migrate", "to-postgres", "postgres://a/b"]];
-    for verb in [&["verify"][..], &["doctor"], &["check"], &["ready"]].into_iter().chain(replay_and_migrate) {
+    let migrate_and_restore = [&["migrate", "to-postgres", "postgres://a/b"][..], &["restore", "x.backup"]];
+    for verb in [&["doctor", "--repair"][..], &["check"], &["ready"]].into_iter().chain(migrate_and_restore) {
         let (code, _, err) = exit_and_output(&gateway.remote(verb));
         assert!(code == Some(2) && err.contains("--url"), "{verb:?}: {err}");
     }
+    let (_, _, err) = exit_and_output(&gateway.remote(&["migrate", "to-postgres", "postgres://a/b"]));
+    assert!(err.contains("only while it is stopped"), "{err}");
     let (code, _, err) = exit_and_output(&gateway.remote(&["group", "list", "--data", "."]));
     assert_eq!(code, Some(2), "{err}");
 }
@@ -364,8 +366,10 @@ fn environment_url_applies_unless_a_folder_is_given() {
     let (code, out, err) = run(&["group", "list"], "file:key");
     assert!(code == Some(0) && out.contains("default"), "{err}");
     let data = gateway.process.data().display().to_string();
-    let (code, _, err) = run(&["verify"], &gateway.key);
+    let (code, _, err) = run(&["migrate", "to-postgres", "postgres://a/b"], &gateway.key);
     assert!(code == Some(2) && err.contains("TOLLGATE_URL"), "{err}");
+    let (code, out, err) = run(&["verify"], &gateway.key);
+    assert!(code == Some(0) && out.contains("everything agrees"), "{err}");
     assert_eq!(run(&["verify", "--data", &data], "").0, Some(0), "--data takes precedence over the environment");
     assert_eq!(run(&["check"], &gateway.key).0, Some(0), "settings are those of this machine");
     assert_eq!(run(&["group", "list", "--data", &data], "").0, Some(0));

@@ -1,0 +1,319 @@
+//! `/admin/v1/jobs`: long work of the running gateway. The result of a job is the object that its command prints with `--json`.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::{
+    sync::{OwnedSemaphorePermit, watch},
+    time::{sleep, timeout},
+};
+use tollgate_core::JobId;
+use tollgate_store::{
+    AdminScope, Change, JobAction, UsageFilter,
+    fields::{Access, FieldShape, Kind, Object, WriteMode},
+};
+
+use super::{
+    catalog,
+    request_context::{InputFields, RequestContext},
+    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+    rows,
+    schema::{COUNT, MODEL_NAME, NAME, TEXT, both, needed, read},
+    usage::OUTCOMES,
+};
+use crate::{
+    api_error::ApiError,
+    jobs::{
+        JobKind, JobRequest, Jobs, RecordSelection, ReplayRequest,
+        job::{Job, JobState, JobStatus},
+    },
+    response::ApiResponse,
+};
+
+/// Pause between two events of a stream.
+const EVENT_INTERVAL: Duration = Duration::from_millis(250);
+/// A comment is sent to a stream without events this often.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long a request to cancel waits for the end of the job.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+
+static PROGRESS: Object = Object::of(
+    "JobProgress",
+    &[
+        read("step", TEXT, "What is being done."),
+        read("done", COUNT, "Entries, bytes or checks of the step that are done."),
+        read("total", COUNT, "How many there are; null if that is not known.").or_null(),
+    ],
+);
+static FAULT: Object = Object::of(
+    "JobFault",
+    &[
+        read("line", COUNT, "Line of the catalog file."),
+        read("column", COUNT, "Column."),
+        read("message", TEXT, "What is wrong there."),
+    ],
+);
+static ERROR: Object = Object::of(
+    "JobError",
+    &[
+        read("message", TEXT, "Why the job has no result."),
+        read("faults", Kind::List { of: &Kind::Object(&FAULT), max: 1_000 }, "Faults of a catalog file."),
+    ],
+);
+
+/// A parameter of replays.
+const fn of_replay(name: &'static str, kind: Kind, doc: &'static str) -> FieldShape {
+    both(name, kind, doc).with(Access::WriteOnly)
+}
+
+static JOB: Object = Object::of(
+    "Job",
+    &[
+        read("id", Kind::Id("job_"), "Job id."),
+        needed("kind", Kind::Word(JobKind::WORDS), "`replay` and `backup`: admins only."),
+        of_replay("file", Kind::Text { min: 1, max: 4_000_000 }, "The catalog file (TOML) of a replay, with its secrets."),
+        of_replay("key", NAME, "Replay: only requests with this key, by id, or by name if it is unambiguous."),
+        of_replay("member", NAME, "Replay: only requests of this member, by name or id."),
+        of_replay("group", NAME, "Replay: only requests served by this group, by name or id."),
+        of_replay("model", MODEL_NAME, "Replay: only requests for this model."),
+        of_replay("outcome", Kind::Word(OUTCOMES), "Replay: only requests with this outcome."),
+        of_replay("since", Kind::Time, "Replay: only requests that arrived at or after this time."),
+        of_replay("until", Kind::Time, "Replay: only requests that arrived before this time."),
+        read("state", Kind::Word(JobState::WORDS), "State."),
+        read("by", TEXT, "Admin key that started it."),
+        read("progress", Kind::Object(&PROGRESS), "Latest progress.").or_null(),
+        read("created_at", Kind::Time, "When it was requested."),
+        read("started_at", Kind::Time, "When it began to run.").or_null(),
+        read("ended_at", Kind::Time, "When it ended.").or_null(),
+        read("cancelled_by", TEXT, "Admin key that cancelled it.").or_null(),
+        read("exit_code", Kind::Integer { min: 0, max: 4 }, "Exit code of the command: 1 if it found something.").or_null(),
+        read("error", Kind::Object(&ERROR), "Why there is no result.").or_null(),
+        read("result", Kind::Any, "What the command prints with `--json`; in lists and events always null.").or_null(),
+    ],
+);
+
+const RESOURCE: Resource = Resource { tag: "jobs", needs: AdminScope::Operator };
+
+pub(super) static ROUTES: &[Route] = &[
+    RESOURCE
+        .route(Method::Get, "/admin/v1/jobs", "list_jobs", "Open jobs and the latest ended ones, newest first.", handler!(list))
+        .query(&[LIMIT, AFTER])
+        .returns(ResponseSchema::Page(&JOB)),
+    RESOURCE
+        .route(
+            Method::Post,
+            "/admin/v1/jobs",
+            "start_job",
+            "Starts a job. One of a kind runs at a time; `replay` and `backup` need the scope `admin`.",
+            handler!(start),
+        )
+        .takes(&JOB, WriteMode::Create)
+        .returns(ResponseSchema::Created(&JOB)),
+    RESOURCE
+        .route(Method::Get, "/admin/v1/jobs/{job}", "get_job", "One job with its result.", handler!(one))
+        .returns(ResponseSchema::Object(&JOB)),
+    RESOURCE
+        .route(
+            Method::Post,
+            "/admin/v1/jobs/{job}/cancel",
+            "cancel_job",
+            "Cancels a job; it ends within seconds. A job that has ended stays as it is.",
+            handler!(cancel),
+        )
+        .returns(ResponseSchema::Object(&JOB)),
+    RESOURCE
+        .route(
+            Method::Get,
+            "/admin/v1/jobs/{job}/events",
+            "follow_job",
+            "State and progress of a job as server-sent events, from its present state to its end.",
+            handler!(events),
+        )
+        .returns(ResponseSchema::Events),
+];
+
+/// The jobs of the gateway; none in a command, which does the work itself.
+pub(super) fn jobs(context: &RequestContext) -> Result<&Jobs, ApiError> {
+    let message = "Jobs are run by a running gateway; there is none behind this request.";
+    context.state.jobs.as_ref().ok_or_else(|| ApiError::conflict("no_jobs", message))
+}
+
+async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let after = context.query.text("after");
+    let position = after.map(|text| JobId::parse(text).ok_or_else(|| ApiError::value("after", "expected the 'next' of a page")));
+    let found = jobs(&context)?.page(position.transpose()?, context.limit() as usize + 1);
+    Ok(rows::page(found, context.limit(), |job| job.id.to_string(), |job| job.show(&job.status().borrow())))
+}
+
+/// The job of this request, if its sender may know it.
+fn find(context: &RequestContext) -> Result<Arc<Job>, ApiError> {
+    let id = context.path_param("job");
+    let found = JobId::parse(id).and_then(|id| jobs(context).ok()?.find(id));
+    let job = found.ok_or_else(|| ApiError::not_found("job", id))?;
+    require_scope(context, job.kind)?;
+    Ok(job)
+}
+
+fn require_scope(context: &RequestContext, kind: JobKind) -> Result<(), ApiError> {
+    match kind.needs() {
+        AdminScope::Admin => context.require_admin(&format!("A {}", kind.as_str())),
+        AdminScope::Operator => Ok(()),
+    }
+}
+
+async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    Ok(ApiResponse::ok(find(&context)?.show_whole()))
+}
+
+async fn start(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let kind = context.body.text("kind").unwrap_or_default();
+    let kind = JobKind::ALL.into_iter().find(|known| known.as_str() == kind).ok_or_else(ApiError::internal)?;
+    require_scope(&context, kind)?;
+    let request = request(kind, &context.body)?;
+    let jobs = jobs(&context)?;
+    if kind == JobKind::Backup {
+        super::backups::require_room(jobs).await?;
+    }
+    let job = match jobs.admit(request.kind(), context.actor().name, context.idempotency()?)? {
+        crate::jobs::Admission::New(job) => job,
+        crate::jobs::Admission::Repeated(job) => {
+            return Ok(ApiResponse::ok(job.show_whole()).header("idempotent-replayed", "true"));
+        }
+    };
+    if let Err(error) = record(&context, &job, JobAction::Start).await {
+        jobs.withdraw(job.id);
+        return Err(error);
+    }
+    jobs.start(&job, request);
+    Ok(ApiResponse::created(job.show_whole()))
+}
+
+async fn record(context: &RequestContext, job: &Job, action: JobAction) -> Result<(), ApiError> {
+    context.apply(&[Change::RecordJob { id: job.id.to_string(), name: job.kind.as_str(), action }]).await.map(drop)
+}
+
+/// What a job of this kind is to do. Parameters of another kind are refused.
+fn request(kind: JobKind, body: &InputFields) -> Result<JobRequest, ApiError> {
+    match kind {
+        JobKind::Replay => replay(body),
+        JobKind::Doctor => without_parameters(kind, body, JobRequest::Doctor),
+        JobKind::Verify => without_parameters(kind, body, JobRequest::Verify),
+        JobKind::Backup => without_parameters(kind, body, JobRequest::Backup),
+    }
+}
+
+fn without_parameters(kind: JobKind, body: &InputFields, request: JobRequest) -> Result<JobRequest, ApiError> {
+    let Some(name) = body.0.keys().find(|name| *name != "kind") else { return Ok(request) };
+    let message = format!("Unknown parameter: '{name}'. A {} takes none.", kind.as_str());
+    Err(ApiError::invalid("unknown_parameter", name, message))
+}
+
+fn replay(body: &InputFields) -> Result<JobRequest, ApiError> {
+    let Some(file) = body.text("file") else {
+        return Err(ApiError::invalid("missing_required_parameter", "file", "Missing required parameter: 'file'."));
+    };
+    let text = |name: &str| body.text(name).map(str::to_owned);
+    let filter = UsageFilter {
+        model: text("model"),
+        outcome: body.0.get("outcome").and_then(|word| serde_json::from_value(word.clone()).ok()),
+        since: body.time("since"),
+        until: body.time("until"),
+        ..UsageFilter::default()
+    };
+    let records = RecordSelection { key: text("key"), member: text("member"), group: text("group"), filter };
+    Ok(JobRequest::Replay(Box::new(ReplayRequest { file: catalog::parse_sent(file)?, records })))
+}
+
+async fn cancel(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let job = find(&context)?;
+    if job.request_cancel(&context.actor().name) {
+        // Cancelled first: a database that takes no writes must not keep a job running.
+        let recorded = record(&context, &job, JobAction::Cancel).await;
+        let _ = timeout(CANCEL_TIMEOUT, job.status().wait_for(|status| status.state.has_ended())).await;
+        recorded?;
+    }
+    Ok(ApiResponse::ok(job.show_whole()))
+}
+
+async fn events(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let job = find(&context)?;
+    let permit = jobs(&context)?.event_stream_permit()?;
+    let stream = EventStream { status: job.status(), job, is_first: true, has_ended: false, _permit: permit };
+    let events = stream::unfold(stream, |mut stream| async move {
+        let event = stream.next().await?;
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(event)), stream))
+    });
+    Ok(ApiResponse::streamed("text/event-stream", Body::from_stream(events)))
+}
+
+/// The events of a job: its state, and again whenever it has changed.
+struct EventStream {
+    job: Arc<Job>,
+    status: watch::Receiver<JobStatus>,
+    is_first: bool,
+    has_ended: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl EventStream {
+    async fn next(&mut self) -> Option<String> {
+        if self.has_ended {
+            return None;
+        }
+        if !self.is_first {
+            // Changes within the interval are one event; the end is not delayed.
+            let _ = timeout(EVENT_INTERVAL, self.job.status().wait_for(|status| status.state.has_ended())).await;
+            tokio::select! {
+                changed = self.status.changed() => changed.ok()?,
+                () = sleep(KEEP_ALIVE) => return Some(": no change\n\n".to_owned()),
+            }
+        }
+        self.is_first = false;
+        let status = self.status.borrow_and_update().clone();
+        self.has_ended = status.state.has_ended();
+        Some(event(&self.job.show(&status)))
+    }
+}
+
+fn event(job: &Value) -> String {
+    format!("event: job\ndata: {}\n\n", json!(job))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(value: &Value) -> InputFields {
+        InputFields::of(value)
+    }
+
+    fn refused(kind: JobKind, value: &Value) -> String {
+        request(kind, &body(value)).unwrap_err().message().to_owned()
+    }
+
+    #[test]
+    fn parameters_of_another_kind_are_refused_by_name() {
+        assert!(matches!(request(JobKind::Verify, &body(&json!({"kind": "verify"}))), Ok(JobRequest::Verify)));
+        assert!(matches!(request(JobKind::Doctor, &body(&json!({"kind": "doctor"}))), Ok(JobRequest::Doctor)));
+        assert!(matches!(request(JobKind::Backup, &body(&json!({"kind": "backup"}))), Ok(JobRequest::Backup)));
+        assert!(refused(JobKind::Verify, &json!({"kind": "verify", "file": "x"})).contains("'file'"));
+        assert!(refused(JobKind::Backup, &json!({"kind": "backup", "key": "x"})).contains("'key'"));
+        assert!(refused(JobKind::Replay, &json!({"kind": "replay", "key": "x"})).contains("'file'"));
+    }
+
+    #[test]
+    fn replay_reads_its_file_and_filter() {
+        let sent = json!({
+            "kind": "replay", "file": "[[group]]\nname = \"g\"\n", "key": "k", "outcome": "refused", "since": "2026-11-01T00:00:00Z",
+        });
+        let Ok(JobRequest::Replay(replay)) = request(JobKind::Replay, &body(&sent)) else { panic!("a replay") };
+        assert_eq!(replay.records.key.as_deref(), Some("k"));
+        assert_eq!(replay.records.filter.outcome, Some(tollgate_core::Outcome::Refused));
+        assert_eq!(replay.records.filter.since.unwrap().to_string(), "2026-11-01T00:00:00Z");
+        let referring = "[[key]]\nname = \"k\"\nsecret = \"file:/etc/passwd\"\n";
+        assert!(refused(JobKind::Replay, &json!({"kind": "replay", "file": referring})).contains("the secret itself"));
+    }
+}

@@ -1,0 +1,73 @@
+//! The work of a running gateway's jobs: that of the commands, on the gateway's own settings and data folder.
+
+use serde::Serialize;
+use tollgate_console::{JobError, JobFailure, JobOutput, JobRequest, JobRunner};
+use tollgate_core::Timestamp;
+use tollgate_store::{BackupFolder, WorkControl};
+
+use crate::{
+    compose,
+    config::Config,
+    failure::Failure,
+    work::{
+        backup::backup,
+        doctor::doctor,
+        replay::{ReplayFailure, replay},
+        verify::verify,
+    },
+};
+
+/// How much less of a busy processor a job gets than requests do.
+const NICENESS: i32 = 10;
+
+#[derive(Debug)]
+pub(crate) struct GatewayJobs {
+    pub(crate) config: Config,
+}
+
+impl JobRunner for GatewayJobs {
+    fn now(&self) -> Timestamp {
+        compose::now()
+    }
+
+    fn run(&self, request: &JobRequest, control: &WorkControl) -> Result<JobOutput, JobFailure> {
+        // Threads inherit it, so that connections and runtimes of the work have it too. Elsewhere it holds for the whole process.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::process::nice(NICENESS);
+        let config = &self.config;
+        let ended = match request {
+            JobRequest::Doctor => doctor(config, control).map(|outcome| output(&outcome, outcome.wrong() > 0)),
+            JobRequest::Verify => verify(config, control).map(|outcome| output(&outcome, outcome.failure().is_some())),
+            JobRequest::Backup => self.back_up(control),
+            JobRequest::Replay(request) => match replay(config, &request.file, &request.records, control) {
+                Ok(outcome) => Ok(output(&outcome, false)),
+                Err(ReplayFailure::Other(failure)) => Err(failure),
+                Err(ReplayFailure::File(faults)) => {
+                    let message = "the file conflicts with the catalog".to_owned();
+                    return Err(JobFailure::Failed(JobError { exit_code: 3, message, faults }));
+                }
+            },
+        };
+        ended.map_err(|failure| {
+            if control.is_cancelled() {
+                return JobFailure::Cancelled;
+            }
+            JobFailure::Failed(JobError { exit_code: failure.code(), message: failure.to_string(), faults: Vec::new() })
+        })
+    }
+}
+
+impl GatewayJobs {
+    fn back_up(&self, control: &WorkControl) -> Result<JobOutput, Failure> {
+        let target = BackupFolder::of(&self.config.data).target(compose::now())?;
+        let mut outcome = backup(&self.config, None, &target, control)?;
+        outcome.file = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(output(&outcome, false))
+    }
+}
+
+/// The result of a command, with its exit code.
+fn output(outcome: &impl Serialize, found_something: bool) -> JobOutput {
+    let result = serde_json::to_value(outcome).expect("texts and numbers are valid JSON");
+    JobOutput { result, exit_code: u8::from(found_something) }
+}
