@@ -98,7 +98,8 @@ impl SqlStore {
         control: &WorkControl,
     ) -> Result<VerifyReport, StoreError> {
         let mut steps = 0..;
-        let mut next = || control.report(STEP, steps.next().unwrap_or(0), u64::try_from(QUERIES.len() + 4).ok());
+        let mut next = || control.report(STEP, steps.next().unwrap_or(0), u64::try_from(QUERIES.len() + 5).ok());
+        next();
         let failed = |error| self.failed(VERIFY, error);
         let row = sqlx::query(COUNTS).fetch_one(&mut **snapshot).await.map_err(failed)?;
         let count = |at: usize| row.try_get::<i64, _>(at).map(|count| u64::try_from(count).unwrap_or(0)).map_err(failed);

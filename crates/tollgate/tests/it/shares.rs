@@ -47,6 +47,8 @@ fn slow_bodies_held_places_that_the_keys_limits_did_not_give() {
     upstream.set_default(ScriptedResponse::chat("hi"));
     for limit in ["concurrency = 1", "rpm = 1"] {
         let gateway = builder(&upstream, "cooling = false", limit).without_record_check().spawn();
+        // The key is known afterwards, so that a request which is in progress has its place.
+        assert_eq!(gateway.send(&Request::get("/v1/models").bearer(HOSTILE_KEY)).status, 200);
         let first = begun(&gateway, HOSTILE_KEY, "{");
         wait_for("the first request to be received", Duration::from_secs(1), || {
             let metrics = gateway.send(&Request::get("/metrics")).text();
