@@ -10,7 +10,7 @@ use tollgate_protocol::{Method, Protocol, RequestSummary};
 
 use crate::{
     AttemptHistory, Caller, Catalog, Glob, GroupId, Key, KeyId, KeyStatus, Member, MemberId, NoRouteCause, PriceLimit, RouteInput,
-    Timestamp, UnlimitedView, offer::resolve, rank_all, replay::AllHealthy,
+    Timestamp, UnlimitedView, offer::resolve, price_limit::key_bounds_money, rank_all, replay::AllHealthy,
 };
 
 /// Accounts that one subject can no longer use for one model.
@@ -131,6 +131,8 @@ struct EvaluationKey<'a> {
     groups: Vec<GroupId>,
     models: &'a [Glob],
     limit: Option<PriceLimit>,
+    /// Whether the money of the key or of its member is bounded: models without a price are not sold to it then.
+    bounds_money: bool,
 }
 
 impl<'a> EvaluationCache<'a> {
@@ -141,7 +143,7 @@ impl<'a> EvaluationCache<'a> {
     /// One evaluation per model; `None` when the bound is exceeded.
     fn of(&mut self, key: &'a Arc<Key>, is_changed: bool) -> Option<Arc<[Option<ModelEvaluation>]>> {
         let groups = Caller::of(self.catalog, Arc::clone(key)).groups.iter().map(|group| group.id).collect();
-        let relevant = EvaluationKey { groups, models: &key.models, limit: key.price_limit };
+        let relevant = EvaluationKey { groups, models: &key.models, limit: key.price_limit, bounds_money: key_bounds_money(key) };
         if let Some(known) = self.known.get(&relevant) {
             return Some(Arc::clone(known));
         }
@@ -343,6 +345,25 @@ mod tests {
         let after = over(|group| group.price_limit = limit);
         let effects = price_effects(&catalog, &after, &[(Some(bounded(None)), bounded(None))], NOW);
         assert_eq!(effects.len(), 1, "the group's effect is reported for the group: {effects:?}");
+    }
+
+    #[test]
+    fn keys_whose_money_is_bounded_are_judged_apart_from_others() {
+        // `m` has no sale price, so it is not sold where a budget bounds the money.
+        let mut unpriced = model("m");
+        unpriced.spec.price = None;
+        let catalog = catalog(vec![priced("cheap", "1")], vec![group("default", &["cheap"])], vec![unpriced]);
+        let (plain, mut bounded) = (key(&["default"]), key(&["default"]));
+        bounded.budgets = vec![crate::Budget {
+            amount: crate::NanoUsd(1),
+            window: crate::Window::Month,
+            action: crate::BudgetAction::Block,
+        }];
+        let (plain, bounded) = (Arc::new(plain), Arc::new(bounded));
+        let changed = (Some(Arc::clone(&plain)), limited(ceiling(2_000_000_000, PriceLimitOn::Cost)));
+        let others = [&bounded, &plain].map(|key| (Some(Arc::clone(key)), Arc::clone(key)));
+        let pairs: Vec<_> = std::iter::once(changed).chain(others).collect();
+        assert_eq!(price_effects(&catalog, &catalog, &pairs, NOW), [], "nothing changes for any of them");
     }
 
     fn limited(limit: PriceLimit) -> Arc<Key> {

@@ -1,7 +1,7 @@
 //! Price limits of group, key and request. A candidate must satisfy all of them.
 
 use crate::{
-    Billing, Budget, BudgetAction, Caller, Exclusion, LimitLevel, MissingPrice, Multiplier, Offer, Price, PriceFigures, PriceKind,
+    Billing, Budget, BudgetAction, Caller, Exclusion, Key, LimitLevel, MissingPrice, Multiplier, Offer, Price, PriceFigures, PriceKind,
     PriceLimit, PriceLimitMode, PriceLimitOn, parse_usd,
 };
 
@@ -53,9 +53,16 @@ fn ceilings(text: &str) -> Result<(Option<i64>, Option<i64>), InvalidMaxPrice> {
 /// True when the caller's spending is bounded (prepaid member, or a blocking budget on key, member or group), so that unpriced
 /// models cannot be sold to it.
 pub fn money_is_bounded(caller: &Caller, offer: &Offer) -> bool {
-    let blocks = |budgets: &[Budget]| budgets.iter().any(|budget| budget.action == BudgetAction::Block);
-    let member = &caller.key.member;
-    member.billing == Billing::Prepaid || blocks(&caller.key.budgets) || blocks(&member.budgets) || blocks(&offer.group.budgets)
+    key_bounds_money(&caller.key) || blocks(&offer.group.budgets)
+}
+
+/// The part of [`money_is_bounded`] that does not depend on the group.
+pub(crate) fn key_bounds_money(key: &Key) -> bool {
+    key.member.billing == Billing::Prepaid || blocks(&key.budgets) || blocks(&key.member.budgets)
+}
+
+fn blocks(budgets: &[Budget]) -> bool {
+    budgets.iter().any(|budget| budget.action == BudgetAction::Block)
 }
 
 /// Input and output price after the multiplier, exact: nano-USD per million tokens, times 10^6.

@@ -2,7 +2,7 @@
 
 pub mod call;
 pub mod client;
-mod credentials;
+pub(crate) mod credentials;
 pub mod echo;
 pub(crate) mod media;
 pub(crate) mod retry_after;

@@ -32,6 +32,7 @@ use crate::{
     state::shares::InFlightRequest,
     upstream::{
         call::{ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError},
+        credentials::secrets_of,
         retry_after::asked_wait,
     },
 };
@@ -339,8 +340,8 @@ impl Attempt<'_> {
     }
 
     fn problem_of(&self, mut problem: UpstreamProblem, headers: &HeaderMap, progress: &AttemptProgress) -> Failure {
-        if let Some(credential) = &self.planned.account.credential {
-            redact(&mut problem, credential.expose());
+        for secret in secrets_of(&self.planned.channel, &self.planned.account) {
+            redact(&mut problem, secret);
         }
         let until = asked_wait(headers, &problem, progress.now());
         Failure::Problem(Box::new(ProblemAnswer { protocol: self.planned.protocol, problem, until }))
@@ -384,18 +385,15 @@ fn upstream_request_id(headers: &HeaderMap) -> Option<String> {
     Some(value.chars().take(128).collect())
 }
 
-/// Removes the account's credential from the texts of an upstream's error.
-fn redact(problem: &mut UpstreamProblem, credential: &str) {
-    if credential.is_empty() {
-        return;
-    }
+/// Removes a secret from the texts of an upstream's error.
+fn redact(problem: &mut UpstreamProblem, secret: &str) {
     let clean = |text: &mut String| {
-        if text.contains(credential) {
-            *text = text.replace(credential, "***");
+        if text.contains(secret) {
+            *text = text.replace(secret, "***");
         }
     };
     clean(&mut problem.message);
     [&mut problem.kind, &mut problem.code, &mut problem.param].into_iter().flatten().for_each(clean);
-    problem.details.retain(|detail| !detail.contains(credential));
+    problem.details.retain(|detail| !detail.contains(secret));
     problem.unsupported.iter_mut().for_each(clean);
 }

@@ -4,6 +4,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING, UPGRADE, USER_AGENT},
 };
+use tollgate_core::{Account, Channel, Secret};
 use tollgate_protocol::Framing;
 
 use super::call::{ConnectFault, UpstreamCall};
@@ -43,6 +44,17 @@ pub(crate) fn headers_for(call: &UpstreamCall) -> Result<HeaderMap, ConnectFault
         }
     }
     Ok(headers)
+}
+
+/// Shorter values of a channel's header fields are words rather than secrets.
+const MIN_SECRET: usize = 12;
+
+/// What a request carries and neither a caller nor a record may see when an upstream quotes it: the account's credential, and the
+/// values of the channel's header fields.
+pub(crate) fn secrets_of<'a>(channel: &'a Channel, account: &'a Account) -> impl Iterator<Item = &'a str> {
+    let credential = account.credential.as_ref().map(Secret::expose).filter(|credential| !credential.is_empty());
+    let headers = channel.spec.headers.iter().map(|(_, value)| value.as_str());
+    credential.into_iter().chain(headers.filter(|value| value.len() >= MIN_SECRET))
 }
 
 #[cfg(test)]

@@ -332,3 +332,19 @@ fn closed_keep_alive_connections_fail_no_request() {
         "a race lost is no attempt"
     );
 }
+
+#[test]
+fn upstream_that_quotes_secret_headers_tells_no_caller_and_no_record() {
+    const SECRET: &str = "extra-5566778899-secret";
+    let upstream = Upstream::start();
+    let lines = format!("headers = {{ \"x-extra\" = \"{SECRET}\" }}");
+    let gateway = TestGateway::builder(support::PROGRAM).catalog(&support::catalog(&upstream, &lines)).spawn();
+    let problem = json!({"error": {"message": format!("x-extra is {SECRET}"), "code": format!("bad {SECRET}")}});
+    upstream.set_default(ScriptedResponse::error(400, &problem));
+    for body in [support::chat("chat-model"), support::chat_stream("chat-model")] {
+        let answer = gateway.chat(&body);
+        let (text, record) = (answer.text(), gateway.record_of(&answer).to_string());
+        assert!(answer.status == 400 && text.contains("x-extra is ***"), "{text}");
+        assert!(!text.contains(SECRET) && !record.contains(SECRET), "{text} {record}");
+    }
+}

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use tokio::time::timeout;
-use tollgate_core::{Account, Channel, ModelMapping, RequestId, Secret};
+use tollgate_core::{Account, Channel, ModelMapping, RequestId};
 use tollgate_protocol::{Framing, ReplyEdits, Usage, codec, probe_request};
 
 use super::{
@@ -23,13 +23,14 @@ use super::{
 use crate::{
     clock::Clock,
     refusal::redact_secrets,
-    upstream::call::{ConnectFault, SentMark, Upstream as _, UpstreamCall, UpstreamError},
+    upstream::{
+        call::{ConnectFault, SentMark, Upstream as _, UpstreamCall, UpstreamError},
+        credentials::secrets_of,
+    },
 };
 
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// Shorter values of a channel's headers are versions and switches, no secrets.
-const MIN_SECRET: usize = 12;
 
 /// A successful step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,10 +173,7 @@ async fn send_request(
     if !(200..300).contains(&answer.status) {
         let problem = codec.decode_problem(answer.status, &bytes);
         // An upstream may quote what it was sent; operators see the text and not the credential.
-        let sent = account.credential.as_ref().map(Secret::expose).into_iter();
-        let sent =
-            sent.chain(channel.spec.headers.iter().map(|(_, value)| value.as_str()).filter(|value| value.len() >= MIN_SECRET));
-        return Err(ProbeFault::Refused { status: answer.status, message: redact_secrets(&problem.message, sent) });
+        return Err(ProbeFault::Refused { status: answer.status, message: redact_secrets(&problem.message, secrets_of(channel, account)) });
     }
     if !is_json {
         return Err(ProbeFault::Unreadable("its content type is not JSON".to_owned()));

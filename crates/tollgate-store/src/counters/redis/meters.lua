@@ -16,6 +16,9 @@ local function read_hash(key)
     return fields
 end
 
+-- Notes that money of a meter was reserved or spent, for nodes that follow it.
+local function note_change(changes, key) redis.call('ZADD', changes, text(now), key) end
+
 -- A sliding window as of now: its bucket (the minute), the count in it and in the one before.
 local function window(fields, bucket_field, current_field, previous_field)
     local bucket = number(fields[bucket_field])

@@ -1,5 +1,5 @@
 -- Makes a reservation as a whole or not at all; with it, where enough is left, reservations for its attempts and leases that
--- the node may use without asking. KEYS: nodes, generation, meters.
+-- the node may use without asking. KEYS: nodes, generation, changes, meters.
 -- ARGV: node, generation, amount, tokens, the lowest sufficient amount and its tokens (-1 if it may not be lowered), day, month,
 -- then for each meter:
 --   leases returned: money, permits, minute and requests, minute and tokens,
@@ -19,11 +19,11 @@ local function next_arg()
     return ARGV[last_read]
 end
 local meters = {}
-for at = 3, #KEYS do meters[at - 2] = meter(KEYS[at], day, month) end
+for at = 4, #KEYS do meters[at - 3] = meter(KEYS[at], day, month) end
 
 local wanted, leases = {}, {}
 for index = 1, #meters do
-    local key, m = KEYS[index + 2], meters[index]
+    local key, m = KEYS[index + 3], meters[index]
     local money, permits = number(next_arg()), number(next_arg())
     if money > 0 then
         m[5] = m[5] - money
@@ -100,24 +100,25 @@ if not fits then return {0, now, nodes, meters, 0, {}, {}} end
 local function reserve_money(index, count)
     if count == 0 then return end
     meters[index][5] = meters[index][5] + count
-    redis.call('HINCRBY', KEYS[index + 2], 'h:' .. node, text(count))
+    note_change(KEYS[3], KEYS[index + 3])
+    redis.call('HINCRBY', KEYS[index + 3], 'h:' .. node, text(count))
 end
 
 local function count_requests(index, count)
     local m = meters[index]
     m[8] = m[8] + count
-    redis.call('HSET', KEYS[index + 2], 'rb', text(m[7]), 'rc', text(m[8]), 'rp', text(m[9]))
+    redis.call('HSET', KEYS[index + 3], 'rb', text(m[7]), 'rc', text(m[8]), 'rp', text(m[9]))
 end
 
 local function count_tokens(index, count)
     local m = meters[index]
     m[11] = m[11] + count
-    redis.call('HSET', KEYS[index + 2], 'tb', text(m[10]), 'tc', text(m[11]), 'tp', text(m[12]))
+    redis.call('HSET', KEYS[index + 3], 'tb', text(m[10]), 'tc', text(m[11]), 'tp', text(m[12]))
 end
 
 local function reserve_permits(index, count)
     meters[index][6] = meters[index][6] + count
-    redis.call('HINCRBY', KEYS[index + 2], 'c:' .. node, text(count))
+    redis.call('HINCRBY', KEYS[index + 3], 'c:' .. node, text(count))
 end
 
 local has_reserved = {}

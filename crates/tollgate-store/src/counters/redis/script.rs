@@ -23,6 +23,7 @@ pub(super) struct Scripts {
     heartbeat: Script,
     found: Script,
     gather: Script,
+    changes: Script,
 }
 
 /// Registration of a node with a generation of the data. Redis drops it when the heartbeats stop.
@@ -93,6 +94,7 @@ impl Scripts {
             heartbeat: with_meters(include_str!("heartbeat.lua")),
             found: with_meters(include_str!("found.lua")),
             gather: with_meters(include_str!("gathering.lua")),
+            changes: with_meters(include_str!("changes.lua")),
         }
     }
 
@@ -121,7 +123,7 @@ impl Scripts {
         // Indexes in Lua start at 1.
         let index = |subject: Subject| subjects.iter().position(|known| *known == subject).map_or(0, |at| at + 1);
         let mut invocation = self.reserve.prepare_invoke();
-        invocation.key(self.key("nodes")).key(self.key("generation"));
+        invocation.key(self.key("nodes")).key(self.key("generation")).key(self.key("changes"));
         for subject in &subjects {
             invocation.key(self.meter_key(*subject));
         }
@@ -181,7 +183,7 @@ impl Scripts {
         now: Timestamp,
     ) -> Result<ScriptReply, Disconnect> {
         let mut invocation = self.settle.prepare_invoke();
-        invocation.key(self.key("nodes")).key(self.key("generation")).key(self.key(&format!("number:{process}")));
+        invocation.key(self.key("nodes")).key(self.key("generation")).key(self.key(&format!("number:{process}"))).key(self.key("changes"));
         for (subject, _) in deltas {
             invocation.key(self.meter_key(*subject));
         }
@@ -219,6 +221,27 @@ impl Scripts {
         let index = |number: i64| usize::try_from(number - 1).unwrap_or(usize::MAX);
         let crossed = crossed.chunks_exact(3).map(|it| (index(it[0]), index(it[1]), NanoUsd(it[2]))).collect();
         Ok(ScriptReply { is_granted: true, micros, nodes, meters: parse_meters(&subjects, &meters, now), crossed })
+    }
+
+    /// The subjects of which any node has reserved or spent money since a time of Redis in microseconds, at most `limit`, and the
+    /// time up to which they are complete.
+    pub(super) async fn changes(
+        &self,
+        connection: &mut MultiplexedConnection,
+        node: &NodeRegistration,
+        since: u64,
+        limit: usize,
+    ) -> Result<(u64, Vec<Subject>), Disconnect> {
+        let mut invocation = self.changes.prepare_invoke();
+        invocation.key(self.key("nodes")).key(self.key("generation")).key(self.key("changes"));
+        invocation.arg(&node.generation).arg(since).arg(limit);
+        let (status, until, keys): (i64, u64, Vec<String>) = invocation.invoke_async(connection).await?;
+        if status < 0 {
+            return Err(Disconnect::RegistrationLost);
+        }
+        let prefix = self.key("meter:");
+        let subjects = keys.iter().filter_map(|key| subject::parse(key.strip_prefix(&prefix)?));
+        Ok((until, subjects.collect()))
     }
 
     /// Raises spending to the totals of the database.

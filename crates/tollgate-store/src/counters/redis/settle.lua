@@ -1,5 +1,5 @@
 -- Applies the changes of many requests: releases reservations and counts spending. Spending counts once per message number,
--- however often the message is sent. KEYS: nodes, generation, this process's last message number, meters.
+-- however often the message is sent. KEYS: nodes, generation, this process's last message number, changes, meters.
 -- ARGV: node, generation, message number, day, month, then for each meter:
 --   reserved money and running requests (added to the node's),
 --   the count of budgets to watch, each: window, day, month, amount,
@@ -52,8 +52,9 @@ local function add(key, rate, of_minute, in_minute, before)
 end
 
 local meters, crossed = {}, {}
-for at = 4, #KEYS do
+for at = 5, #KEYS do
     local key, reserved, running = KEYS[at], next_arg(), next_arg()
+    local has_changed = reserved ~= '0'
     if alive[node] then
         if reserved ~= '0' then redis.call('HINCRBY', key, 'h:' .. node, reserved) end
         if running ~= '0' then redis.call('HINCRBY', key, 'c:' .. node, running) end
@@ -70,12 +71,13 @@ for at = 4, #KEYS do
             redis.call('HINCRBY', key, period_field(key, 'd:', of_day), amount)
             redis.call('HINCRBY', key, period_field(key, 'm:', of_month), amount)
             redis.call('HINCRBY', key, 't', amount)
+            has_changed = true
         end
     end
     for index, watch in ipairs(watches) do
         local after = spent_in_window(key, watch[1], watch[2], watch[3])
         if watch[5] < watch[4] and after >= watch[4] then
-            crossed[#crossed + 1] = at - 3
+            crossed[#crossed + 1] = at - 4
             crossed[#crossed + 1] = index
             crossed[#crossed + 1] = after
         end
@@ -94,7 +96,8 @@ for at = 4, #KEYS do
         local of_minute, unused = number(next_arg()), number(next_arg())
         if counts then correct(key, 'r', of_minute, unused, 0) end
     end
-    meters[at - 3] = meter(key, day, month)
+    if has_changed then note_change(KEYS[4], key) end
+    meters[at - 4] = meter(key, day, month)
 end
 if counts then redis.call('SET', KEYS[3], ARGV[3], 'EX', 604800) end
 return {1, now, nodes, meters, crossed}

@@ -2,7 +2,8 @@
 //! and keeps Redis in line with the database.
 //!
 //! Bounds: 200 subjects a message, one message in flight; 2 s for an answer; 0.5 s between connection attempts; heartbeats
-//! every 10 s; used meters are refreshed every second, changes in the database every 30 s, in pages.
+//! every 10 s; used meters are refreshed every second, those whose money any node has reserved or spent ten times a second, at
+//! most 1,000 at once, and changes in the database every 30 s, in pages.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -30,6 +31,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const JOIN_TIMEOUT: Duration = Duration::from_secs(90);
 const FIRST_JOIN_TIMEOUT: Duration = Duration::from_secs(8);
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the meters that other nodes have changed are read.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_FOLLOWED: usize = 1_000;
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 pub(super) const REGISTRATION_TTL_MS: u64 = 60_000;
 /// How long leases may be used after a heartbeat was sent. Well below the expiry of the registration, so that a clock of
@@ -150,6 +154,10 @@ impl RedisWorker {
         let state = Arc::clone(&self.state);
         let mut refresh = interval(REFRESH_INTERVAL);
         refresh.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut follow = interval(FOLLOW_INTERVAL);
+        follow.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The changes of the last minute come first.
+        let mut followed_until = 0;
         let mut last_heartbeat = state.now();
         let mut next_sync = state.now();
         loop {
@@ -157,6 +165,7 @@ impl RedisWorker {
                 biased;
                 () = state.wake.notified() => self.flush(&mut connection, &node).await,
                 _ = refresh.tick() => self.refresh_and_renew(&mut connection, &node, &mut last_heartbeat).await,
+                _ = follow.tick() => self.follow(&mut connection, &node, &mut followed_until).await,
                 () = state.ledger_changed.notified() => self.ledger.synchronise(&mut connection, &node, true).await,
                 () = sleep_until(next_sync) => {
                     next_sync = state.now() + SYNC_INTERVAL;
@@ -273,7 +282,34 @@ impl RedisWorker {
             let reply = self.settle(connection, node, &[]).await?;
             self.record_reply(&reply, &[]);
         }
-        for subjects in used.chunks(SUBJECTS_PER_MESSAGE) {
+        self.read_meters(connection, node, &used).await
+    }
+
+    /// Reads the meters whose money any node has reserved or spent since it last did, so that this node's share in an outage
+    /// starts from what all nodes have spent, also of subjects that it has never served.
+    async fn follow(
+        &self,
+        connection: &mut MultiplexedConnection,
+        node: &NodeRegistration,
+        until: &mut u64,
+    ) -> Result<(), Disconnect> {
+        if self.state.node_count() < 2 {
+            return Ok(());
+        }
+        let changes = self.state.scripts.changes(connection, node, *until, MAX_FOLLOWED);
+        let (now, changed) = timeout(RESPONSE_TIMEOUT, changes).await.map_err(|_| Disconnect::Timeout)??;
+        self.read_meters(connection, node, &changed).await?;
+        *until = now;
+        Ok(())
+    }
+
+    async fn read_meters(
+        &self,
+        connection: &mut MultiplexedConnection,
+        node: &NodeRegistration,
+        subjects: &[Subject],
+    ) -> Result<(), Disconnect> {
+        for subjects in subjects.chunks(SUBJECTS_PER_MESSAGE) {
             let unchanged: Vec<_> = subjects.iter().map(|subject| (*subject, CounterDelta::default())).collect();
             // Reuses the number of the last message, so nothing counts again.
             let reply = self.settle(connection, node, &unchanged).await?;
