@@ -122,8 +122,8 @@ mod tests {
         scanner
             .members(|scanner, name| {
                 let value = scanner.skip()?;
-                if name.raw() == "x" {
-                    doomed.push(name.content_range().start - 1..value.end);
+                if name.word() == "x" {
+                    doomed.push(name.quote()..value.end);
                 }
                 Ok(())
             })

@@ -102,7 +102,7 @@ fn clean_turn<'a>(
     }
     let mut emptied = false;
     let range = scanner.object(|scanner, name| {
-        if name.decode() != member || scanner.peek() != ValueKind::Array {
+        if name.word() != member || scanner.peek() != ValueKind::Array {
             return scanner.skip().map(drop);
         }
         let mut items = Vec::new();

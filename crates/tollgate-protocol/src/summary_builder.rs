@@ -4,7 +4,7 @@
 use crate::{
     ErrorStyle, FieldPath, Malformed, Method, RequestExtras, RequestSummary, ServiceTier, SplicePoints,
     fingerprint::Fingerprint,
-    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind},
+    scan::{JsonStr, Name, Scanner, SyntaxError, Value, ValueKind},
     validation::{JsonPath, ValidationErrors},
 };
 
@@ -27,16 +27,16 @@ pub(crate) enum TurnRole {
 pub(crate) struct SeenMembers(Vec<&'static str>);
 
 impl SeenMembers {
-    pub(crate) fn check_unique(&mut self, member: &'static str, name: &JsonStr<'_>) -> Result<(), SyntaxError> {
+    pub(crate) fn check_unique(&mut self, member: &'static str, name: &Name<'_>) -> Result<(), SyntaxError> {
         if self.0.contains(&member) {
-            return Err(SyntaxError::duplicate_member(name.content_range().start - 1, member));
+            return Err(SyntaxError::duplicate_member(name.quote(), member));
         }
         self.0.push(member);
         Ok(())
     }
 
     /// Records a member if `unique` lists it; fails if it is a duplicate.
-    pub(crate) fn check_listed(&mut self, unique: &[&'static str], word: &str, name: &JsonStr<'_>) -> Result<(), SyntaxError> {
+    pub(crate) fn check_listed(&mut self, unique: &[&'static str], word: &str, name: &Name<'_>) -> Result<(), SyntaxError> {
         unique.iter().find(|member| **member == word).map_or(Ok(()), |member| self.check_unique(member, name))
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{finish, usage::MessagesUsageCounts};
 use crate::{
     ReplySummary,
-    scan::{JsonStr, Scanner, SyntaxError, ValueKind},
+    scan::{Name, Scanner, SyntaxError, ValueKind},
 };
 
 #[derive(Debug, Default)]
@@ -33,8 +33,8 @@ impl MessagesReplyScan {
         Ok(answer)
     }
 
-    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &JsonStr<'a>) -> Result<(), SyntaxError> {
-        match &*name.decode() {
+    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Name<'a>) -> Result<(), SyntaxError> {
+        match name.word() {
             "type" => {
                 if let Some(kind) = scanner.optional_string()? {
                     self.kind = kind.decode().chars().take(64).collect();
@@ -55,8 +55,8 @@ impl MessagesReplyScan {
     }
 
     /// Reads a member of the message: of a complete body, or of `message` in `message_start`.
-    fn message<'a>(&mut self, scanner: &mut Scanner<'a>, name: &JsonStr<'a>) -> Result<(), SyntaxError> {
-        match &*name.decode() {
+    fn message<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Name<'a>) -> Result<(), SyntaxError> {
+        match name.word() {
             "model" if scanner.peek() == ValueKind::Text => self.models.push(scanner.skip()?),
             "usage" => self.counts.read(scanner)?,
             "stop_reason" => self.stop_reason(scanner)?,
@@ -76,13 +76,13 @@ impl MessagesReplyScan {
     }
 
     fn stop_reason(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
-        let reason = scanner.optional_string()?.filter(|word| !word.raw().is_empty());
+        let reason = scanner.optional_string()?.filter(|word| !word.is_empty());
         self.summary.finish = reason.map(|word| finish::read(&word.decode())).or(self.summary.finish);
         Ok(())
     }
 
     fn delta(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
-        scanner.members(|scanner, name| match &*name.decode() {
+        scanner.members(|scanner, name| match name.word() {
             "text" | "thinking" | "partial_json" => self.summary.add_text(scanner),
             "stop_reason" => self.stop_reason(scanner),
             _ => Ok(()),
@@ -95,7 +95,7 @@ impl MessagesReplyScan {
 fn block(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, SyntaxError> {
     let mut plain = true;
     let object = scanner.members(|scanner, name| {
-        match &*name.decode() {
+        match name.word() {
             "type" => plain = scanner.optional_string()?.is_some_and(|kind| matches!(&*kind.decode(), "text" | "thinking")),
             "text" | "thinking" => summary.add_text(scanner)?,
             // Complete arguments, or `{}` before the streamed pieces.

@@ -5,7 +5,7 @@ mod content;
 
 use crate::{
     ErrorStyle, Malformed, Method, RequestSummary, Target, markers,
-    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
+    scan::{Name, Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
     summary_builder::{MAX_TOOLS, MAX_TURNS, SeenMembers, SummaryBuilder, candidates_of},
     validation::JsonPath,
 };
@@ -51,9 +51,9 @@ fn conversation(builder: &mut SummaryBuilder, found: &RequiredMembers, at: &Json
 fn read(bytes: &[u8], builder: &mut SummaryBuilder, found: &mut RequiredMembers, method: Method) -> Result<(), SyntaxError> {
     let mut scanner = Scanner::new(bytes)?;
     let range = scanner.object(|scanner, name| {
-        let word = name.decode();
+        let word = name.word();
         let present = scanner.peek() != ValueKind::Null;
-        match (&*word, method) {
+        match (word, method) {
             ("content", Method::EmbedContent) => {
                 builder.members.check_unique("content", &name)?;
                 found.content = present;
@@ -70,10 +70,10 @@ fn read(bytes: &[u8], builder: &mut SummaryBuilder, found: &mut RequiredMembers,
             ("generateContentRequest" | "generate_content_request", Method::CountTokens) if present => {
                 builder.members.check_unique("generateContentRequest", &name)?;
                 found.whole_request = true;
-                whole_request(scanner, builder, &JsonPath::Root.member(&word))
+                whole_request(scanner, builder, &JsonPath::Root.member(word))
             }
-            (_, Method::EmbedContent | Method::BatchEmbedContents) => embedding(scanner, builder, &word),
-            _ => member(scanner, builder, found, &JsonPath::Root, &name, &word),
+            (_, Method::EmbedContent | Method::BatchEmbedContents) => embedding(scanner, builder, word),
+            _ => member(scanner, builder, found, &JsonPath::Root, &name, word),
         }
     })?;
     builder.splices.body_open = range.start + 1;
@@ -86,7 +86,7 @@ fn member(
     builder: &mut SummaryBuilder,
     found: &mut RequiredMembers,
     at: &JsonPath<'_>,
-    name: &JsonStr<'_>,
+    name: &Name<'_>,
     word: &str,
 ) -> Result<(), SyntaxError> {
     let path = at.member(word);
@@ -145,7 +145,7 @@ fn whole_request(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: 
     }
     let mut found = RequiredMembers::default();
     builder.nested_request(|builder| {
-        scanner.object(|scanner, name| member(scanner, builder, &mut found, path, &name, &name.decode()))
+        scanner.object(|scanner, name| member(scanner, builder, &mut found, path, &name, name.word()))
     })?;
     conversation(builder, &found, path);
     Ok(())
@@ -158,7 +158,7 @@ fn embed_request(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: 
     }
     let mut found = false;
     scanner.object(|scanner, name| {
-        if name.decode() != "content" {
+        if name.word() != "content" {
             return scanner.skip().map(drop);
         }
         if scanner.peek() == ValueKind::Null {
@@ -193,7 +193,7 @@ fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPat
             builder.errors.wrong_type(path, "an object");
             return scanner.skip().map(drop);
         }
-        scanner.object(|scanner, name| match &*name.decode() {
+        scanner.object(|scanner, name| match name.word() {
             "functionDeclarations" | "function_declarations" if scanner.peek() == ValueKind::Array => scanner
                 .array(|scanner, _| {
                     declarations += 1;
@@ -230,11 +230,11 @@ fn generation(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &Js
     }
     let mut members = SeenMembers::default();
     let range = scanner.object(|scanner, name| {
-        let word = name.decode();
-        members.check_listed(&CONFIG_MEMBERS, &word, &name)?;
-        let path = path.member(&word);
+        let word = name.word();
+        members.check_listed(&CONFIG_MEMBERS, word, &name)?;
+        let path = path.member(word);
         let present = scanner.peek() != ValueKind::Null;
-        match &*word {
+        match word {
             "maxOutputTokens" | "max_output_tokens" => limit(scanner, builder, &path)?,
             "candidateCount" | "candidate_count" => {
                 builder.candidates = builder.candidates.max(candidates_of(&scanner.value()?.0));
@@ -292,7 +292,7 @@ fn open_object(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &J
     }
     scanner.object(|scanner, name| {
         if scanner.peek() != ValueKind::Null {
-            builder.field(&path.member(&name.decode()));
+            builder.field(&path.member(name.word()));
         }
         scanner.skip().map(drop)
     })?;

@@ -88,10 +88,10 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
 fn read(bytes: &[u8], builder: &mut SummaryBuilder, body: &mut Body, chat: bool) -> Result<(), SyntaxError> {
     let mut scanner = Scanner::new(bytes)?;
     let range = scanner.object(|scanner, name| {
-        let word = name.decode();
-        builder.members.check_listed(if chat { &CHAT_MEMBERS } else { &["model", "input"] }, &word, &name)?;
+        let word = name.word();
+        builder.members.check_listed(if chat { &CHAT_MEMBERS } else { &["model", "input"] }, word, &name)?;
         let present = scanner.peek() != ValueKind::Null;
-        let optional = match &*word {
+        let optional = match word {
             "model" => {
                 body.model = model(scanner, builder)?;
                 false
@@ -118,7 +118,7 @@ fn read(bytes: &[u8], builder: &mut SummaryBuilder, body: &mut Body, chat: bool)
             }
         };
         if optional && present {
-            builder.field(&JsonPath::Root.member(&word));
+            builder.field(&JsonPath::Root.member(word));
         }
         Ok(())
     })?;
@@ -197,7 +197,7 @@ impl Body {
     fn stream_options(&mut self, scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
         let range = if scanner.peek() == ValueKind::Object {
             scanner.object(|scanner, name| {
-                if name.decode() != "include_usage" {
+                if name.word() != "include_usage" {
                     return scanner.skip().map(drop);
                 }
                 builder.members.check_unique("stream_options.include_usage", &name)?;
@@ -217,11 +217,11 @@ impl Body {
 /// Google's own members: `google.cached_content`.
 fn extra_body(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
     scanner.object(|scanner, name| {
-        if name.decode() != "google" || scanner.peek() != ValueKind::Object {
+        if name.word() != "google" || scanner.peek() != ValueKind::Object {
             return scanner.skip().map(drop);
         }
         let members = scanner.object(|scanner, name| {
-            if matches!(&*name.decode(), "cached_content" | "cachedContent") {
+            if matches!(name.word(), "cached_content" | "cachedContent") {
                 builder.cached_content(scanner.peek());
             }
             scanner.skip().map(drop)
