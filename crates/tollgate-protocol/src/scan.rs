@@ -328,7 +328,7 @@ impl<'a> Scanner<'a> {
         self.expect(b'"', "expected a member name in double quotes")?;
         let quote = self.at;
         let bytes = self.body.as_bytes();
-        let end = text::next_special(bytes, quote + 1);
+        let Some(end) = text::next_special_of_short(bytes, quote + 1) else { return self.unusual_name() };
         if !matches!(bytes.get(end..), Some([b'"', b':', ..])) {
             return self.unusual_name();
         }
@@ -336,7 +336,7 @@ impl<'a> Scanner<'a> {
         Ok(Name { word: Cow::Borrowed(self.slice(quote + 1..end)), quote })
     }
 
-    /// [`Scanner::name`] with escapes, or white space before the colon.
+    /// [`Scanner::name`] that is long or has escapes, or with white space before the colon.
     #[cold]
     fn unusual_name(&mut self) -> Result<Name<'a>, SyntaxError> {
         let quote = self.at;

@@ -1,10 +1,9 @@
 //! Scans complete answers and stream events for the facts that checks and usage records need.
 
-use std::ops::Range;
-
 use super::{finish, usage::MessagesUsageCounts};
 use crate::{
     ReplySummary,
+    edits::Ranges,
     scan::{Name, Scanner, SyntaxError, ValueKind},
 };
 
@@ -19,7 +18,7 @@ pub(super) struct MessagesReplyScan {
     /// `content` has an element that is not an object.
     pub unusable: bool,
     /// Byte ranges of `model` strings, at the top level and in `message`.
-    pub models: Vec<Range<usize>>,
+    pub models: Ranges,
     pub error: bool,
     /// Top-level `input_tokens` of a token count.
     pub input_tokens: Option<u64>,

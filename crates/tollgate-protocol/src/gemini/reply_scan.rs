@@ -1,10 +1,9 @@
 //! Summarises a Gemini reply, a complete body or a stream chunk, while it is relayed.
 
-use std::ops::Range;
-
 use super::{finish, usage::GeminiUsageCounts};
 use crate::{
     FinishReason, ReplySummary,
+    edits::Ranges,
     reply_summary::{ACCOUNT_LIMITED, CandidateProgress},
     scan::{Name, Scanner, SyntaxError, ValueKind},
 };
@@ -26,7 +25,7 @@ pub(super) struct GeminiReplyScan {
     /// The first candidate contains a call.
     pub call: bool,
     /// Ranges of all `modelVersion` values that are strings.
-    pub models: Vec<Range<usize>>,
+    pub models: Ranges,
     pub error: bool,
     pub total_tokens: Option<u64>,
     /// `cachedContentTokenCount` of a count.

@@ -6,9 +6,19 @@ mod content;
 use crate::{
     ErrorStyle, Malformed, Method, RequestSummary, Target, markers,
     scan::{Name, Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
-    summary_builder::{MAX_TOOLS, MAX_TURNS, SeenMembers, SummaryBuilder, candidates_of},
+    summary_builder::{MAX_TOOLS, MAX_TURNS, SeenMembers, SummaryBuilder, UniqueMember, candidates_of},
     validation::JsonPath,
 };
+
+const CONTENT: UniqueMember = UniqueMember::new(0, "content");
+const REQUESTS: UniqueMember = UniqueMember::new(1, "requests");
+const WHOLE_REQUEST: UniqueMember = UniqueMember::new(2, "generateContentRequest");
+const CONTENTS: UniqueMember = UniqueMember::new(3, "contents");
+const TOOLS: UniqueMember = UniqueMember::new(4, "tools");
+// Members that may appear once in each spelling.
+const CONFIG: [UniqueMember; 2] = [UniqueMember::new(5, "generationConfig"), UniqueMember::new(6, "generation_config")];
+const INSTRUCTION: [UniqueMember; 2] = [UniqueMember::new(7, "systemInstruction"), UniqueMember::new(8, "system_instruction")];
+const TIER: [UniqueMember; 2] = [UniqueMember::new(9, "serviceTier"), UniqueMember::new(10, "service_tier")];
 
 #[derive(Debug, Default)]
 struct RequiredMembers {
@@ -55,7 +65,7 @@ fn read(bytes: &[u8], builder: &mut SummaryBuilder, found: &mut RequiredMembers,
         let present = scanner.peek() != ValueKind::Null;
         match (word, method) {
             ("content", Method::EmbedContent) => {
-                builder.members.check_unique("content", &name)?;
+                builder.members.check_unique(CONTENT, &name)?;
                 found.content = present;
                 if !present {
                     return scanner.skip().map(drop);
@@ -63,12 +73,12 @@ fn read(bytes: &[u8], builder: &mut SummaryBuilder, found: &mut RequiredMembers,
                 content::content(builder, scanner, &JsonPath::Root.member("content"))
             }
             ("requests", Method::BatchEmbedContents) => {
-                builder.members.check_unique("requests", &name)?;
+                builder.members.check_unique(REQUESTS, &name)?;
                 found.requests = true;
                 builder.required_list(scanner, &JsonPath::Root.member("requests"), embed_request)
             }
             ("generateContentRequest" | "generate_content_request", Method::CountTokens) if present => {
-                builder.members.check_unique("generateContentRequest", &name)?;
+                builder.members.check_unique(WHOLE_REQUEST, &name)?;
                 found.whole_request = true;
                 whole_request(scanner, builder, &JsonPath::Root.member(word))
             }
@@ -93,23 +103,23 @@ fn member(
     let present = scanner.peek() != ValueKind::Null;
     match word {
         "contents" => {
-            builder.members.check_unique("contents", name)?;
+            builder.members.check_unique(CONTENTS, name)?;
             found.contents = true;
             return builder.required_list(scanner, &path, content::content);
         }
         "model" => return scanner.skip().map(drop),
         _ if !present => return scanner.skip().map(drop),
         "generationConfig" | "generation_config" => {
-            builder.members.check_listed(&["generationConfig", "generation_config"], word, name)?;
+            builder.members.check_unique(CONFIG[usize::from(word == "generation_config")], name)?;
             return generation(scanner, builder, &path);
         }
         "toolConfig" | "tool_config" => return open_object(scanner, builder, &path),
         "systemInstruction" | "system_instruction" => {
-            builder.members.check_listed(&["systemInstruction", "system_instruction"], word, name)?;
+            builder.members.check_unique(INSTRUCTION[usize::from(word == "system_instruction")], name)?;
             content::instruction(scanner, builder, &path)?;
         }
         "tools" => {
-            builder.members.check_unique("tools", name)?;
+            builder.members.check_unique(TOOLS, name)?;
             tools(scanner, builder, &path)?;
         }
         "safetySettings" | "safety_settings" => {
@@ -125,7 +135,7 @@ fn member(
             scanner.skip()?;
         }
         "serviceTier" | "service_tier" => {
-            builder.members.check_listed(&["serviceTier", "service_tier"], word, name)?;
+            builder.members.check_unique(TIER[usize::from(word == "service_tier")], name)?;
             builder.service_tier(&scanner.value()?.0);
         }
         _ => {
@@ -217,8 +227,9 @@ fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPat
     Ok(())
 }
 
-/// Members that may appear once in each spelling.
-const CONFIG_MEMBERS: [&str; 4] = ["maxOutputTokens", "max_output_tokens", "candidateCount", "candidate_count"];
+/// Members of a `generationConfig` that may appear once in each spelling.
+const LIMIT: [UniqueMember; 2] = [UniqueMember::new(0, "maxOutputTokens"), UniqueMember::new(1, "max_output_tokens")];
+const CANDIDATES: [UniqueMember; 2] = [UniqueMember::new(2, "candidateCount"), UniqueMember::new(3, "candidate_count")];
 /// Largest `maxOutputTokens`; the field is an int32.
 const MAX_LIMIT: u64 = i32::MAX.unsigned_abs() as u64;
 
@@ -231,12 +242,15 @@ fn generation(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &Js
     let mut members = SeenMembers::default();
     let range = scanner.object(|scanner, name| {
         let word = name.word();
-        members.check_listed(&CONFIG_MEMBERS, word, &name)?;
         let path = path.member(word);
         let present = scanner.peek() != ValueKind::Null;
         match word {
-            "maxOutputTokens" | "max_output_tokens" => limit(scanner, builder, &path)?,
+            "maxOutputTokens" | "max_output_tokens" => {
+                members.check_unique(LIMIT[usize::from(word == "max_output_tokens")], &name)?;
+                limit(scanner, builder, &path)?;
+            }
             "candidateCount" | "candidate_count" => {
+                members.check_unique(CANDIDATES[usize::from(word == "candidate_count")], &name)?;
                 builder.candidates = builder.candidates.max(candidates_of(&scanner.value()?.0));
             }
             "temperature" => {

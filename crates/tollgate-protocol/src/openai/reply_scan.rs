@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::{finish, usage};
 use crate::{
     ReplySummary, Usage,
+    edits::Ranges,
     reply_summary::CandidateProgress,
     scan::{Name, Scanner, SyntaxError, ValueKind},
 };
@@ -18,9 +19,9 @@ pub(super) struct ChatReplyScan {
     /// `usage` is an object, even if it cannot be parsed.
     pub usage_object: bool,
     /// Ranges of all `usage` members, from the quote of the name to the end of the value.
-    pub usage_members: Vec<Range<usize>>,
-    pub padding: Vec<Range<usize>>,
-    pub models: Vec<Range<usize>>,
+    pub usage_members: Ranges,
+    pub padding: Ranges,
+    pub models: Ranges,
     /// An `error` member is set, or the body is the flat error object some servers send.
     pub error: bool,
     /// A choice has no message, so a complete reply is invalid.

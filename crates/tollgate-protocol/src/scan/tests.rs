@@ -170,6 +170,19 @@ fn whole_numbers_are_read_exactly() {
     assert_eq!(whole(&"9".repeat(100_000)), None);
 }
 
+proptest! {
+    #[test]
+    fn whole_and_finite_numbers_agree_with_their_general_reading(text in "-?[0-9]{0,22}(\\.[0-9]{0,3})?([eE][+-]?[0-9]{0,3})?") {
+        let valid = serde_json::from_str::<IgnoredAny>(&text).is_ok();
+        prop_assert_eq!(is_finite(&text), valid && text.parse::<f64>().is_ok_and(f64::is_finite));
+        // A sign and a fraction of zeros change nothing but the way.
+        prop_assume!(!text.contains(['.', 'e', 'E', '-']));
+        let expected = if valid { text.parse::<u64>().ok() } else { None };
+        prop_assert_eq!(whole(&text), expected);
+        prop_assert_eq!(whole(&format!("{text}.0")), expected);
+    }
+}
+
 #[test]
 fn infinite_floats_are_detected() {
     assert!(is_finite("-5") && is_finite("1e308") && is_finite("1e-400"));
@@ -202,6 +215,9 @@ proptest! {
         for at in 0..=bytes.len() {
             let expected = bytes[at..].iter().position(|byte| *byte < 0x20 || *byte == b'"' || *byte == b'\\');
             prop_assert_eq!(text::next_special(&bytes, at), expected.map_or(bytes.len(), |offset| at + offset));
+            let short = text::next_special_of_short(&bytes, at);
+            prop_assert!(short.is_none_or(|found| Some(found - at) == expected));
+            prop_assert!(short.is_some() || expected.is_none_or(|offset| offset >= 32 || bytes.len() - at - offset < 16));
         }
     }
 }

@@ -113,6 +113,19 @@ pub(super) fn next_special(bytes: &[u8], at: usize) -> usize {
     if marks == 0 { next_special_of_many(bytes, at + BLOCK) } else { at + marks.trailing_zeros() as usize }
 }
 
+/// [`next_special`] if it is one of the next 32 bytes and not near the end of `bytes`. A caller that does without calls for
+/// names, nearly all of which are this short, needs half the steps.
+#[inline]
+pub(super) fn next_special_of_short(bytes: &[u8], at: usize) -> Option<usize> {
+    let (blocks, _) = bytes.get(at..)?.as_chunks::<BLOCK>();
+    let first = special_bytes(*blocks.first()?);
+    if first != 0 {
+        return Some(at + first.trailing_zeros() as usize);
+    }
+    let second = special_bytes(*blocks.get(1)?);
+    (second != 0).then(|| at + BLOCK + second.trailing_zeros() as usize)
+}
+
 /// [`next_special`] of a string that is longer.
 #[inline(never)]
 fn next_special_of_many(bytes: &[u8], mut at: usize) -> usize {
