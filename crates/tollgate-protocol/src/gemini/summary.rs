@@ -154,9 +154,8 @@ fn whole_request(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: 
         return scanner.skip().map(drop);
     }
     let mut found = RequiredMembers::default();
-    builder.nested_request(|builder| {
-        scanner.object(|scanner, name| member(scanner, builder, &mut found, path, &name, name.word()))
-    })?;
+    builder
+        .nested_request(|builder| scanner.object(|scanner, name| member(scanner, builder, &mut found, path, &name, name.word())))?;
     conversation(builder, &found, path);
     Ok(())
 }

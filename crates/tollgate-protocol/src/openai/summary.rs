@@ -127,12 +127,7 @@ impl Body {
         Ok(())
     }
 
-    fn chat_member(
-        &mut self,
-        scanner: &mut Scanner<'_>,
-        builder: &mut SummaryBuilder,
-        name: &Name<'_>,
-    ) -> Result<(), SyntaxError> {
+    fn chat_member(&mut self, scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, name: &Name<'_>) -> Result<(), SyntaxError> {
         let word = name.word();
         let member = ChatMember::of(word);
         if let Some(member) = member {
@@ -158,12 +153,7 @@ impl Body {
     }
 
     /// A member that may appear once; `null` is the same as absent.
-    fn option(
-        &mut self,
-        scanner: &mut Scanner<'_>,
-        builder: &mut SummaryBuilder,
-        member: ChatMember,
-    ) -> Result<(), SyntaxError> {
+    fn option(&mut self, scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, member: ChatMember) -> Result<(), SyntaxError> {
         match member {
             // Read by the caller.
             ChatMember::Model | ChatMember::Messages => {}
@@ -206,12 +196,7 @@ impl Body {
     }
 
     /// A member that may appear more than once.
-    fn other_option(
-        &mut self,
-        scanner: &mut Scanner<'_>,
-        builder: &mut SummaryBuilder,
-        word: &str,
-    ) -> Result<(), SyntaxError> {
+    fn other_option(&mut self, scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str) -> Result<(), SyntaxError> {
         self.has_contents |= word == "contents";
         match word {
             "cached_content" | "cachedContent" => builder.cached_content(scanner.peek()),
