@@ -3,6 +3,10 @@
 use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
+use smallvec::SmallVec;
+
+/// Ranges of one member: nearly always it is there once.
+pub(crate) type Ranges = SmallVec<[Range<usize>; 1]>;
 
 /// Replacements of byte ranges of one text, in any order.
 #[derive(Debug, Default)]
@@ -122,8 +126,8 @@ mod tests {
         scanner
             .members(|scanner, name| {
                 let value = scanner.skip()?;
-                if name.raw() == "x" {
-                    doomed.push(name.content_range().start - 1..value.end);
+                if name.word() == "x" {
+                    doomed.push(name.quote()..value.end);
                 }
                 Ok(())
             })

@@ -33,7 +33,7 @@ fn object(
 ) -> Result<Range<usize>, SyntaxError> {
     let mut members = Vec::new();
     let range = scanner.object(|scanner, name| {
-        let path = format!("{prefix}{}", name.decode());
+        let path = format!("{prefix}{}", name.word());
         let removed = fields.contains(&path);
         let inner = format!("{path}.");
         let value = if !removed && scanner.peek() == ValueKind::Object && fields.iter().any(|field| field.starts_with(&inner)) {
@@ -41,7 +41,7 @@ fn object(
         } else {
             scanner.skip()?
         };
-        members.push((name.content_range().start - 1..value.end, removed));
+        members.push((name.quote()..value.end, removed));
         Ok(())
     })?;
     changes.remove_items(&members);

@@ -26,11 +26,16 @@ impl Fingerprint {
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        let mut words = bytes.chunks_exact(8);
-        for word in &mut words {
-            self.step(word.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte)));
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.step(u64::from_le_bytes(*word));
         }
-        self.step(words.remainder().iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte)));
+        // The rest is the end of the last eight bytes, if there are as many.
+        self.step(match bytes.last_chunk::<8>() {
+            Some(_) if rest.is_empty() => 0,
+            Some(last) => u64::from_le_bytes(*last) >> (8 * (8 - rest.len())),
+            None => rest.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte)),
+        });
     }
 
     const fn step(&mut self, word: u64) {
@@ -62,6 +67,19 @@ mod tests {
         // Nodes of different versions must agree on an account.
         assert_eq!(of(&[]), 9_763_276_303_214_632_227);
         assert_eq!(of(&[b"hello, conversation"]), 14_688_537_513_081_267_369);
+    }
+
+    #[test]
+    fn ends_of_pieces_are_read_as_words_of_their_bytes() {
+        let piece: Vec<u8> = (1..40).map(|byte| byte * 5).collect();
+        for length in 0..piece.len() {
+            let mut expected = Fingerprint::new();
+            expected.step(length as u64);
+            for word in piece[..length - length % 8].chunks(8).chain([&piece[length - length % 8..length]]) {
+                expected.step(word.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte)));
+            }
+            assert_eq!(of(&[&piece[..length]]), expected.finish(), "{length}");
+        }
     }
 
     #[test]

@@ -15,10 +15,20 @@ pub(crate) const WRAPPED_SIGNATURE: &str = "dGcxLm";
 /// Prefix of a synthetic signature of an Anthropic thinking block.
 pub(crate) const THINKING_SIGNATURE: &str = "tg1.";
 
+/// What the marks in chat bodies have in common: one search tells that a body has none of them.
+const CHAT_MARKS: &str = "_sig";
+const GOOGLE_SIGNATURE: &str = "thought_signature";
+
+static ANY_CHAT_MARKS: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(CHAT_MARKS));
 static SUFFIXED_IDS: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(ID_MARK));
-static GOOGLE_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("thought_signature"));
+static GOOGLE_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(GOOGLE_SIGNATURE));
 static WRAPPED_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(WRAPPED_SIGNATURE));
 static THINKING_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\"tg1."));
+
+/// Whether a chat body may contain tool ids with a suffix or `thought_signature` members.
+pub(crate) fn has_chat_marks(body: &[u8]) -> bool {
+    ANY_CHAT_MARKS.find(body).is_some() && (has_suffixed_ids(body) || has_google_signatures(body))
+}
 
 /// Whether a body may contain tool ids with a suffix.
 pub(crate) fn has_suffixed_ids(body: &[u8]) -> bool {
@@ -102,7 +112,7 @@ fn clean_turn<'a>(
     }
     let mut emptied = false;
     let range = scanner.object(|scanner, name| {
-        if name.decode() != member || scanner.peek() != ValueKind::Array {
+        if name.word() != member || scanner.peek() != ValueKind::Array {
             return scanner.skip().map(drop);
         }
         let mut items = Vec::new();
@@ -124,6 +134,17 @@ const fn is_base64url(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn marks_of_chat_bodies_are_found() {
+        for body in [r#"{"id":"c1__sig1_QUJD"}"#, r#"{"thought_signature":"QUJD"}"#, r#"{"a_sign":"c1__sig1_"}"#] {
+            assert!(has_chat_marks(body.as_bytes()), "{body}");
+        }
+        for body in ["", r#"{"a_sign":"__sig_","thought":"signature"}"#] {
+            assert!(!has_chat_marks(body.as_bytes()), "{body}");
+        }
+        assert!(ID_MARK.contains(CHAT_MARKS) && GOOGLE_SIGNATURE.contains(CHAT_MARKS));
+    }
 
     #[test]
     fn only_complete_suffixes_are_removed() {

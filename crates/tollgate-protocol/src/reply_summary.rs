@@ -110,7 +110,7 @@ impl ReplySummary {
     pub(crate) fn add_text(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
         if let Some(text) = scanner.optional_string()? {
             self.text_bytes += text.decoded_bytes();
-            self.content |= !text.raw().is_empty();
+            self.content |= !text.is_empty();
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ mod number;
 mod syntax_error;
 mod text;
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
 pub(crate) use lenient::InvalidCount;
 pub(crate) use number::{is_finite, whole};
@@ -45,6 +45,29 @@ pub(crate) enum Value<'a> {
     Object,
 }
 
+/// The name of a member, decoded.
+#[derive(Clone, Debug)]
+pub(crate) struct Name<'a> {
+    word: Cow<'a, str>,
+    quote: usize,
+}
+
+impl<'a> Name<'a> {
+    pub(crate) fn into_word(self) -> Cow<'a, str> {
+        self.word
+    }
+
+    #[inline]
+    pub(crate) fn word(&self) -> &str {
+        &self.word
+    }
+
+    /// Offset of the opening quote in the document.
+    pub(crate) const fn quote(&self) -> usize {
+        self.quote
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Scanner<'a> {
     body: &'a str,
@@ -62,6 +85,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    #[inline]
     pub(crate) fn peek(&mut self) -> ValueKind {
         self.space();
         match self.byte() {
@@ -78,6 +102,7 @@ impl<'a> Scanner<'a> {
         self.at
     }
 
+    #[inline]
     pub(crate) fn slice(&self, range: Range<usize>) -> &'a str {
         self.body.get(range).unwrap_or_default()
     }
@@ -95,7 +120,7 @@ impl<'a> Scanner<'a> {
     /// range, braces included.
     pub(crate) fn object(
         &mut self,
-        mut each: impl FnMut(&mut Self, JsonStr<'a>) -> Result<(), SyntaxError>,
+        mut each: impl FnMut(&mut Self, Name<'a>) -> Result<(), SyntaxError>,
     ) -> Result<Range<usize>, SyntaxError> {
         self.space();
         let start = self.at;
@@ -106,11 +131,8 @@ impl<'a> Scanner<'a> {
             loop {
                 let name = self.name()?;
                 each(self, name)?;
-                self.space();
-                match self.byte() {
-                    Some(b',') => self.at += 1,
-                    Some(b'}') => break,
-                    _ => return Err(SyntaxError::new(self.at, "expected ',' or '}'")),
+                if !self.comma(b'}', "expected ',' or '}'")? {
+                    break;
                 }
             }
         }
@@ -134,11 +156,8 @@ impl<'a> Scanner<'a> {
             loop {
                 each(self, index)?;
                 index += 1;
-                self.space();
-                match self.byte() {
-                    Some(b',') => self.at += 1,
-                    Some(b']') => break,
-                    _ => return Err(SyntaxError::new(self.at, "expected ',' or ']'")),
+                if !self.comma(b']', "expected ',' or ']'")? {
+                    break;
                 }
             }
         }
@@ -173,21 +192,27 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads one value of any type and returns its range only.
+    #[inline]
     pub(crate) fn skip(&mut self) -> Result<Range<usize>, SyntaxError> {
         self.space();
         let start = self.at;
+        self.skip_value()?;
+        Ok(start..self.at)
+    }
+
+    /// Reads one value that no white space precedes.
+    fn skip_value(&mut self) -> Result<(), SyntaxError> {
         match self.byte() {
-            Some(b'{' | b'[') => self.skip_nested()?,
+            Some(b'{' | b'[') => self.skip_nested(),
             Some(b'"') => {
                 self.node()?;
-                self.text()?;
+                self.text().map(drop)
             }
             _ => {
                 self.node()?;
-                self.plain()?;
+                self.plain()
             }
         }
-        Ok(start..self.at)
     }
 
     /// Reads an array or an object.
@@ -259,6 +284,14 @@ impl<'a> Scanner<'a> {
 
     #[inline]
     fn space(&mut self) {
+        // Most JSON is written without white space: one comparison tells.
+        if self.byte().is_some_and(|byte| byte <= b' ') {
+            self.skip_space();
+        }
+    }
+
+    #[inline(never)]
+    fn skip_space(&mut self) {
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.byte() {
             self.at += 1;
         }
@@ -270,6 +303,7 @@ impl<'a> Scanner<'a> {
         if self.nodes > self.max_nodes { Err(SyntaxError::new(self.at, "more than 250000 values")) } else { Ok(()) }
     }
 
+    #[inline]
     fn open(&mut self, bracket: u8, expected: &'static str) -> Result<(), SyntaxError> {
         if self.byte() != Some(bracket) {
             return Err(SyntaxError::new(self.at, expected));
@@ -282,51 +316,82 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
+    #[inline]
     fn close(&mut self) {
         self.depth -= 1;
         self.at += 1;
     }
 
     /// A member's name and the `:` after it.
-    fn name(&mut self) -> Result<JsonStr<'a>, SyntaxError> {
-        self.space();
-        if self.byte() != Some(b'"') {
-            return Err(SyntaxError::new(self.at, "expected a member name in double quotes"));
+    #[inline(never)]
+    fn name(&mut self) -> Result<Name<'a>, SyntaxError> {
+        self.expect(b'"', "expected a member name in double quotes")?;
+        let quote = self.at;
+        let bytes = self.body.as_bytes();
+        let Some(end) = text::next_special_of_short(bytes, quote + 1) else { return self.unusual_name() };
+        if !matches!(bytes.get(end..), Some([b'"', b':', ..])) {
+            return self.unusual_name();
         }
+        self.at = end + 2;
+        Ok(Name { word: Cow::Borrowed(self.slice(quote + 1..end)), quote })
+    }
+
+    /// [`Scanner::name`] that is long or has escapes, or with white space before the colon.
+    #[cold]
+    fn unusual_name(&mut self) -> Result<Name<'a>, SyntaxError> {
+        let quote = self.at;
         let name = self.text()?;
-        self.space();
-        if self.byte() != Some(b':') {
-            return Err(SyntaxError::new(self.at, "expected ':'"));
-        }
+        self.expect(b':', "expected ':'")?;
         self.at += 1;
-        Ok(name)
+        Ok(Name { word: name.decode(), quote })
+    }
+
+    /// Checks the next byte, after white space. Nearly always there is none.
+    #[inline]
+    fn expect(&mut self, byte: u8, expected: &'static str) -> Result<(), SyntaxError> {
+        if self.byte() == Some(byte) {
+            return Ok(());
+        }
+        self.skip_space();
+        if self.byte() == Some(byte) { Ok(()) } else { Err(SyntaxError::new(self.at, expected)) }
+    }
+
+    /// The byte after a member or an element: true for a comma, which is read, and false for the bracket that closes.
+    #[inline]
+    fn comma(&mut self, close: u8, expected: &'static str) -> Result<bool, SyntaxError> {
+        if !matches!(self.byte(), Some(byte) if byte == b',' || byte == close) {
+            self.skip_space();
+        }
+        match self.byte() {
+            Some(b',') => self.at += 1,
+            Some(byte) if byte == close => return Ok(false),
+            _ => return Err(SyntaxError::new(self.at, expected)),
+        }
+        Ok(true)
     }
 
     /// A string; the next byte is its opening quote.
+    #[inline]
     fn text(&mut self) -> Result<JsonStr<'a>, SyntaxError> {
+        let bytes = self.body.as_bytes();
         let start = self.at + 1;
-        let (end, decoded) = text::scan(self.body.as_bytes(), start)?;
+        let mut end = text::next_special(bytes, start);
+        let mut decoded = end - start;
+        if bytes.get(end) != Some(&b'"') {
+            (end, decoded) = text::scan(bytes, start, end)?;
+        }
         self.at = end + 1;
-        Ok(JsonStr::new(self.slice(start..end), start, decoded))
+        Ok(JsonStr::new(self.body, start..end, decoded))
     }
 
     /// A number, `true`, `false` or `null`.
     fn plain(&mut self) -> Result<(), SyntaxError> {
-        let rest = &self.body.as_bytes()[self.at..];
-        let word: &[u8] = match rest.first() {
-            Some(b'n') => b"null",
-            Some(b't') => b"true",
-            Some(b'f') => b"false",
-            Some(b'-' | b'0'..=b'9') => {
-                self.at = number::end(self.body.as_bytes(), self.at)?;
-                return Ok(());
-            }
+        self.at += match self.rest() {
+            [b'n', b'u', b'l', b'l', ..] | [b't', b'r', b'u', b'e', ..] => 4,
+            [b'f', b'a', b'l', b's', b'e', ..] => 5,
+            [b'-' | b'0'..=b'9', ..] => number::end(self.body.as_bytes(), self.at)? - self.at,
             _ => return Err(SyntaxError::new(self.at, "expected a value")),
         };
-        if !rest.starts_with(word) {
-            return Err(SyntaxError::new(self.at, "expected a value"));
-        }
-        self.at += word.len();
         Ok(())
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::Method;
 
 /// A field's path in the caller's spelling: `temperature`, `generationConfig.topK`, `messages[0].role`.
@@ -117,7 +119,7 @@ pub struct SplicePoints {
     pub include_usage: Option<Range<usize>>,
     /// The values of every output-limit field present (`max_tokens`, `max_completion_tokens`,
     /// `generationConfig.maxOutputTokens`), `null` included.
-    pub max_output: Vec<Range<usize>>,
+    pub max_output: SmallVec<[Range<usize>; 2]>,
     /// Gemini: offset after the `{` of `generationConfig`, if present.
     pub config_open: Option<usize>,
     /// Whether the body may contain marks that we put into histories for one provider and that another must not receive.

@@ -4,7 +4,7 @@
 use crate::{
     ErrorStyle, FieldPath, Malformed, Method, RequestExtras, RequestSummary, ServiceTier, SplicePoints,
     fingerprint::Fingerprint,
-    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind},
+    scan::{JsonStr, Name, Scanner, SyntaxError, Value, ValueKind},
     validation::{JsonPath, ValidationErrors},
 };
 
@@ -24,20 +24,29 @@ pub(crate) enum TurnRole {
 /// Members of one object read so far. A duplicate is rejected, because the gateway might validate and price another one than the
 /// upstream reads.
 #[derive(Debug, Default)]
-pub(crate) struct SeenMembers(Vec<&'static str>);
+pub(crate) struct SeenMembers(u32);
 
 impl SeenMembers {
-    pub(crate) fn check_unique(&mut self, member: &'static str, name: &JsonStr<'_>) -> Result<(), SyntaxError> {
-        if self.0.contains(&member) {
-            return Err(SyntaxError::duplicate_member(name.content_range().start - 1, member));
+    pub(crate) fn check_unique(&mut self, member: UniqueMember, name: &Name<'_>) -> Result<(), SyntaxError> {
+        if self.0 & (1 << member.bit) != 0 {
+            return Err(SyntaxError::duplicate_member(name.quote(), member.name));
         }
-        self.0.push(member);
+        self.0 |= 1 << member.bit;
         Ok(())
     }
+}
 
-    /// Records a member if `unique` lists it; fails if it is a duplicate.
-    pub(crate) fn check_listed(&mut self, unique: &[&'static str], word: &str, name: &JsonStr<'_>) -> Result<(), SyntaxError> {
-        unique.iter().find(|member| **member == word).map_or(Ok(()), |member| self.check_unique(member, name))
+/// A member that may appear once in its object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UniqueMember {
+    bit: u8,
+    name: &'static str,
+}
+
+impl UniqueMember {
+    /// `number` is below 32 and different for all members of an object.
+    pub(crate) const fn new(number: u8, name: &'static str) -> Self {
+        Self { bit: number, name }
     }
 }
 
@@ -79,7 +88,7 @@ impl SummaryBuilder {
             document_bytes: 0,
             tools: 0,
             extras: RequestExtras::default(),
-            members: SeenMembers(Vec::with_capacity(12)),
+            members: SeenMembers::default(),
             cache_key: None,
             system: Fingerprint::new(),
             tool_text: Fingerprint::new(),

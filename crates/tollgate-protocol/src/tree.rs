@@ -184,7 +184,7 @@ fn read<'a>(scanner: &mut Scanner<'a>) -> Result<Tree<'a>, SyntaxError> {
         ValueKind::Object => {
             let mut members = Vec::new();
             let range = scanner.object(|scanner, name| {
-                members.push((name.decode(), read(scanner)?));
+                members.push((name.into_word(), read(scanner)?));
                 Ok(())
             })?;
             (NodeKind::Object(members), range)

@@ -1,11 +1,10 @@
 //! Scans complete answers and stream events for the facts that checks and usage records need.
 
-use std::ops::Range;
-
 use super::{finish, usage::MessagesUsageCounts};
 use crate::{
     ReplySummary,
-    scan::{JsonStr, Scanner, SyntaxError, ValueKind},
+    edits::Ranges,
+    scan::{Name, Scanner, SyntaxError, ValueKind},
 };
 
 #[derive(Debug, Default)]
@@ -19,7 +18,7 @@ pub(super) struct MessagesReplyScan {
     /// `content` has an element that is not an object.
     pub unusable: bool,
     /// Byte ranges of `model` strings, at the top level and in `message`.
-    pub models: Vec<Range<usize>>,
+    pub models: Ranges,
     pub error: bool,
     /// Top-level `input_tokens` of a token count.
     pub input_tokens: Option<u64>,
@@ -33,8 +32,8 @@ impl MessagesReplyScan {
         Ok(answer)
     }
 
-    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &JsonStr<'a>) -> Result<(), SyntaxError> {
-        match &*name.decode() {
+    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Name<'a>) -> Result<(), SyntaxError> {
+        match name.word() {
             "type" => {
                 if let Some(kind) = scanner.optional_string()? {
                     self.kind = kind.decode().chars().take(64).collect();
@@ -55,8 +54,8 @@ impl MessagesReplyScan {
     }
 
     /// Reads a member of the message: of a complete body, or of `message` in `message_start`.
-    fn message<'a>(&mut self, scanner: &mut Scanner<'a>, name: &JsonStr<'a>) -> Result<(), SyntaxError> {
-        match &*name.decode() {
+    fn message<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Name<'a>) -> Result<(), SyntaxError> {
+        match name.word() {
             "model" if scanner.peek() == ValueKind::Text => self.models.push(scanner.skip()?),
             "usage" => self.counts.read(scanner)?,
             "stop_reason" => self.stop_reason(scanner)?,
@@ -76,13 +75,13 @@ impl MessagesReplyScan {
     }
 
     fn stop_reason(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
-        let reason = scanner.optional_string()?.filter(|word| !word.raw().is_empty());
+        let reason = scanner.optional_string()?.filter(|word| !word.is_empty());
         self.summary.finish = reason.map(|word| finish::read(&word.decode())).or(self.summary.finish);
         Ok(())
     }
 
     fn delta(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
-        scanner.members(|scanner, name| match &*name.decode() {
+        scanner.members(|scanner, name| match name.word() {
             "text" | "thinking" | "partial_json" => self.summary.add_text(scanner),
             "stop_reason" => self.stop_reason(scanner),
             _ => Ok(()),
@@ -95,7 +94,7 @@ impl MessagesReplyScan {
 fn block(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, SyntaxError> {
     let mut plain = true;
     let object = scanner.members(|scanner, name| {
-        match &*name.decode() {
+        match name.word() {
             "type" => plain = scanner.optional_string()?.is_some_and(|kind| matches!(&*kind.decode(), "text" | "thinking")),
             "text" | "thinking" => summary.add_text(scanner)?,
             // Complete arguments, or `{}` before the streamed pieces.

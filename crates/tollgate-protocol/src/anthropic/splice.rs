@@ -35,7 +35,7 @@ fn scan(
 ) -> Result<(), SyntaxError> {
     let mut has_limit = max_output.is_none();
     let range = Scanner::new(body)?.object(|scanner, name| {
-        match (&*name.decode(), max_output, renamed) {
+        match (name.word(), max_output, renamed) {
             ("model", _, Some(renamed)) => {
                 let range = scanner.skip()?;
                 changes.replace(range, literal(renamed).into_bytes());
@@ -69,7 +69,7 @@ fn block(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Ran
     }
     let (mut thinking, mut marked) = (false, false);
     let range = scanner.object(|scanner, name| {
-        match &*name.decode() {
+        match name.word() {
             "id" | "tool_use_id" => strip_id_suffix(scanner, changes)?,
             "type" => thinking = matches!(scanner.value()?.0, Value::Text(kind) if kind.decode().ends_with("thinking")),
             "signature" | "data" => marked |= matches!(scanner.value()?.0, Value::Text(value) if has_marker(&value)),

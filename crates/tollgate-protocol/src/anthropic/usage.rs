@@ -21,14 +21,14 @@ impl MessagesUsageCounts {
     /// Updates the counts with a `usage` value; invalid numbers are ignored.
     pub(crate) fn read(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
         scanner.members(|scanner, name| {
-            let count = match &*name.decode() {
+            let count = match name.word() {
                 "input_tokens" => &mut self.input,
                 "cache_read_input_tokens" => &mut self.cache_read,
                 "cache_creation_input_tokens" => &mut self.cache_creation,
                 "output_tokens" => &mut self.output,
                 "cache_creation" => {
                     scanner.members(|scanner, name| {
-                        if name.decode() == "ephemeral_1h_input_tokens" {
+                        if name.word() == "ephemeral_1h_input_tokens" {
                             self.cache_creation_1h = scanner.token_count()?.ok().flatten().or(self.cache_creation_1h);
                         }
                         Ok(())
@@ -37,7 +37,7 @@ impl MessagesUsageCounts {
                 }
                 "output_tokens_details" => {
                     scanner.members(|scanner, name| {
-                        if name.decode() == "thinking_tokens" {
+                        if name.word() == "thinking_tokens" {
                             self.thinking = scanner.token_count()?.ok().flatten().or(self.thinking);
                         }
                         Ok(())

@@ -1,12 +1,11 @@
 //! Summarises a Gemini reply, a complete body or a stream chunk, while it is relayed.
 
-use std::ops::Range;
-
 use super::{finish, usage::GeminiUsageCounts};
 use crate::{
     FinishReason, ReplySummary,
+    edits::Ranges,
     reply_summary::{ACCOUNT_LIMITED, CandidateProgress},
-    scan::{JsonStr, Scanner, SyntaxError, ValueKind},
+    scan::{Name, Scanner, SyntaxError, ValueKind},
 };
 
 /// Facts of one complete body or stream chunk.
@@ -26,7 +25,7 @@ pub(super) struct GeminiReplyScan {
     /// The first candidate contains a call.
     pub call: bool,
     /// Ranges of all `modelVersion` values that are strings.
-    pub models: Vec<Range<usize>>,
+    pub models: Ranges,
     pub error: bool,
     pub total_tokens: Option<u64>,
     /// `cachedContentTokenCount` of a count.
@@ -42,15 +41,15 @@ impl GeminiReplyScan {
         Ok(answer)
     }
 
-    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &JsonStr<'a>) -> Result<(), SyntaxError> {
-        match &*name.decode() {
+    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Name<'a>) -> Result<(), SyntaxError> {
+        match name.word() {
             "candidates" => {
                 self.candidates = scanner.elements(|scanner, _| self.candidate(scanner))?;
             }
             "promptFeedback" => {
                 scanner.members(|scanner, name| {
-                    if name.decode() == "blockReason" {
-                        self.blocked = scanner.optional_string()?.is_some_and(|reason| !reason.raw().is_empty());
+                    if name.word() == "blockReason" {
+                        self.blocked = scanner.optional_string()?.is_some_and(|reason| !reason.is_empty());
                         self.summary.content |= self.blocked;
                     }
                     Ok(())
@@ -63,7 +62,7 @@ impl GeminiReplyScan {
             "cachedContentTokenCount" => self.cached_tokens = scanner.token_count()?.ok().flatten().unwrap_or(0),
             "embedding" => {
                 scanner.members(|scanner, name| {
-                    if name.decode() == "values" {
+                    if name.word() == "values" {
                         self.vectors = scanner.elements(|_, _| Ok(()))?.is_some_and(|length| length > 0);
                     }
                     Ok(())
@@ -82,12 +81,12 @@ impl GeminiReplyScan {
         let mut call = false;
         let others_content = std::mem::take(&mut self.summary.content);
         let object = scanner.members(|scanner, name| {
-            match &*name.decode() {
+            match name.word() {
                 "index" => index = scanner.token_count()?.ok().flatten().unwrap_or(0),
-                "finishReason" | "finish_reason" => reason = scanner.optional_string()?.filter(|word| !word.raw().is_empty()),
+                "finishReason" | "finish_reason" => reason = scanner.optional_string()?.filter(|word| !word.is_empty()),
                 "content" => {
                     let object = scanner.members(|scanner, name| {
-                        if name.decode() == "parts" {
+                        if name.word() == "parts" {
                             scanner.elements(|scanner, _| {
                                 call |= part(scanner, &mut self.summary)?;
                                 Ok(())
@@ -120,13 +119,13 @@ impl GeminiReplyScan {
 fn part(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, SyntaxError> {
     let mut call = false;
     scanner.members(|scanner, name| {
-        match &*name.decode() {
+        match name.word() {
             "text" => summary.add_text(scanner)?,
             "functionCall" => {
                 call = true;
                 summary.content = true;
                 scanner.members(|scanner, name| {
-                    if name.decode() == "args" {
+                    if name.word() == "args" {
                         summary.text_bytes += scanner.skip()?.len() as u64;
                     }
                     Ok(())
@@ -138,7 +137,7 @@ fn part(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, S
             }
             "executableCode" | "codeExecutionResult" => {
                 summary.content = true;
-                scanner.members(|scanner, name| match &*name.decode() {
+                scanner.members(|scanner, name| match name.word() {
                     "code" | "output" => summary.add_text(scanner),
                     _ => Ok(()),
                 })?;

@@ -75,7 +75,7 @@ fn null_config(body: &[u8]) -> Result<Option<Range<usize>>, SyntaxError> {
     let mut found = None;
     Scanner::new(body)?.object(|scanner, name| {
         let (value, range) = scanner.value()?;
-        if value == Value::Null && matches!(&*name.decode(), "generationConfig" | "generation_config") {
+        if value == Value::Null && matches!(name.word(), "generationConfig" | "generation_config") {
             found = Some(range);
         }
         Ok(())
@@ -90,7 +90,7 @@ fn rename(body: &[u8], name: &str, changes: &mut Edits<'static>) -> Result<(), S
     let resource = literal(&resource).into_bytes();
     let mut request = |scanner: &mut Scanner<'_>| {
         scanner.members(|scanner, name| {
-            if name.decode() == "model"
+            if name.word() == "model"
                 && let (Value::Text(_), range) = scanner.value()?
             {
                 changes.replace(range, resource.clone());
@@ -99,7 +99,7 @@ fn rename(body: &[u8], name: &str, changes: &mut Edits<'static>) -> Result<(), S
         })?;
         Ok(())
     };
-    Scanner::new(body)?.members(|scanner, name| match &*name.decode() {
+    Scanner::new(body)?.members(|scanner, name| match name.word() {
         "requests" => scanner.elements(|scanner, _| request(scanner)).map(drop),
         "generateContentRequest" | "generate_content_request" => request(scanner),
         _ => Ok(()),
@@ -116,10 +116,10 @@ fn text<'a>(body: &'a [u8], range: &Range<usize>) -> &'a str {
 /// Removes what only another provider can read, signatures wrapped by this gateway and the thoughts they belong to, from the
 /// contents at the top level and inside `generateContentRequest`.
 fn clean<'a>(body: &'a [u8], part: CleanItem<'a>, changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
-    Scanner::new(body)?.members(|scanner, name| match &*name.decode() {
+    Scanner::new(body)?.members(|scanner, name| match name.word() {
         "contents" => clean_turns(scanner, changes, "parts", part),
         "generateContentRequest" | "generate_content_request" => {
-            scanner.members(|scanner, name| match &*name.decode() {
+            scanner.members(|scanner, name| match name.word() {
                 "contents" => clean_turns(scanner, changes, "parts", part),
                 _ => Ok(()),
             })?;
@@ -164,10 +164,10 @@ fn part(
     let range = scanner.object(|scanner, name| {
         let (value, range) = scanner.value()?;
         let mut wrapped = false;
-        match &*name.decode() {
+        match name.word() {
             "thought" => traits.thought = value == Value::Bool(true),
             "functionCall" | "function_call" => traits.call |= value != Value::Null,
-            "text" => traits.text = matches!(value, Value::Text(text) if !text.raw().is_empty()),
+            "text" => traits.text = matches!(value, Value::Text(text) if !text.is_empty()),
             "thoughtSignature" | "thought_signature" => {
                 wrapped = matches!(value, Value::Text(text) if is_foreign(text.raw()));
             }
@@ -176,7 +176,7 @@ fn part(
         if wrapped {
             traits.wrapped.push(range.clone());
         }
-        traits.members.push((name.content_range().start - 1..range.end, wrapped));
+        traits.members.push((name.quote()..range.end, wrapped));
         Ok(())
     })?;
     if traits.wrapped.is_empty() {

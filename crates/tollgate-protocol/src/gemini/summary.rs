@@ -5,10 +5,20 @@ mod content;
 
 use crate::{
     ErrorStyle, Malformed, Method, RequestSummary, Target, markers,
-    scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
-    summary_builder::{MAX_TOOLS, MAX_TURNS, SeenMembers, SummaryBuilder, candidates_of},
+    scan::{Name, Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
+    summary_builder::{MAX_TOOLS, MAX_TURNS, SeenMembers, SummaryBuilder, UniqueMember, candidates_of},
     validation::JsonPath,
 };
+
+const CONTENT: UniqueMember = UniqueMember::new(0, "content");
+const REQUESTS: UniqueMember = UniqueMember::new(1, "requests");
+const WHOLE_REQUEST: UniqueMember = UniqueMember::new(2, "generateContentRequest");
+const CONTENTS: UniqueMember = UniqueMember::new(3, "contents");
+const TOOLS: UniqueMember = UniqueMember::new(4, "tools");
+// Members that may appear once in each spelling.
+const CONFIG: [UniqueMember; 2] = [UniqueMember::new(5, "generationConfig"), UniqueMember::new(6, "generation_config")];
+const INSTRUCTION: [UniqueMember; 2] = [UniqueMember::new(7, "systemInstruction"), UniqueMember::new(8, "system_instruction")];
+const TIER: [UniqueMember; 2] = [UniqueMember::new(9, "serviceTier"), UniqueMember::new(10, "service_tier")];
 
 #[derive(Debug, Default)]
 struct RequiredMembers {
@@ -51,11 +61,11 @@ fn conversation(builder: &mut SummaryBuilder, found: &RequiredMembers, at: &Json
 fn read(bytes: &[u8], builder: &mut SummaryBuilder, found: &mut RequiredMembers, method: Method) -> Result<(), SyntaxError> {
     let mut scanner = Scanner::new(bytes)?;
     let range = scanner.object(|scanner, name| {
-        let word = name.decode();
+        let word = name.word();
         let present = scanner.peek() != ValueKind::Null;
-        match (&*word, method) {
+        match (word, method) {
             ("content", Method::EmbedContent) => {
-                builder.members.check_unique("content", &name)?;
+                builder.members.check_unique(CONTENT, &name)?;
                 found.content = present;
                 if !present {
                     return scanner.skip().map(drop);
@@ -63,17 +73,17 @@ fn read(bytes: &[u8], builder: &mut SummaryBuilder, found: &mut RequiredMembers,
                 content::content(builder, scanner, &JsonPath::Root.member("content"))
             }
             ("requests", Method::BatchEmbedContents) => {
-                builder.members.check_unique("requests", &name)?;
+                builder.members.check_unique(REQUESTS, &name)?;
                 found.requests = true;
                 builder.required_list(scanner, &JsonPath::Root.member("requests"), embed_request)
             }
             ("generateContentRequest" | "generate_content_request", Method::CountTokens) if present => {
-                builder.members.check_unique("generateContentRequest", &name)?;
+                builder.members.check_unique(WHOLE_REQUEST, &name)?;
                 found.whole_request = true;
-                whole_request(scanner, builder, &JsonPath::Root.member(&word))
+                whole_request(scanner, builder, &JsonPath::Root.member(word))
             }
-            (_, Method::EmbedContent | Method::BatchEmbedContents) => embedding(scanner, builder, &word),
-            _ => member(scanner, builder, found, &JsonPath::Root, &name, &word),
+            (_, Method::EmbedContent | Method::BatchEmbedContents) => embedding(scanner, builder, word),
+            _ => member(scanner, builder, found, &JsonPath::Root, &name, word),
         }
     })?;
     builder.splices.body_open = range.start + 1;
@@ -86,30 +96,30 @@ fn member(
     builder: &mut SummaryBuilder,
     found: &mut RequiredMembers,
     at: &JsonPath<'_>,
-    name: &JsonStr<'_>,
+    name: &Name<'_>,
     word: &str,
 ) -> Result<(), SyntaxError> {
     let path = at.member(word);
     let present = scanner.peek() != ValueKind::Null;
     match word {
         "contents" => {
-            builder.members.check_unique("contents", name)?;
+            builder.members.check_unique(CONTENTS, name)?;
             found.contents = true;
             return builder.required_list(scanner, &path, content::content);
         }
         "model" => return scanner.skip().map(drop),
         _ if !present => return scanner.skip().map(drop),
         "generationConfig" | "generation_config" => {
-            builder.members.check_listed(&["generationConfig", "generation_config"], word, name)?;
+            builder.members.check_unique(CONFIG[usize::from(word == "generation_config")], name)?;
             return generation(scanner, builder, &path);
         }
         "toolConfig" | "tool_config" => return open_object(scanner, builder, &path),
         "systemInstruction" | "system_instruction" => {
-            builder.members.check_listed(&["systemInstruction", "system_instruction"], word, name)?;
+            builder.members.check_unique(INSTRUCTION[usize::from(word == "system_instruction")], name)?;
             content::instruction(scanner, builder, &path)?;
         }
         "tools" => {
-            builder.members.check_unique("tools", name)?;
+            builder.members.check_unique(TOOLS, name)?;
             tools(scanner, builder, &path)?;
         }
         "safetySettings" | "safety_settings" => {
@@ -125,7 +135,7 @@ fn member(
             scanner.skip()?;
         }
         "serviceTier" | "service_tier" => {
-            builder.members.check_listed(&["serviceTier", "service_tier"], word, name)?;
+            builder.members.check_unique(TIER[usize::from(word == "service_tier")], name)?;
             builder.service_tier(&scanner.value()?.0);
         }
         _ => {
@@ -144,9 +154,8 @@ fn whole_request(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: 
         return scanner.skip().map(drop);
     }
     let mut found = RequiredMembers::default();
-    builder.nested_request(|builder| {
-        scanner.object(|scanner, name| member(scanner, builder, &mut found, path, &name, &name.decode()))
-    })?;
+    builder
+        .nested_request(|builder| scanner.object(|scanner, name| member(scanner, builder, &mut found, path, &name, name.word())))?;
     conversation(builder, &found, path);
     Ok(())
 }
@@ -158,7 +167,7 @@ fn embed_request(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: 
     }
     let mut found = false;
     scanner.object(|scanner, name| {
-        if name.decode() != "content" {
+        if name.word() != "content" {
             return scanner.skip().map(drop);
         }
         if scanner.peek() == ValueKind::Null {
@@ -193,7 +202,7 @@ fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPat
             builder.errors.wrong_type(path, "an object");
             return scanner.skip().map(drop);
         }
-        scanner.object(|scanner, name| match &*name.decode() {
+        scanner.object(|scanner, name| match name.word() {
             "functionDeclarations" | "function_declarations" if scanner.peek() == ValueKind::Array => scanner
                 .array(|scanner, _| {
                     declarations += 1;
@@ -217,8 +226,9 @@ fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPat
     Ok(())
 }
 
-/// Members that may appear once in each spelling.
-const CONFIG_MEMBERS: [&str; 4] = ["maxOutputTokens", "max_output_tokens", "candidateCount", "candidate_count"];
+/// Members of a `generationConfig` that may appear once in each spelling.
+const LIMIT: [UniqueMember; 2] = [UniqueMember::new(0, "maxOutputTokens"), UniqueMember::new(1, "max_output_tokens")];
+const CANDIDATES: [UniqueMember; 2] = [UniqueMember::new(2, "candidateCount"), UniqueMember::new(3, "candidate_count")];
 /// Largest `maxOutputTokens`; the field is an int32.
 const MAX_LIMIT: u64 = i32::MAX.unsigned_abs() as u64;
 
@@ -230,13 +240,16 @@ fn generation(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &Js
     }
     let mut members = SeenMembers::default();
     let range = scanner.object(|scanner, name| {
-        let word = name.decode();
-        members.check_listed(&CONFIG_MEMBERS, &word, &name)?;
-        let path = path.member(&word);
+        let word = name.word();
+        let path = path.member(word);
         let present = scanner.peek() != ValueKind::Null;
-        match &*word {
-            "maxOutputTokens" | "max_output_tokens" => limit(scanner, builder, &path)?,
+        match word {
+            "maxOutputTokens" | "max_output_tokens" => {
+                members.check_unique(LIMIT[usize::from(word == "max_output_tokens")], &name)?;
+                limit(scanner, builder, &path)?;
+            }
             "candidateCount" | "candidate_count" => {
+                members.check_unique(CANDIDATES[usize::from(word == "candidate_count")], &name)?;
                 builder.candidates = builder.candidates.max(candidates_of(&scanner.value()?.0));
             }
             "temperature" => {
@@ -292,7 +305,7 @@ fn open_object(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &J
     }
     scanner.object(|scanner, name| {
         if scanner.peek() != ValueKind::Null {
-            builder.field(&path.member(&name.decode()));
+            builder.field(&path.member(name.word()));
         }
         scanner.skip().map(drop)
     })?;

@@ -32,7 +32,7 @@ impl GeminiUsageCounts {
     pub(crate) fn merge(&mut self, scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxError> {
         let mut counts = Self { total: None, ..*self };
         scanner.members(|scanner, name| {
-            let count = match &*name.decode() {
+            let count = match name.word() {
                 "promptTokenCount" | "prompt_token_count" => &mut counts.prompt,
                 "toolUsePromptTokenCount" | "tool_use_prompt_token_count" => &mut counts.tool_use,
                 "candidatesTokenCount" | "candidates_token_count" => &mut counts.candidates,
@@ -90,7 +90,7 @@ impl GeminiUsageCounts {
             let mut modality = None;
             let mut count = 0;
             scanner.members(|scanner, name| {
-                match &*name.decode() {
+                match name.word() {
                     "modality" => modality = scanner.optional_string()?,
                     "tokenCount" | "token_count" => count = scanner.token_count()?.ok().flatten().unwrap_or(0),
                     _ => {}

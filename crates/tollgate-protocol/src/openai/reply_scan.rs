@@ -5,8 +5,9 @@ use std::ops::Range;
 use super::{finish, usage};
 use crate::{
     ReplySummary, Usage,
+    edits::Ranges,
     reply_summary::CandidateProgress,
-    scan::{JsonStr, Scanner, SyntaxError, ValueKind},
+    scan::{Name, Scanner, SyntaxError, ValueKind},
 };
 
 #[derive(Debug, Default)]
@@ -18,9 +19,9 @@ pub(super) struct ChatReplyScan {
     /// `usage` is an object, even if it cannot be parsed.
     pub usage_object: bool,
     /// Ranges of all `usage` members, from the quote of the name to the end of the value.
-    pub usage_members: Vec<Range<usize>>,
-    pub padding: Vec<Range<usize>>,
-    pub models: Vec<Range<usize>>,
+    pub usage_members: Ranges,
+    pub padding: Ranges,
+    pub models: Ranges,
     /// An `error` member is set, or the body is the flat error object some servers send.
     pub error: bool,
     /// A choice has no message, so a complete reply is invalid.
@@ -51,9 +52,9 @@ impl ChatReplyScan {
         Ok(answer)
     }
 
-    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &JsonStr<'a>) -> Result<(), SyntaxError> {
-        let starts = name.content_range().start - 1;
-        match &*name.decode() {
+    fn member<'a>(&mut self, scanner: &mut Scanner<'a>, name: &Name<'a>) -> Result<(), SyntaxError> {
+        let starts = name.quote();
+        match name.word() {
             "choices" => self.choices(scanner)?,
             "usage" => {
                 self.usage_object = scanner.peek() == ValueKind::Object;
@@ -98,11 +99,11 @@ impl ChatReplyScan {
         let mut body = false;
         let others_content = std::mem::take(&mut self.summary.content);
         let object = scanner.members(|scanner, name| {
-            match &*name.decode() {
+            match name.word() {
                 "index" => index = scanner.token_count()?.ok().flatten().unwrap_or(0),
                 "finish_reason" => {
                     let word = scanner.optional_string()?;
-                    blank = word.is_some_and(|word| word.raw().is_empty());
+                    blank = word.is_some_and(|word| word.is_empty());
                     finish =
                         word.map(|word| word.decode()).filter(|word| !word.is_empty()).map(|word| finish::read(&word)).or(finish);
                 }
@@ -136,7 +137,7 @@ fn message(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool
     // Some upstreams send the same thoughts under two names.
     let mut thoughts = 0;
     let object = scanner.members(|scanner, name| {
-        match &*name.decode() {
+        match name.word() {
             "content" => content(scanner, summary)?,
             "refusal" => summary.add_text(scanner)?,
             "reasoning_content" | "reasoning" => {
@@ -170,7 +171,7 @@ fn content(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), 
         return summary.add_text(scanner);
     }
     scanner.elements(|scanner, _| {
-        scanner.members(|scanner, name| match &*name.decode() {
+        scanner.members(|scanner, name| match name.word() {
             "text" | "refusal" | "thinking" => summary.add_text(scanner),
             _ => Ok(()),
         })?;
@@ -180,7 +181,7 @@ fn content(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), 
 }
 
 fn tool_call(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
-    scanner.members(|scanner, name| match &*name.decode() {
+    scanner.members(|scanner, name| match name.word() {
         "function" | "custom" => call(scanner, summary),
         _ => Ok(()),
     })?;
@@ -189,7 +190,7 @@ fn tool_call(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<()
 
 /// Scans `{name, arguments}` or `{name, input}`; either counts as content if it is an object.
 fn call(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
-    let object = scanner.members(|scanner, name| match &*name.decode() {
+    let object = scanner.members(|scanner, name| match name.word() {
         "arguments" | "input" => summary.add_text(scanner),
         _ => Ok(()),
     })?;
@@ -198,9 +199,9 @@ fn call(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), Syn
 }
 
 fn audio(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<(), SyntaxError> {
-    scanner.members(|scanner, name| match &*name.decode() {
+    scanner.members(|scanner, name| match name.word() {
         "data" => {
-            if scanner.optional_string()?.is_some_and(|data| !data.raw().is_empty()) {
+            if scanner.optional_string()?.is_some_and(|data| !data.is_empty()) {
                 summary.media = summary.media.saturating_add(1);
                 summary.content = true;
             }
@@ -223,7 +224,7 @@ fn is_set(scanner: &mut Scanner<'_>) -> Result<bool, SyntaxError> {
             })?;
             members
         }
-        ValueKind::Text => scanner.optional_string()?.is_some_and(|text| !text.raw().is_empty()),
+        ValueKind::Text => scanner.optional_string()?.is_some_and(|text| !text.is_empty()),
         ValueKind::Bool | ValueKind::Null => {
             scanner.skip()?;
             false

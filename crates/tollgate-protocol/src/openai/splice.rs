@@ -103,7 +103,7 @@ fn text<'a>(body: &'a [u8], range: &Range<usize>) -> &'a str {
 /// Removes the signatures in histories: the suffixes of tool ids, and with `google` also `thought_signature` members.
 fn clean(body: &[u8], google: bool, changes: &mut Edits<'_>) -> Result<(), SyntaxError> {
     Scanner::new(body)?.members(|scanner, name| {
-        if name.decode() == "messages" {
+        if name.word() == "messages" {
             scanner.elements(|scanner, _| clean_message(scanner, google, changes))?;
         }
         Ok(())
@@ -172,8 +172,8 @@ fn without<'a>(
     let mut kept = Vec::new();
     scanner.object(|scanner, name| {
         let mut inside = Edits::new();
-        let removed = each(scanner, &name.decode(), &mut inside)?;
-        members.push((name.content_range().start - 1..scanner.position(), removed));
+        let removed = each(scanner, name.word(), &mut inside)?;
+        members.push((name.quote()..scanner.position(), removed));
         kept.push(inside);
         Ok(())
     })?;

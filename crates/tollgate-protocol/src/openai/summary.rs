@@ -1,37 +1,22 @@
 //! Summarises a chat completions or embeddings body in one pass without a tree. Only fields the gateway uses are validated;
 //! the upstream validates the rest.
 
+mod chat_member;
 mod message;
 mod tool;
 
 use std::ops::Range;
 
+use self::chat_member::{ChatMember, EMBEDDINGS_INPUT, INCLUDE_USAGE};
 use crate::{
     ErrorStyle, Malformed, Method, RequestSummary, Target, markers,
-    scan::{Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
+    scan::{Name, Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
     summary_builder::{MAX_TURNS, SummaryBuilder, candidates_of},
     validation::JsonPath,
 };
 
 /// Longest model name, in bytes; names are repeated in errors and usage records.
 const MAX_MODEL_BYTES: usize = 1_024;
-/// Members of a chat body that may appear once: the gateway reads them.
-const CHAT_MEMBERS: [&str; 14] = [
-    "model",
-    "messages",
-    "stream",
-    "stream_options",
-    "max_tokens",
-    "max_completion_tokens",
-    "n",
-    "best_of",
-    "service_tier",
-    "web_search_options",
-    "temperature",
-    "tools",
-    "functions",
-    "prompt_cache_key",
-];
 /// Largest output limit, in tokens.
 const MAX_LIMIT: u64 = i64::MAX.unsigned_abs();
 
@@ -81,46 +66,14 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
     let model = if let Model::Named(name) = body.model { name } else { String::new() };
     // Both fields are passed on and upstreams differ in which one they use: the larger is the worst case.
     builder.max_output = body.max_completion_tokens.max(body.max_tokens);
-    builder.splices.markers = chat && (markers::has_suffixed_ids(bytes) || markers::has_google_signatures(bytes));
+    builder.splices.markers = chat && markers::has_chat_marks(bytes);
     builder.build(model, target.method, chat && body.stream, chat && body.include_usage)
 }
 
 fn read(bytes: &[u8], builder: &mut SummaryBuilder, body: &mut Body, chat: bool) -> Result<(), SyntaxError> {
     let mut scanner = Scanner::new(bytes)?;
     let range = scanner.object(|scanner, name| {
-        let word = name.decode();
-        builder.members.check_listed(if chat { &CHAT_MEMBERS } else { &["model", "input"] }, &word, &name)?;
-        let present = scanner.peek() != ValueKind::Null;
-        let optional = match &*word {
-            "model" => {
-                body.model = model(scanner, builder)?;
-                false
-            }
-            "messages" if chat => {
-                body.has_messages = true;
-                let path = JsonPath::Root.member("messages");
-                builder.required_list(scanner, &path, message::message)?;
-                false
-            }
-            "input" if !chat => {
-                body.has_input = present;
-                input(scanner, builder)?;
-                false
-            }
-            word if chat => {
-                body.has_contents |= word == "contents";
-                body.option(scanner, builder, word)?;
-                true
-            }
-            _ => {
-                scanner.skip()?;
-                true
-            }
-        };
-        if optional && present {
-            builder.field(&JsonPath::Root.member(&word));
-        }
-        Ok(())
+        if chat { body.chat_member(scanner, builder, &name) } else { body.embeddings_member(scanner, builder, &name) }
     })?;
     builder.splices.body_open = range.start + 1;
     scanner.end()
@@ -147,60 +100,119 @@ fn model(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<Mode
 }
 
 impl Body {
-    /// An optional member of a chat body; `null` is the same as absent.
-    fn option(&mut self, scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str) -> Result<(), SyntaxError> {
-        match word {
-            "stream" => match scanner.value()?.0 {
+    fn embeddings_member(
+        &mut self,
+        scanner: &mut Scanner<'_>,
+        builder: &mut SummaryBuilder,
+        name: &Name<'_>,
+    ) -> Result<(), SyntaxError> {
+        let present = scanner.peek() != ValueKind::Null;
+        match name.word() {
+            "model" => {
+                builder.members.check_unique(ChatMember::Model.unique(), name)?;
+                self.model = model(scanner, builder)?;
+            }
+            "input" => {
+                builder.members.check_unique(EMBEDDINGS_INPUT, name)?;
+                self.has_input = present;
+                input(scanner, builder)?;
+            }
+            word => {
+                scanner.skip()?;
+                if present {
+                    builder.field(&JsonPath::Root.member(word));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn chat_member(&mut self, scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, name: &Name<'_>) -> Result<(), SyntaxError> {
+        let word = name.word();
+        let member = ChatMember::of(word);
+        if let Some(member) = member {
+            builder.members.check_unique(member.unique(), name)?;
+        }
+        let present = scanner.peek() != ValueKind::Null;
+        match member {
+            Some(ChatMember::Model) => {
+                self.model = model(scanner, builder)?;
+                return Ok(());
+            }
+            Some(ChatMember::Messages) => {
+                self.has_messages = true;
+                return builder.required_list(scanner, &JsonPath::Root.member("messages"), message::message);
+            }
+            Some(member) => self.option(scanner, builder, member)?,
+            None => self.other_option(scanner, builder, word)?,
+        }
+        if present {
+            builder.field(&JsonPath::Root.member(word));
+        }
+        Ok(())
+    }
+
+    /// A member that may appear once; `null` is the same as absent.
+    fn option(&mut self, scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, member: ChatMember) -> Result<(), SyntaxError> {
+        match member {
+            // Read by the caller.
+            ChatMember::Model | ChatMember::Messages => {}
+            ChatMember::Stream => match scanner.value()?.0 {
                 Value::Bool(stream) => self.stream = stream,
                 Value::Null => {}
                 Value::Number(_) | Value::Text(_) | Value::Array | Value::Object => {
                     builder.errors.wrong_type(&JsonPath::Root.member("stream"), "a boolean");
                 }
             },
-            "stream_options" => self.stream_options(scanner, builder)?,
-            "max_tokens" => self.max_tokens = limit(scanner, builder, "max_tokens")?,
-            "max_completion_tokens" => self.max_completion_tokens = limit(scanner, builder, "max_completion_tokens")?,
+            ChatMember::StreamOptions => self.stream_options(scanner, builder)?,
+            ChatMember::MaxTokens => self.max_tokens = limit(scanner, builder, "max_tokens")?,
+            ChatMember::MaxCompletionTokens => self.max_completion_tokens = limit(scanner, builder, "max_completion_tokens")?,
             // Of the best of several answers all are charged.
-            "n" | "best_of" => builder.candidates = builder.candidates.max(candidates_of(&scanner.value()?.0)),
-            "service_tier" => builder.service_tier(&scanner.value()?.0),
-            "web_search_options" => {
+            ChatMember::N | ChatMember::BestOf => {
+                builder.candidates = builder.candidates.max(candidates_of(&scanner.value()?.0));
+            }
+            ChatMember::ServiceTier => builder.service_tier(&scanner.value()?.0),
+            ChatMember::WebSearchOptions => {
                 if scanner.peek() != ValueKind::Null {
                     builder.server_tool(true);
                 }
                 scanner.skip()?;
             }
-            "cached_content" | "cachedContent" => {
-                builder.cached_content(scanner.peek());
-                scanner.skip()?;
-            }
-            "temperature" => {
+            ChatMember::Temperature => {
                 let (value, _) = scanner.value()?;
                 if !matches!(value, Value::Null) && !matches!(value, Value::Number(number) if is_finite(number)) {
                     builder.errors.wrong_type(&JsonPath::Root.member("temperature"), "a finite number");
                 }
             }
-            "tools" => tool::tools(scanner, builder)?,
-            "functions" => tool::functions(scanner, builder)?,
-            "prompt_cache_key" => {
+            ChatMember::Tools => tool::tools(scanner, builder)?,
+            ChatMember::Functions => tool::functions(scanner, builder)?,
+            ChatMember::PromptCacheKey => {
                 if let (Value::Text(key), _) = scanner.value()? {
                     builder.cache_key(&key);
                 }
-            }
-            "extra_body" if scanner.peek() == ValueKind::Object => extra_body(scanner, builder)?,
-            _ => {
-                scanner.skip()?;
             }
         }
         Ok(())
     }
 
+    /// A member that may appear more than once.
+    fn other_option(&mut self, scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str) -> Result<(), SyntaxError> {
+        self.has_contents |= word == "contents";
+        match word {
+            "cached_content" | "cachedContent" => builder.cached_content(scanner.peek()),
+            "extra_body" if scanner.peek() == ValueKind::Object => return extra_body(scanner, builder),
+            _ => {}
+        }
+        scanner.skip().map(drop)
+    }
+
     fn stream_options(&mut self, scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
         let range = if scanner.peek() == ValueKind::Object {
             scanner.object(|scanner, name| {
-                if name.decode() != "include_usage" {
+                if name.word() != "include_usage" {
                     return scanner.skip().map(drop);
                 }
-                builder.members.check_unique("stream_options.include_usage", &name)?;
+                builder.members.check_unique(INCLUDE_USAGE, &name)?;
                 let (value, range) = scanner.value()?;
                 self.include_usage = value == Value::Bool(true);
                 builder.splices.include_usage = Some(range);
@@ -217,11 +229,11 @@ impl Body {
 /// Google's own members: `google.cached_content`.
 fn extra_body(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
     scanner.object(|scanner, name| {
-        if name.decode() != "google" || scanner.peek() != ValueKind::Object {
+        if name.word() != "google" || scanner.peek() != ValueKind::Object {
             return scanner.skip().map(drop);
         }
         let members = scanner.object(|scanner, name| {
-            if matches!(&*name.decode(), "cached_content" | "cachedContent") {
+            if matches!(name.word(), "cached_content" | "cachedContent") {
                 builder.cached_content(scanner.peek());
             }
             scanner.skip().map(drop)

@@ -10,7 +10,7 @@ pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxErr
     let mut usage = Usage::default();
     let (mut prompt, mut completion, mut total) = (Ok(None), Ok(None), Ok(None));
     scanner.members(|scanner, name| {
-        match &*name.decode() {
+        match name.word() {
             "prompt_tokens" => prompt = scanner.token_count()?,
             "completion_tokens" => completion = scanner.token_count()?,
             "total_tokens" => total = scanner.token_count()?,
@@ -44,7 +44,7 @@ fn totals(prompt: Count, completion: Count, total: Option<u64>) -> Option<(u64, 
 
 fn prompt_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| {
-        let place = match &*name.decode() {
+        let place = match name.word() {
             "cached_tokens" => &mut usage.cached,
             "cache_write_tokens" => &mut usage.cache_write,
             "image_tokens" => &mut usage.image,
@@ -59,7 +59,7 @@ fn prompt_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), Sy
 
 fn completion_details(scanner: &mut Scanner<'_>, usage: &mut Usage) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| {
-        if name.decode() == "reasoning_tokens" {
+        if name.word() == "reasoning_tokens" {
             usage.reasoning = scanner.token_count()?.ok().flatten().unwrap_or(0);
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{JsonStr, Scanner, SyntaxError, Value, ValueKind};
+use super::{JsonStr, Name, Scanner, SyntaxError, Value, ValueKind};
 
 /// Digits of a count that is below the largest one in any case.
 const PLAIN_DIGITS: usize = 9;
@@ -20,7 +20,7 @@ impl<'a> Scanner<'a> {
     /// Reads a whole reply that must be an object.
     pub(crate) fn answer_object(
         body: &'a [u8],
-        each: impl FnMut(&mut Self, &JsonStr<'a>) -> Result<(), SyntaxError>,
+        each: impl FnMut(&mut Self, &Name<'a>) -> Result<(), SyntaxError>,
     ) -> Result<(), SyntaxError> {
         let mut scanner = Self::answer(body)?;
         if scanner.peek() != ValueKind::Object {
@@ -33,7 +33,7 @@ impl<'a> Scanner<'a> {
     /// Reads an object; a value that `each` leaves unread is skipped. A value of another type is skipped and gives `None`.
     pub(crate) fn members(
         &mut self,
-        mut each: impl FnMut(&mut Self, &JsonStr<'a>) -> Result<(), SyntaxError>,
+        mut each: impl FnMut(&mut Self, &Name<'a>) -> Result<(), SyntaxError>,
     ) -> Result<Option<Range<usize>>, SyntaxError> {
         if self.peek() != ValueKind::Object {
             self.skip()?;
@@ -74,15 +74,20 @@ impl<'a> Scanner<'a> {
         Ok(Some(length))
     }
 
+    #[inline]
     pub(crate) fn optional_string(&mut self) -> Result<Option<JsonStr<'a>>, SyntaxError> {
-        let value = self.value()?.0;
-        Ok(if let Value::Text(text) = value { Some(text) } else { None })
+        if self.peek() != ValueKind::Text {
+            self.skip_value()?;
+            return Ok(None);
+        }
+        self.node()?;
+        self.text().map(Some)
     }
 
     /// Reads a token count: a number or a string that contains one, rounded. The inner `Err` stands for a negative or
     /// implausibly large number or another type; `null` is `Ok(None)`.
     pub(crate) fn token_count(&mut self) -> Result<Result<Option<u64>, InvalidCount>, SyntaxError> {
-        if let Some(count) = self.plain_count()? {
+        if let Some(count) = self.plain_count() {
             return Ok(Ok(Some(count)));
         }
         let figure = match self.value()?.0 {
@@ -97,18 +102,25 @@ impl<'a> Scanner<'a> {
 
 impl Scanner<'_> {
     /// Reads a count of up to nine digits, as nearly all are; nothing is read of any other value.
-    fn plain_count(&mut self) -> Result<Option<u64>, SyntaxError> {
+    #[inline]
+    fn plain_count(&mut self) -> Option<u64> {
         self.space();
-        let digits = self.rest().iter().take(PLAIN_DIGITS + 1).take_while(|byte| byte.is_ascii_digit()).count();
-        let (number, after) = self.rest().split_at(digits);
-        let is_plain = (1..=PLAIN_DIGITS).contains(&digits) && (digits == 1 || number[0] != b'0');
-        if !is_plain || !matches!(after.first(), Some(b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t')) {
-            return Ok(None);
+        let rest = self.rest();
+        let mut count = 0;
+        let mut digits = 0;
+        while let Some(digit @ b'0'..=b'9') = rest.get(digits) {
+            if digits == PLAIN_DIGITS || (digits > 0 && count == 0) {
+                return None;
+            }
+            count = count * 10 + u64::from(digit - b'0');
+            digits += 1;
         }
-        self.node()?;
-        let count = number.iter().fold(0, |count, digit| count * 10 + u64::from(digit - b'0'));
+        if digits == 0 || !matches!(rest.get(digits), Some(b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t')) {
+            return None;
+        }
+        self.node().ok()?;
         self.at += digits;
-        Ok(Some(count))
+        Some(count)
     }
 }
 
@@ -174,7 +186,7 @@ mod tests {
         let mut seen = Vec::new();
         let length = scanner.elements(|scanner, index| {
             let object = scanner.members(|scanner, name| {
-                if name.raw() == "b" {
+                if name.word() == "b" {
                     seen.push(scanner.token_count()?);
                 }
                 Ok(())

@@ -41,6 +41,18 @@ fn digits(bytes: &[u8], at: usize) -> usize {
 /// A JSON number as an exact whole number of at least 0: `5`, `5.0`, `1e2`, `-0`. `None` for other numbers, for text that is
 /// not a JSON number, and on overflow.
 pub(crate) fn whole(number: &str) -> Option<u64> {
+    plain_whole(number.as_bytes()).or_else(|| any_whole(number))
+}
+
+/// A number that is written as up to 18 digits, as nearly all are.
+fn plain_whole(digits: &[u8]) -> Option<u64> {
+    if !matches!(digits, [b'0'] | [b'1'..=b'9', ..]) || digits.len() > 18 {
+        return None;
+    }
+    digits.iter().try_fold(0, |value, digit| digit.is_ascii_digit().then(|| value * 10 + u64::from(digit - b'0')))
+}
+
+fn any_whole(number: &str) -> Option<u64> {
     if number.is_empty() || end(number.as_bytes(), 0) != Ok(number.len()) {
         return None;
     }
@@ -81,5 +93,9 @@ fn exponent_of(text: &str) -> i64 {
 }
 
 pub(crate) fn is_finite(number: &str) -> bool {
-    !number.is_empty() && end(number.as_bytes(), 0) == Ok(number.len()) && number.parse::<f64>().is_ok_and(f64::is_finite)
+    // Without an exponent only a number of more than 300 digits can be too large.
+    let is_small = || number.len() < 300 && !number.bytes().any(|byte| matches!(byte, b'e' | b'E'));
+    !number.is_empty()
+        && end(number.as_bytes(), 0) == Ok(number.len())
+        && (is_small() || number.parse::<f64>().is_ok_and(f64::is_finite))
 }

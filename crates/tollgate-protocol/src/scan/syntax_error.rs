@@ -2,9 +2,13 @@
 
 use crate::{Malformed, MalformedKind};
 
-/// Invalid syntax or a duplicate member (E18).
+/// Invalid syntax or a duplicate member (E18). Boxed, so that results without a value are returned in a register: nearly all
+/// of what is read is valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SyntaxError(Box<Fault>);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SyntaxError {
+struct Fault {
     at: usize,
     what: SyntaxErrorKind,
 }
@@ -17,19 +21,21 @@ enum SyntaxErrorKind {
 
 impl SyntaxError {
     /// `what` as a fragment such as `expected ':'`, found at byte `at`.
-    pub(crate) const fn new(at: usize, what: &'static str) -> Self {
-        Self { at, what: SyntaxErrorKind::Syntax(what) }
+    #[cold]
+    pub(crate) fn new(at: usize, what: &'static str) -> Self {
+        Self(Box::new(Fault { at, what: SyntaxErrorKind::Syntax(what) }))
     }
 
     /// A duplicate of a member the gateway reads, at byte `at`.
-    pub(crate) const fn duplicate_member(at: usize, name: &'static str) -> Self {
-        Self { at, what: SyntaxErrorKind::Twice(name) }
+    #[cold]
+    pub(crate) fn duplicate_member(at: usize, name: &'static str) -> Self {
+        Self(Box::new(Fault { at, what: SyntaxErrorKind::Twice(name) }))
     }
 
     /// The error for the caller. Lines and columns count from 1, columns in characters.
     pub(crate) fn malformed(self, body: &[u8]) -> Malformed {
-        let (line, column) = position(body, self.at);
-        let what = match self.what {
+        let (line, column) = position(body, self.0.at);
+        let what = match self.0.what {
             SyntaxErrorKind::Syntax(what) => what.to_owned(),
             SyntaxErrorKind::Twice(name) => format!("the member '{name}' appears twice, the second time"),
         };

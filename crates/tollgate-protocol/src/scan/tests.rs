@@ -112,7 +112,7 @@ fn pieces_are_handed_out_with_their_places() {
     let whole = scanner
         .object(|scanner, name| {
             let (value, range) = scanner.value()?;
-            seen.push((name.decode().into_owned(), value, scanner.slice(range).to_owned()));
+            seen.push((name.word().to_owned(), value, scanner.slice(range).to_owned()));
             Ok(())
         })
         .expect("valid");
@@ -170,6 +170,22 @@ fn whole_numbers_are_read_exactly() {
     assert_eq!(whole(&"9".repeat(100_000)), None);
 }
 
+proptest! {
+    #[test]
+    fn finite_numbers_are_those_that_fit_a_float(text in "-?[0-9]{0,22}(\\.[0-9]{0,3})?([eE][+-]?[0-9]{0,3})?") {
+        let valid = serde_json::from_str::<&serde_json::value::RawValue>(&text).is_ok();
+        prop_assert_eq!(is_finite(&text), valid && text.parse::<f64>().is_ok_and(f64::is_finite));
+    }
+
+    #[test]
+    fn whole_numbers_are_read_equally_with_and_without_a_fraction(text in "[0-9]{0,22}[x ]?") {
+        let valid = text == "0" || (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()));
+        let expected = if valid { text.parse::<u64>().ok() } else { None };
+        prop_assert_eq!(whole(&text), expected);
+        prop_assert_eq!(whole(&format!("{text}.0")), expected);
+    }
+}
+
 #[test]
 fn infinite_floats_are_detected() {
     assert!(is_finite("-5") && is_finite("1e308") && is_finite("1e-400"));
@@ -178,14 +194,34 @@ fn infinite_floats_are_detected() {
 
 #[test]
 fn long_strings_end_where_they_end() {
+    let scan = |bytes: &[u8]| text::scan(bytes, 0, text::next_special(bytes, 0));
     for length in 0..200 {
         for special in ['"', '\\', '\u{1}'] {
             let text = "é".repeat(length / 2) + &"a".repeat(length % 2);
             let bytes = format!("{text}{special}x");
             let expected = (special == '"').then_some((text.len(), text.len()));
-            assert_eq!(text::scan(bytes.as_bytes(), 0).ok(), expected, "{length} {special:?}");
+            assert_eq!(scan(bytes.as_bytes()).ok(), expected, "{length} {special:?}");
         }
-        assert!(text::scan("é".repeat(length).as_bytes(), 0).is_err());
+        assert!(scan("é".repeat(length).as_bytes()).is_err());
+    }
+}
+
+proptest! {
+    #[test]
+    fn special_bytes_are_found_where_a_byte_by_byte_search_finds_them(
+        mut bytes in proptest::collection::vec(prop_oneof![8 => 0x20_u8..=0xff, 1 => any::<u8>()], 0..220),
+        plain in 0_usize..220,
+    ) {
+        for byte in bytes.iter_mut().take(plain) {
+            *byte = if *byte < 0x20 || *byte == b'"' || *byte == b'\\' { b'#' } else { *byte };
+        }
+        for at in 0..=bytes.len() {
+            let expected = bytes[at..].iter().position(|byte| *byte < 0x20 || *byte == b'"' || *byte == b'\\');
+            prop_assert_eq!(text::next_special(&bytes, at), expected.map_or(bytes.len(), |offset| at + offset));
+            let short = text::next_special_of_short(&bytes, at);
+            prop_assert!(short.is_none_or(|found| Some(found - at) == expected));
+            prop_assert!(short.is_some() || expected.is_none_or(|offset| offset >= 32 || bytes.len() - at - offset < 16));
+        }
     }
 }
 

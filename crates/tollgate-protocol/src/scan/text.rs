@@ -2,23 +2,36 @@
 
 use std::{borrow::Cow, ops::Range};
 
+use wide::u8x16;
+
 use super::SyntaxError;
 
+/// Bytes that are looked at together.
+const BLOCK: usize = 16;
+
+/// A string of a document. The text is taken out only where it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JsonStr<'a> {
-    raw: &'a str,
+    body: &'a str,
     start: usize,
+    end: usize,
     decoded: usize,
 }
 
 impl<'a> JsonStr<'a> {
-    pub(super) const fn new(raw: &'a str, start: usize, decoded: usize) -> Self {
-        Self { raw, start, decoded }
+    #[inline]
+    pub(super) const fn new(body: &'a str, content: Range<usize>, decoded: usize) -> Self {
+        Self { body, start: content.start, end: content.end, decoded }
     }
 
     /// The text between the quotes, escapes as written.
-    pub(crate) const fn raw(&self) -> &'a str {
-        self.raw
+    #[inline]
+    pub(crate) fn raw(&self) -> &'a str {
+        self.body.get(self.start..self.end).unwrap_or_default()
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.start == self.end
     }
 
     /// Length in bytes of UTF-8 with escapes decoded.
@@ -28,33 +41,35 @@ impl<'a> JsonStr<'a> {
 
     /// Range in the document, without the quotes.
     pub(crate) const fn content_range(&self) -> Range<usize> {
-        self.start..self.start + self.raw.len()
+        self.start..self.end
     }
 
     /// The decoded text; borrowed unless it has escapes. A lone surrogate becomes U+FFFD.
     #[inline]
     pub(crate) fn decode(&self) -> Cow<'a, str> {
         // Every escape is longer than the character it encodes.
-        if self.decoded == self.raw.len() { Cow::Borrowed(self.raw) } else { Cow::Owned(decode(self.raw, self.decoded)) }
+        if self.decoded == self.end - self.start { Cow::Borrowed(self.raw()) } else { Cow::Owned(decode(self.raw(), self.decoded)) }
     }
 
     pub(crate) fn is_blank(&self) -> bool {
-        self.decode().trim().is_empty()
+        // Most texts begin with a letter.
+        let first = self.body.as_bytes().get(self.start);
+        !first.is_some_and(u8::is_ascii_alphanumeric) && self.decode().trim().is_empty()
     }
 }
 
-/// Offset of the closing quote of the string whose content begins at `start`, and the decoded length.
-pub(super) fn scan(bytes: &[u8], start: usize) -> Result<(usize, usize), SyntaxError> {
-    let mut at = start;
+/// Offset of the closing quote of the string whose content begins at `start`, and the decoded length. `at` is the offset of
+/// its first special byte.
+#[inline(never)]
+pub(super) fn scan(bytes: &[u8], start: usize, mut at: usize) -> Result<(usize, usize), SyntaxError> {
     let mut saved = 0;
     loop {
-        at = next_special(bytes, at);
         match bytes.get(at) {
             Some(b'"') => return Ok((at, at - start - saved)),
             Some(b'\\') => {
                 let (written, decoded) = escape(bytes, at)?;
                 saved += written - decoded;
-                at += written;
+                at = next_special(bytes, at + written);
             }
             Some(_) => return Err(SyntaxError::new(at, "control character in a string")),
             None => return Err(SyntaxError::new(at, "expected '\"'")),
@@ -90,21 +105,41 @@ fn unit(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 /// Offset of the next quote, backslash or control character; the length of `bytes` if there is none.
-fn next_special(bytes: &[u8], mut at: usize) -> usize {
+#[inline]
+pub(super) fn next_special(bytes: &[u8], at: usize) -> usize {
+    // Most names and many values are this short.
+    let Some(block) = bytes.get(at..).and_then(<[u8]>::first_chunk::<BLOCK>) else { return next_special_of_few(bytes, at) };
+    let marks = special_bytes(*block);
+    if marks == 0 { next_special_of_many(bytes, at + BLOCK) } else { at + marks.trailing_zeros() as usize }
+}
+
+/// [`next_special`] if it is one of the next 32 bytes and not near the end of `bytes`. A caller that does without calls for
+/// names, nearly all of which are this short, needs half the steps.
+#[inline]
+pub(super) fn next_special_of_short(bytes: &[u8], at: usize) -> Option<usize> {
+    let (blocks, _) = bytes.get(at..)?.as_chunks::<BLOCK>();
+    let first = special_bytes(*blocks.first()?);
+    if first != 0 {
+        return Some(at + first.trailing_zeros() as usize);
+    }
+    let second = special_bytes(*blocks.get(1)?);
+    (second != 0).then(|| at + BLOCK + second.trailing_zeros() as usize)
+}
+
+/// [`next_special`] of a string that is longer.
+#[inline(never)]
+fn next_special_of_many(bytes: &[u8], mut at: usize) -> usize {
     loop {
-        // Most strings are short: try a few words, then blocks that the compiler vectorises.
-        for _ in 0..4 {
-            let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) else {
-                return at + bytes[at..].iter().take_while(|byte| !is_special(**byte)).count();
-            };
-            let hits = special_bytes(u64::from_le_bytes(*word));
-            if hits != 0 {
-                return at + hits.trailing_zeros() as usize / 8;
+        for _ in 0..2 {
+            let Some(block) = bytes.get(at..).and_then(<[u8]>::first_chunk::<BLOCK>) else { return next_special_of_few(bytes, at) };
+            let marks = special_bytes(*block);
+            if marks != 0 {
+                return at + marks.trailing_zeros() as usize;
             }
-            at += 8;
+            at += BLOCK;
         }
         while let Some(block) = bytes[at..].first_chunk::<64>() {
-            if has_special(block) {
+            if block.iter().fold(false, |found, byte| found | is_special(*byte)) {
                 break;
             }
             at += 64;
@@ -112,29 +147,28 @@ fn next_special(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
+/// [`next_special`] of the last bytes.
+#[inline(never)]
+fn next_special_of_few(bytes: &[u8], at: usize) -> usize {
+    at + bytes.get(at..).unwrap_or_default().iter().take_while(|byte| !is_special(**byte)).count()
+}
+
+/// Whether a byte is a quote, a backslash or a control character. With the bit 2 flipped, quote and control characters are the
+/// bytes up to 0x20.
 const fn is_special(byte: u8) -> bool {
-    byte < 0x20 || byte == b'"' || byte == b'\\'
+    (byte ^ 2) <= 0x20 || byte == b'\\'
 }
 
-/// Whether a block contains a special byte, without branches.
-fn has_special(block: &[u8; 64]) -> bool {
-    let found =
-        block.iter().fold(0, |found, byte| found | u8::from(*byte < 0x20) | u8::from(*byte == b'"') | u8::from(*byte == b'\\'));
-    found != 0
+/// One bit for every special byte, the first byte lowest.
+#[inline]
+fn special_bytes(block: [u8; BLOCK]) -> u32 {
+    let block = u8x16::new(block);
+    let flipped = block ^ u8x16::splat(2);
+    let low = flipped.min(u8x16::splat(0x20)).simd_eq(flipped);
+    (low | block.simd_eq(u8x16::splat(b'\\'))).to_bitmask()
 }
 
-/// Sets the high bit of every special byte. Bits above the lowest one set may be false positives, from a borrow.
-const fn special_bytes(word: u64) -> u64 {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    let quote = word ^ (ONES * b'"' as u64);
-    let backslash = word ^ (ONES * b'\\' as u64);
-    let control = word.wrapping_sub(ONES * 0x20) & !word;
-    let quote = quote.wrapping_sub(ONES) & !quote;
-    let backslash = backslash.wrapping_sub(ONES) & !backslash;
-    (control | quote | backslash) & HIGH
-}
-
+#[cold]
 fn decode(raw: &str, decoded: usize) -> String {
     let bytes = raw.as_bytes();
     let mut text = String::with_capacity(decoded);

@@ -16,7 +16,7 @@ pub(super) fn content(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, p
     let mut speaker = TurnRole::User;
     builder.begin_turn();
     scanner.object(|scanner, name| {
-        match &*name.decode() {
+        match name.word() {
             "role" => {
                 if let Some(role) = builder.string(scanner, &path.member("role"))? {
                     speaker = speaker_of(&role.decode());
@@ -50,7 +50,7 @@ pub(super) fn instruction(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilde
         return scanner.skip().map(drop);
     }
     builder.begin_instruction();
-    scanner.members(|scanner, name| if name.decode() == "parts" { unchecked_parts(scanner, builder) } else { Ok(()) })?;
+    scanner.members(|scanner, name| if name.word() == "parts" { unchecked_parts(scanner, builder) } else { Ok(()) })?;
     builder.end_turn(TurnRole::System);
     Ok(())
 }
@@ -61,15 +61,15 @@ fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
         return scanner.skip().map(drop);
     }
     scanner.object(|scanner, name| {
-        let word = name.decode();
-        match &*word {
+        let word = name.word();
+        match word {
             "text" => {
                 if let Some(text) = builder.string(scanner, &path.member("text"))? {
                     builder.text(&text);
                 }
                 Ok(())
             }
-            "inlineData" | "inline_data" if scanner.peek() != ValueKind::Null => inline_data(scanner, builder, &path.member(&word)),
+            "inlineData" | "inline_data" if scanner.peek() != ValueKind::Null => inline_data(scanner, builder, &path.member(word)),
             word => unchecked(scanner, builder, word),
         }
     })?;
@@ -79,7 +79,7 @@ fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
 /// Counts parts without validating them.
 fn unchecked_parts(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
     scanner.elements(|scanner, _| {
-        scanner.members(|scanner, name| match &*name.decode() {
+        scanner.members(|scanner, name| match name.word() {
             "text" => builder.any_text(scanner),
             "inlineData" | "inline_data" => {
                 let blob = blob(scanner)?;
@@ -97,7 +97,7 @@ fn unchecked_parts(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> R
 fn unchecked(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str) -> Result<(), SyntaxError> {
     match word {
         "functionResponse" | "function_response" => {
-            scanner.members(|scanner, name| match &*name.decode() {
+            scanner.members(|scanner, name| match name.word() {
                 "parts" => unchecked_parts(scanner, builder),
                 "response" => {
                     let range = scanner.skip()?;
@@ -151,7 +151,7 @@ enum Mime<'a> {
 fn blob<'a>(scanner: &mut Scanner<'a>) -> Result<Blob<'a>, SyntaxError> {
     let mut blob = Blob { mime: Mime::Missing, mime_name: "mimeType", data: None };
     scanner.members(|scanner, name| {
-        match &*name.decode() {
+        match name.word() {
             word @ ("mimeType" | "mime_type") => {
                 blob.mime_name = if word == "mimeType" { "mimeType" } else { "mime_type" };
                 blob.mime = match scanner.value()?.0 {

@@ -14,7 +14,7 @@ pub(super) fn message(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, p
     let mut role = Role::Missing;
     builder.begin_turn();
     scanner.object(|scanner, name| {
-        match &*name.decode() {
+        match name.word() {
             "role" => role = read_role(scanner)?,
             "content" => content(scanner, builder, &path.member("content"))?,
             "tool_calls" => tool_calls(scanner, builder, &path.member("tool_calls"))?,
@@ -80,7 +80,7 @@ fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
     let mut kind = Value::Null;
     let mut text_is_text = true;
     scanner.object(|scanner, name| {
-        match &*name.decode() {
+        match name.word() {
             "type" => kind = scanner.value()?.0,
             "text" => match scanner.value()?.0 {
                 Value::Text(text) => builder.text(&text),
@@ -125,7 +125,7 @@ fn url(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, mime: &str) -> R
 /// An object with media in one member: a URL, a `data:` URL or bare base64.
 fn inline(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, member: &str, mime: &str) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| {
-        if name.decode() == member
+        if name.word() == member
             && let Some(text) = scanner.optional_string()?
         {
             if member == "url" || text.raw().starts_with("data:") { builder.url(mime, &text) } else { builder.base64(mime, &text) }
@@ -140,7 +140,7 @@ fn tool_calls(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &Js
         return scanner.skip().map(drop);
     }
     builder.list(scanner, path, MAX_TURNS, |builder, scanner, _| {
-        scanner.members(|scanner, name| match &*name.decode() {
+        scanner.members(|scanner, name| match name.word() {
             "function" | "custom" => strings(scanner, builder),
             _ => Ok(()),
         })?;

@@ -42,7 +42,7 @@ fn tool(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
     let mut is_function = false;
     let mut function = Function::Absent;
     scanner.object(|scanner, name| {
-        match &*name.decode() {
+        match name.word() {
             "type" => is_function = scanner.optional_string()?.is_some_and(|kind| kind.decode() == "function"),
             "function" => function = read_function(scanner)?,
             _ => {
@@ -78,7 +78,7 @@ fn read_function(scanner: &mut Scanner<'_>) -> Result<Function, SyntaxError> {
     }
     let mut named = None;
     scanner.object(|scanner, name| {
-        if name.decode() != "name" {
+        if name.word() != "name" {
             return scanner.skip().map(drop);
         }
         named = match scanner.value()?.0 {
