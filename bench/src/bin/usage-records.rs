@@ -5,8 +5,8 @@
 //! `usage-records FOLDER COUNT [DATABASE_URL]`: without a URL, the SQLite database in the folder. A database that already has
 //! records is only queried. The last line is a JSON summary.
 //!
-//! `usage-records FOLDER COUNT [DATABASE_URL] --service BATCH` books the records of one key and one model as a gateway in service
-//! does, in batches of this size, and asks nothing. It shows under callgrind what a record costs.
+//! `--batch RECORDS` changes the records per transaction. `--service` books records of one key and one model, as a gateway in service
+//! may, and asks nothing; under callgrind it shows what a record costs.
 
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a bench prints, and reads the clock")]
 
@@ -20,9 +20,9 @@ use tollgate_core::{
 use tollgate_protocol::Protocol;
 use tollgate_store::{SortOrder, Store, StoreError, SummaryBy, UsageCursor, UsageFilter};
 
-/// Records per transaction, as in the usage writer.
+/// Records per transaction, unless said otherwise: as in the usage writer.
 const BATCH: u64 = 4_096;
-const USAGE: &str = "usage-records FOLDER COUNT [DATABASE_URL] [--service BATCH]";
+const USAGE: &str = "usage-records FOLDER COUNT [DATABASE_URL] [--batch RECORDS] [--service]";
 /// 2026-08-23T00:00:00Z, the time of the first record.
 const BEGIN: i64 = 1_787_443_200_000_000;
 const DAY: i64 = 86_400_000_000;
@@ -38,20 +38,21 @@ const RUNS: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let service = match arguments.iter().position(|argument| argument == "--service") {
-        Some(at) => arguments.split_off(at).get(1).ok_or(USAGE)?.parse().map(Some)?,
-        None => None,
+    let service = arguments.iter().position(|argument| argument == "--service").map(|at| arguments.remove(at)).is_some();
+    let batch = match arguments.iter().position(|argument| argument == "--batch") {
+        Some(at) => arguments.drain(at..).nth(1).ok_or(USAGE)?.parse()?,
+        None => BATCH,
     };
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
         let end = Timestamp(BEGIN + DAYS * DAY);
         let (store, count) = tollgate_bench::open_database(USAGE, arguments.into_iter(), end).await?;
-        if let Some(batch) = service {
-            fill(&store, count, batch, |number| service_record(number)).await?;
+        if service {
+            fill(&store, count, batch, service_record).await?;
             store.close().await;
             return Ok(());
         }
         let empty = store.usage.page(&UsageFilter::default()).await?.items.is_empty();
-        let rate = if empty { Some(fill(&store, count, BATCH, |number| record(number, count)).await?) } else { None };
+        let rate = if empty { Some(fill(&store, count, batch, |number| record(number, count)).await?) } else { None };
         let (page, chart, unaligned) = (time_pages(&store).await?, time_charts(&store).await?, time_unaligned(&store).await?);
         let ms = |took: Duration| took.as_secs_f64() * 1_000.0;
         // Closing moves the write-ahead log into the file.
