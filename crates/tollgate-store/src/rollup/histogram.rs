@@ -8,7 +8,7 @@
 const DIVIDED: u32 = 3;
 
 /// The bin of the longest duration.
-const LAST_BIN: u16 = ((63 - DIVIDED as u16) << DIVIDED) + (2 << DIVIDED) - 1;
+const LAST_BIN: u16 = ((63 - 3) << DIVIDED) + (2 << DIVIDED) - 1;
 
 /// The counts of the bins, up to the last one that is not empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
