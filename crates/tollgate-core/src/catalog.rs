@@ -21,7 +21,7 @@ pub use channel_index::AccountLimits;
 pub use identity::{Billing, Key, KeyStatus, Member, MemberStatus, Role};
 pub use routing::{Hedge, Routing};
 
-use crate::{ChannelId, GroupId, IdHash, Multiplier, NanoUsd, PriceSchedule, Revision};
+use crate::{ChannelId, GroupId, IdHash, Multiplier, NameHash, NanoUsd, PriceSchedule, Revision};
 
 /// One consistent snapshot. Cheap to share, never modified.
 #[derive(Clone, Debug, Default)]
@@ -32,9 +32,9 @@ pub struct Catalog {
     /// Groups by id, in order of name.
     pub groups: IndexMap<GroupId, Arc<Group>, IdHash>,
     /// Prices and facts by public name. A model exists when a channel serves it, with or without an entry here.
-    pub models: IndexMap<String, Arc<Model>>,
+    pub models: IndexMap<String, Arc<Model>, NameHash>,
     /// The channels that serve each public model, in order of channel name. Derived.
-    pub mappings_by_model: IndexMap<String, Vec<MappingRef>>,
+    pub mappings_by_model: IndexMap<String, Vec<MappingRef>, NameHash>,
     /// Bit set of the positions of the channels each group may use. Derived.
     reach: HashMap<GroupId, Box<[u64]>, IdHash>,
     /// True if every request for every model costs money. Derived.

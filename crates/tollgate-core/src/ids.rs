@@ -65,6 +65,9 @@ pub struct IdHasher(u64);
 
 pub type IdHash = BuildHasherDefault<IdHasher>;
 
+/// A hash for names, which callers may choose: seeded at random in each process.
+pub type NameHash = foldhash::fast::RandomState;
+
 impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {
         for part in bytes.rchunks(8) {

@@ -46,7 +46,8 @@ pub use health::{
     Observation, OutcomeBucket, RestingReason, observe, quota_end, start_probe,
 };
 pub use ids::{
-    AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, IdText, JobId, KeyId, MemberId, ModelId, RequestId, Revision,
+    AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, IdText, JobId, KeyId, MemberId, ModelId, NameHash, RequestId,
+    Revision,
 };
 pub use money::{Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd};
 pub use offer::{Caller, NotOffered, Offer, VisibleModel, resolve, visible_model, visible_models};

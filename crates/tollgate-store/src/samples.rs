@@ -91,19 +91,19 @@ fn attempt(n: u64, position: u64) -> AttemptRecord {
     }
 }
 
-pub(crate) fn begin(n: u64) -> AttemptStart {
+pub(crate) fn begin(n: u64) -> AttemptStart<'static> {
     let record = record(n);
     AttemptStart {
         id: record.id,
         at: record.at,
         key: record.key,
-        key_name: record.key_name,
+        key_name: record.key_name.into(),
         member: record.member,
         group: GroupId::from_parts(MIDNIGHT, ten(0)),
-        group_name: "default".to_owned(),
+        group_name: "default".into(),
         protocol_in: Protocol::OpenAi,
         method: Method::Chat,
-        model: "model-1".to_owned(),
+        model: "model-1".into(),
         stream: true,
         address: None,
         client_request_id: None,
@@ -117,11 +117,11 @@ pub(crate) fn begin(n: u64) -> AttemptStart {
         earlier: Vec::new(),
         attempt: StartedAttempt {
             channel: ChannelId::from_parts(MIDNIGHT, ten(1)),
-            channel_name: "main".to_owned(),
+            channel_name: "main".into(),
             account: AccountId::from_parts(MIDNIGHT, ten(1)),
-            account_name: "account 1".to_owned(),
+            account_name: "account 1".into(),
             protocol: Protocol::Gemini,
-            upstream_model: "upstream-model".to_owned(),
+            upstream_model: "upstream-model".into(),
             at: record.at,
             cost: Some(Price { input: Some(500_000_000), ..Price::default() }),
             cost_multiplier: Multiplier::ONE,

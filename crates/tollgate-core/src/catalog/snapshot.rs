@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use tollgate_protocol::Protocol;
 
 use super::{Catalog, Channel, Group, MappingRef, Model, Provider, channel_index::ChannelIndex};
-use crate::{Account, AccountId, ChannelId, GroupId, IdHash, ModelSpec, Price, Revision};
+use crate::{Account, AccountId, ChannelId, GroupId, IdHash, ModelSpec, NameHash, Price, Revision};
 
 impl Catalog {
     /// Builds a snapshot of these rows, sorted by name, with its indexes. Channel ids of a group that match no row are ignored;
@@ -20,7 +20,8 @@ impl Catalog {
         models.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
         let channels: IndexMap<ChannelId, Arc<Channel>, IdHash> = channels.into_iter().map(|row| (row.id, Arc::new(row))).collect();
         let groups: IndexMap<GroupId, Arc<Group>, IdHash> = groups.into_iter().map(|row| (row.id, Arc::new(row))).collect();
-        let models: IndexMap<String, Arc<Model>> = models.into_iter().map(|row| (row.spec.name.clone(), Arc::new(row))).collect();
+        let models: IndexMap<String, Arc<Model>, NameHash> =
+            models.into_iter().map(|row| (row.spec.name.clone(), Arc::new(row))).collect();
         let mappings_by_model = index_mappings(&channels);
         let sells_nothing_free = groups.values().all(|group| group.sale_multiplier.0 > 0)
             && mappings_by_model.keys().all(|model| models.get(model).is_some_and(|model| always_costs(model)));
@@ -81,8 +82,8 @@ fn by_name<'a, I, T>(rows: &'a IndexMap<I, Arc<T>, IdHash>, name: &str, key: imp
     at.and_then(|at| rows.get_index(at).map(|(_, row)| row)).or_else(|| rows.values().find(|row| key(row) == name))
 }
 
-fn index_mappings(channels: &IndexMap<ChannelId, Arc<Channel>, IdHash>) -> IndexMap<String, Vec<MappingRef>> {
-    let mut index: IndexMap<String, Vec<MappingRef>> = IndexMap::new();
+fn index_mappings(channels: &IndexMap<ChannelId, Arc<Channel>, IdHash>) -> IndexMap<String, Vec<MappingRef>, NameHash> {
+    let mut index: IndexMap<String, Vec<MappingRef>, NameHash> = IndexMap::default();
     for (channel, row) in (0u32..).zip(channels.values()) {
         let mut seen: HashSet<&str> = HashSet::new();
         for (position, mapping) in (0u32..).zip(&row.spec.serves) {

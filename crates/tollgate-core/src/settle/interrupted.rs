@@ -1,6 +1,8 @@
 //! Journal entries written before an attempt and during a stream, and the usage record built from them after the gateway was
 //! killed.
 
+use std::borrow::Cow;
+
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Method, Protocol, Usage};
@@ -18,8 +20,9 @@ use crate::{
 
 /// Written before an attempt's first byte is sent: everything a record needs if nothing else gets written.
 /// Numbers and names of fields are part of the journal's format, so a new field is optional or has a default.
+/// Texts are borrowed where the entry is written, and owned where it was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
-pub struct AttemptStart {
+pub struct AttemptStart<'a> {
     /// Request id, also the record's.
     #[n(0)]
     pub id: RequestId,
@@ -28,29 +31,29 @@ pub struct AttemptStart {
     #[n(2)]
     pub key: KeyId,
     #[n(3)]
-    pub key_name: String,
+    pub key_name: Cow<'a, str>,
     #[n(4)]
     pub member: MemberId,
     #[n(5)]
     pub group: GroupId,
     #[n(6)]
-    pub group_name: String,
+    pub group_name: Cow<'a, str>,
     #[n(7)]
     pub protocol_in: Protocol,
     #[n(8)]
     pub method: Method,
     #[n(9)]
-    pub model: String,
+    pub model: Cow<'a, str>,
     /// True when the answer is to be streamed.
     #[n(10)]
     pub stream: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(11)]
-    pub address: Option<String>,
+    pub address: Option<Cow<'a, str>>,
     /// The caller's own request id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(12)]
-    pub client_request_id: Option<String>,
+    pub client_request_id: Option<Cow<'a, str>>,
     /// Entries of `x-tollgate-dropped`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cbor(n(13), skip_if = "Vec::is_empty")]
@@ -76,24 +79,24 @@ pub struct AttemptStart {
     #[cbor(n(20), skip_if = "Vec::is_empty")]
     pub earlier: Vec<AttemptRecord>,
     #[n(21)]
-    pub attempt: StartedAttempt,
+    pub attempt: StartedAttempt<'a>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
-pub struct StartedAttempt {
+pub struct StartedAttempt<'a> {
     #[n(0)]
     pub channel: ChannelId,
     #[n(1)]
-    pub channel_name: String,
+    pub channel_name: Cow<'a, str>,
     #[n(2)]
     pub account: AccountId,
     #[n(3)]
-    pub account_name: String,
+    pub account_name: Cow<'a, str>,
     #[n(4)]
     pub protocol: Protocol,
     /// Model name sent upstream.
     #[n(5)]
-    pub upstream_model: String,
+    pub upstream_model: Cow<'a, str>,
     #[n(6)]
     pub at: Timestamp,
     /// Cost price; `None`: unknown.
@@ -123,7 +126,7 @@ pub struct StreamProgress {
 /// The record of a request whose gateway was killed: outcome `gateway_stopped`, status 0, because the caller's view is unknown.
 /// `begins` are its `begin` entries in order, `progress` is the last one. Deterministic, so recovery may run again. `None` when
 /// `begins` is empty.
-pub fn settle_stopped(begins: &[AttemptStart], progress: Option<&StreamProgress>) -> Option<UsageRecord> {
+pub fn settle_stopped(begins: &[AttemptStart<'_>], progress: Option<&StreamProgress>) -> Option<UsageRecord> {
     let last = begins.last()?;
     let delivered = progress.map_or(DeliveredContent::default(), |it| it.delivered);
     let produced = Production { content: delivered, usage: reported(last, progress), ..Production::default() };
@@ -158,14 +161,14 @@ pub fn settle_stopped(begins: &[AttemptStart], progress: Option<&StreamProgress>
         id: last.id,
         at: last.at,
         key: last.key,
-        key_name: last.key_name.clone(),
+        key_name: last.key_name.to_string(),
         member: last.member,
         group: Some(last.group),
-        group_name: Some(last.group_name.clone()),
+        group_name: Some(last.group_name.to_string()),
         protocol_in: last.protocol_in,
         protocol_out: Some(last.attempt.protocol),
         method: last.method,
-        model: Some(last.model.clone()),
+        model: Some(last.model.to_string()),
         stream: last.stream,
         status: 0,
         outcome: Outcome::GatewayStopped,
@@ -177,8 +180,8 @@ pub fn settle_stopped(begins: &[AttemptStart], progress: Option<&StreamProgress>
         price_version: last.price_version,
         ttft_us: None,
         duration_us: us_between(last.at, ended),
-        address: last.address.clone(),
-        client_request_id: last.client_request_id.clone(),
+        address: last.address.as_deref().map(ToOwned::to_owned),
+        client_request_id: last.client_request_id.as_deref().map(ToOwned::to_owned),
         dropped: last.dropped.clone(),
         trace: Vec::new(),
         attempts,
@@ -186,7 +189,7 @@ pub fn settle_stopped(begins: &[AttemptStart], progress: Option<&StreamProgress>
 }
 
 /// The usage reported before the end, cut to what is possible of a model that may think.
-fn reported(begin: &AttemptStart, progress: Option<&StreamProgress>) -> Option<(Usage, TokenSource)> {
+fn reported(begin: &AttemptStart<'_>, progress: Option<&StreamProgress>) -> Option<(Usage, TokenSource)> {
     let progress = progress?;
     let usage = plausible(progress.usage)?;
     Some(match begin.bounds.cut(usage, progress.delivered, || true) {
@@ -195,18 +198,18 @@ fn reported(begin: &AttemptStart, progress: Option<&StreamProgress>) -> Option<(
     })
 }
 
-fn stopped_attempt(begin: &AttemptStart, produced: &Production, ended: Timestamp) -> (AttemptRecord, PricedAmount) {
+fn stopped_attempt(begin: &AttemptStart<'_>, produced: &Production, ended: Timestamp) -> (AttemptRecord, PricedAmount) {
     let attempt = &begin.attempt;
     let result = if produced.content.content { AttemptResult::Broke } else { AttemptResult::Failed };
     let tokens = attempt_tokens(begin.method, result, begin.input, produced);
     let cost = PricedAmount::cost(result, begin.method, &tokens, attempt.cost.as_ref(), attempt.cost_multiplier);
     let record = AttemptRecord {
         channel: attempt.channel,
-        channel_name: attempt.channel_name.clone(),
+        channel_name: attempt.channel_name.to_string(),
         account: attempt.account,
-        account_name: attempt.account_name.clone(),
+        account_name: attempt.account_name.to_string(),
         protocol: attempt.protocol,
-        upstream_model: attempt.upstream_model.clone(),
+        upstream_model: attempt.upstream_model.to_string(),
         at: attempt.at,
         status: None,
         result,

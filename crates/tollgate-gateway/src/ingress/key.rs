@@ -43,11 +43,16 @@ fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Field<'a> {
     match (values.next(), values.next()) {
         (None, _) => Field::Absent,
         (Some(_), Some(_)) => Field::Repeated,
-        (Some(value), None) => match trimmed(String::from_utf8_lossy(value.as_bytes())) {
+        (Some(value), None) => match trimmed(text_of(value.as_bytes())) {
             text if text.is_empty() => Field::Absent,
             text => Field::Text(text),
         },
     }
+}
+
+/// The text of a header field. Replacing what is not UTF-8 costs much more, and no key has it.
+fn text_of(value: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(value).map_or_else(|_| String::from_utf8_lossy(value), Cow::Borrowed)
 }
 
 fn trimmed(text: Cow<'_, str>) -> Cow<'_, str> {

@@ -3,7 +3,7 @@
 //! abandoned responses open.
 //!
 //! Limits per channel and core: 512 idle connections, idle for at most 50 s; 256 concurrent dials. Limits per response:
-//! 256 header fields, 128 KiB of head. Redirects, cookies and decompression are not supported.
+//! 100 header fields (HTTP/1.1), 128 KiB of head. Redirects, cookies and decompression are not supported.
 
 mod checked_io;
 mod connect;

@@ -166,7 +166,7 @@ pub(super) fn resync(bytes: &[u8], from: usize) -> Option<usize> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(super) enum DecodedEntry {
-    Begin(Box<AttemptStart>),
+    Begin(Box<AttemptStart<'static>>),
     Progress(StreamProgress),
     End(Box<UsageRecord>),
 }
@@ -190,7 +190,7 @@ impl DecodedEntry {
 }
 
 /// Encodes the begin of an attempt. If it exceeds a frame, its unbounded fields are omitted.
-pub(super) fn encode_begin(begin: &AttemptStart, out: &mut Vec<u8>) -> Result<(), FrameTooLarge> {
+pub(super) fn encode_begin(begin: &AttemptStart<'_>, out: &mut Vec<u8>) -> Result<(), FrameTooLarge> {
     encode(EntryKind::Begin, begin, out).or_else(|FrameTooLarge| {
         let shortened = AttemptStart { dropped: Vec::new(), earlier: Vec::new(), client_request_id: None, ..begin.clone() };
         encode(EntryKind::Begin, &shortened, out)

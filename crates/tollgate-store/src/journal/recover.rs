@@ -40,7 +40,7 @@ pub(super) struct RecoveredSegments {
 
 #[derive(Default)]
 struct Unfinished {
-    begins: Vec<AttemptStart>,
+    begins: Vec<AttemptStart<'static>>,
     progress: Option<StreamProgress>,
 }
 

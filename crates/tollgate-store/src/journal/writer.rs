@@ -34,7 +34,7 @@ impl JournalWriter {
     }
 
     /// Appends the begin of an attempt; call it before the first byte goes upstream.
-    pub fn begin(&self, begin: &AttemptStart) -> Result<(), JournalError> {
+    pub fn begin(&self, begin: &AttemptStart<'_>) -> Result<(), JournalError> {
         let mut guard = self.lock();
         encode_begin(begin, guard.frame())?;
         guard.append(begin.id, EntryKind::Begin).map(|_| ())

@@ -4,22 +4,22 @@ use super::*;
 use crate::{AttemptRecord, samples::channel_id};
 use serde_json::json;
 
-fn begin() -> AttemptStart {
+fn begin() -> AttemptStart<'static> {
     let key = key(&[]);
     let group = group("default", &["c"]);
     AttemptStart {
         id: RequestId::from_parts(NOW, [1; 10]),
         at: NOW,
         key: key.id,
-        key_name: key.name,
+        key_name: key.name.into(),
         member: key.member.id,
         group: group.id,
-        group_name: group.name,
+        group_name: group.name.into(),
         protocol_in: Protocol::Gemini,
         method: Method::StreamGenerate,
-        model: "m".to_owned(),
+        model: "m".into(),
         stream: true,
-        address: Some("192.0.2.1".to_owned()),
+        address: Some("192.0.2.1".into()),
         client_request_id: None,
         dropped: Vec::new(),
         price_version: Revision(7),
@@ -31,11 +31,11 @@ fn begin() -> AttemptStart {
         earlier: Vec::new(),
         attempt: StartedAttempt {
             channel: channel_id("c"),
-            channel_name: "c".to_owned(),
+            channel_name: "c".into(),
             account: account("c", 0).id,
-            account_name: "c/0".to_owned(),
+            account_name: "c/0".into(),
             protocol: Protocol::OpenAi,
-            upstream_model: "m-up".to_owned(),
+            upstream_model: "m-up".into(),
             at: NOW.plus_ms(2),
             cost: Some(price("0.5", "1")),
             cost_multiplier: Multiplier::ONE,
@@ -102,7 +102,7 @@ fn attempt_without_recorded_end_counts_as_sent() {
 #[test]
 fn recovery_is_deterministic() {
     let once = settle_stopped(&[begin()], Some(&progress(10)));
-    let stored: AttemptStart = serde_json::from_str(&serde_json::to_string(&begin()).unwrap()).unwrap();
+    let stored: AttemptStart<'_> = serde_json::from_str(&serde_json::to_string(&begin()).unwrap()).unwrap();
     let stored_progress: StreamProgress = serde_json::from_str(&serde_json::to_string(&progress(10)).unwrap()).unwrap();
     assert_eq!(settle_stopped(&[stored], Some(&stored_progress)), once);
 }
@@ -128,6 +128,6 @@ fn absent_values_are_omitted_but_accepted() {
     for (name, nothing) in [("client_request_id", json!(null)), ("dropped", json!([])), ("earlier", json!([]))] {
         assert_eq!(members.insert(name.to_owned(), nothing), None, "{name} is written although it is absent");
     }
-    let read: AttemptStart = serde_json::from_value(stored).unwrap();
+    let read: AttemptStart<'_> = serde_json::from_value(stored).unwrap();
     assert_eq!(read, AttemptStart { address: None, ..begin() });
 }

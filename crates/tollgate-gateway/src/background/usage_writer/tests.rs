@@ -293,7 +293,7 @@ async fn health_is_saved_at_most_once_a_second_and_again_after_a_failure() {
 #[tokio::test(start_paused = true)]
 async fn request_without_an_end_is_not_written() {
     let mut rig = Rig::new();
-    let begin: AttemptStart = serde_json::from_value(serde_json::json!({
+    let begin: AttemptStart<'_> = serde_json::from_value(serde_json::json!({
         "id": usage_record("m").id, "at": 0, "key": key().id, "key_name": "k", "member": key().member.id,
         "group": tollgate_core::GroupId::from_parts(Timestamp(0), [1; 10]), "group_name": "g", "protocol_in": "openai",
         "method": "chat", "model": "m", "stream": false, "price_version": 1, "sale": null, "sale_multiplier": 1_000_000,

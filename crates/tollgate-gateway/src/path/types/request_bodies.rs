@@ -195,7 +195,8 @@ impl<'a> RequestBodies<'a> {
             force_usage: hide_usage,
             max_output: self.output_limit.as_ref().map(|limit| limit.tokens),
             output_limit_field: mapping.profile.max_tokens_field.as_deref(),
-            keep_google_signatures: !drop_signatures
+            keep_google_signatures: summary.splices.markers
+                && !drop_signatures
                 && (mapping.profile.signature_required == Some(true) || is_googles(&planned.channel.spec.base_url)),
             drop_signatures,
         };

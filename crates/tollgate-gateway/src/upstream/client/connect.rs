@@ -31,8 +31,6 @@ use super::{
 };
 use crate::{executor::TrackedExecutor, upstream::call::ConnectFault};
 
-/// Most header fields of a response.
-const MAX_HEADERS: usize = 256;
 /// Most bytes of a response head.
 const HEAD_BYTES: u32 = 128 * 1024;
 /// Largest read buffer of a connection.
@@ -86,8 +84,8 @@ async fn handshake(
 
 async fn http1(stream: impl OverTcp, tasks: &TaskTracker) -> Result<Connected, ConnectFault> {
     let (stream, state) = CheckedIo::new(stream);
+    // Without a limit of header fields of our own: hyper reads up to its default of 100 without allocating memory.
     let (sender, connection) = http1::Builder::new()
-        .max_headers(MAX_HEADERS)
         .max_buf_size(BUFFER_BYTES)
         .max_header_size(HEAD_BYTES as usize)
         .handshake(TokioIo::new(stream))

@@ -119,23 +119,27 @@ impl OpenAttempt {
 
 /// The journal entry for the start of an attempt, from which recovery settles the request after a kill. `concurrent` are attempts
 /// that run at the same time.
-pub(super) fn start_entry(facts: &RequestFacts, attempt: &OpenAttempt, concurrent: &[AttemptFacts]) -> Option<AttemptStart> {
+pub(super) fn start_entry<'a>(
+    facts: &'a RequestFacts,
+    attempt: &'a OpenAttempt,
+    concurrent: &[AttemptFacts],
+) -> Option<AttemptStart<'a>> {
     let group = facts.group.as_ref()?;
     let planned = &attempt.planned;
     Some(AttemptStart {
         id: facts.id,
         at: facts.at,
         key: facts.key.id,
-        key_name: facts.key.name.clone(),
+        key_name: (&facts.key.name).into(),
         member: facts.key.member.id,
         group: group.id,
-        group_name: group.name.clone(),
+        group_name: (&group.name).into(),
         protocol_in: facts.protocol_in,
         method: facts.method,
-        model: facts.model.clone().unwrap_or_default(),
+        model: facts.model.as_deref().unwrap_or_default().into(),
         stream: facts.stream,
-        address: facts.address.clone(),
-        client_request_id: facts.client_request_id.clone(),
+        address: facts.address.as_deref().map(Into::into),
+        client_request_id: facts.client_request_id.as_deref().map(Into::into),
         dropped: facts.dropped.clone(),
         price_version: facts.price_version,
         sale: facts.sale.clone(),
@@ -146,11 +150,11 @@ pub(super) fn start_entry(facts: &RequestFacts, attempt: &OpenAttempt, concurren
         earlier: facts.attempts.iter().chain(concurrent).map(|earlier| settle_attempt(earlier, &facts.size())).collect(),
         attempt: StartedAttempt {
             channel: planned.channel.id,
-            channel_name: planned.channel.spec.name.clone(),
+            channel_name: (&planned.channel.spec.name).into(),
             account: planned.account.id,
-            account_name: planned.account.spec.name.clone(),
+            account_name: (&planned.account.spec.name).into(),
             protocol: planned.protocol,
-            upstream_model: planned.mapping().upstream.clone(),
+            upstream_model: (&planned.mapping().upstream).into(),
             at: attempt.at,
             cost: planned.cost.clone(),
             cost_multiplier: planned.account.spec.cost_multiplier,
