@@ -13,8 +13,11 @@ use tollgate_store::{AccessMode, MasterKeySource, OpenOptions, RandomSource, Sto
 
 /// Opens the database of a fill program from its arguments `FOLDER COUNT [DATABASE_URL]`, and returns it with the count.
 /// Missing or invalid arguments are reported as `usage`.
-pub async fn open_database(usage: &str, now: Timestamp) -> Result<(Store, u64), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1);
+pub async fn open_database(
+    usage: &str,
+    mut arguments: impl Iterator<Item = String>,
+    now: Timestamp,
+) -> Result<(Store, u64), Box<dyn std::error::Error>> {
     let (Some(folder), Some(count)) = (arguments.next(), arguments.next()) else { return Err(usage.into()) };
     let data = PathBuf::from(folder);
     let url = match arguments.next() {

@@ -27,7 +27,8 @@ type BoxError = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), BoxError> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
-        let (store, count) = tollgate_bench::open_database("keys FOLDER COUNT [DATABASE_URL]", NOW).await?;
+        let (store, count) =
+            tollgate_bench::open_database("keys FOLDER COUNT [DATABASE_URL]", std::env::args().skip(1), NOW).await?;
         if store.usage.page(&UsageFilter::default()).await?.items.is_empty() {
             fill(&store, count).await?;
             println!("filled; run this again to measure with fresh memory");

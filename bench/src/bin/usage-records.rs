@@ -4,6 +4,9 @@
 //!
 //! `usage-records FOLDER COUNT [DATABASE_URL]`: without a URL, the SQLite database in the folder. A database that already has
 //! records is only queried. The last line is a JSON summary.
+//!
+//! `--batch RECORDS` changes the records per transaction. `--service` books records of one key and one model, as a gateway in service
+//! may, and asks nothing; under callgrind it shows what a record costs.
 
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a bench prints, and reads the clock")]
 
@@ -12,13 +15,14 @@ use std::time::{Duration, Instant};
 use tollgate_bench::{id_bytes, usage_record};
 use tollgate_core::{
     AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, NanoUsd, Outcome, RequestId, Timestamp, TokenSource,
-    Tokens, UsageRecord,
+    Tokens, TraceEntry, UsageRecord,
 };
 use tollgate_protocol::Protocol;
 use tollgate_store::{SortOrder, Store, StoreError, SummaryBy, UsageCursor, UsageFilter};
 
-/// Records per transaction, as in the usage writer.
+/// Records per transaction, unless said otherwise: as in the usage writer.
 const BATCH: u64 = 4_096;
+const USAGE: &str = "usage-records FOLDER COUNT [DATABASE_URL] [--batch RECORDS] [--service]";
 /// 2026-08-23T00:00:00Z, the time of the first record.
 const BEGIN: i64 = 1_787_443_200_000_000;
 const DAY: i64 = 86_400_000_000;
@@ -33,11 +37,22 @@ const BUSY_HOUR: i64 = 300_000;
 const RUNS: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let service = arguments.iter().position(|argument| argument == "--service").map(|at| arguments.remove(at)).is_some();
+    let batch = match arguments.iter().position(|argument| argument == "--batch") {
+        Some(at) => arguments.drain(at..).nth(1).ok_or(USAGE)?.parse()?,
+        None => BATCH,
+    };
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
-        let (store, count) =
-            tollgate_bench::open_database("usage-records FOLDER COUNT [DATABASE_URL]", Timestamp(BEGIN + DAYS * DAY)).await?;
+        let end = Timestamp(BEGIN + DAYS * DAY);
+        let (store, count) = tollgate_bench::open_database(USAGE, arguments.into_iter(), end).await?;
+        if service {
+            fill(&store, count, batch, service_record).await?;
+            store.close().await;
+            return Ok(());
+        }
         let empty = store.usage.page(&UsageFilter::default()).await?.items.is_empty();
-        let rate = if empty { Some(fill(&store, count).await?) } else { None };
+        let rate = if empty { Some(fill(&store, count, batch, |number| record(number, count)).await?) } else { None };
         let (page, chart, unaligned) = (time_pages(&store).await?, time_charts(&store).await?, time_unaligned(&store).await?);
         let ms = |took: Duration| took.as_secs_f64() * 1_000.0;
         // Closing moves the write-ahead log into the file.
@@ -60,20 +75,20 @@ fn database_bytes() -> Option<u64> {
 }
 
 /// Inserts all records in order of arrival. Returns records per second.
-async fn fill(store: &Store, count: u64) -> Result<u64, StoreError> {
+async fn fill(store: &Store, count: u64, batch: u64, record: impl Fn(u64) -> UsageRecord) -> Result<u64, StoreError> {
     for month in 0..4 {
         store.usage.create_partitions(Timestamp(BEGIN + month * 30 * DAY)).await?;
     }
     let begin = Instant::now();
     let (mut append_time, mut last) = (Duration::ZERO, Instant::now());
-    for first in (0..count).step_by(usize::try_from(BATCH).unwrap_or(1)) {
-        let records: Vec<UsageRecord> = (first..count.min(first + BATCH)).map(|number| record(number, count)).collect();
+    for first in (0..count).step_by(usize::try_from(batch).unwrap_or(1)) {
+        let records: Vec<UsageRecord> = (first..count.min(first + batch)).map(&record).collect();
         let started = Instant::now();
         store.usage.append(&records).await?;
         append_time += started.elapsed();
         if last.elapsed() > Duration::from_secs(20) {
             last = Instant::now();
-            println!("  {} records, {} a second so far", first + BATCH, rate(first + BATCH, append_time));
+            println!("  {} records, {} a second so far", first + batch, rate(first + batch, append_time));
         }
     }
     println!("inserted {count} records in {:.1?}: {} a second", begin.elapsed(), rate(count, append_time));
@@ -207,6 +222,28 @@ fn arrival(number: u64, count: u64) -> Timestamp {
         evening + (within - before - busy) * ((BUSY_EVERY * DAY - evening) / after)
     };
     Timestamp(BEGIN + busy_time * BUSY_EVERY * DAY + at)
+}
+
+/// A completed request of the only key, which arrives 12 ms after the one before.
+fn service_record(number: u64) -> UsageRecord {
+    let at = Timestamp(BEGIN + i64::try_from(number).unwrap_or(0) * (HOUR / BUSY_HOUR));
+    let like = record(1, 1);
+    let attempt = AttemptRecord { at, duration_us: 1_990_000 + number % 1_000, ..like.attempts[0].clone() };
+    let trace = TraceEntry {
+        channel: attempt.channel_name.clone(),
+        account: Some(attempt.account_name.clone()),
+        code: "planned".to_owned(),
+        detail: None,
+    };
+    UsageRecord {
+        id: RequestId::from_parts(at, id_bytes(number)),
+        at,
+        outcome: Outcome::Completed,
+        duration_us: 2_000_000 + number % 1_000,
+        trace: vec![trace],
+        attempts: vec![attempt],
+        ..like
+    }
 }
 
 /// Record `number` of `count`.

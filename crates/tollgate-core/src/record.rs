@@ -194,7 +194,7 @@ pub enum TokenSource {
 }
 
 /// A candidate considered by routing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Encode, Decode)]
 pub struct TraceEntry {
     #[n(0)]
     pub channel: String,

@@ -108,7 +108,8 @@ CREATE TABLE removed (
 -- Sums by five minutes, UTC hours and UTC days of arrival: `width` in minutes, `minute` since 1970 at which the time begins. Group
 -- and model are 0 for requests refused before a group was chosen. Sums by five minutes are removed with their records, those by days
 -- stay. `usage_sums` has the sums of all keys, with histograms of the times to the first content and to the end (`rollup/histogram.rs`);
--- `key_sums` has those of each key.
+-- `key_sums` has those of each key. Every batch updates the rows of the current time. A page that is half empty has room for their new
+-- versions, so that no index changes.
 CREATE TABLE usage_sums (
     width SMALLINT NOT NULL,
     minute INTEGER NOT NULL,
@@ -130,7 +131,7 @@ CREATE TABLE usage_sums (
     ttft BYTEA NOT NULL,
     duration BYTEA NOT NULL,
     PRIMARY KEY (width, minute, grp, model, channel, protocol_in, outcome, reason)
-);
+) WITH (fillfactor = 50);
 CREATE TABLE key_sums (
     width SMALLINT NOT NULL,
     minute INTEGER NOT NULL,
@@ -149,7 +150,7 @@ CREATE TABLE key_sums (
     cost BIGINT NOT NULL,
     unpriced BIGINT NOT NULL,
     PRIMARY KEY (width, minute, key, member, grp, model, outcome)
-);
+) WITH (fillfactor = 50);
 -- What one key or one member has spent.
 CREATE INDEX key_sums_key ON key_sums (key, minute) WHERE width = 1440;
 CREATE INDEX key_sums_member ON key_sums (member, minute) WHERE width = 1440;
@@ -168,7 +169,7 @@ CREATE TABLE attempt_sums (
     tokens_output BIGINT NOT NULL,
     cost BIGINT NOT NULL,
     PRIMARY KEY (width, minute, channel, account, model, result, error)
-);
+) WITH (fillfactor = 50);
 
 -- Creates the partition of a month with the ids [first, next) and moves the month's rows from `usage_other` into it. Returns 1, or 0
 -- if the partition exists.

@@ -205,6 +205,7 @@ conformance! {
         key_without_a_member_belongs_to_the_owner;
     usage:
         record_is_stored_exactly_once,
+        batches_of_any_size_keep_each_record_as_it_was,
         cache_writes_kept_for_an_hour_are_stored,
         concurrent_appends_of_the_same_records_store_each_once,
         pages_have_no_gap_or_overlap,

@@ -160,6 +160,17 @@ pub(crate) fn widen<const N: usize, S: Sums>(rows: &BTreeMap<[i64; N], S>, width
     wide
 }
 
+/// Sums of the first width, and the same by each wider one.
+pub(crate) fn by_widths<const N: usize, S: Sums>(rows: BTreeMap<[i64; N], S>, widths: &[i64]) -> Vec<(i64, BTreeMap<[i64; N], S>)> {
+    let Some((first, wider)) = widths.split_first() else { return Vec::new() };
+    let mut all = vec![(*first, rows)];
+    for width in wider {
+        let wide = all.last().map(|(_, rows)| widen(rows, *width)).unwrap_or_default();
+        all.push((*width, wide));
+    }
+    all
+}
+
 /// Input and output tokens of every kind.
 pub(crate) fn tokens(tokens: &Tokens) -> (i64, i64) {
     (narrow(tokens.prompt()), narrow(tokens.completion()))

@@ -35,6 +35,36 @@ pub(super) async fn record_is_stored_exactly_once(store: &Store) {
     assert_eq!(sums[0].requests, 71);
 }
 
+/// Several rows go into one statement, and many into one stream of rows, whatever each of them lacks.
+pub(super) async fn batches_of_any_size_keep_each_record_as_it_was(store: &Store) {
+    let varied = |n: u64| {
+        let mut record = if n.is_multiple_of(3) { plain_record(n) } else { record(n) };
+        record.address = (!n.is_multiple_of(2)).then(|| format!("10.0.0.{}", n % 5));
+        record.client_request_id = n.is_multiple_of(11).then(|| format!("caller's {n}"));
+        record.ttft_us = (n % 13 != 1).then_some(100 + n);
+        (record.attempts[0].upstream_request_id, record.status) =
+            (n.is_multiple_of(4).then(String::new), if n.is_multiple_of(2) { 200 } else { 201 });
+        record
+    };
+    let mut first = 0;
+    for size in [1, 7, 8, 9, 31, 1_500] {
+        let records: Vec<UsageRecord> = (first..first + size).map(varied).collect();
+        first += size;
+        assert_eq!(store.usage.append(&records).await.unwrap(), size);
+    }
+    let mut expected: Vec<UsageRecord> = (0..first).map(varied).collect();
+    for order in [SortOrder::Oldest, SortOrder::Newest] {
+        let stored = page(store, &UsageFilter { limit: 1_000, order, ..UsageFilter::default() }).await.0;
+        assert!(stored == expected[..1_000], "{} records {order:?} first, or other ones", stored.len());
+        expected.reverse();
+    }
+    // One record of a large batch is there already.
+    let again: Vec<UsageRecord> = (first - 1..first + 1_100).map(varied).collect();
+    assert_eq!(store.usage.append(&again).await.unwrap(), 1_100);
+    let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing).await.unwrap();
+    assert_eq!(sums[0].requests, first + 1_100);
+}
+
 pub(super) async fn cache_writes_kept_for_an_hour_are_stored(store: &Store) {
     let mut written = record(1);
     (written.tokens.cache_write, written.tokens.cache_write_1h) = (50, 20);

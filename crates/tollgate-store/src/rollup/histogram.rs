@@ -4,48 +4,64 @@
 //! Stored as pairs of numbers: the distance to the bin before (the first: its number) and its count, each in groups of seven bits,
 //! lowest first, the highest bit set on all but the last.
 
-use std::collections::BTreeMap;
-
 /// Powers of two are divided into `1 << DIVIDED` bins.
 const DIVIDED: u32 = 3;
 
+/// The bin of the longest duration.
+const LAST_BIN: u16 = ((63 - 3) << DIVIDED) + (2 << DIVIDED) - 1;
+
+/// The counts of the bins, up to the last one that is not empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Histogram(BTreeMap<u16, u64>);
+pub(crate) struct Histogram(Vec<u64>);
 
 impl Histogram {
     pub(crate) fn add(&mut self, micros: u64) {
-        *self.0.entry(bin(micros)).or_default() += 1;
+        self.add_to(bin(micros), 1);
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        for (bin, count) in &other.0 {
-            let sum = self.0.entry(*bin).or_default();
-            *sum = sum.saturating_add(*count);
+        for (bin, count) in other.bins() {
+            self.add_to(bin, count);
         }
+    }
+
+    fn add_to(&mut self, bin: u16, count: u64) {
+        let at = usize::from(bin);
+        if at >= self.0.len() && count > 0 {
+            self.0.resize(at + 1, 0);
+        }
+        if let Some(sum) = self.0.get_mut(at) {
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    /// The bins that are not empty, with their counts.
+    fn bins(&self) -> impl Iterator<Item = (u16, u64)> {
+        (0..).zip(&self.0).filter(|(_, count)| **count > 0).map(|(bin, count)| (bin, *count))
     }
 
     /// The number of durations.
     pub(crate) fn count(&self) -> u64 {
-        self.0.values().fold(0, |sum, count| sum.saturating_add(*count))
+        self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// The duration that `percent` of the durations do not exceed: the upper end of its bin, in microseconds.
     pub(crate) fn percentile(&self, percent: u64) -> Option<u64> {
         let rank = u64::try_from((u128::from(self.count()) * u128::from(percent)).div_ceil(100)).unwrap_or(u64::MAX).max(1);
         let mut seen = 0_u64;
-        self.0.iter().find_map(|(bin, count)| {
-            seen = seen.saturating_add(*count);
-            (seen >= rank).then(|| upper_end(*bin))
+        self.bins().find_map(|(bin, count)| {
+            seen = seen.saturating_add(count);
+            (seen >= rank).then(|| upper_end(bin))
         })
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.0.len() * 3);
+        let mut bytes = Vec::new();
         let mut before = 0;
-        for (bin, count) in &self.0 {
+        for (bin, count) in self.bins() {
             push(&mut bytes, u64::from(bin - before));
-            push(&mut bytes, *count);
-            before = *bin;
+            push(&mut bytes, count);
+            before = bin;
         }
         bytes
     }
@@ -63,9 +79,9 @@ impl Histogram {
         while !bytes.as_slice().is_empty() {
             let next =
                 pull(&mut bytes).and_then(|distance| before.checked_add(u16::try_from(distance).ok()?)).zip(pull(&mut bytes));
-            let Some((bin, count)) = next else { return false };
-            let sum = self.0.entry(bin).or_default();
-            (*sum, before) = (sum.saturating_add(count), bin);
+            let Some((bin, count)) = next.filter(|(bin, _)| *bin <= LAST_BIN) else { return false };
+            self.add_to(bin, count);
+            before = bin;
         }
         true
     }
@@ -135,6 +151,10 @@ mod tests {
         assert_eq!(Histogram::decode(&[0x80]), None);
         assert_eq!(Histogram::decode(&[5]), None);
         assert_eq!(Histogram::decode(&[0xff; 30]), None);
+        assert_eq!(bin(u64::MAX), LAST_BIN);
+        let mut beyond = Vec::new();
+        push(&mut beyond, u64::from(LAST_BIN) + 1);
+        assert_eq!(Histogram::decode(&[&beyond[..], &[1]].concat()), None, "no duration is so long");
     }
 
     proptest! {

@@ -28,7 +28,7 @@ use crate::{
     StoreError,
     chain::ChainKey,
     pairing::JournalPairing,
-    rollup::{ATTEMPT_WIDTHS, MINUTE, USAGE_WIDTHS, UsageSumKey, widen},
+    rollup::{ATTEMPT_WIDTHS, MINUTE, USAGE_WIDTHS, UsageSumKey, by_widths},
 };
 use row_batch::{RowBatch, TargetTable};
 pub(super) use sums::BatchSums;
@@ -203,11 +203,11 @@ impl AppendTransaction {
         }
     }
 
-    /// The histograms of rows of `usage_sums`.
-    async fn histograms(&mut self, width: i64, keys: Vec<UsageSumKey>) -> Result<Vec<Option<StoredHistograms>>, StoreError> {
+    /// The histograms of rows of `usage_sums`, which are given by width in minutes and key.
+    async fn histograms(&mut self, keys: Vec<(i64, UsageSumKey)>) -> Result<Vec<Option<StoredHistograms>>, StoreError> {
         match self {
-            Self::Sqlite(transaction) => transaction.histograms(width, keys).await,
-            Self::Postgres(transaction) => transaction.histograms(width, keys).await,
+            Self::Sqlite(transaction) => transaction.histograms(keys).await,
+            Self::Postgres(transaction) => transaction.histograms(keys).await,
         }
     }
 
@@ -325,42 +325,25 @@ impl AppendTransaction {
         Ok(look_up(&records, names).0)
     }
 
+    /// Adds to the sums. Histograms are merged here.
     async fn add_rollups(&mut self, records: &[(&UsageRecord, RecordRefs)]) -> Result<(), StoreError> {
         let mut sums = BatchSums::default();
         for (record, refs) in records {
             sums.add(record, refs);
         }
-        for width in USAGE_WIDTHS {
-            sums.usage = widen(&sums.usage, width);
-            self.add_timed(width, &sums).await?;
-            sums.keys = widen(&sums.keys, width);
-            self.add(&tables::KEY_SUMS, tables::key_sums(width, &sums.keys)).await?;
+        let mut usage = by_widths(sums.usage.sorted(), &USAGE_WIDTHS);
+        let keys = usage.iter().flat_map(|(width, sums)| sums.keys().map(move |key| (width / MINUTE, *key))).collect();
+        let stored = self.histograms(keys).await?;
+        for (sums, stored) in usage.iter_mut().flat_map(|(_, sums)| sums.values_mut()).zip(stored) {
+            if let Some((ttft, duration)) = stored {
+                // `verify` tells of damaged histograms.
+                sums.ttft.merge_encoded(&ttft);
+                sums.duration.merge_encoded(&duration);
+            }
         }
-        for width in ATTEMPT_WIDTHS {
-            sums.attempts = widen(&sums.attempts, width);
-            self.add(&tables::ATTEMPT_SUMS, tables::attempt_sums(width, &sums.attempts)).await?;
-        }
-        Ok(())
-    }
-
-    /// Adds to the sums over all keys. Histograms are merged here.
-    async fn add_timed(&mut self, width: i64, sums: &BatchSums) -> Result<(), StoreError> {
-        let stored = self.histograms(width / MINUTE, sums.usage.keys().copied().collect()).await?;
-        let rows: Vec<_> = sums
-            .usage
-            .iter()
-            .zip(stored)
-            .map(|((key, sums), stored)| {
-                let (mut ttft, mut duration) = (sums.ttft.clone(), sums.duration.clone());
-                if let Some((stored_ttft, stored_duration)) = stored {
-                    // `verify` tells of damaged histograms.
-                    ttft.merge_encoded(&stored_ttft);
-                    duration.merge_encoded(&stored_duration);
-                }
-                (key, &sums.sums, ttft.encode(), duration.encode())
-            })
-            .collect();
-        self.add(&tables::USAGE_SUMS, tables::usage_sums(width, rows.into_iter())).await
+        self.add(&tables::USAGE_SUMS, tables::usage_sums(&usage)).await?;
+        self.add(&tables::KEY_SUMS, tables::key_sums(&by_widths(sums.keys.sorted(), &USAGE_WIDTHS))).await?;
+        self.add(&tables::ATTEMPT_SUMS, tables::attempt_sums(&by_widths(sums.attempts.sorted(), &ATTEMPT_WIDTHS))).await
     }
 }
 

@@ -3,15 +3,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use tollgate_core::{AccountId, ChannelId, GroupId, IdHash, KeyId, MemberId};
+use foldhash::fast::RandomState;
+use tollgate_core::{AccountId, ChannelId, GroupId, IdHash, KeyId, MemberId, TraceEntry};
 use uuid::Uuid;
 
 /// Texts kept in memory. Beyond it the memory is emptied.
 const MAX_KNOWN: usize = 65_536;
 /// Routing traces in the dictionary; others stay with their records. Accounts in random order have many.
-pub(super) const MAX_TRACES: usize = 2_048;
+const MAX_TRACES: usize = 2_048;
 /// Longest routing trace in the dictionary, in bytes.
-pub(super) const MAX_TRACE_BYTES: usize = 300;
+const MAX_TRACE_BYTES: usize = 300;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum NameKind {
@@ -26,6 +27,9 @@ pub(super) enum NameKind {
     Code = 8,
     Trace = 9,
 }
+
+/// One more than the largest code of a kind.
+const KINDS: usize = 10;
 
 impl NameKind {
     pub(super) const fn code(self) -> i64 {
@@ -64,7 +68,8 @@ type NamesOfId = Vec<(Box<str>, i64)>;
 #[derive(Debug, Default)]
 pub(super) struct NameMap {
     with_id: HashMap<(u8, Uuid), NamesOfId, IdHash>,
-    without_id: HashMap<NameKind, HashMap<Box<str>, i64>>,
+    /// By kind.
+    without_id: [HashMap<Box<str>, i64, RandomState>; KINDS],
     len: usize,
 }
 
@@ -72,7 +77,7 @@ impl NameMap {
     pub(super) fn get(&self, kind: NameKind, id: Option<Uuid>, name: &str) -> Option<i64> {
         match id {
             Some(id) => self.with_id.get(&(kind as u8, id))?.iter().find(|(known, _)| &**known == name).map(|(_, number)| *number),
-            None => self.without_id.get(&kind)?.get(name).copied(),
+            None => self.without_id[kind as usize].get(name).copied(),
         }
     }
 
@@ -80,13 +85,13 @@ impl NameMap {
         let name = text.name.into_boxed_str();
         match text.id {
             Some(id) => self.with_id.entry((text.kind as u8, id)).or_default().push((name, number)),
-            None => drop(self.without_id.entry(text.kind).or_default().insert(name, number)),
+            None => drop(self.without_id[text.kind as usize].insert(name, number)),
         }
         self.len += 1;
     }
 
     pub(super) fn traces(&self) -> usize {
-        self.without_id.get(&NameKind::Trace).map_or(0, HashMap::len)
+        self.without_id[NameKind::Trace as usize].len()
     }
 
     /// Empties a map that has become too large.
@@ -100,18 +105,66 @@ impl NameMap {
 pub(super) struct NameLookup<'a> {
     pub(super) known: &'a NameMap,
     pub(super) missing: BTreeSet<NameText>,
+    /// The text of each kind that was looked up last, and its number: of consecutive records most have the same.
+    last: [Option<LastName<'a>>; KINDS],
+    /// The numbers of traces, so that a trace is written as JSON once, and the last one.
+    traces: HashMap<&'a [TraceEntry], Option<i64>, RandomState>,
+    last_trace: Option<(&'a [TraceEntry], Option<i64>)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LastName<'a> {
+    id: Option<Uuid>,
+    name: &'a str,
+    number: i64,
 }
 
 impl<'a> NameLookup<'a> {
-    pub(super) const fn new(known: &'a NameMap) -> Self {
-        Self { known, missing: BTreeSet::new() }
+    pub(super) fn new(known: &'a NameMap) -> Self {
+        Self { known, missing: BTreeSet::new(), last: [None; KINDS], traces: HashMap::default(), last_trace: None }
     }
 
     /// The number of a text; 0 if it is not known yet.
-    pub(super) fn number(&mut self, kind: NameKind, id: Option<Uuid>, name: &str) -> i64 {
-        if name.contains('\0') {
-            return self.number(kind, id, &name.replace('\0', "\u{fffd}"));
+    pub(super) fn number(&mut self, kind: NameKind, id: Option<Uuid>, name: &'a str) -> i64 {
+        if let Some(last) = self.last[kind as usize]
+            && last.id == id
+            && last.name == name
+        {
+            return last.number;
         }
+        let number =
+            if name.contains('\0') { self.find(kind, id, &name.replace('\0', "\u{fffd}")) } else { self.find(kind, id, name) };
+        self.last[kind as usize] = Some(LastName { id, name, number });
+        number
+    }
+
+    /// The number of a trace; `None` if it does not belong into the dictionary.
+    pub(super) fn trace(&mut self, trace: &'a [TraceEntry]) -> Option<i64> {
+        if let Some((last, number)) = self.last_trace
+            && last == trace
+        {
+            return number;
+        }
+        let number = self.traces.get(trace).copied().unwrap_or_else(|| self.find_trace(trace));
+        self.traces.insert(trace, number);
+        self.last_trace = Some((trace, number));
+        number
+    }
+
+    fn find_trace(&mut self, trace: &[TraceEntry]) -> Option<i64> {
+        if trace.is_empty() || trace.iter().any(|entry| entry.detail.is_some()) {
+            return None;
+        }
+        let text = serde_json::to_string(trace).expect("texts serialise to JSON");
+        if let Some(number) = self.known.get(NameKind::Trace, None, &text) {
+            return Some(number);
+        }
+        let missing = self.missing.iter().filter(|text| text.kind == NameKind::Trace).count();
+        let is_full = self.known.traces() + missing >= MAX_TRACES;
+        (text.len() <= MAX_TRACE_BYTES && !is_full).then(|| self.find(NameKind::Trace, None, &text))
+    }
+
+    fn find(&mut self, kind: NameKind, id: Option<Uuid>, name: &str) -> i64 {
         if let Some(number) = self.known.get(kind, id, name) {
             return number;
         }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{
     codes::Coded,
-    names::{MAX_TRACE_BYTES, MAX_TRACES, NameKind, NameLookup},
+    names::{NameKind, NameLookup},
 };
 
 /// Rare values of a record, as JSON.
@@ -59,8 +59,8 @@ pub(super) struct RecordRefs {
 }
 
 impl RecordRefs {
-    pub(super) fn of(record: &UsageRecord, names: &mut NameLookup<'_>) -> Self {
-        let subject = subject(&record.attempts.iter().map(|attempt| attempt.result).collect::<Vec<_>>());
+    pub(super) fn of<'a>(record: &'a UsageRecord, names: &mut NameLookup<'a>) -> Self {
+        let subject = subject(record.attempts.iter().map(|attempt| attempt.result));
         // Without a group no group offers the model: callers must not fill the dictionary.
         let model = record.group.and(record.model.as_deref());
         Self {
@@ -71,7 +71,7 @@ impl RecordRefs {
                 .map(|group| names.number(NameKind::Group, Some(group.uuid()), record.group_name.as_deref().unwrap_or_default())),
             model: model.map(|model| names.number(NameKind::Model, None, model)),
             reason: record.reason.as_deref().map(|reason| names.number(NameKind::Code, None, reason)),
-            trace: trace_ref(&record.trace, names),
+            trace: names.trace(&record.trace),
             attempts: record.attempts.iter().map(|attempt| attempt_refs(attempt, names)).collect(),
             subject,
             inline: subject.filter(|at| fits_inline(record, &record.attempts[*at])),
@@ -86,42 +86,35 @@ impl RecordRefs {
 
     /// What has no column.
     pub(super) fn extra(&self, record: &UsageRecord) -> Option<String> {
+        let has_trace = self.trace.is_none() && !record.trace.is_empty();
+        let has_model = self.model.is_none() && record.model.is_some();
+        if !has_trace && !has_model && record.detail.is_none() && record.dropped.is_empty() {
+            return None;
+        }
         let extra = ExtraValues {
             model: if self.model.is_none() { record.model.clone() } else { None },
             detail: record.detail.clone(),
             dropped: record.dropped.clone(),
             trace: if self.trace.is_none() { record.trace.clone() } else { Vec::new() },
         };
-        let is_empty = extra.model.is_none() && extra.detail.is_none() && extra.dropped.is_empty() && extra.trace.is_empty();
-        (!is_empty).then(|| serde_json::to_string(&extra).expect("texts serialise to JSON"))
+        Some(serde_json::to_string(&extra).expect("texts serialise to JSON"))
     }
 }
 
 /// The attempt that answered, else the last one.
-fn subject(results: &[AttemptResult]) -> Option<usize> {
-    let answered = results.iter().rposition(|result| *result == AttemptResult::Answered);
-    answered.or_else(|| results.len().checked_sub(1))
+fn subject(mut results: impl ExactSizeIterator<Item = AttemptResult> + DoubleEndedIterator) -> Option<usize> {
+    let last = results.len().checked_sub(1);
+    let answered = results.rposition(|result| result == AttemptResult::Answered);
+    answered.or(last)
 }
 
-fn attempt_refs(attempt: &AttemptRecord, names: &mut NameLookup<'_>) -> AttemptRefs {
+fn attempt_refs<'a>(attempt: &'a AttemptRecord, names: &mut NameLookup<'a>) -> AttemptRefs {
     AttemptRefs {
         channel: names.number(NameKind::Channel, Some(attempt.channel.uuid()), &attempt.channel_name),
         account: names.number(NameKind::Account, Some(attempt.account.uuid()), &attempt.account_name),
         upstream_model: names.number(NameKind::UpstreamModel, None, &attempt.upstream_model),
         error: attempt.error.as_deref().map(|error| names.number(NameKind::Code, None, error)),
     }
-}
-
-fn trace_ref(trace: &[TraceEntry], names: &mut NameLookup<'_>) -> Option<i64> {
-    if trace.is_empty() || trace.iter().any(|entry| entry.detail.is_some()) {
-        return None;
-    }
-    let text = serde_json::to_string(trace).expect("texts serialise to JSON");
-    if let Some(number) = names.known.get(NameKind::Trace, None, &text) {
-        return Some(number);
-    }
-    let is_full = names.known.traces() + names.missing.iter().filter(|text| text.kind == NameKind::Trace).count() >= MAX_TRACES;
-    (text.len() <= MAX_TRACE_BYTES && !is_full).then(|| names.number(NameKind::Trace, None, &text))
 }
 
 /// The start of an attempt after its request's arrival, in microseconds; `None` if the column cannot hold it.
@@ -428,7 +421,7 @@ impl UsageRow {
             reason: self.reason,
             trace: self.trace,
             attempts: others.iter().map(|other| other.refs).collect(),
-            subject: subject(&others.iter().map(|other| other.attempt.result).collect::<Vec<_>>()),
+            subject: subject(others.iter().map(|other| other.attempt.result)),
             inline: self.inline,
         };
         record.attempts = others.into_iter().map(|other| other.attempt).collect();

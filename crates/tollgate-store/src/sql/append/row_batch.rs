@@ -4,6 +4,7 @@
 use std::{
     fmt::{Display, Write as _},
     io::Write as _,
+    sync::OnceLock,
 };
 
 use crate::sql::columns::{Column, column_list};
@@ -13,6 +14,23 @@ pub(super) struct TargetTable {
     pub(super) name: &'static str,
     pub(super) columns: &'static [Column],
     pub(super) on_conflict: OnConflict,
+    pub(super) statements: TableStatements,
+}
+
+/// The statements that write to a table, each composed once.
+#[derive(Debug)]
+pub(super) struct TableStatements {
+    /// One row, and several; on SQLite.
+    pub(super) row: OnceLock<String>,
+    pub(super) rows: OnceLock<String>,
+    /// Rows in arrays, on PostgreSQL.
+    pub(super) arrays: OnceLock<String>,
+}
+
+impl TableStatements {
+    pub(super) const fn new() -> Self {
+        Self { row: OnceLock::new(), rows: OnceLock::new(), arrays: OnceLock::new() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +44,9 @@ pub(super) enum OnConflict {
 }
 
 impl TargetTable {
-    pub(super) fn insert(&self, source: &str) -> String {
-        let mut sql = format!("INSERT INTO {} ({}) {source}", self.name, column_list(self.columns));
+    /// A statement that begins with `verb`, such as `INSERT`.
+    pub(super) fn insert(&self, verb: &str, source: &str) -> String {
+        let mut sql = format!("{verb} INTO {} ({}) {source}", self.name, column_list(self.columns));
         let (key, adds) = match self.on_conflict {
             OnConflict::Fail => return sql,
             OnConflict::Add { key } => (key, true),
@@ -46,7 +65,7 @@ impl TargetTable {
 
 /// A value; texts and bytes are ranges of [`RowBatch::bytes`].
 #[derive(Clone, Copy, Debug)]
-enum CellValue {
+pub(super) enum CellValue {
     Null,
     Number(i64),
     Text { from: usize, to: usize },
@@ -136,7 +155,7 @@ impl RowBatch {
         self
     }
 
-    fn value(&self, cell: CellValue) -> Value<'_> {
+    pub(super) fn value(&self, cell: CellValue) -> Value<'_> {
         match cell {
             CellValue::Null => Value::Null,
             CellValue::Number(number) => Value::Number(number),
@@ -145,6 +164,24 @@ impl RowBatch {
             }
             CellValue::Bytes { from, to } => Value::Bytes(&self.bytes[from..to]),
         }
+    }
+
+    /// Whether two cells have the same value.
+    pub(super) fn is_same(&self, one: CellValue, other: CellValue) -> bool {
+        match (one, other) {
+            (CellValue::Null, CellValue::Null) => true,
+            (CellValue::Number(one), CellValue::Number(other)) => one == other,
+            (CellValue::Text { from, to }, CellValue::Text { from: other_from, to: other_to })
+            | (CellValue::Bytes { from, to }, CellValue::Bytes { from: other_from, to: other_to }) => {
+                self.bytes[from..to] == self.bytes[other_from..other_to]
+            }
+            _ => false,
+        }
+    }
+
+    /// The cells of `rows` rows each, from row `first` on, while there are so many.
+    pub(super) fn groups(&self, first: usize, rows: usize) -> impl Iterator<Item = &[CellValue]> {
+        self.cells[first * self.width..].chunks_exact(rows * self.width)
     }
 
     pub(super) fn rows(&self) -> impl Iterator<Item = impl Iterator<Item = Value<'_>>> {
@@ -161,27 +198,31 @@ mod tests {
     use super::*;
     use crate::sql::columns::{big, bytes, int, text};
 
-    const SUMS: TargetTable = TargetTable {
-        name: "sums",
-        columns: &[int("bucket"), text("of"), big("n"), bytes("bins")],
-        on_conflict: OnConflict::Add { key: 2 },
-    };
+    const COLUMNS: &[Column] = &[int("bucket"), text("of"), big("n"), bytes("bins")];
+
+    fn table(on_conflict: OnConflict) -> TargetTable {
+        TargetTable { name: "sums", columns: COLUMNS, on_conflict, statements: TableStatements::new() }
+    }
+
+    fn sums() -> TargetTable {
+        table(OnConflict::Add { key: 2 })
+    }
 
     #[test]
     fn insert_handles_conflicts_as_the_table_says() {
         assert_eq!(
-            SUMS.insert("VALUES (1)"),
+            sums().insert("INSERT", "VALUES (1)"),
             "INSERT INTO sums (bucket, of, n, bins) VALUES (1) ON CONFLICT (bucket, of) DO UPDATE SET n = sums.n + excluded.n, \
              bins = excluded.bins"
         );
-        let replaces = TargetTable { on_conflict: OnConflict::Replace { key: 3 }, ..SUMS };
-        assert!(replaces.insert("X").ends_with("X ON CONFLICT (bucket, of, n) DO UPDATE SET bins = excluded.bins"));
-        assert!(TargetTable { on_conflict: OnConflict::Fail, ..SUMS }.insert("X").ends_with(") X"));
+        let replaces = table(OnConflict::Replace { key: 3 });
+        assert!(replaces.insert("INSERT", "X").ends_with("X ON CONFLICT (bucket, of, n) DO UPDATE SET bins = excluded.bins"));
+        assert!(table(OnConflict::Fail).insert("INSERT", "X").ends_with(") X"));
     }
 
     #[test]
     fn batch_reads_back_by_row_and_by_column() {
-        let mut rows = RowBatch::with_capacity(&SUMS, 2);
+        let mut rows = RowBatch::with_capacity(&sums(), 2);
         rows.number(1).text("a\0b").count(u64::MAX).maybe(None);
         rows.number(2).maybe_text(None).maybe_count(Some(3)).display(&4.5);
         let all: Vec<Vec<Value<'_>>> = rows.rows().map(Iterator::collect).collect();
@@ -189,5 +230,20 @@ mod tests {
         assert_eq!(all, [first, [Value::Number(2), Value::Null, Value::Number(3), Value::Text("4.5")]]);
         assert_eq!(rows.column(2).collect::<Vec<_>>(), [Value::Number(i64::MAX), Value::Number(3)]);
         assert_eq!(rows.len(), 2);
+    }
+
+    #[test]
+    fn cells_of_several_rows_are_compared_by_value() {
+        let mut rows = RowBatch::with_capacity(&sums(), 3);
+        rows.number(1).text("same").maybe(None).blob(b"same");
+        rows.number(2).text("same").number(0).blob(b"other");
+        rows.number(3).text("left").number(0).blob(b"out");
+        let groups: Vec<_> = rows.groups(0, 2).collect();
+        assert_eq!(groups.len(), 1, "the last row fills no group");
+        let (one, other) = groups[0].split_at(4);
+        let same: Vec<bool> = one.iter().zip(other).map(|(one, other)| rows.is_same(*one, *other)).collect();
+        assert_eq!(same, [false, true, false, false]);
+        assert!(!rows.is_same(one[1], one[3]), "a text is not bytes");
+        assert_eq!(rows.groups(2, 1).map(|row| rows.value(row[0])).collect::<Vec<_>>(), [Value::Number(3)]);
     }
 }

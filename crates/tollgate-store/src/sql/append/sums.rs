@@ -1,7 +1,8 @@
 //! What a batch of records adds to the roll-ups.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use foldhash::fast::RandomState;
 use tollgate_core::UsageRecord;
 
 use crate::{
@@ -14,9 +15,34 @@ use crate::{
 /// Sums by the narrowest width of each table.
 #[derive(Debug, Default)]
 pub(in crate::sql) struct BatchSums {
-    pub(in crate::sql) usage: BTreeMap<UsageSumKey, TimedSums>,
-    pub(in crate::sql) keys: BTreeMap<KeySumKey, UsageSums>,
-    pub(in crate::sql) attempts: BTreeMap<AttemptSumKey, AttemptSums>,
+    pub(in crate::sql) usage: SumsByKey<7, TimedSums>,
+    pub(in crate::sql) keys: SumsByKey<6, UsageSums>,
+    pub(in crate::sql) attempts: SumsByKey<6, AttemptSums>,
+}
+
+/// Sums that are added to in any order.
+#[derive(Debug, Default)]
+pub(in crate::sql) struct SumsByKey<const N: usize, S> {
+    sums: Vec<([i64; N], S)>,
+    places: HashMap<[i64; N], usize, RandomState>,
+    /// The place of the key that was used last: of consecutive records most have the same.
+    last: usize,
+}
+
+impl<const N: usize, S: Default> SumsByKey<N, S> {
+    fn of(&mut self, key: [i64; N]) -> &mut S {
+        if self.sums.get(self.last).is_none_or(|(last, _)| *last != key) {
+            self.last = *self.places.entry(key).or_insert_with(|| {
+                self.sums.push((key, S::default()));
+                self.sums.len() - 1
+            });
+        }
+        &mut self.sums[self.last].1
+    }
+
+    pub(in crate::sql) fn sorted(self) -> BTreeMap<[i64; N], S> {
+        self.sums.into_iter().collect()
+    }
 }
 
 impl BatchSums {
@@ -26,21 +52,22 @@ impl BatchSums {
         let outcome = record.outcome.code();
         let five_minutes = minute(record.at, FIVE_MINUTES);
         let channel = refs.subject.map_or(0, |at| refs.attempts[at].channel);
-        let key = [five_minutes, group, model, channel, record.protocol_in.code(), outcome, refs.reason.unwrap_or(0)];
-        let timed = self.usage.entry(key).or_default();
+        let key: UsageSumKey = [five_minutes, group, model, channel, record.protocol_in.code(), outcome, refs.reason.unwrap_or(0)];
+        let timed = self.usage.of(key);
         timed.sums.merge(&sums);
         timed.duration.add(record.duration_us);
         if let Some(ttft) = record.ttft_us {
             timed.ttft.add(ttft);
         }
-        self.keys.entry([five_minutes, refs.key, refs.member, group, model, outcome]).or_default().merge(&sums);
+        let key: KeySumKey = [five_minutes, refs.key, refs.member, group, model, outcome];
+        self.keys.of(key).merge(&sums);
         for (attempt, refs) in record.attempts.iter().zip(&refs.attempts) {
             let hour = minute(record.at, HOUR);
-            let key = [hour, refs.channel, refs.account, model, attempt.result.code(), refs.error.unwrap_or(0)];
+            let key: AttemptSumKey = [hour, refs.channel, refs.account, model, attempt.result.code(), refs.error.unwrap_or(0)];
             let (input, output) = tokens(&attempt.tokens);
             let cost = attempt.cost.map_or(0, |cost| cost.0);
             let sums = AttemptSums { attempts: 1, tokens_input: input, tokens_output: output, cost };
-            self.attempts.entry(key).or_default().merge(&sums);
+            self.attempts.of(key).merge(&sums);
         }
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use tollgate_core::{AttemptRecord, RequestId, Tokens, UsageRecord};
 
-use super::row_batch::{OnConflict, RowBatch, TargetTable};
+use super::row_batch::{OnConflict, RowBatch, TableStatements, TargetTable};
 use crate::{
-    rollup::{AttemptSumKey, AttemptSums, KeySumKey, MINUTE, UsageSumKey, UsageSums},
+    rollup::{AttemptSumKey, AttemptSums, KeySumKey, MINUTE, TimedSums, UsageSumKey, UsageSums},
     sql::{
         codes::Coded,
         columns::{self, Column, big, text},
@@ -15,16 +15,16 @@ use crate::{
     },
 };
 
-pub(super) const NAMES: TargetTable = table("names", columns::NAMES, OnConflict::Fail);
-pub(super) const USAGE: TargetTable = table("usage", columns::USAGE, OnConflict::Fail);
-pub(super) const ATTEMPTS: TargetTable = table("attempts", columns::ATTEMPTS, OnConflict::Fail);
+pub(super) static NAMES: TargetTable = table("names", columns::NAMES, OnConflict::Fail);
+pub(super) static USAGE: TargetTable = table("usage", columns::USAGE, OnConflict::Fail);
+pub(super) static ATTEMPTS: TargetTable = table("attempts", columns::ATTEMPTS, OnConflict::Fail);
 /// Ledger entries of batches. Postings also use the column `idempotency_key`.
-pub(super) const LEDGER: TargetTable = table("ledger", LEDGER_COLUMNS, OnConflict::Fail);
-pub(super) const BALANCES: TargetTable = table("balances", &[text("member_id"), big("balance")], OnConflict::Replace { key: 1 });
-pub(super) const USAGE_SUMS: TargetTable =
+pub(super) static LEDGER: TargetTable = table("ledger", LEDGER_COLUMNS, OnConflict::Fail);
+pub(super) static BALANCES: TargetTable = table("balances", &[text("member_id"), big("balance")], OnConflict::Replace { key: 1 });
+pub(super) static USAGE_SUMS: TargetTable =
     table("usage_sums", columns::USAGE_SUMS, OnConflict::Add { key: columns::USAGE_SUMS_KEY });
-pub(super) const KEY_SUMS: TargetTable = table("key_sums", columns::KEY_SUMS, OnConflict::Add { key: columns::KEY_SUMS_KEY });
-pub(super) const ATTEMPT_SUMS: TargetTable =
+pub(super) static KEY_SUMS: TargetTable = table("key_sums", columns::KEY_SUMS, OnConflict::Add { key: columns::KEY_SUMS_KEY });
+pub(super) static ATTEMPT_SUMS: TargetTable =
     table("attempt_sums", columns::ATTEMPT_SUMS, OnConflict::Add { key: columns::ATTEMPT_SUMS_KEY });
 
 const LEDGER_COLUMNS: &[Column] = &[
@@ -44,7 +44,7 @@ const LEDGER_COLUMNS: &[Column] = &[
 ];
 
 const fn table(name: &'static str, columns: &'static [Column], on_conflict: OnConflict) -> TargetTable {
-    TargetTable { name, columns, on_conflict }
+    TargetTable { name, columns, on_conflict, statements: TableStatements::new() }
 }
 
 fn tokens(rows: &mut RowBatch, tokens: &Tokens) {
@@ -117,43 +117,40 @@ fn push_attempt(rows: &mut RowBatch, id: RequestId, position: usize, attempt: &A
     rows.maybe_text(attempt.upstream_request_id.as_deref()).number(i64::from(attempt.hedged));
 }
 
-/// Rows of sums over all keys; the histograms replace the stored ones.
-pub(super) fn usage_sums<'a>(
-    width: i64,
-    sums: impl ExactSizeIterator<Item = (&'a UsageSumKey, &'a UsageSums, Vec<u8>, Vec<u8>)>,
+/// Rows of sums over all keys by their width; the histograms replace the stored ones.
+pub(super) fn usage_sums(sums: &[(i64, BTreeMap<UsageSumKey, TimedSums>)]) -> RowBatch {
+    sum_rows(&USAGE_SUMS, sums, |rows, TimedSums { sums, ttft, duration }| {
+        numbers(rows, &sums.figures());
+        rows.blob(&ttft.encode()).blob(&duration.encode());
+    })
+}
+
+pub(super) fn key_sums(sums: &[(i64, BTreeMap<KeySumKey, UsageSums>)]) -> RowBatch {
+    sum_rows(&KEY_SUMS, sums, |rows, sums| numbers(rows, &sums.figures()))
+}
+
+pub(super) fn attempt_sums(sums: &[(i64, BTreeMap<AttemptSumKey, AttemptSums>)]) -> RowBatch {
+    sum_rows(&ATTEMPT_SUMS, sums, |rows, sums| numbers(rows, &sums.figures()))
+}
+
+fn sum_rows<const N: usize, S>(
+    table: &TargetTable,
+    sums: &[(i64, BTreeMap<[i64; N], S>)],
+    figures: impl Fn(&mut RowBatch, &S),
 ) -> RowBatch {
-    let mut rows = RowBatch::with_capacity(&USAGE_SUMS, sums.len());
-    for (key, sums, ttft, duration) in sums {
-        rows.number(width / MINUTE);
-        numbers(&mut rows, key.iter().copied());
-        numbers(&mut rows, sums.figures().into_iter());
-        rows.blob(&ttft).blob(&duration);
+    let mut rows = RowBatch::with_capacity(table, sums.iter().map(|(_, sums)| sums.len()).sum());
+    for (width, sums) in sums {
+        for (key, sums) in sums {
+            rows.number(width / MINUTE);
+            numbers(&mut rows, key);
+            figures(&mut rows, sums);
+        }
     }
     rows
 }
 
-pub(super) fn key_sums(width: i64, sums: &BTreeMap<KeySumKey, UsageSums>) -> RowBatch {
-    let mut rows = RowBatch::with_capacity(&KEY_SUMS, sums.len());
-    for (key, sums) in sums {
-        rows.number(width / MINUTE);
-        numbers(&mut rows, key.iter().copied());
-        numbers(&mut rows, sums.figures().into_iter());
-    }
-    rows
-}
-
-pub(super) fn attempt_sums(width: i64, sums: &BTreeMap<AttemptSumKey, AttemptSums>) -> RowBatch {
-    let mut rows = RowBatch::with_capacity(&ATTEMPT_SUMS, sums.len());
-    for (key, sums) in sums {
-        rows.number(width / MINUTE);
-        numbers(&mut rows, key.iter().copied());
-        numbers(&mut rows, sums.figures().into_iter());
-    }
-    rows
-}
-
-fn numbers(rows: &mut RowBatch, numbers: impl Iterator<Item = i64>) {
+fn numbers(rows: &mut RowBatch, numbers: &[i64]) {
     for number in numbers {
-        rows.number(number);
+        rows.number(*number);
     }
 }

@@ -136,7 +136,8 @@ impl RecordPass {
         until: i64,
         report: &mut VerifyReport,
     ) -> Result<(), sqlx::Error> {
-        let BatchSums { mut usage, mut keys, mut attempts } = std::mem::take(&mut self.sums);
+        let BatchSums { usage, keys, attempts } = std::mem::take(&mut self.sums);
+        let (mut usage, mut keys, mut attempts) = (usage.sorted(), keys.sorted(), attempts.sorted());
         let minutes = (self.compared / MINUTE, until / MINUTE);
         for width in USAGE_WIDTHS {
             usage = widen(&usage, width);
