@@ -354,11 +354,8 @@ mod tests {
         unpriced.spec.price = None;
         let catalog = catalog(vec![priced("cheap", "1")], vec![group("default", &["cheap"])], vec![unpriced]);
         let (plain, mut bounded) = (key(&["default"]), key(&["default"]));
-        bounded.budgets = vec![crate::Budget {
-            amount: crate::NanoUsd(1),
-            window: crate::Window::Month,
-            action: crate::BudgetAction::Block,
-        }];
+        bounded.budgets =
+            vec![crate::Budget { amount: crate::NanoUsd(1), window: crate::Window::Month, action: crate::BudgetAction::Block }];
         let (plain, bounded) = (Arc::new(plain), Arc::new(bounded));
         let changed = (Some(Arc::clone(&plain)), limited(ceiling(2_000_000_000, PriceLimitOn::Cost)));
         let others = [&bounded, &plain].map(|key| (Some(Arc::clone(key)), Arc::clone(key)));

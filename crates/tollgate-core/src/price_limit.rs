@@ -1,8 +1,8 @@
 //! Price limits of group, key and request. A candidate must satisfy all of them.
 
 use crate::{
-    Billing, Budget, BudgetAction, Caller, Exclusion, Key, LimitLevel, MissingPrice, Multiplier, Offer, Price, PriceFigures, PriceKind,
-    PriceLimit, PriceLimitMode, PriceLimitOn, parse_usd,
+    Billing, Budget, BudgetAction, Caller, Exclusion, Key, LimitLevel, MissingPrice, Multiplier, Offer, Price, PriceFigures,
+    PriceKind, PriceLimit, PriceLimitMode, PriceLimitOn, parse_usd,
 };
 
 /// Error for an invalid `x-tollgate-max-price` header.

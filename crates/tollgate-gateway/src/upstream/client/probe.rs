@@ -31,7 +31,6 @@ use crate::{
 
 const MAX_BYTES: usize = 1024 * 1024;
 
-
 /// A successful step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeStep {
@@ -173,7 +172,10 @@ async fn send_request(
     if !(200..300).contains(&answer.status) {
         let problem = codec.decode_problem(answer.status, &bytes);
         // An upstream may quote what it was sent; operators see the text and not the credential.
-        return Err(ProbeFault::Refused { status: answer.status, message: redact_secrets(&problem.message, secrets_of(channel, account)) });
+        return Err(ProbeFault::Refused {
+            status: answer.status,
+            message: redact_secrets(&problem.message, secrets_of(channel, account)),
+        });
     }
     if !is_json {
         return Err(ProbeFault::Unreadable("its content type is not JSON".to_owned()));

@@ -183,7 +183,11 @@ impl Scripts {
         now: Timestamp,
     ) -> Result<ScriptReply, Disconnect> {
         let mut invocation = self.settle.prepare_invoke();
-        invocation.key(self.key("nodes")).key(self.key("generation")).key(self.key(&format!("number:{process}"))).key(self.key("changes"));
+        invocation
+            .key(self.key("nodes"))
+            .key(self.key("generation"))
+            .key(self.key(&format!("number:{process}")))
+            .key(self.key("changes"));
         for (subject, _) in deltas {
             invocation.key(self.meter_key(*subject));
         }
