@@ -30,6 +30,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest time to join, restoring data from the database and waiting for other nodes included.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(90);
 const FIRST_JOIN_TIMEOUT: Duration = Duration::from_secs(8);
+/// Batches that are sent before the worker looks what else is due.
+const BATCHES_AT_ONCE: usize = 16;
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the meters that other nodes have changed are read.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
@@ -163,9 +165,10 @@ impl RedisWorker {
         loop {
             let result = tokio::select! {
                 biased;
-                () = state.wake.notified() => self.flush(&mut connection, &node).await,
+                // First what is due now and then, so that constant changes hold up neither heartbeats nor meters.
                 _ = refresh.tick() => self.refresh_and_renew(&mut connection, &node, &mut last_heartbeat).await,
                 _ = follow.tick() => self.follow(&mut connection, &node, &mut followed_until).await,
+                () = state.wake.notified() => self.flush_some(&mut connection, &node).await,
                 () = state.ledger_changed.notified() => self.ledger.synchronise(&mut connection, &node, true).await,
                 () = sleep_until(next_sync) => {
                     next_sync = state.now() + SYNC_INTERVAL;
@@ -188,27 +191,43 @@ impl RedisWorker {
         connection: &mut MultiplexedConnection,
         node: &NodeRegistration,
     ) -> Result<(), Disconnect> {
-        loop {
-            if self.unanswered.is_none() {
-                let batch = self.next_batch();
-                self.state.is_sending.store(!batch.is_empty(), Ordering::Release);
-                if batch.is_empty() {
-                    return Ok(());
-                }
-                self.number += 1;
-                self.unanswered = Some(batch);
+        while self.send_batch(connection, node).await? {}
+        Ok(())
+    }
+
+    /// Sends a few batches of pending deltas. The rest wakes the worker again.
+    async fn flush_some(&mut self, connection: &mut MultiplexedConnection, node: &NodeRegistration) -> Result<(), Disconnect> {
+        for _ in 0..BATCHES_AT_ONCE {
+            if !self.send_batch(connection, node).await? {
+                return Ok(());
             }
-            let Some(batch) = &self.unanswered else { return Ok(()) };
-            let sent = self.state.now();
-            let reply = self.settle(connection, node, batch).await?;
-            self.state.record_redis_time(sent, reply.micros);
-            self.answered = self.number;
-            let batch = self.unanswered.take().unwrap_or_default();
-            for (subject, delta) in &batch {
-                self.state.own_rates.correct(*subject, delta, reply.micros);
-            }
-            self.record_reply(&reply, &batch);
         }
+        self.state.wake.notify_one();
+        Ok(())
+    }
+
+    /// Sends a batch of pending deltas, or the one that was not answered. False if there is none.
+    async fn send_batch(&mut self, connection: &mut MultiplexedConnection, node: &NodeRegistration) -> Result<bool, Disconnect> {
+        if self.unanswered.is_none() {
+            let batch = self.next_batch();
+            self.state.is_sending.store(!batch.is_empty(), Ordering::Release);
+            if batch.is_empty() {
+                return Ok(false);
+            }
+            self.number += 1;
+            self.unanswered = Some(batch);
+        }
+        let Some(batch) = &self.unanswered else { return Ok(false) };
+        let sent = self.state.now();
+        let reply = self.settle(connection, node, batch).await?;
+        self.state.record_redis_time(sent, reply.micros);
+        self.answered = self.number;
+        let batch = self.unanswered.take().unwrap_or_default();
+        for (subject, delta) in &batch {
+            self.state.own_rates.correct(*subject, delta, reply.micros);
+        }
+        self.record_reply(&reply, &batch);
+        Ok(true)
     }
 
     async fn settle(
@@ -270,7 +289,7 @@ impl RedisWorker {
             self.state.release_unused(&expired, &self.state.epoch());
         }
         self.sweep_leases();
-        self.flush(connection, node).await?;
+        self.flush_some(connection, node).await?;
         let mut used = self.state.meters.take_used();
         for subject in self.state.leases.subjects(SUBJECTS_PER_MESSAGE) {
             if !used.contains(&subject) {
