@@ -76,8 +76,8 @@ fn database_bytes() -> Option<u64> {
 
 /// Inserts all records in order of arrival. Returns records per second.
 async fn fill(store: &Store, count: u64, batch: u64, record: impl Fn(u64) -> UsageRecord) -> Result<u64, StoreError> {
-    for month in 0..4 {
-        store.usage.create_partitions(Timestamp(BEGIN + month * 30 * DAY)).await?;
+    for day in 0..DAYS {
+        store.usage.create_partitions(at(day, 0), DAYS.unsigned_abs()).await?;
     }
     let begin = Instant::now();
     let (mut append_time, mut last) = (Duration::ZERO, Instant::now());

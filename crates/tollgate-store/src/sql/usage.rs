@@ -78,8 +78,8 @@ impl UsageStore for SqlStore {
         self.appender.append(&self.writer, &records, &self.books).await
     }
 
-    async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {
-        self.prune_slice(before).await
+    async fn prune(&self, before: Timestamp) -> Result<Option<u64>, StoreError> {
+        self.prune_step(before).await
     }
 
     async fn log_time(&self) -> Result<Option<Timestamp>, StoreError> {
@@ -90,8 +90,8 @@ impl UsageStore for SqlStore {
         self.write_log_time(expected, time).await
     }
 
-    async fn create_partitions(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.create_month_partitions(now).await
+    async fn create_partitions(&self, now: Timestamp, keep_days: u64) -> Result<u64, StoreError> {
+        self.create_coming_partitions(now, keep_days).await
     }
 
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
