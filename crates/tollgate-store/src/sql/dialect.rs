@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 
 use sqlx::AssertSqlSafe;
 
+use super::columns::Column;
+
 /// The database behind sqlx's `Any` driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
@@ -20,6 +22,37 @@ impl Dialect {
         match self {
             Self::Sqlite => sql.push('?'),
             Self::Postgres => write!(sql, "${number}").expect("writing to a String cannot fail"),
+        }
+    }
+
+    /// The numbers of columns as one text, separated by commas: nothing for NULL.
+    fn numbers(self, columns: &[&str]) -> String {
+        let columns_list = columns.join(", ");
+        match self {
+            Self::Sqlite => format!("printf('{}', {columns_list})", vec!["%s"; columns.len()].join(",")),
+            // The text of a row, without its parentheses.
+            Self::Postgres => format!("trim(both '()' FROM CAST(ROW({columns_list}) AS TEXT))"),
+        }
+    }
+
+    /// Columns to select where each column of a row takes longer to read than to convert to text: the first one, all numbers as one
+    /// text, then the others.
+    pub(super) fn packed(self, columns: &[Column]) -> String {
+        let (first, rest) = columns.split_first().expect("tables have columns");
+        let (numbers, others): (Vec<&Column>, Vec<&Column>) = rest.iter().partition(|column| column.kind.is_number());
+        let numbers: Vec<&str> = numbers.iter().map(|column| column.name).collect();
+        let mut sql = format!("{}, {}", first.name, self.numbers(&numbers));
+        for column in others {
+            write!(sql, ", {}", column.name).expect("writing to a String cannot fail");
+        }
+        sql
+    }
+
+    /// An aggregate: the bytes of a column in hexadecimal digits, row after row, separated by commas.
+    pub(super) fn hex_list(self, column: &str) -> String {
+        match self {
+            Self::Sqlite => format!("group_concat(hex({column}))"),
+            Self::Postgres => format!("string_agg(encode({column}, 'hex'), ',')"),
         }
     }
 

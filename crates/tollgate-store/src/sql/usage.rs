@@ -10,10 +10,10 @@ use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 use tollgate_core::{RequestId, Timestamp, UsageRecord};
 
 use super::{
-    columns::{ATTEMPTS, USAGE, column_list},
+    columns::{ATTEMPTS, column_list},
     store::SqlStore,
     usage_filter::{bind_ids, list},
-    usage_rows::{AttemptRow, NamesByRef, UsageRow, attempt_row, request_id, usage_row},
+    usage_rows::{AttemptRow, NamesByRef, UsageRow, attempt_row, request_id, usage_columns, usage_row},
 };
 use crate::{Page, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore, usage::with_time_of_id};
 
@@ -100,7 +100,7 @@ impl UsageStore for SqlStore {
     }
 
     async fn find(&self, id: RequestId) -> Result<Option<UsageRecord>, StoreError> {
-        let sql = AssertSqlSafe(format!("SELECT {} FROM usage WHERE id = $1", column_list(USAGE)));
+        let sql = AssertSqlSafe(format!("SELECT {} FROM usage WHERE id = $1", usage_columns(self.dialect)));
         let found = self.fetch_as(READ, bind_ids(sqlx::query(sql), &[id]), usage_row).await?;
         Ok(self.records_of(found).await?.pop())
     }

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::{
     codes::Coded,
+    dialect::Dialect,
     names::{NameKind, NameLookup},
 };
 
@@ -174,6 +175,8 @@ fn broken(detail: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> sqlx::
 struct ColumnReader<'a> {
     row: &'a AnyRow,
     next: usize,
+    /// The numbers, if they are one text.
+    numbers: Option<std::str::Split<'a, char>>,
 }
 
 impl ColumnReader<'_> {
@@ -183,11 +186,16 @@ impl ColumnReader<'_> {
     }
 
     fn number(&mut self) -> Result<i64, sqlx::Error> {
-        self.take()
+        self.maybe()?.ok_or_else(|| broken("a number is missing"))
     }
 
     fn maybe(&mut self) -> Result<Option<i64>, sqlx::Error> {
-        self.take()
+        match self.numbers.as_mut().map(Iterator::next) {
+            None => self.take(),
+            Some(None) => Err(broken("the row has too few numbers")),
+            Some(Some("")) => Ok(None),
+            Some(Some(digits)) => digits.parse().map(Some).map_err(broken),
+        }
     }
 
     fn count(&mut self) -> Result<u64, sqlx::Error> {
@@ -199,7 +207,7 @@ impl ColumnReader<'_> {
     }
 
     fn request(&mut self) -> Result<RequestId, sqlx::Error> {
-        request_id(&self.take::<Vec<u8>>()?)
+        request_id(self.take()?)
     }
 
     fn word<T: Coded>(&mut self) -> Result<T, sqlx::Error> {
@@ -296,10 +304,17 @@ fn blank_attempt(record: &UsageRecord) -> AttemptRecord {
     }
 }
 
-/// Decodes a row with the columns of [`super::columns::USAGE`].
+/// The columns that [`usage_row`] decodes.
+pub(super) fn usage_columns(dialect: Dialect) -> String {
+    dialect.packed(super::columns::USAGE)
+}
+
+/// Decodes a row with the columns of [`usage_columns`].
 pub(super) fn usage_row(row: &AnyRow) -> Result<UsageRow, sqlx::Error> {
-    let c = &mut ColumnReader { row, next: 0 };
+    let numbers: &str = row.try_get(1)?;
+    let c = &mut ColumnReader { row, next: 0, numbers: Some(numbers.split(',')) };
     let id = c.request()?;
+    c.next += 1;
     let at = Timestamp(id.time().0 + c.number()?);
     let (key, member, group, model) = (c.number()?, c.number()?, c.maybe()?, c.maybe()?);
     let (channel, account, upstream_model) = (c.maybe()?, c.maybe()?, c.maybe()?);
@@ -353,7 +368,7 @@ pub(super) fn usage_row(row: &AnyRow) -> Result<UsageRow, sqlx::Error> {
 
 /// Decodes a row with the columns of [`super::columns::ATTEMPTS`].
 pub(super) fn attempt_row(row: &AnyRow) -> Result<AttemptRow, sqlx::Error> {
-    let c = &mut ColumnReader { row, next: 0 };
+    let c = &mut ColumnReader { row, next: 0, numbers: None };
     let request = c.request()?;
     let position = usize::try_from(c.number()?).map_err(broken)?;
     let (channel, account, upstream_model) = (c.number()?, c.number()?, c.number()?);

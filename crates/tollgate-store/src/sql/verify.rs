@@ -118,7 +118,7 @@ impl SqlStore {
         next();
         verify_settled(snapshot, pruned_until, &mut report).await.map_err(failed)?;
         next();
-        let left = records::verify(snapshot, pruned_until, &mut report).await.map_err(failed)?;
+        let left = records::verify(snapshot, self.dialect, pruned_until, &mut report).await.map_err(failed)?;
         next();
         removed::verify(snapshot, pruned_until, now, &left, &mut report).await.map_err(failed)?;
         next();
