@@ -25,8 +25,9 @@ impl Dialect {
         }
     }
 
-    /// The numbers of columns as one text, separated by commas: nothing for NULL.
-    fn numbers(self, columns: &[&str]) -> String {
+    /// The numbers of those columns that are numbers as one text, separated by commas: nothing for NULL.
+    fn numbers(self, columns: &[Column]) -> String {
+        let columns: Vec<&str> = columns.iter().filter(|column| column.kind.is_number()).map(|column| column.name).collect();
         let columns_list = columns.join(", ");
         match self {
             Self::Sqlite => format!("printf('{}', {columns_list})", vec!["%s"; columns.len()].join(",")),
@@ -39,13 +40,22 @@ impl Dialect {
     /// text, then the others.
     pub(super) fn packed(self, columns: &[Column]) -> String {
         let (first, rest) = columns.split_first().expect("tables have columns");
-        let (numbers, others): (Vec<&Column>, Vec<&Column>) = rest.iter().partition(|column| column.kind.is_number());
-        let numbers: Vec<&str> = numbers.iter().map(|column| column.name).collect();
-        let mut sql = format!("{}, {}", first.name, self.numbers(&numbers));
-        for column in others {
+        let mut sql = format!("{}, {}", first.name, self.numbers(rest));
+        for column in rest.iter().filter(|column| !column.kind.is_number()) {
             write!(sql, ", {}", column.name).expect("writing to a String cannot fail");
         }
         sql
+    }
+
+    /// An aggregate: rows separated by semicolons, each the first column in hexadecimal digits and all numbers, separated by commas.
+    /// Reading a row for each record takes three times as long.
+    pub(super) fn packed_rows(self, columns: &[Column]) -> String {
+        let (first, rest) = columns.split_first().expect("tables have columns");
+        let (name, numbers) = (first.name, self.numbers(rest));
+        match self {
+            Self::Sqlite => format!("group_concat(hex({name}) || ',' || {numbers}, ';')"),
+            Self::Postgres => format!("string_agg(encode({name}, 'hex') || ',' || {numbers}, ';')"),
+        }
     }
 
     /// An aggregate: the bytes of a column in hexadecimal digits, row after row, separated by commas.
