@@ -6,7 +6,7 @@
 //! `max` is a closed loop; with `--requests` it ends after exactly that many instead of after a time. `rate` is an open loop:
 //! latency counts from the time a request was due, so delays caused by a stalled server are included. `stream` measures the time
 //! to the first content and the one-way delay of each chunk, using the timestamp that the fast upstream puts into it. With
-//! `--refusals`, answers 503 are not errors: they are counted and timed apart, from the time the request was written.
+//! `--refusals`, answers 429 and 503 are not errors: they are counted and timed apart, from the time the request was written.
 
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, time::Duration};
 
@@ -29,7 +29,7 @@ struct Measurements {
     errors: u64,
     last_error: String,
     whole: Vec<u64>,
-    /// Answers 503, with `--refusals`.
+    /// Answers 429 and 503, with `--refusals`.
     refused: Vec<u64>,
     first: Vec<u64>,
     chunk: Vec<u64>,
@@ -63,7 +63,7 @@ struct LoadOptions {
 /// How the server answered.
 enum Answer {
     Served,
-    /// With 503, and whether the connection stays open.
+    /// With 429 or 503, and whether the connection stays open.
     Refused {
         keeps: bool,
     },
@@ -219,11 +219,12 @@ async fn exchange(
             scanned += line + 1;
         }
         // Search for the end only when the buffer may contain it; otherwise scanning would be quadratic in the answer.
-        if (options.mode != "stream" || buffer.ends_with(b"0\r\n\r\n")) && message_end(buffer).is_some() {
+        let may_be_whole = options.mode != "stream" || buffer.ends_with(b"0\r\n\r\n") || !buffer.starts_with(b"HTTP/1.1 200");
+        if may_be_whole && message_end(buffer).is_some() {
             break;
         }
     }
-    if options.counts_refusals && buffer.starts_with(b"HTTP/1.1 503") {
+    if options.counts_refusals && [b"HTTP/1.1 429", b"HTTP/1.1 503"].iter().any(|status| buffer.starts_with(*status)) {
         return Ok(Answer::Refused { keeps: find(buffer, b"connection: close").is_none() });
     }
     if !buffer.starts_with(b"HTTP/1.1 200") {

@@ -46,6 +46,9 @@ pub(super) fn run(options: &BenchOptions, programs: &Path, folder: &Path) -> Res
     if let Some(failed) = figures.targets.iter().find(|target| target.errors > 0) {
         bail!("{} failed {} requests, so its figures mean nothing", failed.name, failed.errors);
     }
+    if let Some(target) = figures.targets.iter().find(|target| !target.is_complete()) {
+        bail!("{} lacks a figure", target.name);
+    }
     if options.write {
         figures.store()?;
         write_pages()?;

@@ -45,6 +45,15 @@ pub(super) struct TargetFigures {
     pub(super) errors: u64,
 }
 
+impl TargetFigures {
+    /// True when everything was measured.
+    pub(super) fn is_complete(&self) -> bool {
+        [self.per_second, self.cpu_us, self.memory_mb, self.added_p50_ms, self.added_p99_ms, self.first_chunk_ms]
+            .iter()
+            .all(|figure| figure.is_finite())
+    }
+}
+
 impl Figures {
     fn read() -> Result<Self> {
         let text = fs::read_to_string(shell::root().join(FILE)).with_context(|| FILE.to_owned())?;

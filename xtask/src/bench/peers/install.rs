@@ -11,12 +11,15 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use serde_json::json;
 
 use super::{BenchTarget, Peer, start_in};
 use crate::{bench::targets::KEY, shell};
 
 const LITELLM: &str = "1.106.2";
 const PORTKEY: &str = "1.15.2";
+/// The HTTP server below Portkey. Its streams fail with newer versions, which its package admits too.
+const PORTKEY_SERVER: &str = "1.13.7";
 
 /// LiteLLM's keys begin with `sk-`.
 const LITELLM_KEY: &str = "sk-bench-key-0123456789abcdefghijklmnop";
@@ -82,8 +85,14 @@ fn install_litellm(home: &Path) -> Result<()> {
 
 fn install_portkey(home: &Path) -> Result<()> {
     fs::create_dir_all(home)?;
+    let manifest = json!({
+        "private": true,
+        "dependencies": {"@portkey-ai/gateway": PORTKEY},
+        "overrides": {"@hono/node-server": PORTKEY_SERVER},
+    });
+    fs::write(home.join("package.json"), manifest.to_string())?;
     let mut npm = Command::new("npm");
-    npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", &format!("@portkey-ai/gateway@{PORTKEY}")]);
+    npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts"]);
     shell::output(npm.current_dir(home)).map(drop)
 }
 
