@@ -43,9 +43,9 @@ struct Row {
 }
 
 pub(crate) fn run() -> Result<()> {
+    bench::peers::write_pages()?;
     write(FILE, regenerate)?;
-    write(CATALOG, |_| catalog_page())?;
-    bench::peers::write_pages()
+    write(CATALOG, |_| catalog_page())
 }
 
 /// Writes a page if its generated parts differ.

@@ -7,21 +7,20 @@ use super::figures::{Figures, TargetFigures, grouped, short};
 /// Coordinates. The chart is shown at 640 pixels where there is space, and fits a phone.
 const WIDTH: f64 = 560.0;
 const MARGIN: f64 = 24.0;
-const BAR_X: f64 = 112.0;
-const BAR_WIDTH: f64 = 330.0;
+const BAR_X: f64 = 114.0;
+const BAR_WIDTH: f64 = 326.0;
 const BAR_HEIGHT: f64 = 18.0;
-const ROW: f64 = 30.0;
+const ROW: f64 = 31.0;
 
 const STYLE: &str = "\
-svg { --card:#ffffff; --edge:#d8dfe6; --ink:#1f2933; --quiet:#5f6b7a; --track:#f1f4f7; --own:#2f6fde; --peer:#a9b6c4; --plain:#d5dce4; font-family:ui-sans-serif,system-ui,\"Segoe UI\",Helvetica,Arial,sans-serif; }
-@media (prefers-color-scheme: dark) { svg { --card:#171d24; --edge:#2c3641; --ink:#e6ebf1; --quiet:#9fabb9; --track:#202832; --own:#7aa7ff; --peer:#64748a; --plain:#3d4956; } }
+svg { --card:#ffffff; --edge:#d8dfe6; --ink:#1f2933; --quiet:#5f6b7a; --own:#2f6fde; --peer:#a9b6c4; --plain:#d5dce4; font-family:ui-sans-serif,system-ui,\"Segoe UI\",Helvetica,Arial,sans-serif; }
+@media (prefers-color-scheme: dark) { svg { --card:#171d24; --edge:#2c3641; --ink:#e6ebf1; --quiet:#9fabb9; --own:#7aa7ff; --peer:#64748a; --plain:#3d4956; } }
 .card { fill:var(--card); stroke:var(--edge); }
-.title { fill:var(--ink); font-size:17px; font-weight:700; }
+.title { fill:var(--ink); font-size:18px; font-weight:700; }
 .hint { fill:var(--quiet); font-size:14px; font-weight:400; }
-.name { fill:var(--quiet); font-size:15px; }
-.value { fill:var(--ink); font-size:15px; font-variant-numeric:tabular-nums; }
+.name { fill:var(--quiet); font-size:16px; }
+.value { fill:var(--ink); font-size:16px; font-variant-numeric:tabular-nums; }
 .own .name, .own .value { fill:var(--own); font-weight:700; }
-.track { fill:var(--track); }
 .bar { fill:var(--peer); }
 .own .bar { fill:var(--own); }
 .plain .bar { fill:var(--plain); }
@@ -90,7 +89,7 @@ fn draw_panel(body: &mut String, panel: &Panel, targets: &[TargetFigures], top: 
         panel.title, panel.hint
     );
     let largest = targets.iter().map(panel.figure).fold(f64::MIN_POSITIVE, f64::max);
-    let mut y = top + 14.0;
+    let mut y = top + 18.0;
     for target in targets {
         let value = (panel.figure)(target);
         // A sliver remains visible, and what the clock cannot tell from zero is no bar to the left.
@@ -111,7 +110,7 @@ fn draw_panel(body: &mut String, panel: &Panel, targets: &[TargetFigures], top: 
         );
         y += ROW;
     }
-    y + 34.0
+    y + 36.0
 }
 
 /// The figures as a sentence, for readers who do not see the chart.
