@@ -81,7 +81,7 @@ pub struct ModelSpec {
     pub max_output: Option<u64>,
     pub parameters: ParameterRule,
     pub on_unsupported: OnUnsupported,
-    /// Omitted from model lists and the model square; still usable by name.
+    /// Omitted from model lists; still usable by name.
     pub hidden: bool,
     pub description: Option<String>,
     /// `true`: for embedding methods only; `false`: for generation and token counting.
@@ -117,7 +117,7 @@ pub struct Group {
     pub name: String,
     /// Where the row is managed.
     pub owner: Owner,
-    /// Public groups are shown on the model square without signing in.
+    /// Every member may use public groups; private ones are granted.
     pub visibility: Visibility,
     pub channels: Vec<ChannelId>,
     pub models: Vec<Glob>,
