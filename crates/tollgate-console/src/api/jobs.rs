@@ -152,7 +152,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
 fn find(context: &RequestContext) -> Result<Arc<Job>, ApiError> {
     let id = context.path_param("job");
     let found = JobId::parse(id).and_then(|id| jobs(context).ok()?.find(id));
-    let job = found.ok_or_else(|| ApiError::not_found("job", id))?;
+    let job = found.ok_or_else(|| ApiError::not_found("job"))?;
     require_scope(context, job.kind)?;
     Ok(job)
 }

@@ -39,10 +39,9 @@ fn needs_operator(cause: NoRouteCause) -> Option<&'static str> {
         NoRouteCause::Credential => Some("the provider refused the credential of each of its accounts"),
         NoRouteCause::PriceLimit => Some("every channel is above a price limit"),
         NoRouteCause::NoPrice => Some("it has no price"),
-        NoRouteCause::Concurrency
-        | NoRouteCause::Cooldown
-        | NoRouteCause::UpstreamRateLimited
-        | NoRouteCause::UpstreamQuota => None,
+        NoRouteCause::Concurrency | NoRouteCause::Cooldown | NoRouteCause::UpstreamRateLimited | NoRouteCause::UpstreamQuota => {
+            None
+        }
     }
 }
 
