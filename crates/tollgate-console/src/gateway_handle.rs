@@ -82,7 +82,7 @@ pub struct ExplainRequest {
     pub output_tokens: Option<u64>,
 }
 
-/// What a channel test covers: one account (by name or id) or all, with a model or the first one served.
+/// Scope of a channel test: one account (by name or id) or all, with a model or the first one served.
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelTest<'a> {
     pub channel: &'a str,

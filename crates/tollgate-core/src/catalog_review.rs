@@ -1,4 +1,4 @@
-//! What a valid catalog holds and probably does not mean: addresses that cannot be reached, models that bounded keys cannot use,
+//! Likely mistakes in a valid catalog: addresses that cannot be reached, models that bounded keys cannot use,
 //! prices below cost.
 
 use std::collections::BTreeSet;
@@ -54,7 +54,7 @@ fn channel_warnings(channel: &Channel, warnings: &mut Vec<String>) {
     }
 }
 
-/// What is probably wrong with the path of a base URL. The gateway appends the endpoint, such as `/chat/completions`.
+/// The likely mistake in the path of a base URL. The gateway appends the endpoint, such as `/chat/completions`.
 fn base_url_fault(spec: &ChannelSpec) -> Option<String> {
     let (address, query) = spec.base_url.split_once('?').map_or((spec.base_url.as_str(), ""), |(address, query)| (address, query));
     let (_, rest) = address.split_once("://")?;

@@ -195,7 +195,7 @@ async fn record(context: &RequestContext, job: &Job, action: JobAction) -> Resul
     context.apply(&[Change::RecordJob { id: job.id.to_string(), name: job.kind.as_str(), action }]).await.map(drop)
 }
 
-/// What a job of this kind is to do. Parameters of another kind are refused.
+/// The request of a job of this kind. Parameters of another kind are refused.
 fn request(kind: JobKind, body: &InputFields) -> Result<JobRequest, ApiError> {
     match kind {
         JobKind::Replay => replay(body),
