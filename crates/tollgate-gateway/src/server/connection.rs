@@ -39,8 +39,10 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const BUFFER_BYTES: usize = 128 * 1024;
 /// Longest graceful shutdown of a connection, and longest write of a final error response.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
-/// Longest time until a connection that closes for others has ended.
-const EVICTION_LIMIT: Duration = Duration::from_millis(500);
+/// Longest graceful shutdown of a connection that closes for others.
+const EVICTION_LIMIT: Duration = Duration::from_millis(100);
+/// Time after which the end of an answer, which HTTP/2 may hold for a slow reader, counts as read.
+const READ_LIMIT: Duration = Duration::from_secs(10);
 /// Longest time, after a hand-over, until the rest of an answer was read and the connection has moved to the other process.
 pub(super) const MOVE_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of a response that are kept for an HTTP/2 stream whose caller does not read.
@@ -248,9 +250,9 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
                 Served::Rests => return Some(connection),
                 Served::Evicted(eviction) => {
                     told = true;
-                    if evict(core, context, connection.as_mut(), eviction) {
+                    if let Some(limit) = evict(core, context, connection.as_mut(), eviction) {
                         ending = Ending::Graceful;
-                        alarm.as_mut().reset(now() + EVICTION_LIMIT);
+                        alarm.as_mut().reset(now() + limit);
                     }
                 }
             },
@@ -289,25 +291,26 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
     }
 }
 
-/// Begins to close a connection for others. False if it answers a request first.
+/// Begins to close a connection for others. Returns how long that may take; `None` if it answers a request first.
 fn evict<P, C: GracefulConnection>(
     core: &Core<P>,
     context: &ConnectionContext,
     connection: Pin<&mut C>,
     eviction: Eviction,
-) -> bool {
+) -> Option<Duration> {
+    let timers = &context.timers;
     match eviction {
-        Eviction::AfterAnswer => connection.graceful_shutdown(),
-        Eviction::AtRest => {
-            context.timers.close_at_once();
+        Eviction::AfterAnswer => {
             connection.graceful_shutdown();
+            return None;
         }
-        Eviction::SlowHead => {
-            context.timers.close_at_once();
-            context.timers.abort_with(overloaded(core, context));
-        }
+        Eviction::AtRest => connection.graceful_shutdown(),
+        Eviction::SlowHead => timers.abort_with(overloaded(core, context)),
     }
-    eviction != Eviction::AfterAnswer
+    timers.close_at_once();
+    let is_read =
+        !timers.has_answered() || timers.rest_since().is_some_and(|since| since + READ_LIMIT <= core.shared.clock.instant());
+    Some(if is_read { EVICTION_LIMIT } else { CLOSE_LIMIT })
 }
 
 /// How the polling of a connection ended.

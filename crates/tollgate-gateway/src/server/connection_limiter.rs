@@ -185,14 +185,16 @@ impl ServedConnections {
         let due = |search_at: Option<Instant>| search_at.is_none_or(|at| at <= now);
         let again_at = |wanted, found| (found < wanted).then_some(now + SEARCH_PAUSE);
         let wanted = excess(max, self.all - self.evicted + 1);
-        let mut chosen = Vec::new();
+        let clones =
+            |chosen: Vec<(AddressBlock, &Arc<_>)>| chosen.into_iter().map(|(block, timers)| (block, Arc::clone(timers))).collect();
+        let mut chosen: Vec<(_, Arc<ConnectionTimers>)> = Vec::new();
         if wanted > 0 && due(self.search_at) {
-            chosen = select(self.by_address.iter().map(|(block, address)| address.resting(*block, now)), wanted);
+            chosen = clones(select(self.by_address.iter().map(|(block, address)| address.resting(*block, now)), wanted));
             self.search_at = again_at(wanted, chosen.len());
         } else if let Some(address) = self.by_address.get_mut(&block) {
             let wanted = excess(max_per_address, address.open.len() - address.evicted + 1);
             if wanted > 0 && due(address.search_at) {
-                chosen = select([address.resting(block, now)], wanted);
+                chosen = clones(select([address.resting(block, now)], wanted));
                 address.search_at = again_at(wanted, chosen.len());
             }
         }
@@ -209,11 +211,11 @@ impl ServedConnections {
 
 impl AddressConnections {
     /// Connections that can be asked to close.
-    fn resting(&self, block: AddressBlock, now: Instant) -> Vec<RestingConnection<(AddressBlock, Arc<ConnectionTimers>)>> {
+    fn resting(&self, block: AddressBlock, now: Instant) -> Vec<RestingConnection<(AddressBlock, &Arc<ConnectionTimers>)>> {
         let kept = self.open.values().filter(|timers| !timers.is_evicted());
         let resting = kept.filter_map(|timers| {
             let since = timers.rest_since().filter(|since| *since + MIN_REST <= now)?;
-            Some(RestingConnection { connection: (block, Arc::clone(timers)), since })
+            Some(RestingConnection { connection: (block, timers), since })
         });
         resting.collect()
     }
@@ -360,8 +362,8 @@ mod tests {
         let _held: Vec<_> = timers.iter().map(|timers| callers.enter_with("203.0.113.7", timers)).collect();
         let at = |millis| callers.after(Duration::from_millis(millis));
         assert_eq!(at(600).enter("203.0.113.8").evicted, 0);
-        let resting: Vec<_> = (0..2).map(|_| Arc::new(ConnectionTimers::new(callers.now))).collect();
-        let _resting: Vec<_> = resting.iter().map(|timers| at(600).enter_with("203.0.113.9", timers)).collect();
+        let rests = || Arc::new(ConnectionTimers::new(callers.now));
+        let _resting = ["203.0.113.9", "203.0.113.10"].map(|address| at(600).enter_with(address, &rests()));
         assert_eq!(at(699).enter("203.0.113.8").evicted, 0);
         let entered = at(700).enter("203.0.113.8");
         assert_eq!((entered.evicted, entered.report.map(|report| report.evicted)), (2, Some(2)));
