@@ -57,7 +57,11 @@ const PING: Duration = Duration::from_secs(30);
 pub(super) async fn serve<P: ModelPath>(core: Arc<Core<P>>, socket: TcpStream, context: ConnectionContext, first: Bytes) {
     // Fails only if the peer is already gone; the first read reports that.
     let _ = socket.set_nodelay(true);
-    poll_fn(|task| Poll::Ready(context.timers.driven_by(task.waker()))).await;
+    poll_fn(|task| {
+        context.timers.driven_by(task.waker());
+        Poll::Ready(())
+    })
+    .await;
     match (core.tls.clone(), context.targets) {
         (None, ServedTargets::Everything) => begin(core, socket, context, first).await,
         (None, ServedTargets::Pages) => drop(timeout(PAGES_LIMIT, Box::pin(begin(core, socket, context, first))).await),

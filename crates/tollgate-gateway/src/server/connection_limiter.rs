@@ -130,7 +130,9 @@ impl ConnectionLimiter {
         };
         let report = open.report(evicted.len(), now);
         drop(open);
-        evicted.iter().for_each(|timers| timers.wake());
+        for timers in &evicted {
+            timers.wake();
+        }
         let permit = counted.map(|(id, targets)| ConnectionPermit { connection_limiter: Arc::clone(self), block, id, targets });
         Entered { permit, evicted: evicted.len(), report }
     }
