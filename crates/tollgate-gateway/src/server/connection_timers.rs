@@ -345,7 +345,7 @@ mod tests {
         let start = Instant::now();
         let timers = ConnectionTimers::new(start);
         assert_eq!(timers.rest_since(), Some(start), "silent since it was accepted");
-        assert_eq!(timers.eviction(|| start + secs(9)), None, "nobody asked");
+        assert_eq!(timers.eviction(|| start + secs(9)), None, "not asked to close");
         timers.mark_evicted();
         assert_eq!(timers.eviction(|| start), Some(Eviction::AtRest));
         timers.read(b"POST", || start + secs(1));
