@@ -1,4 +1,4 @@
-//! What bounds the gateway has, and how each is shared. The rows are those of the bounds in `docs/operating.md`.
+//! Bounds of the gateway, and how each is shared. The rows are those of the bounds in `docs/operating.md`.
 
 /// How a bound is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
