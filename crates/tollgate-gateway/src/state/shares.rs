@@ -41,7 +41,7 @@ pub(crate) const fn is_within_share(total: usize, used: usize, held: usize) -> b
     held <= TIMES_FREE.saturating_mul(total.saturating_sub(used))
 }
 
-/// What a key or a member holds.
+/// Resources that a key or a member uses.
 #[derive(Debug, Default)]
 pub(crate) struct Holdings {
     /// Requests in progress.
@@ -70,7 +70,7 @@ struct MemberShare {
 }
 
 impl KeyShare {
-    /// What the key and its member hold.
+    /// Resources that the key and its member use.
     fn holdings(&self) -> [(Subject, &Holdings); 2] {
         [(Subject::Key(self.key), &self.own), (Subject::Member(self.member.member), &self.member.all)]
     }

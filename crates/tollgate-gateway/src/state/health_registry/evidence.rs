@@ -1,5 +1,6 @@
-//! Whose failures an account's state rests on. A request can provoke a timeout, an error or an unreadable answer, by asking a slow
-//! model for a long answer, for instance. What one key saw concerns that key until another one has seen it too.
+//! The keys whose requests' failures determine an account's state. A request can provoke a timeout, an error or an unreadable
+//! answer, by asking a slow model for a long answer, for instance. A failure counts for its own key only, until a second key has
+//! had one too.
 
 use std::sync::{
     Mutex, PoisonError,

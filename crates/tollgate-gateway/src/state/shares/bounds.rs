@@ -1,4 +1,4 @@
-//! What bounds the gateway has, and how each is shared. The rows are those of the bounds in `docs/operating.md`.
+//! Bounds of the gateway, and how each is shared. The rows are those of the bounds in `docs/operating.md`.
 
 /// How a bound is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,14 @@ const OF_THE_UPSTREAM: Share = NotShared("a bound on an upstream or a service, n
 /// Every bound, as `docs/operating.md` names it.
 #[rustfmt::skip]
 pub(crate) const BOUNDS: &[(&str, Share)] = &[
-    ("connections", Rule("`server.max_connections_per_address`; 64 more answer only `/healthz`, `/readyz` and `/version`")),
+    (
+        "connections",
+        Rule(
+            "those without a request close when seven eighths are open, first those of the address with the most; the last \
+             eighth is for addresses within three times what is free; `server.max_connections_per_address`; 64 more answer only \
+             `/healthz`, `/readyz` and `/version`",
+        ),
+    ),
     ("request head", EACH_REQUEST),
     ("request target", EACH_REQUEST),
     ("trusted proxies in a row in `X-Forwarded-For`", EACH_REQUEST),
