@@ -61,7 +61,7 @@ struct LoadOptions {
 }
 
 /// How the server answered.
-enum Answer {
+enum ExchangeOutcome {
     Served,
     /// With 429 or 503, and whether the connection stays open.
     Refused {
@@ -153,7 +153,7 @@ async fn connection(
         };
         let written = now_ns();
         let result = exchange(&mut socket, &mut buffer, options, due, results).await;
-        if let Ok(Answer::Refused { keeps }) = result {
+        if let Ok(ExchangeOutcome::Refused { keeps }) = result {
             let mut results = results.borrow_mut();
             if results.measuring {
                 results.refused.push(now_ns().saturating_sub(written));
@@ -172,7 +172,7 @@ async fn connection(
 }
 
 /// Counts one exchange; returns `false` when it failed.
-fn record_result(result: Result<Answer, String>, due: u64, results: &mut Measurements) -> bool {
+fn record_result(result: Result<ExchangeOutcome, String>, due: u64, results: &mut Measurements) -> bool {
     match result {
         Ok(_) => {
             if results.measuring {
@@ -195,7 +195,7 @@ async fn exchange(
     options: &LoadOptions,
     since: u64,
     results: &RefCell<Measurements>,
-) -> Result<Answer, String> {
+) -> Result<ExchangeOutcome, String> {
     let stream = if let Some(stream) = socket {
         stream
     } else {
@@ -225,7 +225,7 @@ async fn exchange(
         }
     }
     if options.counts_refusals && [b"HTTP/1.1 429", b"HTTP/1.1 503"].iter().any(|status| buffer.starts_with(*status)) {
-        return Ok(Answer::Refused { keeps: find(buffer, b"connection: close").is_none() });
+        return Ok(ExchangeOutcome::Refused { keeps: find(buffer, b"connection: close").is_none() });
     }
     if !buffer.starts_with(b"HTTP/1.1 200") {
         return Err(String::from_utf8_lossy(&buffer[..buffer.len().min(300)]).into_owned());
@@ -233,7 +233,7 @@ async fn exchange(
     if options.mode == "stream" && (pieces == 0 || !ended) {
         return Err(format!("a stream of {pieces} pieces without its end"));
     }
-    Ok(Answer::Served)
+    Ok(ExchangeOutcome::Served)
 }
 
 /// Reads the timestamps in complete lines and returns their number.
