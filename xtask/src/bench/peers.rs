@@ -161,7 +161,7 @@ fn measure_scenarios(options: &BenchOptions, programs: &Path, targets: &[BenchTa
 /// The rate at which latency is measured, by the capacity of the slowest target.
 fn steady_rate(slowest: f64) -> &'static str {
     let fits = |rate: &&str| rate.parse::<f64>().is_ok_and(|rate| rate * 2.0 <= slowest);
-    STEADY_RATES.into_iter().find(|rate| fits(&rate)).unwrap_or(STEADY_RATES[3])
+    STEADY_RATES.into_iter().find(fits).unwrap_or(STEADY_RATES[3])
 }
 
 /// Waits until a request is answered, then sends some more on many connections.
