@@ -12,7 +12,7 @@ use crate::shell;
 pub(super) struct Machine {
     cpu: String,
     pub(super) cores: usize,
-    virtual_machine: bool,
+    is_virtual: bool,
     kernel: String,
 }
 
@@ -23,7 +23,7 @@ impl Machine {
         Ok(Self {
             cpu: field("model name").map_or("unknown processor", |(_, model)| model.trim()).to_owned(),
             cores: available_parallelism()?.get(),
-            virtual_machine: field("flags").is_some_and(|(_, flags)| flags.split(' ').any(|flag| flag == "hypervisor")),
+            is_virtual: field("flags").is_some_and(|(_, flags)| flags.split(' ').any(|flag| flag == "hypervisor")),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
         })
     }
@@ -31,7 +31,7 @@ impl Machine {
     /// In a sentence.
     pub(super) fn description(&self) -> String {
         let Self { cpu, cores, kernel, .. } = self;
-        let kind = if self.virtual_machine { " of a virtual machine" } else { "" };
+        let kind = if self.is_virtual { " of a virtual machine" } else { "" };
         // What follows the dash names the distribution's build.
         format!("{cpu}, {cores} cores{kind}, Linux {}", kernel.split('-').next().unwrap_or_default())
     }
