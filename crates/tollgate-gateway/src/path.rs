@@ -55,6 +55,7 @@ impl ModelPath for Worker {
 /// Answers one model request. Refusals are answers too, so this never fails.
 pub async fn serve(worker: &Worker, incoming: Incoming) -> Response<AnswerBody> {
     let Incoming { head, target, body } = incoming;
+    let in_flight = body.memory();
     let mut guard = UsageGuard::begin(&worker.recorder, &head);
     let walked = tokio::select! {
         biased;
@@ -75,7 +76,7 @@ pub async fn serve(worker: &Worker, incoming: Incoming) -> Response<AnswerBody> 
                 headers.stream(relay(streaming, guard, head), &target)
             }
         }
-        Err(refusal) => refuse(&refusal, guard, &head).await,
+        Err(refusal) => refuse(&refusal, guard, &head, in_flight.as_deref()).await,
     }
 }
 

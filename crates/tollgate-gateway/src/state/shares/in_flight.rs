@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -18,7 +18,7 @@ use crate::condition::Condition;
 const UNCOUNTED_PART: usize = 64 * 1024;
 
 /// How long the refusal of a caller that is refused again and again is delayed, and how many are at once.
-const REFUSAL_DELAY: Duration = Duration::from_millis(25);
+const REFUSAL_DELAY: Duration = Duration::from_millis(10);
 const MAX_DELAYED: usize = 1_024;
 /// Refused connections whose callers keep sending; they are read on, so that the callers see the answer.
 const MAX_LINGERING: usize = 8;
@@ -31,6 +31,8 @@ pub(crate) struct InFlightRequest {
     max: usize,
     /// The bytes that bodies and answers of all requests may take.
     max_bytes: usize,
+    /// It no longer counts among the requests in progress.
+    has_left: AtomicBool,
     /// The share it counts against, once its key is known.
     share: OnceLock<Arc<KeyShare>>,
     memory: Mutex<HeldBytes>,
@@ -52,8 +54,8 @@ impl Condition {
     /// `max_bytes`.
     pub(crate) fn enter(self: &Arc<Self>, max: usize, max_bytes: usize) -> Option<Arc<InFlightRequest>> {
         self.requests.take(1, max)?;
-        let (condition, share, memory) = (Arc::clone(self), OnceLock::new(), Mutex::default());
-        Some(Arc::new(InFlightRequest { condition, max, max_bytes, share, memory }))
+        let (condition, has_left, share, memory) = (Arc::clone(self), AtomicBool::new(false), OnceLock::new(), Mutex::default());
+        Some(Arc::new(InFlightRequest { condition, max, max_bytes, has_left, share, memory }))
     }
 }
 
@@ -110,6 +112,20 @@ impl InFlightRequest {
             subtract(holdings.iter().map(|(_, held)| &held.requests), 1);
         }
         Ok(())
+    }
+
+    /// Stops counting among the requests in progress before the answer is sent: a refusal that is delayed must not take the place
+    /// of a request that can be served. Happens once; otherwise when the request is dropped.
+    pub(crate) fn leave(&self) {
+        if self.has_left.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(share) = self.share() {
+            subtract(share.holdings().iter().map(|(_, held)| &held.requests), 1);
+        }
+        if self.condition.requests.release(1) == 1 && self.condition.is_ending() {
+            self.condition.notify_quiet();
+        }
     }
 
     /// The share the request counts against.
@@ -202,12 +218,7 @@ impl Drop for InFlightRequest {
     fn drop(&mut self) {
         let memory = *self.memory.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.uncount_bytes(memory.counted);
-        if let Some(share) = self.share() {
-            subtract(share.holdings().iter().map(|(_, held)| &held.requests), 1);
-        }
-        if self.condition.requests.release(1) == 1 && self.condition.is_ending() {
-            self.condition.notify_quiet();
-        }
+        self.leave();
     }
 }
 
