@@ -8,7 +8,7 @@ mod body;
 mod client_address;
 mod closed;
 mod connection;
-mod connection_limiter;
+pub(crate) mod connection_limiter;
 mod connection_timers;
 mod fallback_listener;
 mod guard;

@@ -7,7 +7,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::{address_block::AddressBlock, state::shares::is_within_share};
+use tollgate_core::is_within_share;
+
+use crate::address_block::AddressBlock;
 
 /// Connections above the limits that serve only the gateway's own pages.
 const PAGE_CONNECTIONS: usize = 64;

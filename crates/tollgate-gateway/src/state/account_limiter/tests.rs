@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tokio::{task::JoinHandle, time::timeout};
-use tollgate_core::{AccountSpec, KeyId, Timestamp};
+use tollgate_core::{AccountSpec, KeyId, MemberId, Requester, Timestamp};
 
 use super::*;
 use crate::testing::{self, PausedClock};
@@ -32,8 +32,10 @@ fn account(number: u8, concurrency: u32, rpm: u32, tpm: u64) -> Arc<Account> {
     Arc::new(Account { spec: AccountSpec { concurrency, rpm, tpm, ..testing::account(number).spec }, ..testing::account(number) })
 }
 
-fn key(number: u8) -> KeyId {
-    KeyId::from_parts(Timestamp(1), [number; 10])
+/// The key `number` of a member of its own, or of the member 0 above 200.
+fn key(number: u8) -> Requester {
+    let member = if number > 200 { 0 } else { number };
+    Requester { key: KeyId::from_parts(Timestamp(1), [number; 10]), member: MemberId::from_parts(Timestamp(1), [member; 10]) }
 }
 
 /// Spawns a request that waits up to two seconds.
@@ -252,7 +254,7 @@ async fn one_request_waits_for_several_accounts_and_acquires_one() {
 async fn queue_is_bounded_to_a_hundred() {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
     let running = limiters.try_acquire(&account, 0).unwrap();
-    let waiting: Vec<_> = (0..100).map(|n| spawn_waiter(&limiters, &[&account], n % 7)).collect();
+    let waiting: Vec<_> = (0..100).map(|n| spawn_waiter(&limiters, &[&account], n)).collect();
     settle().await;
     assert_eq!(limiters.waiting(account.id), 100);
     let began = Instant::now();

@@ -12,7 +12,7 @@ use crate::address_block::AddressBlock;
 const ADDRESSES: u64 = 100_000;
 const MINUTE_SECS: u64 = 60;
 
-pub(super) struct FailedKeys {
+pub(crate) struct FailedKeys {
     limit: u32,
     started: Instant,
     counts: Cache<AddressBlock, std::sync::Arc<Mutex<Count>>>,
@@ -25,7 +25,7 @@ struct Count {
 }
 
 impl FailedKeys {
-    pub(super) fn new(limit: u32, now: Instant) -> Self {
+    pub(crate) fn new(limit: u32, now: Instant) -> Self {
         let counts = Cache::builder().max_capacity(ADDRESSES).time_to_idle(Duration::from_secs(2 * MINUTE_SECS)).build();
         Self { limit, started: now, counts }
     }
@@ -34,7 +34,7 @@ impl FailedKeys {
     ///
     /// # Errors
     /// The seconds until the next minute, when the address exceeded the limit in this one.
-    pub(super) fn count(&self, address: IpAddr, now: Instant) -> Result<(), u32> {
+    pub(crate) fn count(&self, address: IpAddr, now: Instant) -> Result<(), u32> {
         let elapsed = now.saturating_duration_since(self.started).as_secs();
         let minute = elapsed / MINUTE_SECS;
         let count = self.counts.get_with(AddressBlock::of(address), std::sync::Arc::default);
