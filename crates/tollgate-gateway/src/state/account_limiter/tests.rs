@@ -176,12 +176,12 @@ async fn released_permit_goes_to_the_waiter() {
     assert_eq!(limiters.running(account.id), 0);
 }
 
-#[tokio::test(start_paused = true)]
-async fn waiting_keys_take_turns() {
+/// The keys in the order in which they are served that began to wait in this order.
+async fn served(order: &[u8]) -> Vec<u8> {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
     let mut running = Some(limiters.try_acquire(&account, 0).unwrap());
     let mut waiting: Vec<(u8, JoinHandle<Waited>)> = Vec::new();
-    for by in [1, 1, 1, 1, 2, 3, 2] {
+    for by in order.iter().copied() {
         waiting.push((by, spawn_waiter(&limiters, &[&account], by)));
         settle().await;
     }
@@ -194,7 +194,17 @@ async fn waiting_keys_take_turns() {
         served.push(by);
         running = Some(permit(task.await.unwrap()));
     }
-    assert_eq!(served, [1, 2, 3, 1, 2, 1, 1]);
+    served
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_keys_take_turns() {
+    assert_eq!(served(&[1, 1, 1, 1, 2, 3, 2]).await, [1, 2, 3, 1, 2, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_keys_of_a_member_are_not_served_before_another_member() {
+    assert_eq!(served(&[201, 201, 202, 203, 1, 1]).await, [201, 1, 202, 1, 203, 201]);
 }
 
 #[tokio::test(start_paused = true)]
