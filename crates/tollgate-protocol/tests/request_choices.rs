@@ -133,6 +133,27 @@ fn remote_media_is_listed_downloaded_and_sent_inline() {
 
 // === thinking ===
 
+/// A history of nothing but thoughts the upstream does not take leaves one blank user turn.
+#[test]
+fn history_of_thoughts_alone_is_not_encoded_as_an_empty_list() {
+    let claude = json!({"model": "m", "max_tokens": 5, "messages": [
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]}
+    ]});
+    let native = json!({"contents": [{"role": "model", "parts": [{"text": "hm", "thought": true}]}]});
+    let blank_chat = json!([{"role": "user", "content": " "}]);
+    let blank_native = json!([{"role": "user", "parts": [{"text": " "}]}]);
+    let blank_claude = json!([{"role": "user", "content": "."}]);
+    for (direction, body, list, expected) in [
+        ((Anthropic, OpenAi), &claude, "messages", &blank_chat),
+        ((Anthropic, Gemini), &claude, "contents", &blank_native),
+        ((Gemini, OpenAi), &native, "messages", &blank_chat),
+        ((Gemini, Anthropic), &native, "messages", &blank_claude),
+    ] {
+        let encoded = translate(direction, body, &TranslateOptions::default()).expect("a translated request");
+        assert_eq!(encoded_body(&encoded)[list], *expected, "{direction:?}");
+    }
+}
+
 fn claude(thinking: Thinking, can_disable: CanDisableThinking) -> Profile {
     let stated = Profile { thinking: Some(thinking), can_disable_thinking: Some(can_disable), ..Profile::default() };
     effective_profile("anthropic", Anthropic, "alias", &stated)

@@ -41,6 +41,16 @@ pub(crate) fn write(fixtures: &Path, home: &Path) -> Result<PathBuf> {
     Ok(dictionary)
 }
 
+/// The seeds in a target's folder, as libFuzzer reads lists of files.
+pub(crate) fn list(folder: &Path) -> Result<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        found.push(entry?.path().display().to_string());
+    }
+    found.sort();
+    Ok(found.join(","))
+}
+
 /// The files of a folder with this extension, sorted.
 fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();

@@ -12,8 +12,9 @@ use crate::{
     tree::Tree,
 };
 
-/// The text of a user message that has nothing else: one that the caller left blank, or one in front of a history that begins
-/// with the assistant's. The API takes neither blank texts nor such histories.
+/// The text of a user message that has nothing else: one that the caller left blank, one in front of a history that begins
+/// with the assistant's, or one in place of a history of nothing but dropped thoughts. The API takes neither blank texts nor
+/// such histories.
 const FILLER: &str = ".";
 
 /// Encodes `system`: a string, or blocks for several texts.
@@ -48,7 +49,7 @@ pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
             _ => messages.push((role, blocks)),
         }
     }
-    if messages.first().is_some_and(|(role, _)| *role == "assistant") {
+    if messages.first().is_none_or(|(role, _)| *role == "assistant") {
         messages.insert(0, ("user", Vec::new()));
     }
     for (_, blocks) in messages.iter_mut().filter(|(_, blocks)| blocks.is_empty()) {

@@ -18,7 +18,8 @@ struct Content {
     parts: Vec<Json>,
 }
 
-/// Encodes all contents. A blank user turn precedes a history that begins with calls.
+/// Encodes all contents. A blank user turn precedes a history that begins with calls, and stands alone for a history of nothing
+/// but dropped thoughts: upstreams refuse an empty list.
 pub(super) fn contents(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut contents: Vec<Content> = Vec::new();
     for turn in out.turns() {
@@ -42,6 +43,9 @@ pub(super) fn contents(out: &mut EncodeContext<'_>) -> Vec<Json> {
                 add(&mut contents, media);
             }
         }
+    }
+    if contents.is_empty() {
+        add(&mut contents, vec![text_part(" ")]);
     }
     let write = |content: Content| Json::object([("role", Json::text(content.role)), ("parts", Json::List(content.parts))]);
     contents.into_iter().map(write).collect()

@@ -45,6 +45,7 @@ pub(super) fn mention(request: &Request, word: &str) -> bool {
     parts.filter_map(Part::as_text).any(|text| text.to_ascii_lowercase().contains(word))
 }
 
+/// Encodes the turns. A history of nothing but dropped thoughts becomes one blank user message: upstreams refuse an empty list.
 pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut messages = Vec::new();
     for turn in out.turns() {
@@ -61,6 +62,9 @@ pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
             Role::Model => messages.extend(assistant(out, turn)),
             Role::ToolResults => results(out, turn, &mut messages),
         }
+    }
+    if messages.is_empty() {
+        messages.push(user_message(Json::text(" ")));
     }
     messages
 }
