@@ -24,8 +24,8 @@ pub struct Requester {
     pub member: MemberId,
 }
 
-/// Whom something concerns that requests can provoke: those that saw it. Another key of the member sees it too: all keys of the
-/// member. A key of another member does: everyone.
+/// The callers that something concerns which requests can provoke: those that saw it. Another key of the member sees it too: all keys
+/// of the member. A key of another member does: everyone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Concerned {

@@ -42,7 +42,16 @@ struct RefusedField {
 impl UnsupportedFields {
     /// Records that an upstream called `names` unsupported in a request with `fields`. Names that match no field of the request,
     /// or only structural fields, are ignored, and so are those above the share of the key or the member.
-    pub fn record_refusal(&mut self, names: &[String], from: Protocol, fields: &[FieldPath], by: Requester, now: Timestamp) {
+    /// `first`: the callers that a field concerns which was not refused before.
+    pub fn record_refusal(
+        &mut self,
+        names: &[String],
+        from: Protocol,
+        fields: &[FieldPath],
+        by: Requester,
+        first: Concerned,
+        now: Timestamp,
+    ) {
         self.fields.retain(|known| known.until > now);
         for name in names {
             let matching = matching_fields(std::slice::from_ref(name), from, fields);
@@ -53,7 +62,7 @@ impl UnsupportedFields {
             let at = match at {
                 Some(at) => at,
                 None if self.has_space_for(by) => {
-                    self.fields.push(RefusedField { name: name.clone(), refusals: 0, until: now, concerned: Concerned::Key(by) });
+                    self.fields.push(RefusedField { name: name.clone(), refusals: 0, until: now, concerned: first });
                     self.fields.len() - 1
                 }
                 None => continue,
@@ -122,7 +131,7 @@ mod tests {
     fn after_refusals(refusals: usize, name: &str, fields: &[&str]) -> UnsupportedFields {
         let mut learned = UnsupportedFields::default();
         for _ in 0..refusals {
-            learned.record_refusal(&list(&[name]), Protocol::OpenAi, &list(fields), KEY, NOW);
+            learned.record_refusal(&list(&[name]), Protocol::OpenAi, &list(fields), KEY, Concerned::Key(KEY), NOW);
         }
         learned
     }
@@ -154,7 +163,7 @@ mod tests {
         let mut learned = after_refusals(3, "logit_bias", &["logit_bias"]);
         let blocks = |learned: &UnsupportedFields, key| !learned.unsupported_in(Protocol::OpenAi, &fields, key, NOW).is_empty();
         assert!(blocks(&learned, KEY) && !blocks(&learned, OTHER_KEY));
-        learned.record_refusal(&fields, Protocol::OpenAi, &fields, OTHER_KEY, NOW);
+        learned.record_refusal(&fields, Protocol::OpenAi, &fields, OTHER_KEY, Concerned::Key(OTHER_KEY), NOW);
         assert!(blocks(&learned, KEY) && blocks(&learned, OTHER_KEY), "two keys are refused");
     }
 
@@ -162,7 +171,7 @@ mod tests {
     fn refusals_of_one_member_blocked_the_field_for_all() {
         let fields = list(&["logit_bias"]);
         let mut learned = after_refusals(3, "logit_bias", &["logit_bias"]);
-        learned.record_refusal(&fields, Protocol::OpenAi, &fields, SIBLING_KEY, NOW);
+        learned.record_refusal(&fields, Protocol::OpenAi, &fields, SIBLING_KEY, Concerned::Key(SIBLING_KEY), NOW);
         let blocks = |key| !learned.unsupported_in(Protocol::OpenAi, &fields, key, NOW).is_empty();
         assert_eq!([KEY, SIBLING_KEY, OTHER_KEY].map(blocks), [true, true, false]);
     }
@@ -175,7 +184,7 @@ mod tests {
             learned.record_success(Protocol::OpenAi, &list(&["seed"]));
             assert!(!learned.is_empty(NOW), "a request without the field does not reset it");
             learned.record_success(Protocol::OpenAi, &fields);
-            learned.record_refusal(&fields, Protocol::OpenAi, &fields, KEY, NOW);
+            learned.record_refusal(&fields, Protocol::OpenAi, &fields, KEY, Concerned::Key(KEY), NOW);
             assert!(learned.unsupported_in(Protocol::OpenAi, &fields, KEY, NOW).is_empty());
         }
     }
@@ -187,7 +196,14 @@ mod tests {
         assert_eq!(learned.unsupported_in(Protocol::Gemini, &native, KEY, NOW), ["generation_config.stop_sequences"]);
         let mut learned = UnsupportedFields::default();
         for _ in 0..3 {
-            learned.record_refusal(&list(&["generationConfig.topK"]), Protocol::OpenAi, &list(&["top_k"]), KEY, NOW);
+            learned.record_refusal(
+                &list(&["generationConfig.topK"]),
+                Protocol::OpenAi,
+                &list(&["top_k"]),
+                KEY,
+                Concerned::Key(KEY),
+                NOW,
+            );
         }
         assert_eq!(learned.unsupported_in(Protocol::OpenAi, &list(&["top_k"]), KEY, NOW), ["top_k"]);
     }
@@ -204,7 +220,7 @@ mod tests {
     fn refusals_too_far_apart_are_not_consecutive() {
         let fields = list(&["seed"]);
         let mut learned = after_refusals(2, "seed", &["seed"]);
-        learned.record_refusal(&fields, Protocol::OpenAi, &fields, KEY, NOW.plus_ms(600_001));
+        learned.record_refusal(&fields, Protocol::OpenAi, &fields, KEY, Concerned::Key(KEY), NOW.plus_ms(600_001));
         assert!(learned.unsupported_in(Protocol::OpenAi, &fields, KEY, NOW.plus_ms(600_001)).is_empty());
     }
 
@@ -214,7 +230,7 @@ mod tests {
         let mut fill = |by: &dyn Fn(u128) -> Requester| {
             for n in 0..1_000 {
                 let field = list(&[&format!("field_{}_{n}", by(n).member)]);
-                learned.record_refusal(&field, Protocol::OpenAi, &field, by(n), NOW);
+                learned.record_refusal(&field, Protocol::OpenAi, &field, by(n), Concerned::Key(by(n)), NOW);
             }
             learned.fields.len()
         };

@@ -10,6 +10,7 @@ use crate::{
     samples::{NOW, account, always, channel, group, key, mapping, model, price, summary},
 };
 
+mod unseen;
 const MINUTE: u64 = 60_000_000;
 
 fn budget(usd: &str, window: Window, action: BudgetAction) -> Budget {
@@ -195,34 +196,6 @@ fn most_expensive_kind_and_tier_are_reserved() {
     let tier = |above| PriceTier { above, price: price("3", "1") };
     assert_eq!(reserved(Price { tiers: vec![tier(19)], ..list.clone() }, |_| {}), 20 * 3_000 + 10 * 2_000, "either may apply");
     assert_eq!(reserved(Price { tiers: vec![tier(20)], ..list }, |_| {}), 20 * 1_000 + 10 * 2_000);
-}
-
-#[test]
-fn what_the_body_does_not_show_is_reserved_by_the_context() {
-    use tollgate_protocol::UnseenInput;
-
-    let unseen = [
-        UnseenInput { cached_content: true, ..UnseenInput::default() },
-        UnseenInput { files: true, ..UnseenInput::default() },
-        UnseenInput { tools: true, ..UnseenInput::default() },
-    ];
-    for unseen in unseen {
-        let case = |limit_tokens: u64| {
-            Case::new(|it| {
-                it.key.budgets = block("5");
-                it.key.limits.tpm = limit_tokens;
-                let tiers = vec![PriceTier { above: 200_000, price: price("3", "4") }];
-                it.model.spec.price = Some(always(Price { image: Some(5_000_000_000), tiers, ..price("1", "2") }));
-                it.model.spec.context = Some(1_000_000);
-                it.summary.extras.unseen = unseen;
-            })
-        };
-        let reservation = case(0).reservation().unwrap();
-        // Images may be among it, at 5 USD per million.
-        assert!(reservation.amount > NanoUsd::parse("5").unwrap(), "{:?}", reservation.amount);
-        let seen = Case::new(|it| it.key.limits.tpm = 10_000).reservation().unwrap().tokens;
-        assert_eq!(case(10_000).reservation().unwrap().tokens, seen, "a limit on tokens a minute counts what is seen");
-    }
 }
 
 #[test]

@@ -7,9 +7,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tollgate_core::is_within_share;
-
-use crate::address_block::AddressBlock;
+use crate::{
+    address_block::AddressBlock,
+    state::shares::{Bound, HolderKind},
+};
 
 /// Connections above the limits that serve only the gateway's own pages.
 const PAGE_CONNECTIONS: usize = 64;
@@ -67,7 +68,9 @@ impl ConnectionLimiter {
             ServedTargets::Everything
         } else {
             let (all, held) = (counts.pages.all + 1, counts.pages.of(block) + 1);
-            if all > PAGE_CONNECTIONS || held > 1 && !is_within_share(PAGE_CONNECTIONS, all, held) {
+            if all > PAGE_CONNECTIONS
+                || held > 1 && !Bound::Connections.share().of(HolderKind::Address).permits(PAGE_CONNECTIONS, all, held)
+            {
                 return None;
             }
             counts.pages.add(block);

@@ -97,7 +97,7 @@ impl HealthRegistry {
         self.entries.get(account).map_or_else(AccountHealth::default, |entry| *entry.health())
     }
 
-    /// Health of all accounts at this moment, whomever it concerns.
+    /// Health of all accounts at this moment, whichever callers it concerns.
     #[must_use]
     pub fn snapshot(&self) -> RegistrySnapshot {
         RegistrySnapshot { entries: self.entries.snapshot(), by: None }

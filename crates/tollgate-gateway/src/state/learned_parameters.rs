@@ -12,6 +12,8 @@ use std::{
 use tollgate_core::{Channel, ChannelId, PlannedAttempt, Requester, Timestamp, UnsupportedFields};
 use tollgate_protocol::{FieldPath, Protocol};
 
+use crate::state::shares::Bound;
+
 const MAX_MODELS: usize = 10_000;
 
 /// Unsupported fields by channel and upstream model.
@@ -36,12 +38,12 @@ impl LearnedParameters {
         if names.is_empty() || !planned.channel.spec.learn_unsupported {
             return;
         }
-        let upstream = &planned.mapping().upstream;
+        let (upstream, first) = (&planned.mapping().upstream, Bound::RefusedFields.share().concerned(by));
         self.change(|models| {
             let count = models.values().map(HashMap::len).sum::<usize>();
             let channel = models.entry(planned.channel.id).or_default();
             if count < MAX_MODELS || channel.contains_key(upstream) {
-                channel.entry(upstream.clone()).or_default().record_refusal(names, from, fields, by, now);
+                channel.entry(upstream.clone()).or_default().record_refusal(names, from, fields, by, first, now);
             }
             evict_expired(models, now);
         });

@@ -27,7 +27,7 @@ use super::retry_budget::RetriesLeft;
 use crate::condition::Condition;
 
 pub(crate) use self::{
-    bounds::Bound,
+    bounds::{Bound, HolderKind},
     fair_semaphore::{FairPermit, FairSemaphore, Holder, TooManyWaiting},
     in_flight::{InFlightRequest, Lingering, MemoryCharge},
     refusals::{RefusalRecord, RepeatedRefusals},

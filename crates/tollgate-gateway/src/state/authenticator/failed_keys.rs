@@ -6,7 +6,10 @@ use std::{net::IpAddr, sync::Mutex, time::Duration};
 use moka::sync::Cache;
 use tokio::time::Instant;
 
-use crate::address_block::AddressBlock;
+use crate::{
+    address_block::AddressBlock,
+    state::shares::{Bound, HolderKind},
+};
 
 /// Maximum addresses remembered; the least used are evicted.
 const ADDRESSES: u64 = 100_000;
@@ -27,6 +30,7 @@ struct Count {
 impl FailedKeys {
     pub(crate) fn new(limit: u32, now: Instant) -> Self {
         let counts = Cache::builder().max_capacity(ADDRESSES).time_to_idle(Duration::from_secs(2 * MINUTE_SECS)).build();
+        let limit = Bound::WrongKeys.share().of(HolderKind::Address).each_minute(limit);
         Self { limit, started: now, counts }
     }
 

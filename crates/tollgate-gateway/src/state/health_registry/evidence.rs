@@ -9,10 +9,12 @@ use std::sync::{
 
 use tollgate_core::{Concerned, HealthState, Observation, Requester};
 
+use crate::state::shares::Bound;
+
 /// Whose requests saw an account fail since it last answered.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
-    /// `None`: nobody's.
+    /// `None`: no caller's.
     seen_by: Mutex<Option<Concerned>>,
     /// The digest of the only key or member that the state concerns; 0: it concerns everyone. Read by routing without a lock.
     only: AtomicU64,
@@ -25,7 +27,7 @@ impl Evidence {
         let mut seen_by = self.seen_by.lock().unwrap_or_else(PoisonError::into_inner);
         *seen_by = match (what, by, *seen_by) {
             (Observation::Timeout | Observation::BadAnswer | Observation::ServerError, Some(by), before) => {
-                Some(before.map_or(Concerned::Key(by), |concerned| concerned.seen_by(by)))
+                Some(before.map_or_else(|| Bound::AccountHealth.share().concerned(by), |concerned| concerned.seen_by(by)))
             }
             (Observation::Success { .. } | Observation::TestPassed, ..) if *state == HealthState::Usable => None,
             (Observation::Success { .. } | Observation::Abandoned | Observation::RequestRefused, _, before) => before,

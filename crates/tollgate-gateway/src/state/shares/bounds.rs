@@ -2,7 +2,7 @@
 //! enforces the shares that are named here; the tests take all of each bound and show that others still get some, and
 //! `docs/operating.md` has the same rows.
 
-use tollgate_core::share_of;
+use tollgate_core::{Concerned, Requester, share_of};
 
 /// Declares [`Bound`]: the name, the row of `docs/operating.md`, and the shares, without which there is no bound.
 macro_rules! bounds {
@@ -35,7 +35,7 @@ macro_rules! bounds {
 }
 
 bounds! {
-    Connections, "connections": Share::Address(Part::Setting("server.max_connections_per_address"));
+    Connections, "connections": Share::Address(Part::SettingThenTimesFree("server.max_connections_per_address"));
     BodyMemory, "bodies and complete answers held at once": Share::callers(Part::TimesFree);
     RequestsInProgress, "requests in progress": Share::callers(Part::TimesFree);
     WrongKeys, "wrong keys": Share::Address(Part::Setting("limits.wrong_keys_per_minute"));
@@ -74,6 +74,8 @@ pub(crate) enum Part {
     Alone,
     /// A setting of the operator.
     Setting(&'static str),
+    /// A setting of the operator; of a few units beyond, three times what is free.
+    SettingThenTimesFree(&'static str),
 }
 
 impl Share {
@@ -87,6 +89,15 @@ impl Share {
         match self {
             Self::Callers { key, member } => [key, member],
             Self::Address(part) => [part, part],
+        }
+    }
+
+    /// The callers that something concerns which a request of `by` provoked.
+    pub(crate) const fn concerned(self, by: Requester) -> Concerned {
+        match self {
+            Self::Callers { key: Part::Alone, member: Part::Alone } => Concerned::Key(by),
+            Self::Callers { member: Part::Alone, .. } => Concerned::Member(by.member),
+            Self::Callers { .. } | Self::Address(_) => Concerned::Everyone,
         }
     }
 
@@ -112,7 +123,7 @@ impl Part {
     /// How many of `total` a holder may have while `used` are in use.
     pub(crate) const fn max(self, total: usize, used: usize) -> usize {
         match self {
-            Self::TimesFree | Self::TimesFreeInTurns | Self::FifthOfOwn => share_of(total, used),
+            Self::TimesFree | Self::TimesFreeInTurns | Self::FifthOfOwn | Self::SettingThenTimesFree(_) => share_of(total, used),
             // Counted or decided otherwise.
             Self::EachMinute(_) | Self::Alone | Self::Setting(_) => usize::MAX,
         }
@@ -123,9 +134,9 @@ impl Part {
         held <= self.max(total, used)
     }
 
-    /// Refusals a minute that are recorded each.
-    pub(crate) const fn each_minute(self) -> u32 {
-        if let Self::EachMinute(max) = self { max } else { u32::MAX }
+    /// How many a minute; `setting` where that is the operator's.
+    pub(crate) const fn each_minute(self, setting: u32) -> u32 {
+        if let Self::EachMinute(max) = self { max } else { setting }
     }
 }
 

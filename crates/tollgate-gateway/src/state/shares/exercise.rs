@@ -2,7 +2,6 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use tokio::time::Instant;
 use tollgate_core::{
     Account, AccountSpec, Availability, HealthView as _, Key, KeyId, Member, MemberId, Observation, Timestamp, UnsupportedFields,
 };
@@ -11,6 +10,7 @@ use tollgate_protocol::Protocol;
 use super::*;
 use crate::{
     address_block::AddressBlock,
+    clock::Clock as _,
     server::connection_limiter::ConnectionLimiter,
     state::{
         account_limiter::{AccountLimiters, AcquireOutcome},
@@ -71,7 +71,7 @@ fn connections() -> Take {
 }
 
 fn wrong_keys() -> Take {
-    let now = Instant::now();
+    let now = PausedClock::start().instant();
     let failed = FailedKeys::new(600, now);
     Box::new(move |taker| failed.count(taker.address, now).is_ok())
 }
@@ -100,12 +100,12 @@ fn requests(max: usize, max_bytes: usize, bytes: usize) -> Take {
 }
 
 fn refusals() -> Take {
-    let now = Instant::now();
+    let now = PausedClock::start().instant();
     Box::new(move |taker| matches!(taker.share.count_refusal("E31", now), RefusalRecord::Own))
 }
 
 fn retries() -> Take {
-    let now = Instant::now();
+    let now = PausedClock::start().instant();
     let budget = RetryBudget::new(now);
     (0..1_000).for_each(|_| budget.request(now));
     Box::new(move |taker| taker.share.try_retry(budget.retries_left(now)) && budget.try_acquire(now))
@@ -146,7 +146,7 @@ fn refused_fields() -> Take {
         let (common, further) = (vec!["seed".to_owned()], vec![format!("field_{number}")]);
         let usable = fields.unsupported_in(Protocol::OpenAi, &common, by, NOW).is_empty();
         for field in [&common, &common, &common, &further, &further, &further] {
-            fields.record_refusal(field, Protocol::OpenAi, field, by, NOW);
+            fields.record_refusal(field, Protocol::OpenAi, field, by, Bound::RefusedFields.share().concerned(by), NOW);
         }
         let remembered = !fields.unsupported_in(Protocol::OpenAi, &further, by, NOW).is_empty();
         usable || remembered

@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn one_member_used_up_the_retries_of_all() {
-        let (keys, member) = (Vec::from_iter((0..100).map(|_| RecentUse::default())), RecentUse::default());
+        let (keys, member) = ((0..100).map(|_| RecentUse::default()).collect::<Vec<_>>(), RecentUse::default());
         let mut left = 100_u64;
         for key in &keys {
             while left > 0 && try_retry([key, &member], RetriesLeft { period: 7, left }) {

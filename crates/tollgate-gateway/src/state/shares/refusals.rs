@@ -59,11 +59,11 @@ pub(super) fn count([key, member]: [&RefusalWindows; 2], error: &'static str, no
     if key.has_counted() {
         return RefusalRecord::Counted;
     }
-    if member.recorded >= of_member.each_minute() {
+    if member.recorded >= of_member.each_minute(u32::MAX) {
         return member.share_record();
     }
     member.recorded += 1;
-    if key.recorded < of_key.each_minute() {
+    if key.recorded < of_key.each_minute(u32::MAX) {
         key.recorded += 1;
         return RefusalRecord::Own;
     }
@@ -83,7 +83,9 @@ fn window<'a>(windows: &'a mut Vec<RefusalWindow>, error: &'static str, now: Ins
 impl RefusalWindow {
     /// Adds one to the shared record, if there is one.
     fn has_counted(&self) -> bool {
-        self.counted.as_ref().inspect(|counted| drop(counted.0.fetch_add(1, Ordering::AcqRel))).is_some()
+        let Some(counted) = &self.counted else { return false };
+        counted.0.fetch_add(1, Ordering::AcqRel);
+        true
     }
 
     /// Counts one in the shared record, which is created for the first.
