@@ -198,7 +198,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
             ready!(Pin::new(&mut self.io).poll_shutdown(context))?;
             self.shut = true;
         }
-        if !self.ended {
+        if !self.ended && !self.timers.closes_at_once() {
             ready!(self.poll_linger(context));
             self.ended = true;
         }

@@ -74,7 +74,7 @@ pub(crate) enum Part {
     Alone,
     /// A setting of the operator.
     Setting(&'static str),
-    /// A setting of the operator; of a few units beyond, three times what is free.
+    /// A setting of the operator; of the last units, and of a few beyond, three times what is free.
     SettingThenTimesFree(&'static str),
 }
 

@@ -11,7 +11,7 @@ use super::*;
 use crate::{
     address_block::AddressBlock,
     clock::Clock as _,
-    server::connection_limiter::ConnectionLimiter,
+    server::{connection_limiter::ConnectionLimiter, connection_timers::ConnectionTimers},
     state::{
         account_limiter::{AccountLimiters, AcquireOutcome},
         authenticator::{LOOKUPS, WAITING_LOOKUPS, failed_keys::FailedKeys},
@@ -66,8 +66,11 @@ fn take_of(bound: Bound) -> Take {
 }
 
 fn connections() -> Take {
-    let (limiter, mut held) = (ConnectionLimiter::new(1_000, 100), Vec::new());
-    Box::new(move |taker| limiter.enter(taker.address).map(|permit| held.push(permit)).is_some())
+    let (limiter, mut held, now) = (ConnectionLimiter::new(1_000, 100), Vec::new(), PausedClock::start().instant());
+    Box::new(move |taker| {
+        let entered = limiter.enter(taker.address, &Arc::new(ConnectionTimers::new(now)), now);
+        entered.permit.map(|permit| held.push(permit)).is_some()
+    })
 }
 
 fn wrong_keys() -> Take {

@@ -72,7 +72,7 @@ fn words(part: Part) -> String {
         Part::FifthOfOwn => "a fifth of its own requests; beyond, three times what is left".to_owned(),
         Part::Alone => "what it provokes concerns it alone until another one sees it too".to_owned(),
         Part::Setting(name) => format!("`{name}`"),
-        Part::SettingThenTimesFree(name) => format!("`{name}`; of those beyond, three times what is free"),
+        Part::SettingThenTimesFree(name) => format!("`{name}`; of the last eighth, and of those beyond, three times what is free"),
     }
 }
 
