@@ -376,7 +376,7 @@ impl Reservation {
         self.lowered_to(self.worst_case.amount_at_min_output()?)
     }
 
-    /// What this reservation needs beyond an `earlier` one of the same request; `None` when that covers it. A rate the request
+    /// The part of this reservation beyond an `earlier` one of the same request; `None` when that covers it. A rate the request
     /// already counts against is not counted again. Money is reserved again where the amount or the budget changed.
     #[must_use]
     pub fn exceeding(&self, earlier: &Self) -> Option<Self> {

@@ -101,7 +101,7 @@ pub enum RestingReason {
     Refused,
 }
 
-/// What an attempt shows about its account.
+/// Evidence of an attempt about its account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
     Success {

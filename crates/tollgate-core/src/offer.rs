@@ -86,7 +86,7 @@ pub enum NotOffered {
     OutsideGroup,
     /// It is offered, but for other methods (E15).
     Method {
-        /// What it is offered for: native methods and OpenAI paths.
+        /// Native methods and OpenAI paths for which it is offered.
         supports: Vec<&'static str>,
     },
     /// The request asks for what raises its price, the model has no price for it, or no context window that bounds it, and the

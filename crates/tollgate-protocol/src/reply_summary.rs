@@ -1,4 +1,4 @@
-//! What is read from a reply while it is relayed: usage, finish reason, amount of content.
+//! Facts read from a reply while it is relayed: usage, finish reason, amount of content.
 
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
@@ -76,7 +76,7 @@ pub enum FinishReason {
     Other,
 }
 
-/// What is known of a reply so far; constant size.
+/// Facts of a reply so far; constant size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplySummary {
     /// The provider's last readable usage.

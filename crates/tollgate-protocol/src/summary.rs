@@ -9,7 +9,7 @@ use crate::Method;
 /// A field's path in the caller's spelling: `temperature`, `generationConfig.topK`, `messages[0].role`.
 pub type FieldPath = String;
 
-/// What routing, limits, capability checks and pricing need of a request body.
+/// Facts of a request body for routing, limits, capability checks and pricing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestSummary {
     /// The model named by the caller (in the body for chat completions, in the path for Gemini).
@@ -71,7 +71,7 @@ impl RequestSummary {
     }
 }
 
-/// What makes a request cost more, or less, than its tokens at the usual prices.
+/// Options that make a request cost more, or less, than its tokens at the usual prices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestExtras {
     pub tier: ServiceTier,
@@ -91,7 +91,7 @@ pub struct UnseenInput {
     pub cached_content: bool,
     /// Files by address or id, other than images.
     pub files: bool,
-    /// What tools find that the provider runs: pages, files, results of code.
+    /// Pages, files and results of code that tools of the provider find.
     pub tools: bool,
 }
 

@@ -50,7 +50,7 @@ impl UniqueMember {
     }
 }
 
-/// What a provider charges for a tool that it runs.
+/// The charge of a provider for a tool that it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ToolCharge {
     /// The tokens that the tool adds, and nothing for its use.

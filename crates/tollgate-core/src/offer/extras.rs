@@ -1,4 +1,4 @@
-//! What a request asks for that changes its price: applied to the offer, or named where there is no price for it.
+//! Options of a request that change its price: applied to the offer, or named where there is no price for it.
 
 use tollgate_protocol::{FieldPath, Protocol, RequestSummary, UnseenInput};
 

@@ -44,7 +44,7 @@ pub struct UsageBounds {
     pub candidates: u32,
 }
 
-/// What an attempt's upstream reported beyond its bound, in tokens.
+/// Usage that an attempt's upstream reported beyond its bound, in tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageExcess {
     pub reported_input: u64,

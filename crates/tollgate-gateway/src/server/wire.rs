@@ -33,7 +33,7 @@ const LINGER_BYTES: usize = 256 * 1024;
 const LINGER_TURN_BYTES: usize = 64 * 1024;
 const LINGER_PAUSE: Duration = Duration::from_millis(2);
 
-/// What received bytes are scanned for.
+/// Patterns that received bytes are scanned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watch {
     /// HTTP/1.1: heads and the idle time between them.

@@ -34,7 +34,8 @@ pub(crate) use self::{
 };
 use self::{recent::RecentUse, refusals::RefusalWindows};
 
-/// What a key, or a member with all its keys, holds and did recently. Both have all of it, so that nothing is counted for one only.
+/// Resources that a key, or a member with all its keys, uses and used recently. Both have all counts, so that nothing is counted for
+/// one of them only.
 #[derive(Debug)]
 pub(crate) struct Holdings {
     subject: Subject,
@@ -70,7 +71,7 @@ pub(crate) struct KeyShare {
 }
 
 impl KeyShare {
-    /// What the key and its member hold, in the order of [`Share::of_callers`].
+    /// Resources that the key and its member use, in the order of [`bounds::Share::of_callers`].
     fn holdings(&self) -> [&Holdings; 2] {
         [&self.own, &self.member]
     }

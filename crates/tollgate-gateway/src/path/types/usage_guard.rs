@@ -57,7 +57,7 @@ impl Ending {
     }
 }
 
-/// What happens to a request when the journal cannot be written.
+/// Handling of a request when the journal cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JournalFailurePolicy {
     /// The request is refused: a limit on money applies, and usage that is not recorded cannot be counted.

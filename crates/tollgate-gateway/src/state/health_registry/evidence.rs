@@ -1,6 +1,6 @@
-//! Whose failures an account's state rests on. A request can provoke a timeout, an error or an unreadable answer, by asking a slow
-//! model for a long answer, for instance. What one key saw concerns that key until another one has seen it too, and what keys of one
-//! member saw concerns that member's.
+//! The callers whose requests' failures determine an account's state. A request can provoke a timeout, an error or an unreadable
+//! answer, by asking a slow model for a long answer, for instance. A failure counts for its own key only, until a second key has
+//! had one too, and for the keys of its member only, until a key of another member has.
 
 use std::sync::{
     Mutex, PoisonError,

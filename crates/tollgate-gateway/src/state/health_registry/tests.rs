@@ -240,7 +240,7 @@ fn failures_of_one_key_concerned_all_keys() {
     assert_eq!(registry.resting(NOW).len(), 1);
     registry.observe_request(account, &Observation::TestPassed, true, NOW, NOW, None);
     assert!(usable(1) && usable(2));
-    // What no request can provoke concerns all at once.
+    // A failure that no request can provoke concerns all keys at once.
     registry.observe_request(account, &Observation::ConnectFailure, true, NOW, NOW, Some(key(1)));
     assert!(!usable(1) && !usable(2));
 }

@@ -1,4 +1,4 @@
-//! What callers use together, and the share of each: the only list of it. A shared resource is constructed with its [`Bound`] and
+//! Resources that callers use together, and the share of each caller: the only list of them. A shared resource is constructed with its [`Bound`] and
 //! enforces the shares that are named here; the tests take all of each bound and show that others still get some, and
 //! `docs/operating.md` has the same rows.
 
@@ -59,7 +59,7 @@ pub(crate) enum Share {
     Address(Part),
 }
 
-/// What one holder may have.
+/// The part that one holder may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Three times what is free. The first unit always fits while anything is free.
@@ -70,7 +70,7 @@ pub(crate) enum Part {
     EachMinute(u32),
     /// A fifth of its own requests; beyond, three times what is left.
     FifthOfOwn,
-    /// What it provokes concerns it alone until another one sees it too.
+    /// Failures that it provokes concern it alone until another one sees them too.
     Alone,
     /// A setting of the operator.
     Setting(&'static str),
@@ -111,7 +111,7 @@ impl Share {
     }
 }
 
-/// What a share belongs to.
+/// The kind of holder that a share belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HolderKind {
     Key,

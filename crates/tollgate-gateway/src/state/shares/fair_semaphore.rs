@@ -12,7 +12,7 @@ use tollgate_core::{KeyId, MemberId};
 use super::bounds::{Bound, HolderKind, Share};
 use crate::address_block::AddressBlock;
 
-/// What a permit counts against.
+/// The share that a permit counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     Key(KeyId),

@@ -1,4 +1,4 @@
-//! What one request holds: one of the permitted requests in progress, and memory for bodies and answers.
+//! Resources of one request: one of the permitted requests in progress, and memory for bodies and answers.
 
 use std::{
     sync::{
