@@ -64,11 +64,13 @@ pub async fn serve(worker: &Worker, incoming: Incoming) -> Response<AnswerBody> 
     };
     match walked {
         Ok(AttemptAnswer::Whole { body, summary, events }) => {
+            guard.note_left_out(&summary);
             let headers = AnswerHeaders::of(&guard, &head);
             finish(guard, summary).await;
             headers.complete(body, events)
         }
         Ok(AttemptAnswer::Stream(streaming)) => {
+            guard.note_left_out(&streaming.relay.summary());
             let headers = AnswerHeaders::of(&guard, &head);
             if streaming.whole_by.is_some() {
                 headers.pieces(relay(streaming, guard, head))

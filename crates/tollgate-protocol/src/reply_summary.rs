@@ -91,6 +91,8 @@ pub struct ReplySummary {
     pub media: u32,
     /// Pieces of content of unknown kinds, which translation dropped.
     pub unknown: u32,
+    /// Calls that were left out because the caller takes one at a time.
+    pub surplus_calls: u32,
     /// The reply is valid, but also says that the account is limited and will give no other.
     pub account_refused: bool,
 }

@@ -77,10 +77,30 @@ pub struct RequestExtras {
     pub tier: ServiceTier,
     /// Web search by the provider, which charges for it besides tokens.
     pub web_search: bool,
+    /// Other tools of the provider that it may charge for besides tokens.
+    pub server_tools: bool,
+    /// Input whose size the body does not tell: images by address, and all that is in `unseen`.
+    pub unsized_input: bool,
+    pub unseen: UnseenInput,
+}
+
+/// Input that the body does not show, and that only the model's context window limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnseenInput {
     /// Content that the provider keeps and reads as input.
     pub cached_content: bool,
-    /// Input whose size the body does not tell: media by address, cached content, what the provider's own tools find.
-    pub unsized_input: bool,
+    /// Files by address or id, other than images.
+    pub files: bool,
+    /// Pages, files and results of code that tools of the provider find.
+    pub tools: bool,
+}
+
+impl UnseenInput {
+    /// Whether there may be any.
+    #[must_use]
+    pub const fn any(self) -> bool {
+        self.cached_content || self.files || self.tools
+    }
 }
 
 /// The service tier a request asks for.

@@ -8,7 +8,7 @@ use std::{cmp::Reverse, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::state::shares::is_within_share;
+use crate::state::shares::{Bound, HolderKind};
 
 /// Connections that have been at rest for less time are kept: a TLS handshake and the first request take round trips.
 pub(super) const MIN_REST: Duration = Duration::from_millis(500);
@@ -37,7 +37,7 @@ pub(super) struct Open {
 pub(super) const fn admits(limit: usize, open: Open) -> bool {
     let (all, of_address) = (open.all + 1, open.of_address + 1);
     all <= limit - reserve(limit)
-        || all <= limit && (of_address == 1 || is_within_share(limit, all, of_address))
+        || all <= limit && (of_address == 1 || Bound::Connections.share().of(HolderKind::Address).permits(limit, all, of_address))
         || all <= limit - reserve(limit) / 2 && open.evicted_of_address > 0
 }
 

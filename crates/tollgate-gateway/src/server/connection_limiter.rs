@@ -15,7 +15,10 @@ use super::{
     connection_eviction::{MIN_REST, Open, RestingConnection, admits, excess, select},
     connection_timers::ConnectionTimers,
 };
-use crate::{address_block::AddressBlock, state::shares::is_within_share};
+use crate::{
+    address_block::AddressBlock,
+    state::shares::{Bound, HolderKind},
+};
 
 /// Connections above the limits that serve only the gateway's own pages.
 const PAGE_CONNECTIONS: usize = 64;
@@ -227,7 +230,9 @@ impl PageConnections {
     /// Counts a connection; false when there are too many.
     fn add(&mut self, block: AddressBlock) -> bool {
         let (all, held) = (self.all + 1, self.by_address.get(&block).copied().unwrap_or(0) + 1);
-        if all > PAGE_CONNECTIONS || held > 1 && !is_within_share(PAGE_CONNECTIONS, all, held) {
+        if all > PAGE_CONNECTIONS
+            || held > 1 && !Bound::Connections.share().of(HolderKind::Address).permits(PAGE_CONNECTIONS, all, held)
+        {
             return false;
         }
         self.all = all;

@@ -20,7 +20,7 @@ use super::{
 use crate::settings::HttpLimits;
 
 #[derive(Debug)]
-pub(super) struct ConnectionTimers {
+pub(crate) struct ConnectionTimers {
     state: Mutex<State>,
     /// Set once, with [`State::final_response`]; saves a lock per read.
     aborted: AtomicBool,
@@ -88,7 +88,7 @@ pub(super) enum Eviction {
 }
 
 impl ConnectionTimers {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             state: Mutex::new(State {
                 phase: Phase::Idle,

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::{sleep, timeout};
 
-use super::{KeyShare, Pool, ShareExceeded};
+use super::{Capacity, KeyShare, ShareExceeded, uncharge};
 use crate::condition::Condition;
 
 /// Bytes of each request that are not counted, as a part of all memory: 16 KiB of the default 1 GiB. Small requests do not touch
@@ -76,7 +76,7 @@ impl Condition {
 }
 
 /// One refusal that is delayed.
-struct Delayed<'a>(&'a Pool);
+struct Delayed<'a>(&'a Capacity);
 
 impl Drop for Delayed<'_> {
     fn drop(&mut self) {
@@ -101,15 +101,9 @@ impl InFlightRequest {
     /// The share that is exceeded.
     pub(crate) fn claim(&self, share: &Arc<KeyShare>) -> Result<(), ShareExceeded> {
         let requests = &self.condition.requests;
-        let holdings = share.holdings();
-        for (at, (subject, held)) in holdings.iter().enumerate() {
-            if let Err((held, max)) = requests.charge(&held.requests, 1, 1, self.max) {
-                subtract(holdings[..at].iter().map(|(_, held)| &held.requests), 1);
-                return Err(ShareExceeded { subject: *subject, held, max });
-            }
-        }
+        requests.charge(share, |held| &held.requests, 1, 1, self.max)?;
         if self.share.set(Arc::clone(share)).is_err() {
-            subtract(holdings.iter().map(|(_, held)| &held.requests), 1);
+            uncharge(&share.holdings(), |held| &held.requests, 1);
         }
         Ok(())
     }
@@ -121,7 +115,7 @@ impl InFlightRequest {
             return;
         }
         if let Some(share) = self.share() {
-            subtract(share.holdings().iter().map(|(_, held)| &held.requests), 1);
+            uncharge(&share.holdings(), |held| &held.requests, 1);
         }
         if self.condition.requests.release(1) == 1 && self.condition.is_ending() {
             self.condition.notify_quiet();
@@ -156,15 +150,11 @@ impl InFlightRequest {
             return false;
         }
         let Some(share) = self.share() else { return true };
-        let holdings = share.holdings();
-        for (at, (_, held)) in holdings.iter().enumerate() {
-            if pool.charge(&held.bytes, more, own, total).is_err() {
-                subtract(holdings[..at].iter().map(|(_, held)| &held.bytes), more);
-                pool.put_back(more);
-                return false;
-            }
+        let charged = pool.charge(share, |held| &held.bytes, more, own, total).is_ok();
+        if !charged {
+            pool.put_back(more);
         }
-        true
+        charged
     }
 
     /// As [`Self::reserve_bytes`], but waits up to `limit` for other requests to release memory.
@@ -208,7 +198,7 @@ impl InFlightRequest {
             return;
         }
         if let Some(share) = self.share() {
-            subtract(share.holdings().iter().map(|(_, held)| &held.bytes), bytes);
+            uncharge(&share.holdings(), |held| &held.bytes, bytes);
         }
         self.condition.memory.release(bytes);
     }
@@ -219,12 +209,6 @@ impl Drop for InFlightRequest {
         let memory = *self.memory.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.uncount_bytes(memory.counted);
         self.leave();
-    }
-}
-
-fn subtract<'a>(counters: impl Iterator<Item = &'a AtomicUsize>, units: usize) {
-    for counter in counters {
-        counter.fetch_sub(units, Ordering::AcqRel);
     }
 }
 
