@@ -1,9 +1,13 @@
 //! `cargo xtask bench`: measures the gateway against nginx in one interleaved run; prints ratios and CPU per request.
 //!
 //! Targets take turns, so other load on the machine affects them equally. CPU per request is the most reliable figure on a
-//! busy machine. Each figure is printed with its bound; a missed bound does not fail the command.
+//! busy machine. Each figure is printed with its bound; a missed bound does not fail the command. With `--peers` it measures other
+//! gateways beside both instead.
 
 mod instructions;
+mod machine;
+mod overload;
+pub(crate) mod peers;
 mod report;
 pub(crate) mod targets;
 mod usage_store;
@@ -34,9 +38,16 @@ pub(crate) struct BenchOptions {
     /// Seconds per target and round.
     #[arg(long, default_value_t = 3)]
     seconds: u32,
-    /// Run only this scenario: max, native, rate, stream, slow, translated, bounded, usage or instructions.
+    /// Run only this scenario: max, native, rate, stream, slow, translated, bounded, usage,
+    /// overload or instructions.
     #[arg(long)]
     only: Option<String>,
+    /// Measure LiteLLM and Portkey beside the gateway and nginx, and nothing else.
+    #[arg(long, conflicts_with = "only")]
+    peers: bool,
+    /// With `--peers`: write the figures, the tables of README.md and docs/performance.md, and the chart.
+    #[arg(long, requires = "peers")]
+    write: bool,
     /// Number of usage records that the scenario `usage` stores in each database.
     #[arg(long, default_value_t = 400_000)]
     records: u64,
@@ -55,15 +66,16 @@ pub(crate) struct BenchOptions {
 }
 
 /// One way to load the targets.
-struct Scenario {
-    name: &'static str,
-    description: &'static str,
-    upstream: &'static str,
-    load: &'static [&'static str],
+#[derive(Clone, Copy)]
+struct Scenario<'a> {
+    name: &'a str,
+    description: &'a str,
+    upstream: &'a str,
+    load: &'a [&'a str],
     native: bool,
 }
 
-const CLOSED_LOOP: Scenario = Scenario {
+const CLOSED_LOOP: Scenario<'static> = Scenario {
     name: "max",
     description: "64 connections, chat, JSON, closed loop",
     upstream: "chunks=20&interval=0",
@@ -71,7 +83,7 @@ const CLOSED_LOOP: Scenario = Scenario {
     native: false,
 };
 
-const SCENARIOS: &[Scenario] = &[
+const SCENARIOS: &[Scenario<'static>] = &[
     CLOSED_LOOP,
     Scenario { name: "native", description: "64 connections, native, JSON, closed loop", native: true, ..CLOSED_LOOP },
     Scenario {
@@ -97,7 +109,7 @@ const SCENARIOS: &[Scenario] = &[
 ];
 
 /// Compares chat requests to an upstream of the same protocol with ones translated to the native protocol.
-const TRANSLATED: Scenario = Scenario {
+const TRANSLATED: Scenario<'static> = Scenario {
     name: "translated",
     description: "64 connections, chat, JSON, closed loop: the upstream speaks chat, or the native protocol",
     ..CLOSED_LOOP
@@ -105,7 +117,7 @@ const TRANSLATED: Scenario = Scenario {
 
 /// Compares a key without limits with one that has a budget, rates and a concurrency limit. Every request is recorded and
 /// priced either way; the second key's also reserve and settle.
-const BOUNDED: Scenario = Scenario {
+const BOUNDED: Scenario<'static> = Scenario {
     name: "bounded",
     description: "64 connections, chat, JSON, closed loop: accounting off (a key without bounds) and on (budget, rates, concurrency)",
     ..CLOSED_LOOP
@@ -122,6 +134,9 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     }
     let programs = shell::target_dir().join(&options.profile);
     let folder = shell::temp_dir("tollgate-bench-")?;
+    if options.peers {
+        return peers::run(options, &programs, folder.path());
+    }
     let report = if counts_only { json!({}) } else { measure_all(options, &programs, folder.path())? };
     let report = count_instructions(options, &programs, folder.path(), report)?;
     print_bounds(&report);
@@ -169,7 +184,7 @@ fn measure_all(options: &BenchOptions, programs: &Path, folder: &Path) -> Result
         "profile": options.profile, "rounds": options.rounds, "seconds": options.seconds,
         "idle_mb": resident_mb(background.0.id()), "start_s": started, "program_mb": program,
     });
-    let wanted = |run: &&Scenario| options.only.as_deref().is_none_or(|only| only == run.name);
+    let wanted = |run: &&Scenario<'_>| options.only.as_deref().is_none_or(|only| only == run.name);
     for run in SCENARIOS.iter().filter(wanted) {
         let rows = measure(options, programs, &targets, run, &upstream)?;
         print_table(run, &targets, &rows, 1);
@@ -199,6 +214,10 @@ fn measure_all(options: &BenchOptions, programs: &Path, folder: &Path) -> Result
     if options.only.as_deref().is_none_or(|only| only == "usage") {
         report["usage"] = usage_store::measure(programs, folder, options.records)?;
     }
+    if options.only.as_deref().is_none_or(|only| only == overload::NAME) {
+        drop((background, group));
+        report[overload::NAME] = overload::measure(options, programs, folder)?;
+    }
     Ok(report)
 }
 
@@ -222,26 +241,19 @@ fn by_name(targets: &[BenchTarget], rows: &[Value]) -> Value {
 }
 
 /// Medians of every figure, one row per target.
-fn measure(options: &BenchOptions, programs: &Path, targets: &[BenchTarget], run: &Scenario, upstream: &str) -> Result<Vec<Value>> {
+fn measure(
+    options: &BenchOptions,
+    programs: &Path,
+    targets: &[BenchTarget],
+    run: &Scenario<'_>,
+    upstream: &str,
+) -> Result<Vec<Value>> {
     http_get(upstream, &format!("/set?delay=0&{}", run.upstream))?;
     let mut rounds: Vec<Vec<Value>> = vec![Vec::new(); targets.len()];
     for _ in 0..options.rounds {
         for (index, target) in targets.iter().enumerate() {
-            let path = if run.native { "v1beta/models/bench-native:generateContent" } else { "v1/chat/completions" };
-            let mut command = Command::new(programs.join("load"));
-            command.args(run.load).args([
-                "--url",
-                &format!("http://{}/{path}", target.address),
-                "--seconds",
-                &options.seconds.to_string(),
-            ]);
-            command.args(["--header", &format!("authorization: Bearer {}", target.key), "--model", target.model]);
-            if run.native {
-                command.arg("--native");
-            }
-            if let Some(pid) = target.pid {
-                command.args(["--pid", &pid.to_string()]);
-            }
+            let mut command = load(programs, target, run);
+            command.args(["--seconds", &options.seconds.to_string()]);
             let row: Value = serde_json::from_str(shell::output(&mut command)?.trim())?;
             if row["errors"] != 0 {
                 println!("  ! {}: {} errors, last: {}", target.name, row["errors"], row["last_error"]);
@@ -250,4 +262,22 @@ fn measure(options: &BenchOptions, programs: &Path, targets: &[BenchTarget], run
         }
     }
     Ok(rounds.iter().map(|rows| medians(rows)).collect())
+}
+
+/// The load client with the arguments of a scenario.
+fn load(programs: &Path, target: &BenchTarget, run: &Scenario<'_>) -> Command {
+    let path = if run.native { "v1beta/models/bench-native:generateContent" } else { "v1/chat/completions" };
+    let mut command = Command::new(programs.join("load"));
+    command.args(run.load).args(["--url", &format!("http://{}/{path}", target.address), "--model", target.model]);
+    command.args(["--header", &format!("authorization: Bearer {}", target.key)]);
+    for header in &target.headers {
+        command.args(["--header", header]);
+    }
+    if run.native {
+        command.arg("--native");
+    }
+    if let Some(pid) = target.pid {
+        command.args(["--pid", &pid.to_string()]);
+    }
+    command
 }

@@ -54,6 +54,8 @@ fn format() -> Result<StepOutcome> {
 }
 
 fn clippy() -> Result<StepOutcome> {
+    // The allocator is the first thing that needs it.
+    shell::ensure_debian("make", "make")?;
     shell::run(&mut shell::cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
     Ok(StepOutcome::Passed)
 }

@@ -1,6 +1,7 @@
-//! `cargo xtask docs`: writes the generated parts of two pages. In `docs/translation.md` it is the loss matrix, from
+//! `cargo xtask docs`: writes the generated parts of pages. In `docs/translation.md` it is the loss matrix, from
 //! `fixtures/translation` of `tollgate-protocol`, below a marker line. In `docs/catalog.md` it is the tables of fields, from the
-//! tables of `tollgate-store`, each between two markers. The rest of both pages is kept.
+//! tables of `tollgate-store`, each between two markers. In `README.md` and
+//! `docs/performance.md` it is the figures of other gateways, with their chart. The rest of the pages is kept.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +9,7 @@ use std::fs;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::shell;
+use crate::{bench, shell};
 
 const FILE: &str = "docs/translation.md";
 const CATALOG: &str = "docs/catalog.md";
@@ -42,6 +43,7 @@ struct Row {
 }
 
 pub(crate) fn run() -> Result<()> {
+    bench::peers::write_pages()?;
     write(FILE, regenerate)?;
     write(CATALOG, |_| catalog_page())
 }

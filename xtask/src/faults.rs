@@ -19,9 +19,11 @@ use self::{
 };
 use crate::{
     bench::targets::{ChildGuard, free_ports, http_get, start, wait_for},
-    shell,
+    page, shell,
 };
 
+const FILE: &str = "docs/performance.md";
+const MARKER: &str = "<!-- fairness: written by `cargo xtask faults --write` -->\n";
 /// Requests a second of the well-behaved key.
 const RATE: f64 = 200.0;
 /// How long a hostile client runs before the well-behaved key is measured beside it.
@@ -74,7 +76,7 @@ pub(crate) fn run(options: &FaultsOptions) -> Result<()> {
     let text = table(&rows);
     println!("\n{text}");
     if options.write {
-        report::write(&text)?;
+        page::write(FILE, MARKER, &text)?;
     }
     let missed = rows.iter().filter(|row| !row.is_met()).count();
     if missed > 0 {

@@ -9,6 +9,7 @@ mod dev;
 mod docs;
 mod faults;
 mod fuzz;
+mod page;
 mod sdk;
 mod servers;
 mod shell;

@@ -19,12 +19,11 @@ use serde_json::Value;
 use crate::{
     bench::targets::{free_ports, http_get, start, wait_for},
     faults::catalog::{self, GOOD_KEY},
-    shell,
+    page, shell,
 };
 
 const FILE: &str = "docs/performance.md";
-const BEGIN: &str = "<!-- upgrades: written by `cargo xtask upgrades --write` -->\n";
-const END: &str = "<!-- end -->\n";
+const MARKER: &str = "<!-- upgrades: written by `cargo xtask upgrades --write` -->\n";
 /// Streams at the same time, and their chunks, 100 ms apart.
 const STREAMS: u32 = 16;
 const CHUNKS: u32 = 50;
@@ -66,12 +65,7 @@ pub(crate) fn run(options: &UpgradesOptions) -> Result<()> {
     let (text, is_met) = measured?;
     println!("\n{text}");
     if options.write {
-        let path = shell::root().join(FILE);
-        let page = fs::read_to_string(&path).with_context(|| FILE.to_owned())?;
-        let (before, rest) = page.split_once(BEGIN).with_context(|| format!("{FILE} lacks the line `{}`", BEGIN.trim_end()))?;
-        let (_, after) = rest.split_once(END).with_context(|| format!("{FILE} lacks the end of the table"))?;
-        fs::write(&path, format!("{before}{BEGIN}{text}{END}{after}"))?;
-        println!("{FILE} written");
+        page::write(FILE, MARKER, &text)?;
     }
     ensure!(is_met, "callers noticed the upgrades");
     Ok(())

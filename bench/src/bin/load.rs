@@ -1,11 +1,12 @@
 //! A low-overhead load client: one thread, raw HTTP/1.1, results as one line of JSON.
 //!
 //! `load max|rate|stream --url http://HOST:PORT/PATH [--connections N] [--seconds S] [--warm S] [--rate R]
-//! [--ramp-ms MS] [--requests N] [--model M] [--native] [--header 'name: value'] [--pid P]`
+//! [--ramp-ms MS] [--requests N] [--model M] [--native] [--refusals] [--header 'name: value'] [--pid P]`
 //!
-//! `max` is a closed loop; with `--requests` it ends after exactly that many instead of after a time. `rate` is an open loop: latency counts from the time a request was due, so delays caused by a stalled
-//! server are included. `stream` measures the time to the first content and the one-way delay of each chunk, using the timestamp
-//! that the fast upstream puts into it.
+//! `max` is a closed loop; with `--requests` it ends after exactly that many instead of after a time. `rate` is an open loop:
+//! latency counts from the time a request was due, so delays caused by a stalled server are included. `stream` measures the time
+//! to the first content and the one-way delay of each chunk, using the timestamp that the fast upstream puts into it. With
+//! `--refusals`, answers 429 and 503 are not errors: they are counted and timed apart, from the time the request was written.
 
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, time::Duration};
 
@@ -28,6 +29,8 @@ struct Measurements {
     errors: u64,
     last_error: String,
     whole: Vec<u64>,
+    /// Answers 429 and 503, with `--refusals`.
+    refused: Vec<u64>,
     first: Vec<u64>,
     chunk: Vec<u64>,
 }
@@ -53,7 +56,17 @@ struct LoadOptions {
     rate: f64,
     ramp_ms: u64,
     requests: Option<u64>,
+    counts_refusals: bool,
     pids: Vec<u32>,
+}
+
+/// How the server answered.
+enum ExchangeOutcome {
+    Served,
+    /// With 429 or 503, and whether the connection stays open.
+    Refused {
+        keeps: bool,
+    },
 }
 
 fn main() {
@@ -99,16 +112,18 @@ async fn measure(options: &LoadOptions) -> Value {
         memory = memory.max(resident_bytes(&options.pids));
     }
     let seconds = seconds_of(now_ns() - begin);
-    let cpu = cpu_ns(&options.pids) - cpu;
+    // A thread that ended takes its time with it.
+    let cpu = cpu_ns(&options.pids).saturating_sub(cpu);
     let mut results = results.borrow_mut();
     results.measuring = false;
     let (done, chunks) = (results.done, results.chunk.len() as u64);
+    let refused = results.refused.len();
     let micros = |per: u64| if per == 0 { Value::Null } else { json!(seconds_of(cpu) * 1e6 / count(per)) };
     json!({
         "per_second": if options.mode == "stream" { count(chunks) / seconds } else { count(done) / seconds },
-        "done": done, "errors": results.errors, "last_error": results.last_error,
+        "done": done, "refused": refused, "errors": results.errors, "last_error": results.last_error,
         "cpu_us_per_request": micros(done), "cpu_us_per_chunk": micros(chunks), "memory_bytes": memory,
-        "latency_ms": percentiles(&mut results.whole), "first_ms": percentiles(&mut results.first), "chunk_ms": percentiles(&mut results.chunk),
+        "latency_ms": percentiles(&mut results.whole), "refused_ms": percentiles(&mut results.refused), "first_ms": percentiles(&mut results.first), "chunk_ms": percentiles(&mut results.chunk),
     })
 }
 
@@ -136,7 +151,18 @@ async fn connection(
         } else {
             now_ns()
         };
+        let written = now_ns();
         let result = exchange(&mut socket, &mut buffer, options, due, results).await;
+        if let Ok(ExchangeOutcome::Refused { keeps }) = result {
+            let mut results = results.borrow_mut();
+            if results.measuring {
+                results.refused.push(now_ns().saturating_sub(written));
+            }
+            if !keeps {
+                socket = None;
+            }
+            continue;
+        }
         if record_result(result, due, &mut results.borrow_mut()) {
             continue;
         }
@@ -146,9 +172,9 @@ async fn connection(
 }
 
 /// Counts one exchange; returns `false` when it failed.
-fn record_result(result: Result<(), String>, due: u64, results: &mut Measurements) -> bool {
+fn record_result(result: Result<ExchangeOutcome, String>, due: u64, results: &mut Measurements) -> bool {
     match result {
-        Ok(()) => {
+        Ok(_) => {
             if results.measuring {
                 results.done += 1;
                 results.whole.push(now_ns().saturating_sub(due));
@@ -169,7 +195,7 @@ async fn exchange(
     options: &LoadOptions,
     since: u64,
     results: &RefCell<Measurements>,
-) -> Result<(), String> {
+) -> Result<ExchangeOutcome, String> {
     let stream = if let Some(stream) = socket {
         stream
     } else {
@@ -193,9 +219,13 @@ async fn exchange(
             scanned += line + 1;
         }
         // Search for the end only when the buffer may contain it; otherwise scanning would be quadratic in the answer.
-        if (options.mode != "stream" || buffer.ends_with(b"0\r\n\r\n")) && message_end(buffer).is_some() {
+        let may_be_whole = options.mode != "stream" || buffer.ends_with(b"0\r\n\r\n") || !buffer.starts_with(b"HTTP/1.1 200");
+        if may_be_whole && message_end(buffer).is_some() {
             break;
         }
+    }
+    if options.counts_refusals && [b"HTTP/1.1 429", b"HTTP/1.1 503"].iter().any(|status| buffer.starts_with(*status)) {
+        return Ok(ExchangeOutcome::Refused { keeps: find(buffer, b"connection: close").is_none() });
     }
     if !buffer.starts_with(b"HTTP/1.1 200") {
         return Err(String::from_utf8_lossy(&buffer[..buffer.len().min(300)]).into_owned());
@@ -203,7 +233,7 @@ async fn exchange(
     if options.mode == "stream" && (pieces == 0 || !ended) {
         return Err(format!("a stream of {pieces} pieces without its end"));
     }
-    Ok(())
+    Ok(ExchangeOutcome::Served)
 }
 
 /// Reads the timestamps in complete lines and returns their number.
@@ -321,15 +351,17 @@ fn read_arguments() -> LoadOptions {
         rate: 200.0,
         ramp_ms: 0,
         requests: None,
+        counts_refusals: false,
         pids: Vec::new(),
     };
     while let Some(name) = arguments.next() {
-        let mut value = || arguments.next().expect("each option but --native has a value");
+        let mut value = || arguments.next().expect("this option has a value");
         match name.as_str() {
             "--url" => url = value(),
             "--model" => model = value(),
             "--header" => headers.extend([value(), "\r\n".to_owned()]),
             "--native" => native = true,
+            "--refusals" => options.counts_refusals = true,
             "--connections" => options.connections = value().parse().expect("a number"),
             "--seconds" => options.seconds = value().parse().expect("a number"),
             "--warm" => options.warm = value().parse().expect("a number"),

@@ -82,7 +82,7 @@ pub struct ExplainRequest {
     pub output_tokens: Option<u64>,
 }
 
-/// What a channel test covers: one account (by name or id) or all, with a model or the first one served.
+/// Scope of a channel test: one account (by name or id) or all, with a model or the first one served.
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelTest<'a> {
     pub channel: &'a str,
@@ -129,8 +129,8 @@ pub struct TestStep {
 /// Error of a channel test that could not start.
 #[derive(Debug)]
 pub enum ChannelTestError {
-    /// No such channel, account or served model: kind and name.
-    NotFound(&'static str, String),
+    /// No such channel, account or served model.
+    NotFound(&'static str),
     /// The channel is built in: it has no upstream.
     BuiltIn,
     /// The catalog cannot be read, or health cannot be saved.

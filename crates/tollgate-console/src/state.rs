@@ -1,4 +1,4 @@
-//! What handlers of the admin API share, and what is known of a request before it is parsed.
+//! State that handlers of the admin API share, and the facts of a request before it is parsed.
 
 use std::{net::IpAddr, sync::Arc};
 

@@ -70,7 +70,7 @@ pub struct Model {
     pub spec: ModelSpec,
 }
 
-/// What an operator sets on a public model. The store's table `fields::offer` describes each field.
+/// Settings of a public model. The store's table `fields::offer` describes each field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelSpec {
@@ -81,7 +81,7 @@ pub struct ModelSpec {
     pub max_output: Option<u64>,
     pub parameters: ParameterRule,
     pub on_unsupported: OnUnsupported,
-    /// Omitted from model lists and the model square; still usable by name.
+    /// Omitted from model lists; still usable by name.
     pub hidden: bool,
     pub description: Option<String>,
     /// `true`: for embedding methods only; `false`: for generation and token counting.
@@ -98,7 +98,7 @@ pub enum ParameterRule {
     Except(Vec<String>),
 }
 
-/// What happens to a request field the model does not accept.
+/// Handling of a request field that the model does not accept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnUnsupported {
@@ -117,16 +117,16 @@ pub struct Group {
     pub name: String,
     /// Where the row is managed.
     pub owner: Owner,
-    /// Public groups are shown on the model square without signing in.
+    /// Every member may use public groups; private ones are granted.
     pub visibility: Visibility,
     pub channels: Vec<ChannelId>,
     pub models: Vec<Glob>,
     pub sale_multiplier: Multiplier,
-    /// What happens to parameters another protocol cannot express.
+    /// Handling of parameters that another protocol cannot express.
     pub translation: TranslationPolicy,
     /// True to carry thought signatures in the ids of tool calls, for clients that drop unknown members.
     pub signatures_in_ids: bool,
-    /// What an interrupted answer costs the caller.
+    /// Price of an interrupted answer.
     pub stream_break: StreamBreak,
     /// Restricts channels by price.
     pub price_limit: Option<PriceLimit>,
@@ -178,7 +178,7 @@ pub enum Visibility {
     Private,
 }
 
-/// What happens to parameters that cannot be translated.
+/// Handling of parameters that cannot be translated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TranslationPolicy {
@@ -189,7 +189,7 @@ pub enum TranslationPolicy {
     Lenient,
 }
 
-/// What an interrupted answer costs the caller.
+/// Price of an interrupted answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(rename_all = "snake_case")]
 #[cbor(index_only)]

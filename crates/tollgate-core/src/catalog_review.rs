@@ -1,15 +1,17 @@
-//! What a valid catalog holds and probably does not mean: addresses that cannot be reached, models that bounded keys cannot use,
+//! Likely mistakes in a valid catalog: addresses that cannot be reached, models that bounded keys cannot use,
 //! prices below cost.
 
 use std::collections::BTreeSet;
 
 use crate::{
-    Account, Budget, BudgetAction, Caller, Catalog, Channel, Glob, Group, Key, KeyStatus, Multiplier, NanoUsd, Timestamp, cost_of,
-    price_limit::EffectivePrice,
+    Account, Budget, BudgetAction, Caller, Catalog, Channel, ChannelSpec, Glob, Group, Key, KeyStatus, Multiplier, NanoUsd,
+    Timestamp, cost_of, price_limit::EffectivePrice,
 };
 
 /// Most warnings; one more says how many are left out.
 const MAX_WARNINGS: usize = 100;
+/// Most names that one warning lists.
+const MAX_NAMES: usize = 5;
 
 /// The warnings about a catalog and its keys, each a sentence that says what to do.
 #[must_use]
@@ -23,6 +25,7 @@ pub fn catalog_warnings(catalog: &Catalog, keys: &[std::sync::Arc<Key>], now: Ti
         let why = bounded.iter().find(|(name, _)| *name == group.name).map(|(_, why)| why.as_str());
         group_warnings(catalog, group, why, now, &mut warnings);
     }
+    warnings.extend(unserved_prices(catalog));
     let more = warnings.len().saturating_sub(MAX_WARNINGS);
     if more > 0 {
         warnings.truncate(MAX_WARNINGS);
@@ -39,6 +42,9 @@ fn channel_warnings(channel: &Channel, warnings: &mut Vec<String>) {
             channel.spec.base_url
         ));
     }
+    if let Some(fault) = base_url_fault(&channel.spec) {
+        warnings.push(format!("channel '{name}': base_url '{}' {fault}", shown_url(&channel.spec.base_url)));
+    }
     let unexpanded = |account: &&std::sync::Arc<Account>| account.credential.as_ref().is_some_and(|it| is_unexpanded(it.expose()));
     for account in channel.accounts.iter().filter(unexpanded) {
         warnings.push(format!(
@@ -46,6 +52,54 @@ fn channel_warnings(channel: &Channel, warnings: &mut Vec<String>) {
             account.spec.name
         ));
     }
+}
+
+/// The likely mistake in the path of a base URL. The gateway appends the endpoint, such as `/chat/completions`.
+fn base_url_fault(spec: &ChannelSpec) -> Option<String> {
+    let (address, query) = spec.base_url.split_once('?').map_or((spec.base_url.as_str(), ""), |(address, query)| (address, query));
+    let (_, rest) = address.split_once("://")?;
+    let segments: Vec<&str> = rest.split('/').skip(1).filter(|segment| !segment.is_empty()).collect();
+    let default = spec.protocol.spec().default_base_url;
+    let version = default.rsplit('/').next().filter(|segment| is_version(segment)).unwrap_or("v1");
+    if let Some((first, second)) = segments.iter().zip(segments.iter().skip(1)).find(|(a, b)| is_version(a) && is_version(b)) {
+        return Some(format!("has a version twice (/{first}/{second}): keep one"));
+    }
+    let path = format!("/{}", segments.join("/"));
+    if let Some(endpoint) = ENDPOINTS.iter().find(|endpoint| path.ends_with(*endpoint)) {
+        return Some(format!("ends with {endpoint}, which the gateway appends itself: leave it out"));
+    }
+    if segments.is_empty() && query.is_empty() {
+        return Some(format!("has no path: append /{version}, unless the paths of this server begin without a version"));
+    }
+    None
+}
+
+const ENDPOINTS: [&str; 7] =
+    ["/chat/completions", "/completions", "/embeddings", "/messages", "/responses", "/models", ":generateContent"];
+
+/// `v1`, `v1beta`, `v4`.
+fn is_version(segment: &str) -> bool {
+    segment.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Without the query, which may hold a key.
+fn shown_url(base_url: &str) -> &str {
+    base_url.split('?').next().unwrap_or_default()
+}
+
+/// Models with a price that no channel serves: probably a misspelt name.
+fn unserved_prices(catalog: &Catalog) -> Option<String> {
+    let served: BTreeSet<&str> =
+        catalog.channels.values().flat_map(|channel| channel.spec.serves.iter().map(|mapping| mapping.model.as_str())).collect();
+    let priced = catalog.models.values().filter(|model| model.spec.price.is_some()).map(|model| model.spec.name.as_str());
+    let unserved: BTreeSet<&str> = priced.filter(|name| !served.contains(name)).collect();
+    let names: Vec<String> = unserved.iter().take(MAX_NAMES).map(|name| format!("'{name}'")).collect();
+    let more = if unserved.len() > names.len() { format!(" and {} more", unserved.len() - names.len()) } else { String::new() };
+    let (who, has) = if unserved.len() == 1 { ("model", "has") } else { ("models", "have") };
+    let them = if unserved.len() == 1 { "it" } else { "them" };
+    (!names.is_empty()).then(|| {
+        format!("{who} {}{more} {has} a price and no channel serves {them}; compare with the names in `serves`", names.join(", "))
+    })
 }
 
 /// Whether a secret looks like a shell's variable, which nothing expands: `$NAME`, `${NAME}`.
@@ -167,6 +221,38 @@ mod tests {
         for text in ["sk-live-1", "$", "${}", "$2a$10$abc/def", "a$b"] {
             assert!(!is_unexpanded(text), "{text}");
         }
+    }
+
+    #[test]
+    fn base_url_without_a_version_or_with_too_much_is_warned_of() {
+        let found = |base_url: &str| {
+            let mut row = channel("c", &["m"]);
+            base_url.clone_into(&mut row.spec.base_url);
+            catalog_warnings(&catalog(row, group("default", &["c"]), priced("1", "1")), &[], NOW)
+        };
+        for (base_url, says) in [
+            ("https://api.example.com", "'https://api.example.com' has no path: append /v1"),
+            ("https://api.example.com/", "append /v1"),
+            ("https://api.example.com/v1/v1", "a version twice (/v1/v1)"),
+            ("https://api.example.com/v1/chat/completions", "ends with /chat/completions, which the gateway appends itself"),
+            ("https://api.example.com/v1/embeddings?key=secret", "'https://api.example.com/v1/embeddings' ends with"),
+        ] {
+            let found = found(base_url);
+            assert!(found.len() == 1 && found[0].contains(says) && !found[0].contains("secret"), "{base_url}: {found:?}");
+        }
+        for base_url in
+            ["https://h/v1", "https://h/api/paas/v4", "https://h/openai/deployments/d?api-version=1", "https://h/inference", ""]
+        {
+            assert_eq!(found(base_url), Vec::<String>::new(), "{base_url}");
+        }
+    }
+
+    #[test]
+    fn price_of_a_model_that_no_channel_serves_is_warned_of() {
+        let rows = |serves| catalog(channel("c", &[serves]), group("default", &["c"]), priced("1", "1"));
+        let found = catalog_warnings(&rows("m-2"), &[], NOW);
+        assert!(found.len() == 1 && found[0].starts_with("model 'm' has a price and no channel serves it"), "{found:?}");
+        assert_eq!(catalog_warnings(&rows("m"), &[], NOW), Vec::<String>::new());
     }
 
     #[test]

@@ -101,7 +101,7 @@ pub enum RestingReason {
     Refused,
 }
 
-/// What an attempt shows about its account.
+/// Evidence of an attempt about its account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
     Success {
@@ -227,7 +227,12 @@ pub fn start_probe(health: &AccountHealth, now: Timestamp) -> Option<AccountHeal
 }
 
 impl CoolingReason {
-    /// True for causes in spite of which a model's last remaining account is still tried.
+    /// Whether a model's last remaining account is still tried. An account whose rate is limited would only refuse again.
+    pub(crate) const fn is_tried_as_last(self) -> bool {
+        !matches!(self, Self::RateLimited)
+    }
+
+    /// Whether it may be one failure among others of a short outage.
     pub(crate) const fn is_transient(self) -> bool {
         matches!(self, Self::ConnectFailure | Self::ServerError | Self::Timeout)
     }

@@ -20,6 +20,7 @@ mod replay;
 mod retention_clock;
 mod secret;
 mod settle;
+mod shares;
 mod time;
 mod unsupported_fields;
 
@@ -67,5 +68,6 @@ pub use settle::{
     UsageBounds, UsageExcess, amount, count_input, estimate_input, estimate_output, settle, settle_attempt, settle_stopped,
     usage_excess,
 };
+pub use shares::{Concerned, Requester, is_within_share, share_of};
 pub use time::Timestamp;
 pub use unsupported_fields::UnsupportedFields;

@@ -95,6 +95,10 @@ pub struct Price {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[cbor(n(12), skip_if = "Vec::is_empty")]
     pub tiers: Vec<PriceTier>,
+    /// Nano-USD per request with other tools that the provider runs, besides `per_request`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(13)]
+    pub server_tools: Option<i64>,
 }
 
 /// Prices for prompts longer than a bound.

@@ -86,10 +86,11 @@ pub enum NotOffered {
     OutsideGroup,
     /// It is offered, but for other methods (E15).
     Method {
-        /// What it is offered for: native methods and OpenAI paths.
+        /// Native methods and OpenAI paths for which it is offered.
         supports: Vec<&'static str>,
     },
-    /// The request asks for what raises its price, the model has no price for it, and the caller's money is limited (E17).
+    /// The request asks for what raises its price, the model has no price for it, or no context window that bounds it, and the
+    /// caller's money is limited (E17).
     Unpriced { fields: Vec<FieldPath> },
     /// The request has fields it does not accept (E17), in the caller's spelling.
     Unsupported {
@@ -152,7 +153,7 @@ pub fn resolve(
     let sale = model.spec.price.as_ref().and_then(|schedule| schedule.at(now)).cloned();
     let candidates = catalog.mappings_for(group.id, name).collect();
     let mut offer = Offer { model, group, sale, candidates, drop_fields, revision: catalog.revision };
-    let unpriced = extras::apply(&mut offer, summary);
+    let unpriced = extras::apply(&mut offer, summary, from);
     if !unpriced.is_empty() && money_is_bounded(caller, &offer) {
         return Err(NotOffered::Unpriced { fields: unpriced });
     }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Method, Protocol, ReplySummary};
 
 pub use bounds::{UsageBounds, UsageExcess};
-pub(crate) use count::cached_input;
+pub(crate) use count::unseen_input;
 pub use count::{InputCount, amount, count_input, estimate_input, estimate_output};
 pub use interrupted::{AttemptStart, StartedAttempt, StreamProgress, settle_stopped};
 pub use production::{RequestSize, usage_excess};

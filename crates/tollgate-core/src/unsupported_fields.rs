@@ -1,12 +1,12 @@
 //! Learned parameters: a field that a channel's model rejects three times in a row is considered unsupported there for a while,
-//! so that requests with it are refused at once or sent to other channels. While only requests of one key were rejected, the
-//! field is unsupported for that key alone: another part of its requests may be the cause.
+//! so that requests with it are refused at once or sent to other channels. While only requests of one key, or of one member's keys,
+//! were rejected, the field is unsupported for these alone: another part of their requests may be the cause.
 
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{FieldPath, Protocol};
 
 use crate::{
-    KeyId, Timestamp,
+    Concerned, Requester, Timestamp, is_within_share,
     offer::{is_structural, matching_fields},
 };
 
@@ -34,15 +34,24 @@ struct RefusedField {
     refusals: u8,
     /// Expiry of the entry.
     until: Timestamp,
-    /// The key whose requests were refused; `None` when there were several.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    only: Option<KeyId>,
+    /// Whose requests were refused.
+    #[serde(default)]
+    concerned: Concerned,
 }
 
 impl UnsupportedFields {
-    /// Records that an upstream called `names` unsupported in a request of `key` with `fields`. Names that match no field of the
-    /// request, or only structural fields, are ignored.
-    pub fn record_refusal(&mut self, names: &[String], from: Protocol, fields: &[FieldPath], key: KeyId, now: Timestamp) {
+    /// Records that an upstream called `names` unsupported in a request with `fields`. Names that match no field of the request,
+    /// or only structural fields, are ignored, and so are those above the share of the key or the member.
+    /// `first`: the callers that a field concerns which was not refused before.
+    pub fn record_refusal(
+        &mut self,
+        names: &[String],
+        from: Protocol,
+        fields: &[FieldPath],
+        by: Requester,
+        first: Concerned,
+        now: Timestamp,
+    ) {
         self.fields.retain(|known| known.until > now);
         for name in names {
             let matching = matching_fields(std::slice::from_ref(name), from, fields);
@@ -52,17 +61,29 @@ impl UnsupportedFields {
             let at = self.fields.iter().position(|known| known.name == *name);
             let at = match at {
                 Some(at) => at,
-                None if self.fields.len() < MAX_FIELDS => {
-                    self.fields.push(RefusedField { name: name.clone(), refusals: 0, until: now, only: Some(key) });
+                None if self.has_space_for(by) => {
+                    self.fields.push(RefusedField { name: name.clone(), refusals: 0, until: now, concerned: first });
                     self.fields.len() - 1
                 }
                 None => continue,
             };
             let known = &mut self.fields[at];
             known.refusals = known.refusals.saturating_add(1);
-            known.only = known.only.filter(|only| *only == key);
+            known.concerned = known.concerned.seen_by(by);
             known.until = now.plus_ms(if known.refusals >= REFUSALS_TO_LEARN { LEARNED_FOR_MS } else { STREAK_MS });
         }
+    }
+
+    /// Whether one more field may be remembered that only requests of `by` were refused for.
+    fn has_space_for(&self, by: Requester) -> bool {
+        let used = self.fields.len() + 1;
+        let of_key = self.fields.iter().filter(|known| known.concerned == Concerned::Key(by)).count();
+        let of_member = self.fields.iter().filter(|known| match known.concerned {
+            Concerned::Key(Requester { member, .. }) | Concerned::Member(member) => member == by.member,
+            Concerned::Everyone => false,
+        });
+        let held = [of_key, of_member.count()];
+        used <= MAX_FIELDS && held.into_iter().all(|held| held == 0 || is_within_share(MAX_FIELDS, used, held + 1))
     }
 
     /// Records that a request with `fields` was answered: none of them is unsupported.
@@ -70,9 +91,9 @@ impl UnsupportedFields {
         self.fields.retain(|known| matching_fields(std::slice::from_ref(&known.name), from, fields).is_empty());
     }
 
-    /// The fields of a request of `key` that are unsupported, in the request's spelling and order.
-    pub fn unsupported_in(&self, from: Protocol, fields: &[FieldPath], key: KeyId, now: Timestamp) -> Vec<FieldPath> {
-        let applies = |known: &&RefusedField| known.only.is_none_or(|only| only == key);
+    /// The fields of a request of `by` that are unsupported, in the request's spelling and order.
+    pub fn unsupported_in(&self, from: Protocol, fields: &[FieldPath], by: Requester, now: Timestamp) -> Vec<FieldPath> {
+        let applies = |known: &&RefusedField| known.concerned.concerns(by);
         let learned = self.fields.iter().filter(|known| known.refusals >= REFUSALS_TO_LEARN && known.until > now).filter(applies);
         let names: Vec<String> = learned.map(|known| known.name.clone()).collect();
         if names.is_empty() { Vec::new() } else { matching_fields(&names, from, fields) }
@@ -93,10 +114,15 @@ impl UnsupportedFields {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::NOW;
+    use crate::{KeyId, MemberId, samples::NOW};
 
-    const KEY: KeyId = KeyId::from_uuid(uuid::Uuid::from_u128(1));
-    const OTHER_KEY: KeyId = KeyId::from_uuid(uuid::Uuid::from_u128(2));
+    const KEY: Requester = requester(1, 1);
+    const SIBLING_KEY: Requester = requester(2, 1);
+    const OTHER_KEY: Requester = requester(3, 2);
+
+    const fn requester(key: u128, member: u128) -> Requester {
+        Requester { key: KeyId::from_uuid(uuid::Uuid::from_u128(key)), member: MemberId::from_uuid(uuid::Uuid::from_u128(member)) }
+    }
 
     fn list(names: &[&str]) -> Vec<String> {
         names.iter().map(|&name| name.to_owned()).collect()
@@ -105,7 +131,7 @@ mod tests {
     fn after_refusals(refusals: usize, name: &str, fields: &[&str]) -> UnsupportedFields {
         let mut learned = UnsupportedFields::default();
         for _ in 0..refusals {
-            learned.record_refusal(&list(&[name]), Protocol::OpenAi, &list(fields), KEY, NOW);
+            learned.record_refusal(&list(&[name]), Protocol::OpenAi, &list(fields), KEY, Concerned::Key(KEY), NOW);
         }
         learned
     }
@@ -137,8 +163,17 @@ mod tests {
         let mut learned = after_refusals(3, "logit_bias", &["logit_bias"]);
         let blocks = |learned: &UnsupportedFields, key| !learned.unsupported_in(Protocol::OpenAi, &fields, key, NOW).is_empty();
         assert!(blocks(&learned, KEY) && !blocks(&learned, OTHER_KEY));
-        learned.record_refusal(&fields, Protocol::OpenAi, &fields, OTHER_KEY, NOW);
+        learned.record_refusal(&fields, Protocol::OpenAi, &fields, OTHER_KEY, Concerned::Key(OTHER_KEY), NOW);
         assert!(blocks(&learned, KEY) && blocks(&learned, OTHER_KEY), "two keys are refused");
+    }
+
+    #[test]
+    fn refusals_of_one_member_blocked_the_field_for_all() {
+        let fields = list(&["logit_bias"]);
+        let mut learned = after_refusals(3, "logit_bias", &["logit_bias"]);
+        learned.record_refusal(&fields, Protocol::OpenAi, &fields, SIBLING_KEY, Concerned::Key(SIBLING_KEY), NOW);
+        let blocks = |key| !learned.unsupported_in(Protocol::OpenAi, &fields, key, NOW).is_empty();
+        assert_eq!([KEY, SIBLING_KEY, OTHER_KEY].map(blocks), [true, true, false]);
     }
 
     #[test]
@@ -149,7 +184,7 @@ mod tests {
             learned.record_success(Protocol::OpenAi, &list(&["seed"]));
             assert!(!learned.is_empty(NOW), "a request without the field does not reset it");
             learned.record_success(Protocol::OpenAi, &fields);
-            learned.record_refusal(&fields, Protocol::OpenAi, &fields, KEY, NOW);
+            learned.record_refusal(&fields, Protocol::OpenAi, &fields, KEY, Concerned::Key(KEY), NOW);
             assert!(learned.unsupported_in(Protocol::OpenAi, &fields, KEY, NOW).is_empty());
         }
     }
@@ -161,7 +196,14 @@ mod tests {
         assert_eq!(learned.unsupported_in(Protocol::Gemini, &native, KEY, NOW), ["generation_config.stop_sequences"]);
         let mut learned = UnsupportedFields::default();
         for _ in 0..3 {
-            learned.record_refusal(&list(&["generationConfig.topK"]), Protocol::OpenAi, &list(&["top_k"]), KEY, NOW);
+            learned.record_refusal(
+                &list(&["generationConfig.topK"]),
+                Protocol::OpenAi,
+                &list(&["top_k"]),
+                KEY,
+                Concerned::Key(KEY),
+                NOW,
+            );
         }
         assert_eq!(learned.unsupported_in(Protocol::OpenAi, &list(&["top_k"]), KEY, NOW), ["top_k"]);
     }
@@ -178,17 +220,23 @@ mod tests {
     fn refusals_too_far_apart_are_not_consecutive() {
         let fields = list(&["seed"]);
         let mut learned = after_refusals(2, "seed", &["seed"]);
-        learned.record_refusal(&fields, Protocol::OpenAi, &fields, KEY, NOW.plus_ms(600_001));
+        learned.record_refusal(&fields, Protocol::OpenAi, &fields, KEY, Concerned::Key(KEY), NOW.plus_ms(600_001));
         assert!(learned.unsupported_in(Protocol::OpenAi, &fields, KEY, NOW.plus_ms(600_001)).is_empty());
     }
 
     #[test]
-    fn remembered_fields_are_bounded() {
+    fn one_key_or_member_filled_the_remembered_fields() {
         let mut learned = UnsupportedFields::default();
-        for n in 0..1_000 {
-            let field = list(&[&format!("field_{n}")]);
-            learned.record_refusal(&field, Protocol::OpenAi, &field, KEY, NOW);
-        }
-        assert_eq!(learned.fields.len(), MAX_FIELDS);
+        let mut fill = |by: &dyn Fn(u128) -> Requester| {
+            for n in 0..1_000 {
+                let field = list(&[&format!("field_{}_{n}", by(n).member)]);
+                learned.record_refusal(&field, Protocol::OpenAi, &field, by(n), Concerned::Key(by(n)), NOW);
+            }
+            learned.fields.len()
+        };
+        assert_eq!(fill(&|_| KEY), MAX_FIELDS / 4 * 3, "three times what is free");
+        assert_eq!(fill(&|n| requester(10 + n, 1)), MAX_FIELDS / 4 * 3, "nor with all keys of its member");
+        assert!(fill(&|_| OTHER_KEY) > MAX_FIELDS / 4 * 3);
+        assert_eq!(fill(&|n| requester(10 + n, 10 + n)), MAX_FIELDS);
     }
 }

@@ -72,8 +72,10 @@ impl Gateway {
             bencher.iter(|| {
                 let caller = Caller::of(&self.catalog, key.clone());
                 let offer = resolve(&self.catalog, &caller, &summary, Protocol::OpenAi, NOW).expect("the model is offered");
-                let (health, view) =
-                    (self.registry.snapshot_for(key.id), self.traffic.view(&summary, Protocol::OpenAi, key.id, 500, NOW));
+                let (health, view) = (
+                    self.registry.snapshot_for(key.requester()),
+                    self.traffic.view(&summary, Protocol::OpenAi, key.requester(), 500, NOW),
+                );
                 let input = RouteInput {
                     catalog: &self.catalog,
                     latest_catalog: None,
@@ -123,7 +125,7 @@ fn benches(c: &mut Criterion) {
     let busy = Gateway::over(limited()).busy(10);
     assert_eq!(busy.permits.len(), ACCOUNTS / 10);
     let view = summary(None);
-    let view = busy.traffic.view(&view, Protocol::OpenAi, key().id, 500, NOW);
+    let view = busy.traffic.view(&view, Protocol::OpenAi, key().requester(), 500, NOW);
     let accounts = busy.catalog.accounts().map(|account| view.account_load(account.id, account.limits()));
     assert_eq!(accounts.filter(|load| *load != tollgate_core::AccountLoad::Free).count(), ACCOUNTS / 10);
     busy.measure(c, "gateway, 1000 channels with bounds, a tenth busy", None);

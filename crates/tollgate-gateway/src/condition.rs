@@ -10,11 +10,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     hand_over::HandOver,
-    state::{interrupts::Interrupts, shares::Pool},
+    state::{
+        interrupts::Interrupts,
+        shares::{Bound, Capacity, Pool},
+    },
 };
 
 /// Whether requests are accepted, and how many are running.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Condition {
     listening: AtomicBool,
     degraded: AtomicBool,
@@ -39,9 +42,9 @@ pub struct Condition {
     /// Bytes of bodies and answers in memory.
     pub(crate) memory: Pool,
     /// Refusals that are delayed.
-    pub(crate) delayed: Pool,
+    pub(crate) delayed: Capacity,
     /// Refused connections whose callers go on sending and are read on.
-    pub(crate) lingering: Pool,
+    pub(crate) lingering: Capacity,
     quiet: Notify,
 }
 
@@ -71,6 +74,31 @@ impl Readiness {
     #[must_use]
     pub const fn serves(self) -> bool {
         matches!(self, Self::Ready | Self::Degraded)
+    }
+}
+
+impl Default for Condition {
+    fn default() -> Self {
+        Self {
+            requests: Pool::new(Bound::RequestsInProgress),
+            memory: Pool::new(Bound::BodyMemory),
+            listening: AtomicBool::default(),
+            degraded: AtomicBool::default(),
+            booking_stuck: AtomicBool::default(),
+            in_memory_only: AtomicUsize::default(),
+            journal_full_times: AtomicU64::default(),
+            without_catalog: AtomicBool::default(),
+            disk_full: AtomicBool::default(),
+            draining: AtomicBool::default(),
+            cut_off: CancellationToken::default(),
+            ending_now: CancellationToken::default(),
+            interrupts: Interrupts::default(),
+            hand_over: HandOver::default(),
+            clock_skew: AtomicI64::default(),
+            delayed: Capacity::default(),
+            lingering: Capacity::default(),
+            quiet: Notify::default(),
+        }
     }
 }
 

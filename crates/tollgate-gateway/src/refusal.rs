@@ -147,7 +147,8 @@ impl Refusal {
             NotOffered::Method { supports } => Self::MethodUnsupported { model, supports },
             NotOffered::Unsupported { fields } => Self::Unsupported { fields, model, reason: None },
             NotOffered::Unpriced { fields } => {
-                let reason = "it changes the price, the model has no price for it, and the money of this key is limited";
+                let reason = "it changes the price, the model has no price for it (or no context window as a bound of input \
+                              that the request does not show), and the money of this key is limited";
                 Self::Unsupported { fields, model, reason: Some(reason.to_owned()) }
             }
         }

@@ -51,7 +51,9 @@ pub use problem::{GeminiErrorFields, OpenAiErrorFields, Problem, QuotaViolation,
 pub use profile::{CanDisableThinking, F64, Profile, Thinking, effective_profile};
 pub use protocol::{CallerSurface, CredentialHeader, ErrorStyle, Protocol, spec::ProtocolSpec};
 pub use reply_summary::{CheckedReply, FinishReason, InvalidReply, ReplySummary, StreamError, StreamRelay, Usage};
-pub use summary::{FieldPath, FieldViolation, Malformed, MalformedKind, RequestExtras, RequestSummary, ServiceTier, SplicePoints};
+pub use summary::{
+    FieldPath, FieldViolation, Malformed, MalformedKind, RequestExtras, RequestSummary, ServiceTier, SplicePoints, UnseenInput,
+};
 pub use target::{Framing, Method, Target};
 pub use translate::{decode_request, encode_request, pending_media, translate_problem, translate_reply, translating_relay};
 pub use whole_relay::relay_whole;

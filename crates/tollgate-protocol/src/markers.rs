@@ -15,7 +15,7 @@ pub(crate) const WRAPPED_SIGNATURE: &str = "dGcxLm";
 /// Prefix of a synthetic signature of an Anthropic thinking block.
 pub(crate) const THINKING_SIGNATURE: &str = "tg1.";
 
-/// What the marks in chat bodies have in common: one search tells that a body has none of them.
+/// Common beginning of the marks in chat bodies: one search tells that a body has none of them.
 const CHAT_MARKS: &str = "_sig";
 const GOOGLE_SIGNATURE: &str = "thought_signature";
 

@@ -1,4 +1,4 @@
-//! What is read from a reply while it is relayed: usage, finish reason, amount of content.
+//! Facts read from a reply while it is relayed: usage, finish reason, amount of content.
 
 use bytes::Bytes;
 use minicbor::{Decode, Encode};
@@ -76,7 +76,7 @@ pub enum FinishReason {
     Other,
 }
 
-/// What is known of a reply so far; constant size.
+/// Facts of a reply so far; constant size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplySummary {
     /// The provider's last readable usage.
@@ -91,6 +91,8 @@ pub struct ReplySummary {
     pub media: u32,
     /// Pieces of content of unknown kinds, which translation dropped.
     pub unknown: u32,
+    /// Calls that were left out because the caller takes one at a time.
+    pub surplus_calls: u32,
     /// The reply is valid, but also says that the account is limited and will give no other.
     pub account_refused: bool,
 }

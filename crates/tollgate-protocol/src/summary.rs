@@ -9,7 +9,7 @@ use crate::Method;
 /// A field's path in the caller's spelling: `temperature`, `generationConfig.topK`, `messages[0].role`.
 pub type FieldPath = String;
 
-/// What routing, limits, capability checks and pricing need of a request body.
+/// Facts of a request body for routing, limits, capability checks and pricing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestSummary {
     /// The model named by the caller (in the body for chat completions, in the path for Gemini).
@@ -71,16 +71,36 @@ impl RequestSummary {
     }
 }
 
-/// What makes a request cost more, or less, than its tokens at the usual prices.
+/// Options that make a request cost more, or less, than its tokens at the usual prices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestExtras {
     pub tier: ServiceTier,
     /// Web search by the provider, which charges for it besides tokens.
     pub web_search: bool,
+    /// Other tools of the provider that it may charge for besides tokens.
+    pub server_tools: bool,
+    /// Input whose size the body does not tell: images by address, and all that is in `unseen`.
+    pub unsized_input: bool,
+    pub unseen: UnseenInput,
+}
+
+/// Input that the body does not show, and that only the model's context window limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnseenInput {
     /// Content that the provider keeps and reads as input.
     pub cached_content: bool,
-    /// Input whose size the body does not tell: media by address, cached content, what the provider's own tools find.
-    pub unsized_input: bool,
+    /// Files by address or id, other than images.
+    pub files: bool,
+    /// Pages, files and results of code that tools of the provider find.
+    pub tools: bool,
+}
+
+impl UnseenInput {
+    /// Whether there may be any.
+    #[must_use]
+    pub const fn any(self) -> bool {
+        self.cached_content || self.files || self.tools
+    }
 }
 
 /// The service tier a request asks for.

@@ -50,6 +50,24 @@ impl UniqueMember {
     }
 }
 
+/// The charge of a provider for a tool that it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ToolCharge {
+    /// The tokens that the tool adds, and nothing for its use.
+    Tokens,
+    Search,
+    /// A tool that may have a price of its own.
+    Other,
+}
+
+impl ToolCharge {
+    /// The charge for a tool or plugin of a chat request, by its type.
+    pub(crate) fn of_chat_tool(kind: &str) -> Self {
+        let kind = kind.to_ascii_lowercase();
+        if kind == "web" || (kind.contains("search") && !kind.contains("file")) { Self::Search } else { Self::Other }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct SummaryBuilder {
     pub(crate) errors: ValidationErrors,
@@ -149,9 +167,12 @@ impl SummaryBuilder {
         self.inline(if mime.is_empty() { fallback } else { mime }, size);
     }
 
+    /// Media by address or id. An image is as many tokens as one in the body; anything else may fill the context.
     pub(crate) fn media_of_unknown_size(&mut self, mime: &str) {
-        self.extras.unsized_input = true;
+        let images = self.images;
         self.inline(mime, 0);
+        self.extras.unsized_input = true;
+        self.extras.unseen.files |= self.images == images;
     }
 
     fn inline(&mut self, mime: &str, bytes: u64) {
@@ -172,14 +193,19 @@ impl SummaryBuilder {
     }
 
     /// A tool that the provider runs itself: what it finds becomes input.
-    pub(crate) fn server_tool(&mut self, searches: bool) {
-        self.extras.web_search |= searches;
+    pub(crate) fn server_tool(&mut self, charge: ToolCharge) {
+        match charge {
+            ToolCharge::Tokens => {}
+            ToolCharge::Search => self.extras.web_search = true,
+            ToolCharge::Other => self.extras.server_tools = true,
+        }
+        self.extras.unseen.tools = true;
         self.extras.unsized_input = true;
     }
 
     pub(crate) fn cached_content(&mut self, value: ValueKind) {
         if value != ValueKind::Null {
-            self.extras.cached_content = true;
+            self.extras.unseen.cached_content = true;
             self.extras.unsized_input = true;
         }
     }

@@ -69,7 +69,7 @@ pub enum Framing {
     JsonArray,
 }
 
-/// What the request line determines before the body is read.
+/// Facts from the request line, known before the body is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub method: Method,

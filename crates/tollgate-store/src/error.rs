@@ -6,7 +6,7 @@ use tollgate_core::{MemberId, Revision};
 
 use crate::RowKind;
 
-/// Who can resolve a failure.
+/// The party that can resolve a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
     /// The machine or the stored data is at fault (exit code 1).
@@ -96,7 +96,7 @@ fn by_process(pid: Option<&u32>) -> String {
 }
 
 impl StoreError {
-    /// Who can resolve the failure.
+    /// The party that can resolve the failure.
     pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Unreachable { .. } => ErrorClass::Unreachable,

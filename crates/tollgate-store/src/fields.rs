@@ -38,7 +38,7 @@ pub trait Row: Sized + 'static {
 
     fn blank() -> Self;
 
-    /// What is wrong with fields in combination.
+    /// Faults of fields in combination.
     fn problems(&self) -> Vec<FieldProblem> {
         Vec::new()
     }
@@ -185,7 +185,7 @@ pub fn assign<R: Row>(row: &mut R, members: &Map<String, Value>, problems: &mut 
     }
 }
 
-/// What is wrong with a row, field by field: every value against its kind, then fields in combination.
+/// Faults of a row, field by field: every value against its kind, then fields in combination.
 pub fn check_row<R: Row>(row: &R) -> Vec<FieldProblem> {
     let mut found = Vec::new();
     for field in R::FIELDS.iter().filter(|field| !field.shape.secret) {

@@ -62,7 +62,7 @@ impl PairingState {
         Some(Self { id: Uuid::from_slice(&bytes[4..20]).ok()?, booked })
     }
 
-    /// What the journal of a data folder says; `None` if there is none, or the file cannot be read.
+    /// Content of the file in a data folder; `None` if there is none, or the file cannot be read.
     pub(crate) fn read(data: &Path) -> Option<Self> {
         Self::decode(&fs::read(journal_folder(data).join(NAME)).ok()?)
     }

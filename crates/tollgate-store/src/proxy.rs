@@ -91,7 +91,7 @@ impl ChannelSecrets {
         (!same(proxies.0, proxies.1), !same(&text(self).join("\n"), &text(other).join("\n")))
     }
 
-    /// What is sealed; `None` if there is no secret.
+    /// Text to seal; `None` if there is no secret.
     pub(crate) fn to_secret(&self) -> Option<Secret> {
         let is_empty = self.proxy.is_none() && self.headers.is_empty();
         (!is_empty).then(|| Secret::new(serde_json::to_string(self).expect("texts are valid JSON")))

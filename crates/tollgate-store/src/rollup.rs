@@ -19,11 +19,11 @@ pub(crate) const DAY: i64 = 24 * HOUR;
 pub(crate) const USAGE_WIDTHS: [i64; 3] = [FIVE_MINUTES, HOUR, DAY];
 pub(crate) const ATTEMPT_WIDTHS: [i64; 2] = [HOUR, DAY];
 
-/// What sums over all keys are separate for: minute, group, model, channel, protocol, outcome, reason.
+/// Dimensions of sums over all keys: minute, group, model, channel, protocol, outcome, reason.
 pub(crate) type UsageSumKey = [i64; 7];
-/// What sums of each key are separate for: minute, key, member, group, model, outcome.
+/// Dimensions of sums of each key: minute, key, member, group, model, outcome.
 pub(crate) type KeySumKey = [i64; 6];
-/// What sums over attempts are separate for: minute, channel, account, model, result, error.
+/// Dimensions of sums over attempts: minute, channel, account, model, result, error.
 pub(crate) type AttemptSumKey = [i64; 6];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

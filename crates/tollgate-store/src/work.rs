@@ -17,7 +17,7 @@ pub struct WorkProgress {
     pub total: Option<u64>,
 }
 
-/// What long work is given to report to and to be cancelled by. Cheap to clone.
+/// Progress report and cancellation of long work. Cheap to clone.
 #[derive(Clone)]
 pub struct WorkControl {
     cancel: CancellationToken,

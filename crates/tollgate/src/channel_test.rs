@@ -19,7 +19,7 @@ pub(crate) async fn run(
     let ChannelTest { channel, account, model } = test;
     let (channel, accounts) = accounts(catalog, channel, account)?;
     let serves = channel.spec.serves.iter().find(|serves| model.is_none_or(|model| serves.model == model));
-    let serves = serves.ok_or_else(|| ChannelTestError::NotFound("served model", model.unwrap_or("(any)").to_owned()))?;
+    let serves = serves.ok_or_else(|| ChannelTestError::NotFound("served model"))?;
     let (trust, clock) = (Arc::new(Trust::default()), Arc::new(SystemClock) as Arc<dyn Clock>);
     let mut tested = Vec::with_capacity(accounts.len());
     for account in accounts {
@@ -52,11 +52,11 @@ pub(crate) fn accounts<'a>(
     account: Option<&str>,
 ) -> Result<(&'a Arc<Channel>, Vec<&'a Arc<Account>>), ChannelTestError> {
     let found = catalog.channels.values().find(|known| known.spec.name == channel || known.id.to_string() == channel);
-    let channel = found.ok_or_else(|| ChannelTestError::NotFound("channel", channel.to_owned()))?;
+    let channel = found.ok_or_else(|| ChannelTestError::NotFound("channel"))?;
     let is_selected = |name: &str, id: AccountId| account.is_none_or(|account| name == account || id.to_string() == account);
     let accounts: Vec<_> = channel.accounts.iter().filter(|known| is_selected(&known.spec.name, known.id)).collect();
     if accounts.is_empty() {
-        return Err(ChannelTestError::NotFound("account", account.unwrap_or("(any)").to_owned()));
+        return Err(ChannelTestError::NotFound("account"));
     }
     if channel.spec.provider == Provider::Echo {
         return Err(ChannelTestError::BuiltIn);

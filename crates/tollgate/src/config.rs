@@ -238,7 +238,7 @@ pub(crate) fn load(overrides: &ConfigOverrides) -> Result<Config, Vec<String>> {
     let catalog = read.as_ref().ok().and_then(|values| values.get("catalog.file")).filter(|file| !file.text.is_empty());
     // A file that cannot be read is reported where it is needed.
     let catalog = catalog.and_then(|file| std::fs::read_to_string(&file.text).ok()).unwrap_or_default();
-    let unknown = environment::unknown_names(&names, &catalog);
+    let unknown = environment::unknown_names(&names, &look_up, &catalog);
     match read {
         Ok(_) if !unknown.faults.is_empty() => Err(unknown.faults),
         Ok(values) => Ok(Config { unread: unknown.unread, ..Config::check(values)? }),

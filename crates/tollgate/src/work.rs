@@ -5,3 +5,24 @@ pub(crate) mod backup;
 pub(crate) mod doctor;
 pub(crate) mod replay;
 pub(crate) mod verify;
+
+use tollgate_store::{Store, WorkControl};
+
+use crate::{compose, config::Config, failure::Failure};
+
+/// Opens the database of these settings for one piece of work, and closes it afterwards.
+fn with_store<T, E: From<Failure>>(
+    config: &Config,
+    control: &WorkControl,
+    work: impl AsyncFnOnce(&Store) -> Result<T, E>,
+) -> Result<T, E> {
+    compose::runtime()?.block_on(async {
+        let store = compose::open_there(config).await?;
+        let result = work(&store).await;
+        // A query of cancelled work may still run; closing its connection would wait for it.
+        if !control.is_cancelled() {
+            store.close().await;
+        }
+        result
+    })
+}

@@ -13,14 +13,19 @@ pub(super) fn medians(rows: &[Value]) -> Value {
     };
     json!({
         "per_second": median("/per_second"), "cpu_us_per_request": median("/cpu_us_per_request"), "cpu_us_per_chunk": median("/cpu_us_per_chunk"),
-        "p50_ms": median("/latency_ms/p50"), "p99_ms": median("/latency_ms/p99"), "first_p50_ms": median("/first_ms/p50"),
+        "p50_ms": median("/latency_ms/p50"), "p99_ms": median("/latency_ms/p99"), "first_p50_ms": median("/first_ms/p50"), "first_p99_ms": median("/first_ms/p99"),
         "chunk_p50_ms": median("/chunk_ms/p50"), "chunk_p99_ms": median("/chunk_ms/p99"), "memory_mb": median("/memory_bytes").map(|bytes| bytes / 1e6),
         "errors": rows.iter().filter_map(|row| row["errors"].as_u64()).sum::<u64>(),
     })
 }
 
+/// A number of a row of the load client; not a number where it has none.
+pub(super) fn number(row: &Value, pointer: &str) -> f64 {
+    row.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN)
+}
+
 /// Prints the rows, with ratios to the row `base`.
-pub(super) fn print_table(run: &Scenario, targets: &[BenchTarget], rows: &[Value], base: usize) {
+pub(super) fn print_table(run: &Scenario<'_>, targets: &[BenchTarget], rows: &[Value], base: usize) {
     println!("\n{}: {}", run.name, run.description);
     let (base, base_row) = (&targets[base], &rows[base]);
     let streams = run.load[0] == "stream";
@@ -91,7 +96,13 @@ const THRESHOLDS: &[Threshold] = &[
         "max: CPU a request, × nginx",
         "/max/tollgate/cpu_us_per_request",
         Derivation::Ratio("/max/nginx/cpu_us_per_request"),
-        1.35,
+        1.6,
+    ),
+    at_most(
+        "native: CPU a request, × nginx",
+        "/native/tollgate/cpu_us_per_request",
+        Derivation::Ratio("/native/nginx/cpu_us_per_request"),
+        1.7,
     ),
     at_least("max: requests a second, × nginx", "/max/tollgate/per_second", Derivation::Ratio("/max/nginx/per_second"), 0.6),
     at_most("rate: added to direct, p50 in ms", "/rate/tollgate/p50_ms", Derivation::Minus("/rate/direct/p50_ms"), 0.2),
@@ -102,14 +113,14 @@ const THRESHOLDS: &[Threshold] = &[
         Derivation::Minus("/stream/direct/first_p50_ms"),
         0.25,
     ),
-    at_most("slow: CPU a chunk, µs", "/slow/tollgate/cpu_us_per_chunk", Derivation::Plain, 20.0),
+    at_most("slow: CPU a chunk, µs", "/slow/tollgate/cpu_us_per_chunk", Derivation::Plain, 14.0),
     at_most("slow: lateness of chunks, p99 in ms", "/slow/tollgate/chunk_p99_ms", Derivation::Plain, 10.0),
-    at_most("slow: memory, MB", "/slow/tollgate/memory_mb", Derivation::Plain, 100.0),
+    at_most("slow: memory, MB", "/slow/tollgate/memory_mb", Derivation::Plain, 64.0),
     at_most(
         "translated: CPU, × same protocol",
         "/translated/translated/cpu_us_per_request",
         Derivation::Ratio("/translated/same protocol/cpu_us_per_request"),
-        2.0,
+        1.4,
     ),
     at_least(
         "bounded: requests a second, accounting on × off",
@@ -130,6 +141,10 @@ const THRESHOLDS: &[Threshold] = &[
     at_most("usage: slowest unaligned sums, ms", "/usage/PostgreSQL/unaligned_ms", Derivation::Plain, 300.0),
     at_least("usage: records exported a second", "/usage/PostgreSQL/exported_per_second", Derivation::Plain, 50_000.0),
     at_most("usage: verification of 10 million, s", "/usage/PostgreSQL/verify_10_million_s", Derivation::Plain, 60.0),
+    at_least("overload: goodput, × peak", "/overload/goodput", Derivation::Plain, 0.9),
+    at_most("overload: refusals, p99 in ms", "/overload/refusal_p99_ms", Derivation::Plain, 20.0),
+    at_most("overload: slowest /healthz, ms", "/overload/health_max_ms", Derivation::Plain, 100.0),
+    at_most("overload: memory, MB", "/overload/memory_mb", Derivation::Plain, 128.0),
     at_most("instructions a request", "/instructions/per_request", Derivation::Plain, 80_000.0),
     at_most("allocations a request, on the cores", "/instructions/allocations", Derivation::Plain, 40.0),
     at_most("idle memory, MB", "/idle_mb", Derivation::Plain, 40.0),
@@ -139,18 +154,53 @@ const THRESHOLDS: &[Threshold] = &[
 
 /// Prints each measured figure with its bound, met or missed.
 pub(super) fn print_bounds(report: &Value) {
-    println!("\n{:<48}{:>10}{:>12}", "bound", "measured", "");
-    for bound in THRESHOLDS {
+    println!("\n{:<48}{:>10}   bound", "", "measured");
+    for line in THRESHOLDS.iter().filter_map(|threshold| threshold.line(report)) {
+        println!("{line}");
+    }
+}
+
+impl Threshold {
+    /// The figure beside its bound; `None` when the report lacks it.
+    fn line(&self, report: &Value) -> Option<String> {
         let at = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64);
-        let Some(own) = at(bound.figure) else { continue };
-        let figure = match bound.derivation {
-            Derivation::Plain => Some(own),
-            Derivation::Minus(other) => at(other).map(|other| own - other),
-            Derivation::Ratio(other) => at(other).filter(|other| *other > 0.0).map(|other| own / other),
+        let own = at(self.figure)?;
+        let figure = match self.derivation {
+            Derivation::Plain => own,
+            Derivation::Minus(other) => own - at(other)?,
+            Derivation::Ratio(other) => own / at(other).filter(|other| *other > 0.0)?,
         };
-        let Some(figure) = figure else { continue };
-        let met = if bound.is_lower { figure >= bound.limit } else { figure <= bound.limit };
-        let sign = if bound.is_lower { '≥' } else { '≤' };
-        println!("{:<48}{:>10.2}   {sign} {:<9}{}", bound.description, figure, bound.limit, if met { "met" } else { "MISSED" });
+        let is_met = if self.is_lower { figure >= self.limit } else { figure <= self.limit };
+        let (sign, verdict) = (if self.is_lower { '≥' } else { '≤' }, if is_met { "met" } else { "MISSED" });
+        Some(format!("{:<48}{figure:>10.2}   {sign} {:<9}{verdict}", self.description, self.limit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(description: &str, report: &Value) -> Option<String> {
+        let found = THRESHOLDS.iter().find(|threshold| threshold.description == description);
+        let line = found.expect("a threshold of this description").line(report)?;
+        Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn figure_is_printed_beside_its_bound_met_or_missed() {
+        let ratio = |own: f64| json!({"max": {"tollgate": {"cpu_us_per_request": own}, "nginx": {"cpu_us_per_request": 10.0}}});
+        let description = "max: CPU a request, × nginx";
+        assert_eq!(line(description, &ratio(16.0)).unwrap(), format!("{description} 1.60 ≤ 1.6 met"));
+        assert_eq!(line(description, &ratio(16.1)).unwrap(), format!("{description} 1.61 ≤ 1.6 MISSED"));
+        let booked = |rate: f64| json!({"usage": {"SQLite": {"per_second": rate}}});
+        let description = "usage: records a second into SQLite";
+        assert_eq!(line(description, &booked(40_000.0)).unwrap(), format!("{description} 40000.00 ≥ 40000 met"));
+        assert_eq!(line(description, &booked(39_999.0)).unwrap(), format!("{description} 39999.00 ≥ 40000 MISSED"));
+    }
+
+    #[test]
+    fn bound_without_its_figures_is_not_printed() {
+        assert_eq!(line("max: CPU a request, × nginx", &json!({"max": {"tollgate": {"cpu_us_per_request": 1.0}}})), None);
+        assert_eq!(line("idle memory, MB", &json!({})), None);
     }
 }

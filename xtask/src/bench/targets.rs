@@ -34,11 +34,13 @@ pub(super) struct BenchTarget {
     pub(super) pid: Option<u32>,
     pub(super) model: &'static str,
     pub(super) key: &'static str,
+    /// Further header fields of each request.
+    pub(super) headers: Vec<String>,
 }
 
 impl BenchTarget {
     pub(super) fn new(name: &'static str, address: &str, pid: Option<u32>, model: &'static str) -> Self {
-        Self { name, address: address.to_owned(), pid, model, key: KEY }
+        Self { name, address: address.to_owned(), pid, model, key: KEY, headers: Vec::new() }
     }
 
     /// Uses the key with limits.
@@ -63,6 +65,13 @@ pub(super) fn start_nginx(folder: &Path, port: u16, upstream: &str) -> Result<Ch
     fs::write(&path, text)?;
     shell::output(Command::new("chmod").arg("755").arg(folder))?;
     start(Command::new("nginx").arg("-c").arg(path))
+}
+
+/// Starts the upstream.
+pub(super) fn start_upstream(programs: &Path, address: &str) -> Result<ChildGuard> {
+    let upstream = start(Command::new(programs.join("fast-upstream")).args(["--listen", address]))?;
+    wait_for(address)?;
+    Ok(upstream)
 }
 
 /// Starts a gateway with this `journal.sync`.

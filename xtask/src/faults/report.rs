@@ -1,15 +1,8 @@
 //! The fairness table.
 
-use std::{fmt::Write as _, fs};
+use std::fmt::Write as _;
 
-use anyhow::{Context, Result};
 use serde_json::Value;
-
-use crate::shell;
-
-const FILE: &str = "docs/performance.md";
-const BEGIN: &str = "<!-- fairness: written by `cargo xtask faults --write` -->\n";
-const END: &str = "<!-- end -->\n";
 
 /// Least share of the due requests that are answered, and largest factor on the p99.
 const GOODPUT: f64 = 0.95;
@@ -61,21 +54,6 @@ pub(super) fn table(rows: &[FairnessRow]) -> String {
     text
 }
 
-/// Replaces the table in `docs/performance.md`.
-pub(super) fn write(table: &str) -> Result<()> {
-    let path = shell::root().join(FILE);
-    let page = fs::read_to_string(&path).with_context(|| FILE.to_owned())?;
-    fs::write(&path, replaced(&page, table)?)?;
-    println!("{FILE} written");
-    Ok(())
-}
-
-fn replaced(page: &str, table: &str) -> Result<String> {
-    let (before, rest) = page.split_once(BEGIN).with_context(|| format!("{FILE} lacks the line `{}`", BEGIN.trim_end()))?;
-    let (_, after) = rest.split_once(END).with_context(|| format!("{FILE} lacks the line `{}` after the table", END.trim_end()))?;
-    Ok(format!("{before}{BEGIN}{table}{END}{after}"))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -94,12 +72,5 @@ mod tests {
         assert!(!met(200.0, 2.1));
         let unanswered = json!({"per_second": 0.0, "latency_ms": {"p99": null}});
         assert!(!FairnessRow::new("x", 200.0, &result(200.0, 1.0), &unanswered).is_met());
-    }
-
-    #[test]
-    fn only_the_table_is_replaced() {
-        let page = format!("before\n{BEGIN}old\n{END}after\n");
-        assert_eq!(replaced(&page, "new\n").unwrap(), format!("before\n{BEGIN}new\n{END}after\n"));
-        assert!(replaced("no table", "new\n").is_err());
     }
 }

@@ -11,7 +11,7 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 
 use tokio::task::LocalSet;
 
-/// What all connections of a pattern share.
+/// State that all connections of a pattern share.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) address: String,

@@ -114,7 +114,7 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
 
 async fn revoke(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let id = context.path_param("admin_key");
-    let Some(key) = AdminKeyId::parse(id) else { return Err(ApiError::missing(RowKind::AdminKey, id)) };
+    let Some(key) = AdminKeyId::parse(id) else { return Err(ApiError::not_found(RowKind::AdminKey)) };
     context.apply(&[Change::RevokeAdminKey { key }]).await?;
     shown(&rows::find(&context, RowKind::AdminKey, None, id).await?)
 }

@@ -82,7 +82,7 @@ async fn download(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let permit = jobs.download_permit()?;
     let wanted = name.clone();
     let opened = on_folder(jobs, move |folder| folder.open(&wanted)).await?;
-    let (file, bytes) = opened.ok_or_else(|| ApiError::not_found("backup", &name))?;
+    let (file, bytes) = opened.ok_or_else(|| ApiError::not_found("backup"))?;
     let file = tokio::fs::File::from_std(file).take(bytes);
     let chunks = stream::try_unfold((file, permit), |(mut file, permit)| async move {
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -99,6 +99,6 @@ async fn remove(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if on_folder(jobs(&context)?, move |folder| folder.remove(&wanted)).await? {
         Ok(ApiResponse::no_content())
     } else {
-        Err(ApiError::not_found("backup", &name))
+        Err(ApiError::not_found("backup"))
     }
 }

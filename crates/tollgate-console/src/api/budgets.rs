@@ -124,7 +124,7 @@ async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {
             let message = "the gateway's own budgets are the settings budget.day, budget.month and budget.total";
             return Err(ApiError::value("subject", message));
         }
-        return Err(ApiError::not_found("budget subject", subject));
+        return Err(ApiError::not_found("budget subject"));
     };
     let sent = context.body.0.get(BUDGET.name).unwrap_or(&Value::Null);
     let budgets = Vec::<Budget>::read(sent).map_err(|error| ApiError::value(BUDGET.name, error))?;

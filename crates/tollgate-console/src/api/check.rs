@@ -75,12 +75,12 @@ pub(crate) fn query(fields: &[FieldShape], text: &str) -> Result<Map<String, Val
         };
         let number = value.parse::<i64>().ok().filter(|_| matches!(field.kind, Kind::Integer { .. }));
         let flag = value.parse::<bool>().ok().filter(|_| matches!(field.kind, Kind::Flag));
-        let read = number.map(Value::from).or(flag.map(Value::from)).unwrap_or(Value::from(value));
+        let read = number.map(Value::from).or(flag.map(Value::from)).unwrap_or_else(|| Value::from(value.as_str()));
         let mut problems = Vec::new();
         let mut path = vec![tollgate_store::fields::Step::Member(name.clone())];
         check_field(field, &read, WriteMode::Create, &mut path, &mut problems);
         if let Some(problem) = problems.first() {
-            return Err(refusal(problem));
+            return Err(refusal(&without_secret(problem, &value)));
         }
         if found.insert(name, read).is_some() {
             return Err(ApiError::value(field.name, "it is sent twice"));
@@ -93,6 +93,20 @@ pub(crate) fn query(fields: &[FieldShape], text: &str) -> Result<Map<String, Val
         }
         None => Ok(found),
     }
+}
+
+/// Fewest characters of a service key.
+const SHORTEST_KEY: usize = 16;
+
+/// The problem without the value, if that is as long as a key: it may be one that was sent by mistake.
+fn without_secret(problem: &Problem, value: &str) -> Problem {
+    let mut problem = problem.clone();
+    if let Fault::Value(message) = &mut problem.fault
+        && value.chars().count() >= SHORTEST_KEY
+    {
+        *message = message.replace(&format!("'{value}'"), "the text").replace(value, "***");
+    }
+    problem
 }
 
 /// The decoded pairs of a query or form; invalid UTF-8 becomes the replacement character.

@@ -39,7 +39,7 @@ pub(super) static ROUTES: &[Route] = &[RESOURCE
 async fn explain(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let key_param = context.query.text("key").unwrap_or_default();
     let id = rows::key_id(&context, key_param).await?;
-    let key = context.state.store.listing.key(id).await?.ok_or_else(|| ApiError::missing(RowKind::Key, key_param))?;
+    let key = context.state.store.listing.key(id).await?.ok_or_else(|| ApiError::not_found(RowKind::Key))?;
     let max_price = context.query.text("max_price").map(parse_max_price).transpose();
     let request = ExplainRequest {
         key,

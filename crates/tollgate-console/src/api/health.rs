@@ -195,7 +195,7 @@ fn channel_test<'a>(context: &'a RequestContext, channel: &'a str) -> ChannelTes
 
 fn test_error(error: ChannelTestError) -> ApiError {
     match error {
-        ChannelTestError::NotFound(what, name) => ApiError::not_found(what, &name),
+        ChannelTestError::NotFound(what) => ApiError::not_found(what),
         ChannelTestError::Store(error) => ApiError::store(&error, None),
         ChannelTestError::BuiltIn => {
             ApiError::conflict("built_in", "The channel answers inside the gateway: there is nothing to reach.")

@@ -152,7 +152,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
 fn find(context: &RequestContext) -> Result<Arc<Job>, ApiError> {
     let id = context.path_param("job");
     let found = JobId::parse(id).and_then(|id| jobs(context).ok()?.find(id));
-    let job = found.ok_or_else(|| ApiError::not_found("job", id))?;
+    let job = found.ok_or_else(|| ApiError::not_found("job"))?;
     require_scope(context, job.kind)?;
     Ok(job)
 }
@@ -195,7 +195,7 @@ async fn record(context: &RequestContext, job: &Job, action: JobAction) -> Resul
     context.apply(&[Change::RecordJob { id: job.id.to_string(), name: job.kind.as_str(), action }]).await.map(drop)
 }
 
-/// What a job of this kind is to do. Parameters of another kind are refused.
+/// The request of a job of this kind. Parameters of another kind are refused.
 fn request(kind: JobKind, body: &InputFields) -> Result<JobRequest, ApiError> {
     match kind {
         JobKind::Replay => replay(body),

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
-/// What a key is now, the most lasting state first.
+/// State of a key, the most lasting first.
 const STATES: [&str; 5] = ["revoked", "disabled", "expired", "member_suspended", "active"];
 
 static KEY: Object = row_object!(
@@ -70,7 +70,7 @@ pub(super) static ROUTES: &[Route] = &[
         .returns(ResponseSchema::Object(&KEY)),
 ];
 
-/// What the state of a key depends on besides its row.
+/// Inputs of a key's state besides its row.
 struct Standing {
     now: Timestamp,
     /// Ids of suspended members.

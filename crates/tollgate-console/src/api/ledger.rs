@@ -156,7 +156,8 @@ async fn adjust(context: RequestContext) -> Result<ApiResponse, ApiError> {
 
 async fn post(context: RequestContext, kind: PostingKind) -> Result<ApiResponse, ApiError> {
     let Some(idempotency_key) = context.idempotency_key()?.map(str::to_owned) else {
-        let message = "Missing required header: 'Idempotency-Key'. Choose one for each posting; a repetition then changes nothing.";
+        let message = "Missing required header: 'Idempotency-Key'. Choose a value for each posting, such as \
+                       'Idempotency-Key: invoice-7', and send the same one with each retry: the posting is then made once.";
         return Err(ApiError::invalid("missing_required_parameter", "Idempotency-Key", message));
     };
     let (id, name) = find_member(&context, context.body.text("member").unwrap_or_default()).await?;
@@ -176,7 +177,7 @@ async fn post(context: RequestContext, kind: PostingKind) -> Result<ApiResponse,
             Ok(ApiResponse::ok(show(&entry, &name)).header("idempotent-replayed", "true"))
         }
         Err(StoreError::Posting(refused)) => Err(match refused {
-            PostingRefused::NoMember(_) => ApiError::missing(RowKind::Member, &name),
+            PostingRefused::NoMember(_) => ApiError::not_found(RowKind::Member),
             PostingRefused::Amount(why) => ApiError::value("amount", why),
             PostingRefused::Text(why) => ApiError::value("note", why),
             PostingRefused::Overflow => ApiError::value("amount", "the balance would be out of bounds"),

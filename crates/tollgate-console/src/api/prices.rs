@@ -115,5 +115,5 @@ async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let name =
         if rows::is_id(RowKind::Model, &name) { rows::find(&context, RowKind::Model, None, &name).await?.name } else { name };
     let found = all(&context).await?.into_iter().find(|(model, _)| *model == name);
-    found.map(|(_, shown)| ApiResponse::ok(shown)).ok_or_else(|| ApiError::missing(RowKind::Model, &name))
+    found.map(|(_, shown)| ApiResponse::ok(shown)).ok_or_else(|| ApiError::not_found(RowKind::Model))
 }

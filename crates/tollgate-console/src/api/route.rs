@@ -32,7 +32,7 @@ pub(crate) struct Route {
     pub(crate) handler: Handler,
 }
 
-/// What routes have in common: their tag in the OpenAPI document, and the scope they require.
+/// Properties that routes share: their tag in the OpenAPI document, and the scope they require.
 #[derive(Clone, Copy)]
 pub(crate) struct Resource {
     pub(crate) tag: &'static str,

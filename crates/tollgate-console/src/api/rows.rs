@@ -45,7 +45,7 @@ pub(super) async fn find(context: &RequestContext, kind: RowKind, parent: Option
     } else {
         return written(context, kind, parent, text).await;
     };
-    found.ok_or_else(|| ApiError::missing(kind, text))
+    found.ok_or_else(|| ApiError::not_found(kind))
 }
 
 /// The row of this name: after a write, the one that was written.
@@ -56,7 +56,7 @@ pub(super) async fn written(
     name: &str,
 ) -> Result<StoredRow, ApiError> {
     let filter = RowFilter { name: Some(name.to_owned()), parent: parent.map(str::to_owned), ..RowFilter::of(kind, 1) };
-    context.state.store.listing.page(&filter).await?.pop().ok_or_else(|| ApiError::missing(kind, name))
+    context.state.store.listing.page(&filter).await?.pop().ok_or_else(|| ApiError::not_found(kind))
 }
 
 /// A page of rows as objects.
@@ -110,7 +110,7 @@ pub(super) async fn key_id(context: &RequestContext, text: &str) -> Result<KeyId
         }
         keys.pop().map(|key| key.id)
     };
-    id.and_then(|id| KeyId::parse(&id)).ok_or_else(|| ApiError::missing(RowKind::Key, text))
+    id.and_then(|id| KeyId::parse(&id)).ok_or_else(|| ApiError::not_found(RowKind::Key))
 }
 
 /// Row filter from the query parameters `limit`, `after` and `name`.
@@ -148,7 +148,7 @@ pub(super) async fn edit(
             Err(problem) => return Err(problem),
             Ok(ApplyOutcome::Applied | ApplyOutcome::Replayed(_)) => {
                 let found = context.state.store.listing.row(kind, &row.id).await?;
-                return found.ok_or_else(|| ApiError::missing(kind, text));
+                return found.ok_or_else(|| ApiError::not_found(kind));
             }
         }
     }

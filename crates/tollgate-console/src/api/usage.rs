@@ -221,7 +221,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
 
 async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let text = context.path_param("record");
-    let missing = || ApiError::not_found("usage record", text);
+    let missing = || ApiError::not_found("usage record");
     let id = RequestId::parse(text).ok_or_else(missing)?;
     let record = context.with_query_timeout(context.state.store.usage.find(id)).await?.ok_or_else(missing)?;
     Ok(ApiResponse::ok(usage_format::json(&record)))

@@ -54,7 +54,7 @@ impl JobState {
     }
 }
 
-/// What changes while a job exists.
+/// The mutable part of a job.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobStatus {
     pub(crate) state: JobState,

@@ -75,7 +75,7 @@ impl Meter {
 pub struct RateCheck {
     pub limit: u64,
     pub used: u64,
-    /// What the request adds.
+    /// Amount that the request adds.
     pub wanted: u64,
 }
 

@@ -10,6 +10,7 @@ use crate::{
     samples::{NOW, account, always, channel, group, key, mapping, model, price, summary},
 };
 
+mod unseen;
 const MINUTE: u64 = 60_000_000;
 
 fn budget(usd: &str, window: Window, action: BudgetAction) -> Budget {

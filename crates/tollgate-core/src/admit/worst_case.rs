@@ -36,17 +36,19 @@ impl WorstCaseCost {
         Self { input, output, candidates: u64::from(summary.candidates.max(1)), ..Self::nothing() }
     }
 
-    /// Priced at the most expensive kind the input may be, in the most expensive tier it may reach.
-    pub(super) fn of(price: &Price, multiplier: Multiplier, input: u64, summary: &RequestSummary, output: u64) -> Self {
+    /// Priced at the most expensive kind the input may be, in the most expensive tier it may reach. `unseen`: input that the body
+    /// does not show, at most. It is no part of the tokens, because it would exceed most limits on tokens a minute.
+    pub(super) fn of(price: &Price, multiplier: Multiplier, seen: u64, unseen: u64, summary: &RequestSummary, output: u64) -> Self {
+        let input = seen.saturating_add(unseen);
         let tiers = price.tiers.iter().map(|tier| tier.above).filter(|above| input > *above).map(|above| above + 1);
         let (mut fixed, mut each) = (0, 0);
         for prompt in std::iter::once(0).chain(tiers) {
             let rates = price.rates(prompt);
             let mut highest = rates.input.max(rates.cache_read).max(rates.cache_write).max(rates.cache_write_1h);
-            if summary.images > 0 || summary.document_bytes > 0 {
+            if summary.images > 0 || summary.document_bytes > 0 || unseen > 0 {
                 highest = highest.max(rates.image);
             }
-            if summary.audio_bytes > 0 || summary.document_bytes > 0 {
+            if summary.audio_bytes > 0 || summary.document_bytes > 0 || unseen > 0 {
                 highest = highest.max(rates.audio);
             }
             let at_least = |rate: i64| i128::from(rate.max(0)) * i128::from(multiplier.0.max(0));
@@ -54,7 +56,7 @@ impl WorstCaseCost {
             fixed = fixed.max(at_least(highest).saturating_mul(i128::from(input)).saturating_add(request));
             each = each.max(at_least(rates.output.max(rates.thinking)));
         }
-        Self { fixed, each, ..Self::unpriced(input, summary, output) }
+        Self { fixed, each, ..Self::unpriced(seen, summary, output) }
     }
 
     /// Allows [`WorstCaseCost::lowered_to`] to lower the output.

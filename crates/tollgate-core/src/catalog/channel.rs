@@ -57,7 +57,7 @@ pub struct Channel {
     pub accounts: Vec<Arc<Account>>,
 }
 
-/// What an operator sets on a channel, as it is stored. The store's table `fields::channel` describes each field. A field that a
+/// Settings of a channel, as they are stored. The store's table `fields::channel` describes each field. A field that a
 /// later version adds needs a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -111,7 +111,7 @@ impl Default for ChannelSpec {
     }
 }
 
-/// What translation to a channel may do; everything is off by default.
+/// Permitted translation steps to a channel; all are off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TranslationSwitches {
@@ -151,7 +151,7 @@ pub struct Account {
     pub credential: Option<Secret>,
 }
 
-/// What an operator sets on an account, without its credential. Its name is unique within the channel.
+/// Settings of an account, without its credential. Its name is unique within the channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AccountSpec {

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::{Budget, Glob, Limits, Owner, PriceLimit};
-use crate::{GroupId, KeyId, MemberId, Timestamp};
+use crate::{GroupId, KeyId, MemberId, Requester, Timestamp};
 
 /// A service key with everything admission and routing need, its member included. Shared from the key cache.
 #[derive(Clone, Debug)]
@@ -39,6 +39,11 @@ pub struct Key {
 }
 
 impl Key {
+    /// The key and its member, as what requests provoke is attributed.
+    pub const fn requester(&self) -> Requester {
+        Requester { key: self.id, member: self.member.id }
+    }
+
     /// An active key without restrictions. It has the groups granted to its member.
     #[must_use]
     pub fn new(id: KeyId, name: &str, member: Member, created_at: Timestamp) -> Self {

@@ -1,4 +1,4 @@
-//! Prices of what makes a request cost more, or less, than its tokens: service tiers and web search.
+//! Prices of what makes a request cost more, or less, than its tokens: service tiers, and tools that the provider runs.
 
 use tollgate_protocol::{RequestExtras, ServiceTier};
 
@@ -9,7 +9,11 @@ use super::{Multiplier, Price, PriceTier};
 pub(crate) enum UnpricedExtra {
     ServiceTier,
     WebSearch,
+    ServerTools,
 }
+
+/// The price of one use of a kind of tool.
+type UsePrice = fn(&Price) -> Option<i64>;
 
 impl Price {
     /// The list for a request with these extras. What it has no price for is left at the usual price and named.
@@ -24,24 +28,31 @@ impl Price {
         if dearer && factor.is_none() && !self.is_free() {
             unpriced.push(UnpricedExtra::ServiceTier);
         }
-        if extras.web_search && self.web_search.is_none() && !self.is_free() {
-            unpriced.push(UnpricedExtra::WebSearch);
-        }
+        let uses: [(bool, UsePrice, UnpricedExtra); 2] = [
+            (extras.web_search, |list| list.web_search, UnpricedExtra::WebSearch),
+            (extras.server_tools, |list| list.server_tools, UnpricedExtra::ServerTools),
+        ];
         let mut list = self.clone();
-        if extras.web_search
-            && let Some(search) = self.web_search
-        {
-            list.per_request = Some(self.per_request.unwrap_or(0).saturating_add(search));
-        }
-        for tier in &mut list.tiers {
-            if extras.web_search
-                && let Some(search) = tier.price.web_search.or(self.web_search)
-            {
-                let per_request = tier.price.per_request.or(self.per_request).unwrap_or(0);
-                tier.price.per_request = Some(per_request.saturating_add(search));
+        for (_, price, unpriced_extra) in uses.into_iter().filter(|(asked, ..)| *asked) {
+            if price(self).is_none() && !self.is_free() {
+                unpriced.push(unpriced_extra);
             }
+            list.add_use(price);
         }
         (factor.map_or_else(|| list.clone(), |factor| list.times(factor)), unpriced)
+    }
+
+    /// Adds the price of one use to the price of the request, in every tier.
+    fn add_use(&mut self, price: UsePrice) {
+        let (per_request, each) = (self.per_request, price(self));
+        for tier in &mut self.tiers {
+            if let Some(each) = price(&tier.price).or(each) {
+                tier.price.per_request = Some(tier.price.per_request.or(per_request).unwrap_or(0).saturating_add(each));
+            }
+        }
+        if let Some(each) = each {
+            self.per_request = Some(per_request.unwrap_or(0).saturating_add(each));
+        }
     }
 
     /// Every figure of the list times a factor, rounded half up.
@@ -59,6 +70,7 @@ impl Price {
             audio: times(self.audio),
             per_request: times(self.per_request),
             web_search: times(self.web_search),
+            server_tools: times(self.server_tools),
             priority: self.priority,
             flex: self.flex,
             tiers: tiers.collect(),
@@ -78,6 +90,7 @@ impl Price {
             self.audio,
             self.per_request,
             self.web_search,
+            self.server_tools,
         ];
         figures.into_iter().flatten().all(|figure| figure == 0) && self.tiers.iter().all(|tier| tier.price.is_free())
     }
@@ -105,6 +118,19 @@ mod tests {
         assert_eq!(asked(ServiceTier::Flex).0.output, Some(1_000_000_000));
         assert_eq!(asked(ServiceTier::Other), (list.clone(), vec![UnpricedExtra::ServiceTier]));
         assert_eq!(asked(ServiceTier::Standard), (list.clone(), vec![]));
+    }
+
+    #[test]
+    fn each_kind_of_tool_is_charged_besides_the_others() {
+        let both = RequestExtras { web_search: true, server_tools: true, ..RequestExtras::default() };
+        let tier = PriceTier { above: 10, price: Price { server_tools: Some(300), ..price("4", "8") } };
+        let list =
+            Price { web_search: Some(10), server_tools: Some(200), per_request: Some(5), tiers: vec![tier], ..price("1", "2") };
+        let (charged, unpriced) = list.with_extras(both);
+        assert_eq!((charged.per_request, charged.tiers[0].price.per_request), (Some(215), Some(315)));
+        assert_eq!(unpriced, vec![]);
+        let (charged, unpriced) = Price { server_tools: None, tiers: vec![], ..list }.with_extras(both);
+        assert_eq!((charged.per_request, unpriced), (Some(15), vec![UnpricedExtra::ServerTools]));
     }
 
     #[test]

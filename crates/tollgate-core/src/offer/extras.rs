@@ -1,16 +1,17 @@
-//! What a request asks for that changes its price: applied to the offer, or named where there is no price for it.
+//! Options of a request that change its price: applied to the offer, or named where there is no price for it.
 
-use tollgate_protocol::{FieldPath, RequestSummary};
+use tollgate_protocol::{FieldPath, Protocol, RequestSummary, UnseenInput};
 
 use super::Offer;
 use crate::money::UnpricedExtra;
 
 const TIER_FIELDS: [&str; 2] = ["service_tier", "serviceTier"];
-const SEARCH_FIELDS: [&str; 2] = ["web_search_options", "tools"];
+const SEARCH_FIELDS: [&str; 5] = ["web_search_options", "tools", "plugins", "search_parameters", "enable_search"];
+const TOOL_FIELDS: [&str; 2] = ["tools", "plugins"];
 const CACHE_FIELDS: [&str; 3] = ["cachedContent", "cached_content", "extra_body"];
 
 /// Puts the price of the request's extras into the offer. Returns the fields that have none, in the caller's spelling.
-pub(super) fn apply(offer: &mut Offer, summary: &RequestSummary) -> Vec<FieldPath> {
+pub(super) fn apply(offer: &mut Offer, summary: &RequestSummary, from: Protocol) -> Vec<FieldPath> {
     if !summary.method.generates() {
         return Vec::new();
     }
@@ -22,13 +23,27 @@ pub(super) fn apply(offer: &mut Offer, summary: &RequestSummary) -> Vec<FieldPat
     let mut names: Vec<&str> = Vec::new();
     for extra in unpriced {
         names.extend(match extra {
-            UnpricedExtra::ServiceTier => TIER_FIELDS,
-            UnpricedExtra::WebSearch => SEARCH_FIELDS,
+            UnpricedExtra::ServiceTier => &TIER_FIELDS[..],
+            UnpricedExtra::WebSearch => &SEARCH_FIELDS,
+            UnpricedExtra::ServerTools => &TOOL_FIELDS,
         });
     }
-    // Cached content is input of unknown size, at most the model's context.
-    if summary.extras.cached_content && offer.model.spec.context.is_none() && !is_free {
-        names.extend(CACHE_FIELDS);
+    let mut files = None;
+    // Input that the body does not show is at most the model's context.
+    if offer.model.spec.context.is_none() && !is_free {
+        let UnseenInput { cached_content, files: has_files, tools } = summary.extras.unseen;
+        names.extend(cached_content.then_some(CACHE_FIELDS).into_iter().flatten());
+        names.extend(tools.then_some(SEARCH_FIELDS).into_iter().flatten());
+        files = has_files.then(|| files_of(from).to_owned());
     }
-    summary.fields.iter().filter(|field| names.contains(&field.as_str())).cloned().collect()
+    let fields = summary.fields.iter().filter(|field| names.contains(&field.as_str())).cloned();
+    fields.chain(files).collect()
+}
+
+/// Where a request has files by address.
+const fn files_of(from: Protocol) -> &'static str {
+    match from {
+        Protocol::Gemini => "contents[].parts[].fileData",
+        Protocol::OpenAi | Protocol::Anthropic => "messages[].content[]",
+    }
 }

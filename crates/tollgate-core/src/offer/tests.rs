@@ -307,7 +307,7 @@ proptest! {
 
 #[test]
 fn what_raises_the_price_is_priced_or_refused_where_money_is_limited() {
-    use tollgate_protocol::{RequestExtras, ServiceTier};
+    use tollgate_protocol::{RequestExtras, ServiceTier, UnseenInput};
 
     let asked = |extras, field: &str| RequestSummary { extras, fields: vec![field.to_owned()], ..summary("m", Method::Chat) };
     let with = |price: Price, context: Option<u64>, prepaid: bool, request: &RequestSummary| {
@@ -328,7 +328,24 @@ fn what_raises_the_price_is_priced_or_refused_where_money_is_limited() {
     assert_eq!(with(price("1", "2"), None, true, &search), unpriced("web_search_options"));
     let list = Price { web_search: Some(10_000_000), ..price("1", "2") };
     assert_eq!(with(list, None, true, &search).unwrap().per_request, Some(10_000_000));
-    let cached = asked(RequestExtras { cached_content: true, ..RequestExtras::default() }, "cachedContent");
+    let cached = asked(
+        RequestExtras { unseen: UnseenInput { cached_content: true, ..UnseenInput::default() }, ..RequestExtras::default() },
+        "cachedContent",
+    );
     assert_eq!(with(price("1", "2"), None, true, &cached), unpriced("cachedContent"));
     assert_eq!(with(price("1", "2"), Some(1_000_000), true, &cached), Ok(price("1", "2")), "reserved by the context");
+
+    let unseen = UnseenInput { tools: true, ..UnseenInput::default() };
+    let reads = asked(RequestExtras { unseen, ..RequestExtras::default() }, "tools");
+    assert_eq!(with(price("1", "2"), None, true, &reads), unpriced("tools"), "no bound of what it reads");
+    assert_eq!(with(price("1", "2"), Some(1_000_000), true, &reads), Ok(price("1", "2")), "reserved by the context");
+    assert_eq!(with(price("1", "2"), None, false, &reads), Ok(price("1", "2")), "money is not limited");
+    assert_eq!(with(Price::free(), None, true, &reads), Ok(Price::free()));
+    let charged = asked(RequestExtras { server_tools: true, unseen, ..RequestExtras::default() }, "tools");
+    assert_eq!(with(price("1", "2"), Some(1_000_000), true, &charged), unpriced("tools"), "its use has no price");
+    let list = Price { server_tools: Some(30_000_000), ..price("1", "2") };
+    assert_eq!(with(list, Some(1_000_000), true, &charged).unwrap().per_request, Some(30_000_000));
+    let unseen = UnseenInput { files: true, ..UnseenInput::default() };
+    let file = asked(RequestExtras { unseen, ..RequestExtras::default() }, "stream");
+    assert_eq!(with(price("1", "2"), None, true, &file), unpriced("messages[].content[]"));
 }

@@ -147,7 +147,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         }
         let transient = self.excluded.iter().enumerate().filter_map(|(at, it)| {
             let Exclusion::Cooling { until, why } = it.why else { return None };
-            why.is_transient().then(|| (self.priority(it.channel), until, at))
+            why.is_tried_as_last().then(|| (self.priority(it.channel), until, at))
         });
         let (.., at) = transient.min()?;
         let last = self.excluded.remove(at);
@@ -354,7 +354,7 @@ pub(crate) fn cost_with_extras(
     extras: RequestExtras,
 ) -> Option<Cow<'_, Price>> {
     let cost = cost_of(channel, mapping_index, now)?;
-    if extras.tier == ServiceTier::Standard && !extras.web_search {
+    if extras.tier == ServiceTier::Standard && !extras.web_search && !extras.server_tools {
         return Some(cost);
     }
     let (price, unpriced) = cost.with_extras(extras);

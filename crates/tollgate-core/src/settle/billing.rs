@@ -1,4 +1,4 @@
-//! What a request is charged and what an attempt costs, depending on how they ended (stream-break policy).
+//! Sale amount of a request and cost of an attempt, depending on how they ended (stream-break policy).
 
 use tollgate_protocol::{Method, Usage};
 

@@ -5,7 +5,10 @@ use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Protocol, RequestSummary, Thinking, Usage, effective_profile};
 
-use super::{DeliveredContent, count::MAX_PLAUSIBLE_TOKENS};
+use super::{
+    DeliveredContent,
+    count::{MAX_PLAUSIBLE_TOKENS, unseen_input},
+};
 use crate::{Model, PlannedAttempt};
 
 /// Instructions that a provider adds itself (tool use, safety, chat templates).
@@ -41,7 +44,7 @@ pub struct UsageBounds {
     pub candidates: u32,
 }
 
-/// What an attempt's upstream reported beyond its bound, in tokens.
+/// Usage that an attempt's upstream reported beyond its bound, in tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageExcess {
     pub reported_input: u64,
@@ -68,27 +71,38 @@ impl UsageExcess {
 }
 
 impl UsageBounds {
+    /// The input, before the model is known.
     pub fn of_input(summary: &RequestSummary) -> Self {
+        let sized = Self::sized_input(summary);
+        let input = if summary.extras.unsized_input { sized.max(UNSIZED_INPUT) } else { sized };
+        Self { input, ..Self::default() }
+    }
+
+    /// The input that the body shows.
+    fn sized_input(summary: &RequestSummary) -> u64 {
         let per = |count: u64, tokens: u64| count.saturating_mul(tokens);
-        let sized = summary
+        summary
             .text_bytes
             .saturating_add(per(summary.turns.into(), MAX_TOKENS_PER_TURN))
             .saturating_add(per(summary.tools.into(), MAX_TOKENS_PER_TURN))
             .saturating_add(per(summary.images.into(), MAX_TOKENS_PER_IMAGE))
             .saturating_add(summary.audio_bytes.div_ceil(MIN_AUDIO_BYTES_PER_TOKEN))
             .saturating_add(per(summary.document_bytes, MAX_TOKENS_PER_DOCUMENT_BYTE))
-            .saturating_add(PROVIDER_INPUT);
-        let input = if summary.extras.unsized_input { sized.max(UNSIZED_INPUT) } else { sized };
-        Self { input, ..Self::default() }
+            .saturating_add(PROVIDER_INPUT)
     }
 
-    /// With the output the caller requested. A limit of 0 limits nothing at some upstreams.
+    /// With the context of the model, which bounds what the body does not show, and the output the caller requested. A limit of 0
+    /// limits nothing at some upstreams.
     #[must_use]
     pub fn with_output(self, summary: &RequestSummary, model: &Model, reserved_output: u64) -> Self {
         let candidates = summary.candidates.max(1);
         let each = summary.max_output.filter(|requested| *requested > 0).or(model.spec.max_output).unwrap_or(UNLIMITED_OUTPUT);
         let output = if summary.method.generates() { each.saturating_mul(candidates.into()) } else { 0 };
-        Self { output, reserved_output, candidates, ..self }
+        let input = match model.spec.context {
+            Some(_) if summary.extras.unseen.any() => Self::sized_input(summary).saturating_add(unseen_input(summary, model)),
+            Some(_) | None => self.input,
+        };
+        Self { input, output, reserved_output, candidates }
     }
 
     /// With an output limit that the gateway sets for each candidate answer.

@@ -75,9 +75,9 @@ pub fn estimate_input(summary: &RequestSummary) -> u64 {
     summary.text_bytes.div_ceil(ESTIMATE_BYTES_PER_TOKEN).saturating_add(turns).saturating_add(media_input(summary))
 }
 
-/// What cached content may add to the input: the model's context, if that is known.
-pub(crate) fn cached_input(summary: &RequestSummary, model: &Model) -> u64 {
-    if summary.extras.cached_content { model.spec.context.unwrap_or(0) } else { 0 }
+/// Tokens that the body does not show and that may be added to the input: the model's context, if that is known.
+pub(crate) fn unseen_input(summary: &RequestSummary, model: &Model) -> u64 {
+    if summary.extras.unseen.any() { model.spec.context.unwrap_or(0) } else { 0 }
 }
 
 /// Upper estimate of a request's output tokens, for reservations: the requested limit capped by the model's, or the model's (also

@@ -1,4 +1,4 @@
-//! What an upstream produced for an attempt, observed or assumed.
+//! Output of an upstream for an attempt, observed or assumed.
 
 use tollgate_protocol::{Method, Usage};
 
@@ -62,7 +62,7 @@ impl Production {
     }
 }
 
-/// What the upstream of an attempt reported beyond what the request can account for.
+/// Usage that the upstream of an attempt reported beyond what the request can account for.
 pub fn usage_excess(attempt: &AttemptFacts, bounds: &UsageBounds) -> Option<UsageExcess> {
     let reply = attempt.reply_summary?;
     bounds.cut(reply.usage?, reply.into(), || thinks(&attempt.planned)).1

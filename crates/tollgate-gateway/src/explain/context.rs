@@ -66,8 +66,8 @@ impl CandidateView for ExplainView<'_> {
         }
         let (input, summary) = (self.context.input, self.context.summary);
         let learned = input.state.learned(channel.id, &serves.upstream);
-        let (from, key) = (self.context.question.from, self.context.caller.key.id);
-        learned.map(|learned| learned.unsupported_in(from, &summary.fields, key, input.now)).unwrap_or_default()
+        let (from, by) = (self.context.question.from, self.context.caller.key.requester());
+        learned.map(|learned| learned.unsupported_in(from, &summary.fields, by, input.now)).unwrap_or_default()
     }
 
     fn untranslatable_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {

@@ -53,7 +53,9 @@ pub(super) fn not_offered(reason: &NotOffered) -> ExplainedRefusal {
         NotOffered::OutsideGroup => ("E14", "the model exists, but in no group of this key, or the key may not use it".to_owned()),
         NotOffered::Method { supports } => ("E15", format!("the model is offered for {} only", supports.join(", "))),
         NotOffered::Unsupported { fields } => ("E17", format!("unsupported fields: {}", fields.join(", "))),
-        NotOffered::Unpriced { fields } => ("E17", format!("the model has no price for: {}", fields.join(", "))),
+        NotOffered::Unpriced { fields } => {
+            ("E17", format!("the model has no price, or no context as a bound, for: {}", fields.join(", ")))
+        }
     };
     permanent(error, text)
 }

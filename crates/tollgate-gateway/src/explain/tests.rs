@@ -86,9 +86,10 @@ fn runtime_state_is_considered() {
         AccountUsageEntry { account, in_use }
     };
     let accounts = vec![used(account(2).id, 1, 0), used(account(3).id, 0, 2), used(account(4).id, 0, 1)];
+    let by = crate::testing::key().requester();
     let mut fields = UnsupportedFields::default();
     let names = ["logit_bias".to_owned()];
-    (0..3).for_each(|_| fields.record_refusal(&names, Protocol::OpenAi, &names, crate::testing::key().id, NOW));
+    (0..3).for_each(|_| fields.record_refusal(&names, Protocol::OpenAi, &names, by, tollgate_core::Concerned::Key(by), NOW));
     let row = channel("http://127.0.0.1:1/v1");
     let learned = vec![LearnedFields { channel: row.id, upstream_model: row.spec.serves[0].upstream.clone(), fields }];
     let known = RuntimeState { at: NOW, learned, accounts, ..RuntimeState::default() };

@@ -15,9 +15,11 @@ use super::types::{
     usage_guard::{Ending, RefusedEnd, UsageGuard},
 };
 use crate::{
+    condition::Condition,
     refusal::{REQUEST_ID, Refusal, UpstreamFailure, write_rates},
     request::Head,
     response::{AnswerBody, whole},
+    state::shares::InFlightRequest,
 };
 
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-tollgate-attempts");
@@ -38,7 +40,12 @@ pub(super) async fn finish(mut guard: UsageGuard, summary: ReplySummary) {
 }
 
 /// Records a refusal, if the key is known, and writes its response.
-pub(super) async fn refuse(refusal: &Refusal, guard: UsageGuard, head: &Head) -> Response<AnswerBody> {
+pub(super) async fn refuse(
+    refusal: &Refusal,
+    guard: UsageGuard,
+    head: &Head,
+    in_flight: Option<&InFlightRequest>,
+) -> Response<AnswerBody> {
     let problem = refusal.problem(head);
     let headers = AttemptHeaders::of(&guard, head);
     if guard.is_authenticated() {
@@ -52,17 +59,25 @@ pub(super) async fn refuse(refusal: &Refusal, guard: UsageGuard, head: &Head) ->
         match guard.refuse(ending, refusal.id(head.from)) {
             RefusedEnd::Recorded(None) => {}
             RefusedEnd::Recorded(Some(flush)) => flush.wait().await,
-            RefusedEnd::Counted => condition.delay_refusal().await,
+            RefusedEnd::Counted => delay(&condition, in_flight).await,
         }
     } else {
         guard.recorder.shared.count_refusal(head, refusal.id(head.from), problem.status);
         if matches!(refusal, Refusal::WrongKeys { .. }) {
-            guard.recorder.shared.condition.delay_refusal().await;
+            delay(&guard.recorder.shared.condition, in_flight).await;
         }
     }
     let mut response = refusal.respond(head, &problem);
     headers.write(response.headers_mut());
     response
+}
+
+/// Delays a refusal, whose request then no longer counts among those in progress.
+async fn delay(condition: &Condition, in_flight: Option<&InFlightRequest>) {
+    if let Some(request) = in_flight {
+        request.leave();
+    }
+    condition.delay_refusal().await;
 }
 
 /// The response's headers, collected before the usage guard is finished or moves into the body.

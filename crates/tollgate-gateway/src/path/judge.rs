@@ -47,7 +47,7 @@ fn record_unsupported(context: &RouteContext<'_>, planned: &PlannedAttempt, fail
         let RouteContext { worker, head, summary, caller, .. } = *context;
         let names = &answer.problem.unsupported;
         let (learned, now) = (&worker.shared.traffic.learned_parameters, worker.shared.clock.now());
-        learned.refused(planned, names, head.from, &summary.fields, caller.key.id, now);
+        learned.refused(planned, names, head.from, &summary.fields, caller.key.requester(), now);
     }
 }
 

@@ -145,7 +145,7 @@ impl<'c, 'a> Search<'c, 'a> {
         if !self.queued.as_ref().is_some_and(|queued| queued.is_for(&busy)) {
             // Leave the old queues before joining others, so that a request is never queued twice.
             self.queued = None;
-            match shared.traffic.limiters.enqueue(&busy, self.context.caller.key.id, self.context.estimated_tokens()) {
+            match shared.traffic.limiters.enqueue(&busy, self.context.caller.key.requester(), self.context.estimated_tokens()) {
                 AcquireOutcome::QueueFull => return false,
                 AcquireOutcome::Queued(queued) => self.queued = Some(queued),
                 AcquireOutcome::Permit(permit) => self.wake(Some(permit)),
@@ -205,8 +205,8 @@ fn route<'a>(
     let RouteContext { worker, head, catalog, caller, offer, summary, .. } = *context;
     let now = worker.shared.clock.now();
     let latest = worker.shared.catalog.load();
-    let health = worker.recorder.health.snapshot_for(caller.key.id);
-    let traffic = worker.shared.traffic.view(summary, head.from, caller.key.id, context.estimated_tokens(), now);
+    let health = worker.recorder.health.snapshot_for(caller.key.requester());
+    let traffic = worker.shared.traffic.view(summary, head.from, caller.key.requester(), context.estimated_tokens(), now);
     let candidate_view = Candidates { context, traffic, permit };
     let input = RouteInput {
         catalog,

@@ -7,7 +7,7 @@ use tollgate_protocol::{ErrorStyle, FieldViolation, Malformed, MalformedKind, Pr
 use super::{
     PathHint, Refusal,
     refusal_row::{INVALID_REQUEST, RefusalRow, SERVER_ERROR},
-    text::{masked, quoted, seconds_until, time, usd},
+    text::{list_path, masked, quoted, seconds_until, time, usd},
     upstream_rows as upstream,
 };
 use crate::request::Head;
@@ -163,11 +163,6 @@ fn method_not_allowed(allow: &str, head: &Head) -> RefusalRow {
     let place = if head.path.is_empty() { String::new() } else { format!(" on {path}") };
     let message = format!("Method {method} is not allowed{place}; use {fits}.");
     RefusalRow::new(405, INVALID_REQUEST, "method_not_supported", "UNIMPLEMENTED", "METHOD_NOT_ALLOWED", message)
-}
-
-/// Path of the model list, which messages refer to.
-fn list_path(from: Protocol) -> &'static str {
-    from.spec().caller.map_or("/v1/models", |caller| caller.model_list_path)
 }
 
 /// E13, and E14, which is byte-for-byte identical.

@@ -206,12 +206,14 @@ fn retryable_causes() {
 
 #[tokio::test]
 async fn refusal_that_no_waiting_cures_asks_for_no_retry() {
+    use NoRouteCause::{Credential, Disabled, NoPrice, NoneConfigured, PriceLimit};
     for head in [caller(CHAT), caller(NATIVE)] {
-        for cause in [NoRouteCause::PriceLimit, NoRouteCause::NoPrice] {
+        for cause in [NoneConfigured, Disabled, Credential, PriceLimit, NoPrice] {
+            assert!(!cause.retryable());
             let (parts, body) = written(&rows::no_route(cause), &head).await;
             assert_eq!((header(&parts, "x-should-retry"), header(&parts, "retry-after")), (Some("false"), None), "{cause:?}");
             let text = body.to_string();
-            assert!(!text.contains("later") && !text.contains("RetryInfo"), "{text}");
+            assert!(!["later", "RetryInfo", "at the moment"].iter().any(|word| text.contains(word)), "{text}");
         }
     }
 }

@@ -1,6 +1,12 @@
 //! Formats values for messages: masked keys, amounts, times, quoted text.
 
 use tollgate_core::{NanoUsd, Secret, Timestamp};
+use tollgate_protocol::Protocol;
+
+/// Path of the model list, which messages refer to.
+pub(super) fn list_path(from: Protocol) -> &'static str {
+    from.spec().caller.map_or("/v1/models", |caller| caller.model_list_path)
+}
 
 /// First three and last four characters of a key; `***` for a key too short to hide the rest.
 pub(super) fn masked(key: Option<&Secret>) -> String {

@@ -7,21 +7,42 @@ use super::{
     Rejection, UpstreamFailure,
     redact::redact,
     refusal_row::{INVALID_REQUEST, RefusalRow, SERVER_ERROR, UNAVAILABLE_ERROR},
-    text::{quoted, usd},
+    text::{list_path, quoted, usd},
 };
 
 /// Seconds of E40 when no recovery time is known.
 const UNKNOWN_RECOVERY_SECS: u32 = 30;
 
-/// E40.
+/// E40. Only for causes that end without an operator is the caller asked to retry.
 pub(super) fn no_route(model: &str, cause: NoRouteCause, retry_after: Option<u32>, from: Protocol) -> RefusalRow {
     let model = quoted(model);
+    let (scope, list) = (scope(from), list_path(from));
+    if let Some(why) = needs_operator(cause) {
+        let message = format!(
+            "{scope}: model '{model}' has no usable upstream account, because {why}. Retrying does not help; the operator must \
+             change this. GET {list} shows the models of this key."
+        );
+        return no_accounts(message, model, cause, from).stop();
+    }
     let message = format!(
-        "{}: model '{model}' has no usable upstream account at the moment. Do not retry without limit; check availability in the \
-         model square and the usage log.",
-        scope(from)
+        "{scope}: model '{model}' has no usable upstream account at the moment. Do not retry without limit; GET {list} shows the \
+         models of this key, and the usage log shows the cause."
     );
     no_accounts(message, model, cause, from).retry(retry_after.unwrap_or(UNKNOWN_RECOVERY_SECS))
+}
+
+/// Why the model stays without an account until the operator acts. `None` for causes that end by themselves.
+fn needs_operator(cause: NoRouteCause) -> Option<&'static str> {
+    match cause {
+        NoRouteCause::NoneConfigured => Some("none is configured for it"),
+        NoRouteCause::Disabled => Some("its accounts are disabled"),
+        NoRouteCause::Credential => Some("the provider refused the credential of each of its accounts"),
+        NoRouteCause::PriceLimit => Some("every channel is above a price limit"),
+        NoRouteCause::NoPrice => Some("it has no price"),
+        NoRouteCause::Concurrency | NoRouteCause::Cooldown | NoRouteCause::UpstreamRateLimited | NoRouteCause::UpstreamQuota => {
+            None
+        }
+    }
 }
 
 /// E41.
@@ -41,8 +62,9 @@ pub(super) fn above_price_limit(model: &str, price: Option<&PriceFigures>, from:
     });
     let message = format!(
         "{}: every channel offering model '{model}' is above the channel price limit of {whose}{figures}. Raise the limit or \
-         choose another model; the model square shows prices and availability.",
-        scope(from)
+         choose another model; GET {} shows the models of this key.",
+        scope(from),
+        list_path(from)
     );
     no_accounts(message, model, NoRouteCause::PriceLimit, from).stop()
 }

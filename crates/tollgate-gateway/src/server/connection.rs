@@ -26,7 +26,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use super::{
     Core, ModelPath,
     connection_limiter::ServedTargets,
-    connection_timers::{Alarm, ConnectionTimers},
+    connection_timers::{Alarm, ConnectionTimers, Eviction},
     respond::{ConnectionContext, anonymous_head, answer},
     wire::{Watch, Wire},
 };
@@ -39,6 +39,10 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const BUFFER_BYTES: usize = 128 * 1024;
 /// Longest graceful shutdown of a connection, and longest write of a final error response.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+/// Longest graceful shutdown of a connection that closes for others.
+const EVICTION_LIMIT: Duration = Duration::from_millis(100);
+/// Time after which the end of an answer, which HTTP/2 may hold for a slow reader, counts as read.
+const READ_LIMIT: Duration = Duration::from_secs(10);
 /// Longest time, after a hand-over, until the rest of an answer was read and the connection has moved to the other process.
 pub(super) const MOVE_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of a response that are kept for an HTTP/2 stream whose caller does not read.
@@ -50,17 +54,15 @@ const PAGES_HEAD_LIMIT: Duration = Duration::from_secs(1);
 const PING: Duration = Duration::from_secs(30);
 
 /// Serves a connection; `first` are bytes that another process has read from it.
-pub(super) async fn serve<P: ModelPath>(
-    core: Arc<Core<P>>,
-    socket: TcpStream,
-    peer: SocketAddr,
-    targets: ServedTargets,
-    first: Bytes,
-) {
+pub(super) async fn serve<P: ModelPath>(core: Arc<Core<P>>, socket: TcpStream, context: ConnectionContext, first: Bytes) {
     // Fails only if the peer is already gone; the first read reports that.
     let _ = socket.set_nodelay(true);
-    let context = connection_context(&core, peer, targets);
-    match (core.tls.clone(), targets) {
+    poll_fn(|task| {
+        context.timers.driven_by(task.waker());
+        Poll::Ready(())
+    })
+    .await;
+    match (core.tls.clone(), context.targets) {
         (None, ServedTargets::Everything) => begin(core, socket, context, first).await,
         (None, ServedTargets::Pages) => drop(timeout(PAGES_LIMIT, Box::pin(begin(core, socket, context, first))).await),
         // Boxed: a TLS stream is large, and plain connections should not allocate space for it.
@@ -70,7 +72,12 @@ pub(super) async fn serve<P: ModelPath>(
 }
 
 async fn serve_tls<P: ModelPath>(core: Arc<Core<P>>, tls: TlsAcceptor, socket: TcpStream, context: ConnectionContext) {
-    let Ok(Ok(stream)) = timeout(core.shared.settings.http.header_timeout, tls.accept(socket)).await else { return };
+    let accepted = tokio::select! {
+        biased;
+        accepted = timeout(core.shared.settings.http.header_timeout, tls.accept(socket)) => accepted,
+        () = context.timers.evicted() => return,
+    };
+    let Ok(Ok(stream)) = accepted else { return };
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         http2(core, stream, Bytes::new(), context).await;
     } else {
@@ -112,6 +119,7 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
                     return;
                 }
             },
+            () = context.timers.evicted() => return,
         }
     }
     let first = first.freeze();
@@ -122,8 +130,7 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
     }
 }
 
-fn connection_context<P>(core: &Core<P>, peer: SocketAddr, targets: ServedTargets) -> ConnectionContext {
-    let timers = Arc::new(ConnectionTimers::new(core.shared.clock.instant()));
+pub(super) fn connection_context(peer: SocketAddr, timers: Arc<ConnectionTimers>, targets: ServedTargets) -> ConnectionContext {
     ConnectionContext { peer, timers, recent_key: Arc::default(), targets }
 }
 
@@ -227,26 +234,41 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
     let mut draining = pin!(core.draining.cancelled());
     let mut closing = pin!(core.closing.cancelled());
     let mut phase = hand_over.subscribe();
-    let (mut drained, mut ending) = (false, false);
+    let (mut drained, mut ending, mut told) = (false, Ending::Open, false);
     loop {
         let serving = poll_fn(|cx| match connection.as_mut().poll(cx) {
             // A connection error concerns only the peer; if a response was possible, it has been sent.
             Poll::Ready(_) => Poll::Ready(Served::Ended),
             Poll::Pending if moves() && context.timers.is_at_rest() => Poll::Ready(Served::Rests),
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => match context.timers.eviction(now) {
+                Some(eviction) if ending == Ending::Open && !(told && eviction == Eviction::AfterAnswer) => {
+                    Poll::Ready(Served::Evicted(eviction))
+                }
+                Some(_) | None => Poll::Pending,
+            },
         });
         tokio::select! {
             biased;
-            served = serving => return (served == Served::Rests).then_some(connection),
-            _ = phase.changed(), if !ending => {}
+            served = serving => match served {
+                Served::Ended => return None,
+                Served::Rests => return Some(connection),
+                Served::Evicted(eviction) => {
+                    told = true;
+                    if let Some(limit) = evict(core, context, connection.as_mut(), eviction) {
+                        ending = Ending::Graceful;
+                        alarm.as_mut().reset(now() + limit);
+                    }
+                }
+            },
+            _ = phase.changed(), if ending == Ending::Open => {}
             () = draining.as_mut(), if !drained => {
                 drained = true;
                 if !moves() {
                     connection.as_mut().graceful_shutdown();
                 }
             }
-            () = closing.as_mut(), if !ending => {
-                ending = true;
+            () = closing.as_mut(), if ending != Ending::Cut => {
+                ending = Ending::Cut;
                 let limit = if hand_over.has_left() { MOVE_LIMIT } else { CLOSE_LIMIT };
                 alarm.as_mut().reset(now() + limit);
                 // One that moves has an answer on its way, or it would have moved by now. It moves when that is sent.
@@ -255,23 +277,44 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
                 }
             }
             () = alarm.as_mut() => {
-                if ending {
-                    return None;
-                }
                 match context.timers.alarm(now(), limits) {
-                    Alarm::Wait(until) => {
+                    Alarm::Wait(until) if ending == Ending::Open => {
                         alarm.as_mut().reset(until);
                         continue;
                     }
-                    Alarm::Stalled => return None,
-                    Alarm::Idle => connection.as_mut().graceful_shutdown(),
-                    Alarm::HeadTooSlow => context.timers.abort_with(too_slow(core, context)),
+                    // A request that was sent before its caller learned of the end is answered.
+                    Alarm::Wait(_) if ending == Ending::Graceful && context.timers.is_answering() => {}
+                    Alarm::Idle if ending == Ending::Open => connection.as_mut().graceful_shutdown(),
+                    Alarm::HeadTooSlow if ending == Ending::Open => context.timers.abort_with(too_slow(core, context)),
+                    Alarm::Wait(_) | Alarm::Idle | Alarm::HeadTooSlow | Alarm::Stalled => return None,
                 }
-                ending = true;
+                ending = Ending::Graceful;
                 alarm.as_mut().reset(now() + CLOSE_LIMIT);
             }
         }
     }
+}
+
+/// Begins to close a connection for others. Returns how long that may take; `None` if it answers a request first.
+fn evict<P, C: GracefulConnection>(
+    core: &Core<P>,
+    context: &ConnectionContext,
+    connection: Pin<&mut C>,
+    eviction: Eviction,
+) -> Option<Duration> {
+    let timers = &context.timers;
+    match eviction {
+        Eviction::AfterAnswer => {
+            connection.graceful_shutdown();
+            return None;
+        }
+        Eviction::AtRest => connection.graceful_shutdown(),
+        Eviction::SlowHead => timers.abort_with(overloaded(core, context)),
+    }
+    timers.close_at_once();
+    let is_read =
+        !timers.has_answered() || timers.rest_since().is_some_and(|since| since + READ_LIMIT <= core.shared.clock.instant());
+    Some(if is_read { EVICTION_LIMIT } else { CLOSE_LIMIT })
 }
 
 /// How the polling of a connection ended.
@@ -280,6 +323,18 @@ enum Served {
     Ended,
     /// It is between two requests, and another process goes on with it.
     Rests,
+    /// It has to close for others.
+    Evicted(Eviction),
+}
+
+/// Whether a connection is about to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Open,
+    /// When it carries no request.
+    Graceful,
+    /// When a time is over.
+    Cut,
 }
 
 /// The response to a head that did not arrive in time (E65), as raw HTTP/1.1.
@@ -291,8 +346,8 @@ fn too_slow<P>(core: &Core<P>, context: &ConnectionContext) -> Bytes {
 }
 
 /// Rejects a connection above all limits with E63, if the response can be written without waiting.
-pub(super) fn reject<P>(core: &Core<P>, socket: &TcpStream, peer: SocketAddr) {
-    let response = overloaded(core, &connection_context(core, peer, ServedTargets::Pages));
+pub(super) fn reject<P>(core: &Core<P>, socket: &TcpStream, peer: SocketAddr, timers: Arc<ConnectionTimers>) {
+    let response = overloaded(core, &connection_context(peer, timers, ServedTargets::Pages));
     if core.tls.is_none() {
         let _: io::Result<usize> = socket.try_write(&response);
     }

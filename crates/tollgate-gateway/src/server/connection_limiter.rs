@@ -1,36 +1,76 @@
-//! Limits the number of connections, in total and per client address. Above the limits a few more are accepted that serve only
-//! the gateway's own pages, so that a health probe does not take a busy gateway for a dead one.
+//! Limits the number of connections, in total and per client address. Near a limit, connections that carry no request are closed.
+//! Above the limits a few more are accepted that serve only the gateway's own pages, so that a health probe does not take a busy
+//! gateway for a dead one.
 
 use std::{
     collections::HashMap,
     net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use crate::{address_block::AddressBlock, state::shares::is_within_share};
+use tokio::time::Instant;
+
+use super::{
+    connection_eviction::{MIN_REST, Open, RestingConnection, admits, excess, select},
+    connection_timers::ConnectionTimers,
+};
+use crate::{
+    address_block::AddressBlock,
+    state::shares::{Bound, HolderKind},
+};
 
 /// Connections above the limits that serve only the gateway's own pages.
 const PAGE_CONNECTIONS: usize = 64;
+/// Time until connections at rest are looked for again when there were too few.
+const SEARCH_PAUSE: Duration = Duration::from_millis(100);
+/// Time between two reports about connections that were closed.
+const REPORT_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Counts the connections of all cores.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimiter {
     max: usize,
     max_per_address: usize,
-    counts: Mutex<ConnectionCounts>,
+    open: Mutex<OpenConnections>,
 }
 
 #[derive(Debug, Default)]
-struct ConnectionCounts {
-    served: AddressCounts,
-    pages: AddressCounts,
+struct OpenConnections {
+    served: ServedConnections,
+    pages: PageConnections,
+    reports: Reports,
 }
 
-/// Connections of one kind.
+/// Connections that may request everything.
 #[derive(Debug, Default)]
-struct AddressCounts {
+struct ServedConnections {
+    all: usize,
+    /// Connections that were asked to close and are still open.
+    evicted: usize,
+    next_id: u64,
+    search_at: Option<Instant>,
+    by_address: HashMap<AddressBlock, AddressConnections>,
+}
+
+#[derive(Debug, Default)]
+struct AddressConnections {
+    evicted: usize,
+    search_at: Option<Instant>,
+    open: HashMap<u64, Arc<ConnectionTimers>>,
+}
+
+#[derive(Debug, Default)]
+struct PageConnections {
     all: usize,
     by_address: HashMap<AddressBlock, usize>,
+}
+
+/// Connections that were closed and not reported yet.
+#[derive(Debug, Default)]
+struct Reports {
+    evicted: usize,
+    next_at: Option<Instant>,
 }
 
 /// The paths that a connection may request.
@@ -46,55 +86,165 @@ pub(crate) enum ServedTargets {
 pub(crate) struct ConnectionPermit {
     connection_limiter: Arc<ConnectionLimiter>,
     block: AddressBlock,
+    id: u64,
     pub(crate) targets: ServedTargets,
+}
+
+/// What became of a new connection.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    /// `None` when all limits are reached.
+    pub(crate) permit: Option<ConnectionPermit>,
+    /// Connections at rest that were asked to close.
+    pub(crate) evicted: usize,
+    /// Set from time to time while connections are asked to close.
+    pub(crate) report: Option<EvictionReport>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct EvictionReport {
+    /// Connections that were asked to close since the last report.
+    pub(crate) evicted: usize,
+    pub(crate) open: usize,
+    /// The most connections that are open from one address.
+    pub(crate) most_of_one_address: usize,
 }
 
 impl ConnectionLimiter {
     /// Loopback is exempt from `max_per_address`: all callers behind a proxy on this host share that address.
     pub(crate) fn new(max: usize, max_per_address: usize) -> Arc<Self> {
-        Arc::new(Self { max, max_per_address, counts: Mutex::default() })
+        Arc::new(Self { max, max_per_address, open: Mutex::default() })
     }
 
-    /// Counts a connection; `None` when all limits are reached.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
+    fn open(&self) -> MutexGuard<'_, OpenConnections> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a connection. Near a limit, connections at rest are asked to close.
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr, timers: &Arc<ConnectionTimers>, now: Instant) -> Entered {
         let block = AddressBlock::of(address);
         let max_per_address = if address.to_canonical().is_loopback() { usize::MAX } else { self.max_per_address };
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let targets = if counts.served.all < self.max && counts.served.of(block) < max_per_address {
-            counts.served.add(block);
-            ServedTargets::Everything
+        let mut open = self.open();
+        let evicted = open.served.evict(block, (self.max, max_per_address), now);
+        let counted = if open.served.admits(block, (self.max, max_per_address)) {
+            Some((open.served.add(block, timers), ServedTargets::Everything))
         } else {
-            let (all, held) = (counts.pages.all + 1, counts.pages.of(block) + 1);
-            if all > PAGE_CONNECTIONS || held > 1 && !is_within_share(PAGE_CONNECTIONS, all, held) {
-                return None;
-            }
-            counts.pages.add(block);
-            ServedTargets::Pages
+            open.pages.add(block).then_some((0, ServedTargets::Pages))
         };
-        Some(ConnectionPermit { connection_limiter: Arc::clone(self), block, targets })
+        let report = open.report(evicted.len(), now);
+        drop(open);
+        for timers in &evicted {
+            timers.wake();
+        }
+        let permit = counted.map(|(id, targets)| ConnectionPermit { connection_limiter: Arc::clone(self), block, id, targets });
+        Entered { permit, evicted: evicted.len(), report }
     }
 
     #[cfg(test)]
     pub(crate) fn connections(&self) -> usize {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).served.all
+        self.open().served.all
     }
 }
 
-impl AddressCounts {
-    fn of(&self, block: AddressBlock) -> usize {
-        self.by_address.get(&block).copied().unwrap_or(0)
+impl OpenConnections {
+    fn report(&mut self, evicted: usize, now: Instant) -> Option<EvictionReport> {
+        self.reports.evicted += evicted;
+        if self.reports.evicted == 0 || self.reports.next_at.is_some_and(|at| now < at) {
+            return None;
+        }
+        self.reports.next_at = Some(now + REPORT_INTERVAL);
+        let most_of_one_address = self.served.by_address.values().map(|address| address.open.len()).max().unwrap_or(0);
+        Some(EvictionReport { evicted: std::mem::take(&mut self.reports.evicted), open: self.served.all, most_of_one_address })
+    }
+}
+
+impl ServedConnections {
+    fn admits(&self, block: AddressBlock, (max, max_per_address): (usize, usize)) -> bool {
+        let (of_address, evicted_of_address) =
+            self.by_address.get(&block).map_or((0, 0), |address| (address.open.len(), address.evicted));
+        of_address < max_per_address && admits(max, Open { all: self.all, of_address, evicted_of_address })
     }
 
-    fn add(&mut self, block: AddressBlock) {
+    fn add(&mut self, block: AddressBlock, timers: &Arc<ConnectionTimers>) -> u64 {
         self.all += 1;
-        *self.by_address.entry(block).or_default() += 1;
+        self.next_id += 1;
+        self.by_address.entry(block).or_default().open.insert(self.next_id, Arc::clone(timers));
+        self.next_id
+    }
+
+    fn remove(&mut self, block: AddressBlock, id: u64) {
+        let Some(address) = self.by_address.get_mut(&block) else { return };
+        let Some(timers) = address.open.remove(&id) else { return };
+        self.all -= 1;
+        if timers.is_evicted() {
+            self.evicted -= 1;
+            address.evicted -= 1;
+        }
+        if address.open.is_empty() {
+            self.by_address.remove(&block);
+        }
+    }
+
+    /// Marks connections that have to close before one more of an address is accepted, of all addresses or of this one.
+    fn evict(&mut self, block: AddressBlock, (max, max_per_address): (usize, usize), now: Instant) -> Vec<Arc<ConnectionTimers>> {
+        let due = |search_at: Option<Instant>| search_at.is_none_or(|at| at <= now);
+        let again_at = |wanted, found| (found < wanted).then_some(now + SEARCH_PAUSE);
+        let wanted = excess(max, self.all - self.evicted + 1);
+        let clones =
+            |chosen: Vec<(AddressBlock, &Arc<_>)>| chosen.into_iter().map(|(block, timers)| (block, Arc::clone(timers))).collect();
+        let mut chosen: Vec<(_, Arc<ConnectionTimers>)> = Vec::new();
+        if wanted > 0 && due(self.search_at) {
+            chosen = clones(select(self.by_address.iter().map(|(block, address)| address.resting(*block, now)), wanted));
+            self.search_at = again_at(wanted, chosen.len());
+        } else if let Some(address) = self.by_address.get_mut(&block) {
+            let wanted = excess(max_per_address, address.open.len() - address.evicted + 1);
+            if wanted > 0 && due(address.search_at) {
+                chosen = clones(select([address.resting(block, now)], wanted));
+                address.search_at = again_at(wanted, chosen.len());
+            }
+        }
+        self.evicted += chosen.len();
+        for (block, timers) in &chosen {
+            timers.mark_evicted();
+            if let Some(address) = self.by_address.get_mut(block) {
+                address.evicted += 1;
+            }
+        }
+        chosen.into_iter().map(|(_, timers)| timers).collect()
+    }
+}
+
+impl AddressConnections {
+    /// Connections that can be asked to close.
+    fn resting(&self, block: AddressBlock, now: Instant) -> Vec<RestingConnection<(AddressBlock, &Arc<ConnectionTimers>)>> {
+        let kept = self.open.values().filter(|timers| !timers.is_evicted());
+        let resting = kept.filter_map(|timers| {
+            let since = timers.rest_since().filter(|since| *since + MIN_REST <= now)?;
+            Some(RestingConnection { connection: (block, timers), since })
+        });
+        resting.collect()
+    }
+}
+
+impl PageConnections {
+    /// Counts a connection; false when there are too many.
+    fn add(&mut self, block: AddressBlock) -> bool {
+        let (all, held) = (self.all + 1, self.by_address.get(&block).copied().unwrap_or(0) + 1);
+        if all > PAGE_CONNECTIONS
+            || held > 1 && !Bound::Connections.share().of(HolderKind::Address).permits(PAGE_CONNECTIONS, all, held)
+        {
+            return false;
+        }
+        self.all = all;
+        self.by_address.insert(block, held);
+        true
     }
 
     fn remove(&mut self, block: AddressBlock) {
         self.all -= 1;
-        if let Some(of_address) = self.by_address.get_mut(&block) {
-            *of_address -= 1;
-            if *of_address == 0 {
+        if let Some(held) = self.by_address.get_mut(&block) {
+            *held -= 1;
+            if *held == 0 {
                 self.by_address.remove(&block);
             }
         }
@@ -103,10 +253,10 @@ impl AddressCounts {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut counts = self.connection_limiter.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.connection_limiter.open();
         match self.targets {
-            ServedTargets::Everything => counts.served.remove(self.block),
-            ServedTargets::Pages => counts.pages.remove(self.block),
+            ServedTargets::Everything => open.served.remove(self.block, self.id),
+            ServedTargets::Pages => open.pages.remove(self.block),
         }
     }
 }
@@ -115,39 +265,114 @@ impl Drop for ConnectionPermit {
 mod tests {
     use super::*;
 
-    #[test]
-    fn both_limits_hold_and_dropped_permits_are_released() {
-        let connection_limiter = ConnectionLimiter::new(3, 2);
-        let served = |permit: &ConnectionPermit| permit.targets == ServedTargets::Everything;
-        let enter = |address: &str| connection_limiter.enter(address.parse().unwrap()).filter(served);
-        let one = enter("203.0.113.7").unwrap();
-        let _two = enter("203.0.113.7").unwrap();
-        assert!(enter("203.0.113.7").is_none(), "third from one address");
-        let _three = enter("203.0.113.8").unwrap();
-        assert!(enter("203.0.113.9").is_none(), "fourth in total");
+    /// Enters connections at one time; all are at rest from then on.
+    #[derive(Clone)]
+    struct Callers {
+        connection_limiter: Arc<ConnectionLimiter>,
+        now: Instant,
+    }
+
+    impl Callers {
+        fn new(max: usize, max_per_address: usize) -> Self {
+            Self { connection_limiter: ConnectionLimiter::new(max, max_per_address), now: Instant::now() }
+        }
+
+        fn after(&self, time: Duration) -> Self {
+            Self { now: self.now + time, ..self.clone() }
+        }
+
+        fn enter(&self, address: &str) -> Entered {
+            self.enter_with(address, &Arc::new(ConnectionTimers::new(self.now)))
+        }
+
+        fn enter_with(&self, address: &str, timers: &Arc<ConnectionTimers>) -> Entered {
+            self.connection_limiter.enter(address.parse().unwrap(), timers, self.now)
+        }
+
+        fn served(&self, address: &str) -> Option<ConnectionPermit> {
+            self.enter(address).permit.filter(|permit| permit.targets == ServedTargets::Everything)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn both_limits_hold_and_dropped_permits_are_released() {
+        let callers = Callers::new(3, 2);
+        let one = callers.served("203.0.113.7").unwrap();
+        let _two = callers.served("203.0.113.7").unwrap();
+        assert!(callers.served("203.0.113.7").is_none(), "third from one address");
+        let _three = callers.served("203.0.113.8").unwrap();
+        assert!(callers.served("203.0.113.9").is_none(), "fourth in total");
         drop(one);
-        assert_eq!(connection_limiter.connections(), 2);
-        assert!(enter("203.0.113.7").is_some());
+        assert_eq!(callers.connection_limiter.connections(), 2);
+        assert!(callers.served("203.0.113.7").is_some());
     }
 
-    #[test]
-    fn loopback_is_exempt_from_the_address_limit() {
-        let connection_limiter = ConnectionLimiter::new(10, 1);
-        let kept = (0..5).map(|_| connection_limiter.enter("127.0.0.1".parse().unwrap()).unwrap()).collect::<Vec<_>>();
-        assert!(kept.iter().all(|permit| permit.targets == ServedTargets::Everything));
+    #[tokio::test(start_paused = true)]
+    async fn loopback_is_exempt_from_the_address_limit() {
+        let callers = Callers::new(10, 1);
+        let kept: Vec<_> = (0..5).map(|_| callers.served("127.0.0.1").unwrap()).collect();
+        assert_eq!(callers.connection_limiter.connections(), kept.len());
     }
 
-    #[test]
-    fn pages_have_connections_of_their_own_and_no_address_takes_them_all() {
-        let connection_limiter = ConnectionLimiter::new(1, 1);
-        let enter = |address: &str| connection_limiter.enter(address.parse().unwrap());
-        let served = enter("203.0.113.7").unwrap();
-        let pages: Vec<_> = std::iter::from_fn(|| enter("203.0.113.7")).collect();
+    #[tokio::test(start_paused = true)]
+    async fn pages_have_connections_of_their_own_and_no_address_takes_them_all() {
+        let callers = Callers::new(1, 1);
+        let served = callers.served("203.0.113.7").unwrap();
+        let pages: Vec<_> = std::iter::from_fn(|| callers.enter("203.0.113.7").permit).collect();
         assert_eq!(pages.len(), PAGE_CONNECTIONS / 4 * 3);
         assert!(pages.iter().all(|permit| permit.targets == ServedTargets::Pages));
-        assert!(enter("203.0.113.8").is_some());
+        assert!(callers.enter("203.0.113.8").permit.is_some());
         drop((served, pages));
-        let counts = connection_limiter.counts.lock().unwrap();
-        assert!(counts.pages.by_address.is_empty() && counts.served.by_address.is_empty());
+        let open = callers.connection_limiter.open();
+        assert!(open.pages.by_address.is_empty() && open.served.by_address.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_at_rest_are_asked_to_close_near_the_limit_and_those_with_requests_are_not() {
+        let callers = Callers::new(16, 16);
+        let timers: Vec<_> = (0..14).map(|_| Arc::new(ConnectionTimers::new(callers.now))).collect();
+        timers[0].begin(callers.now);
+        let held: Vec<_> = timers.iter().map(|timers| callers.enter_with("203.0.113.7", timers)).collect();
+        assert!(held.iter().all(|entered| entered.evicted == 0 && entered.report.is_none()));
+        assert!(callers.served("203.0.113.7").is_none(), "the address holds more than its share, and no rest is long enough");
+        let later = callers.after(MIN_REST);
+        let entered = later.enter("203.0.113.8");
+        assert_eq!(entered.permit.unwrap().targets, ServedTargets::Everything);
+        let evicted: Vec<_> = timers.iter().filter(|timers| timers.is_evicted()).collect();
+        assert_eq!((entered.evicted, evicted.len()), (2, 2));
+        assert!(!timers[0].is_evicted());
+        assert_eq!(entered.report, Some(EvictionReport { evicted: 2, open: 15, most_of_one_address: 14 }));
+        assert!(later.served("203.0.113.7").is_some(), "connections that close are replaced");
+        drop(held);
+        let open = callers.connection_limiter.open();
+        assert_eq!((open.served.all, open.served.evicted, open.served.by_address.len()), (0, 0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn address_near_its_own_limit_makes_room_for_itself() {
+        let callers = Callers::new(1_000, 16);
+        let _others: Vec<_> = (0..14).map(|_| callers.served("203.0.113.8").unwrap()).collect();
+        let timers: Vec<_> = (0..14).map(|_| Arc::new(ConnectionTimers::new(callers.now))).collect();
+        let _held: Vec<_> = timers.iter().map(|timers| callers.enter_with("203.0.113.7", timers)).collect();
+        let entered = callers.after(MIN_REST).enter("203.0.113.7");
+        assert_eq!((entered.evicted, timers.iter().filter(|timers| timers.is_evicted()).count()), (2, 2));
+        assert_eq!(entered.permit.unwrap().targets, ServedTargets::Everything);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn full_of_requests_connections_are_searched_now_and_then_and_reported_once_a_minute() {
+        let callers = Callers::new(16, 16);
+        let timers: Vec<_> = (0..14).map(|_| Arc::new(ConnectionTimers::new(callers.now))).collect();
+        for busy in &timers {
+            busy.begin(callers.now);
+        }
+        let _held: Vec<_> = timers.iter().map(|timers| callers.enter_with("203.0.113.7", timers)).collect();
+        let at = |millis| callers.after(Duration::from_millis(millis));
+        assert_eq!(at(600).enter("203.0.113.8").evicted, 0);
+        let rests = || Arc::new(ConnectionTimers::new(callers.now));
+        let _resting = ["203.0.113.9", "203.0.113.10"].map(|address| at(600).enter_with(address, &rests()));
+        assert_eq!(at(699).enter("203.0.113.8").evicted, 0);
+        let entered = at(700).enter("203.0.113.8");
+        assert_eq!((entered.evicted, entered.report.map(|report| report.evicted)), (2, Some(2)));
     }
 }

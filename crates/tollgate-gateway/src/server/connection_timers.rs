@@ -2,27 +2,33 @@
 //! response bodies, read by the loop that drives the connection.
 
 use std::{
+    future::poll_fn,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::Waker,
+    task::{Poll, Waker},
 };
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::head_scan::{Framing, HeadScan};
+use super::{
+    connection_eviction::MIN_REST,
+    head_scan::{Framing, HeadScan},
+};
 use crate::settings::HttpLimits;
 
 #[derive(Debug)]
-pub(super) struct ConnectionTimers {
+pub(crate) struct ConnectionTimers {
     state: Mutex<State>,
     /// Set once, with [`State::final_response`]; saves a lock per read.
     aborted: AtomicBool,
     /// Set while a task waits for a flush; saves a lock per flush.
     flush_wanted: AtomicBool,
     flushes: AtomicU64,
+    /// Set once: the connection has to close for others.
+    evicted: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -41,6 +47,10 @@ struct State {
     /// Tasks waiting for the next flush.
     flush_waiters: Vec<Waker>,
     final_response: Bytes,
+    /// The task that drives the connection.
+    task: Option<Waker>,
+    /// Nothing is read when the connection closes.
+    closes_at_once: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +76,19 @@ pub(super) enum Alarm {
     Stalled,
 }
 
+/// How a connection closes for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Eviction {
+    /// It answers requests: close gracefully.
+    AfterAnswer,
+    /// It carries no request: close at once.
+    AtRest,
+    /// A head takes long to arrive.
+    SlowHead,
+}
+
 impl ConnectionTimers {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             state: Mutex::new(State {
                 phase: Phase::Idle,
@@ -79,10 +100,13 @@ impl ConnectionTimers {
                 answers: Vec::new(),
                 flush_waiters: Vec::new(),
                 final_response: Bytes::new(),
+                task: None,
+                closes_at_once: false,
             }),
             aborted: AtomicBool::new(false),
             flush_wanted: AtomicBool::new(false),
             flushes: AtomicU64::new(0),
+            evicted: AtomicBool::new(false),
         }
     }
 
@@ -132,8 +156,64 @@ impl ConnectionTimers {
 
     /// True between two requests, when all of the answer is on its way.
     pub(super) fn is_at_rest(&self) -> bool {
+        self.state().is_at_rest(self.flushes())
+    }
+
+    /// Since when the connection carries no complete request; `None` while it does, or while it closes.
+    pub(super) fn rest_since(&self) -> Option<Instant> {
         let state = self.state();
-        !state.is_last && state.answering == 0 && state.flushes_at_end.is_none_or(|flushes| self.flushes() > flushes)
+        state.is_at_rest(self.flushes()).then_some(state.since)
+    }
+
+    /// Records the task that drives the connection. A task has one waker during its life.
+    pub(super) fn driven_by(&self, waker: &Waker) {
+        self.state().task = Some(waker.clone());
+    }
+
+    /// Requests that the connection closes for others; [`Self::wake`] makes its task notice.
+    pub(super) fn mark_evicted(&self) {
+        self.evicted.store(true, Ordering::Release);
+    }
+
+    pub(super) fn wake(&self) {
+        let task = self.state().task.clone();
+        task.iter().for_each(Waker::wake_by_ref);
+    }
+
+    pub(super) fn is_evicted(&self) -> bool {
+        self.evicted.load(Ordering::Acquire)
+    }
+
+    /// Waits until the connection has to close for others. Only for the task that drives it.
+    pub(super) async fn evicted(&self) {
+        poll_fn(|_| if self.is_evicted() { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
+    /// How the connection closes for others, if it has to. A head that has just begun is awaited.
+    pub(super) fn eviction(&self, now: impl FnOnce() -> Instant) -> Option<Eviction> {
+        if !self.is_evicted() {
+            return None;
+        }
+        let state = self.state();
+        if state.answering > 0 {
+            return Some(Eviction::AfterAnswer);
+        }
+        if !state.is_at_rest(self.flushes()) {
+            return None;
+        }
+        match state.phase {
+            Phase::Idle => Some(Eviction::AtRest),
+            Phase::Head => (state.since + MIN_REST <= now()).then_some(Eviction::SlowHead),
+        }
+    }
+
+    /// Makes the connection close without reading what the caller still sends.
+    pub(super) fn close_at_once(&self) {
+        self.state().closes_at_once = true;
+    }
+
+    pub(super) fn closes_at_once(&self) -> bool {
+        self.state().closes_at_once
     }
 
     /// Records that a response head is ready to be sent; returns the slot of its body.
@@ -209,6 +289,13 @@ impl ConnectionTimers {
     }
 }
 
+impl State {
+    /// True between two requests, when all of the answer is on its way.
+    fn is_at_rest(&self, flushes: u64) -> bool {
+        !self.is_last && self.answering == 0 && self.flushes_at_end.is_none_or(|at_end| flushes > at_end)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -251,5 +338,27 @@ mod tests {
         timers.answered(other);
         assert!(matches!(timers.alarm(start + secs(62), &limits), Alarm::Wait(_)));
         assert_eq!(timers.answer(start + secs(62)), other, "slots are used again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_closes_for_others_only_without_a_request() {
+        let start = Instant::now();
+        let timers = ConnectionTimers::new(start);
+        assert_eq!(timers.rest_since(), Some(start), "silent since it was accepted");
+        assert_eq!(timers.eviction(|| start + secs(9)), None, "not asked to close");
+        timers.mark_evicted();
+        assert_eq!(timers.eviction(|| start), Some(Eviction::AtRest));
+        timers.read(b"POST", || start + secs(1));
+        assert_eq!(timers.rest_since(), Some(start + secs(1)), "a head that does not end");
+        assert_eq!(timers.eviction(|| start + secs(1)), None, "a head that has just begun");
+        assert_eq!(timers.eviction(|| start + secs(2)), Some(Eviction::SlowHead));
+        timers.begin(start + secs(2));
+        assert_eq!((timers.rest_since(), timers.eviction(|| start + secs(9))), (None, Some(Eviction::AfterAnswer)));
+        timers.end(start + secs(3));
+        assert_eq!((timers.rest_since(), timers.eviction(|| start + secs(9))), (None, None), "the answer is not flushed");
+        timers.flushed();
+        assert_eq!((timers.rest_since(), timers.eviction(|| start + secs(9))), (Some(start + secs(3)), Some(Eviction::AtRest)));
+        timers.note_last();
+        assert_eq!(timers.rest_since(), None, "it closes anyway");
     }
 }

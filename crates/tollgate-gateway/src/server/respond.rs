@@ -129,7 +129,7 @@ async fn dispatch<P: ModelPath>(
     }
 }
 
-/// What a connection beyond the bound of connections gets: the pages that say how the gateway is, nothing else.
+/// Restricts a connection beyond the bound of connections to the pages that report the state of the gateway.
 fn page_or_refused(destination: Destination) -> Destination {
     if let Destination::WellKnown(WellKnown::Health | WellKnown::Ready | WellKnown::Version) = destination {
         return destination;

@@ -10,7 +10,12 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Core, Listening, ModelPath, Serves, TlsError, connection, connection_limiter::ConnectionLimiter, tls};
+use super::{
+    Core, Listening, ModelPath, Serves, TlsError, connection,
+    connection_limiter::{ConnectionLimiter, Entered},
+    connection_timers::ConnectionTimers,
+    tls,
+};
 use crate::{
     clock::CoreRng,
     fallback::FallbackService,
@@ -205,12 +210,17 @@ pub(super) async fn accept<P: ModelPath>(listener: TcpListener, mut moved: mpsc:
                 continue;
             }
         };
-        let Some(counted) = core.connection_limiter.enter(peer.ip()) else {
-            connection::reject(&core, &socket, peer);
+        let now = core.shared.clock.instant();
+        let timers = Arc::new(ConnectionTimers::new(now));
+        let entered = core.connection_limiter.enter(peer.ip(), &timers, now);
+        report_evictions(&core, &entered);
+        let Some(counted) = entered.permit else {
+            connection::reject(&core, &socket, peer, timers);
             continue;
         };
         let raised = core.shared.metrics.connection();
-        let serving = connection::serve(Arc::clone(&core), socket, peer, counted.targets, first);
+        let context = connection::connection_context(peer, timers, counted.targets);
+        let serving = connection::serve(Arc::clone(&core), socket, context, first);
         core.tracker.spawn(async move {
             serving.await;
             drop((counted, raised));
@@ -225,6 +235,24 @@ pub(super) async fn accept<P: ModelPath>(listener: TcpListener, mut moved: mpsc:
     let limit =
         if core.moves_connections() && core.shared.condition.hand_over.has_left() { connection::MOVE_LIMIT } else { CLOSE_LIMIT };
     let _ = timeout(limit, core.tracker.wait()).await;
+}
+
+/// Counts and logs connections that are closed for a new one.
+fn report_evictions<P>(core: &Core<P>, entered: &Entered) {
+    if entered.evicted > 0 {
+        core.shared.metrics.connections_evicted(entered.evicted);
+    }
+    if let Some(report) = &entered.report {
+        let (evicted, open, most) = (report.evicted, report.open, report.most_of_one_address);
+        let listener = if core.serves == Serves::Everything { "model" } else { "console" };
+        tracing::warn!(
+            evicted,
+            open,
+            most_of_one_address = most,
+            listener,
+            "nearly as many connections as the limit allows: those without a request are closed"
+        );
+    }
 }
 
 /// A connection of the process before this one.

@@ -1,6 +1,7 @@
 //! The listener on loopback sockets, with a scripted model path.
 
 mod draining;
+mod evictions;
 mod handing_over;
 mod heads;
 mod limits;

@@ -33,7 +33,7 @@ const LINGER_BYTES: usize = 256 * 1024;
 const LINGER_TURN_BYTES: usize = 64 * 1024;
 const LINGER_PAUSE: Duration = Duration::from_millis(2);
 
-/// What received bytes are scanned for.
+/// Patterns that received bytes are scanned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watch {
     /// HTTP/1.1: heads and the idle time between them.
@@ -198,7 +198,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
             ready!(Pin::new(&mut self.io).poll_shutdown(context))?;
             self.shut = true;
         }
-        if !self.ended {
+        if !self.ended && !self.timers.closes_at_once() {
             ready!(self.poll_linger(context));
             self.ended = true;
         }

@@ -213,7 +213,7 @@ struct HeldPermit {
     used: PermitUse,
 }
 
-/// What the attempt used.
+/// Usage of the attempt.
 #[derive(Clone, Copy, Debug)]
 enum PermitUse {
     /// No request was sent: nothing counts.

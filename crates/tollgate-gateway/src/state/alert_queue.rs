@@ -116,7 +116,7 @@ impl AlertQueue {
 }
 
 impl MoneyAlert<'_> {
-    /// What the alert is about, for repetitions.
+    /// Subject of the alert; repetitions have the same.
     fn about(&self, record: &UsageRecord) -> String {
         match self {
             Self::UsageExcess { channel, .. } => format!("usage_excess {channel}"),

@@ -1,7 +1,7 @@
 //! Looks up presented keys: a bounded cache in front of the store, and a count of failed keys per address.
 
 mod cache;
-mod failed_keys;
+pub(crate) mod failed_keys;
 mod fingerprint;
 mod recent_key;
 mod revoked_keys;
@@ -32,7 +32,7 @@ use crate::{
     refusal::Refusal,
     request::Head,
     settings::Settings,
-    state::shares::{FairSemaphore, Holder, TooManyWaiting},
+    state::shares::{Bound, FairSemaphore, Holder, TooManyWaiting},
 };
 
 /// Concurrent key look-ups over all cores; further ones wait.
@@ -83,7 +83,7 @@ impl Authenticator {
             cache: KeyCache::new(settings.key_cache_entries, settings.wrong_key_memory),
             failed: FailedKeys::new(settings.wrong_keys_per_minute, clock.instant()),
             revoked: RevokedKeys::default(),
-            lookups: FairSemaphore::new(LOOKUPS, WAITING_LOOKUPS),
+            lookups: FairSemaphore::new(Bound::KeyLookups, LOOKUPS, WAITING_LOOKUPS),
             runtime,
             tracker,
             clock,

@@ -10,7 +10,7 @@ use std::sync::{
 use sha2::{Digest as _, Sha256};
 use tollgate_core::{
     Account, AccountHealth, AccountId, Availability, CredentialFingerprint, HealthSnapshot, HealthState, HealthStatus, HealthView,
-    KeyId, Observation, Secret, Timestamp, observe, start_probe,
+    Observation, Requester, Secret, Timestamp, observe, start_probe,
 };
 
 use self::evidence::Evidence;
@@ -35,7 +35,7 @@ struct HealthEntry {
     latency: AtomicU64,
     /// Fingerprint of the current credential. Read and written under the lock of `health`.
     credential: CurrentCredential,
-    /// The keys whose failures caused the state. Written under the lock of `health`.
+    /// Whose failures caused the state. Written under the lock of `health`.
     evidence: Evidence,
     /// Whether it changed since it was last saved.
     unsaved: AtomicBool,
@@ -65,10 +65,10 @@ impl HealthEntry {
         HealthSnapshot { state: self.state.load(Ordering::Relaxed), latency: self.latency.load(Ordering::Relaxed) }
     }
 
-    /// The health that applies to every key.
+    /// The health that applies to everyone.
     fn health_of_all(&self) -> AccountHealth {
         let health = self.health();
-        if self.evidence.is_of_one_key() { AccountHealth { state: HealthState::Usable, ..*health } } else { *health }
+        if self.evidence.is_of_some() { AccountHealth { state: HealthState::Usable, ..*health } } else { *health }
     }
 
     fn mark_unsaved(&self) {
@@ -97,16 +97,16 @@ impl HealthRegistry {
         self.entries.get(account).map_or_else(AccountHealth::default, |entry| *entry.health())
     }
 
-    /// Health of all accounts at this moment, whichever key it concerns.
+    /// Health of all accounts at this moment, whichever callers it concerns.
     #[must_use]
     pub fn snapshot(&self) -> RegistrySnapshot {
-        RegistrySnapshot { entries: self.entries.snapshot(), key: None }
+        RegistrySnapshot { entries: self.entries.snapshot(), by: None }
     }
 
-    /// Health of all accounts as it concerns requests of `key`, for one routing decision.
+    /// Health of all accounts as it concerns requests of `by`, for one routing decision.
     #[must_use]
-    pub fn snapshot_for(&self, key: KeyId) -> RegistrySnapshot {
-        RegistrySnapshot { entries: self.entries.snapshot(), key: Some(key) }
+    pub fn snapshot_for(&self, by: Requester) -> RegistrySnapshot {
+        RegistrySnapshot { entries: self.entries.snapshot(), by: Some(by) }
     }
 
     /// Records an observation that does not depend on the credential. `cooling_on` is the channel's switch.
@@ -121,8 +121,8 @@ impl HealthRegistry {
         self.observe_request(account, what, cooling_on, sent, now, None);
     }
 
-    /// As [`Self::observe_sent`], for an attempt of a request of `key`. While all failures that a request can provoke are those of
-    /// one key, an account cools for that key only.
+    /// As [`Self::observe_sent`], for an attempt of a request of `by`. While all failures that a request can provoke are those of
+    /// one key, or of one member's keys, an account cools for these only.
     pub fn observe_request(
         &self,
         account: &Account,
@@ -130,14 +130,14 @@ impl HealthRegistry {
         cooling_on: bool,
         sent: Timestamp,
         now: Timestamp,
-        key: Option<KeyId>,
+        by: Option<Requester>,
     ) {
         let refused = *what == Observation::Refused;
         let observed_with = (refused || *what == Observation::TestPassed).then(|| fingerprint(account));
-        self.change(account.id, what, cooling_on, if refused { sent } else { now }, observed_with, key);
+        self.change(account.id, what, cooling_on, if refused { sent } else { now }, observed_with, by);
     }
 
-    /// `observed_with`: the credential, where the observation is about one. `key`: the key of the request that was observed.
+    /// `observed_with`: the credential, where the observation is about one. `by`: whose request was observed.
     fn change(
         &self,
         account: AccountId,
@@ -145,7 +145,7 @@ impl HealthRegistry {
         cooling_on: bool,
         now: Timestamp,
         observed_with: Option<CredentialFingerprint>,
-        key: Option<KeyId>,
+        by: Option<Requester>,
     ) {
         let entry = self.entries.get_or_insert(account);
         let mut health = entry.health();
@@ -160,8 +160,8 @@ impl HealthRegistry {
         if after.is_refused() && !before.is_refused() {
             after.refused_credential = observed_with.or(current_credential);
         }
-        let concerns_more_keys = entry.evidence.record(what, key, &after.state);
-        if before == after && !concerns_more_keys {
+        let concerns_more = entry.evidence.record(what, by, &after.state);
+        if before == after && !concerns_more {
             return;
         }
         entry.put(&mut health, after);
@@ -181,9 +181,9 @@ impl HealthRegistry {
         self.begin_request(account, None, now);
     }
 
-    /// As [`Self::begin`], for an attempt of a request of `key`. An account that cools for another key only has no probe due.
-    pub fn begin_request(&self, account: AccountId, key: Option<KeyId>, now: Timestamp) {
-        let Some(entry) = self.entries.get(account).filter(|entry| entry.evidence.concerns(key)) else { return };
+    /// As [`Self::begin`], for an attempt of a request of `by`. An account that cools for others only has no probe due.
+    pub fn begin_request(&self, account: AccountId, by: Option<Requester>, now: Timestamp) {
+        let Some(entry) = self.entries.get(account).filter(|entry| entry.evidence.concerns(by)) else { return };
         let mut health = entry.health();
         if let Some(after) = start_probe(&health, now) {
             entry.put(&mut health, after);
@@ -318,14 +318,14 @@ impl HealthRegistry {
 pub struct RegistrySnapshot {
     entries: AccountSnapshot<HealthEntry>,
     /// The key whose requests are routed; `None`: any.
-    key: Option<KeyId>,
+    by: Option<Requester>,
 }
 
 impl HealthView for RegistrySnapshot {
     fn status(&self, account: AccountId, now: Timestamp) -> HealthStatus {
         let Some(entry) = self.entries.get(account) else { return HealthStatus::HEALTHY };
         let status = entry.snapshot().status(now);
-        if entry.evidence.concerns(self.key) { status } else { HealthStatus { availability: Availability::Usable, ..status } }
+        if entry.evidence.concerns(self.by) { status } else { HealthStatus { availability: Availability::Usable, ..status } }
     }
 }
 

@@ -9,8 +9,10 @@ use std::{
     },
 };
 
-use tollgate_core::{Channel, ChannelId, KeyId, PlannedAttempt, Timestamp, UnsupportedFields};
+use tollgate_core::{Channel, ChannelId, PlannedAttempt, Requester, Timestamp, UnsupportedFields};
 use tollgate_protocol::{FieldPath, Protocol};
+
+use crate::state::shares::Bound;
 
 const MAX_MODELS: usize = 10_000;
 
@@ -23,25 +25,25 @@ pub(crate) struct LearnedParameters {
 }
 
 impl LearnedParameters {
-    /// Records that an upstream refused a request of `key` with `fields` and named `names` as unsupported.
+    /// Records that an upstream refused a request of `by` with `fields` and named `names` as unsupported.
     pub(crate) fn refused(
         &self,
         planned: &PlannedAttempt,
         names: &[String],
         from: Protocol,
         fields: &[FieldPath],
-        key: KeyId,
+        by: Requester,
         now: Timestamp,
     ) {
         if names.is_empty() || !planned.channel.spec.learn_unsupported {
             return;
         }
-        let upstream = &planned.mapping().upstream;
+        let (upstream, first) = (&planned.mapping().upstream, Bound::RefusedFields.share().concerned(by));
         self.change(|models| {
             let count = models.values().map(HashMap::len).sum::<usize>();
             let channel = models.entry(planned.channel.id).or_default();
             if count < MAX_MODELS || channel.contains_key(upstream) {
-                channel.entry(upstream.clone()).or_default().record_refusal(names, from, fields, key, now);
+                channel.entry(upstream.clone()).or_default().record_refusal(names, from, fields, by, first, now);
             }
             evict_expired(models, now);
         });
@@ -61,14 +63,14 @@ impl LearnedParameters {
         });
     }
 
-    /// The fields of a request of `key` that a channel's model is known to refuse.
+    /// The fields of a request of `by` that a channel's model is known to refuse.
     pub(crate) fn of(
         &self,
         channel: &Channel,
         upstream_model: &str,
         from: Protocol,
         fields: &[FieldPath],
-        key: KeyId,
+        by: Requester,
         now: Timestamp,
     ) -> Vec<FieldPath> {
         if self.is_empty() || !channel.spec.learn_unsupported {
@@ -76,7 +78,7 @@ impl LearnedParameters {
         }
         let models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         let learned = models.get(&channel.id).and_then(|channel| channel.get(upstream_model));
-        learned.map(|learned| learned.unsupported_in(from, fields, key, now)).unwrap_or_default()
+        learned.map(|learned| learned.unsupported_in(from, fields, by, now)).unwrap_or_default()
     }
 
     /// All unsupported fields, of at most `max` models.

@@ -78,6 +78,7 @@ pub struct Metrics {
     in_flight: Gauge,
     open_reservations: Gauge,
     connections: Gauge,
+    connections_evicted: Counter,
     clock_skew: Gauge<f64, AtomicU64>,
     journal_bytes: Gauge,
     journal_oldest: Gauge<f64, AtomicU64>,
@@ -124,6 +125,7 @@ impl Metrics {
         let refused = "Records moved out of the journal since the start because the database rejected them";
         let duration = "Time from arrival to the last byte of the answer";
         let skew = "How far the clock of this node is ahead of that of Redis, in seconds";
+        let evicted = "Connections without a request closed because a listener was near its limit";
         let mut metrics = Self {
             requests: registry.register("requests", "Model requests with a known key", Family::default()),
             refusals: registry.register("refusals", "Requests refused by the gateway, by error id", Family::default()),
@@ -144,6 +146,7 @@ impl Metrics {
             in_flight: registry.register("in_flight", "Requests in progress", Gauge::default()),
             open_reservations: registry.register("holds", "Open reservations of requests in progress", Gauge::default()),
             connections: registry.register("connections", "Open connections from callers", Gauge::default()),
+            connections_evicted: registry.register("connections_evicted", evicted, Counter::default()),
             clock_skew: registry.register("clock_skew_seconds", skew, Gauge::default()),
             journal_bytes: registry.register("journal_bytes", "Size of the journal in bytes", Gauge::default()),
             journal_oldest: registry.register(
@@ -290,6 +293,11 @@ impl Metrics {
     pub(crate) fn connection(&self) -> GaugeGuard {
         GaugeGuard::raise(&self.connections)
     }
+
+    /// Counts connections that are closed for others.
+    pub(crate) fn connections_evicted(&self, count: usize) {
+        self.connections_evicted.inc_by(count as u64);
+    }
 }
 
 /// The model's name if it is in the catalog.
@@ -347,6 +355,7 @@ mod tests {
         metrics.booked(3);
         metrics.unrecorded();
         metrics.store_error("append");
+        metrics.connections_evicted(2);
         let connection = metrics.connection();
         let _request = metrics.in_flight();
         drop(connection);
@@ -361,6 +370,7 @@ mod tests {
             r#"tollgate_store_errors_total{operation="append"} 1"#,
             r#"tollgate_build_info{version="1.2.3"} 1"#,
             "tollgate_connections 0",
+            "tollgate_connections_evicted_total 2",
             "tollgate_in_flight 1",
             "tollgate_request_duration_seconds_count 0",
             "tollgate_overhead_seconds_count 0",

@@ -37,7 +37,7 @@ pub enum LoggedRequests {
     All,
 }
 
-/// What is logged of requests, and how.
+/// Selection and format of request log lines.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLogOptions {
     pub requests: LoggedRequests,
@@ -60,7 +60,7 @@ struct Buffers {
     changed: Condvar,
 }
 
-/// What the thread waits for.
+/// Events for which the thread waits.
 #[derive(Debug, Default)]
 struct Signal {
     /// A buffer holds lines.

@@ -2,9 +2,8 @@
 //!
 //! A key may hold three times what is free, and so may a member with all its keys: a key that is alone uses three quarters, and
 //! two that want everything get three sevenths each. There is always something left for a key that holds nothing yet, and its
-//! first request always fits. [`BOUNDS`] lists every shared limit; `docs/operating.md` shows the same rows.
+//! first request always fits. [`Bound`] lists everything that is shared.
 
-#[cfg(test)]
 mod bounds;
 mod fair_semaphore;
 mod in_flight;
@@ -14,6 +13,7 @@ mod refusals;
 use std::{
     collections::HashMap,
     hash::Hash,
+    ops::Deref,
     sync::{
         Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -21,90 +21,91 @@ use std::{
 };
 
 use tokio::{sync::Notify, time::Instant};
-use tollgate_core::{Key, KeyId, MemberId, Subject};
+use tollgate_core::{Key, KeyId, MemberId, Requester, Subject};
 
 use super::retry_budget::RetriesLeft;
 use crate::condition::Condition;
 
 pub(crate) use self::{
+    bounds::{Bound, HolderKind},
     fair_semaphore::{FairPermit, FairSemaphore, Holder, TooManyWaiting},
     in_flight::{InFlightRequest, Lingering, MemoryCharge},
     refusals::{RefusalRecord, RepeatedRefusals},
 };
 use self::{recent::RecentUse, refusals::RefusalWindows};
 
-/// How many times of what is free a key, a member or an address may hold.
-pub(crate) const TIMES_FREE: usize = 3;
-
-/// Whether a holder may have `held` of `total`, of which `used` are in use, both including the new request.
-pub(crate) const fn is_within_share(total: usize, used: usize, held: usize) -> bool {
-    held <= TIMES_FREE.saturating_mul(total.saturating_sub(used))
-}
-
-/// What a key or a member holds.
-#[derive(Debug, Default)]
+/// Resources that a key, or a member with all its keys, uses and used recently. Both have all counts, so that nothing is counted for
+/// one of them only.
+#[derive(Debug)]
 pub(crate) struct Holdings {
+    subject: Subject,
     /// Requests in progress.
     requests: AtomicUsize,
     /// Bytes of bodies and answers.
     bytes: AtomicUsize,
     /// Requests that are authenticated and not admitted yet: their bodies are being received.
     receiving: AtomicUsize,
-}
-
-/// The share of one key.
-#[derive(Debug)]
-pub(crate) struct KeyShare {
-    key: KeyId,
-    own: Holdings,
-    member: Arc<MemberShare>,
     refusals: RefusalWindows,
     recent: RecentUse,
 }
 
-/// The share of one member with all its keys.
+impl Holdings {
+    fn new(subject: Subject) -> Self {
+        Self {
+            subject,
+            requests: AtomicUsize::default(),
+            bytes: AtomicUsize::default(),
+            receiving: AtomicUsize::default(),
+            refusals: RefusalWindows::default(),
+            recent: RecentUse::default(),
+        }
+    }
+}
+
+/// The share of one key, with that of its member.
 #[derive(Debug)]
-struct MemberShare {
-    member: MemberId,
-    all: Holdings,
+pub(crate) struct KeyShare {
+    requester: Requester,
+    own: Holdings,
+    member: Arc<Holdings>,
 }
 
 impl KeyShare {
-    /// What the key and its member hold.
-    fn holdings(&self) -> [(Subject, &Holdings); 2] {
-        [(Subject::Key(self.key), &self.own), (Subject::Member(self.member.member), &self.member.all)]
+    /// Resources that the key and its member use, in the order of [`bounds::Share::of_callers`].
+    fn holdings(&self) -> [&Holdings; 2] {
+        [&self.own, &self.member]
     }
 
     /// The holders that a permit of this key counts against.
     pub(crate) fn holders(&self) -> [Holder; 2] {
-        [Holder::Key(self.key), Holder::Member(self.member.member)]
+        [Holder::Key(self.requester.key), Holder::Member(self.requester.member)]
     }
 
     /// Counts a refused request, and says how it is recorded.
     pub(crate) fn count_refusal(&self, error: &'static str, now: Instant) -> RefusalRecord {
-        self.refusals.count(error, now)
+        refusals::count(self.holdings().map(|held| &held.refusals), error, now)
     }
 
     /// Counts a request that makes its first attempt.
     pub(crate) fn count_request(&self, retries: RetriesLeft) {
-        self.recent.count_request(retries.period);
+        self.holdings().into_iter().for_each(|held| held.recent.count_request(retries.period));
     }
 
-    /// Counts a retry if the key may make one. The retry budget of all requests is checked separately.
+    /// Counts a retry if the key and its member may make one. The retry budget of all requests is checked separately.
     pub(crate) fn try_retry(&self, retries: RetriesLeft) -> bool {
-        self.recent.try_retry(retries.period, retries.left)
+        recent::try_retry(self.holdings().map(|held| &held.recent), retries)
     }
 
     /// Whether a request may be recorded in memory because the journal is full.
     pub(crate) fn may_record(&self, condition: &Condition) -> bool {
         let held = condition.in_memory_only();
-        held == 0 || self.recent.may_record(condition.journal_full_times(), held)
+        held == 0 || recent::may_record(self.holdings().map(|of| &of.recent), condition.journal_full_times(), held)
     }
 
     /// Counts a request whose body is about to be received.
     pub(crate) fn begin_receiving(self: &Arc<Self>) -> Receiving {
-        let [key, member] = self.holdings().map(|(_, held)| held.receiving.fetch_add(1, Ordering::AcqRel));
-        Receiving { share: Arc::clone(self), before: [key, member] }
+        let before = self.holdings().map(|held| held.receiving.fetch_add(1, Ordering::AcqRel));
+        Receiving { share: Arc::clone(self), before }
     }
 }
 
@@ -120,14 +121,14 @@ pub(crate) struct Receiving {
 impl Receiving {
     /// Requests of `subject` that were being received when this one began.
     pub(crate) fn before(&self, subject: Subject) -> u64 {
-        let held = self.share.holdings().into_iter().zip(self.before).find(|((holder, _), _)| *holder == subject);
+        let held = self.share.holdings().into_iter().zip(self.before).find(|(held, _)| held.subject == subject);
         held.map_or(0, |(_, before)| before as u64)
     }
 }
 
 impl Drop for Receiving {
     fn drop(&mut self) {
-        for (_, held) in self.share.holdings() {
+        for held in self.share.holdings() {
             held.receiving.fetch_sub(1, Ordering::AcqRel);
         }
     }
@@ -144,16 +145,16 @@ pub(crate) struct ShareExceeded {
     pub(crate) max: usize,
 }
 
-/// Units that all requests share. The total is a setting.
+/// Units of which there is a limited number. The total is a setting.
 #[derive(Debug, Default)]
-pub(crate) struct Pool {
+pub(crate) struct Capacity {
     used: AtomicUsize,
     /// Tasks that wait for units.
     waiting: AtomicUsize,
     released: Notify,
 }
 
-impl Pool {
+impl Capacity {
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Acquire)
     }
@@ -181,28 +182,68 @@ impl Pool {
         }
         before
     }
+}
 
-    /// Counts units that were taken from the total in `held`. `own`: what of `held` is then the request's own; a holder's only
-    /// request is within its share.
-    fn charge(&self, held: &AtomicUsize, units: usize, own: usize, total: usize) -> Result<(), (usize, usize)> {
-        let after = held.fetch_add(units, Ordering::AcqRel) + units;
-        let used = self.used();
-        if after <= own || is_within_share(total, used, after) {
-            return Ok(());
-        }
-        held.fetch_sub(units, Ordering::AcqRel);
-        Err((after - units, TIMES_FREE.saturating_mul(total.saturating_sub(used - units.min(used)))))
+/// Capacity that all callers share.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    bound: Bound,
+    capacity: Capacity,
+}
+
+impl Deref for Pool {
+    type Target = Capacity;
+
+    fn deref(&self) -> &Capacity {
+        &self.capacity
     }
 }
 
-/// The shares of keys that are cached, that an open connection had last, or that have requests in progress. A key that is read again from the store keeps its share.
+impl Pool {
+    pub(crate) fn new(bound: Bound) -> Self {
+        Self { bound, capacity: Capacity::default() }
+    }
+
+    /// Counts units that were taken from the total for a key and its member; `units_of` is where each counts them. `own`: what of
+    /// them is then the request's own; a holder's only request is within its share.
+    fn charge(
+        &self,
+        share: &KeyShare,
+        units_of: fn(&Holdings) -> &AtomicUsize,
+        units: usize,
+        own: usize,
+        total: usize,
+    ) -> Result<(), ShareExceeded> {
+        let holdings = share.holdings();
+        for (at, (part, holding)) in self.bound.share().of_callers().into_iter().zip(holdings).enumerate() {
+            let after = units_of(holding).fetch_add(units, Ordering::AcqRel) + units;
+            let used = self.used();
+            if after > own && !part.permits(total, used, after) {
+                uncharge(&holdings[..=at], units_of, units);
+                let max = part.max(total, used - units.min(used));
+                return Err(ShareExceeded { subject: holding.subject, held: after - units, max });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reverses [`Pool::charge`] for these holders.
+fn uncharge(holdings: &[&Holdings], units_of: fn(&Holdings) -> &AtomicUsize, units: usize) {
+    for holding in holdings {
+        units_of(holding).fetch_sub(units, Ordering::AcqRel);
+    }
+}
+
+/// The shares of keys that are cached, that an open connection had last, or that have requests in progress. A key that is read
+/// again from the store keeps its share.
 #[derive(Debug, Default)]
 pub(crate) struct ShareRegistry(Mutex<RegistryState>);
 
 #[derive(Debug, Default)]
 struct RegistryState {
     keys: HashMap<KeyId, Weak<KeyShare>>,
-    members: HashMap<MemberId, Weak<MemberShare>>,
+    members: HashMap<MemberId, Weak<Holdings>>,
     /// Entries after which those of gone keys are removed.
     next_sweep: usize,
 }
@@ -219,16 +260,15 @@ impl ShareRegistry {
             state.members.retain(|_, share| share.strong_count() > 0);
             state.next_sweep = 2 * (state.keys.len() + state.members.len());
         }
-        let member_id = key.member.id;
-        let member = live(&state.members, &member_id).unwrap_or_else(|| {
-            let share = Arc::new(MemberShare { member: member_id, all: Holdings::default() });
-            state.members.insert(member_id, Arc::downgrade(&share));
+        let requester = key.requester();
+        let member = live(&state.members, &requester.member).unwrap_or_else(|| {
+            let share = Arc::new(Holdings::new(Subject::Member(requester.member)));
+            state.members.insert(requester.member, Arc::downgrade(&share));
             share
         });
         // A key does not change its member.
         live(&state.keys, &key.id).unwrap_or_else(|| {
-            let (refusals, recent) = (RefusalWindows::default(), RecentUse::default());
-            let share = Arc::new(KeyShare { key: key.id, own: Holdings::default(), member, refusals, recent });
+            let share = Arc::new(KeyShare { requester, own: Holdings::new(Subject::Key(key.id)), member });
             state.keys.insert(key.id, Arc::downgrade(&share));
             share
         })
@@ -239,5 +279,7 @@ fn live<I: Eq + Hash, S>(entries: &HashMap<I, Weak<S>>, id: &I) -> Option<Arc<S>
     entries.get(id).and_then(Weak::upgrade)
 }
 
+#[cfg(test)]
+mod exercise;
 #[cfg(test)]
 mod tests;

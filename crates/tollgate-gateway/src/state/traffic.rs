@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tollgate_core::{
-    Account, AccountId, AccountLimits, AccountLoad, CandidateView, Channel, GroupId, KeyId, ModelMapping, NanoUsd, Timestamp,
+    Account, AccountId, AccountLimits, AccountLoad, CandidateView, Channel, GroupId, ModelMapping, NanoUsd, Requester, Timestamp,
 };
 use tollgate_protocol::{FieldPath, Protocol, RequestSummary};
 
@@ -62,18 +62,18 @@ impl Traffic {
         self.limiters.try_acquire(account, tokens)
     }
 
-    /// The traffic state of the candidates of a request of `key`.
+    /// The traffic state of the candidates of a request of `by`.
     #[must_use]
     pub fn view<'a>(
         &'a self,
         summary: &'a RequestSummary,
         from: Protocol,
-        key: KeyId,
+        by: Requester,
         tokens: u64,
         now: Timestamp,
     ) -> TrafficView<'a> {
         let (limiters, learned_parameters) = (self.limiters.snapshot(), &self.learned_parameters);
-        TrafficView { limiters, learned_parameters, summary, from, key, tokens, now }
+        TrafficView { limiters, learned_parameters, summary, from, by, tokens, now }
     }
 }
 
@@ -84,7 +84,7 @@ pub struct TrafficView<'a> {
     learned_parameters: &'a LearnedParameters,
     summary: &'a RequestSummary,
     from: Protocol,
-    key: KeyId,
+    by: Requester,
     tokens: u64,
     now: Timestamp,
 }
@@ -99,6 +99,6 @@ impl CandidateView for TrafficView<'_> {
     }
 
     fn unsupported_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
-        self.learned_parameters.of(channel, &serves.upstream, self.from, &self.summary.fields, self.key, self.now)
+        self.learned_parameters.of(channel, &serves.upstream, self.from, &self.summary.fields, self.by, self.now)
     }
 }

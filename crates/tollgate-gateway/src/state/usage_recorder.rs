@@ -75,7 +75,7 @@ impl UsageQueue {
     }
 }
 
-/// What one core records with.
+/// Recording state of one core.
 #[derive(Debug)]
 pub struct UsageRecorder {
     pub shared: Arc<Shared>,

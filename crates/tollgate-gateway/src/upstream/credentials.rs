@@ -49,8 +49,8 @@ pub(crate) fn headers_for(call: &UpstreamCall) -> Result<HeaderMap, ConnectFault
 /// Shorter values of a channel's header fields are words rather than secrets.
 const MIN_SECRET: usize = 12;
 
-/// What a request carries and neither a caller nor a record may see when an upstream quotes it: the account's credential, and the
-/// values of the channel's header fields.
+/// Secrets of a request that neither a caller nor a record may contain when an upstream quotes them: the account's
+/// credential, and the values of the channel's header fields.
 pub(crate) fn secrets_of<'a>(channel: &'a Channel, account: &'a Account) -> impl Iterator<Item = &'a str> {
     let credential = account.credential.as_ref().map(Secret::expose).filter(|credential| !credential.is_empty());
     let headers = channel.spec.headers.iter().map(|(_, value)| value.as_str());

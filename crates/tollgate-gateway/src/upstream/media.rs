@@ -30,7 +30,7 @@ use url::Url;
 use self::sniff::mime_of;
 use crate::{
     clock::Clock,
-    state::shares::{FairPermit, FairSemaphore, InFlightRequest},
+    state::shares::{Bound, FairPermit, FairSemaphore, InFlightRequest},
     upstream::{
         call::ConnectFault,
         client::{AddressPolicy, Trust, fetch},
@@ -170,7 +170,7 @@ impl MediaFetcher {
             anywhere: AtomicBool::new(false),
             trust: Trust::default(),
             tasks: TaskTracker::new(),
-            downloads: FairSemaphore::new(MAX_AT_ONCE, MAX_WAITING),
+            downloads: FairSemaphore::new(Bound::Media, MAX_AT_ONCE, MAX_WAITING),
             cache,
             clock,
         }

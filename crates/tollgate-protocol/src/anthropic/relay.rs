@@ -173,6 +173,7 @@ mod tests {
                 text_bytes: 5,
                 media: 0,
                 unknown: 0,
+                surplus_calls: 0,
                 account_refused: false
             }
         );

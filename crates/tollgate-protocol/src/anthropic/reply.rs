@@ -62,6 +62,7 @@ mod tests {
                 text_bytes: 12,
                 media: 0,
                 unknown: 0,
+                surplus_calls: 0,
                 account_refused: false
             }
         );

@@ -95,6 +95,7 @@ mod tests {
                 text_bytes: 8,
                 media: 0,
                 unknown: 0,
+                surplus_calls: 0,
                 account_refused: false
             }
         );

@@ -6,7 +6,7 @@ mod content;
 use crate::{
     ErrorStyle, Malformed, Method, RequestSummary, Target, markers,
     scan::{Name, Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
-    summary_builder::{MAX_TOOLS, MAX_TURNS, SeenMembers, SummaryBuilder, UniqueMember, candidates_of},
+    summary_builder::{MAX_TOOLS, MAX_TURNS, SeenMembers, SummaryBuilder, ToolCharge, UniqueMember, candidates_of},
     validation::JsonPath,
 };
 
@@ -182,17 +182,24 @@ fn embed_request(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: 
     Ok(())
 }
 
-/// Tools that the provider charges for by use.
-const SEARCHES: [&str; 8] = [
-    "googleSearch",
-    "google_search",
-    "googleSearchRetrieval",
-    "google_search_retrieval",
-    "enterpriseWebSearch",
-    "enterprise_web_search",
-    "googleMaps",
-    "google_maps",
-];
+/// The charge for a member of a tool; `None`: the caller runs the tool.
+fn charge_of(tool: &str) -> Option<ToolCharge> {
+    match tool {
+        "computerUse" | "computer_use" => None,
+        "urlContext" | "url_context" | "codeExecution" | "code_execution" | "fileSearch" | "file_search" => {
+            Some(ToolCharge::Tokens)
+        }
+        "googleSearch"
+        | "google_search"
+        | "googleSearchRetrieval"
+        | "google_search_retrieval"
+        | "enterpriseWebSearch"
+        | "enterprise_web_search"
+        | "googleMaps"
+        | "google_maps" => Some(ToolCharge::Search),
+        _ => Some(ToolCharge::Other),
+    }
+}
 
 /// `tools`: an array of objects. The function declarations of all tools are counted together.
 fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
@@ -211,8 +218,10 @@ fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPat
                 .map(drop),
             "functionDeclarations" | "function_declarations" => scanner.skip().map(drop),
             tool => {
-                if scanner.peek() != ValueKind::Null {
-                    builder.server_tool(SEARCHES.contains(&tool));
+                if scanner.peek() != ValueKind::Null
+                    && let Some(charge) = charge_of(tool)
+                {
+                    builder.server_tool(charge);
                 }
                 scanner.skip().map(drop)
             }

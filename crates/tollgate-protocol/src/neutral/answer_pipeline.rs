@@ -206,6 +206,7 @@ impl AnswerPipeline {
         let parallel = self.context.parallel;
         let Some(state) = self.candidate(candidate)? else { return Ok(()) };
         if state.called && !parallel {
+            self.summary.surplus_calls = self.summary.surplus_calls.saturating_add(1);
             return Ok(());
         }
         state.called = true;

@@ -76,6 +76,7 @@ mod tests {
                 text_bytes: 6,
                 media: 0,
                 unknown: 0,
+                surplus_calls: 0,
                 account_refused: false,
             }
         );

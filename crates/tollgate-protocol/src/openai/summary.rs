@@ -11,7 +11,7 @@ use self::chat_member::{ChatMember, EMBEDDINGS_INPUT, INCLUDE_USAGE};
 use crate::{
     ErrorStyle, Malformed, Method, RequestSummary, Target, markers,
     scan::{Name, Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
-    summary_builder::{MAX_TURNS, SummaryBuilder, candidates_of},
+    summary_builder::{MAX_TURNS, SummaryBuilder, ToolCharge, candidates_of},
     validation::JsonPath,
 };
 
@@ -174,7 +174,7 @@ impl Body {
             ChatMember::ServiceTier => builder.service_tier(&scanner.value()?.0),
             ChatMember::WebSearchOptions => {
                 if scanner.peek() != ValueKind::Null {
-                    builder.server_tool(true);
+                    builder.server_tool(ToolCharge::Search);
                 }
                 scanner.skip()?;
             }
@@ -201,6 +201,15 @@ impl Body {
         match word {
             "cached_content" | "cachedContent" => builder.cached_content(scanner.peek()),
             "extra_body" if scanner.peek() == ValueKind::Object => return extra_body(scanner, builder),
+            "plugins" => return tool::plugins(scanner, builder),
+            // Other providers' names for a search.
+            "search_parameters" if scanner.peek() == ValueKind::Object => builder.server_tool(ToolCharge::Search),
+            "enable_search" => {
+                if scanner.value()?.0 == Value::Bool(true) {
+                    builder.server_tool(ToolCharge::Search);
+                }
+                return Ok(());
+            }
             _ => {}
         }
         scanner.skip().map(drop)

@@ -29,7 +29,7 @@ impl Protocol {
     }
 }
 
-/// What differs between protocols outside of their codecs. Adding a protocol means a folder, a variant of [`Protocol`]
+/// Differences between protocols outside of their codecs. Adding a protocol means a folder, a variant of [`Protocol`]
 /// and a row here.
 pub struct ProtocolSpec {
     pub protocol: Protocol,

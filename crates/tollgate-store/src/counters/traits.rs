@@ -64,7 +64,7 @@ pub trait Counters: Send + Sync + fmt::Debug {
         false
     }
 
-    /// What a process that takes over needs besides the database; nothing if the counters are shared.
+    /// State that a process that takes over needs besides the database; nothing if the counters are shared.
     fn hand_over(&self, _: Instant) -> CounterHandOver {
         CounterHandOver::default()
     }

@@ -24,7 +24,7 @@ pub struct Problem {
     pub fault: Fault,
 }
 
-/// What is wrong with a value.
+/// Fault of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// No member has this name; what to write instead, as the end of the sentence: `; did you mean 'rpm'?`.
@@ -299,7 +299,7 @@ fn wrong_type(kind: &Kind, found: &Value) -> Fault {
     Fault::Type { expected: expected.to_owned(), found: article(found) }
 }
 
-/// What fits a kind, for people.
+/// Description of the values that fit a kind.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds have no bounds")]
 fn expected(kind: &Kind) -> String {
     match kind {
@@ -320,7 +320,7 @@ fn expected(kind: &Kind) -> String {
     }
 }
 
-/// What a value is, with its article.
+/// Type of a value, with its article.
 pub fn article(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -94,7 +94,12 @@ table!(
         )
         .default_text("not priced")
         .rule(times_rise),
-        field!("context", context: Option<u64>, "Context length in tokens.").within(1, i64::MAX),
+        field!(
+            "context",
+            context: Option<u64>,
+            "Context length in tokens; also the bound of input that a request does not show (docs/money.md)."
+        )
+        .within(1, i64::MAX),
         field!("max_output", max_output: Option<u64>, "Maximum number of output tokens.").within(1, i64::MAX),
         parameters!(
             "supported_parameters",

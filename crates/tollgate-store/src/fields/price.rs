@@ -55,6 +55,12 @@ macro_rules! figures {
                 NanoUsd::MAX_PER_REQUEST.0,
                 "Per request that uses the provider's web search, besides `per_request` (docs/money.md)."
             ),
+            figure!(
+                "server_tools",
+                price.server_tools,
+                NanoUsd::MAX_PER_REQUEST.0,
+                "Per request that uses other tools or plugins that the provider runs, besides `per_request` (docs/money.md)."
+            ),
             $($last,)*
         ]
     };

@@ -1,11 +1,11 @@
-//! What fields of rows, members of requests and answers, and parameters of queries are: one description for checks,
+//! Types of row fields, members of requests and answers, and query parameters: one description for checks,
 //! conversions and documents.
 
 use serde_json::{Map, Value};
 
 use super::Fault;
 
-/// What a value is. Amounts and factors are decimal strings; a number is accepted and read through its shortest decimal form.
+/// Type of a value. Amounts and factors are decimal strings; a number is accepted and read through its shortest decimal form.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// An id with this prefix.
@@ -80,12 +80,12 @@ impl Object {
     }
 }
 
-/// What a field is.
+/// Declaration of a field.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldShape {
     /// Its name in files, requests, answers and on the command line.
     pub name: &'static str,
-    /// What its value is.
+    /// Type of its value.
     pub kind: Kind,
     pub access: Access,
     /// Whether it may be null: there is none.

@@ -95,7 +95,7 @@ impl ClosingMark {
     }
 }
 
-/// What a closed segment misses whose valid frames end at `at` after `entries` entries.
+/// Loss of a closed segment whose valid frames end at `at` after `entries` entries.
 pub(super) fn missing_tail(mark: Option<ClosingMark>, at: usize, entries: u32) -> Option<String> {
     let mark = mark.filter(|mark| mark.length > at as u64)?;
     let (bytes, lost) = (mark.length - at as u64, mark.entries.saturating_sub(entries));
@@ -132,7 +132,7 @@ pub(super) enum SegmentEnd {
     Torn(usize),
 }
 
-/// What stands before the frames of a segment.
+/// Header before the frames of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
     pub(super) length: usize,

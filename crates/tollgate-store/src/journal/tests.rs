@@ -1,5 +1,8 @@
 //! Tests of the journal: kills, torn tails, damage, full disks and crashes during recovery.
 
+mod crashes;
+mod size_limit;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -50,6 +53,17 @@ fn write(journal: &Journal, core: u16, ends: impl IntoIterator<Item = u64>) {
 fn kill(journal: Journal, writer: JournalWriter) {
     std::mem::forget(writer);
     std::mem::forget(journal);
+}
+
+/// Offsets of the valid frames of a segment.
+fn frame_offsets(bytes: &[u8]) -> Vec<usize> {
+    let mut offsets = Vec::new();
+    segment::scan(Path::new("x"), bytes, &mut |entry| {
+        offsets.push(entry.offset);
+        Ok(())
+    })
+    .unwrap();
+    offsets
 }
 
 #[test]
@@ -203,116 +217,6 @@ fn damaged_frame_fails_the_start_and_repair_keeps_the_rest() {
     let (_journal, recovered) = open(&dir);
     assert_eq!(recovered.len(), 3, "the request with the damaged begin still has its end");
     assert_eq!(repair(&dir.path().join("journal")).unwrap(), []);
-}
-
-#[test]
-fn entries_beyond_the_size_limit_are_buffered_then_rejected() {
-    let dir = TempDir::new().unwrap();
-    let size = {
-        let mut frame = Vec::new();
-        encode_end(&record(0), &mut frame).unwrap();
-        frame.len() as u64
-    };
-    let limited = JournalOptions { max_bytes: 36 + 2 * size + size / 2, memory_bytes: 2 * size + size / 2, ..options(&dir) };
-    let (journal, _) = Journal::open(limited).unwrap();
-    let writer = journal.writer(0).unwrap();
-    for n in 0..4 {
-        let _ = writer.end(&record(n)).unwrap();
-    }
-    assert!(matches!(writer.end(&record(4)), Err(JournalError::Full { .. })));
-    assert_eq!(journal.pending_bytes(), writer.pending_bytes());
-    assert_eq!((journal.pending_requests(), journal.unbooked()), (2, 4));
-    assert_eq!(ended(&dir), [request_id(0), request_id(1)], "only these fit on disk");
-    let backlog: Vec<_> = journal.backlog().unwrap().map(|record| record.unwrap().id).collect();
-    assert_eq!(backlog, [2, 3, 0, 1].map(request_id), "records in memory come first");
-
-    // Records booked from memory are not written.
-    journal.mark_booked(&[request_id(0), request_id(1), request_id(2)]);
-    drop(writer);
-    assert_eq!(journal.pending_bytes(), 0);
-    assert_eq!(journal.backlog().unwrap().map(|record| record.unwrap().id).collect::<Vec<_>>(), [request_id(3)]);
-}
-
-#[test]
-fn buffered_entries_are_written_once_segments_are_removed() {
-    let dir = TempDir::new().unwrap();
-    let (first, _) = Journal::open(JournalOptions { segment_bytes: 1, max_bytes: 3_000, ..options(&dir) }).unwrap();
-    let writer = first.writer(0).unwrap();
-    let mut n = 0;
-    while first.pending_bytes() == 0 {
-        let _ = writer.end(&record(n)).unwrap();
-        n += 1;
-    }
-    let pending = n - 1;
-    first.mark_booked(&(0..pending).map(request_id).collect::<Vec<_>>());
-    writer.progress(&progress(pending, 1)).unwrap();
-    assert_eq!(first.pending_bytes(), 0);
-    assert_eq!(first.backlog().unwrap().map(|record| record.unwrap().id).collect::<Vec<_>>(), [request_id(pending)]);
-}
-
-/// A journal whose limit fits one record; of the `records` ends written, all but the first are buffered in memory.
-fn full_journal(dir: &TempDir, records: u64) -> (Journal, JournalWriter) {
-    let mut frame = Vec::new();
-    encode_end(&record(0), &mut frame).unwrap();
-    let limited = JournalOptions { max_bytes: 36 + frame.len() as u64 * 3 / 2, ..options(dir) };
-    let (journal, _) = Journal::open(limited).unwrap();
-    let writer = journal.writer(0).unwrap();
-    for n in 0..records {
-        let _ = writer.end(&record(n)).unwrap();
-    }
-    assert_eq!(journal.pending_requests(), usize::try_from(records - 1).unwrap());
-    (journal, writer)
-}
-
-#[test]
-fn buffered_records_are_booked_after_their_writer_is_dropped() {
-    let dir = TempDir::new().unwrap();
-    let (journal, writer) = full_journal(&dir, 5);
-    assert_eq!((journal.unbooked(), journal.oldest_unbooked()), (5, Some(record(0).at)));
-    drop(writer);
-    let backlog: Vec<UsageRecord> = journal.backlog().unwrap().map(Result::unwrap).collect();
-    assert_eq!(backlog.iter().map(|record| record.id).collect::<Vec<_>>(), [1, 2, 3, 4, 0].map(request_id));
-    journal.mark_booked(&(0..5).map(request_id).collect::<Vec<_>>());
-    assert_eq!((journal.unbooked(), journal.pending_requests(), journal.backlog().unwrap().count()), (0, 0, 0));
-    assert_eq!(journal.finish(&[]), 0);
-    assert_eq!((journal.pending_bytes(), ended(&dir)), (0, vec![]));
-}
-
-#[test]
-fn write_pending_needs_no_further_request() {
-    let dir = TempDir::new().unwrap();
-    let (journal, writer) = full_journal(&dir, 3);
-    journal.write_pending();
-    assert_eq!(journal.pending_requests(), 2, "the limit is still reached");
-    journal.mark_booked(&[request_id(0)]);
-    journal.write_pending();
-    assert_eq!((journal.pending_requests(), ended(&dir)), (1, vec![request_id(1)]));
-    kill(journal, writer);
-    let (_journal, recovered) = open(&dir);
-    assert_eq!(recovered, [record(1)]);
-}
-
-#[test]
-fn finish_writes_buffered_entries_beyond_the_size_limit() {
-    let dir = TempDir::new().unwrap();
-    let (journal, writer) = full_journal(&dir, 4);
-    drop(writer);
-    assert_eq!(journal.finish(&[record(9)]), 0, "records that no shard accepted are written too");
-    drop(journal);
-    let (_journal, recovered) = open(&dir);
-    let recovered: Vec<_> = recovered.iter().map(|record| record.id).collect();
-    assert_eq!(recovered, [0, 1, 2, 3, 9].map(request_id));
-}
-
-#[test]
-fn finish_returns_the_number_of_lost_requests() {
-    let dir = TempDir::new().unwrap();
-    let (journal, writer) = full_journal(&dir, 4);
-    writer.begin(&begin(4)).unwrap();
-    drop(writer);
-    journal.mark_booked(&[request_id(3)]);
-    fs::remove_dir_all(dir.path().join("journal")).unwrap();
-    assert_eq!(journal.finish(&[record(9)]), 3, "two in memory and one that was never written; a begin is no record");
 }
 
 #[test]
@@ -481,117 +385,4 @@ fn segment_written_by_version_0_1_is_readable() {
     assert_eq!(read[..2], [record(0), record(1)]);
     assert_eq!((read[2].id, read[2].outcome), (request_id(2), Outcome::GatewayStopped));
     assert_eq!(fs::read(folder.join("0-00000001.tgj")).unwrap(), fs::read(fixture).unwrap(), "it has no closing mark to write");
-}
-
-/// Offsets of the valid frames of a segment.
-fn frame_offsets(bytes: &[u8]) -> Vec<usize> {
-    let mut offsets = Vec::new();
-    segment::scan(Path::new("x"), bytes, &mut |entry| {
-        offsets.push(entry.offset);
-        Ok(())
-    })
-    .unwrap();
-    offsets
-}
-
-/// A step of the crash property test.
-#[derive(Clone, Debug)]
-enum Step {
-    Begin(u64),
-    Progress(u64),
-    End(u64),
-    Book(u64),
-    Crash,
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let id = 0_u64..12;
-    let step = prop_oneof![
-        4 => id.clone().prop_map(Step::Begin),
-        2 => id.clone().prop_map(Step::Progress),
-        4 => id.clone().prop_map(Step::End),
-        2 => id.prop_map(Step::Book),
-        1 => Just(Step::Crash),
-    ];
-    proptest::collection::vec(step, 1..60)
-}
-
-/// Opens the journal and books all recovered records into `booked`.
-fn restart(dir: &TempDir, booked: &mut BTreeMap<tollgate_core::RequestId, UsageRecord>) -> Journal {
-    let (journal, recovery) = Journal::open(JournalOptions { segment_bytes: 3_000, ..options(dir) }).unwrap();
-    let mut ids = Vec::new();
-    for record in recovery.records.map(Result::unwrap) {
-        ids.push(record.id);
-        booked.entry(record.id).or_insert(record);
-    }
-    journal.mark_booked(&ids);
-    journal
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-
-    #[test]
-    fn entries_before_a_torn_tail_survive(cut in 0_usize..8_000) {
-        let dir = TempDir::new().unwrap();
-        let (journal, _) = open(&dir);
-        let writer = journal.writer(0).unwrap();
-        for n in 0..4 {
-            writer.begin(&begin(n)).unwrap();
-            let _ = writer.end(&record(n)).unwrap();
-        }
-        kill(journal, writer);
-        let path = segments(&dir).remove(0);
-        let bytes = fs::read(&path).unwrap();
-        let offsets = frame_offsets(&bytes);
-        let cut = cut % (bytes.len() + 1);
-        fs::write(&path, &bytes[..cut]).unwrap();
-        // A request is recovered once its begin is whole; frames 0, 2, 4, 6 are begins.
-        let whole = offsets.iter().skip(1).chain([&bytes.len()]).filter(|end| **end <= cut).count();
-        let (_journal, recovery) = Journal::open(options(&dir)).unwrap();
-        let records: Vec<_> = recovery.records.map(Result::unwrap).collect();
-        prop_assert_eq!(records.len(), whole.div_ceil(2));
-        prop_assert_eq!(recovery.complete, whole / 2);
-        let torn = cut != bytes.len() && cut != 0 && !offsets.contains(&cut);
-        prop_assert_eq!(!recovery.truncated.is_empty(), torn || cut == 0);
-    }
-
-    #[test]
-    fn random_crashes_neither_lose_nor_duplicate_a_request(steps in steps()) {
-        let dir = TempDir::new().unwrap();
-        let mut booked = BTreeMap::new();
-        let (mut begun, mut ended) = (BTreeSet::new(), BTreeSet::new());
-        let mut journal = restart(&dir, &mut booked);
-        let mut writer = journal.writer(0).unwrap();
-        for step in steps {
-            match step {
-                Step::Begin(n) if !ended.contains(&n) => {
-                    writer.begin(&begin(n)).unwrap();
-                    begun.insert(n);
-                }
-                Step::Progress(n) if begun.contains(&n) && !ended.contains(&n) => writer.progress(&progress(n, 10)).unwrap(),
-                Step::End(n) if !ended.contains(&n) => {
-                    let _ = writer.end(&record(n)).unwrap();
-                    ended.insert(n);
-                }
-                Step::Book(n) if ended.contains(&n) => {
-                    booked.entry(request_id(n)).or_insert_with(|| record(n));
-                    journal.mark_booked(&[request_id(n)]);
-                }
-                Step::Crash => {
-                    kill(journal, writer);
-                    // Recovery ends unfinished requests.
-                    ended.extend(&begun);
-                    journal = restart(&dir, &mut booked);
-                    writer = journal.writer(0).unwrap();
-                }
-                Step::Begin(_) | Step::Progress(_) | Step::End(_) | Step::Book(_) => {}
-            }
-        }
-        kill(journal, writer);
-        drop(restart(&dir, &mut booked));
-        let expected: Vec<_> = begun.union(&ended).copied().map(request_id).collect();
-        prop_assert_eq!(booked.keys().copied().collect::<Vec<_>>(), expected);
-        prop_assert_eq!(segments(&dir), Vec::<PathBuf>::new());
-    }
 }

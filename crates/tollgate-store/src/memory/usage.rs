@@ -150,7 +150,7 @@ impl MemoryUsageLog {
     }
 }
 
-/// What a record is counted under.
+/// Dimensions under which a record is counted.
 fn group(record: &UsageRecord, by: SummaryBy) -> String {
     match by {
         SummaryBy::Nothing => String::new(),

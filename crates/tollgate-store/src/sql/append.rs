@@ -41,7 +41,7 @@ const PRUNED_UNTIL: &str = "SELECT value FROM counters WHERE name = 'pruned_unti
 const BOOK: &str = "INSERT INTO journals (id, booked, unfinished) VALUES ($1, $2, 1) ON CONFLICT (id) DO UPDATE \
      SET booked = journals.booked + excluded.booked, unfinished = 1 RETURNING id, booked";
 
-/// What is written along with records.
+/// Rows written along with records.
 #[derive(Debug)]
 pub(super) struct Bookkeeping {
     pub(super) chain: ChainKey,

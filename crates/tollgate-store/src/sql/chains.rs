@@ -23,7 +23,7 @@ const LINKS_AT_ONCE: i64 = 5_000;
 /// A table with a chain.
 struct ChainedTable {
     chain: &'static str,
-    /// What a row is called in messages.
+    /// Name of a row in messages.
     rows: &'static str,
     /// Selects the rows at `$1` to `$2` in order; the position comes first.
     select: &'static str,

@@ -18,7 +18,7 @@ pub(super) const fn context(row: &'static str) -> SealContext<'static> {
     SealContext { table: "data_keys", column: "sealed", row }
 }
 
-/// What the master key gives access to: the data key and the pepper, ready for use.
+/// Keys that the master key opens: the data key and the pepper, ready for use.
 #[derive(Debug)]
 pub(crate) struct DataKeys {
     pub(crate) sealer: Sealer,
@@ -91,7 +91,7 @@ pub(super) fn open_row(
     })
 }
 
-/// What a data key, the pepper and the check value look like in the table `data_keys`.
+/// Form of a data key, the pepper and the check value in the table `data_keys`.
 pub(super) fn sealed_rows(
     master: &SecretBytes,
     data_key: &SecretBytes,

@@ -28,7 +28,7 @@ const ROWS_AT_ONCE: i64 = 100;
 /// Locks out other writers of sealed rows.
 const LOCK: &str = "UPDATE counters SET value = value WHERE name = 'revision' RETURNING value";
 
-/// What the database says about its keys.
+/// State of the database's keys.
 #[derive(Debug)]
 pub(crate) struct KeyState {
     /// Fingerprint of the master key that seals the data key.

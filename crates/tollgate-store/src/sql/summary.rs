@@ -27,7 +27,7 @@ use crate::{
 const SUMMARY: &str = "sum up the usage log";
 const MAX_ROWS: usize = 10_000;
 
-/// What a range of time is summed from.
+/// Tables from which a range of time is summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SummarySource {
     Records,
@@ -119,7 +119,7 @@ impl SqlStore {
         Ok(times)
     }
 
-    /// What the groups of a summary are called.
+    /// Names of a summary's groups.
     async fn labels(&self, by: SummaryBy, groups: BTreeSet<i64>) -> Result<HashMap<i64, String>, StoreError> {
         let computed = |label: fn(i64) -> String| groups.iter().map(|group| (*group, label(*group))).collect();
         match by {

@@ -1,4 +1,4 @@
-//! What a row of the usage log says of a request: which texts are in the dictionary, which attempt is in the row of its request, and
+//! Content of a row of the usage log: which texts are in the dictionary, which attempt is in the row of its request, and
 //! the way back from rows to records.
 
 use std::collections::HashMap;

@@ -95,7 +95,7 @@ pub(crate) struct PreviewArgs {
     pub(crate) yes: bool,
 }
 
-/// What a row is made of or changed to.
+/// Fields of a new or changed row.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FieldArgs {
     /// Such as rpm=60, groups=a,b, budget=5/month, price=input:0.30,output:2.40 or `price_limit=mode:ceiling,max_input:1.5`; tables

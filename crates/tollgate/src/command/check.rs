@@ -36,16 +36,13 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
         let settings: Map<String, Value> = effective.iter().map(|setting| (setting.name.to_owned(), show(setting))).collect();
         let (file, warnings) = catalog.map(|(file, review)| (file.display().to_string(), review.warnings)).unzip();
         output::json(&json!({"settings": settings, "catalog": file, "warnings": warnings.unwrap_or_default()}));
-        return Ok(());
+        return every_variable_is_read(&config);
     }
     let row = |setting: &EffectiveSetting| {
         let value = setting.value.clone().filter(|value| !value.is_empty());
         vec![setting.name.to_owned(), value.unwrap_or_else(|| "–".to_owned()), source(setting)]
     };
     output::table(&["setting", "value", "from"], &effective.iter().map(row).collect::<Vec<_>>());
-    for name in &config.unread {
-        output::line(&format!("warning: the environment variable {name} is no setting; nothing reads it"));
-    }
     if let Some((file, review)) = catalog {
         output::line(&format!("catalog {}: {}", file.display(), review.rows));
         for warning in &review.warnings {
@@ -55,7 +52,18 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
             output::remark(&remark);
         }
     }
-    Ok(())
+    every_variable_is_read(&config)
+}
+
+/// An error for each `TOLLGATE_…` variable that nothing reads. A start only warns, because a catalog in the database does not
+/// tell which variables its file referred to.
+fn every_variable_is_read(config: &Config) -> Result<(), Failure> {
+    let fault = |name: &String| {
+        let hint =
+            if config.catalog_file.is_some() { "" } else { "; if a catalog file refers to it, name the file with --catalog" };
+        format!("unknown environment variable {name}: it is no setting, and nothing reads it{hint}")
+    };
+    if config.unread.is_empty() { Ok(()) } else { Err(Failure::Invalid(config.unread.iter().map(fault).collect())) }
 }
 
 /// A catalog file that could be served.

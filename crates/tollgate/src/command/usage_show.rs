@@ -21,25 +21,35 @@ pub(crate) async fn show(common: &Common, admin: &Admin, id: &str) -> Result<(),
     // Read before the database, so that a record that is booked in between is not missed.
     let mut backlog = admin.journal_backlog(common)?;
     match admin.get(&ApiPath::of(&["usage", id])).await {
-        Ok(record) => print(common, &record),
+        Ok(record) => print(common, &record, member_name(admin, &record).await.as_deref()),
         Err(AdminError::Refused(refusal)) if refusal.status == http::StatusCode::NOT_FOUND && backlog.keep_only(parsed) => {
+            let mut found = None;
             let each = |record: &tollgate_core::UsageRecord| {
-                print(common, &usage_format::json(record));
+                found = Some(usage_format::json(record));
                 false
             };
             admin.for_each_remaining(backlog, each).await?;
+            if let Some(record) = found {
+                print(common, &record, member_name(admin, &record).await.as_deref());
+            }
         }
         Err(error) => return Err(error.into()),
     }
     Ok(())
 }
 
-fn print(common: &Common, record: &Value) {
+/// Name of the record's member; `None` for a member that was removed.
+async fn member_name(admin: &Admin, record: &Value) -> Option<String> {
+    let member = admin.get(&ApiPath::of(&["members", record["member"].as_str()?])).await.ok()?;
+    member["name"].as_str().map(str::to_owned)
+}
+
+fn print(common: &Common, record: &Value, member_name: Option<&str>) {
     if common.json {
         output::json(record);
         return;
     }
-    output::table(&[], &facts(record));
+    output::table(&[], &facts(record, member_name));
     let table = |title: &str, columns: &[(&str, &str)], items: &Value| {
         let Some(items) = items.as_array().filter(|items| !items.is_empty()) else { return };
         output::line("");
@@ -64,7 +74,7 @@ fn print(common: &Common, record: &Value) {
 }
 
 /// What is known of the request itself, one fact a row.
-fn facts(record: &Value) -> Vec<Vec<String>> {
+fn facts(record: &Value, member_name: Option<&str>) -> Vec<Vec<String>> {
     const FACTS: [(&str, &str); 20] = [
         ("request", "id"),
         ("arrived", "at"),
@@ -96,8 +106,14 @@ fn facts(record: &Value) -> Vec<Vec<String>> {
         (true, _) | (false, None) => "–".to_owned(),
         (false, Some(source)) => format!("{} (source: {source})", counts.join(", ")),
     };
-    rows.insert(13, vec!["tokens".to_owned(), tokens]);
+    insert_before(&mut rows, "sale USD", "tokens", tokens);
+    insert_before(&mut rows, "member id", "member", member_name.unwrap_or("–").to_owned());
     rows
+}
+
+fn insert_before(rows: &mut Vec<Vec<String>>, next: &str, name: &str, value: String) {
+    let at = rows.iter().position(|row| row[0] == next).unwrap_or(rows.len());
+    rows.insert(at, vec![name.to_owned(), value]);
 }
 
 /// A value for people; durations in milliseconds.

@@ -1,5 +1,5 @@
 //! Environment variables that begin with `TOLLGATE_` and are no setting: misspelt settings are errors, others are named in a
-//! warning, because nothing would say otherwise that they have no effect.
+//! warning at the start and are errors in `check`, because nothing would say otherwise that they have no effect.
 
 use tollgate_store::fields::nearest;
 
@@ -7,8 +7,25 @@ use super::table::{self, SETTINGS};
 
 /// Variables that are no settings.
 const OTHERS: [&str; 4] = ["TOLLGATE_CONFIG", "TOLLGATE_URL", "TOLLGATE_ADMIN_KEY", "TOLLGATE_MASTER_KEY_FILE"];
-/// Kubernetes and Docker set these for a service called `tollgate`.
-const SERVICE_LINKS: [&str; 3] = ["TOLLGATE_SERVICE_", "TOLLGATE_PORT", "TOLLGATE_NAME"];
+/// Variables of the developers' tests, which have no effect on the program.
+const TESTS: &str = "TOLLGATE_TEST_";
+/// Names that other programs give to a setting.
+const SYNONYMS: [(&str, &str); 14] = [
+    ("addr", "server.listen"),
+    ("address", "server.listen"),
+    ("bind", "server.listen"),
+    ("host", "server.listen"),
+    ("listenaddr", "server.listen"),
+    ("port", "server.listen"),
+    ("serverhost", "server.listen"),
+    ("serverport", "server.listen"),
+    ("db", "database.url"),
+    ("dburl", "database.url"),
+    ("postgres", "database.url"),
+    ("postgresurl", "database.url"),
+    ("datadir", "server.data"),
+    ("datafolder", "server.data"),
+];
 
 /// Names that no setting has.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -21,12 +38,13 @@ pub(super) struct UnknownNames {
 
 /// Judges the names of the environment. `catalog` is the text of the catalog file: what it refers to as `env:NAME` is read.
 /// Names with `__` are checked with the settings themselves.
-pub(super) fn unknown_names(names: &[String], catalog: &str) -> UnknownNames {
+pub(super) fn unknown_names(names: &[String], value: &dyn Fn(&str) -> Option<String>, catalog: &str) -> UnknownNames {
     let is_ours = |name: &&String| name.starts_with("TOLLGATE_") && !name.contains("__");
     let is_read = |name: &str| {
         let aliases = SETTINGS.iter().filter_map(|setting| setting.alias);
         aliases.chain(OTHERS).any(|known| known == name)
-            || SERVICE_LINKS.iter().any(|link| name.starts_with(link))
+            || name.starts_with(TESTS)
+            || is_service_link(name, value(name).as_deref().unwrap_or_default())
             || refers_to(catalog, name)
     };
     let mut found = UnknownNames::default();
@@ -42,6 +60,18 @@ pub(super) fn unknown_names(names: &[String], catalog: &str) -> UnknownNames {
     found
 }
 
+/// Whether Kubernetes or Docker set this variable for a service called `tollgate`. `TOLLGATE_PORT=8080` is a person's.
+fn is_service_link(name: &str, value: &str) -> bool {
+    match name.strip_prefix("TOLLGATE_").unwrap_or_default() {
+        "PORT" => value.contains("://"),
+        "NAME" => value.starts_with('/'),
+        rest => {
+            let numbered = rest.strip_prefix("PORT_").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+            numbered || rest == "SERVICE_HOST" || rest == "SERVICE_PORT" || rest.starts_with("SERVICE_PORT_")
+        }
+    }
+}
+
 fn refers_to(catalog: &str, name: &str) -> bool {
     let is_part = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
     catalog.match_indices("env:").any(|(at, prefix)| {
@@ -54,6 +84,9 @@ fn refers_to(catalog: &str, name: &str) -> bool {
 fn meant(name: &str) -> Option<String> {
     let squeezed = |text: &str| text.to_lowercase().replace(['_', '.'], "");
     let wrong = squeezed(name.strip_prefix("TOLLGATE_")?);
+    if let Some((_, path)) = SYNONYMS.iter().find(|(synonym, _)| *synonym == wrong) {
+        return Some(table::variable(path));
+    }
     let last = |path: &str| squeezed(path.split('.').next_back().unwrap_or_default());
     let section = |path: &str| squeezed(path.split('.').next().unwrap_or_default());
     let forms: [&dyn Fn(&str) -> String; 3] = [&squeezed, &last, &section];
@@ -86,7 +119,11 @@ mod tests {
     use super::*;
 
     fn judged(name: &str, catalog: &str) -> UnknownNames {
-        unknown_names(&[name.to_owned(), "PATH".to_owned()], catalog)
+        judged_value(name, "x", catalog)
+    }
+
+    fn judged_value(name: &str, value: &str, catalog: &str) -> UnknownNames {
+        unknown_names(&[name.to_owned(), "PATH".to_owned()], &|_| Some(value.to_owned()), catalog)
     }
 
     #[test]
@@ -101,6 +138,10 @@ mod tests {
             ("TOLLGATE_DATAA", "TOLLGATE_SERVER__DATA"),
             ("TOLLGATE_MASTERKEY", "TOLLGATE_DATABASE__MASTER_KEY"),
             ("TOLLGATE_ADMINKEY", "TOLLGATE_ADMIN_KEY"),
+            ("TOLLGATE_HOST", "TOLLGATE_SERVER__LISTEN"),
+            ("TOLLGATE_PORT", "TOLLGATE_SERVER__LISTEN"),
+            ("TOLLGATE_DB_URL", "TOLLGATE_DATABASE__URL"),
+            ("TOLLGATE_DATA_DIR", "TOLLGATE_SERVER__DATA"),
         ] {
             let found = judged(name, "");
             assert!(found.faults.len() == 1 && found.faults[0].contains(&format!("'{right}'")), "{name}: {found:?}");
@@ -109,15 +150,24 @@ mod tests {
 
     #[test]
     fn unrelated_name_is_only_reported() {
-        for name in ["TOLLGATE_CI_KEY", "TOLLGATE_BACKUP_BUCKET", "TOLLGATE_FOO"] {
+        for name in ["TOLLGATE_CI_KEY", "TOLLGATE_BACKUP_BUCKET", "TOLLGATE_FOO", "TOLLGATE_NAME", "TOLLGATE_SERVICE_FOO"] {
             assert_eq!(judged(name, ""), UnknownNames { faults: Vec::new(), unread: vec![name.to_owned()] });
         }
     }
 
     #[test]
     fn name_that_something_reads_is_accepted() {
-        for name in ["TOLLGATE_URL", "TOLLGATE_DATA", "TOLLGATE_SERVICE_HOST", "TOLLGATE_PORT_80_TCP_ADDR", "TOLLGATE_CONFIG"] {
+        for name in ["TOLLGATE_URL", "TOLLGATE_DATA", "TOLLGATE_CONFIG", "TOLLGATE_TEST_POSTGRES"] {
             assert_eq!(judged(name, ""), UnknownNames::default(), "{name}");
+        }
+        for (name, value) in [
+            ("TOLLGATE_SERVICE_HOST", "10.0.0.1"),
+            ("TOLLGATE_SERVICE_PORT_HTTP", "80"),
+            ("TOLLGATE_PORT", "tcp://10.0.0.1:80"),
+            ("TOLLGATE_PORT_80_TCP_ADDR", "10.0.0.1"),
+            ("TOLLGATE_NAME", "/web/tollgate"),
+        ] {
+            assert_eq!(judged_value(name, value, ""), UnknownNames::default(), "{name} is a service link");
         }
         let catalog = "[[key]]\nsecret = \"env:TOLLGATE_SECRET\"\n";
         assert_eq!(judged("TOLLGATE_SECRET", catalog), UnknownNames::default());

@@ -60,7 +60,7 @@ settings! {
     "server.tls_key": Text, None =>
         "PEM file with the private key of `tls_cert`.";
     "server.max_connections": Number(1, 1_000_000), Some("20000") =>
-        "Concurrent connections; further ones are closed at once.";
+        "Concurrent connections. Near the limit those without a request are closed; further ones are closed at once.";
     "server.max_connections_per_address": Number(0, 1_000_000), Some("0") =>
         "Concurrent connections from one address (IPv6: one /64); 0: no limit. Use 0 behind a proxy.";
     "server.trusted_proxies": Networks, None =>

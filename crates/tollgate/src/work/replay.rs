@@ -12,6 +12,7 @@ use tollgate_store::{
     infer_apply_mode, preview,
 };
 
+use super::with_store;
 use crate::{compose, config::Config, failure::Failure, journal_backlog::JournalBacklog};
 
 /// Records per page.
@@ -85,12 +86,7 @@ pub(crate) fn replay(
 ) -> Result<ReplayOutcome, ReplayFailure> {
     // Read before the database, so that no record is missed; records in both are counted once.
     let backlog = JournalBacklog::read_folder(&config.data, control)?;
-    compose::runtime()?.block_on(async {
-        let store = compose::open_there(config).await?;
-        let replayed = replay_store(&store, file, records, backlog, control).await;
-        store.close().await;
-        replayed
-    })
+    with_store(config, control, async |store| replay_store(store, file, records, backlog, control).await)
 }
 
 async fn replay_store(

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::{NanoUsd, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{ConsistencyRule, DataFolderLock, JournalEntry, Mismatch, Store, VerifyReport, WorkControl};
 
+use super::with_store;
 use crate::{compose, config::Config, failure::Failure, journal_backlog, retention, traffic_snapshot};
 
 /// Journal records compared per query.
@@ -60,15 +61,7 @@ impl Difference {
 
 /// Verifies ledger, balances, records, attempts, roll-ups and journal.
 pub(crate) fn verify(config: &Config, control: &WorkControl) -> Result<VerifyOutcome, Failure> {
-    compose::block_on(async {
-        let store = compose::open_there(config).await?;
-        let verified = verify_store(&store, config, control).await;
-        // A query of cancelled work may still run; closing its connection would wait for it.
-        if !control.is_cancelled() {
-            store.close().await;
-        }
-        verified
-    })
+    with_store(config, control, async |store| verify_store(store, config, control).await)
 }
 
 async fn verify_store(store: &Store, config: &Config, control: &WorkControl) -> Result<VerifyOutcome, Failure> {

@@ -68,6 +68,9 @@ fn check_warns_of_what_is_probably_not_meant() {
     let catalog = support::channel("local", "openai", "http://127.0.0.1:11434/v1", "cheap", "")
         .replace("private_network = true", "")
         + &support::channel("c", "openai", "https://api.example.com/v1", "unpriced", "")
+        + &support::channel("bare", "openai", "https://bare.example.com", "cheap", "")
+        + &support::channel("whole", "openai", "https://whole.example.com/v1/chat/completions", "cheap", "")
+        + "[[model]]\nname = \"cheep\"\nprice = { input = \"0.5\", output = \"20\" }\n"
         + "[[model]]\nname = \"cheap\"\nprice = { input = \"0.5\", output = \"20\" }\n"
         + &support::group(&["local", "c"])
         + "budget = { amount = \"5\", window = \"month\" }\n";
@@ -79,6 +82,9 @@ fn check_warns_of_what_is_probably_not_meant() {
         "account 'local/local-account': its credential begins with '$'",
         "key 'caller': its secret begins with '$'",
         "model 'unpriced' has no price",
+        "channel 'bare': base_url 'https://bare.example.com' has no path: append /v1",
+        "channel 'whole': base_url 'https://whole.example.com/v1/chat/completions' ends with /chat/completions",
+        "model 'cheep' has a price and no channel serves it",
         "sells 'cheap' below what channel 'local' costs: input 0.50 < 1.00",
     ] {
         assert!(said.contains(warning), "no warning '{warning}': {said}");
@@ -86,11 +92,13 @@ fn check_warns_of_what_is_probably_not_meant() {
 }
 
 #[test]
-fn misspelt_setting_in_the_environment_is_an_error_and_an_unread_one_a_warning() {
-    let (code, said) = check("", &[("TOLLGATE_LISTEN", "127.0.0.1:1")]);
-    assert!(code == Some(3) && said.contains("did you mean 'TOLLGATE_SERVER__LISTEN'?"), "{said}");
+fn check_reports_every_variable_of_the_environment_that_nothing_reads() {
+    for (name, value) in [("TOLLGATE_LISTEN", "127.0.0.1:1"), ("TOLLGATE_PORT", "8080"), ("TOLLGATE_HOST", "0.0.0.0")] {
+        let (code, said) = check("", &[(name, value)]);
+        assert!(code == Some(3) && said.contains(name) && said.contains("did you mean 'TOLLGATE_SERVER__LISTEN'?"), "{said}");
+    }
     let (code, said) = check("", &[("TOLLGATE_CI_KEY", "x"), ("TOLLGATE_SERVICE_HOST", "10.0.0.1")]);
-    assert!(code == Some(0) && said.contains("TOLLGATE_CI_KEY is no setting") && !said.contains("SERVICE_HOST"), "{said}");
+    assert!(code == Some(3) && said.contains("TOLLGATE_CI_KEY: it is no setting") && !said.contains("SERVICE_HOST"), "{said}");
     let catalog = "[[key]]\nname = \"ci\"\nsecret = \"env:TOLLGATE_CI_KEY\"\n";
     let (code, said) = check(catalog, &[("TOLLGATE_CI_KEY", "tk-0123456789abcdef")]);
     assert!(code == Some(0) && !said.contains("no setting"), "{said}");
@@ -129,6 +137,13 @@ fn colleagues_key_with_a_budget_is_one_command_and_its_use_is_shown_by_name() {
     let summary = json(&gateway.run(&["usage", "summary", "--by", "key", "--json"]));
     let row = summary["items"].as_array().unwrap().iter().find(|row| row["name"] == "anna").unwrap();
     assert_eq!((row["member"].as_str(), row["of"].as_str()), (Some("owner"), made["id"].as_str()));
+    let request = text(&gateway.run(&["usage", "tail", "--key", "anna"]));
+    let request = request.split_whitespace().find(|word| word.starts_with("req_")).unwrap_or_else(|| panic!("{request}"));
+    let shown = text(&gateway.run(&["usage", "show", request]));
+    for (fact, value) in [("key", "anna"), ("member", "owner")] {
+        let is_shown = shown.lines().any(|line| line.split_whitespace().eq([fact, value]));
+        assert!(is_shown, "no name of the {fact}: {shown}");
+    }
 }
 
 #[test]

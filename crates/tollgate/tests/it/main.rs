@@ -15,6 +15,7 @@ mod admin;
 mod backup;
 mod clock;
 mod commands;
+mod connections;
 mod database_outage;
 mod database_unavailable;
 mod deploy;

@@ -228,3 +228,83 @@ fn tamper(gateway: &TestGateway, sql: &'static str, id: &str) {
         database.close().await.unwrap();
     });
 }
+
+/// A catalog whose key has a budget of 3 USD; `model` are lines of both models.
+fn with_tools(upstream: &Upstream, model: &str) -> String {
+    let budget = "budget = { amount = \"3\", window = \"total\", action = \"block\" }";
+    catalog(upstream, budget, "").replace("price = { input = \"10\", output = \"20\" }", model)
+}
+
+#[test]
+fn tools_of_the_provider_were_served_without_a_price_of_their_use() {
+    let upstream = Upstream::start();
+    upstream.set_default(reply());
+    let body = |tool: &Value| {
+        let mut body = asking(20);
+        body[tool["field"].as_str().unwrap()] = tool["value"].clone();
+        body
+    };
+    let tools = [
+        json!({"field": "tools", "value": [{"type": "code_interpreter"}], "price": 0.05}),
+        json!({"field": "plugins", "value": [{"id": "file-parser"}], "price": 0.05}),
+        json!({"field": "tools", "value": [{"type": "web_search"}], "price": 0.01}),
+        json!({"field": "web_search_options", "value": {}, "price": 0.01}),
+    ];
+    let context = "context = 100000\nprice = { input = \"10\", output = \"20\"";
+    let gateway = TestGateway::builder(PROGRAM).catalog(&with_tools(&upstream, &format!("{context} }}"))).spawn();
+    for tool in &tools {
+        let refused = gateway.chat(&body(tool));
+        assert_eq!((refused.status, reason(&gateway, &refused).as_str()), (400, "E17"), "{tool}: {}", refused.text());
+        assert!(refused.text().contains(tool["field"].as_str().unwrap()), "{}", refused.text());
+    }
+    assert_eq!(upstream.received().len(), 0);
+    let priced = format!("{context}, web_search = \"0.01\", server_tools = \"0.05\" }}");
+    let gateway = TestGateway::builder(PROGRAM).catalog(&with_tools(&upstream, &priced)).spawn();
+    for tool in &tools {
+        let answer = gateway.chat(&body(tool));
+        assert_eq!(answer.status, 200, "{tool}: {}", answer.text());
+        #[expect(clippy::cast_possible_truncation, reason = "a small price")]
+        let used = (tool["price"].as_f64().unwrap() * 1e9).round() as i64;
+        assert_eq!(support::nano_usd(&gateway.record_of(&answer)["sale"]), SALE + used, "{tool}");
+    }
+}
+
+#[test]
+fn input_that_the_body_does_not_show_overshot_the_budget() {
+    let upstream = Upstream::start();
+    // As much as the model's context, at 10 USD per million.
+    upstream.set_default(ScriptedResponse::json(&json!({
+        "candidates": [{"content": {"role": "model", "parts": [{"text": "hi"}]}, "finishReason": "STOP", "index": 0}],
+        "usageMetadata": {"promptTokenCount": 50, "toolUsePromptTokenCount": 99_950, "candidatesTokenCount": 1, "totalTokenCount": 100_001},
+    })));
+    let price = "price = { input = \"10\", output = \"20\" }";
+    let asks = [
+        json!({"tools": [{"urlContext": {}}]}),
+        json!({"tools": [{"fileSearch": {"fileSearchStoreNames": ["a"]}}]}),
+        json!({"tools": [{"codeExecution": {}}]}),
+        json!({"contents": [{"role": "user", "parts": [{"fileData": {"fileUri": "https://www.youtube.com/watch?v=prompt-canary"}}]}]}),
+    ];
+    let body = |asks: &Value| {
+        let mut body = support::native();
+        body["generationConfig"] = json!({"maxOutputTokens": 20});
+        body.as_object_mut().unwrap().extend(asks.as_object().unwrap().clone());
+        body
+    };
+    let gateway = TestGateway::builder(PROGRAM).catalog(&with_tools(&upstream, price)).spawn();
+    for asks in &asks {
+        let refused = gateway.native("native-model", "generateContent", &body(asks));
+        assert_eq!((refused.status, reason(&gateway, &refused).as_str()), (400, "E17"), "{}", refused.text());
+        let field = asks.as_object().unwrap().keys().next().unwrap();
+        assert!(refused.text().contains(field), "{}", refused.text());
+    }
+    assert_eq!(upstream.received().len(), 0, "the model has no context that bounds it");
+    let gateway = TestGateway::builder(PROGRAM).catalog(&with_tools(&upstream, &format!("context = 100000\n{price}"))).spawn();
+    let mut statuses = Vec::new();
+    for asks in &asks {
+        statuses.push(gateway.native("native-model", "generateContent", &body(asks)).status);
+    }
+    assert_eq!(statuses, [200, 200, 429, 429], "1 USD each; what is left of 3 USD does not cover another context and its output");
+    let spent: i64 =
+        gateway.records().iter().filter_map(|record| record["sale"].as_str().map(|_| support::nano_usd(&record["sale"]))).sum();
+    assert_eq!(spent, 2 * (100_000 * 10_000 + 20_000));
+}

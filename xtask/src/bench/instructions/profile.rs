@@ -134,18 +134,19 @@ fn resolve<'a>(reference: &'a str, names: &mut HashMap<&'a str, &'a str>) -> &'a
     names.get(number).copied().unwrap_or("")
 }
 
-/// Whether a function is one of an allocator that returns memory: of mimalloc, which the gateway uses, or of the C library.
+/// Whether a function is one of the allocator that returns memory: of the C library's interface, or jemalloc's own.
 fn allocates(function: &str) -> bool {
-    let own = function.strip_prefix("mi_").is_some_and(|name| name.contains("alloc"));
-    own || matches!(function, "malloc" | "calloc" | "realloc" | "memalign" | "posix_memalign" | "aligned_alloc")
+    const FUNCTIONS: [&str; 8] =
+        ["malloc", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc", "mallocx", "rallocx"];
+    FUNCTIONS.contains(&function)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const FILE: &str = "version: 1\npositions: line\nevents: Ir\n\nfn=(1) serve\n0 100\n+2 5\ncfn=(2) mi_malloc_aligned\ncalls=3 0\n\
-                        0 60\n* 7\n\nfn=(2)\n0 40\ncfn=(3) mi_theap_malloc\ncalls=3 0\n0 20\n\nfn=(3)\n0 20\n\nfn=(4) serve'2\n0 1\n";
+    const FILE: &str = "version: 1\npositions: line\nevents: Ir\n\nfn=(1) serve\n0 100\n+2 5\ncfn=(2) mallocx\ncalls=3 0\n\
+                        0 60\n* 7\n\nfn=(2)\n0 40\ncfn=(3) imalloc_body\ncalls=3 0\n0 20\n\nfn=(3)\n0 20\n\nfn=(4) serve'2\n0 1\n";
 
     #[test]
     fn costs_of_callees_are_counted_once() {
@@ -154,7 +155,7 @@ mod tests {
         profile.add(ThreadGroup::Booking, "fn=(1) write\n0 9\n");
         assert_eq!(profile.instructions(ThreadGroup::Cores), 173);
         assert_eq!(profile.total(), 182);
-        assert_eq!(profile.top(2), [("serve", [113, 113]), ("mi_malloc_aligned", [40, 40])]);
+        assert_eq!(profile.top(2), [("serve", [113, 113]), ("mallocx", [40, 40])]);
     }
 
     #[test]

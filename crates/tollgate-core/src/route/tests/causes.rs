@@ -47,7 +47,10 @@ fn switched_off_rows_are_disabled() {
 
 #[test]
 fn cooling_after_bad_answer_is_cooldown() {
-    let case = Case::accounts(1).cooling("c/0", CoolingReason::BadAnswer, 7_000);
+    let mut case = (0..2).fold(Case::accounts(2), |case, n| case.cooling(&format!("c/{n}"), CoolingReason::BadAnswer, 7_000 - n));
+    // The other one was tried as the last.
+    let first = case.run().unwrap().first;
+    case.history.record_attempt(&first);
     check(&case, "cooling", NoRouteCause::Cooldown, true);
     assert_eq!(case.fails().earliest_recovery(), Some(NOW.plus_ms(7_000)));
 }
@@ -278,7 +281,7 @@ fn cause_names_match_the_wire() {
 fn earliest_recovery_is_of_the_first_candidate_back() {
     let case = Case::accounts(3)
         .cooling("c/0", CoolingReason::RateLimited, 9_000)
-        .cooling("c/1", CoolingReason::BadAnswer, 4_000)
+        .state("c/1", HealthState::Resting { why: RestingReason::QuotaSpent, since: NOW, until: Some(NOW.plus_ms(4_000)) })
         .state("c/2", HealthState::Resting { why: RestingReason::Refused, since: NOW, until: None });
     assert_eq!(case.fails().earliest_recovery(), Some(NOW.plus_ms(4_000)));
 }

@@ -47,6 +47,26 @@ fn usage_beyond_what_was_asked_and_delivered_is_not_billed() {
 }
 
 #[test]
+fn input_that_the_body_does_not_show_is_billed_up_to_the_context() {
+    let mut row = model("m");
+    let mut asked = tollgate_protocol::RequestSummary { text_bytes: 400, max_output: Some(5), ..summary("m", Method::Chat) };
+    asked.extras.unsized_input = true;
+    asked.extras.unseen.tools = true;
+    let billed = |bounds: UsageBounds, reported: u64| {
+        let answered = attempt(AttemptResult::Answered, Some(reply_summary(2, Some(usage(reported, 5)))));
+        settle(RequestFacts { bounds, ..bounded(Outcome::Completed, answered) })
+    };
+    let unknown = UsageBounds::of_input(&asked).with_output(&asked, &row, 5);
+    assert_eq!(billed(unknown, 3_000_000).tokens.input, 3_000_000, "the model says no context");
+    row.spec.context = Some(100_000);
+    let known = UsageBounds::of_input(&asked).with_output(&asked, &row, 5);
+    assert_eq!((billed(known, 100_000).tokens.input, billed(known, 100_000).reason), (100_000, None));
+    let excess = billed(known, 3_000_000);
+    assert!(excess.tokens.input < 106_000, "{:?}", excess.tokens);
+    assert_eq!(excess.reason.as_deref(), Some("usage_excess"));
+}
+
+#[test]
 fn usage_that_is_possible_is_billed_as_reported() {
     for reported in [usage(100, 5), usage(400 + 2_000, 5), usage(100, 20)] {
         let answered = attempt(AttemptResult::Answered, Some(reply_summary(2, Some(reported))));

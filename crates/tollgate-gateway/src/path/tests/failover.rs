@@ -123,6 +123,20 @@ async fn answers_with_a_missing_or_generic_content_type_are_parsed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn last_account_that_cools_for_unreadable_answers_is_tried() {
+    let script = (0..3).fold(Script::new(), |script, _| script.replies("{}")).replies(REPLY);
+    let mut rig = Rig::new(script, 1);
+    for _ in 0..3 {
+        assert_eq!(rig.ask(CHAT).await.status, 502);
+    }
+    let account = rig.core.shared.catalog.load().channels[0].accounts[0].id;
+    let availability = rig.registry.of(account).availability(rig.clock.now());
+    assert!(matches!(availability, Availability::Cooling { why: CoolingReason::BadAnswer, .. }), "{availability:?}");
+    assert_eq!(rig.ask(CHAT).await.status, 200, "it is not an outage of as long as the account cools");
+    assert_eq!(rig.records().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn wrong_address_is_502_without_alternative_and_cools_its_account() {
     let page = |it: Script| it.answers(404, &[("content-type", "text/html")], vec!["<html>".into()]);
     let mut rig = Rig::new(page(page(page(Script::new()))), 1);

@@ -134,7 +134,7 @@ fn assert_spent(rig: &Rig, spent: NanoUsd) {
     assert!(take(0).is_some(), "more than {spent:?} is spent");
 }
 
-/// What the attempts cost that were given up.
+/// Cost of the attempts that were given up.
 fn beside(record: &UsageRecord) -> NanoUsd {
     NanoUsd(record.attempts.iter().filter(|attempt| attempt.hedged).map(|attempt| attempt.cost.unwrap().0).sum())
 }

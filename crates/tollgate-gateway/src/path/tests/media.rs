@@ -80,7 +80,7 @@ async fn private_address_is_refused_and_not_connected_to() {
     }
 }
 
-/// What a channel may reach is the operator's; media addresses are the caller's.
+/// The operator decides which addresses a channel may reach; the caller sends media addresses.
 async fn private_address_is_refused(private_network: bool) {
     let server = pictures().await;
     let mut rig = Rig::with(Script::new(), 1, |channel| {

@@ -54,6 +54,29 @@ async fn an_answer_without_memory_is_refused_and_blames_no_account() {
     assert!(rig.records()[..4].iter().all(|record| record.reason.as_deref() == Some("E63") && record.attempts.len() == 1));
 }
 
+#[tokio::test(start_paused = true)]
+async fn delayed_refusal_takes_no_place_among_the_requests_in_progress() {
+    let rig = Rig::new(Script::new(), 1);
+    let condition = Arc::clone(&rig.core.shared.condition);
+    // The first ten refusals of a minute are recorded each and sent at once; the next is delayed.
+    for (number, (delayed, in_progress)) in (0..12).map(|number| (number, if number < 10 { (false, 1) } else { (true, 0) })) {
+        let request = condition.enter(100, 1_000_000).unwrap();
+        let mut incoming = rig.incoming(&CHAT.replace("\"m\"", "\"unknown\""));
+        incoming.body = incoming.body.within(Arc::clone(&request));
+        let began = rig.clock.instant();
+        let during = async {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            condition.in_flight()
+        };
+        let (answer, during) = tokio::join!(serve(&rig.core, incoming), during);
+        assert_eq!(answer.status(), 404);
+        let took = rig.clock.instant().saturating_duration_since(began);
+        assert_eq!((took > std::time::Duration::from_millis(5), during), (delayed, in_progress), "{number}");
+        drop((answer, request));
+        assert_eq!(condition.in_flight(), 0, "it leaves once");
+    }
+}
+
 /// The pieces of an answer, and what an account of memory says while they are passed on.
 fn pieces(answer: &str, size: usize) -> Vec<Piece> {
     answer.as_bytes().chunks(size).map(|piece| Piece::Data(Bytes::copy_from_slice(piece))).collect()

@@ -235,6 +235,25 @@ async fn later_system_messages_are_hoisted_if_the_channel_asks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn second_call_was_left_out_without_a_word() {
+    const CALLS: &str = r#"{"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name":"f","args":{}}},{"functionCall":{"name":"f","args":{"a":1}}}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":1,"totalTokenCount":4}}"#;
+    let tools = "\"m\",\"parallel_tool_calls\":false,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],";
+    let functions = "\"m\",\"functions\":[{\"name\":\"f\"}],";
+    for declared in [tools, functions] {
+        let mut rig = Rig::with(Script::new().replies(CALLS), 1, gemini);
+        let got = rig.ask(&CHAT.replace("\"m\",", declared)).await;
+        assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some("tool_calls=1")), "{}", got.body);
+        assert_eq!(rig.record().dropped, ["tool_calls=1"]);
+
+        // The headers of a stream are written before it is known; the record has it.
+        let mut rig = Rig::with(Script::new().streams(events(&[CALLS])), 1, gemini);
+        let got = rig.ask(&STREAM.replace("\"m\",", declared)).await;
+        assert!(got.status == 200 && !got.aborted && !got.body.contains(r#"{\"a\":1}"#), "{}", got.body);
+        assert_eq!(rig.record().dropped, ["tool_calls=1"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn server_tools_need_the_channels_permission() {
     let body = CHAT.replace("\"m\",", "\"m\",\"web_search_options\":{},");
     let mut rig = Rig::with(Script::new(), 1, gemini);

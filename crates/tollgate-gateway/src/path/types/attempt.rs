@@ -47,7 +47,7 @@ pub(crate) struct Streaming {
     pub whole_by: Option<Instant>,
 }
 
-/// What follows a stream's first content.
+/// The rest of a stream after its first content.
 pub(crate) enum Rest {
     Pending(UpstreamBody),
     /// Nothing: the upstream ended and the relay is finished.

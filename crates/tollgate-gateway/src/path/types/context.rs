@@ -65,7 +65,7 @@ impl<'a> RouteContext<'a> {
         self.head.started + self.worker.shared.settings.upstream.total
     }
 
-    /// What to do when the journal cannot be written: a budget cannot be kept for a request that is not recorded.
+    /// Behaviour when the journal cannot be written: a budget cannot be kept for a request that is not recorded.
     pub(crate) fn journal_failure_policy(&self) -> JournalFailurePolicy {
         if money_is_bounded(self.caller, self.offer) { JournalFailurePolicy::Refuse } else { JournalFailurePolicy::Continue }
     }

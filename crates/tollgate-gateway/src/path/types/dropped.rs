@@ -10,6 +10,18 @@ const ENTRY_BYTES: usize = 256;
 /// Maximum length of all entries and the commas between them, in bytes.
 const LIST_BYTES: usize = 4 * 1024;
 
+/// The entry for calls of an answer that were left out because the caller takes one at a time.
+pub(crate) const ONE_CALL: &str = "tool_calls=1";
+
+/// Adds an entry about an answer to a list, once, in order.
+pub(crate) fn add_entry(list: &mut Vec<String>, entry: &str) {
+    if !list.iter().any(|known| known == entry) {
+        // The last one may be the number of further entries.
+        let at = list.iter().position(|known| known.as_str() > entry || known.starts_with('+')).unwrap_or(list.len());
+        list.insert(at, entry.to_owned());
+    }
+}
+
 /// Encodes entries for a header: characters that would end or break an entry are percent-encoded, an entry that is too long ends in
 /// `...`, and entries beyond the limit are counted in a last one, such as `+12`.
 pub(crate) fn listed(entries: Vec<String>) -> Vec<String> {
@@ -62,6 +74,17 @@ mod tests {
     fn ordinary_paths_stay_as_they_are() {
         let entries = ["reasoning_effort=low", "generationConfig.topK", "messages[3].reasoning_content"];
         assert_eq!(list(&entries), entries);
+    }
+
+    #[test]
+    fn entry_about_an_answer_is_added_once_and_in_order() {
+        let mut entries = list(&["metadata", "user"]);
+        add_entry(&mut entries, ONE_CALL);
+        add_entry(&mut entries, ONE_CALL);
+        assert_eq!(entries, ["metadata", "tool_calls=1", "user"]);
+        let mut entries = list(&["metadata", "+12"]);
+        add_entry(&mut entries, ONE_CALL);
+        assert_eq!(entries, ["metadata", "tool_calls=1", "+12"]);
     }
 
     #[test]

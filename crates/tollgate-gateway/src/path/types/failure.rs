@@ -85,7 +85,7 @@ impl ReportedFailure {
     }
 }
 
-/// What a failure means for the request and the account.
+/// Consequences of a failure for the request and the account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub next: NextStep,

@@ -24,7 +24,7 @@ impl OfferedRequest {
     }
 }
 
-/// What was reserved when a request was admitted.
+/// Reservations made when a request was admitted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Admission {
     /// The reservation as requested; `None` when nothing limits the request.

@@ -312,7 +312,7 @@ impl<'a> RequestBodies<'a> {
     }
 }
 
-/// What stands for a copy that found no memory: it names no field, so that no channel is excluded for it, and no upstream gets it.
+/// Placeholder for a copy that found no memory: it names no field, so that no channel is excluded for it, and no upstream gets it.
 fn no_memory() -> TranslateError {
     TranslateError::Unsupported { fields: Vec::new(), reason: None }
 }

@@ -26,7 +26,7 @@ pub(crate) use repeated_refusals::RefusedEnd;
 
 use crate::{
     path::types::{
-        dropped::listed,
+        dropped::{ONE_CALL, add_entry, listed},
         trace::{ended, summary},
     },
     request::Head,
@@ -57,7 +57,7 @@ impl Ending {
     }
 }
 
-/// What happens to a request when the journal cannot be written.
+/// Handling of a request when the journal cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JournalFailurePolicy {
     /// The request is refused: a limit on money applies, and usage that is not recorded cannot be counted.
@@ -240,8 +240,8 @@ impl UsageGuard {
     fn open_attempt(&self, planned: &Arc<PlannedAttempt>, permit: Permit) -> OpenAttempt {
         let clock = &self.recorder.shared.clock;
         if planned.channel.spec.provider != Provider::Echo {
-            let key = self.facts.as_deref().map(|facts| facts.key.id);
-            self.recorder.health.begin_request(planned.account.id, key, clock.now());
+            let by = self.facts.as_deref().map(|facts| facts.key.requester());
+            self.recorder.health.begin_request(planned.account.id, by, clock.now());
         }
         OpenAttempt::begin(Arc::clone(planned), permit, clock)
     }
@@ -314,8 +314,8 @@ impl UsageGuard {
             && facts.planned.channel.spec.provider != Provider::Echo
         {
             let (planned, now) = (&facts.planned, self.recorder.shared.clock.now());
-            let (channel, key) = (&planned.channel, self.facts.as_deref().map(|facts| facts.key.id));
-            self.recorder.health.observe_request(&planned.account, &observation, channel.spec.cooling, facts.at, now, key);
+            let (channel, by) = (&planned.channel, self.facts.as_deref().map(|facts| facts.key.requester()));
+            self.recorder.health.observe_request(&planned.account, &observation, channel.spec.cooling, facts.at, now, by);
         }
         let all = self.facts.as_deref_mut()?;
         let cost = if result == AttemptResult::NotSent {
@@ -347,6 +347,16 @@ impl UsageGuard {
     pub(crate) fn delivered(&mut self, summary: ReplySummary) {
         if let Some(facts) = &mut self.facts {
             facts.delivered = summary.into();
+        }
+        self.note_left_out(&summary);
+    }
+
+    /// Notes what was left out of the answer so far.
+    pub(crate) fn note_left_out(&mut self, summary: &ReplySummary) {
+        if summary.surplus_calls > 0
+            && let Some(facts) = &mut self.facts
+        {
+            add_entry(&mut facts.dropped, ONE_CALL);
         }
     }
 

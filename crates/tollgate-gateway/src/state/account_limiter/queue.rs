@@ -1,5 +1,5 @@
-//! The fair queue of one account: at most 100 waiters; keys take waiters, and each key's requests are served in order of
-//! arrival.
+//! The fair queue of one account: at most 100 waiters, of which a key and a member have their share. Members take turns, so do the
+//! keys of a member, and each key's requests are served in order of arrival.
 
 use std::{
     collections::VecDeque,
@@ -7,9 +7,10 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use tollgate_core::KeyId;
+use tollgate_core::Requester;
 
 use super::{Bounds, Permit};
+use crate::state::shares::Bound;
 
 /// Maximum waiters per account.
 const MAX_WAITERS: usize = 100;
@@ -57,36 +58,44 @@ impl Handoff {
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
     /// The next key to serve is first; every key has at least one waiter.
-    keys: VecDeque<(KeyId, VecDeque<Waiter>)>,
+    keys: VecDeque<(Requester, VecDeque<Waiter>)>,
     pub(super) len: usize,
 }
 
 impl FairQueue {
-    /// Adds a waiter; `false` when the queue is full.
-    pub(super) fn join(&mut self, key: KeyId, waiter: Waiter) -> bool {
-        if self.len >= MAX_WAITERS {
+    /// Adds a waiter; `false` when the queue is full, or the share of the key or its member.
+    pub(super) fn join(&mut self, by: Requester, waiter: Waiter) -> bool {
+        let waiting = |counts: &dyn Fn(&Requester) -> bool| {
+            self.keys.iter().filter(|(waiting, _)| counts(waiting)).map(|(_, waiters)| waiters.len()).sum::<usize>()
+        };
+        let held = [waiting(&|other| *other == by), waiting(&|other| other.member == by.member)];
+        let mut parts = Bound::AccountQueue.share().of_callers().into_iter().zip(held);
+        if self.len >= MAX_WAITERS || !parts.all(|(part, held)| held == 0 || part.permits(MAX_WAITERS, self.len + 1, held + 1)) {
             return false;
         }
         self.len += 1;
-        match self.keys.iter_mut().find(|(waiting, _)| *waiting == key) {
+        match self.keys.iter_mut().find(|(waiting, _)| *waiting == by) {
             Some((_, waiters)) => waiters.push_back(waiter),
-            None => self.keys.push_back((key, VecDeque::from([waiter]))),
+            None => self.keys.push_back((by, VecDeque::from([waiter]))),
         }
         true
     }
 
-    /// Removes the next waiter if the concurrency limit allows it with `running` requests. Its key moves to the back.
+    /// Removes the next waiter if the concurrency limit allows it with `running` requests. Its member moves to the back, and its key
+    /// behind the others of the member.
     pub(super) fn next(&mut self, running: u32) -> Option<Waiter> {
         let first = self.keys.front()?.1.front()?;
         if first.bounds.concurrency != 0 && running >= first.bounds.concurrency {
             return None;
         }
-        let (key, mut waiters) = self.keys.pop_front()?;
+        let (by, mut waiters) = self.keys.pop_front()?;
         let waiter = waiters.pop_front()?;
         self.len -= 1;
         if !waiters.is_empty() {
-            self.keys.push_back((key, waiters));
+            self.keys.push_back((by, waiters));
         }
+        // Stable: the order within the member and among the others stays.
+        self.keys.make_contiguous().sort_by_key(|(other, _)| other.member == by.member);
         Some(waiter)
     }
 

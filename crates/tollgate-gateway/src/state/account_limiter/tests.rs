@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tokio::{task::JoinHandle, time::timeout};
-use tollgate_core::{AccountSpec, KeyId, Timestamp};
+use tollgate_core::{AccountSpec, KeyId, MemberId, Requester, Timestamp};
 
 use super::*;
 use crate::testing::{self, PausedClock};
@@ -32,8 +32,10 @@ fn account(number: u8, concurrency: u32, rpm: u32, tpm: u64) -> Arc<Account> {
     Arc::new(Account { spec: AccountSpec { concurrency, rpm, tpm, ..testing::account(number).spec }, ..testing::account(number) })
 }
 
-fn key(number: u8) -> KeyId {
-    KeyId::from_parts(Timestamp(1), [number; 10])
+/// The key `number` of a member of its own, or of the member 0 above 200.
+fn key(number: u8) -> Requester {
+    let member = if number > 200 { 0 } else { number };
+    Requester { key: KeyId::from_parts(Timestamp(1), [number; 10]), member: MemberId::from_parts(Timestamp(1), [member; 10]) }
 }
 
 /// Spawns a request that waits up to two seconds.
@@ -174,12 +176,12 @@ async fn released_permit_goes_to_the_waiter() {
     assert_eq!(limiters.running(account.id), 0);
 }
 
-#[tokio::test(start_paused = true)]
-async fn waiting_keys_take_turns() {
+/// The keys in the order in which they are served that began to wait in this order.
+async fn served(order: &[u8]) -> Vec<u8> {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
     let mut running = Some(limiters.try_acquire(&account, 0).unwrap());
     let mut waiting: Vec<(u8, JoinHandle<Waited>)> = Vec::new();
-    for by in [1, 1, 1, 1, 2, 3, 2] {
+    for by in order.iter().copied() {
         waiting.push((by, spawn_waiter(&limiters, &[&account], by)));
         settle().await;
     }
@@ -192,7 +194,17 @@ async fn waiting_keys_take_turns() {
         served.push(by);
         running = Some(permit(task.await.unwrap()));
     }
-    assert_eq!(served, [1, 2, 3, 1, 2, 1, 1]);
+    served
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_keys_take_turns() {
+    assert_eq!(served(&[1, 1, 1, 1, 2, 3, 2]).await, [1, 2, 3, 1, 2, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_keys_of_a_member_are_not_served_before_another_member() {
+    assert_eq!(served(&[201, 201, 202, 203, 1, 1]).await, [201, 1, 202, 1, 203, 201]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,7 +264,7 @@ async fn one_request_waits_for_several_accounts_and_acquires_one() {
 async fn queue_is_bounded_to_a_hundred() {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
     let running = limiters.try_acquire(&account, 0).unwrap();
-    let waiting: Vec<_> = (0..100).map(|n| spawn_waiter(&limiters, &[&account], n % 7)).collect();
+    let waiting: Vec<_> = (0..100).map(|n| spawn_waiter(&limiters, &[&account], n)).collect();
     settle().await;
     assert_eq!(limiters.waiting(account.id), 100);
     let began = Instant::now();

@@ -3,7 +3,7 @@
 use std::{mem, sync::Arc};
 
 use tokio::sync::oneshot;
-use tollgate_core::{Account, AccountId, KeyId};
+use tollgate_core::{Account, AccountId, Requester};
 
 use super::{
     AccountLimiter, AccountLimiters, AtCapacity, Bounds, Ordering, Permit, PoisonError,
@@ -40,8 +40,8 @@ struct QueuePositions {
 
 impl AccountLimiters {
     /// Acquires a permit on one of `accounts`, or joins the queues of those that are at their concurrency limit. Each queue
-    /// serves waiting keys in turn.
-    pub(crate) fn enqueue(self: &Arc<Self>, accounts: &[Arc<Account>], key: KeyId, tokens: u64) -> AcquireOutcome {
+    /// serves waiting members and keys in turn.
+    pub(crate) fn enqueue(self: &Arc<Self>, accounts: &[Arc<Account>], by: Requester, tokens: u64) -> AcquireOutcome {
         let (sender, receiver) = oneshot::channel();
         let handoff = Handoff::new(sender);
         let number = self.next_wait.fetch_add(1, Ordering::Relaxed);
@@ -57,7 +57,7 @@ impl AccountLimiters {
                 None => (Some(self.reserve(&entry, state, account.id, tokens, now)), false),
                 Some(AtCapacity::AtRate { .. }) => (None, false),
                 Some(AtCapacity::AtConcurrency) => {
-                    (None, state.queue.join(key, Waiter { number, bounds, tokens, handoff: handoff.clone() }))
+                    (None, state.queue.join(by, Waiter { number, bounds, tokens, handoff: handoff.clone() }))
                 }
             });
             if let Some(permit) = permit {

@@ -6,13 +6,16 @@ use std::{net::IpAddr, sync::Mutex, time::Duration};
 use moka::sync::Cache;
 use tokio::time::Instant;
 
-use crate::address_block::AddressBlock;
+use crate::{
+    address_block::AddressBlock,
+    state::shares::{Bound, HolderKind},
+};
 
 /// Maximum addresses remembered; the least used are evicted.
 const ADDRESSES: u64 = 100_000;
 const MINUTE_SECS: u64 = 60;
 
-pub(super) struct FailedKeys {
+pub(crate) struct FailedKeys {
     limit: u32,
     started: Instant,
     counts: Cache<AddressBlock, std::sync::Arc<Mutex<Count>>>,
@@ -25,8 +28,9 @@ struct Count {
 }
 
 impl FailedKeys {
-    pub(super) fn new(limit: u32, now: Instant) -> Self {
+    pub(crate) fn new(limit: u32, now: Instant) -> Self {
         let counts = Cache::builder().max_capacity(ADDRESSES).time_to_idle(Duration::from_secs(2 * MINUTE_SECS)).build();
+        let limit = Bound::WrongKeys.share().of(HolderKind::Address).each_minute(limit);
         Self { limit, started: now, counts }
     }
 
@@ -34,7 +38,7 @@ impl FailedKeys {
     ///
     /// # Errors
     /// The seconds until the next minute, when the address exceeded the limit in this one.
-    pub(super) fn count(&self, address: IpAddr, now: Instant) -> Result<(), u32> {
+    pub(crate) fn count(&self, address: IpAddr, now: Instant) -> Result<(), u32> {
         let elapsed = now.saturating_duration_since(self.started).as_secs();
         let minute = elapsed / MINUTE_SECS;
         let count = self.counts.get_with(AddressBlock::of(address), std::sync::Arc::default);

@@ -1,72 +1,67 @@
-//! Whose failures an account's state rests on. A request can provoke a timeout, an error or an unreadable answer, by asking a slow
-//! model for a long answer, for instance. What one key saw concerns that key until another one has seen it too.
+//! The callers whose requests' failures determine an account's state. A request can provoke a timeout, an error or an unreadable
+//! answer, by asking a slow model for a long answer, for instance. A failure counts for its own key only, until a second key has
+//! had one too, and for the keys of its member only, until a key of another member has.
 
 use std::sync::{
     Mutex, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
-use tollgate_core::{HealthState, KeyId, Observation};
+use tollgate_core::{Concerned, HealthState, Observation, Requester};
 
-/// The keys that saw an account fail since it last answered.
+use crate::state::shares::Bound;
+
+/// Whose requests saw an account fail since it last answered.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
-    seen_by: Mutex<SeenBy>,
-    /// The digest of the only key that the state concerns; 0: it concerns every key. Read by routing without a lock.
+    /// `None`: no caller's.
+    seen_by: Mutex<Option<Concerned>>,
+    /// The digest of the only key or member that the state concerns; 0: it concerns everyone. Read by routing without a lock.
     only: AtomicU64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum SeenBy {
-    #[default]
-    None,
-    One(KeyId),
-    Several,
-}
-
 impl Evidence {
-    /// Records what an attempt of a request of `key` observed, and the account's state after it. True when the state concerns more
-    /// keys than before.
-    pub(super) fn record(&self, what: &Observation, key: Option<KeyId>, state: &HealthState) -> bool {
+    /// Records what an attempt of a request of `by` observed, and the account's state after it. True when the state concerns more
+    /// callers than before.
+    pub(super) fn record(&self, what: &Observation, by: Option<Requester>, state: &HealthState) -> bool {
         let mut seen_by = self.seen_by.lock().unwrap_or_else(PoisonError::into_inner);
-        *seen_by = match (what, key, *seen_by) {
-            (Observation::Timeout | Observation::BadAnswer | Observation::ServerError, Some(key), SeenBy::None) => SeenBy::One(key),
-            (Observation::Timeout | Observation::BadAnswer | Observation::ServerError, Some(key), SeenBy::One(one))
-                if one == key =>
-            {
-                SeenBy::One(one)
+        *seen_by = match (what, by, *seen_by) {
+            (Observation::Timeout | Observation::BadAnswer | Observation::ServerError, Some(by), before) => {
+                Some(before.map_or_else(|| Bound::AccountHealth.share().concerned(by), |concerned| concerned.seen_by(by)))
             }
-            (Observation::Success { .. } | Observation::TestPassed, ..) if *state == HealthState::Usable => SeenBy::None,
+            (Observation::Success { .. } | Observation::TestPassed, ..) if *state == HealthState::Usable => None,
             (Observation::Success { .. } | Observation::Abandoned | Observation::RequestRefused, _, before) => before,
-            _ => SeenBy::Several,
+            _ => Some(Concerned::Everyone),
         };
-        let only = match *seen_by {
-            SeenBy::One(key) if *state != HealthState::Usable => digest(key),
-            SeenBy::One(_) | SeenBy::None | SeenBy::Several => 0,
-        };
+        let only = seen_by.filter(|_| *state != HealthState::Usable).map_or(0, digest);
         let before = self.only.swap(only, Ordering::Relaxed);
-        before != 0 && only == 0 && *state != HealthState::Usable
+        before != 0 && only != before && *state != HealthState::Usable
     }
 
-    /// The state has another origin and applies to every key.
+    /// The state has another origin and applies to everyone.
     pub(super) fn concern_all(&self) {
-        *self.seen_by.lock().unwrap_or_else(PoisonError::into_inner) = SeenBy::Several;
+        *self.seen_by.lock().unwrap_or_else(PoisonError::into_inner) = Some(Concerned::Everyone);
         self.only.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the state concerns requests of `key`; `None`: of any key.
-    pub(super) fn concerns(&self, key: Option<KeyId>) -> bool {
+    /// Whether the state concerns requests of `by`; `None`: of anyone.
+    pub(super) fn concerns(&self, by: Option<Requester>) -> bool {
         let only = self.only.load(Ordering::Relaxed);
-        only == 0 || key.is_none_or(|key| digest(key) == only)
+        only == 0 || by.is_none_or(|by| [Concerned::Key(by), Concerned::Member(by.member)].map(digest).contains(&only))
     }
 
-    pub(super) fn is_of_one_key(&self) -> bool {
+    /// Whether the state concerns one key or member only.
+    pub(super) fn is_of_some(&self) -> bool {
         self.only.load(Ordering::Relaxed) != 0
     }
 }
 
-/// The random half of a key's id, never 0.
+/// The random half of the id, never 0; 0 for everyone.
 #[expect(clippy::cast_possible_truncation, reason = "half of the id")]
-fn digest(key: KeyId) -> u64 {
-    (key.uuid().as_u128() as u64).max(1)
+fn digest(of: Concerned) -> u64 {
+    match of {
+        Concerned::Key(by) => (by.key.uuid().as_u128() as u64).max(1),
+        Concerned::Member(member) => (member.uuid().as_u128() as u64).max(1),
+        Concerned::Everyone => 0,
+    }
 }

@@ -1,6 +1,6 @@
 //! Saving, merging and observing health, and which credential a refusal counts against.
 
-use tollgate_core::{Availability, CoolingReason, RestingReason, Secret};
+use tollgate_core::{Availability, CoolingReason, KeyId, MemberId, RestingReason, Secret};
 
 use super::*;
 use crate::testing::account as row;
@@ -216,10 +216,16 @@ fn test_on_another_node_ends_what_began_before_it() {
     assert_eq!((registry.take_ended(), registry.take_ended()), (vec![account(1)], vec![]), "even if it was usable here");
 }
 
+/// Key `key` of member `member`. Ids of a key and of a member with the same number differ.
+fn requester(key: u8, member: u8) -> Requester {
+    let (key, member) = (KeyId::from_parts(Timestamp(0), [key; 10]), MemberId::from_parts(Timestamp(0), [100 + member; 10]));
+    Requester { key, member }
+}
+
 #[test]
 fn failures_of_one_key_concerned_all_keys() {
     let (registry, account) = (HealthRegistry::default(), &row(1));
-    let key = |number| KeyId::from_parts(Timestamp(0), [number; 10]);
+    let key = |number| requester(number, number);
     let fails = |by| registry.observe_request(account, &Observation::Timeout, true, NOW, NOW, Some(key(by)));
     let usable = |by| registry.snapshot_for(key(by)).status(account.id, NOW).availability == Availability::Usable;
     (0..3).for_each(|_| fails(1));
@@ -234,7 +240,23 @@ fn failures_of_one_key_concerned_all_keys() {
     assert_eq!(registry.resting(NOW).len(), 1);
     registry.observe_request(account, &Observation::TestPassed, true, NOW, NOW, None);
     assert!(usable(1) && usable(2));
-    // What no request can provoke concerns all at once.
+    // A failure that no request can provoke concerns all keys at once.
     registry.observe_request(account, &Observation::ConnectFailure, true, NOW, NOW, Some(key(1)));
     assert!(!usable(1) && !usable(2));
+}
+
+#[test]
+fn failures_of_one_member_concerned_all_members() {
+    let (registry, account) = (HealthRegistry::default(), &row(1));
+    let fails = |by| registry.observe_request(account, &Observation::BadAnswer, true, NOW, NOW, Some(by));
+    let usable = |by| registry.snapshot_for(by).status(account.id, NOW).availability == Availability::Usable;
+    let (one, sibling, third, other) = (requester(1, 1), requester(2, 1), requester(3, 1), requester(4, 2));
+    (0..3).for_each(|_| fails(one));
+    assert_eq!([one, sibling, other].map(usable), [false, true, true]);
+    fails(sibling);
+    assert_eq!([one, sibling, third, other].map(usable), [false, false, false, true]);
+    assert!(registry.resting(NOW).is_empty(), "other nodes are not told");
+    fails(other);
+    assert_eq!([one, third, other].map(usable), [false; 3], "two members saw it");
+    assert_eq!(registry.resting(NOW).len(), 1);
 }

@@ -33,7 +33,7 @@ impl Write for Kept {
     }
 }
 
-/// What a log with these options writes.
+/// Output of a log with these options.
 fn written(options: RequestLogOptions, log_all: impl FnOnce(&RequestLog)) -> String {
     let sink = Kept::default();
     let (log, thread) = RequestLog::start(options, sink.clone()).unwrap();

@@ -1,120 +1,144 @@
-//! What bounds the gateway has, and how each is shared. The rows are those of the bounds in `docs/operating.md`.
+//! Resources that callers use together, and the share of each caller: the only list of them. A shared resource is constructed with its [`Bound`] and
+//! enforces the shares that are named here; the tests take all of each bound and show that others still get some, and
+//! `docs/operating.md` has the same rows.
 
-/// How a bound is shared.
+use tollgate_core::{Concerned, Requester, share_of};
+
+/// Declares [`Bound`]: the name, the row of `docs/operating.md`, and the shares, without which there is no bound.
+macro_rules! bounds {
+    ($($name:ident, $row:literal: $share:expr;)+) => {
+        /// Something bounded that callers use together.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Bound {
+            $($name,)+
+        }
+
+        impl Bound {
+            #[cfg(test)]
+            pub(crate) const ALL: &[Self] = &[$(Self::$name,)+];
+
+            pub(crate) const fn share(self) -> Share {
+                match self {
+                    $(Self::$name => $share,)+
+                }
+            }
+
+            /// Its row in `docs/operating.md`.
+            #[cfg(test)]
+            const fn row(self) -> &'static str {
+                match self {
+                    $(Self::$name => $row,)+
+                }
+            }
+        }
+    };
+}
+
+bounds! {
+    Connections, "connections": Share::Address(Part::SettingThenTimesFree("server.max_connections_per_address"));
+    BodyMemory, "bodies and complete answers held at once": Share::callers(Part::TimesFree);
+    RequestsInProgress, "requests in progress": Share::callers(Part::TimesFree);
+    WrongKeys, "wrong keys": Share::Address(Part::Setting("limits.wrong_keys_per_minute"));
+    KeyLookups, "keys looked up in the database": Share::Address(Part::TimesFree);
+    RecordedRefusals, "refused requests of a key that are recorded each":
+        Share::Callers { key: Part::EachMinute(10), member: Part::EachMinute(100) };
+    Retries, "retries": Share::callers(Part::FifthOfOwn);
+    AccountQueue, "requests that wait for a busy account": Share::callers(Part::TimesFreeInTurns);
+    AccountHealth, "account health": Share::callers(Part::Alone);
+    RefusedFields, "fields remembered as refused": Share::callers(Part::Alone);
+    Media, "remote media (`fetch_media` of a channel)": Share::callers(Part::TimesFree);
+    Journal, "journal": Share::callers(Part::TimesFree);
+}
+
+/// The shares of a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// Each of these holders may hold three times what is free.
-    OfFree(&'static str),
-    /// Another rule, in the words of the documentation.
-    Rule(&'static str),
-    /// There is nothing that one caller could take from another, for this reason.
-    NotShared(&'static str),
+    /// Of one key, and of one member with all its keys.
+    Callers { key: Part, member: Part },
+    /// Of one address, because the caller is not known yet.
+    Address(Part),
 }
 
-use Share::{NotShared, OfFree, Rule};
-
-const EACH_REQUEST: Share = NotShared("each request or connection has its own");
-const OF_OPERATORS: Share = NotShared("set and used by operators");
-const OF_THE_UPSTREAM: Share = NotShared("a bound on an upstream or a service, not on a caller");
-
-/// Every bound, as `docs/operating.md` names it.
-#[rustfmt::skip]
-pub(crate) const BOUNDS: &[(&str, Share)] = &[
-    ("connections", Rule("`server.max_connections_per_address`; 64 more answer only `/healthz`, `/readyz` and `/version`")),
-    ("request head", EACH_REQUEST),
-    ("request target", EACH_REQUEST),
-    ("trusted proxies in a row in `X-Forwarded-For`", EACH_REQUEST),
-    ("request body", EACH_REQUEST),
-    ("bodies and complete answers held at once", OfFree("a key and a member")),
-    ("complete answer while the caller reads it", EACH_REQUEST),
-    ("answer kept for a caller that does not read", EACH_REQUEST),
-    ("concurrent streams of an HTTP/2 connection", EACH_REQUEST),
-    ("JSON", EACH_REQUEST),
-    ("idle connection", EACH_REQUEST),
-    ("requests in progress", OfFree("a key and a member")),
-    ("wrong keys", Rule("for each address")),
-    ("keys cached", NotShared("a key takes one entry, and wrong keys have entries of their own")),
-    ("keys looked up in the database", OfFree("an address")),
-    ("refused requests of a key that are recorded each", Rule("they are the key's own")),
-    ("refused connections that are read on", NotShared("others are closed")),
-    ("refusals that are delayed", NotShared("others are sent at once")),
-    ("attempts of a request", EACH_REQUEST),
-    ("retries", Rule("a fifth of the key's own requests, and ten; beyond, a key has at most three times what is left")),
-    ("requests that wait for a busy account", Rule("keys take turns")),
-    ("requests a minute, tokens a minute and concurrent requests of an account", Rule("limits of the key, its member or its group")),
-    ("limits, budgets and balances of keys, members, groups, channels", NotShared("they are the caller's own")),
-    ("reservations of a request", EACH_REQUEST),
-    ("alerts for the webhook", NotShared("an alert is sent once for each budget and period")),
-    ("ledger postings made outside the running gateway", OF_OPERATORS),
-    ("probes of accounts", OF_OPERATORS),
-    ("account health", Rule("what one key's requests can provoke holds for the key alone until another key sees it too")),
-    ("fields remembered as refused", Rule("for the key alone until another key is refused too")),
-    ("connect, first byte, idle", EACH_REQUEST),
-    ("request that is not streamed; stream that delivers only comments and empty deltas", EACH_REQUEST),
-    ("upstream answer, not streamed", EACH_REQUEST),
-    ("one event of a stream", EACH_REQUEST),
-    ("calls of a translated answer", EACH_REQUEST),
-    ("keep-alive on a silent stream", EACH_REQUEST),
-    ("remote media (`fetch_media` of a channel)", OfFree("a key and a member")),
-    ("idle upstream connections", OF_THE_UPSTREAM),
-    ("a Redis that does not answer", OF_THE_UPSTREAM),
-    ("messages to Redis", OF_THE_UPSTREAM),
-    (
-        "requests whose charges a node keeps for a Redis that loses its data",
-        NotShared("only answered requests with a price are kept, and they are booked within a second"),
-    ),
-    ("nodes that are waited for after such a loss", OF_THE_UPSTREAM),
-    ("revoked keys shared by nodes", OF_OPERATORS),
-    ("answers that run when the drain time is over", EACH_REQUEST),
-    ("an upgrade", OF_OPERATORS),
-    ("connections and records on their way to a new process", NotShared("others wait until there is space")),
-    ("`cache.sealed`", OF_OPERATORS),
-    ("a PostgreSQL that does not answer", OF_THE_UPSTREAM),
-    ("journal", OfFree("a key, of the memory that is used when the journal is full")),
-    ("lines of requests that wait for the log", NotShared("a line that finds no space is counted; the usage record has the request")),
-    ("records in memory that wait for the database", NotShared("a record that finds no space is read back from the journal")),
-    ("records quarantined because the database refuses them", OF_OPERATORS),
-    ("usage records kept", OF_OPERATORS),
-    ("booking", OF_OPERATORS),
-    ("admin API", OF_OPERATORS),
-    ("jobs", OF_OPERATORS),
-    ("backups on the gateway's disk", OF_OPERATORS),
-    ("the console's own address", OF_OPERATORS),
-    ("idempotency keys of admin requests", OF_OPERATORS),
-];
-
-/// The rows of a table in `docs/operating.md`, first column only, below a heading and a table head that begins with `| head |`.
-fn documented<'a>(page: &'a str, head: &str) -> Vec<&'a str> {
-    let table = page.split_once(&format!("| {head} |")).map_or("", |(_, rest)| rest);
-    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
-    rows.filter_map(|line| line.split(" | ").next()).map(|cell| cell.trim_start_matches("| ")).collect()
+/// The part that one holder may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Three times what is free. The first unit always fits while anything is free.
+    TimesFree,
+    /// The same, and those that wait take turns.
+    TimesFreeInTurns,
+    /// So many a minute and error.
+    EachMinute(u32),
+    /// A fifth of its own requests; beyond, three times what is left.
+    FifthOfOwn,
+    /// Failures that it provokes concern it alone until another one sees them too.
+    Alone,
+    /// A setting of the operator.
+    Setting(&'static str),
+    /// A setting of the operator; of the last units, and of a few beyond, three times what is free.
+    SettingThenTimesFree(&'static str),
 }
 
-/// The table of shares, as the page shows it.
-fn shares() -> String {
-    let line = |(what, share): &(&str, Share)| match share {
-        OfFree(holders) => Some(format!("| {what} | three times what is free: {holders} |\n")),
-        Rule(rule) => Some(format!("| {what} | {rule} |\n")),
-        NotShared(_) => None,
-    };
-    BOUNDS.iter().filter_map(line).collect()
+impl Share {
+    /// The same for a key and for a member.
+    const fn callers(part: Part) -> Self {
+        Self::Callers { key: part, member: part }
+    }
+
+    /// The parts of a key and of its member.
+    pub(crate) const fn of_callers(self) -> [Part; 2] {
+        match self {
+            Self::Callers { key, member } => [key, member],
+            Self::Address(part) => [part, part],
+        }
+    }
+
+    /// The callers that something concerns which a request of `by` provoked.
+    pub(crate) const fn concerned(self, by: Requester) -> Concerned {
+        match self {
+            Self::Callers { key: Part::Alone, member: Part::Alone } => Concerned::Key(by),
+            Self::Callers { member: Part::Alone, .. } => Concerned::Member(by.member),
+            Self::Callers { .. } | Self::Address(_) => Concerned::Everyone,
+        }
+    }
+
+    /// The part of one kind of holder.
+    pub(crate) const fn of(self, kind: HolderKind) -> Part {
+        match (self, kind) {
+            (Self::Callers { member, .. }, HolderKind::Member) => member,
+            (Self::Callers { key, .. }, HolderKind::Key | HolderKind::Address) => key,
+            (Self::Address(part), _) => part,
+        }
+    }
 }
 
-fn page() -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md");
-    std::fs::read_to_string(path).expect("docs/operating.md can be read")
+/// The kind of holder that a share belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HolderKind {
+    Key,
+    Member,
+    Address,
 }
 
-#[test]
-fn every_documented_bound_has_a_share_or_a_reason() {
-    let (page, known) = (page(), BOUNDS.iter().map(|(what, _)| *what).collect::<Vec<_>>());
-    assert_eq!(documented(&page, "what | bound"), known, "the bounds of docs/operating.md and the table of shares");
-    let empty = BOUNDS.iter().find(|(_, share)| matches!(share, OfFree(text) | Rule(text) | NotShared(text) if text.is_empty()));
-    assert_eq!(empty, None);
+impl Part {
+    /// How many of `total` a holder may have while `used` are in use.
+    pub(crate) const fn max(self, total: usize, used: usize) -> usize {
+        match self {
+            Self::TimesFree | Self::TimesFreeInTurns | Self::FifthOfOwn | Self::SettingThenTimesFree(_) => share_of(total, used),
+            // Counted or decided otherwise.
+            Self::EachMinute(_) | Self::Alone | Self::Setting(_) => usize::MAX,
+        }
+    }
+
+    /// Whether a holder may have `held` of `total`, of which `used` are in use, both including the new one.
+    pub(crate) const fn permits(self, total: usize, used: usize, held: usize) -> bool {
+        held <= self.max(total, used)
+    }
+
+    /// How many a minute; `setting` where that is the operator's.
+    pub(crate) const fn each_minute(self, setting: u32) -> u32 {
+        if let Self::EachMinute(max) = self { max } else { setting }
+    }
 }
 
-#[test]
-fn shares_are_documented() {
-    let (page, shares) = (page(), shares());
-    assert!(page.contains(&shares), "docs/operating.md shows other shares than these:\n{shares}");
-}
+#[cfg(test)]
+mod tests;

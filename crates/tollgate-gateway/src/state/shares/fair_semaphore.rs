@@ -9,10 +9,10 @@ use std::{
 use tokio::sync::oneshot;
 use tollgate_core::{KeyId, MemberId};
 
-use super::is_within_share;
+use super::bounds::{Bound, HolderKind, Share};
 use crate::address_block::AddressBlock;
 
-/// What a permit counts against.
+/// The share that a permit counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     Key(KeyId),
@@ -21,8 +21,24 @@ pub(crate) enum Holder {
     Address(AddressBlock),
 }
 
+impl Holder {
+    const fn kind(self) -> HolderKind {
+        match self {
+            Self::Key(_) => HolderKind::Key,
+            Self::Member(_) => HolderKind::Member,
+            Self::Address(_) => HolderKind::Address,
+        }
+    }
+
+    /// Whether a holder that has `held` may have one more; the first one always.
+    fn may_add(self, held: usize, share: Share, total: usize, used: usize) -> bool {
+        held == 0 || share.of(self.kind()).permits(total, used + 1, held + 1)
+    }
+}
+
 /// A bounded number of permits, and of callers that wait for one.
 pub(crate) struct FairSemaphore {
+    bound: Bound,
     total: usize,
     /// Maximum of waiting callers.
     max_waiting: usize,
@@ -72,8 +88,8 @@ impl fmt::Debug for FairPermit {
 }
 
 impl FairSemaphore {
-    pub(crate) fn new(total: usize, max_waiting: usize) -> Arc<Self> {
-        Arc::new(Self { total, max_waiting, state: Mutex::default() })
+    pub(crate) fn new(bound: Bound, total: usize, max_waiting: usize) -> Arc<Self> {
+        Arc::new(Self { bound, total, max_waiting, state: Mutex::default() })
     }
 
     /// Acquires a permit, or waits for one. Cancel-safe.
@@ -84,11 +100,11 @@ impl FairSemaphore {
         let (granted, permit) = oneshot::channel();
         let number = {
             let mut state = self.state();
-            if state.may_acquire(holders, self.total) {
+            if state.may_acquire(holders, self.bound.share(), self.total) {
                 state.count(holders);
                 return Ok(self.permit(holders));
             }
-            state.join(holders, granted, self.max_waiting)?
+            state.join(holders, granted, self.bound.share(), self.max_waiting)?
         };
         let _leaves = QueuePosition { semaphore: self, number, holders };
         // The sender is dropped only together with this position.
@@ -116,7 +132,7 @@ impl FairSemaphore {
         {
             let mut state = self.state();
             state.uncount(holders);
-            while let Some((holders, waiter)) = state.next(self.total) {
+            while let Some((holders, waiter)) = state.next(self.bound.share(), self.total) {
                 granted.push((self.permit(&holders), waiter));
             }
         }
@@ -128,10 +144,9 @@ impl FairSemaphore {
 }
 
 impl State {
-    fn may_acquire(&self, holders: &[Holder], total: usize) -> bool {
+    fn may_acquire(&self, holders: &[Holder], share: Share, total: usize) -> bool {
         let held = |holder: &Holder| self.held.get(holder).copied().unwrap_or(0);
-        let within = |holder: &Holder| held(holder) == 0 || is_within_share(total, self.used + 1, held(holder) + 1);
-        self.used < total && holders.iter().all(within)
+        self.used < total && holders.iter().all(|holder| holder.may_add(held(holder), share, total, self.used))
     }
 
     fn count(&mut self, holders: &[Holder]) {
@@ -153,12 +168,22 @@ impl State {
         }
     }
 
-    fn join(&mut self, holders: &[Holder], granted: oneshot::Sender<FairPermit>, max: usize) -> Result<u64, TooManyWaiting> {
-        let of_holders = self.queues.iter().position(|queue| queue.holders == holders);
-        let before = of_holders.map_or(0, |at| self.queues[at].waiters.len());
-        if self.waiting >= max || before > 0 && !is_within_share(max, self.waiting + 1, before + 1) {
+    fn join(
+        &mut self,
+        holders: &[Holder],
+        granted: oneshot::Sender<FairPermit>,
+        share: Share,
+        max: usize,
+    ) -> Result<u64, TooManyWaiting> {
+        let waiting = |holder: &Holder| {
+            let queues = self.queues.iter().filter(|queue| queue.holders.contains(holder));
+            queues.map(|queue| queue.waiters.len()).sum::<usize>()
+        };
+        let may_wait = |holder: &Holder| holder.may_add(waiting(holder), share, max, self.waiting);
+        if self.waiting >= max || !holders.iter().all(may_wait) {
             return Err(TooManyWaiting);
         }
+        let of_holders = self.queues.iter().position(|queue| queue.holders == holders);
         let at = of_holders.unwrap_or_else(|| {
             self.queues.push_back(Queue { holders: holders.to_vec(), waiters: VecDeque::new() });
             self.queues.len() - 1
@@ -170,8 +195,8 @@ impl State {
     }
 
     /// Removes the next waiting caller that may have a permit, and counts the permit.
-    fn next(&mut self, total: usize) -> Option<(Vec<Holder>, Waiter)> {
-        let at = (0..self.queues.len()).find(|at| self.may_acquire(&self.queues[*at].holders, total))?;
+    fn next(&mut self, share: Share, total: usize) -> Option<(Vec<Holder>, Waiter)> {
+        let at = (0..self.queues.len()).find(|at| self.may_acquire(&self.queues[*at].holders, share, total))?;
         let mut queue = self.queues.remove(at)?;
         let waiter = queue.waiters.pop_front()?;
         let holders = queue.holders.clone();

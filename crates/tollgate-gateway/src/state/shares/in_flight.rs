@@ -1,16 +1,16 @@
-//! What one request holds: one of the permitted requests in progress, and memory for bodies and answers.
+//! Resources of one request: one of the permitted requests in progress, and memory for bodies and answers.
 
 use std::{
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use tokio::time::{sleep, timeout};
 
-use super::{KeyShare, Pool, ShareExceeded};
+use super::{Capacity, KeyShare, ShareExceeded, uncharge};
 use crate::condition::Condition;
 
 /// Bytes of each request that are not counted, as a part of all memory: 16 KiB of the default 1 GiB. Small requests do not touch
@@ -18,7 +18,7 @@ use crate::condition::Condition;
 const UNCOUNTED_PART: usize = 64 * 1024;
 
 /// How long the refusal of a caller that is refused again and again is delayed, and how many are at once.
-const REFUSAL_DELAY: Duration = Duration::from_millis(25);
+const REFUSAL_DELAY: Duration = Duration::from_millis(10);
 const MAX_DELAYED: usize = 1_024;
 /// Refused connections whose callers keep sending; they are read on, so that the callers see the answer.
 const MAX_LINGERING: usize = 8;
@@ -31,6 +31,8 @@ pub(crate) struct InFlightRequest {
     max: usize,
     /// The bytes that bodies and answers of all requests may take.
     max_bytes: usize,
+    /// It no longer counts among the requests in progress.
+    has_left: AtomicBool,
     /// The share it counts against, once its key is known.
     share: OnceLock<Arc<KeyShare>>,
     memory: Mutex<HeldBytes>,
@@ -52,8 +54,8 @@ impl Condition {
     /// `max_bytes`.
     pub(crate) fn enter(self: &Arc<Self>, max: usize, max_bytes: usize) -> Option<Arc<InFlightRequest>> {
         self.requests.take(1, max)?;
-        let (condition, share, memory) = (Arc::clone(self), OnceLock::new(), Mutex::default());
-        Some(Arc::new(InFlightRequest { condition, max, max_bytes, share, memory }))
+        let (condition, has_left, share, memory) = (Arc::clone(self), AtomicBool::new(false), OnceLock::new(), Mutex::default());
+        Some(Arc::new(InFlightRequest { condition, max, max_bytes, has_left, share, memory }))
     }
 }
 
@@ -74,7 +76,7 @@ impl Condition {
 }
 
 /// One refusal that is delayed.
-struct Delayed<'a>(&'a Pool);
+struct Delayed<'a>(&'a Capacity);
 
 impl Drop for Delayed<'_> {
     fn drop(&mut self) {
@@ -99,17 +101,25 @@ impl InFlightRequest {
     /// The share that is exceeded.
     pub(crate) fn claim(&self, share: &Arc<KeyShare>) -> Result<(), ShareExceeded> {
         let requests = &self.condition.requests;
-        let holdings = share.holdings();
-        for (at, (subject, held)) in holdings.iter().enumerate() {
-            if let Err((held, max)) = requests.charge(&held.requests, 1, 1, self.max) {
-                subtract(holdings[..at].iter().map(|(_, held)| &held.requests), 1);
-                return Err(ShareExceeded { subject: *subject, held, max });
-            }
-        }
+        requests.charge(share, |held| &held.requests, 1, 1, self.max)?;
         if self.share.set(Arc::clone(share)).is_err() {
-            subtract(holdings.iter().map(|(_, held)| &held.requests), 1);
+            uncharge(&share.holdings(), |held| &held.requests, 1);
         }
         Ok(())
+    }
+
+    /// Stops counting among the requests in progress before the answer is sent: a refusal that is delayed must not take the place
+    /// of a request that can be served. Happens once; otherwise when the request is dropped.
+    pub(crate) fn leave(&self) {
+        if self.has_left.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(share) = self.share() {
+            uncharge(&share.holdings(), |held| &held.requests, 1);
+        }
+        if self.condition.requests.release(1) == 1 && self.condition.is_ending() {
+            self.condition.notify_quiet();
+        }
     }
 
     /// The share the request counts against.
@@ -140,15 +150,11 @@ impl InFlightRequest {
             return false;
         }
         let Some(share) = self.share() else { return true };
-        let holdings = share.holdings();
-        for (at, (_, held)) in holdings.iter().enumerate() {
-            if pool.charge(&held.bytes, more, own, total).is_err() {
-                subtract(holdings[..at].iter().map(|(_, held)| &held.bytes), more);
-                pool.put_back(more);
-                return false;
-            }
+        let charged = pool.charge(share, |held| &held.bytes, more, own, total).is_ok();
+        if !charged {
+            pool.put_back(more);
         }
-        true
+        charged
     }
 
     /// As [`Self::reserve_bytes`], but waits up to `limit` for other requests to release memory.
@@ -192,7 +198,7 @@ impl InFlightRequest {
             return;
         }
         if let Some(share) = self.share() {
-            subtract(share.holdings().iter().map(|(_, held)| &held.bytes), bytes);
+            uncharge(&share.holdings(), |held| &held.bytes, bytes);
         }
         self.condition.memory.release(bytes);
     }
@@ -202,18 +208,7 @@ impl Drop for InFlightRequest {
     fn drop(&mut self) {
         let memory = *self.memory.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.uncount_bytes(memory.counted);
-        if let Some(share) = self.share() {
-            subtract(share.holdings().iter().map(|(_, held)| &held.requests), 1);
-        }
-        if self.condition.requests.release(1) == 1 && self.condition.is_ending() {
-            self.condition.notify_quiet();
-        }
-    }
-}
-
-fn subtract<'a>(counters: impl Iterator<Item = &'a AtomicUsize>, units: usize) {
-    for counter in counters {
-        counter.fetch_sub(units, Ordering::AcqRel);
+        self.leave();
     }
 }
 

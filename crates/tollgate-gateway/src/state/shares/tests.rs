@@ -117,7 +117,7 @@ fn a_request_that_is_received_counts_until_it_is_admitted() {
     let (one, other) = (share(&registry, 1, 1), share(&registry, 2, 1));
     let first = one.begin_receiving();
     let second = other.begin_receiving();
-    let [of_key, of_member] = other.holdings().map(|(subject, _)| subject);
+    let [of_key, of_member] = other.holdings().map(|held| held.subject);
     assert_eq!((first.before(of_member), second.before(of_key), second.before(of_member)), (0, 0, 1));
     drop(first);
     assert_eq!(other.begin_receiving().before(of_member), 1);
@@ -138,7 +138,7 @@ async fn take_all(semaphore: &Arc<FairSemaphore>, holders: &[Holder]) -> Vec<Fai
 
 #[tokio::test(start_paused = true)]
 async fn addresses_that_never_answer_held_all_downloads() {
-    let semaphore = FairSemaphore::new(MAX_AT_ONCE, MAX_WAITING);
+    let semaphore = FairSemaphore::new(Bound::Media, MAX_AT_ONCE, MAX_WAITING);
     let hostile = take_all(&semaphore, &holders(1)).await;
     assert_eq!(hostile.len(), 48);
     // Others do not wait behind those that wait.
@@ -154,7 +154,7 @@ async fn addresses_that_never_answer_held_all_downloads() {
 
 #[tokio::test(start_paused = true)]
 async fn those_that_wait_take_turns_and_leave_no_trace() {
-    let semaphore = FairSemaphore::new(1, 4);
+    let semaphore = FairSemaphore::new(Bound::Media, 1, 4);
     let first = semaphore.acquire(&holders(1)).await.unwrap();
     let (one, other) = (holders(1), holders(2));
     let mut waits: Vec<_> = [&one, &one, &one, &other].into_iter().map(|of| Box::pin(semaphore.acquire(of))).collect();
@@ -173,7 +173,7 @@ async fn those_that_wait_take_turns_and_leave_no_trace() {
 
 #[tokio::test(start_paused = true)]
 async fn wrong_keys_of_one_address_held_all_look_ups() {
-    let semaphore = FairSemaphore::new(LOOKUPS, WAITING_LOOKUPS);
+    let semaphore = FairSemaphore::new(Bound::KeyLookups, LOOKUPS, WAITING_LOOKUPS);
     let address = |text: &str| [Holder::Address(crate::address_block::AddressBlock::of(text.parse().unwrap()))];
     let hostile = take_all(&semaphore, &address("203.0.113.7")).await;
     assert_eq!(hostile.len(), 48);

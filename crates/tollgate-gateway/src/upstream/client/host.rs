@@ -112,7 +112,7 @@ pub(crate) struct SendFault {
     pub(crate) error: UpstreamError,
 }
 
-/// What is known about the delivery of a request without a response head.
+/// Delivery state of a request without a response head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeliveryState {
     /// No byte was written, or the upstream reports that it did not process the request: safe to send again.

@@ -31,7 +31,7 @@ struct KnownHead {
     head: RequestHead,
 }
 
-/// What a request consists of, but for its method and body.
+/// The parts of a request except its method and body.
 #[derive(Clone, Debug)]
 pub(super) struct RequestHead {
     pub(super) uri: Uri,

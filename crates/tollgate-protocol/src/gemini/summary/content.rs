@@ -124,10 +124,13 @@ fn unchecked(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str
             Ok(())
         }
         "fileData" | "file_data" => {
-            let blob = blob(scanner)?;
-            if let Mime::Named(mime) = blob.mime {
-                builder.media_of_unknown_size(&mime.decode());
+            if scanner.peek() == ValueKind::Null {
+                return scanner.skip().map(drop);
             }
+            let blob = blob(scanner)?;
+            // Addresses of videos come without a type.
+            let mime = if let Mime::Named(mime) = &blob.mime { mime.decode() } else { "".into() };
+            builder.media_of_unknown_size(&mime);
             Ok(())
         }
         _ => scanner.skip().map(drop),

@@ -280,10 +280,38 @@ fn what_changes_the_price_is_noted() {
     let extras = |members: &str| generate(&with(members)).expect(members).extras;
     assert_eq!(extras(r#""tools":[{"functionDeclarations":[]}],"cachedContent":null"#), RequestExtras::default());
     let cached = extras(r#""cachedContent":"cachedContents/a""#);
-    assert!(cached.cached_content && cached.unsized_input);
+    assert!(cached.unseen.cached_content && cached.unsized_input);
     assert_eq!(extras(r#""serviceTier":"SERVICE_TIER_PRIORITY""#).tier, ServiceTier::Priority);
     let search = extras(r#""tools":[{"google_search":{}}]"#);
     assert!(search.web_search && search.unsized_input);
     let code = extras(r#""tools":[{"codeExecution":{}}]"#);
     assert!(!code.web_search && code.unsized_input);
+}
+
+#[test]
+fn tools_of_the_provider_and_files_by_address_are_noted_by_what_they_cost() {
+    let tool = |name: &str| generate(&with(&format!(r#""tools":[{{"{name}":{{}}}}]"#))).expect(name).extras;
+    for name in ["urlContext", "url_context", "codeExecution", "fileSearch", "file_search"] {
+        let extras = tool(name);
+        assert!(extras.unseen.tools && !extras.web_search && !extras.server_tools, "{name}: tokens only");
+    }
+    for name in ["googleSearch", "google_maps", "enterpriseWebSearch"] {
+        assert!(tool(name).unseen.tools && tool(name).web_search && !tool(name).server_tools, "{name}");
+    }
+    for name in ["mcpServers", "retrieval", "inventedTomorrow"] {
+        assert!(tool(name).unseen.tools && tool(name).server_tools, "{name}: a price of its own is possible");
+    }
+    assert_eq!(tool("computerUse"), crate::RequestExtras::default(), "the caller runs it");
+
+    let part = |part: &str| generate(&format!(r#"{{"contents":[{{"parts":[{part}]}}]}}"#)).expect(part).extras;
+    for file in [
+        r#"{"fileData":{"fileUri":"https://www.youtube.com/watch?v=a"}}"#,
+        r#"{"file_data":{"mime_type":"application/pdf","file_uri":"https://x/files/a"}}"#,
+        r#"{"functionResponse":{"name":"f","response":{},"parts":[{"fileData":{"fileUri":"gs://b/c"}}]}}"#,
+    ] {
+        assert!(part(file).unseen.files && part(file).unsized_input, "{file}");
+    }
+    let image = part(r#"{"fileData":{"mimeType":"image/png","fileUri":"https://x/y.png"}}"#);
+    assert!(image.unsized_input && !image.unseen.any(), "as many tokens as an image in the body");
+    assert!(!part(r#"{"text":"a","fileData":null}"#).unsized_input);
 }

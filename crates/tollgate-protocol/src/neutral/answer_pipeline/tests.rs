@@ -39,7 +39,7 @@ fn custom_tool_arguments_are_unwrapped_when_complete() {
 #[test]
 fn only_the_first_call_is_forwarded_without_parallel_calls() {
     let context = ReplyContext { parallel: false, ..ReplyContext::new("r", 0, "m") };
-    let (out, _) = run(
+    let (out, summary) = run(
         &context,
         vec![
             open(0, "a", "f"),
@@ -54,6 +54,7 @@ fn only_the_first_call_is_forwarded_without_parallel_calls() {
     .unwrap();
     assert_eq!(out.len(), 4);
     assert!(matches!(out[2], Event::Finish { finish: FinishReason::Tool, .. }));
+    assert_eq!(summary.surplus_calls, 1);
 }
 
 #[test]

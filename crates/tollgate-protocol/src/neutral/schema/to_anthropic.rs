@@ -25,7 +25,7 @@ pub(crate) struct ClosedSchema {
     pub(crate) described: Vec<String>,
     /// Objects that stated that they are open, and are closed.
     pub(crate) closed: Vec<String>,
-    /// What cannot be expressed, with the reason.
+    /// Schema parts that cannot be expressed, with the reason.
     pub(crate) refused: Vec<(String, &'static str)>,
 }
 

@@ -49,6 +49,7 @@ fn stream_is_forwarded_byte_for_byte() {
             text_bytes: 3,
             media: 0,
             unknown: 0,
+            surplus_calls: 0,
             account_refused: false
         }
     );

@@ -122,13 +122,27 @@ fn url(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, mime: &str) -> R
     inline(scanner, builder, "url", mime)
 }
 
+/// Names a file that was uploaded before.
+const FILE_ID: &str = "file_id";
+/// A colon this early ends the scheme of a URL; base64 has none.
+const MAX_SCHEME_BYTES: usize = 16;
+
 /// An object with media in one member: a URL, a `data:` URL or bare base64.
 fn inline(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, member: &str, mime: &str) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| {
-        if name.word() == member
-            && let Some(text) = scanner.optional_string()?
-        {
-            if member == "url" || text.raw().starts_with("data:") { builder.url(mime, &text) } else { builder.base64(mime, &text) }
+        let word = name.word();
+        if word != member && word != FILE_ID {
+            return Ok(());
+        }
+        if let Some(text) = scanner.optional_string()? {
+            let has_scheme = text.raw().bytes().take(MAX_SCHEME_BYTES).any(|byte| byte == b':');
+            if word == FILE_ID {
+                builder.media_of_unknown_size(mime);
+            } else if member == "url" || has_scheme {
+                builder.url(mime, &text);
+            } else {
+                builder.base64(mime, &text);
+            }
         }
         Ok(())
     })?;

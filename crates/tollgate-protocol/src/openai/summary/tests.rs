@@ -357,11 +357,54 @@ fn what_changes_the_price_is_noted() {
     }
     let search = extras(r#""web_search_options":{}"#);
     assert!(search.web_search && search.unsized_input);
-    assert!(extras(r#""cached_content":"cachedContents/a""#).cached_content);
-    assert!(extras(r#""extra_body":{"google":{"cached_content":"cachedContents/a"}}"#).cached_content);
-    assert!(!extras(r#""extra_body":{"google":{"thinking_config":{}}}"#).cached_content);
+    assert!(extras(r#""cached_content":"cachedContents/a""#).unseen.cached_content);
+    assert!(extras(r#""extra_body":{"google":{"cached_content":"cachedContents/a"}}"#).unseen.cached_content);
+    assert!(!extras(r#""extra_body":{"google":{"thinking_config":{}}}"#).unseen.cached_content);
     assert_eq!(chat(&with(r#""best_of":50,"n":2"#)).unwrap().candidates, 50);
     assert_eq!(refused(&with(r#""service_tier":"auto","service_tier":"priority""#)).0, MalformedKind::NotJson);
     let image = with_message(r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}"#);
     assert!(chat(&image).unwrap().extras.unsized_input, "media by address");
+}
+
+#[test]
+fn tools_of_the_provider_and_files_by_address_are_noted_by_what_they_cost() {
+    let extras = |members: &str| chat(&with(members)).expect(members).extras;
+    for search in [
+        r#""tools":[{"type":"web_search"}]"#,
+        r#""tools":[{"type":"web_search_preview"}]"#,
+        r#""tools":[{"googleSearch":{}}]"#,
+        r#""plugins":[{"id":"web","max_results":3}]"#,
+        r#""search_parameters":{"mode":"on"}"#,
+        r#""enable_search":true"#,
+    ] {
+        assert!(extras(search).web_search && extras(search).unseen.tools && !extras(search).server_tools, "{search}");
+    }
+    for other in [
+        r#""tools":[{"type":"code_interpreter","container":{"type":"auto"}}]"#,
+        r#""tools":[{"type":"file_search","vector_store_ids":["v"]}]"#,
+        r#""tools":[{"type":"builtin_function","function":{"name":"$web_search"}}]"#,
+        r#""plugins":[{"id":"file-parser"}]"#,
+    ] {
+        assert!(extras(other).server_tools && extras(other).unseen.tools && !extras(other).web_search, "{other}");
+    }
+    for own in [
+        r#""tools":[{"type":"function","function":{"name":"search"}}]"#,
+        r#""tools":[{"function":{"name":"search"}}]"#,
+        r#""tools":[{"type":"custom","custom":{"name":"search"}}]"#,
+        r#""plugins":[]"#,
+        r#""plugins":null,"search_parameters":null,"enable_search":false"#,
+    ] {
+        assert_eq!(extras(own), crate::RequestExtras::default(), "{own}");
+    }
+    let part = |part: &str| chat(&with_message(&format!(r#"{{"role":"user","content":[{part}]}}"#))).expect(part).extras;
+    for file in [
+        r#"{"type":"file","file":{"file_id":"file-a"}}"#,
+        r#"{"type":"file","file":{"file_data":"https://x/y.pdf"}}"#,
+        r#"{"type":"video_url","video_url":{"url":"https://x/y.mp4"}}"#,
+    ] {
+        assert!(part(file).unseen.files && part(file).unsized_input, "{file}");
+    }
+    assert!(!part(r#"{"type":"image_url","image_url":{"url":"https://x/y.png"}}"#).unseen.any());
+    assert!(!part(r#"{"type":"file","file":{"file_data":"data:application/pdf;base64,QUFB"}}"#).unsized_input);
+    assert!(!part(r#"{"type":"file","file":{"file_data":"httpQUFB"}}"#).unsized_input);
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     scan::{Scanner, SyntaxError, Value, ValueKind},
-    summary_builder::{MAX_TOOLS, SummaryBuilder},
+    summary_builder::{MAX_TOOLS, SummaryBuilder, ToolCharge},
     validation::JsonPath,
 };
 
@@ -27,6 +27,24 @@ pub(super) fn functions(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder)
     Ok(())
 }
 
+/// Reads `plugins`: tools that a gateway between here and the provider runs.
+pub(super) fn plugins(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    scanner.elements(|scanner, _| {
+        let mut charge = ToolCharge::Other;
+        scanner.members(|scanner, name| {
+            if name.word() == "id"
+                && let Some(id) = scanner.optional_string()?
+            {
+                charge = ToolCharge::of_chat_tool(&id.decode());
+            }
+            Ok(())
+        })?;
+        builder.server_tool(charge);
+        Ok(())
+    })?;
+    Ok(())
+}
+
 enum Function {
     Absent,
     NotAnObject,
@@ -39,19 +57,32 @@ fn tool(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
         builder.errors.wrong_type(path, "an object");
         return scanner.skip().map(drop);
     }
-    let mut is_function = false;
+    let mut kind = None;
     let mut function = Function::Absent;
+    // The member that names a tool without a type, such as `{"googleSearch": {}}`.
+    let mut member = None;
     scanner.object(|scanner, name| {
         match name.word() {
-            "type" => is_function = scanner.optional_string()?.is_some_and(|kind| kind.decode() == "function"),
+            "type" => kind = scanner.optional_string()?.map(|kind| kind.decode().into_owned()),
             "function" => function = read_function(scanner)?,
-            _ => {
+            word => {
+                if scanner.peek() != ValueKind::Null {
+                    member.get_or_insert_with(|| word.to_owned());
+                }
                 scanner.skip()?;
             }
         }
         Ok(())
     })?;
-    if is_function {
+    match (kind.as_deref(), &function) {
+        (Some("function" | "custom"), _) | (None, Function::NotAnObject | Function::Object(_)) => {}
+        (kind, _) => {
+            if let Some(name) = kind.or(member.as_deref()) {
+                builder.server_tool(ToolCharge::of_chat_tool(name));
+            }
+        }
+    }
+    if kind.as_deref() == Some("function") {
         let at = path.member("function");
         match function {
             Function::Absent => builder.errors.missing(&at),

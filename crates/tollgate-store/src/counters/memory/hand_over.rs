@@ -1,5 +1,5 @@
-//! What the counters of one process pass on to its successor: reservations of requests that still run, and the last minutes' rates.
-//! Spending is not passed on; it is in the database.
+//! State that the counters of one process pass on to its successor: reservations of requests that still run, and the
+//! rates of the last minutes. Spending is not passed on; it is in the database.
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;

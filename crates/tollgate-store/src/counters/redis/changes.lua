@@ -1,5 +1,5 @@
 -- Lists the meters whose money was reserved or spent since a time. KEYS: nodes, generation, changes.
--- ARGV: generation, the time in microseconds, the most to list. Those of the last minute are known.
+-- ARGV: generation, the time in microseconds, the most to list. Those of the last minute are known, older ones are removed.
 -- Returns: 1 done or -1 another generation; the time up to which they are listed; the meters.
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then return {-1, 0, {}} end
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', text(now - 60000000))

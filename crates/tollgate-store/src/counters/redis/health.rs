@@ -21,7 +21,7 @@ pub struct SharedHealth {
     key: String,
     script: Script,
     connection: Option<MultiplexedConnection>,
-    /// What was received of each account. It is returned once, so that a node that finds the account usable again can use it.
+    /// Received state of each account. It is returned once, so that a node that finds the account usable again can use it.
     received: HashMap<AccountId, String>,
 }
 

@@ -1,4 +1,4 @@
-//! What this node has counted against limits a minute: requests and tokens of this minute and the one before. Redis has the sum
+//! This node's counts against limits per minute: requests and tokens of this minute and the one before. Redis has the sum
 //! over the nodes; one that has lost its data gets it again from what each node reports.
 
 use std::{collections::HashMap, sync::Mutex};
@@ -85,7 +85,7 @@ impl OwnRates {
         }
     }
 
-    /// What Redis has to be told: what it has not received, or `everything` if it has lost its data.
+    /// Counts to send to Redis: those it has not received, or `everything` if it has lost its data.
     pub(super) fn take(&self, everything: bool, micros: u64) -> Vec<(Subject, RateWindows)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
@@ -113,7 +113,7 @@ pub(super) fn counted_for(limits: &[Limit], tokens: u64, subject: Subject) -> (u
     })
 }
 
-/// What a lease counts in advance.
+/// Counts that a lease takes in advance.
 pub(super) const fn counted_by_lease(grant: &LeaseGrant) -> (u64, u64) {
     (grant.requests, grant.tokens)
 }

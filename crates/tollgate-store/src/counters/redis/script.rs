@@ -343,7 +343,7 @@ pub(super) struct RegistrationRequest<'a> {
     pub(super) answered: u64,
 }
 
-/// What a node has done in a gathering.
+/// Progress of a node in a gathering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GatheringPhase {
     /// It is there, and still serves from its share.

@@ -67,7 +67,7 @@ pub(super) struct RedisState {
     pub(super) tracker: TaskTracker,
 }
 
-/// What leases depend on: the validity of this node's registration, and the time of Redis.
+/// Conditions of leases: the validity of this node's registration, and the time of Redis.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LeaseClock {
     /// Until when the registration is certain to be valid.

@@ -312,11 +312,14 @@ impl RedisWorker {
         node: &NodeRegistration,
         until: &mut u64,
     ) -> Result<(), Disconnect> {
-        if self.state.node_count() < 2 {
+        // A node alone has nothing to read; the call removes what is older than a minute.
+        let is_alone = self.state.node_count() < 2;
+        let most = if is_alone { 1 } else { MAX_FOLLOWED };
+        let changes = self.state.scripts.changes(connection, node, *until, most);
+        let (now, changed) = timeout(RESPONSE_TIMEOUT, changes).await.map_err(|_| Disconnect::Timeout)??;
+        if is_alone {
             return Ok(());
         }
-        let changes = self.state.scripts.changes(connection, node, *until, MAX_FOLLOWED);
-        let (now, changed) = timeout(RESPONSE_TIMEOUT, changes).await.map_err(|_| Disconnect::Timeout)??;
         self.read_meters(connection, node, &changed).await?;
         *until = now;
         Ok(())

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// What one member pays for the requests of a batch.
+/// Charge of one member for the requests of a batch.
 #[derive(Debug)]
 pub(super) struct MemberSettlement {
     price: i64,

@@ -1,4 +1,4 @@
-//! What a batch of records adds to the roll-ups.
+//! Additions of a batch of records to the roll-ups.
 
 use std::collections::{BTreeMap, HashMap};
 

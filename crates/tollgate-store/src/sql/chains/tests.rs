@@ -68,7 +68,7 @@ async fn removed_changed_and_added_audit_events_are_detected() {
 
 #[tokio::test]
 async fn ledger_entries_that_agree_with_the_balances_but_were_edited_are_detected() {
-    // What the other rules do not see: who posted it, and why.
+    // Members that the other rules do not read: who posted it, and why.
     let found = after("UPDATE ledger SET note = 'gift' WHERE kind = 'top_up'").await;
     assert_eq!(found, [(ConsistencyRule::Chain, "ledger entries 3 to 3".to_owned())]);
     assert_eq!(after("UPDATE ledger SET at = at - 1 WHERE seq = 2").await.len(), 1);

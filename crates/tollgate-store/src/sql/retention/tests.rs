@@ -1,6 +1,9 @@
 //! Retention removes records with all that belongs to them; on PostgreSQL it drops partitions.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, SqliteConnection};
 use tempfile::TempDir;
@@ -175,29 +178,31 @@ async fn partition_in_use_is_dropped_later_and_holds_up_no_booking() {
 async fn records_replayed_while_their_partition_is_dropped_are_booked_once() {
     let Some(schema) = postgres("a_replay_beside_a_drop").await else { return };
     let dir = TempDir::new().unwrap();
-    let store = Arc::new(partitioned(&schema, &dir, 7).await);
+    let store = partitioned(&schema, &dir, 7).await;
     // All of them have a price: nothing tells of the others whether they were stored.
     let priced = |day, number: u64| UsageRecord { sale: Some(NanoUsd(2_000)), ..of_day(day, number) };
     let stored: Vec<UsageRecord> = (0..600).map(|number| priced(0, number)).collect();
     store.usage.append(&stored).await.unwrap();
-    let replay = {
-        let store = Arc::clone(&store);
-        tokio::spawn(async move {
-            for round in 0..40 {
-                // Old ones, late ones and new ones.
-                let late = (0..10).map(|number| priced(0, 1_000 + round * 10 + number));
-                let new = (0..10).map(|number| priced(1, round * 10 + number));
-                let batch: Vec<UsageRecord> =
-                    stored.iter().skip(usize::try_from(round).unwrap() * 15).take(15).cloned().chain(late).chain(new).collect();
-                assert_eq!(store.usage.append(&batch).await.unwrap(), 20, "round {round}");
-            }
-        })
+    let is_replayed = AtomicBool::new(false);
+    let replay = async {
+        for round in 0..40 {
+            // Old ones, late ones and new ones.
+            let old = stored.iter().skip(usize::try_from(round).unwrap() * 15).take(15).cloned();
+            let late = (0..10).map(|number| priced(0, 1_000 + round * 10 + number));
+            let new = (0..10).map(|number| priced(1, round * 10 + number));
+            let batch: Vec<UsageRecord> = old.chain(late).chain(new).collect();
+            assert_eq!(store.usage.append(&batch).await.unwrap(), 20, "round {round}");
+        }
+        is_replayed.store(true, Ordering::Relaxed);
     };
-    let mut removed = 0;
-    while !replay.is_finished() {
-        removed += prune(&store, day_start(1)).await;
-    }
-    replay.await.unwrap();
+    let removal = async {
+        let mut removed = 0;
+        while !is_replayed.load(Ordering::Relaxed) {
+            removed += prune(&store, day_start(1)).await;
+        }
+        removed
+    };
+    let ((), mut removed) = tokio::join!(replay, removal);
     removed += prune(&store, day_start(1)).await;
     // Late ones that were dropped with the partition may not be counted.
     assert!((600..=1_000).contains(&removed), "{removed}");

@@ -54,6 +54,38 @@ fn every_route_requires_an_admin_key_of_its_scope() {
 }
 
 #[test]
+fn secret_sent_as_a_path_or_query_value_is_not_repeated() {
+    const SECRET: &str = "good2-key-0123456789abcdef";
+    let admin = Admin::echo();
+    let (mut sent, mut missing) = (0, 0);
+    for (template, operations) in admin.document()["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let parameters: Vec<(&str, &str)> = operation["parameters"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|it| (it["in"].as_str().unwrap_or_default(), it["name"].as_str().unwrap_or_default()))
+                .collect();
+            let path: Vec<&str> = template.split('/').map(|part| if part.starts_with('{') { SECRET } else { part }).collect();
+            let path = path.join("/");
+            let queries =
+                parameters.iter().filter(|(place, _)| *place == "query").map(|(_, name)| format!("{path}?{name}={SECRET}"));
+            let whole = path.contains(SECRET).then(|| path.clone());
+            for target in whole.into_iter().chain(queries) {
+                let answer = admin.gateway.send(&request(&method.to_uppercase(), &target).bearer(&admin.key));
+                if answer.status >= 400 {
+                    assert!(!text(&answer).contains(SECRET), "{method} {target}: {}", text(&answer));
+                }
+                sent += 1;
+                missing += u32::from(answer.status == 404);
+            }
+        }
+    }
+    assert!(sent > 60 && missing > 10, "{sent} requests, {missing} of them for something missing");
+    assert!(!admin.gateway.log().contains(SECRET), "the log holds what was sent");
+}
+
+#[test]
 fn admin_keys_are_refused_on_the_model_path() {
     let admin = Admin::echo();
     let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&admin.key);

@@ -48,6 +48,8 @@ fn invalid_postings_are_refused() {
     assert_eq!(top_up("1", json!({"member": "unknown", "amount": "1"})), refused_whole(404, "not_found"));
     let bare = admin.call("POST", "/admin/v1/ledger/top-ups", Some(&json!({"member": "owner", "amount": "1"})));
     assert_eq!(refusal(&bare), refused(400, "missing_required_parameter", "Idempotency-Key"));
+    let said = super::text(&bare);
+    assert!(said.contains("such as 'Idempotency-Key: invoice-7'"), "{said}");
     assert_eq!(admin.get("/admin/v1/ledger")["items"], json!([]), "nothing was posted");
 }
 

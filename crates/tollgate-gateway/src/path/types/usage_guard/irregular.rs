@@ -1,10 +1,10 @@
-//! What an operator should see about a request's money: implausible usage, and sales below cost.
+//! Irregularities in a request's money for the operator: implausible usage, and sales below cost.
 
 use tollgate_core::{Outcome, RequestFacts, UsageExcess, UsageRecord, usage_excess};
 
 use crate::state::{alert_queue::MoneyAlert, shared::Shared};
 
-/// What each upstream reported beyond what the request can account for, by the attempt's position.
+/// Usage that each upstream reported beyond what the request can account for, by the attempt's position.
 pub(super) fn excesses(facts: &RequestFacts) -> Vec<(usize, UsageExcess)> {
     let attempts = facts.attempts.iter().enumerate();
     attempts.filter_map(|(at, attempt)| Some((at, usage_excess(attempt, &facts.bounds)?))).collect()

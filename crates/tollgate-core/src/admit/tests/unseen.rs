@@ -1,0 +1,31 @@
+//! Input that the body of a request does not show.
+
+use tollgate_protocol::UnseenInput;
+
+use super::*;
+
+#[test]
+fn what_the_body_does_not_show_is_reserved_by_the_context() {
+    let unseen = [
+        UnseenInput { cached_content: true, ..UnseenInput::default() },
+        UnseenInput { files: true, ..UnseenInput::default() },
+        UnseenInput { tools: true, ..UnseenInput::default() },
+    ];
+    for unseen in unseen {
+        let case = |limit_tokens: u64| {
+            Case::new(|it| {
+                it.key.budgets = block("5");
+                it.key.limits.tpm = limit_tokens;
+                let tiers = vec![PriceTier { above: 200_000, price: price("3", "4") }];
+                it.model.spec.price = Some(always(Price { image: Some(5_000_000_000), tiers, ..price("1", "2") }));
+                it.model.spec.context = Some(1_000_000);
+                it.summary.extras.unseen = unseen;
+            })
+        };
+        let reservation = case(0).reservation().unwrap();
+        // Images may be among it, at 5 USD per million.
+        assert!(reservation.amount > NanoUsd::parse("5").unwrap(), "{:?}", reservation.amount);
+        let seen = Case::new(|it| it.key.limits.tpm = 10_000).reservation().unwrap().tokens;
+        assert_eq!(case(10_000).reservation().unwrap().tokens, seen, "a limit on tokens a minute counts what is seen");
+    }
+}

@@ -1,0 +1,78 @@
+//! Shares of what callers use together, so that one cannot take it from the others.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{KeyId, MemberId};
+
+/// How many times of what is free one holder may have.
+const TIMES_FREE: usize = 3;
+
+/// What one holder may have while `used` of `total` are in use.
+pub const fn share_of(total: usize, used: usize) -> usize {
+    TIMES_FREE.saturating_mul(total.saturating_sub(used))
+}
+
+/// Whether a holder may have `held` of `total`, of which `used` are in use, both including the new one.
+pub const fn is_within_share(total: usize, used: usize, held: usize) -> bool {
+    held <= share_of(total, used)
+}
+
+/// The key of a request, and the member that the key belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Requester {
+    pub key: KeyId,
+    pub member: MemberId,
+}
+
+/// The callers that something concerns which requests can provoke: those that saw it. Another key of the member sees it too: all keys
+/// of the member. A key of another member does: everyone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Concerned {
+    Key(Requester),
+    Member(MemberId),
+    #[default]
+    Everyone,
+}
+
+impl Concerned {
+    /// After `by` saw it too.
+    #[must_use]
+    pub fn seen_by(self, by: Requester) -> Self {
+        match self {
+            Self::Key(one) if one == by => self,
+            Self::Key(Requester { member, .. }) | Self::Member(member) if member == by.member => Self::Member(member),
+            Self::Key(_) | Self::Member(_) | Self::Everyone => Self::Everyone,
+        }
+    }
+
+    pub fn concerns(self, requester: Requester) -> bool {
+        match self {
+            Self::Key(one) => one == requester,
+            Self::Member(member) => member == requester.member,
+            Self::Everyone => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_member_provokes_concerns_no_other_member() {
+        let requester = |key: u128, member: u128| Requester {
+            key: KeyId::from_uuid(uuid::Uuid::from_u128(key)),
+            member: MemberId::from_uuid(uuid::Uuid::from_u128(member)),
+        };
+        let (one, sibling, other) = (requester(1, 1), requester(2, 1), requester(3, 2));
+        let concerned = |of: Concerned| [one, sibling, other].map(|by| of.concerns(by));
+        let alone = Concerned::Key(one).seen_by(one);
+        assert_eq!(concerned(alone), [true, false, false]);
+        let member = alone.seen_by(sibling).seen_by(one);
+        assert_eq!(concerned(member), [true, true, false]);
+        assert_eq!(concerned(member.seen_by(other)), [true, true, true]);
+        assert_eq!(alone.seen_by(other), Concerned::Everyone);
+        assert_eq!(Concerned::Everyone.seen_by(one), Concerned::Everyone);
+    }
+}

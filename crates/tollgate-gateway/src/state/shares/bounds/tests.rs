@@ -1,0 +1,112 @@
+//! Every documented bound is shared, or there is a reason why it is not.
+
+use super::*;
+
+const EACH_REQUEST: &str = "each request or connection has its own";
+const OF_OPERATORS: &str = "set and used by operators";
+const OF_THE_UPSTREAM: &str = "a bound on an upstream or a service, not on a caller";
+
+/// Bounds of which one caller could take nothing from another, with the reason.
+#[rustfmt::skip]
+const NOT_SHARED: &[(&str, &str)] = &[
+    ("request head", EACH_REQUEST),
+    ("request target", EACH_REQUEST),
+    ("trusted proxies in a row in `X-Forwarded-For`", EACH_REQUEST),
+    ("request body", EACH_REQUEST),
+    ("complete answer while the caller reads it", EACH_REQUEST),
+    ("answer kept for a caller that does not read", EACH_REQUEST),
+    ("concurrent streams of an HTTP/2 connection", EACH_REQUEST),
+    ("JSON", EACH_REQUEST),
+    ("idle connection", EACH_REQUEST),
+    ("keys cached", "a key takes one entry, and wrong keys have entries of their own"),
+    ("refused connections that are read on", "others are closed"),
+    ("refusals that are delayed", "others are sent at once"),
+    ("attempts of a request", EACH_REQUEST),
+    ("limits, budgets and balances of keys, members, groups, channels", "they are the caller's own"),
+    ("reservations of a request", EACH_REQUEST),
+    ("alerts for the webhook", "an alert is sent once for each budget and period"),
+    ("ledger postings made outside the running gateway", OF_OPERATORS),
+    ("probes of accounts", OF_OPERATORS),
+    ("connect, first byte, idle", EACH_REQUEST),
+    ("request that is not streamed; stream that delivers only comments and empty deltas", EACH_REQUEST),
+    ("upstream answer, not streamed", EACH_REQUEST),
+    ("one event of a stream", EACH_REQUEST),
+    ("calls of a translated answer", EACH_REQUEST),
+    ("keep-alive on a silent stream", EACH_REQUEST),
+    ("idle upstream connections", OF_THE_UPSTREAM),
+    ("a Redis that does not answer", OF_THE_UPSTREAM),
+    ("messages to Redis", OF_THE_UPSTREAM),
+    ("requests whose charges a node keeps for a Redis that loses its data", "only answered requests with a price are kept, and they are booked within a second"),
+    ("nodes that are waited for after such a loss", OF_THE_UPSTREAM),
+    ("revoked keys shared by nodes", OF_OPERATORS),
+    ("answers that run when the drain time is over", EACH_REQUEST),
+    ("an upgrade", OF_OPERATORS),
+    ("connections and records on their way to a new process", "others wait until there is space"),
+    ("`cache.sealed`", OF_OPERATORS),
+    ("a PostgreSQL that does not answer", OF_THE_UPSTREAM),
+    ("lines of requests that wait for the log", "a line that finds no space is counted; the usage record has the request"),
+    ("records in memory that wait for the database", "a record that finds no space is read back from the journal"),
+    ("records quarantined because the database refuses them", OF_OPERATORS),
+    ("usage records kept", OF_OPERATORS),
+    ("booking", OF_OPERATORS),
+    ("admin API", OF_OPERATORS),
+    ("jobs", OF_OPERATORS),
+    ("backups on the gateway's disk", OF_OPERATORS),
+    ("the console's own address", OF_OPERATORS),
+    ("idempotency keys of admin requests", OF_OPERATORS),
+    ("requests a minute, tokens a minute and concurrent requests of an account", "requests that wait for it take turns"),
+];
+
+/// The rows of a table in `docs/operating.md`, first column only, below a table head that begins with `| head |`.
+fn documented<'a>(page: &'a str, head: &str) -> Vec<&'a str> {
+    let table = page.split_once(&format!("| {head} |")).map_or("", |(_, rest)| rest);
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    rows.filter_map(|line| line.split(" | ").next()).map(|cell| cell.trim_start_matches("| ")).collect()
+}
+
+fn words(part: Part) -> String {
+    match part {
+        Part::TimesFree => "three times what is free".to_owned(),
+        Part::TimesFreeInTurns => "three times what is free, in turns".to_owned(),
+        Part::EachMinute(max) => format!("{max} a minute and error"),
+        Part::FifthOfOwn => "a fifth of its own requests; beyond, three times what is left".to_owned(),
+        Part::Alone => "what it provokes concerns it alone until another one sees it too".to_owned(),
+        Part::Setting(name) => format!("`{name}`"),
+        Part::SettingThenTimesFree(name) => format!("`{name}`; of the last eighth, and of those beyond, three times what is free"),
+    }
+}
+
+/// The table of shares, as the page shows it.
+fn shares() -> String {
+    let line = |bound: &Bound| {
+        let [key, member, address] = match bound.share() {
+            Share::Callers { key, member } => [words(key), words(member), "–".to_owned()],
+            Share::Address(part) => ["–".to_owned(), "–".to_owned(), words(part)],
+        };
+        format!("| {} | {key} | {member} | {address} |\n", bound.row())
+    };
+    Bound::ALL.iter().map(line).collect()
+}
+
+fn page() -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md");
+    std::fs::read_to_string(path).expect("docs/operating.md can be read")
+}
+
+#[test]
+fn every_documented_bound_has_a_share_or_a_reason() {
+    let page = page();
+    let mut documented = documented(&page, "what | bound");
+    let mut known: Vec<_> = Bound::ALL.iter().map(|bound| bound.row()).collect();
+    known.extend(NOT_SHARED.iter().map(|(row, _)| *row));
+    documented.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(documented, known, "the bounds of docs/operating.md and the shares");
+    assert!(NOT_SHARED.iter().all(|(_, reason)| !reason.is_empty()));
+}
+
+#[test]
+fn shares_are_documented() {
+    let (page, shares) = (page(), shares());
+    assert!(page.contains(&shares), "docs/operating.md shows other shares than these:\n{shares}");
+}

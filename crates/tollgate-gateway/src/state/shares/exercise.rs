@@ -1,0 +1,210 @@
+//! Takes all of every bound, as one key and as one member with many keys, and checks that others still get some.
+
+use std::{net::IpAddr, sync::Arc};
+
+use tollgate_core::{
+    Account, AccountSpec, Availability, HealthView as _, Key, KeyId, Member, MemberId, Observation, Timestamp, UnsupportedFields,
+};
+use tollgate_protocol::Protocol;
+
+use super::*;
+use crate::{
+    address_block::AddressBlock,
+    clock::Clock as _,
+    server::{connection_limiter::ConnectionLimiter, connection_timers::ConnectionTimers},
+    state::{
+        account_limiter::{AccountLimiters, AcquireOutcome},
+        authenticator::{LOOKUPS, WAITING_LOOKUPS, failed_keys::FailedKeys},
+        health_registry::HealthRegistry,
+        retry_budget::RetryBudget,
+    },
+    testing::{self, PausedClock},
+    upstream::media::{MAX_AT_ONCE, MAX_WAITING},
+};
+
+/// More than any caller can get.
+const ENOUGH: usize = 100_000;
+const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
+
+/// Who takes something: a key and its member, and the address of both.
+#[derive(Clone)]
+struct Taker {
+    key: Key,
+    share: Arc<KeyShare>,
+    address: IpAddr,
+}
+
+/// Key `number` of member `member`, which uses one address.
+fn taker(registry: &ShareRegistry, number: u8, member: u8) -> Taker {
+    let key = testing::key();
+    let id = MemberId::from_parts(Timestamp(0), [100 + member; 10]);
+    let key = Key { id: KeyId::from_parts(Timestamp(0), [number; 10]), member: Member { id, ..key.member.clone() }, ..key };
+    Taker { share: registry.of(&key), key, address: IpAddr::from([203, 0, 113, member]) }
+}
+
+/// Takes one unit and keeps it; `false` when the taker gets none.
+type Take = Box<dyn FnMut(&Taker) -> bool>;
+
+/// How a unit of a bound is taken. What takes it is what requests use.
+fn take_of(bound: Bound) -> Take {
+    match bound {
+        Bound::Connections => connections(),
+        Bound::WrongKeys => wrong_keys(),
+        Bound::KeyLookups => permits(FairSemaphore::new(bound, LOOKUPS, WAITING_LOOKUPS), |taker| {
+            vec![Holder::Address(AddressBlock::of(taker.address))]
+        }),
+        Bound::Media => permits(FairSemaphore::new(bound, MAX_AT_ONCE, MAX_WAITING), |taker| taker.share.holders().to_vec()),
+        Bound::RequestsInProgress => requests(1_000, usize::MAX, 0),
+        Bound::BodyMemory => requests(usize::MAX, 1 << 30, 1 << 20),
+        Bound::RecordedRefusals => refusals(),
+        Bound::Retries => retries(),
+        Bound::AccountQueue => account_queue(),
+        Bound::AccountHealth => account_health(),
+        Bound::RefusedFields => refused_fields(),
+        Bound::Journal => journal(),
+    }
+}
+
+fn connections() -> Take {
+    let (limiter, mut held, now) = (ConnectionLimiter::new(1_000, 100), Vec::new(), PausedClock::start().instant());
+    Box::new(move |taker| {
+        let entered = limiter.enter(taker.address, &Arc::new(ConnectionTimers::new(now)), now);
+        entered.permit.map(|permit| held.push(permit)).is_some()
+    })
+}
+
+fn wrong_keys() -> Take {
+    let now = PausedClock::start().instant();
+    let failed = FailedKeys::new(600, now);
+    Box::new(move |taker| failed.count(taker.address, now).is_ok())
+}
+
+/// Permits that are there at once: waiting for one is not getting one.
+fn permits(semaphore: Arc<FairSemaphore>, holders: fn(&Taker) -> Vec<Holder>) -> Take {
+    let mut held = Vec::new();
+    Box::new(move |taker| {
+        let holders = holders(taker);
+        let acquired = futures_util::FutureExt::now_or_never(semaphore.acquire(&holders));
+        acquired.and_then(Result::ok).map(|permit| held.push(permit)).is_some()
+    })
+}
+
+/// Requests in progress with bodies of `bytes`.
+fn requests(max: usize, max_bytes: usize, bytes: usize) -> Take {
+    let (condition, mut held) = (Arc::new(Condition::default()), Vec::new());
+    Box::new(move |taker| {
+        let Some(request) = condition.enter(max, max_bytes) else { return false };
+        let fits = request.claim(&taker.share).is_ok() && request.reserve_bytes(bytes).is_ok();
+        if fits {
+            held.push(request);
+        }
+        fits
+    })
+}
+
+fn refusals() -> Take {
+    let now = PausedClock::start().instant();
+    Box::new(move |taker| matches!(taker.share.count_refusal("E31", now), RefusalRecord::Own))
+}
+
+fn retries() -> Take {
+    let now = PausedClock::start().instant();
+    let budget = RetryBudget::new(now);
+    (0..1_000).for_each(|_| budget.request(now));
+    Box::new(move |taker| taker.share.try_retry(budget.retries_left(now)) && budget.try_acquire(now))
+}
+
+fn account_queue() -> Take {
+    let limiters = AccountLimiters::new(Arc::new(PausedClock::start()));
+    let account = testing::account(1);
+    let account = Arc::new(Account { spec: AccountSpec { concurrency: 1, ..account.spec.clone() }, ..account });
+    let (running, mut waiting) = (limiters.try_acquire(&account, 0), Vec::new());
+    Box::new(move |taker| {
+        assert!(running.is_some());
+        match limiters.enqueue(std::slice::from_ref(&account), taker.key.requester(), 0) {
+            AcquireOutcome::Queued(queued) => waiting.push(queued),
+            AcquireOutcome::Permit(_) | AcquireOutcome::QueueFull => return false,
+        }
+        true
+    })
+}
+
+/// Uses the account, and makes it fail.
+fn account_health() -> Take {
+    let (registry, account) = (HealthRegistry::default(), testing::account(1));
+    Box::new(move |taker| {
+        let by = taker.key.requester();
+        let usable = registry.snapshot_for(by).status(account.id, NOW).availability == Availability::Usable;
+        (0..3).for_each(|_| registry.observe_request(&account, &Observation::Timeout, true, NOW, NOW, Some(by)));
+        usable
+    })
+}
+
+/// Has a further field remembered, and uses one that it made unsupported.
+fn refused_fields() -> Take {
+    let (mut fields, mut number) = (UnsupportedFields::default(), 0);
+    Box::new(move |taker| {
+        let by = taker.key.requester();
+        number += 1;
+        let (common, further) = (vec!["seed".to_owned()], vec![format!("field_{number}")]);
+        let usable = fields.unsupported_in(Protocol::OpenAi, &common, by, NOW).is_empty();
+        for field in [&common, &common, &common, &further, &further, &further] {
+            fields.record_refusal(field, Protocol::OpenAi, field, by, Bound::RefusedFields.share().concerned(by), NOW);
+        }
+        let remembered = !fields.unsupported_in(Protocol::OpenAi, &further, by, NOW).is_empty();
+        usable || remembered
+    })
+}
+
+/// Requests that are recorded in memory while the journal is full.
+fn journal() -> Take {
+    let condition = Condition::default();
+    condition.set_in_memory_only(1);
+    Box::new(move |taker| {
+        let held = condition.in_memory_only();
+        let may = held <= recent::HELD_REQUESTS && taker.share.may_record(&condition);
+        if may {
+            condition.set_in_memory_only(held + 1);
+        }
+        may
+    })
+}
+
+/// Units that these takers get, each as many as it can, until none of them gets more.
+fn take_all(take: &mut Take, takers: &[Taker]) -> usize {
+    let mut taken = 0;
+    loop {
+        let before = taken;
+        for taker in takers {
+            while take(taker) {
+                taken += 1;
+                assert!(taken < ENOUGH, "there is no bound");
+            }
+        }
+        if taken == before {
+            return taken;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_key_that_takes_all_of_a_bound_leaves_some_to_others() {
+    for bound in Bound::ALL {
+        let registry = ShareRegistry::default();
+        let mut take = take_of(*bound);
+        assert!(take_all(&mut take, &[taker(&registry, 1, 1)]) > 0, "{bound:?}");
+        assert!(take(&taker(&registry, 2, 2)), "{bound:?}: another key gets nothing");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_member_that_takes_all_of_a_bound_with_many_keys_leaves_some_to_others() {
+    for bound in Bound::ALL {
+        let registry = ShareRegistry::default();
+        let mut take = take_of(*bound);
+        let keys: Vec<_> = (1..=200).map(|number| taker(&registry, number, 1)).collect();
+        assert!(take_all(&mut take, &keys) > 0, "{bound:?}");
+        let other = taker(&registry, 201, 2);
+        assert!(take(&other), "{bound:?}: another member gets nothing");
+    }
+}
