@@ -55,7 +55,7 @@ async fn fill(store: &Store, count: u64) -> Result<(), BoxError> {
     }
     println!("created {count} keys in {:.1?}", begin.elapsed());
     let begin = Instant::now();
-    store.usage.create_partitions(NOW).await?;
+    store.usage.create_partitions(NOW, 0).await?;
     for first in (0..count).step_by(usize::try_from(BATCH)?) {
         let records: Vec<UsageRecord> = (first..count.min(first + BATCH)).map(|number| record(number, number)).collect();
         store.usage.append(&records).await?;

@@ -1,5 +1,5 @@
 //! Fills a gateway's database with usage records in the batches of the usage writer, then times the queries of the console's
-//! pages and charts. The records are spread over 90 days, 200 keys, 50 members, 5 groups and 20 models. Nine of ten arrive at 300,000
+//! pages and charts, an export of everything, and its verification. The records are spread over 90 days, 200 keys, 50 members, 5 groups and 20 models. Nine of ten arrive at 300,000
 //! an hour, from noon of every third day on, so that a range can begin and end in an hour of 300,000 (with ten million records).
 //!
 //! `usage-records FOLDER COUNT [DATABASE_URL]`: without a URL, the SQLite database in the folder. A database that already has
@@ -12,13 +12,15 @@
 
 use std::time::{Duration, Instant};
 
+use tokio_util::sync::CancellationToken;
 use tollgate_bench::{id_bytes, usage_record};
+use tollgate_console::usage_json;
 use tollgate_core::{
     AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, NanoUsd, Outcome, RequestId, Timestamp, TokenSource,
     Tokens, TraceEntry, UsageRecord,
 };
 use tollgate_protocol::Protocol;
-use tollgate_store::{SortOrder, Store, StoreError, SummaryBy, UsageCursor, UsageFilter};
+use tollgate_store::{SortOrder, Store, StoreError, SummaryBy, UsageCursor, UsageFilter, WorkControl};
 
 /// Records per transaction, unless said otherwise: as in the usage writer.
 const BATCH: u64 = 4_096;
@@ -54,6 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let empty = store.usage.page(&UsageFilter::default()).await?.items.is_empty();
         let rate = if empty { Some(fill(&store, count, batch, |number| record(number, count)).await?) } else { None };
         let (page, chart, unaligned) = (time_pages(&store).await?, time_charts(&store).await?, time_unaligned(&store).await?);
+        let (export, verified) = (time_export(&store, count).await?, time_verification(&store, count, end).await?);
         let ms = |took: Duration| took.as_secs_f64() * 1_000.0;
         // Closing moves the write-ahead log into the file.
         store.close().await;
@@ -61,6 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "{}",
             serde_json::json!({
                 "records": count, "per_second": rate, "page_ms": ms(page), "chart_ms": ms(chart), "unaligned_ms": ms(unaligned),
+                "exported_per_second": export, "verify_10_million_s": verified,
                 "record_bytes": database_bytes().map(|bytes| bytes / count.max(1)),
             })
         );
@@ -76,8 +80,8 @@ fn database_bytes() -> Option<u64> {
 
 /// Inserts all records in order of arrival. Returns records per second.
 async fn fill(store: &Store, count: u64, batch: u64, record: impl Fn(u64) -> UsageRecord) -> Result<u64, StoreError> {
-    for month in 0..4 {
-        store.usage.create_partitions(Timestamp(BEGIN + month * 30 * DAY)).await?;
+    for day in 0..DAYS {
+        store.usage.create_partitions(at(day, 0), DAYS.unsigned_abs()).await?;
     }
     let begin = Instant::now();
     let (mut append_time, mut last) = (Duration::ZERO, Instant::now());
@@ -182,6 +186,40 @@ async fn time_unaligned(store: &Store) -> Result<Duration, StoreError> {
     let filter = UsageFilter { since: Some(noon(15, 1)), until: Some(noon(25, 3_599)), ..UsageFilter::default() };
     let hours = async || Ok(store.usage.summary(&filter, SummaryBy::Hour).await?.len());
     Ok(longest.max(slowest("a month from one busy hour to another, by hour", hours).await?))
+}
+
+/// Reads all records in the pages of an export, as the lines of a file. Returns records per second.
+async fn time_export(store: &Store, count: u64) -> Result<u64, StoreError> {
+    let mut filter = UsageFilter { limit: 1_000, order: SortOrder::Oldest, ..UsageFilter::default() };
+    let (started, mut exported, mut bytes) = (Instant::now(), 0, 0);
+    loop {
+        let page = store.usage.page(&filter).await?;
+        let lines: Vec<String> = page.items.iter().map(|record| usage_json(record).to_string()).collect();
+        (exported, bytes) = (exported + lines.len() as u64, bytes + lines.iter().map(String::len).sum::<usize>());
+        filter.after = page.next;
+        if page.next.is_none() {
+            break;
+        }
+    }
+    assert_eq!(exported, count, "records exported");
+    println!("exported {exported} records, {bytes} bytes, in {:.1?}", started.elapsed());
+    Ok(rate(exported, started.elapsed()))
+}
+
+/// Verifies everything. Returns the seconds that it takes for each ten million records.
+async fn time_verification(store: &Store, count: u64, now: Timestamp) -> Result<f64, StoreError> {
+    let started = Instant::now();
+    let step = std::sync::Mutex::new(started);
+    let control = WorkControl::new(CancellationToken::new(), move |progress| {
+        let mut step = step.lock().expect("nothing panics while it holds this lock");
+        println!("  step {} after {:.1?}", progress.done, step.elapsed());
+        *step = Instant::now();
+    });
+    let report = store.ledger.verify(now, &control).await?;
+    let took = started.elapsed();
+    assert!(report.agrees() && report.records == count, "{} of {count} records agree", report.records);
+    println!("verified {count} records in {took:.1?}");
+    Ok(took.as_secs_f64() * 10_000_000.0 / f64::from(u32::try_from(count).unwrap_or(u32::MAX)))
 }
 
 /// Runs a query that returns a number of rows several times.

@@ -1,5 +1,6 @@
--- The usage log on PostgreSQL. Refs are rows of `names`; codes are listed in `sql/codes.rs`. `usage` is partitioned by the UTC
--- month of arrival, with which the ids begin; a month without a partition of its own is kept in `usage_other`.
+-- The usage log on PostgreSQL. Refs are rows of `names`; codes are listed in `sql/codes.rs`. `usage`, `attempts`
+-- and `removed` are partitioned by UTC days of arrival, with which the ids begin; what belongs to no partition is kept in `usage_other`,
+-- `attempts_other` and `removed_other`.
 
 -- Texts of the usage log, each once. `kind`: 1 key, 2 member, 3 group, 4 channel, 5 account (these with their id and the name at the
 -- time), 6 model, 7 model of an upstream, 8 error id or exclusion code, 9 routing trace as JSON.
@@ -96,14 +97,16 @@ CREATE TABLE attempts (
     upstream_request_id TEXT,
     beside SMALLINT NOT NULL,
     PRIMARY KEY (request, position)
-);
+) PARTITION BY RANGE (request);
 CREATE INDEX attempts_beside ON attempts (at) WHERE beside = 1;
+CREATE TABLE attempts_other PARTITION OF attempts DEFAULT;
 
 -- Ids of requests with a price whose records retention removed, so that a journal cannot book them a second time.
 CREATE TABLE removed (
     id BYTEA NOT NULL,
     PRIMARY KEY (id)
-);
+) PARTITION BY RANGE (id);
+CREATE TABLE removed_other PARTITION OF removed DEFAULT;
 
 -- Sums by five minutes, UTC hours and UTC days of arrival: `width` in minutes, `minute` since 1970 at which the time begins. Group
 -- and model are 0 for requests refused before a group was chosen. Sums by five minutes are removed with their records, those by days
@@ -171,26 +174,37 @@ CREATE TABLE attempt_sums (
     PRIMARY KEY (width, minute, channel, account, model, result, error)
 ) WITH (fillfactor = 50);
 
--- Creates the partition of a month with the ids [first, next) and moves the month's rows from `usage_other` into it. Returns 1, or 0
--- if the partition exists.
-CREATE FUNCTION tollgate_usage_month(month TEXT, first BYTEA, next BYTEA) RETURNS BIGINT LANGUAGE plpgsql AS $$
+-- The partitions of a table without the default one, oldest first: the ids [first, next) of their requests.
+CREATE FUNCTION tollgate_partitions(parent TEXT) RETURNS TABLE (first BYTEA, next BYTEA) LANGUAGE sql STABLE
+SET bytea_output = 'hex' AS $$
+    SELECT decode(bound[1], 'hex'), decode(bound[2], 'hex')
+    FROM pg_inherits i
+    JOIN pg_class c ON c.oid = i.inhrelid,
+    regexp_match(pg_get_expr(c.relpartbound, c.oid), '\(''\\+x([0-9a-f]+)''\) TO \(''\\+x([0-9a-f]+)''\)') AS bound
+    WHERE i.inhparent = to_regclass(parent) AND bound IS NOT NULL ORDER BY 1
+$$;
+
+-- Creates the partition of a table for the requests with the ids [first, next), and moves their rows from the default partition into
+-- it. Returns 1, or 0 if the partition exists.
+CREATE FUNCTION tollgate_create_partition(parent TEXT, suffix TEXT, first BYTEA, next BYTEA) RETURNS BIGINT LANGUAGE plpgsql AS $$
 DECLARE
-    part TEXT := 'usage_' || month;
+    part TEXT := parent || '_' || suffix;
+    request TEXT := CASE parent WHEN 'attempts' THEN 'request' ELSE 'id' END;
 BEGIN
     IF to_regclass(part) IS NOT NULL THEN
         RETURN 0;
     END IF;
-    -- One node at a time; the first number is "mont" in ASCII.
-    PERFORM pg_advisory_xact_lock(1836019316, hashtext(current_schema()));
+    -- One node at a time; the first number is "part" in ASCII.
+    PERFORM pg_advisory_xact_lock(1885434484, hashtext(current_schema()));
     IF to_regclass(part) IS NOT NULL THEN
         RETURN 0;
     END IF;
-    EXECUTE format('CREATE TABLE %I (LIKE usage INCLUDING DEFAULTS)', part);
+    EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS)', part, parent);
     EXECUTE format(
-        'WITH moved AS (DELETE FROM usage_other WHERE id >= %L AND id < %L RETURNING *) INSERT INTO %I SELECT * FROM moved',
-        first, next, part
+        'WITH moved AS (DELETE FROM %1$I WHERE %2$I >= %3$L AND %2$I < %4$L RETURNING *) INSERT INTO %5$I SELECT * FROM moved',
+        parent || '_other', request, first, next, part
     );
-    -- Attaching builds the indexes and does not block readers of other months.
-    EXECUTE format('ALTER TABLE usage ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', part, first, next);
+    -- Attaching builds the indexes and does not block readers of other partitions.
+    EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', parent, part, first, next);
     RETURN 1;
 END $$;

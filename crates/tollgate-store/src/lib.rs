@@ -127,13 +127,13 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
     /// stored already. Returns the number of new records.
     async fn append(&self, records: &[UsageRecord]) -> Result<u64, StoreError>;
 
-    /// Creates the partitions of the coming months on databases that partition the usage log. Call now and then. Returns the number
-    /// of new partitions.
-    async fn create_partitions(&self, now: Timestamp) -> Result<u64, StoreError>;
+    /// Creates the partitions of the coming days on databases that partition the usage log, for records that are kept for `keep_days`
+    /// (0: for ever). Call now and then. Returns the number of new partitions.
+    async fn create_partitions(&self, now: Timestamp, keep_days: u64) -> Result<u64, StoreError>;
 
-    /// Removes a slice of the records that arrived before the UTC day of `before`, with their attempts; ledger and roll-ups stay.
-    /// Returns the number of removed records. Repeat until it is 0.
-    async fn prune(&self, before: Timestamp) -> Result<u64, StoreError>;
+    /// Takes one step of removing the records that arrived before the UTC day of `before`, with their attempts; ledger and roll-ups
+    /// stay. Returns the number of records it removed, which may be 0. Repeat until it is `None`.
+    async fn prune(&self, before: Timestamp) -> Result<Option<u64>, StoreError>;
 
     /// The time of the usage log, which retention uses instead of the clock. `None` until it is first set.
     async fn log_time(&self) -> Result<Option<Timestamp>, StoreError>;

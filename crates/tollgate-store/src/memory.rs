@@ -185,12 +185,12 @@ impl UsageStore for MemoryStore {
         Ok(new.len() as u64)
     }
 
-    async fn create_partitions(&self, _now: Timestamp) -> Result<u64, StoreError> {
+    async fn create_partitions(&self, _now: Timestamp, _keep_days: u64) -> Result<u64, StoreError> {
         Ok(0)
     }
 
-    async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {
-        Ok(self.usage.lock().await.prune(before))
+    async fn prune(&self, before: Timestamp) -> Result<Option<u64>, StoreError> {
+        Ok(Some(self.usage.lock().await.prune(before)).filter(|removed| *removed > 0))
     }
 
     async fn log_time(&self) -> Result<Option<Timestamp>, StoreError> {

@@ -95,19 +95,21 @@ pub async fn open_locked(options: OpenOptions, lock: Option<DataFolderLock>) -> 
 }
 
 /// Copies a snapshot of a gateway's SQLite file to PostgreSQL in one transaction and compares the row counts. Can be repeated while
-/// the gateway serves from the file; a repetition copies what was added since. `now` determines the partitions to create.
+/// the gateway serves from the file; a repetition copies what was added since. `now` and `keep_days`, for which
+/// records are kept (0: for ever), determine the partitions to create.
 /// Fails with [`StoreError::TransferRefused`] when the target holds other data, [`StoreError::SecondNode`] when a server runs on it.
 pub async fn transfer_to_postgres(
     from: &Path,
     to: &StoreUrl,
     now: Timestamp,
+    keep_days: u64,
     progress: &mut (dyn FnMut(TransferProgress<'_>) + Send),
 ) -> Result<Vec<TransferredTable>, StoreError> {
     let StoreUrl::Postgres(url) = to else {
         return Err(StoreError::BadUrl { url: to.shown(), detail: "it is not PostgreSQL's".to_owned() });
     };
     sql::transfer::run(
-        &sql::transfer::DatabaseTransfer { from: from.to_owned(), url: url.clone(), shown: to.shown(), now },
+        &sql::transfer::DatabaseTransfer { from: from.to_owned(), url: url.clone(), shown: to.shown(), now, keep_days },
         progress,
     )
     .await

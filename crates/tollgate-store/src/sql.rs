@@ -22,6 +22,7 @@ mod listing;
 mod migrate;
 mod names;
 mod pages;
+mod partitions;
 mod retention;
 mod rotation;
 mod rows;

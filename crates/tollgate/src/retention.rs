@@ -1,4 +1,4 @@
-//! Removes old usage records in small batches, so that it does not block reads and writes.
+//! Creates partitions for coming usage records and removes old records in small steps, so that it does not block reads and writes.
 //!
 //! A wrong system clock must not empty the log: age is measured by [`RetentionClock`], which the store persists and which every
 //! gateway advances, even if it removes nothing.
@@ -12,17 +12,21 @@ use tollgate_store::{SortOrder, Store, StoreError, UsageFilter};
 
 use crate::compose;
 
-/// Interval of clock updates and removals.
+/// Interval of clock updates, new partitions and removals.
 const POLL_INTERVAL: Duration = Duration::from_mins(10);
-/// Pause between batches, to leave the database to other work.
+/// Pause between steps, to leave the database to other work.
 const PAUSE: Duration = Duration::from_millis(50);
 const DAY_US: i64 = 86_400_000_000;
 
-/// Removes usage records older than `days` (0: none) until `stop` is cancelled.
+/// Creates partitions and removes usage records older than `days` (0: none) until `stop` is cancelled.
 pub(crate) async fn run(store: Store, days: u64, stop: CancellationToken) {
     let started = compose::instant();
     let mut clock = None;
     loop {
+        // Records of days without a partition are stored all the same.
+        if let Err(fault) = store.usage.create_partitions(compose::now(), days).await {
+            tracing::debug!(%fault, "partitions for the coming days were not created");
+        }
         match advance_clock(&store, &mut clock, started).await {
             Ok(Some(now)) if days > 0 => remove_before(&store, cutoff(now, days), &stop).await,
             Ok(_) => {}
@@ -61,13 +65,13 @@ async fn oldest(store: &Store) -> Result<Option<Timestamp>, StoreError> {
     Ok(page.items.first().map(|record| record.at))
 }
 
-/// Removes records before a time, batch by batch; a stop waits for one batch at most.
+/// Removes records before a time, step by step; a stop waits for one step at most.
 async fn remove_before(store: &Store, before: Timestamp, stop: &CancellationToken) {
     let mut removed = 0;
     while !stop.is_cancelled() {
         match store.usage.prune(before).await {
-            Ok(0) => break,
-            Ok(count) => removed += count,
+            Ok(None) => break,
+            Ok(Some(count)) => removed += count,
             Err(fault) => {
                 tracing::warn!(%fault, "removing old usage records failed; it will be retried");
                 break;

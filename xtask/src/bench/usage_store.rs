@@ -1,5 +1,5 @@
-//! The usage store: rate of stored records, and latency of pages and sums over them, on SQLite and on a temporary
-//! PostgreSQL.
+//! The usage store: rate of stored records, and latency of pages and sums over them, an export and a verification, on SQLite and on a
+//! temporary PostgreSQL.
 
 use std::{fs, path::Path, process::Command};
 
@@ -10,8 +10,13 @@ use crate::{servers, shell};
 
 /// Stores this many records in each database, one after the other, and queries them.
 pub(super) fn measure(programs: &Path, folder: &Path, records: u64) -> Result<Value> {
-    println!("\nusage: {records} records into each database in the usage writer's batches; then pages and sums over them");
-    println!("{:<32}{:>12}{:>18}{:>18}{:>18}", "", "per second", "slowest page, ms", "slowest sums, ms", "unaligned, ms");
+    println!(
+        "\nusage: {records} records into each database in the usage writer's batches; then pages, sums, an export and verification"
+    );
+    println!(
+        "{:<16}{:>12}{:>18}{:>18}{:>16}{:>18}{:>22}",
+        "", "per second", "slowest page, ms", "slowest sums, ms", "unaligned, ms", "exported a second", "verify 10 million, s"
+    );
     let server = servers::postgres("fsync=on")?;
     let sqlite = measure_database(programs, folder, "SQLite", records, None)?;
     let postgres = measure_database(programs, folder, "PostgreSQL", records, Some(&server.url()))?;
@@ -29,6 +34,8 @@ fn measure_database(programs: &Path, folder: &Path, name: &str, records: u64, ur
     fs::remove_dir_all(&data)?;
     let show = |figure: &str, digits: usize| row[figure].as_f64().map_or("–".to_owned(), |value| format!("{value:.digits$}"));
     let (rate, page) = (show("per_second", 0), show("page_ms", 1));
-    println!("{name:<32}{rate:>12}{page:>18}{:>18}{:>18}", show("chart_ms", 1), show("unaligned_ms", 1));
+    let (sums, unaligned) = (show("chart_ms", 1), show("unaligned_ms", 1));
+    let (exported, verified) = (show("exported_per_second", 0), show("verify_10_million_s", 1));
+    println!("{name:<16}{rate:>12}{page:>18}{sums:>18}{unaligned:>16}{exported:>18}{verified:>22}");
     Ok(row)
 }

@@ -54,8 +54,6 @@ const MAX_RETRY_WAIT: Duration = Duration::from_secs(10);
 const PAUSE_GRACE: Duration = Duration::from_millis(5);
 /// How often account health is saved.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
-/// How often partitions for the coming months are created.
-const PARTITION_INTERVAL: Duration = Duration::from_hours(1);
 /// How long a shutdown keeps trying to reach the database; the journal keeps the remaining records.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 
@@ -126,7 +124,6 @@ impl UsageWriter {
         let mut retry = RetryBackoff::default();
         let mut health = tokio::time::interval(HEALTH_INTERVAL);
         health.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut partitions = tokio::time::interval(PARTITION_INTERVAL);
         let mut phase = self.shared.condition.hand_over.subscribe();
         // A process that was just started may be paused by now.
         phase.mark_changed();
@@ -142,10 +139,6 @@ impl UsageWriter {
                 }
                 _ = phase.changed() => {
                     self.pause(&mut work, &mut phase, &stop).await;
-                    continue;
-                }
-                _ = partitions.tick() => {
-                    self.create_partitions().await;
                     continue;
                 }
                 open = self.collect(&mut work), if retry.left(now).is_zero() => open,
@@ -312,15 +305,6 @@ impl UsageWriter {
     fn set_unreachable(&self, unreachable: bool) {
         if self.is_unreachable.swap(unreachable, Ordering::Relaxed) != unreachable {
             self.shared.condition.set_degraded(unreachable);
-        }
-    }
-
-    /// Creates partitions for the coming months. After a failure it is tried again in an hour; records of a month without a
-    /// partition are stored all the same.
-    async fn create_partitions(&self) {
-        if let Err(fault) = self.usage.create_partitions(self.shared.clock.now()).await {
-            self.shared.metrics.store_error("create_partitions");
-            tracing::debug!(%fault, "partitions for the coming months were not created");
         }
     }
 

@@ -78,12 +78,12 @@ impl UsageStore for Memory {
         Ok(records.len() as u64)
     }
 
-    async fn create_partitions(&self, _now: Timestamp) -> Result<u64, StoreError> {
+    async fn create_partitions(&self, _now: Timestamp, _keep_days: u64) -> Result<u64, StoreError> {
         Ok(0)
     }
 
-    async fn prune(&self, _before: Timestamp) -> Result<u64, StoreError> {
-        Ok(0)
+    async fn prune(&self, _before: Timestamp) -> Result<Option<u64>, StoreError> {
+        Ok(None)
     }
 
     async fn log_time(&self) -> Result<Option<Timestamp>, StoreError> {

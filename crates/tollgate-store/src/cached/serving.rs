@@ -119,11 +119,11 @@ impl UsageStore for CachedStore {
         self.within(BATCH_TIMEOUT, self.sql()?.append(records)).await
     }
 
-    async fn create_partitions(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.within(BATCH_TIMEOUT, self.sql()?.create_partitions(now)).await
+    async fn create_partitions(&self, now: Timestamp, keep_days: u64) -> Result<u64, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.create_partitions(now, keep_days)).await
     }
 
-    async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {
+    async fn prune(&self, before: Timestamp) -> Result<Option<u64>, StoreError> {
         // Safe to repeat after a timeout: each call is one transaction.
         self.within(BATCH_TIMEOUT, self.sql()?.prune(before)).await
     }

@@ -387,8 +387,8 @@ pub(super) async fn pruned_records_do_not_come_back(store: &Store) {
     let mut removed = 0;
     loop {
         match store.usage.prune(in_time_of_day).await.unwrap() {
-            0 => break,
-            some => removed += some,
+            None => break,
+            Some(some) => removed += some,
         }
         assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000), &WorkControl::unattended()).await.unwrap().agrees());
     }
@@ -402,7 +402,7 @@ pub(super) async fn pruned_records_do_not_come_back(store: &Store) {
     assert_eq!(store.ledger.balances().await.unwrap(), balances);
     assert_eq!(store.usage.append(&late).await.unwrap(), 1, "a record that was never stored is, even if late");
     assert_eq!(store.usage.append(&late).await.unwrap(), 0);
-    while store.usage.prune(in_time_of_day).await.unwrap() > 0 {}
+    while store.usage.prune(in_time_of_day).await.unwrap().is_some() {}
     assert_eq!(store.usage.append(&late).await.unwrap(), 0);
     assert!(store.ledger.verify(MIDNIGHT.plus_ms(30 * 86_400_000), &WorkControl::unattended()).await.unwrap().agrees());
 }

@@ -268,7 +268,8 @@ impl AppendTransaction {
         names: &mut NameMap,
     ) -> Result<Option<u64>, StoreError> {
         let reached = self.number(NEXT_POSITIONS, Some(0)).await?;
-        let mut records = self.without_removed(records).await?;
+        let pruned_until = self.number(PRUNED_UNTIL, None).await?;
+        let mut records = self.without_removed(records, pruned_until).await?;
         if mode == InsertMode::SkipExisting {
             let stored = self.existing("usage", records.iter().map(|record| record.id).collect()).await?;
             records.retain(|record| !stored.contains(&record.id));
@@ -280,6 +281,9 @@ impl AppendTransaction {
             return Ok(None);
         }
         self.add(&tables::ATTEMPTS, tables::attempts(&records)).await?;
+        // Retention may have passed them by already.
+        let late = records.iter().map(|(record, _)| record).filter(|record| record.at.0 < pruned_until).map(|record| record.id);
+        self.add(&tables::REMOVED, tables::removed(late)).await?;
         self.add_rollups(&records).await?;
         self.settle(settled, booked, chain).await?;
         Ok(Some(records.len() as u64))
@@ -287,8 +291,11 @@ impl AppendTransaction {
 
     /// Drops records older than `pruned_until` that were stored before: those whose id is kept, and those without a price, of which
     /// nothing tells whether they were stored.
-    async fn without_removed<'a>(&mut self, records: &[&'a UsageRecord]) -> Result<Vec<&'a UsageRecord>, StoreError> {
-        let pruned_until = self.number(PRUNED_UNTIL, None).await?;
+    async fn without_removed<'a>(
+        &mut self,
+        records: &[&'a UsageRecord],
+        pruned_until: i64,
+    ) -> Result<Vec<&'a UsageRecord>, StoreError> {
         let may_be_removed = |record: &UsageRecord| record.at.0 < pruned_until;
         let may_be_new = |record: &UsageRecord| price(record).is_some() && record.at.0 >= pruned_until.saturating_sub(REMEMBERED);
         let old = records.iter().filter(|record| may_be_removed(record) && may_be_new(record));

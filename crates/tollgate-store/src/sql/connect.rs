@@ -80,7 +80,21 @@ pub(crate) async fn open(address: SqlAddress, options: &OpenOptions) -> Result<S
     let random = options.random.clone();
     let keys = KnownKeys::new(options);
     keys.note(&sealed_keys);
-    Ok(SqlStore { dialect, database, writer, reader, sealer, hasher, random, server_lock, change_signal, appender, books, keys })
+    Ok(SqlStore {
+        dialect,
+        database,
+        writer,
+        reader,
+        sealer,
+        hasher,
+        random,
+        server_lock,
+        change_signal,
+        appender,
+        books,
+        retention: super::retention::RetentionProgress::default(),
+        keys,
+    })
 }
 
 async fn connect(options: &AnyConnectOptions, dialect: Dialect, database: &str) -> Result<AnyConnection, StoreError> {

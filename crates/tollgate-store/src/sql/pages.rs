@@ -11,10 +11,10 @@ use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{RequestId, Timestamp};
 
 use super::{
-    columns::{USAGE, column_list},
+    dialect::Dialect,
     store::SqlStore,
     usage_filter::{ArrivalRange, RefFilter, bind_ids, list},
-    usage_rows::{UsageRow, usage_row},
+    usage_rows::{UsageRow, usage_columns, usage_row},
 };
 use crate::{
     Page, SortOrder, StoreError, UsageCursor, UsageFilter,
@@ -31,6 +31,7 @@ const MAX_KEYS: usize = 40;
 
 /// A search for a page in progress.
 struct PageSearch<'a> {
+    dialect: Dialect,
     filter: &'a RefFilter,
     order: SortOrder,
     range: ArrivalRange,
@@ -73,7 +74,7 @@ impl PageSearch<'_> {
         }
         let direction = if self.order == SortOrder::Newest { " DESC" } else { "" };
         let limit = self.wanted - self.found.len();
-        let columns = column_list(USAGE);
+        let columns = usage_columns(self.dialect);
         (format!("SELECT {columns} FROM usage WHERE 1 = 1{conditions}{sql} ORDER BY id{direction} LIMIT {limit}"), ids)
     }
 
@@ -103,6 +104,7 @@ impl SqlStore {
             return Ok(Page::cut(Vec::new(), size, |row: &UsageRow| UsageCursor(row.id)));
         }
         let mut search = PageSearch {
+            dialect: self.dialect,
             filter: &refs,
             order: filter.order,
             range: ArrivalRange { from: filter.since.map(|at| at.0), to: filter.until.map(|at| at.0) },

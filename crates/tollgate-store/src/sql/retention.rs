@@ -1,13 +1,19 @@
-//! Retention: old usage records and their attempts are removed in small slices, so that appends never wait long, and with them the
-//! sums by five minutes. Ledger, balances and the other roll-ups are kept forever.
+//! Retention: old usage records and their attempts are removed, and with them the sums by five minutes. Ledger, balances and the other
+//! roll-ups are kept forever. SQLite deletes records in small slices, so that appends never wait long; PostgreSQL drops whole
+//! partitions, and deletes only what belongs to none.
 //!
-//! The counter `pruned_until` is advanced with the removal of the first record before it. From then on `verify` does not expect those
-//! records, and appending one from the journal again does not restore it: the table `removed` keeps the ids of those with a price for
-//! thirty days. The counter `log_time` holds the time of the usage log,
-//! which retention uses instead of the clock.
+//! The counter `pruned_until` is advanced before the first record is removed. From then on `verify` does not expect records before it,
+//! and appending one from the journal again does not restore it: the table `removed` keeps the ids of those with a price for
+//! thirty days. The counter `log_time` holds the time of the usage log, which retention uses instead of the clock.
 //!
-//! On PostgreSQL the usage table has a partition per UTC month of arrival, created ahead of time. A record of a month without one
-//! goes to the default partition and moves when the month's partition is created.
+//! A partition is dropped in steps, none of which makes appends wait long. First `pruned_until` is advanced; from then on the id of
+//! a late record is kept as it is appended. Then the ids of the partition's records are kept, in slices. Then it is dropped
+//! while no batch is written; if others use it (`verify` does, while it runs), it stays until the next time.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use sqlx::{AssertSqlSafe, Row as _};
 use tollgate_core::{RequestId, Timestamp};
@@ -15,20 +21,47 @@ use tollgate_core::{RequestId, Timestamp};
 use super::{
     append::{NEXT_POSITIONS, REMEMBERED},
     dialect::Dialect,
+    partitions::{self, DayRange, begin_of},
     store::SqlStore,
     usage_filter::bind_ids,
     usage_rows::request_id,
 };
 use crate::{
     StoreError,
-    rollup::{DAY, FIVE_MINUTES, bucket, minute},
+    rollup::{DAY, FIVE_MINUTES, HOUR, MINUTE, bucket, minute},
 };
 
 const LOG_TIME: &str = "keep the usage log's time";
 const PRUNE: &str = "remove old usage records";
+const MARK: &str = "UPDATE counters SET value = $1 WHERE name = 'pruned_until' AND value < $1";
+/// Records that are deleted at once, and ids that are kept or forgotten at once.
 const SLICE: usize = 500;
-/// Keeps the ids of records with a price, so that a journal cannot book them again.
-const KEEP_IDS: &str = "INSERT INTO removed (id) SELECT id FROM usage WHERE id < $1 AND sale <> 0 ON CONFLICT (id) DO NOTHING";
+const IDS: usize = 20_000;
+/// Attempts to drop a partition that others use, and the time between them.
+const DROPS: usize = 5;
+const DROP_AGAIN: Duration = Duration::from_millis(200);
+
+/// How far the ids of a partition's records are kept. Another process begins anew.
+#[derive(Debug, Default)]
+pub(super) struct RetentionProgress(Mutex<Option<KeptIds>>);
+
+#[derive(Clone, Copy, Debug)]
+struct KeptIds {
+    range: DayRange,
+    until: RequestId,
+    records: u64,
+    is_complete: bool,
+}
+
+impl RetentionProgress {
+    fn of(&self, range: DayRange) -> Option<KeptIds> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).filter(|kept| kept.range == range)
+    }
+
+    fn set(&self, kept: Option<KeptIds>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+    }
+}
 
 impl SqlStore {
     /// Time before which records may have been removed, in microseconds since 1970; 0 if none were.
@@ -37,40 +70,62 @@ impl SqlStore {
         row.and_then(|row| row.try_get(0)).map_err(|error| self.failed(PRUNE, error))
     }
 
-    /// Removes up to one slice of the records that arrived before the UTC day of `before`. Returns how many; 0 if none is left.
-    pub(super) async fn prune_slice(&self, before: Timestamp) -> Result<u64, StoreError> {
-        let failed = |error| self.failed(PRUNE, error);
+    /// Takes one step of removing the records that arrived before the UTC day of `before`. Returns the number of records it removed;
+    /// `None` if nothing is left to do, or if others use what is to be removed.
+    pub(super) async fn prune_step(&self, before: Timestamp) -> Result<Option<u64>, StoreError> {
         // Whole days, so that each roll-up by day covers either all or none of its records.
-        let before = Timestamp(bucket(before, DAY));
-        let end = RequestId::first_at(before);
+        let day = before.day();
+        if self.dialect == Dialect::Sqlite {
+            return self.delete_slice(begin_of(day), "").await;
+        }
+        let existing = self.partitions("usage").await?;
+        let before = partitions::removable_before(&existing, day);
+        if let Some(oldest) = existing.iter().find(|range| range.next <= before) {
+            return self.drop_step(*oldest, begin_of(before)).await;
+        }
+        if let Some(removed) = self.delete_slice(begin_of(before), "_other").await? {
+            return Ok(Some(removed));
+        }
+        let pruned_until = self.pruned_until().await?;
+        let forgot = self.forget_sums(pruned_until).await? || self.forget_ids(pruned_until.saturating_sub(REMEMBERED)).await?;
+        Ok(forgot.then_some(0))
+    }
+
+    /// Deletes up to one slice of records and what is to be forgotten with them. `part`: the end of the name of the partition of
+    /// PostgreSQL's tables, whose other leftovers have steps of their own.
+    async fn delete_slice(&self, before: i64, part: &str) -> Result<Option<u64>, StoreError> {
+        let failed = |error| self.failed(PRUNE, error);
+        let end = RequestId::first_at(Timestamp(before));
         // The first record that is left, if the slice does not have them all.
-        let sql = AssertSqlSafe(format!("SELECT id FROM usage WHERE id < $1 ORDER BY id LIMIT 1 OFFSET {SLICE}"));
+        let sql = AssertSqlSafe(format!("SELECT id FROM usage{part} WHERE id < $1 ORDER BY id LIMIT 1 OFFSET {SLICE}"));
         let left = self.fetch_as(PRUNE, bind_ids(sqlx::query(sql), &[end]), |row| request_id(row.try_get(0)?)).await?;
         let end = left.first().copied().unwrap_or(end);
         let mut transaction = self.begin(PRUNE).await?;
         // Keeps batches of records out, which look for ids in both tables.
         sqlx::query(NEXT_POSITIONS).bind(0_i64).fetch_one(&mut *transaction).await.map_err(failed)?;
-        for sql in [KEEP_IDS, "DELETE FROM attempts WHERE request < $1"] {
-            bind_ids(sqlx::query(sql), &[end]).execute(&mut *transaction).await.map_err(failed)?;
+        let keep_ids =
+            format!("INSERT INTO removed (id) SELECT id FROM usage{part} WHERE id < $1 AND sale <> 0 ON CONFLICT (id) DO NOTHING");
+        for sql in [keep_ids, format!("DELETE FROM attempts{part} WHERE request < $1")] {
+            bind_ids(sqlx::query(AssertSqlSafe(sql)), &[end]).execute(&mut *transaction).await.map_err(failed)?;
         }
-        let removed = bind_ids(sqlx::query("DELETE FROM usage WHERE id < $1"), &[end]).execute(&mut *transaction).await;
+        let delete = AssertSqlSafe(format!("DELETE FROM usage{part} WHERE id < $1"));
+        let removed = bind_ids(sqlx::query(delete), &[end]).execute(&mut *transaction).await;
         let removed = removed.map_err(failed)?.rows_affected();
         if removed == 0 {
-            return Ok(0);
+            return Ok(None);
         }
-        let mark = "UPDATE counters SET value = $1 WHERE name = 'pruned_until' AND value < $1";
-        sqlx::query(mark).bind(before.0).execute(&mut *transaction).await.map_err(failed)?;
-        let forgotten = RequestId::first_at(Timestamp(before.0.saturating_sub(REMEMBERED)));
-        let forget = bind_ids(sqlx::query("DELETE FROM removed WHERE id < $1"), &[forgotten]);
-        forget.execute(&mut *transaction).await.map_err(failed)?;
-        for sums in
-            ["DELETE FROM usage_sums WHERE width = 5 AND minute < $1", "DELETE FROM key_sums WHERE width = 5 AND minute < $1"]
-        {
-            let sums = sqlx::query(sums).bind(minute(end.time(), FIVE_MINUTES));
-            sums.execute(&mut *transaction).await.map_err(failed)?;
+        sqlx::query(MARK).bind(before).execute(&mut *transaction).await.map_err(failed)?;
+        if self.dialect == Dialect::Sqlite {
+            let forgotten = RequestId::first_at(Timestamp(before.saturating_sub(REMEMBERED)));
+            let forget = bind_ids(sqlx::query("DELETE FROM removed WHERE id < $1"), &[forgotten]);
+            forget.execute(&mut *transaction).await.map_err(failed)?;
+            for sql in DELETE_SUMS {
+                let sums = sqlx::query(sql).bind(minute(end.time(), FIVE_MINUTES));
+                sums.execute(&mut *transaction).await.map_err(failed)?;
+            }
         }
         self.commit(PRUNE, transaction).await?;
-        Ok(removed)
+        Ok(Some(removed))
     }
 
     pub(super) async fn read_log_time(&self) -> Result<Option<Timestamp>, StoreError> {
@@ -94,82 +149,130 @@ impl SqlStore {
     }
 }
 
-const CREATE: &str = "create partitions for the coming months";
-/// Months that get a partition in advance, not counting the current one.
-const MONTHS_AHEAD: i64 = 2;
+/// Deletes the sums by five minutes before a minute.
+const DELETE_SUMS: [&str; 2] =
+    ["DELETE FROM usage_sums WHERE width = 5 AND minute < $1", "DELETE FROM key_sums WHERE width = 5 AND minute < $1"];
 
-/// Creates a partition. Binds: the values of [`bounds`].
-pub(super) const CREATE_PARTITION: &str = "SELECT tollgate_usage_month($1, $2, $3)";
-
-/// The suffix of a month's partition and the ids `[first, next)` of its requests. Months count as in [`Timestamp::month`].
-pub(super) fn bounds(month: i64) -> (String, Vec<u8>, Vec<u8>) {
-    let name = format!("{:04}_{:02}", month.div_euclid(12), month.rem_euclid(12) + 1);
-    let first = |month: i64| RequestId::first_at(Timestamp::of_month(month)).uuid().as_bytes().to_vec();
-    (name, first(month), first(month + 1))
-}
-
+// Steps on PostgreSQL.
 impl SqlStore {
-    /// Creates the partitions of this month and the coming ones. Returns how many are new; 0 on SQLite.
-    pub(super) async fn create_month_partitions(&self, now: Timestamp) -> Result<u64, StoreError> {
-        if self.dialect == Dialect::Sqlite {
-            return Ok(0);
+    /// Takes the next step of dropping a partition. `before`: the end of everything that is due.
+    async fn drop_step(&self, range: DayRange, before: i64) -> Result<Option<u64>, StoreError> {
+        if self.pruned_until().await? < begin_of(range.next) {
+            let mut transaction = self.begin(PRUNE).await?;
+            let mark = async {
+                // Batches of records read the counter behind the same lock.
+                sqlx::query(NEXT_POSITIONS).bind(0_i64).fetch_one(&mut *transaction).await?;
+                sqlx::query(MARK).bind(before).execute(&mut *transaction).await
+            };
+            mark.await.map_err(|error| self.failed(PRUNE, error))?;
+            self.commit(PRUNE, transaction).await?;
+            return Ok(Some(0));
         }
-        let mut transaction = self.begin(CREATE).await?;
-        let failed = |error| self.failed(CREATE, error);
-        let mut created = 0;
-        for month in now.month()..=now.month() + MONTHS_AHEAD {
-            let (name, first, next) = bounds(month);
-            let query = sqlx::query(CREATE_PARTITION).bind(name).bind(first).bind(next);
-            let row = query.fetch_one(&mut *transaction).await.map_err(failed)?;
-            created += row.try_get::<i64, _>(0).map_err(failed)?;
+        match self.retention.of(range) {
+            None => self.begin_keeping(range).await,
+            Some(kept) if !kept.is_complete => self.keep_ids(kept).await.map(|()| Some(0)),
+            Some(kept) => {
+                let suffix = range.suffix();
+                let is_dropped = self.drop_tables(&format!("usage_{suffix}, attempts_{suffix}")).await?;
+                self.retention.set(Some(kept).filter(|_| !is_dropped));
+                Ok(is_dropped.then_some(kept.records))
+            }
         }
-        self.commit(CREATE, transaction).await?;
-        Ok(u64::try_from(created).unwrap_or(0))
+    }
+
+    /// Creates the partition for the ids of a partition's records. Late records may have kept theirs already.
+    async fn begin_keeping(&self, range: DayRange) -> Result<Option<u64>, StoreError> {
+        let mut transaction = self.begin_without_waiting(PRUNE).await?;
+        let created = async {
+            sqlx::query(NEXT_POSITIONS).bind(0_i64).fetch_one(&mut *transaction).await?;
+            partitions::create(&mut transaction, "removed", range).await
+        };
+        match created.await {
+            Ok(_) => self.commit(PRUNE, transaction).await?,
+            Err(error) if partitions::is_in_use(&error) => return Ok(None),
+            Err(error) => return Err(self.failed(PRUNE, error)),
+        }
+        // Before the first id of the days.
+        let until = RequestId::first_at(Timestamp::of_day(range.first).plus_ms(-1));
+        self.retention.set(Some(KeptIds { range, until, records: 0, is_complete: false }));
+        Ok(Some(0))
+    }
+
+    /// Keeps a slice of a partition's ids.
+    async fn keep_ids(&self, kept: KeptIds) -> Result<(), StoreError> {
+        let suffix = kept.range.suffix();
+        let sql = AssertSqlSafe(format!(
+            "WITH slice AS (SELECT id, sale FROM usage_{suffix} WHERE id > $1 ORDER BY id LIMIT {IDS}), \
+             kept AS (INSERT INTO removed_{suffix} (id) SELECT id FROM slice WHERE sale <> 0 ON CONFLICT (id) DO NOTHING) \
+             SELECT (SELECT COUNT(*) FROM slice), (SELECT id FROM slice ORDER BY id DESC LIMIT 1)"
+        ));
+        let failed = |error| self.failed(PRUNE, error);
+        let row = bind_ids(sqlx::query(sql), &[kept.until]).fetch_one(&self.writer).await.map_err(failed)?;
+        let records = u64::try_from(row.try_get::<i64, _>(0).map_err(failed)?).unwrap_or(0);
+        let last: Option<Vec<u8>> = row.try_get(1).map_err(failed)?;
+        let until = last.map(|id| request_id(&id)).transpose().map_err(failed)?;
+        let next =
+            KeptIds { records: kept.records + records, until: until.unwrap_or(kept.until), is_complete: until.is_none(), ..kept };
+        self.retention.set(Some(next));
+        Ok(())
+    }
+
+    /// Drops tables while no batch of records is written. False if others use them.
+    async fn drop_tables(&self, tables: &str) -> Result<bool, StoreError> {
+        for attempt in 1..=DROPS {
+            let mut transaction = self.begin_without_waiting(PRUNE).await?;
+            let dropped = async {
+                // A batch that has not found a record's id must not find its table gone.
+                sqlx::query(NEXT_POSITIONS).bind(0_i64).fetch_one(&mut *transaction).await?;
+                sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE IF EXISTS {tables}"))).execute(&mut *transaction).await
+            };
+            match dropped.await {
+                Ok(_) => return self.commit(PRUNE, transaction).await.map(|()| true),
+                Err(error) if partitions::is_in_use(&error) => {
+                    transaction.rollback().await.map_err(|error| self.failed(PRUNE, error))?;
+                }
+                Err(error) => return Err(self.failed(PRUNE, error)),
+            }
+            if attempt < DROPS {
+                tokio::time::sleep(DROP_AGAIN).await;
+            }
+        }
+        tracing::info!(tables, "old usage records are in use; they are removed later");
+        Ok(false)
+    }
+
+    /// Deletes an hour of the sums by five minutes of removed records. False if there are none.
+    async fn forget_sums(&self, pruned_until: i64) -> Result<bool, StoreError> {
+        let sql = "SELECT CAST(LEAST((SELECT MIN(minute) FROM usage_sums WHERE width = 5), \
+                   (SELECT MIN(minute) FROM key_sums WHERE width = 5)) AS BIGINT)";
+        let oldest: Vec<Option<i64>> = self.fetch_as(PRUNE, sqlx::query(sql), |row| row.try_get(0)).await?;
+        let Some(oldest) = oldest.into_iter().flatten().next().filter(|oldest| *oldest < pruned_until / MINUTE) else {
+            return Ok(false);
+        };
+        let end = (oldest + HOUR / MINUTE).min(pruned_until / MINUTE);
+        let mut transaction = self.begin(PRUNE).await?;
+        for sql in DELETE_SUMS {
+            sqlx::query(sql).bind(end).execute(&mut *transaction).await.map_err(|error| self.failed(PRUNE, error))?;
+        }
+        self.commit(PRUNE, transaction).await?;
+        Ok(true)
+    }
+
+    /// Forgets ids of removed records that arrived before a time: a partition, or a slice of those that belong to none. False if there
+    /// are none.
+    async fn forget_ids(&self, before: i64) -> Result<bool, StoreError> {
+        let kept = self.partitions("removed").await?;
+        if let Some(oldest) = kept.iter().find(|range| begin_of(range.next) <= before) {
+            return self.drop_tables(&format!("removed_{}", oldest.suffix())).await;
+        }
+        let end = RequestId::first_at(Timestamp(bucket(Timestamp(before), DAY)));
+        let sql = AssertSqlSafe(format!(
+            "DELETE FROM removed_other WHERE id IN (SELECT id FROM removed_other WHERE id < $1 LIMIT {IDS})"
+        ));
+        let deleted = bind_ids(sqlx::query(sql), &[end]).execute(&self.writer).await;
+        deleted.map(|deleted| deleted.rows_affected() > 0).map_err(|error| self.failed(PRUNE, error))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use sqlx::{Connection as _, SqliteConnection};
-    use tempfile::TempDir;
-    use tollgate_core::UsageRecord;
-
-    use super::*;
-    use crate::rollup::MINUTE;
-    use crate::{
-        SummaryBy, UsageFilter,
-        conformance::{options, sqlite},
-        open,
-        samples::{MIDNIGHT, record},
-        sql::address::sqlite_url,
-    };
-
-    #[tokio::test]
-    async fn sums_by_five_minutes_are_removed_with_their_records() {
-        let dir = TempDir::new().unwrap();
-        let store = open(options(sqlite(&dir), &dir)).await.unwrap();
-        // A record a minute; the first day has two slices and more.
-        let arrive = |number: u64| record(number * 60_000);
-        let records: Vec<UsageRecord> = (0..1_500).map(arrive).collect();
-        store.usage.append(&records).await.unwrap();
-        let mut database = SqliteConnection::connect(&sqlite_url(&dir.path().join("tollgate.db"))).await.unwrap();
-        let mut left = Vec::new();
-        while store.usage.prune(Timestamp(MIDNIGHT.0 + DAY + 7)).await.unwrap() > 0 {
-            let sql = "SELECT MIN(minute) - $1 FROM key_sums WHERE width = 5";
-            let first: i64 = sqlx::query_scalar(sql).bind(MIDNIGHT.0 / MINUTE).fetch_one(&mut database).await.unwrap();
-            left.push(first);
-        }
-        assert_eq!(left, [500, 1_000, 1_440], "minutes of the first sums");
-        let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing).await.unwrap();
-        assert_eq!(sums[0].requests, 1_500, "of hours and days");
-        database.close().await.unwrap();
-    }
-
-    #[test]
-    fn month_ends_where_the_next_one_begins() {
-        let (name, first, next) = bounds(MIDNIGHT.month() + 1);
-        assert_eq!((name.as_str(), request_id(&first).unwrap().time().to_string().as_str()), ("2026_12", "2026-12-01T00:00:00Z"));
-        let (after, first, _) = bounds(MIDNIGHT.month() + 2);
-        assert_eq!((after.as_str(), first), ("2027_01", next));
-    }
-}
+mod tests;

@@ -10,6 +10,7 @@ use super::{
     dialect::Dialect,
     driver_error,
     known_keys::KnownKeys,
+    retention::RetentionProgress,
     rows::{AnyQuery, catalog_row},
     server_lock::ServerLock,
 };
@@ -31,6 +32,7 @@ pub(crate) struct SqlStore {
     pub(super) change_signal: ChangeSignal,
     pub(super) appender: UsageAppender,
     pub(super) books: Bookkeeping,
+    pub(super) retention: RetentionProgress,
     pub(super) keys: KnownKeys,
 }
 

@@ -13,6 +13,7 @@ use tollgate_core::{NanoUsd, Outcome, RequestId, Timestamp};
 
 use super::{
     codes::Coded as _,
+    dialect::Dialect,
     store::SqlStore,
     usage::IDS_AT_ONCE,
     usage_filter::{ArrivalRange, RefFilter, bind_ids},
@@ -104,14 +105,15 @@ impl SqlStore {
     async fn times(&self, query: &SummaryQuery<'_>) -> Result<TimesByGroup, StoreError> {
         let failed = |error| self.failed(SUMMARY, error);
         let mut times = TimesByGroup::new();
-        for sql in query.times() {
+        for sql in query.times(self.dialect) {
             let mut rows = sqlx::query(AssertSqlSafe(sql)).fetch(&self.reader);
             while let Some(row) = rows.try_next().await.map_err(failed)? {
                 let group: i64 = row.try_get(0).map_err(failed)?;
                 let (ttft, duration) = times.entry(group).or_default();
-                // `verify` tells of damaged histograms.
-                ttft.merge_encoded(row.try_get(1).map_err(failed)?);
-                duration.merge_encoded(row.try_get(2).map_err(failed)?);
+                for (histogram, at) in [(ttft, 1), (duration, 2)] {
+                    let list: Option<&str> = row.try_get(at).map_err(failed)?;
+                    merge_list(histogram, list.unwrap_or_default());
+                }
             }
         }
         Ok(times)
@@ -200,8 +202,7 @@ impl SummaryQuery<'_> {
         } else {
             let sums = "SUM(requests) AS n, SUM(CASE WHEN outcome = 0 THEN requests ELSE 0 END) AS done, SUM(tokens_input) AS i, \
                  SUM(tokens_output) AS o, SUM(sale) AS s, SUM(cost) AS c, SUM(unpriced) AS u";
-            // Grouping by a constant would sort every row.
-            let grouped = if self.by == SummaryBy::Nothing { "" } else { " GROUP BY 1" };
+            let grouped = self.grouped();
             let (of, table, times) = (self.group(), self.table, minutes(source, from, to));
             write!(sql, "SELECT {of} AS k, {sums} FROM {table} WHERE {times}{conditions}{grouped}")
         }
@@ -222,14 +223,29 @@ impl SummaryQuery<'_> {
         }
     }
 
+    /// How the rows of a roll-up are grouped.
+    const fn grouped(&self) -> &'static str {
+        match self.by {
+            // Grouping by a constant would sort every row.
+            SummaryBy::Nothing => "",
+            // In the order of the primary key, so that no row is sorted. Days and hours may have several minutes.
+            SummaryBy::Day | SummaryBy::Hour => " GROUP BY minute",
+            SummaryBy::Model | SummaryBy::Key | SummaryBy::Member | SummaryBy::Group | SummaryBy::Outcome => " GROUP BY 1",
+        }
+    }
+
     /// The queries for the histograms: group, times to the first content, times to the end. The ends are widened to five minutes.
-    fn times(&self) -> Vec<String> {
+    ///
+    /// The histograms of a group are one list: a row for each takes longer to read than to sum up.
+    fn times(&self, dialect: Dialect) -> Vec<String> {
         let since = self.since.map(|at| Timestamp(bucket(at, FIVE_MINUTES)));
         let until = self.until.map(|at| Timestamp(bucket(Timestamp(at.0.saturating_add(FIVE_MINUTES - 1)), FIVE_MINUTES)));
         let ranges = split_range(since, until, self.sources()).into_iter();
         let select = |(source, from, to): TimeRange| {
             let (of, times, conditions) = (self.group(), minutes(source, from, to), self.filter.sql());
-            format!("SELECT CAST({of} AS BIGINT), ttft, duration FROM usage_sums WHERE {times}{conditions}")
+            let (ttft, duration) = (dialect.hex_list("ttft"), dialect.hex_list("duration"));
+            let grouped = self.grouped();
+            format!("SELECT CAST({of} AS BIGINT), {ttft}, {duration} FROM usage_sums WHERE {times}{conditions}{grouped}")
         };
         ranges.filter(|(source, ..)| *source != SummarySource::Records).map(select).collect()
     }
@@ -255,6 +271,17 @@ fn by_five_minutes((source, from, to): TimeRange) -> Vec<TimeRange> {
         }
     }
     vec![(source, from, to)]
+}
+
+/// Adds a list of histograms in hexadecimal digits. `verify` tells of damaged ones.
+fn merge_list(histogram: &mut Histogram, list: &str) {
+    let mut bytes = Vec::new();
+    for digits in list.split(',') {
+        bytes.resize(digits.len() / 2, 0);
+        if hex::decode_to_slice(digits, &mut bytes).is_ok() {
+            histogram.merge_encoded(&bytes);
+        }
+    }
 }
 
 fn merge(sum: &mut SummaryRow, more: &SummaryRow) {
@@ -381,7 +408,7 @@ mod tests {
                 let table = if of_keys { "key_sums" } else { "usage_sums" };
                 let query = SummaryQuery { filter, by, table, since, until };
                 let mut parts = 0;
-                let times = if of_keys { Vec::new() } else { query.times() };
+                let times = if of_keys { Vec::new() } else { query.times(Dialect::Sqlite) };
                 for sql in times.into_iter().chain([query.sums().0]) {
                     let mut statement = database.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
                     let mut rows = statement.raw_query();

@@ -9,14 +9,15 @@ mod copy;
 
 use std::path::PathBuf;
 
-use sqlx::{AnyConnection, Connection as _, PgConnection, Row as _, SqliteConnection};
-use tollgate_core::{RequestId, Timestamp};
+use sqlx::{AnyConnection, Connection as _, PgConnection, Row as _, SqliteConnection, postgres::PgRow};
+use tollgate_core::Timestamp;
 
 use super::{
     address::{SqlAddress, sqlite_url},
     dialect::Dialect,
     driver_error::failed,
-    migrate, retention,
+    migrate,
+    partitions::{self, DayRange},
     server_lock::lock_exclusively,
     usage_rows::request_id,
 };
@@ -47,6 +48,8 @@ pub(crate) struct DatabaseTransfer {
     /// The same without the password.
     pub(crate) shown: String,
     pub(crate) now: Timestamp,
+    /// Days for which the gateway keeps records; 0: for ever.
+    pub(crate) keep_days: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,19 +176,21 @@ impl<'t> TransferPass<'t> {
     async fn create_partitions(&mut self) -> Result<(), StoreError> {
         let from = self.transfer.from.display().to_string();
         let reading = |error| failed(&from, READ, error);
-        let row = sqlx::query("SELECT MIN(id), MAX(id) FROM usage").fetch_one(&mut self.source).await.map_err(reading)?;
-        let time = |at: usize| {
-            let id: Option<Vec<u8>> = row.try_get(at)?;
-            id.map(|id| request_id(&id)).transpose().map(|id| id.map(RequestId::time))
-        };
-        let (first, last) = (time(0).map_err(reading)?, time(1).map_err(reading)?);
-        let now = self.transfer.now;
-        let first = first.map_or(now, |first| first.min(now)).month();
-        // At most ten years: a wrong clock must not create thousands of partitions. Other months use the default partition.
-        for month in first.max(now.month() - 120)..=last.map_or(now, |last| last.max(now)).month().min(now.month() + 2) {
-            let (name, first, next) = retention::bounds(month);
-            let create = sqlx::query(retention::CREATE_PARTITION).bind(name).bind(first).bind(next);
-            create.execute(&mut self.target).await.map_err(|error| failed(&self.transfer.shown, WRITE, error))?;
+        let row = sqlx::query("SELECT MIN(id) FROM usage").fetch_one(&mut self.source).await.map_err(reading)?;
+        let first: Option<Vec<u8>> = row.try_get(0).map_err(reading)?;
+        let first = first.map(|id| request_id(&id)).transpose().map_err(reading)?;
+        let today = self.transfer.now.day();
+        let first = first.map_or(today, |first| first.time().day().min(today));
+        let writing = |error| failed(&self.transfer.shown, WRITE, error);
+        let rows = sqlx::query(partitions::LIST_PARTITIONS).bind("usage").fetch_all(&mut self.target).await.map_err(writing)?;
+        let range = |row: &PgRow| DayRange::between([row.try_get(0)?, row.try_get(1)?]);
+        let existing = rows.iter().map(range).collect::<Result<Vec<_>, _>>().map_err(writing)?;
+        for range in partitions::missing(&existing, first, today, self.transfer.keep_days) {
+            for table in partitions::TABLES {
+                let [first, next] = range.ids();
+                let create = sqlx::query(partitions::CREATE_PARTITION).bind(table).bind(range.suffix()).bind(first).bind(next);
+                create.execute(&mut self.target).await.map_err(writing)?;
+            }
         }
         Ok(())
     }

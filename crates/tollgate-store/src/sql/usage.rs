@@ -10,10 +10,10 @@ use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 use tollgate_core::{RequestId, Timestamp, UsageRecord};
 
 use super::{
-    columns::{ATTEMPTS, USAGE, column_list},
+    columns::{ATTEMPTS, column_list},
     store::SqlStore,
     usage_filter::{bind_ids, list},
-    usage_rows::{AttemptRow, NamesByRef, UsageRow, attempt_row, request_id, usage_row},
+    usage_rows::{AttemptRow, NamesByRef, UsageRow, attempt_row, request_id, usage_columns, usage_row},
 };
 use crate::{Page, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore, usage::with_time_of_id};
 
@@ -78,8 +78,8 @@ impl UsageStore for SqlStore {
         self.appender.append(&self.writer, &records, &self.books).await
     }
 
-    async fn prune(&self, before: Timestamp) -> Result<u64, StoreError> {
-        self.prune_slice(before).await
+    async fn prune(&self, before: Timestamp) -> Result<Option<u64>, StoreError> {
+        self.prune_step(before).await
     }
 
     async fn log_time(&self) -> Result<Option<Timestamp>, StoreError> {
@@ -90,8 +90,8 @@ impl UsageStore for SqlStore {
         self.write_log_time(expected, time).await
     }
 
-    async fn create_partitions(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.create_month_partitions(now).await
+    async fn create_partitions(&self, now: Timestamp, keep_days: u64) -> Result<u64, StoreError> {
+        self.create_coming_partitions(now, keep_days).await
     }
 
     async fn page(&self, filter: &UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
@@ -100,7 +100,7 @@ impl UsageStore for SqlStore {
     }
 
     async fn find(&self, id: RequestId) -> Result<Option<UsageRecord>, StoreError> {
-        let sql = AssertSqlSafe(format!("SELECT {} FROM usage WHERE id = $1", column_list(USAGE)));
+        let sql = AssertSqlSafe(format!("SELECT {} FROM usage WHERE id = $1", usage_columns(self.dialect)));
         let found = self.fetch_as(READ, bind_ids(sqlx::query(sql), &[id]), usage_row).await?;
         Ok(self.records_of(found).await?.pop())
     }

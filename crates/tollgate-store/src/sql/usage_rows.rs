@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::{
     codes::Coded,
+    dialect::Dialect,
     names::{NameKind, NameLookup},
 };
 
@@ -172,22 +173,34 @@ fn broken(detail: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> sqlx::
 }
 
 struct ColumnReader<'a> {
-    row: &'a AnyRow,
+    /// None if only the numbers are read.
+    row: Option<&'a AnyRow>,
     next: usize,
+    /// The numbers, if they are one text.
+    numbers: Option<std::str::Split<'a, char>>,
 }
 
 impl ColumnReader<'_> {
     fn take<'r, T: sqlx::Decode<'r, Any> + sqlx::Type<Any>>(&'r mut self) -> Result<T, sqlx::Error> {
         self.next += 1;
-        self.row.try_get(self.next - 1)
+        self.row.ok_or_else(|| broken("only numbers were read"))?.try_get(self.next - 1)
+    }
+
+    fn text(&mut self) -> Result<Option<String>, sqlx::Error> {
+        if self.row.is_some() { self.take() } else { Ok(None) }
     }
 
     fn number(&mut self) -> Result<i64, sqlx::Error> {
-        self.take()
+        self.maybe()?.ok_or_else(|| broken("a number is missing"))
     }
 
     fn maybe(&mut self) -> Result<Option<i64>, sqlx::Error> {
-        self.take()
+        match self.numbers.as_mut().map(Iterator::next) {
+            None => self.take(),
+            Some(None) => Err(broken("the row has too few numbers")),
+            Some(Some("")) => Ok(None),
+            Some(Some(digits)) => digits.parse().map(Some).map_err(broken),
+        }
     }
 
     fn count(&mut self) -> Result<u64, sqlx::Error> {
@@ -199,7 +212,7 @@ impl ColumnReader<'_> {
     }
 
     fn request(&mut self) -> Result<RequestId, sqlx::Error> {
-        request_id(&self.take::<Vec<u8>>()?)
+        request_id(self.take()?)
     }
 
     fn word<T: Coded>(&mut self) -> Result<T, sqlx::Error> {
@@ -296,10 +309,40 @@ fn blank_attempt(record: &UsageRecord) -> AttemptRecord {
     }
 }
 
-/// Decodes a row with the columns of [`super::columns::USAGE`].
+/// The columns that [`usage_row`] decodes.
+pub(super) fn usage_columns(dialect: Dialect) -> String {
+    dialect.packed(super::columns::USAGE)
+}
+
+/// Decodes a row with the columns of [`usage_columns`].
 pub(super) fn usage_row(row: &AnyRow) -> Result<UsageRow, sqlx::Error> {
-    let c = &mut ColumnReader { row, next: 0 };
-    let id = c.request()?;
+    let numbers: &str = row.try_get(1)?;
+    let mut columns = ColumnReader { row: Some(row), next: 0, numbers: Some(numbers.split(',')) };
+    let id = columns.request()?;
+    columns.next += 1;
+    decode(id, &mut columns)
+}
+
+/// Columns that [`usage_numbers`] decodes: an aggregate over records.
+pub(super) fn packed_usage(dialect: Dialect) -> String {
+    dialect.packed_rows(super::columns::USAGE)
+}
+
+/// Decodes records without their texts, ordered by id.
+pub(super) fn usage_numbers(rows: &str) -> Result<Vec<UsageRow>, sqlx::Error> {
+    let row = |row: &str| {
+        let mut numbers = row.split(',');
+        let mut id = [0; 16];
+        hex::decode_to_slice(numbers.next().unwrap_or_default(), &mut id).map_err(broken)?;
+        decode(request_id(&id)?, &mut ColumnReader { row: None, next: 0, numbers: Some(numbers) })
+    };
+    let mut rows = rows.split(';').map(row).collect::<Result<Vec<_>, _>>()?;
+    rows.sort_unstable_by_key(|row| row.id);
+    Ok(rows)
+}
+
+/// Decodes what follows the id.
+fn decode(id: RequestId, c: &mut ColumnReader<'_>) -> Result<UsageRow, sqlx::Error> {
     let at = Timestamp(id.time().0 + c.number()?);
     let (key, member, group, model) = (c.number()?, c.number()?, c.maybe()?, c.maybe()?);
     let (channel, account, upstream_model) = (c.maybe()?, c.maybe()?, c.maybe()?);
@@ -311,7 +354,7 @@ pub(super) fn usage_row(row: &AnyRow) -> Result<UsageRow, sqlx::Error> {
     (record.cost, record.sale, record.price_version) = (c.money()?, c.money()?, Revision(c.number()?));
     (record.ttft_us, record.duration_us) = (c.maybe_count()?, c.count()?);
     let _booked = c.number()?;
-    (record.address, record.client_request_id) = (c.take()?, c.take()?);
+    (record.address, record.client_request_id) = (c.text()?, c.text()?);
     let attempts = usize::try_from(c.number()?).map_err(broken)?;
     let inline = c.maybe()?.map(usize::try_from).transpose().map_err(broken)?;
     let (start, protocol, status) = (c.maybe()?, c.maybe_word()?, c.maybe()?);
@@ -326,9 +369,9 @@ pub(super) fn usage_row(row: &AnyRow) -> Result<UsageRow, sqlx::Error> {
     }
     attempt.first_byte_us = c.maybe_count()?;
     attempt.duration_us = c.maybe_count()?.unwrap_or(0);
-    attempt.upstream_request_id = c.take()?;
+    attempt.upstream_request_id = c.text()?;
     let trace = c.maybe()?;
-    let extra: Option<String> = c.take()?;
+    let extra = c.text()?;
     let extra = extra.map(|text| serde_json::from_str(&text)).transpose().map_err(broken)?.unwrap_or_default();
     let attempt = inline.map(|_| attempt);
     Ok(UsageRow {
@@ -353,7 +396,7 @@ pub(super) fn usage_row(row: &AnyRow) -> Result<UsageRow, sqlx::Error> {
 
 /// Decodes a row with the columns of [`super::columns::ATTEMPTS`].
 pub(super) fn attempt_row(row: &AnyRow) -> Result<AttemptRow, sqlx::Error> {
-    let c = &mut ColumnReader { row, next: 0 };
+    let c = &mut ColumnReader { row: Some(row), next: 0, numbers: None };
     let request = c.request()?;
     let position = usize::try_from(c.number()?).map_err(broken)?;
     let (channel, account, upstream_model) = (c.number()?, c.number()?, c.number()?);

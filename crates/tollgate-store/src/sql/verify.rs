@@ -63,6 +63,11 @@ impl SqlStore {
     /// query ends by itself.
     pub(super) async fn verify_all(&self, now: Timestamp, control: &WorkControl) -> Result<VerifyReport, StoreError> {
         let mut snapshot = self.snapshot(VERIFY).await?;
+        if self.dialect == Dialect::Postgres {
+            // Before the snapshot is taken: retention could drop a partition that it still counts.
+            let lock = sqlx::raw_sql("LOCK TABLE usage, attempts IN ACCESS SHARE MODE").execute(&mut *snapshot).await;
+            lock.map_err(|error| self.failed(VERIFY, error))?;
+        }
         let process = self.server_process(&mut snapshot).await?;
         tokio::select! {
             biased;
@@ -113,7 +118,7 @@ impl SqlStore {
         next();
         verify_settled(snapshot, pruned_until, &mut report).await.map_err(failed)?;
         next();
-        let left = records::verify(snapshot, pruned_until, &mut report).await.map_err(failed)?;
+        let left = records::verify(snapshot, self.dialect, pruned_until, &mut report).await.map_err(failed)?;
         next();
         removed::verify(snapshot, pruned_until, now, &left, &mut report).await.map_err(failed)?;
         next();

@@ -45,8 +45,9 @@ pub(crate) fn run(common: &Common, subcommand: &Migrate) -> Result<(), Failure> 
         // Validates the master key and migrates an older schema (after copying the file).
         compose::open_as(&config, AccessMode::Command).await?.close().await;
         let mut reporter = MigrationReporter { quiet: common.quiet || common.json, last: None };
-        let moved =
-            tollgate_store::transfer_to_postgres(&from, &to, compose::now(), &mut |progress| reporter.report(progress)).await?;
+        let keep_days = config.number("usage.retention_days");
+        let mut progress = |progress: TransferProgress<'_>| reporter.report(progress);
+        let moved = tollgate_store::transfer_to_postgres(&from, &to, compose::now(), keep_days, &mut progress).await?;
         report(common, &config, &to, &moved, lock.is_none());
         Ok(())
     })

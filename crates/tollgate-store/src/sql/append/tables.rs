@@ -9,7 +9,7 @@ use crate::{
     rollup::{AttemptSumKey, AttemptSums, KeySumKey, MINUTE, TimedSums, UsageSumKey, UsageSums},
     sql::{
         codes::Coded,
-        columns::{self, Column, big, text},
+        columns::{self, Column, big, bytes, text},
         names::NameText,
         usage_rows::{AttemptRefs, RecordRefs, start_after},
     },
@@ -18,6 +18,7 @@ use crate::{
 pub(super) static NAMES: TargetTable = table("names", columns::NAMES, OnConflict::Fail);
 pub(super) static USAGE: TargetTable = table("usage", columns::USAGE, OnConflict::Fail);
 pub(super) static ATTEMPTS: TargetTable = table("attempts", columns::ATTEMPTS, OnConflict::Fail);
+pub(super) static REMOVED: TargetTable = table("removed", &[bytes("id")], OnConflict::Fail);
 /// Ledger entries of batches. Postings also use the column `idempotency_key`.
 pub(super) static LEDGER: TargetTable = table("ledger", LEDGER_COLUMNS, OnConflict::Fail);
 pub(super) static BALANCES: TargetTable = table("balances", &[text("member_id"), big("balance")], OnConflict::Replace { key: 1 });
@@ -56,6 +57,15 @@ pub(super) fn names<'a>(texts: impl ExactSizeIterator<Item = (&'a NameText, i64)
     let mut rows = RowBatch::with_capacity(&NAMES, texts.len());
     for (text, number) in texts {
         rows.number(number).number(text.kind.code()).display(&text.stored_id()).text(&text.name);
+    }
+    rows
+}
+
+/// Ids of records that arrived so late that retention may have passed them by.
+pub(super) fn removed(ids: impl Iterator<Item = RequestId>) -> RowBatch {
+    let mut rows = RowBatch::with_capacity(&REMOVED, 0);
+    for id in ids {
+        rows.blob(id.uuid().as_bytes());
     }
     rows
 }

@@ -41,7 +41,8 @@ async fn filled(dir: &TempDir) -> Store {
 
 async fn pass(dir: &TempDir, schema: &Schema) -> Result<Vec<TransferredTable>, StoreError> {
     let StoreUrl::Postgres(url) = schema.address.clone() else { unreachable!("the schema is on PostgreSQL") };
-    let transfer = DatabaseTransfer { from: dir.path().join("tollgate.db"), shown: schema.address.shown(), url, now: MIDNIGHT };
+    let transfer =
+        DatabaseTransfer { from: dir.path().join("tollgate.db"), shown: schema.address.shown(), url, now: MIDNIGHT, keep_days: 0 };
     let mut last = None;
     let transferred = run(&transfer, &mut |progress| {
         assert!(progress.done <= progress.of, "{progress:?}");
@@ -148,18 +149,18 @@ async fn rows_removed_from_the_source_are_removed_from_the_target() {
 
 #[tokio::test]
 async fn new_partition_takes_its_records_from_the_default_partition() {
-    let Some(schema) = postgres("months").await else { return };
+    let Some(schema) = postgres("days").await else { return };
     let dir = TempDir::new().unwrap();
     let store = open(options(schema.address.clone(), &dir)).await.unwrap();
-    let later = arrived(record(1), Timestamp::of_month(MIDNIGHT.month() + 2).plus_ms(5));
+    let later = arrived(record(1), Timestamp::of_day(MIDNIGHT.day() + 2).plus_ms(5));
     store.usage.append(&[record(2), later.clone()]).await.unwrap();
-    assert_eq!(store.usage.create_partitions(MIDNIGHT).await.unwrap(), 3);
-    assert_eq!(store.usage.create_partitions(MIDNIGHT).await.unwrap(), 0);
+    assert_eq!(store.usage.create_partitions(MIDNIGHT, 7).await.unwrap(), 8);
+    assert_eq!(store.usage.create_partitions(MIDNIGHT, 7).await.unwrap(), 0);
     assert_eq!(store.usage.append(&[record(2), later.clone(), record(3)]).await.unwrap(), 1, "once each, in whichever partition");
     assert_eq!(store.usage.find(later.id).await.unwrap(), Some(later));
     let StoreUrl::Postgres(url) = schema.address.clone() else { unreachable!("the schema is on PostgreSQL") };
     let mut connection = PgConnection::connect(&url).await.unwrap();
-    for (table, rows) in [("usage_other", 0), ("usage_2026_11", 2), ("usage_2027_01", 1)] {
+    for (table, rows) in [("usage_other", 0), ("usage_2026_11_21", 2), ("usage_2026_11_23", 1), ("attempts_2026_11_21", 4)] {
         let sql = sqlx::AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
         let found: i64 = sqlx::query(sql).fetch_one(&mut connection).await.unwrap().get(0);
         assert_eq!(found, rows, "{table}");

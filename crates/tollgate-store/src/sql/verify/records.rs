@@ -11,10 +11,11 @@ use crate::{
     rollup::{ATTEMPT_WIDTHS, AttemptSums, DAY, HOUR, Histogram, MINUTE, Sums, TimedSums, USAGE_WIDTHS, UsageSums, widen},
     sql::{
         append::BatchSums,
-        columns::{self, ATTEMPTS, Column, USAGE, column_list},
+        columns::{self, ATTEMPTS, Column, column_list},
+        dialect::Dialect,
         usage::names_on,
         usage_filter::bind_ids,
-        usage_rows::{AttemptRow, RecordRefs, UsageRow, attempt_row, usage_row},
+        usage_rows::{AttemptRow, RecordRefs, UsageRow, attempt_row, packed_usage, usage_numbers},
     },
     verify::{ConsistencyRule, VerifyReport},
 };
@@ -25,6 +26,7 @@ const RECORDS_AT_ONCE: usize = 2_000;
 /// Checks all records and sums. Returns how many records there are of days that are removed.
 pub(super) async fn verify(
     snapshot: &mut Transaction<'static, Any>,
+    dialect: Dialect,
     pruned_until: i64,
     report: &mut VerifyReport,
 ) -> Result<RecordsLeft, sqlx::Error> {
@@ -37,10 +39,12 @@ pub(super) async fn verify(
         overflow: overflow(snapshot).await?,
     };
     let mut last = RequestId::first_at(Timestamp(0));
+    let slice = format!("SELECT * FROM usage WHERE id > $1 ORDER BY id LIMIT {RECORDS_AT_ONCE}");
+    let sql = format!("SELECT {} FROM ({slice}) AS slice", packed_usage(dialect));
     loop {
-        let sql = format!("SELECT {} FROM usage WHERE id > $1 ORDER BY id LIMIT {RECORDS_AT_ONCE}", column_list(USAGE));
-        let rows = bind_ids(sqlx::query(AssertSqlSafe(sql)), &[last]).fetch_all(&mut **snapshot).await?;
-        let rows = rows.iter().map(usage_row).collect::<Result<Vec<_>, _>>()?;
+        let row = bind_ids(sqlx::query(AssertSqlSafe(sql.clone())), &[last]).fetch_one(&mut **snapshot).await?;
+        let rows: Option<&str> = row.try_get(0)?;
+        let rows = rows.map(usage_numbers).transpose()?.unwrap_or_default();
         let until = rows.last().map(|row| row.id);
         let mut attempts = attempts_between(snapshot, last, until).await?;
         for row in rows {
