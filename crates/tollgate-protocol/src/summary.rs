@@ -79,8 +79,8 @@ pub struct RequestExtras {
     pub web_search: bool,
     /// Other tools of the provider that it may charge for besides tokens.
     pub server_tools: bool,
-    /// Input whose size the body does not tell: images by address, and all that is in `unseen`.
-    pub unsized_input: bool,
+    /// Models that the upstream may answer with instead, at prices of their own.
+    pub other_models: bool,
     pub unseen: UnseenInput,
 }
 

@@ -171,7 +171,6 @@ impl SummaryBuilder {
     pub(crate) fn media_of_unknown_size(&mut self, mime: &str) {
         let images = self.images;
         self.inline(mime, 0);
-        self.extras.unsized_input = true;
         self.extras.unseen.files |= self.images == images;
     }
 
@@ -200,14 +199,10 @@ impl SummaryBuilder {
             ToolCharge::Other => self.extras.server_tools = true,
         }
         self.extras.unseen.tools = true;
-        self.extras.unsized_input = true;
     }
 
     pub(crate) fn cached_content(&mut self, value: ValueKind) {
-        if value != ValueKind::Null {
-            self.extras.unseen.cached_content = true;
-            self.extras.unsized_input = true;
-        }
+        self.extras.unseen.cached_content |= value != ValueKind::Null;
     }
 
     /// Tool definitions: their number and JSON, which counts as text.

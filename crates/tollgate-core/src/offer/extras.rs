@@ -7,8 +7,10 @@ use crate::money::UnpricedExtra;
 
 const TIER_FIELDS: [&str; 2] = ["service_tier", "serviceTier"];
 const SEARCH_FIELDS: [&str; 5] = ["web_search_options", "tools", "plugins", "search_parameters", "enable_search"];
-const TOOL_FIELDS: [&str; 2] = ["tools", "plugins"];
-const CACHE_FIELDS: [&str; 3] = ["cachedContent", "cached_content", "extra_body"];
+const TOOL_FIELDS: [&str; 4] = ["tools", "plugins", "google", "extra_body"];
+const CACHE_FIELDS: [&str; 4] = ["cachedContent", "cached_content", "google", "extra_body"];
+/// Names models that the upstream may answer with instead; their prices are not this model's.
+const FALLBACK_FIELD: &str = "models";
 
 /// Puts the price of the request's extras into the offer. Returns the fields that have none, in the caller's spelling.
 pub(super) fn apply(offer: &mut Offer, summary: &RequestSummary, from: Protocol) -> Vec<FieldPath> {
@@ -28,6 +30,7 @@ pub(super) fn apply(offer: &mut Offer, summary: &RequestSummary, from: Protocol)
             UnpricedExtra::ServerTools => &TOOL_FIELDS,
         });
     }
+    names.extend((summary.extras.other_models && !is_free).then_some(FALLBACK_FIELD));
     let mut files = None;
     // Input that the body does not show is at most the model's context.
     if offer.model.spec.context.is_none() && !is_free {

@@ -326,6 +326,8 @@ fn what_raises_the_price_is_priced_or_refused_where_money_is_limited() {
     assert_eq!(with(list, None, true, &priority).unwrap().output, Some(4_000_000_000));
     let search = asked(RequestExtras { web_search: true, ..RequestExtras::default() }, "web_search_options");
     assert_eq!(with(price("1", "2"), None, true, &search), unpriced("web_search_options"));
+    let others = asked(RequestExtras { other_models: true, ..RequestExtras::default() }, "models");
+    assert_eq!(with(price("1", "2"), None, true, &others), unpriced("models"), "their prices are unknown");
     let list = Price { web_search: Some(10_000_000), ..price("1", "2") };
     assert_eq!(with(list, None, true, &search).unwrap().per_request, Some(10_000_000));
     let cached = asked(

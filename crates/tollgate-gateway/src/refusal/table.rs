@@ -7,7 +7,7 @@ use tollgate_protocol::{ErrorStyle, FieldViolation, Malformed, MalformedKind, Pr
 use super::{
     PathHint, Refusal,
     refusal_row::{INVALID_REQUEST, RefusalRow, SERVER_ERROR},
-    text::{list_path, masked, quoted, seconds_until, time, usd},
+    text::{list_path, masked, quoted, quoted_path, seconds_until, time, usd},
     upstream_rows as upstream,
 };
 use crate::request::Head;
@@ -151,13 +151,13 @@ fn unknown_path(hint: Option<&PathHint>, head: &Head) -> RefusalRow {
         let base_url = hint.base_url.map_or_else(String::new, |fault| format!(" {fault}"));
         format!(" Did you mean {}?{base_url}", quoted(&hint.path))
     });
-    let message = format!("Unknown path {} {}.{hint}", quoted(head.http_method.as_str()), quoted(&head.path));
+    let message = format!("Unknown path {} {}.{hint}", quoted(head.http_method.as_str()), quoted_path(&head.path));
     RefusalRow::not_found("unknown_url", "UNKNOWN_PATH", message)
 }
 
 /// E11.
 fn method_not_allowed(allow: &str, head: &Head) -> RefusalRow {
-    let (method, path) = (quoted(head.http_method.as_str()), quoted(&head.path));
+    let (method, path) = (quoted(head.http_method.as_str()), quoted_path(&head.path));
     let fits = allow.split(',').next().unwrap_or(allow);
     // CONNECT has an authority and no path.
     let place = if head.path.is_empty() { String::new() } else { format!(" on {path}") };

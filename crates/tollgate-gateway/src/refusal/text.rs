@@ -50,9 +50,25 @@ pub(super) fn quoted(text: &str) -> String {
     out
 }
 
+/// A path as [`quoted`], without keys that were put into it by mistake: long segments with digits are cut.
+pub(super) fn quoted_path(path: &str) -> String {
+    const LONG: usize = 20;
+    let segment = |text: &str| {
+        let is_long = text.chars().nth(LONG).is_some() && text.bytes().any(|byte| byte.is_ascii_digit());
+        if is_long { text.chars().take(3).chain(['…']).collect() } else { text.to_owned() }
+    };
+    quoted(&path.split('/').map(segment).collect::<Vec<_>>().join("/"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn path_shows_no_key() {
+        assert_eq!(quoted_path("/v1/sk-proj-AbCdEf0123456789AbCdEf/chat"), "/v1/sk-…/chat");
+        assert_eq!(quoted_path("/v1beta/models:generateContents"), "/v1beta/models:generateContents");
+    }
 
     #[test]
     fn a_key_shows_three_and_four_characters() {

@@ -201,6 +201,8 @@ impl Body {
         match word {
             "cached_content" | "cachedContent" => builder.cached_content(scanner.peek()),
             "extra_body" if scanner.peek() == ValueKind::Object => return extra_body(scanner, builder),
+            "google" if scanner.peek() == ValueKind::Object => return google(scanner, builder),
+            "models" => builder.extras.other_models |= scanner.peek() != ValueKind::Null,
             "plugins" => return tool::plugins(scanner, builder),
             // Other providers' names for a search.
             "search_parameters" if scanner.peek() == ValueKind::Object => builder.server_tool(ToolCharge::Search),
@@ -235,21 +237,27 @@ impl Body {
     }
 }
 
-/// Google's own members: `google.cached_content`.
 fn extra_body(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
-    scanner.object(|scanner, name| {
-        if name.word() != "google" || scanner.peek() != ValueKind::Object {
-            return scanner.skip().map(drop);
+    let members = scanner.object(|scanner, name| {
+        if name.word() == "google" && scanner.peek() == ValueKind::Object {
+            return google(scanner, builder);
         }
-        let members = scanner.object(|scanner, name| {
-            if matches!(name.word(), "cached_content" | "cachedContent") {
-                builder.cached_content(scanner.peek());
-            }
-            scanner.skip().map(drop)
-        });
-        members.map(drop)
-    })?;
-    Ok(())
+        scanner.skip().map(drop)
+    });
+    members.map(drop)
+}
+
+/// Google's own members.
+fn google(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    let members = scanner.object(|scanner, name| {
+        match name.word() {
+            "cached_content" | "cachedContent" => builder.cached_content(scanner.peek()),
+            "tools" if scanner.peek() != ValueKind::Null => builder.server_tool(ToolCharge::Other),
+            _ => {}
+        }
+        scanner.skip().map(drop)
+    });
+    members.map(drop)
 }
 
 /// Reads an output limit, a whole number from 0 to 2^63−1. The range of a `null` is recorded too: a limit may be written

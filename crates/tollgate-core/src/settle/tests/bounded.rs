@@ -50,7 +50,6 @@ fn usage_beyond_what_was_asked_and_delivered_is_not_billed() {
 fn input_that_the_body_does_not_show_is_billed_up_to_the_context() {
     let mut row = model("m");
     let mut asked = tollgate_protocol::RequestSummary { text_bytes: 400, max_output: Some(5), ..summary("m", Method::Chat) };
-    asked.extras.unsized_input = true;
     asked.extras.unseen.tools = true;
     let billed = |bounds: UsageBounds, reported: u64| {
         let answered = attempt(AttemptResult::Answered, Some(reply_summary(2, Some(usage(reported, 5)))));
@@ -64,6 +63,15 @@ fn input_that_the_body_does_not_show_is_billed_up_to_the_context() {
     let excess = billed(known, 3_000_000);
     assert!(excess.tokens.input < 106_000, "{:?}", excess.tokens);
     assert_eq!(excess.reason.as_deref(), Some("usage_excess"));
+}
+
+#[test]
+fn image_by_address_is_billed_up_to_what_an_image_can_be() {
+    let asked = tollgate_protocol::RequestSummary { text_bytes: 400, images: 1, max_output: Some(5), ..summary("m", Method::Chat) };
+    let bounds = UsageBounds::of_input(&asked).with_output(&asked, &model("m"), 5);
+    let answered = attempt(AttemptResult::Answered, Some(reply_summary(2, Some(usage(3_000_000, 5)))));
+    let record = settle(RequestFacts { bounds, ..bounded(Outcome::Completed, answered) });
+    assert!(record.tokens.input < 60_000, "{:?}", record.tokens);
 }
 
 #[test]

@@ -280,12 +280,12 @@ fn what_changes_the_price_is_noted() {
     let extras = |members: &str| generate(&with(members)).expect(members).extras;
     assert_eq!(extras(r#""tools":[{"functionDeclarations":[]}],"cachedContent":null"#), RequestExtras::default());
     let cached = extras(r#""cachedContent":"cachedContents/a""#);
-    assert!(cached.unseen.cached_content && cached.unsized_input);
+    assert!(cached.unseen.cached_content);
     assert_eq!(extras(r#""serviceTier":"SERVICE_TIER_PRIORITY""#).tier, ServiceTier::Priority);
     let search = extras(r#""tools":[{"google_search":{}}]"#);
-    assert!(search.web_search && search.unsized_input);
+    assert!(search.web_search && search.unseen.tools);
     let code = extras(r#""tools":[{"codeExecution":{}}]"#);
-    assert!(!code.web_search && code.unsized_input);
+    assert!(!code.web_search && code.unseen.tools);
 }
 
 #[test]
@@ -309,9 +309,9 @@ fn tools_of_the_provider_and_files_by_address_are_noted_by_what_they_cost() {
         r#"{"file_data":{"mime_type":"application/pdf","file_uri":"https://x/files/a"}}"#,
         r#"{"functionResponse":{"name":"f","response":{},"parts":[{"fileData":{"fileUri":"gs://b/c"}}]}}"#,
     ] {
-        assert!(part(file).unseen.files && part(file).unsized_input, "{file}");
+        assert!(part(file).unseen.files, "{file}");
     }
     let image = part(r#"{"fileData":{"mimeType":"image/png","fileUri":"https://x/y.png"}}"#);
-    assert!(image.unsized_input && !image.unseen.any(), "as many tokens as an image in the body");
-    assert!(!part(r#"{"text":"a","fileData":null}"#).unsized_input);
+    assert!(!image.unseen.any(), "as many tokens as an image in the body");
+    assert!(!part(r#"{"text":"a","fileData":null}"#).unseen.any());
 }

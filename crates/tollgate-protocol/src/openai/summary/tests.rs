@@ -356,14 +356,17 @@ fn what_changes_the_price_is_noted() {
         assert_eq!(extras(&format!(r#""service_tier":{tier}"#)).tier, expected, "{tier}");
     }
     let search = extras(r#""web_search_options":{}"#);
-    assert!(search.web_search && search.unsized_input);
+    assert!(search.web_search && search.unseen.tools);
     assert!(extras(r#""cached_content":"cachedContents/a""#).unseen.cached_content);
     assert!(extras(r#""extra_body":{"google":{"cached_content":"cachedContents/a"}}"#).unseen.cached_content);
-    assert!(!extras(r#""extra_body":{"google":{"thinking_config":{}}}"#).unseen.cached_content);
+    assert!(extras(r#""google":{"cached_content":"cachedContents/a"}"#).unseen.cached_content);
+    assert!(extras(r#""extra_body":{"google":{"tools":[{"google_search":{}}]}}"#).server_tools);
+    assert!(!extras(r#""extra_body":{"google":{"thinking_config":{}}}"#).unseen.any());
+    assert!(extras(r#""models":["a","b"]"#).other_models && !extras(r#""models":null"#).other_models);
     assert_eq!(chat(&with(r#""best_of":50,"n":2"#)).unwrap().candidates, 50);
     assert_eq!(refused(&with(r#""service_tier":"auto","service_tier":"priority""#)).0, MalformedKind::NotJson);
     let image = with_message(r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}"#);
-    assert!(chat(&image).unwrap().extras.unsized_input, "media by address");
+    assert_eq!(chat(&image).unwrap().extras, RequestExtras::default(), "an image by address is as large as one in the body");
 }
 
 #[test]
@@ -402,9 +405,9 @@ fn tools_of_the_provider_and_files_by_address_are_noted_by_what_they_cost() {
         r#"{"type":"file","file":{"file_data":"https://x/y.pdf"}}"#,
         r#"{"type":"video_url","video_url":{"url":"https://x/y.mp4"}}"#,
     ] {
-        assert!(part(file).unseen.files && part(file).unsized_input, "{file}");
+        assert!(part(file).unseen.files, "{file}");
     }
     assert!(!part(r#"{"type":"image_url","image_url":{"url":"https://x/y.png"}}"#).unseen.any());
-    assert!(!part(r#"{"type":"file","file":{"file_data":"data:application/pdf;base64,QUFB"}}"#).unsized_input);
-    assert!(!part(r#"{"type":"file","file":{"file_data":"httpQUFB"}}"#).unsized_input);
+    assert!(!part(r#"{"type":"file","file":{"file_data":"data:application/pdf;base64,QUFB"}}"#).unseen.any());
+    assert!(!part(r#"{"type":"file","file":{"file_data":"httpQUFB"}}"#).unseen.any());
 }
