@@ -46,6 +46,9 @@ fn taker(registry: &ShareRegistry, number: u8, member: u8) -> Taker {
     Taker { share: registry.of(&key), key, address: IpAddr::from([203, 0, 113, member]) }
 }
 
+/// The holders that a taker's permits count against.
+type Holders = fn(&Taker) -> Vec<Holder>;
+
 /// Takes one unit and keeps it; `false` when the taker gets none.
 type Take = Box<dyn FnMut(&Taker) -> bool>;
 
@@ -92,7 +95,7 @@ fn callers_of(taker: &Taker) -> Vec<Holder> {
 }
 
 /// Permits that are there at once: waiting for one is not getting one.
-fn permits(semaphore: Arc<FairSemaphore>, holders: fn(&Taker) -> Vec<Holder>) -> Take {
+fn permits(semaphore: Arc<FairSemaphore>, holders: Holders) -> Take {
     let mut held = Vec::new();
     Box::new(move |taker| {
         let holders = holders(taker);
@@ -182,11 +185,13 @@ fn journal() -> Take {
     })
 }
 
+type Waiting = Pin<Box<dyn Future<Output = Result<FairPermit, TooManyWaiting>>>>;
+
 /// What a caller has of a semaphore that it wants all of.
 #[derive(Default)]
 struct Wanted {
     held: Vec<FairPermit>,
-    waiting: Vec<Pin<Box<dyn Future<Output = Result<FairPermit, TooManyWaiting>>>>>,
+    waiting: Vec<Waiting>,
 }
 
 impl Wanted {
@@ -195,7 +200,7 @@ impl Wanted {
         loop {
             assert!(self.held.len() + self.waiting.len() < ENOUGH, "there is no bound");
             let (semaphore, holders) = (Arc::clone(semaphore), holders.clone());
-            let mut permit: Pin<Box<dyn Future<Output = _>>> = Box::pin(async move { semaphore.acquire(&holders).await });
+            let mut permit: Waiting = Box::pin(async move { semaphore.acquire(&holders).await });
             match futures_util::poll!(permit.as_mut()) {
                 Poll::Ready(Ok(permit)) => self.held.push(permit),
                 Poll::Ready(Err(TooManyWaiting)) => return,
@@ -256,7 +261,7 @@ async fn one_member_that_takes_all_of_a_bound_with_many_keys_leaves_some_to_othe
 
 #[tokio::test(start_paused = true)]
 async fn one_caller_that_fills_the_list_of_those_who_wait_leaves_places_to_others() {
-    let semaphores: [(_, _, _, fn(&Taker) -> Vec<Holder>); 2] =
+    let semaphores: [(_, _, _, Holders); 2] =
         [(Bound::KeyLookups, LOOKUPS, WAITING_LOOKUPS, address_of), (Bound::Media, MAX_AT_ONCE, MAX_WAITING, callers_of)];
     for (bound, total, max_waiting, holders) in semaphores {
         for keys in [1, 20] {
