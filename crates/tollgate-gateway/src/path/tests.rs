@@ -25,8 +25,8 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use tempfile::TempDir;
 use tollgate_core::{
-    Budget, Catalog, Channel, Group, GroupId, Key, Limits, Model, ModelSpec, Price, PriceSchedule, Revision, ScheduledPrice,
-    Secret, Timestamp, TranslationPolicy, UsageRecord,
+    Budget, Catalog, Channel, Group, GroupId, Key, KeyId, Limits, MemberId, Model, ModelSpec, Price, PriceSchedule, Revision,
+    ScheduledPrice, Secret, Timestamp, TranslationPolicy, UsageRecord,
 };
 use tollgate_protocol::{Framing, Method};
 use tollgate_store::{Journal, JournalOptions};
@@ -55,6 +55,7 @@ pub(super) struct Rig {
     core: Worker,
     script: Arc<Script>,
     usage_writer: UsageWriter,
+    store: Arc<MemoryStore>,
     journal: Arc<Journal>,
     registry: Arc<HealthRegistry>,
     clock: Arc<PausedClock>,
@@ -144,10 +145,10 @@ impl Rig {
         let settings = Settings { budgets: budgets.to_vec(), ..Settings::default() };
         let shared = shared_with(store.clone(), settings, catalog, clock.clone());
         let (queue, usage_writer) =
-            UsageWriter::new(store.clone(), store, Arc::clone(&journal), Arc::clone(&registry), Arc::clone(&shared));
+            UsageWriter::new(store.clone(), store.clone(), Arc::clone(&journal), Arc::clone(&registry), Arc::clone(&shared));
         let recorder = UsageRecorder::open(shared, &journal, 0, queue, Arc::clone(&registry)).unwrap();
         let core = Worker::new(recorder, script.clone()).unwrap();
-        Self { core, script, usage_writer, journal, registry, clock, dice: CoreRng::seeded(1), _dir: dir }
+        Self { core, script, usage_writer, store, journal, registry, clock, dice: CoreRng::seeded(1), _dir: dir }
     }
 
     /// A request as the ingress would hand it over.
@@ -159,6 +160,19 @@ impl Rig {
         head.presented_key = Some(Secret::new(SECRET.to_owned()));
         let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
         Incoming { head, target, body: RequestBody::from(Bytes::copy_from_slice(body.as_bytes())) }
+    }
+
+    /// Asks with key `number` of member `member`, as a request that counts against their shares.
+    pub(super) async fn ask_as(&self, (number, member): (u8, u8), body: &str) -> Got {
+        self.store.change_key(|key| {
+            key.id = KeyId::from_parts(Timestamp(0), [number; 10]);
+            key.member.id = MemberId::from_parts(Timestamp(0), [member; 10]);
+        });
+        let request = self.core.shared.condition.enter(1_000, 1_000_000).unwrap();
+        let mut incoming = self.incoming(body);
+        incoming.head.presented_key = Some(Secret::new(format!("{SECRET}{number}")));
+        incoming.body = incoming.body.within(Arc::clone(&request));
+        read(serve(&self.core, incoming).await).await
     }
 
     /// A native request for the same model.

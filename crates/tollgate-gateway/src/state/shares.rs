@@ -26,6 +26,8 @@ use tollgate_core::{Key, KeyId, MemberId, Requester, Subject};
 use super::retry_budget::RetriesLeft;
 use crate::condition::Condition;
 
+#[cfg(test)]
+pub(crate) use self::recent::HELD_REQUESTS;
 pub(crate) use self::{
     bounds::{Bound, HolderKind},
     fair_semaphore::{FairPermit, FairSemaphore, Holder, TooManyWaiting},

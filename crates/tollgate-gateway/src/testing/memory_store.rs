@@ -15,7 +15,7 @@ use tollgate_store::{HealthStore, KeyHash, KeyStore, Page, StoreError, SummaryBy
 /// The in-memory store.
 #[derive(Debug)]
 pub(crate) struct MemoryStore {
-    key: Key,
+    key: Mutex<Key>,
     records: Mutex<Vec<UsageRecord>>,
     health: Mutex<Vec<AccountId>>,
     passed: Mutex<Vec<(AccountId, Timestamp)>>,
@@ -31,7 +31,7 @@ impl MemoryStore {
     pub(crate) fn new(key: Key) -> Arc<Self> {
         let (records, health, passed) = (Mutex::default(), Mutex::default(), Mutex::default());
         Arc::new(Self {
-            key,
+            key: Mutex::new(key),
             records,
             health,
             passed,
@@ -40,6 +40,11 @@ impl MemoryStore {
             appends: AtomicUsize::new(0),
             append_ms: AtomicUsize::new(0),
         })
+    }
+
+    /// Makes every further look-up find the result of `change` instead of the key it found before.
+    pub(crate) fn change_key(&self, change: impl FnOnce(&mut Key)) {
+        change(&mut self.key.lock().unwrap());
     }
 
     /// Makes the store unreachable or reachable.
@@ -90,11 +95,11 @@ impl MemoryStore {
 #[async_trait]
 impl KeyStore for MemoryStore {
     async fn find(&self, _hash: &KeyHash) -> Result<Option<Key>, StoreError> {
-        Ok(Some(self.key.clone()))
+        Ok(Some(self.key.lock().unwrap().clone()))
     }
 
     async fn list(&self) -> Result<Vec<Key>, StoreError> {
-        Ok(vec![self.key.clone()])
+        Ok(vec![self.key.lock().unwrap().clone()])
     }
 }
 

@@ -1,7 +1,7 @@
 //! Memory of answers, and what one key's requests mean for others.
 
 use super::*;
-use crate::state::shares::InFlightRequest;
+use crate::state::shares::{HELD_REQUESTS, InFlightRequest};
 
 /// An answer of about this many bytes.
 fn large(bytes: usize) -> String {
@@ -173,3 +173,64 @@ async fn copies_of_a_request_count_against_the_memory_of_bodies() {
 }
 
 const NATIVE_REPLY: &str = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":1,"totalTokenCount":4}}"#;
+
+/// Those who take what they can: one key, and one member with many keys.
+const TAKERS: [&[(u8, u8)]; 2] = [&[(1, 1)], &[(1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1), (7, 1), (8, 1)]];
+/// A key of another member.
+const OTHER: (u8, u8) = (99, 99);
+
+#[tokio::test(start_paused = true)]
+async fn one_key_or_member_whose_requests_are_retried_leaves_retries_to_others() {
+    const REQUESTS: usize = 21;
+    for takers in TAKERS {
+        // Each request fails and may be retried once, with the other account.
+        let script = (0..10 * REQUESTS).fold(Script::new(), |script, _| script.refuses(500, &[]));
+        let rig = Rig::with(script, 2, |channel| channel.spec.cooling = false);
+        for taker in takers.iter().cycle().take(REQUESTS) {
+            assert!(rig.ask_as(*taker, CHAT).await.status >= 500);
+        }
+        let before = rig.script.seen().len();
+        assert!((REQUESTS + 4..2 * REQUESTS).contains(&before), "some are retried: {before} attempts");
+        assert!(rig.ask_as(OTHER, CHAT).await.status >= 500);
+        assert_eq!(rig.script.seen().len() - before, 2, "the request of another member is retried");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_key_or_member_that_fills_the_memory_of_a_full_journal_leaves_some_to_others() {
+    const FREE: usize = 8;
+    for takers in TAKERS {
+        let rig = Rig::new((0..=FREE).fold(Script::new(), |script, _| script.replies(REPLY)), 1);
+        let condition = &rig.core.shared.condition;
+        let mut free = FREE;
+        condition.set_in_memory_only(HELD_REQUESTS - free);
+        for taker in takers.iter().cycle().take(10 * FREE) {
+            let status = rig.ask_as(*taker, CHAT).await.status;
+            if status == 503 {
+                continue;
+            }
+            assert_eq!(status, 200);
+            free -= 1;
+            assert!(free > 0, "nothing is left to others");
+            condition.set_in_memory_only(HELD_REQUESTS - free);
+        }
+        assert!(free < FREE);
+        assert_eq!(rig.ask_as(OTHER, CHAT).await.status, 200, "the request of another member is recorded");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_key_or_member_whose_fields_are_refused_teaches_the_gateway_nothing_about_others() {
+    const BIASED: &str = r#"{"model":"m","logit_bias":{"1":2},"messages":[{"role":"user","content":"hello there"}]}"#;
+    const REFUSED: &str =
+        r#"{"error":{"message":"m","type":"invalid_request_error","param":"logit_bias","code":"unsupported_parameter"}}"#;
+    for takers in TAKERS {
+        let script = (0..3).fold(Script::new(), |script, _| script.answers(400, JSON_ANSWER, vec![REFUSED.into()]));
+        let rig = Rig::with(script.replies(REPLY), 1, |channel| channel.spec.learn_unsupported = true);
+        for taker in takers.iter().cycle().take(10) {
+            assert_eq!(rig.ask_as(*taker, BIASED).await.status, 400);
+        }
+        assert_eq!(rig.script.seen().len(), 3, "after three refusals the taker's requests are not sent");
+        assert_eq!(rig.ask_as(OTHER, BIASED).await.status, 200, "the request of another member is sent");
+    }
+}

@@ -1,17 +1,21 @@
 //! Takes all of every bound, as one key and as one member with many keys, and checks that others still get some.
+//! Retries, the journal and refused fields are also taken by requests, in the tests of the request path.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, pin::Pin, sync::Arc, task::Poll};
 
 use tollgate_core::{
     Account, AccountSpec, Availability, HealthView as _, Key, KeyId, Member, MemberId, Observation, Timestamp, UnsupportedFields,
 };
 use tollgate_protocol::Protocol;
 
-use super::*;
+use super::{bounds::Part, *};
 use crate::{
     address_block::AddressBlock,
     clock::Clock as _,
-    server::{connection_limiter::ConnectionLimiter, connection_timers::ConnectionTimers},
+    server::{
+        connection_limiter::{ConnectionLimiter, ServedTargets},
+        connection_timers::ConnectionTimers,
+    },
     state::{
         account_limiter::{AccountLimiters, AcquireOutcome},
         authenticator::{LOOKUPS, WAITING_LOOKUPS, failed_keys::FailedKeys},
@@ -42,6 +46,9 @@ fn taker(registry: &ShareRegistry, number: u8, member: u8) -> Taker {
     Taker { share: registry.of(&key), key, address: IpAddr::from([203, 0, 113, member]) }
 }
 
+/// The holders that a taker's permits count against.
+type Holders = fn(&Taker) -> Vec<Holder>;
+
 /// Takes one unit and keeps it; `false` when the taker gets none.
 type Take = Box<dyn FnMut(&Taker) -> bool>;
 
@@ -50,10 +57,8 @@ fn take_of(bound: Bound) -> Take {
     match bound {
         Bound::Connections => connections(),
         Bound::WrongKeys => wrong_keys(),
-        Bound::KeyLookups => permits(FairSemaphore::new(bound, LOOKUPS, WAITING_LOOKUPS), |taker| {
-            vec![Holder::Address(AddressBlock::of(taker.address))]
-        }),
-        Bound::Media => permits(FairSemaphore::new(bound, MAX_AT_ONCE, MAX_WAITING), |taker| taker.share.holders().to_vec()),
+        Bound::KeyLookups => permits(FairSemaphore::new(bound, LOOKUPS, WAITING_LOOKUPS), address_of),
+        Bound::Media => permits(FairSemaphore::new(bound, MAX_AT_ONCE, MAX_WAITING), callers_of),
         Bound::RequestsInProgress => requests(1_000, usize::MAX, 0),
         Bound::BodyMemory => requests(usize::MAX, 1 << 30, 1 << 20),
         Bound::RecordedRefusals => refusals(),
@@ -65,11 +70,13 @@ fn take_of(bound: Bound) -> Take {
     }
 }
 
+/// Connections that may request everything. One address may have all of them, as far as its own limit goes.
 fn connections() -> Take {
-    let (limiter, mut held, now) = (ConnectionLimiter::new(1_000, 100), Vec::new(), PausedClock::start().instant());
+    let (limiter, mut held, now) = (ConnectionLimiter::new(1_000, 1_000), Vec::new(), PausedClock::start().instant());
     Box::new(move |taker| {
         let entered = limiter.enter(taker.address, &Arc::new(ConnectionTimers::new(now)), now);
-        entered.permit.map(|permit| held.push(permit)).is_some()
+        let served = entered.permit.filter(|permit| permit.targets == ServedTargets::Everything);
+        served.map(|permit| held.push(permit)).is_some()
     })
 }
 
@@ -79,8 +86,16 @@ fn wrong_keys() -> Take {
     Box::new(move |taker| failed.count(taker.address, now).is_ok())
 }
 
+fn address_of(taker: &Taker) -> Vec<Holder> {
+    vec![Holder::Address(AddressBlock::of(taker.address))]
+}
+
+fn callers_of(taker: &Taker) -> Vec<Holder> {
+    taker.share.holders().to_vec()
+}
+
 /// Permits that are there at once: waiting for one is not getting one.
-fn permits(semaphore: Arc<FairSemaphore>, holders: fn(&Taker) -> Vec<Holder>) -> Take {
+fn permits(semaphore: Arc<FairSemaphore>, holders: Holders) -> Take {
     let mut held = Vec::new();
     Box::new(move |taker| {
         let holders = holders(taker);
@@ -170,6 +185,31 @@ fn journal() -> Take {
     })
 }
 
+type Waiting = Pin<Box<dyn Future<Output = Result<FairPermit, TooManyWaiting>>>>;
+
+/// What a caller has of a semaphore that it wants all of.
+#[derive(Default)]
+struct Wanted {
+    held: Vec<FairPermit>,
+    waiting: Vec<Waiting>,
+}
+
+impl Wanted {
+    /// Takes permits and then waits for more, until no more may wait.
+    async fn add(&mut self, semaphore: &Arc<FairSemaphore>, holders: Vec<Holder>) {
+        loop {
+            assert!(self.held.len() + self.waiting.len() < ENOUGH, "there is no bound");
+            let (semaphore, holders) = (Arc::clone(semaphore), holders.clone());
+            let mut permit: Waiting = Box::pin(async move { semaphore.acquire(&holders).await });
+            match futures_util::poll!(permit.as_mut()) {
+                Poll::Ready(Ok(permit)) => self.held.push(permit),
+                Poll::Ready(Err(TooManyWaiting)) => return,
+                Poll::Pending => self.waiting.push(permit),
+            }
+        }
+    }
+}
+
 /// Units that these takers get, each as many as it can, until none of them gets more.
 fn take_all(take: &mut Take, takers: &[Taker]) -> usize {
     let mut taken = 0;
@@ -187,12 +227,20 @@ fn take_all(take: &mut Take, takers: &[Taker]) -> usize {
     }
 }
 
+/// Whether a holder may have so many in a minute. What is counted by the minute is not taken from others, so that only this shows
+/// that it is bounded.
+fn is_within_minute(bound: Bound, kind: HolderKind, taken: usize) -> bool {
+    !matches!(bound.share().of(kind), Part::EachMinute(max) if taken > max as usize)
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_key_that_takes_all_of_a_bound_leaves_some_to_others() {
     for bound in Bound::ALL {
         let registry = ShareRegistry::default();
         let mut take = take_of(*bound);
-        assert!(take_all(&mut take, &[taker(&registry, 1, 1)]) > 0, "{bound:?}");
+        let taken = take_all(&mut take, &[taker(&registry, 1, 1)]);
+        assert!(taken > 0, "{bound:?}");
+        assert!(is_within_minute(*bound, HolderKind::Key, taken), "{bound:?}: a key gets {taken} a minute");
         assert!(take(&taker(&registry, 2, 2)), "{bound:?}: another key gets nothing");
     }
 }
@@ -203,8 +251,28 @@ async fn one_member_that_takes_all_of_a_bound_with_many_keys_leaves_some_to_othe
         let registry = ShareRegistry::default();
         let mut take = take_of(*bound);
         let keys: Vec<_> = (1..=200).map(|number| taker(&registry, number, 1)).collect();
-        assert!(take_all(&mut take, &keys) > 0, "{bound:?}");
+        let taken = take_all(&mut take, &keys);
+        assert!(taken > 0, "{bound:?}");
+        assert!(is_within_minute(*bound, HolderKind::Member, taken), "{bound:?}: a member gets {taken} a minute");
         let other = taker(&registry, 201, 2);
         assert!(take(&other), "{bound:?}: another member gets nothing");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_caller_that_fills_the_list_of_those_who_wait_leaves_places_to_others() {
+    let semaphores: [(_, _, _, Holders); 2] =
+        [(Bound::KeyLookups, LOOKUPS, WAITING_LOOKUPS, address_of), (Bound::Media, MAX_AT_ONCE, MAX_WAITING, callers_of)];
+    for (bound, total, max_waiting, holders) in semaphores {
+        for keys in [1, 20] {
+            let (registry, semaphore) = (ShareRegistry::default(), FairSemaphore::new(bound, total, max_waiting));
+            let (mut hostile, mut other) = (Wanted::default(), Wanted::default());
+            for number in 1..=keys {
+                hostile.add(&semaphore, holders(&taker(&registry, number, 1))).await;
+            }
+            assert!(!hostile.waiting.is_empty(), "{bound:?}");
+            other.add(&semaphore, holders(&taker(&registry, 100, 2))).await;
+            assert!(!other.held.is_empty() && !other.waiting.is_empty(), "{bound:?}: others may not wait");
+        }
     }
 }
