@@ -41,7 +41,7 @@ const IDS: u64 = 20_000;
 const DROPS: usize = 5;
 const DROP_AGAIN: Duration = Duration::from_millis(200);
 
-/// How far the ids of a partition's records are kept. Another process starts from the first one.
+/// How far the ids of a partition's records are kept. Another process begins again.
 #[derive(Debug, Default)]
 pub(super) struct RetentionProgress(Mutex<Option<KeptIds>>);
 
