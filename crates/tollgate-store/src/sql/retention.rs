@@ -36,7 +36,7 @@ const PRUNE: &str = "remove old usage records";
 const MARK: &str = "UPDATE counters SET value = $1 WHERE name = 'pruned_until' AND value < $1";
 /// Records that are deleted at once, and ids that are kept or forgotten at once.
 const SLICE: usize = 500;
-const IDS: usize = 20_000;
+const IDS: u64 = 20_000;
 /// Attempts to drop a partition that others use, and the time between them.
 const DROPS: usize = 5;
 const DROP_AGAIN: Duration = Duration::from_millis(200);
@@ -198,7 +198,8 @@ impl SqlStore {
         Ok(Some(0))
     }
 
-    /// Keeps a slice of a partition's ids.
+    /// Keeps a slice of a partition's ids. One that is not full is the last: late records keep their ids themselves, and must not delay
+    /// the drop for as long as they come.
     async fn keep_ids(&self, kept: KeptIds) -> Result<(), StoreError> {
         let suffix = kept.range.suffix();
         let sql = AssertSqlSafe(format!(
@@ -212,7 +213,7 @@ impl SqlStore {
         let last: Option<Vec<u8>> = row.try_get(1).map_err(failed)?;
         let until = last.map(|id| request_id(&id)).transpose().map_err(failed)?;
         let next =
-            KeptIds { records: kept.records + records, until: until.unwrap_or(kept.until), is_complete: until.is_none(), ..kept };
+            KeptIds { records: kept.records + records, until: until.unwrap_or(kept.until), is_complete: records < IDS, ..kept };
         self.retention.set(Some(next));
         Ok(())
     }

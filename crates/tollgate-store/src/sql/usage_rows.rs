@@ -323,12 +323,7 @@ pub(super) fn usage_row(row: &AnyRow) -> Result<UsageRow, sqlx::Error> {
     decode(id, &mut columns)
 }
 
-/// Columns that [`usage_numbers`] decodes: an aggregate over records.
-pub(super) fn packed_usage(dialect: Dialect) -> String {
-    dialect.packed_rows(super::columns::USAGE)
-}
-
-/// Decodes records without their texts, ordered by id.
+/// Decodes records without their texts, ordered by id. `rows`: [`Dialect::packed_rows`] of [`super::columns::USAGE`].
 pub(super) fn usage_numbers(rows: &str) -> Result<Vec<UsageRow>, sqlx::Error> {
     let row = |row: &str| {
         let mut numbers = row.split(',');

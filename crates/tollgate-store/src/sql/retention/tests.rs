@@ -175,6 +175,30 @@ async fn partition_in_use_is_dropped_later_and_holds_up_no_booking() {
 }
 
 #[tokio::test]
+async fn late_records_between_the_steps_of_a_drop_are_booked_once() {
+    let Some(schema) = postgres("late_records_beside_a_drop").await else { return };
+    let dir = TempDir::new().unwrap();
+    let store = partitioned(&schema, &dir, 7).await;
+    let mut connection = connect(&schema).await;
+    let priced = |number| UsageRecord { sale: Some(NanoUsd(2_000)), ..of_day(0, number) };
+    let mut records: Vec<UsageRecord> = (1..20).map(priced).collect();
+    store.usage.append(&records).await.unwrap();
+    for number in 100.. {
+        assert!(store.usage.prune(day_start(1)).await.unwrap().is_some());
+        if rows(&mut connection, "usage_2026_11_21").await.is_none() {
+            break;
+        }
+        records.push(priced(number));
+        assert_eq!(store.usage.append(&records).await.unwrap(), 1, "{number}");
+    }
+    assert!(records.len() > 20, "it is dropped in several steps");
+    assert_eq!((store.usage.append(&records).await.unwrap(), verify(&store).await.differences), (0, Vec::new()));
+    connection.close().await.unwrap();
+    store.close().await;
+    schema.drop().await;
+}
+
+#[tokio::test]
 async fn records_replayed_while_their_partition_is_dropped_are_booked_once() {
     let Some(schema) = postgres("a_replay_beside_a_drop").await else { return };
     let dir = TempDir::new().unwrap();

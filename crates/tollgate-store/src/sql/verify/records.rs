@@ -11,11 +11,11 @@ use crate::{
     rollup::{ATTEMPT_WIDTHS, AttemptSums, DAY, HOUR, Histogram, MINUTE, Sums, TimedSums, USAGE_WIDTHS, UsageSums, widen},
     sql::{
         append::BatchSums,
-        columns::{self, ATTEMPTS, Column, column_list},
+        columns::{self, ATTEMPTS, Column, USAGE, column_list},
         dialect::Dialect,
         usage::names_on,
         usage_filter::bind_ids,
-        usage_rows::{AttemptRow, RecordRefs, UsageRow, attempt_row, packed_usage, usage_numbers},
+        usage_rows::{AttemptRow, RecordRefs, UsageRow, attempt_row, usage_numbers},
     },
     verify::{ConsistencyRule, VerifyReport},
 };
@@ -40,7 +40,7 @@ pub(super) async fn verify(
     };
     let mut last = RequestId::first_at(Timestamp(0));
     let slice = format!("SELECT * FROM usage WHERE id > $1 ORDER BY id LIMIT {RECORDS_AT_ONCE}");
-    let sql = format!("SELECT {} FROM ({slice}) AS slice", packed_usage(dialect));
+    let sql = format!("SELECT {} FROM ({slice}) AS slice", dialect.packed_rows(USAGE));
     loop {
         let row = bind_ids(sqlx::query(AssertSqlSafe(sql.clone())), &[last]).fetch_one(&mut **snapshot).await?;
         let rows: Option<&str> = row.try_get(0)?;
