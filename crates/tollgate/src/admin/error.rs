@@ -66,7 +66,7 @@ impl AdminRefusal {
 
 /// The command that lists rows of the kind that a `There is no …` message names.
 fn list_command(message: &str) -> Option<&'static str> {
-    let kind = message.strip_prefix("There is no ")?.split(" '").next()?;
+    let kind = message.strip_prefix("There is no ")?.strip_suffix(" with this name or id.")?;
     Some(match kind {
         "key" => "key list",
         "admin key" => "admin-key list",
@@ -149,8 +149,8 @@ mod tests {
 
     #[test]
     fn missing_rows_name_the_list_command() {
-        let text = failure(404, "not_found", "There is no admin key 'x'.").to_string();
-        assert_eq!(text, "There is no admin key 'x'; `tollgate admin-key list` shows them");
-        assert!(failure(404, "not_found", "There is no account 'x'.").to_string().contains("channel list"));
+        let text = failure(404, "not_found", "There is no admin key with this name or id.").to_string();
+        assert_eq!(text, "There is no admin key with this name or id; `tollgate admin-key list` shows them");
+        assert!(failure(404, "not_found", "There is no account with this name or id.").to_string().contains("channel list"));
     }
 }
