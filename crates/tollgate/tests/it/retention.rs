@@ -17,8 +17,9 @@ const FORTY_DAYS: &str = "UPDATE ledger SET at = at - 3456000000000, first_at = 
      last_at = last_at - 3456000000000; UPDATE usage_sums SET minute = minute - 57600; \
      UPDATE key_sums SET minute = minute - 57600; UPDATE attempt_sums SET minute = minute - 57600;";
 
-/// Sets the log's time to that of its newest record.
-const TIME: &str = "INSERT INTO counters (name, value) SELECT 'log_time', MAX(last_at) FROM ledger;";
+/// Sets the log's time to that of its newest record. The gateway may have set it before it stopped.
+const TIME: &str = "INSERT INTO counters (name, value) SELECT 'log_time', MAX(last_at) FROM ledger WHERE true \
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value;";
 
 /// Makes the records of PostgreSQL forty days older: their ids begin with the millisecond of arrival.
 const FORTY_DAYS_OF_POSTGRES: &str = "UPDATE usage SET id = decode(lpad(to_hex(('x' || encode(substring(id FROM 1 FOR 6), \
