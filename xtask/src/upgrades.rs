@@ -146,7 +146,7 @@ impl Setup {
     }
 }
 
-/// What the load client printed.
+/// Output of the load client.
 fn result(client: Child) -> Result<Value> {
     let out = client.wait_with_output()?;
     if !out.status.success() {

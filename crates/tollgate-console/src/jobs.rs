@@ -69,7 +69,7 @@ impl JobKind {
     }
 }
 
-/// What a job does.
+/// A job to run.
 #[derive(Debug)]
 pub enum JobRequest {
     Doctor,

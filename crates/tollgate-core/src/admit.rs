@@ -131,7 +131,7 @@ pub struct FundsStatus {
     pub budget: Option<Budget>,
     /// Spent so far including open reservations; for a balance, what is left of it.
     pub spent: NanoUsd,
-    /// What is left; may be negative.
+    /// Remaining amount; may be negative.
     pub left: NanoUsd,
 }
 

@@ -265,10 +265,10 @@ pub enum PriceLimitMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PriceLimitOn {
-    /// What the caller pays.
+    /// Price for the caller.
     #[default]
     Sale,
-    /// What the provider charges.
+    /// Price of the provider.
     Cost,
 }
 

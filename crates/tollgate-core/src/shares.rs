@@ -7,7 +7,7 @@ use crate::{KeyId, MemberId};
 /// How many times of what is free one holder may have.
 const TIMES_FREE: usize = 3;
 
-/// What one holder may have while `used` of `total` are in use.
+/// Units one holder may have while `used` of `total` are in use.
 pub const fn share_of(total: usize, used: usize) -> usize {
     TIMES_FREE.saturating_mul(total.saturating_sub(used))
 }

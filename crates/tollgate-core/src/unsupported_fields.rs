@@ -34,7 +34,7 @@ struct RefusedField {
     refusals: u8,
     /// Expiry of the entry.
     until: Timestamp,
-    /// Whose requests were refused.
+    /// The callers with refused requests.
     #[serde(default)]
     concerned: Concerned,
 }

@@ -97,7 +97,7 @@ pub enum Refusal {
 pub struct PathHint {
     /// The path.
     pub path: String,
-    /// What is wrong with the base URL of the caller's client, as a sentence.
+    /// The fault in the base URL of the caller's client, as a sentence.
     pub base_url: Option<&'static str>,
 }
 

@@ -40,7 +40,7 @@ pub trait ModelPath: Send + Sync + 'static {
     fn serve(&self, incoming: Incoming) -> impl Future<Output = Response<AnswerBody>> + Send;
 }
 
-/// What a listener serves.
+/// The paths a listener serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Serves {
     /// Models, the gateway's own pages, and the fallback service for other paths.

@@ -65,7 +65,7 @@ struct TextProgress {
     is_half: bool,
 }
 
-/// What [`JsonOutline::push`] reports of the members of the outermost object: where a text that is the value of one begins and ends.
+/// Report of [`JsonOutline::push`] about the members of the outermost object: where a text that is the value of one begins and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     TextBegins,

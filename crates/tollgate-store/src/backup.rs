@@ -36,7 +36,7 @@ const MARGIN: u64 = 64 << 20;
 /// Steps of SQLite's virtual machine between two checks for cancellation: a few milliseconds.
 const STEPS_PER_CHECK: i32 = 50_000;
 
-/// What is backed up.
+/// Options of a backup.
 #[derive(Clone, Debug)]
 pub struct BackupSource {
     /// Address of the database; only SQLite is copied.
@@ -53,7 +53,7 @@ pub struct BackupSource {
     pub now: Timestamp,
 }
 
-/// What a backup contains.
+/// Contents of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupReport {
     /// Usage records in the copy of the database; `None` if it is not in the backup (PostgreSQL).

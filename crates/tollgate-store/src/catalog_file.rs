@@ -23,7 +23,7 @@ pub struct FileError {
     pub line: usize,
     /// Column, in characters.
     pub column: usize,
-    /// What is wrong there; never holds a secret.
+    /// Description of the fault; never holds a secret.
     pub message: String,
 }
 

@@ -235,7 +235,7 @@ pub struct ChangedRow {
     pub id: String,
 }
 
-/// What an event of the audit log is about.
+/// Subject of an event of the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditKind {
     Row(RowKind),

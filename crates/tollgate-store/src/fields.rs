@@ -45,7 +45,7 @@ pub trait Row: Sized + 'static {
 }
 
 pub struct Field<R: 'static> {
-    /// What it is.
+    /// Its description.
     pub shape: FieldShape,
     /// Its value in JSON; null where there is none.
     pub get: fn(&R) -> Value,

@@ -9,7 +9,7 @@ use crate::StoreError;
 /// How far long work is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkProgress {
-    /// What is being done, such as `journal`.
+    /// The step in progress, such as `journal`.
     pub step: &'static str,
     /// How much of the step is done: entries, bytes or checks.
     pub done: u64,

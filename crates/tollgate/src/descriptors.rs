@@ -7,7 +7,7 @@ use tollgate_gateway::settings::HttpLimits;
 
 /// Descriptors for everything but callers and upstreams.
 const RESERVE: u64 = 128;
-/// What a limit without a bound counts as.
+/// Value of a limit without a bound.
 const UNLIMITED: u64 = 1 << 30;
 
 /// Bounds that fit the limit.

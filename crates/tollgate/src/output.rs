@@ -11,7 +11,7 @@ const MAX_ROWS: usize = 40;
 
 /// A number with its noun: `1 balance`, `2 balances`.
 pub(crate) fn counted(count: impl TryInto<u64>, one: &str, many: &str) -> String {
-    // What does not fit is more than one.
+    // A count that does not fit is a plural.
     match count.try_into().unwrap_or(u64::MAX) {
         1 => format!("1 {one}"),
         count => format!("{count} {many}"),

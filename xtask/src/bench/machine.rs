@@ -32,7 +32,7 @@ impl Machine {
     pub(super) fn description(&self) -> String {
         let Self { cpu, cores, kernel, .. } = self;
         let kind = if self.is_virtual { " of a virtual machine" } else { "" };
-        // What follows the dash names the distribution's build.
+        // The part after the dash names the distribution's build.
         format!("{cpu}, {cores} cores{kind}, Linux {}", kernel.split('-').next().unwrap_or_default())
     }
 }

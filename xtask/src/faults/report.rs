@@ -8,7 +8,7 @@ use serde_json::Value;
 const GOODPUT: f64 = 0.95;
 const P99: f64 = 2.0;
 
-/// What the well-behaved key noticed of one pattern.
+/// Figures of the well-behaved key under one pattern.
 pub(super) struct FairnessRow {
     name: &'static str,
     /// Share of the due requests that were answered with 200.

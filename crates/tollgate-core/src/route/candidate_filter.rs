@@ -286,7 +286,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         below_cost::exclusion(sale, cost.map(|price| (price, account.spec.cost_multiplier)), self.prompt_tokens)
     }
 
-    /// What excludes an account; otherwise its weight share in thousandths and its average latency in microseconds.
+    /// Reason that excludes an account; otherwise its weight share in thousandths and its average latency in microseconds.
     #[inline]
     fn account_exclusion(
         &self,

@@ -295,7 +295,7 @@ impl Exclusion {
         }
     }
 
-    /// What an operator can do about it.
+    /// Remedy for the operator.
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::NoAccount => "give the channel an account",

@@ -16,7 +16,7 @@ pub(super) struct BillingInput {
     pub(super) outcome: Outcome,
     pub(super) policy: StreamBreak,
     pub(super) input: InputCount,
-    /// What the upstream produced.
+    /// Output of the upstream.
     pub(super) production: Production,
     /// True when an upstream was processing the request when it ended.
     pub(super) in_flight: bool,

@@ -17,9 +17,9 @@ pub struct CapacityBound {
     pub bound: &'static str,
     /// The limit.
     pub limit: i64,
-    /// What is left of it; may be negative.
+    /// Remaining amount; may be negative.
     pub left: i64,
-    /// What the request needs of it; absent when its cost is unknown.
+    /// Amount the request needs; absent when its cost is unknown.
     pub needs: Option<i64>,
 }
 
@@ -118,7 +118,7 @@ impl ExplainContext<'_> {
         self.estimate.input_tokens.saturating_add(self.estimate.output_tokens)
     }
 
-    /// What an attempt would reserve from the budgets of its channel.
+    /// Amount an attempt would reserve from the budgets of its channel.
     fn reservation(&self, planned: &PlannedAttempt) -> Option<Reservation> {
         let id = RequestId::from_parts(self.input.now, [0; 10]);
         reservation_for_attempt(id, self.input.now, planned, self.summary, self.offer)

@@ -23,7 +23,7 @@ pub struct CallerLimit {
     pub limit: &'static str,
     /// The limit; absent for a balance.
     pub amount: Option<i64>,
-    /// What is left of it; may be negative.
+    /// Remaining amount; may be negative.
     pub left: i64,
     pub needs: i64,
     pub counted_by: CounterSource,

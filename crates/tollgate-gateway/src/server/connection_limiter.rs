@@ -90,7 +90,7 @@ pub(crate) struct ConnectionPermit {
     pub(crate) targets: ServedTargets,
 }
 
-/// What became of a new connection.
+/// Outcome of accepting a connection.
 #[derive(Debug)]
 pub(crate) struct Entered {
     /// `None` when all limits are reached.

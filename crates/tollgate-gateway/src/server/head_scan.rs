@@ -155,7 +155,7 @@ impl HeadScan {
     }
 }
 
-/// What follows a field's name.
+/// The bytes after a field's name.
 fn after<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     let (start, value) = line.split_at_checked(name.len())?;
     start.eq_ignore_ascii_case(name).then_some(value)

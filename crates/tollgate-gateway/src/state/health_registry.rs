@@ -35,7 +35,7 @@ struct HealthEntry {
     latency: AtomicU64,
     /// Fingerprint of the current credential. Read and written under the lock of `health`.
     credential: CurrentCredential,
-    /// Whose failures caused the state. Written under the lock of `health`.
+    /// The callers whose failures caused the state. Written under the lock of `health`.
     evidence: Evidence,
     /// Whether it changed since it was last saved.
     unsaved: AtomicBool,

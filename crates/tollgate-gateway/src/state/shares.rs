@@ -141,9 +141,9 @@ impl Drop for Receiving {
 pub(crate) struct ShareExceeded {
     /// The key or the member.
     pub(crate) subject: Subject,
-    /// What it holds.
+    /// Units it holds.
     pub(crate) held: usize,
-    /// What it may hold at this moment.
+    /// Units it may hold at this moment.
     pub(crate) max: usize,
 }
 

@@ -45,7 +45,7 @@ pub struct ProtocolSpec {
     /// Body fields that limit the output, in tokens, as paths. The first is written where the caller used none.
     pub output_limit_fields: &'static [&'static str],
     pub embeddings: bool,
-    /// What callers can request in this protocol; `None` for a protocol that is spoken to upstreams only.
+    /// Requests that callers can make in this protocol; `None` for a protocol that is spoken to upstreams only.
     pub caller: Option<CallerSurface>,
     pub error_style: ErrorStyle,
     pub(crate) field_names: FieldNames,

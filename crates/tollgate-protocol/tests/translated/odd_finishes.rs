@@ -28,7 +28,7 @@ fn relay_to(upstream: Protocol, caller: Protocol) -> Box<dyn StreamRelay> {
     translating_relay(upstream, caller, &ReplyContext { stream: true, include_usage: true, ..ReplyContext::new("r", 1, "m") })
 }
 
-/// What the caller received, and how the stream ended.
+/// Text the caller received, and how the stream ended.
 fn run<'a>(mut relay: Box<dyn StreamRelay>, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, Result<(), StreamError>) {
     let mut out = Vec::new();
     for piece in pieces {

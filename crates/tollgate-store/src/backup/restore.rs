@@ -34,7 +34,7 @@ pub struct RestoreTarget {
     pub random: RandomSource,
 }
 
-/// What was restored.
+/// Result of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreReport {
     /// When the backup was made.

@@ -50,7 +50,7 @@ impl<'t> FileProblems<'t> {
 pub(super) struct TableReader<'a> {
     fields: &'a DeTable<'a>,
     span: Range<usize>,
-    /// What it is, for messages: `[[channel]]`.
+    /// Its kind, for messages: `[[channel]]`.
     what: &'static str,
     problems: &'a FileProblems<'a>,
 }

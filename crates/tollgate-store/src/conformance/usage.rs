@@ -180,7 +180,7 @@ pub(super) async fn attempt_that_says_nothing_else_is_stored_with_its_record(sto
     (records[4].protocol_out, records[4].attempts[0].first_byte_us) = (None, Some(77));
     records[5].attempts[0].error = Some("E57".to_owned());
     records[6].attempts[0].at = Timestamp(records[6].at.0 - 3);
-    // What has a row of its own.
+    // Subjects with a row of their own.
     records[7].attempts[0].hedged = true;
     records[8].attempts[0].tokens.output += 1;
     records[9].cost = None;

@@ -85,7 +85,7 @@ impl RecordRefs {
         record.attempts.iter().enumerate().filter(move |(at, _)| inline != Some(*at))
     }
 
-    /// What has no column.
+    /// Members of the record without a column.
     pub(super) fn extra(&self, record: &UsageRecord) -> Option<String> {
         let has_trace = self.trace.is_none() && !record.trace.is_empty();
         let has_model = self.model.is_none() && record.model.is_some();

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{ModelInput, ModelOutput, ProviderError, ResponseBody, deltas, respond};
 
-/// What this model signs its calls with, and wants back.
+/// Signature of this model's calls, which it wants back.
 const SIGNATURE: &str = "c2NyaXB0ZWQtc2lnbmF0dXJl";
 /// Placeholders for it in histories of other origin, in both alphabets.
 const PLACEHOLDERS: [&str; 2] = ["skip_thought_signature_validator", "skip/thought/signature/validator"];

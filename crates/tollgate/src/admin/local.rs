@@ -10,7 +10,7 @@ use tollgate_store::{AccessMode, Actor, ChangeOrigin, Store};
 use super::stopped_gateway::StoppedGateway;
 use crate::{cli::Common, compose, failure::Failure};
 
-/// What to do with a data folder that has no database yet.
+/// Handling of a data folder that has no database yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FolderPolicy {
     /// Fail: a misspelled `--data` must not create a database.

@@ -75,7 +75,7 @@ pub(crate) enum AdminKey {
     },
 }
 
-/// What an admin key may do.
+/// Scope of an admin key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scope {
     /// Channels, groups, models, keys and usage

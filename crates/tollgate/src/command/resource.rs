@@ -192,7 +192,7 @@ impl Rows<'_> {
         if !common.json {
             effects::print(&would_be);
         }
-        // What was not served before is shown, and is not lost.
+        // A model that was not served before is shown, and is not lost.
         let is_lost = |effect: &Value| effect["served_before"] == true;
         let loses = would_be["effects"].as_array().is_some_and(|effects| effects.iter().any(is_lost));
         if loses && !saving.yes && !effects::confirmed(&format!("save this {word}?"))? {

@@ -95,7 +95,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     let Sockets { listening, console: console_socket, predecessors, asking } =
         sockets::open(&config.data, &components.shared, &components.store, waiting, taken)?;
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
-    // What follows and changes the state that a new process takes over ends when that serves.
+    // Tasks below that change the state a new process takes over end when that process serves.
     let left = stop_background.child_token();
     let background = TaskTracker::new();
     if let Some(alerts) = components.alerts.take() {

@@ -73,7 +73,7 @@ fn print(common: &Common, record: &Value, member_name: Option<&str>) {
     table("accounts as they were considered:", &trace, &record["trace"]);
 }
 
-/// What is known of the request itself, one fact a row.
+/// Facts of the request itself, one a row.
 fn facts(record: &Value, member_name: Option<&str>) -> Vec<Vec<String>> {
     const FACTS: [(&str, &str); 20] = [
         ("request", "id"),

@@ -41,7 +41,7 @@ const OTHER_FILES: usize = 3;
 /// Messages for the new process that wait for it to read.
 const QUEUE_CAPACITY: usize = 1_024;
 
-/// What a running gateway can hand over.
+/// Parts that a running gateway can hand over.
 pub(crate) struct Leaving {
     pub(crate) shared: Arc<Shared>,
     pub(crate) store: Store,

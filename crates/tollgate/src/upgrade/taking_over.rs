@@ -27,7 +27,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Connections that wait for their core.
 const QUEUE_CAPACITY: usize = 1_024;
 
-/// What the running process has handed over.
+/// Parts that the running process has handed over.
 pub(crate) struct TakeOver {
     conversation: Conversation,
     /// With processes before the running one that have not ended.

@@ -8,7 +8,7 @@ use tollgate_store::{BackupReport, BackupSource, RandomSource, StoreUrl, WorkCon
 
 use crate::{compose, config::Config, failure::Failure, traffic_snapshot};
 
-/// What `backup` prints.
+/// Output of `backup`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BackupOutcome {
     /// Path of the file; over the admin API its name on the gateway's disk.

@@ -7,7 +7,7 @@ use tollgate_store::{AccessMode, JournalEntry, WorkControl};
 
 use crate::{compose, config::Config, descriptors, disk_watch, failure::Failure, health_share, journal_backlog};
 
-/// What `doctor` prints.
+/// Output of `doctor`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DoctorOutcome {
     pub(crate) items: Vec<Finding>,

@@ -18,10 +18,10 @@ use crate::{compose, config::Config, failure::Failure, journal_backlog::JournalB
 /// Records per page.
 const PAGE_SIZE: u32 = 1_000;
 
-/// What `replay` prints.
+/// Output of `replay`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ReplayOutcome {
-    /// What the file changes, one line each.
+    /// Changes by the file, one line each.
     pub(crate) changes: Vec<String>,
     pub(crate) replayed: u64,
     pub(crate) not_routed: u64,

@@ -15,7 +15,7 @@ use crate::{compose, config::Config, failure::Failure, journal_backlog, retentio
 /// Journal records compared per query.
 const BATCH_SIZE: usize = 1_000;
 
-/// What `verify` prints.
+/// Output of `verify`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct VerifyOutcome {
     pub(crate) agrees: bool,

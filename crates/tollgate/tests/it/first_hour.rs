@@ -1,4 +1,4 @@
-//! What a newcomer does in the first hour, and what an operator asks every day: each step is one command.
+//! The first hour of a newcomer, and the daily questions of an operator: each step is one command.
 
 use std::{
     io::{Read as _, Write as _},
@@ -299,7 +299,7 @@ fn silent_connections_to_the_console_address_lock_no_operator_out() {
     assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("connection: close"), "a head that never ends: {answer:?}");
 }
 
-/// What a connection brings until the gateway closes it.
+/// Bytes that a connection receives until the gateway closes it.
 fn read_to_the_end(connection: &mut TcpStream) -> String {
     connection.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut read = String::new();

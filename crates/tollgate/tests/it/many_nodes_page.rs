@@ -56,7 +56,7 @@ fn without_varying_parts(text: &str) -> String {
         let line = line.split(", catalog revision").next().unwrap_or_default();
         // The limits of the machine.
         let line = ["ok    open files", "ok    disk"].into_iter().find(|check| line.starts_with(check)).unwrap_or(line);
-        // What is booked by now, and in how many batches.
+        // Booked records so far, and their batches.
         let counted = [" ended requests", " ledger entries"].into_iter().find_map(|what| line.find(what));
         match counted.and_then(|end| line[..end].rfind(' ').map(|begin| (begin, end))) {
             Some((begin, end)) => writeln!(out, "{}{}", &line[..begin], &line[end..]),

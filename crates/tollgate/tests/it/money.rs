@@ -9,7 +9,7 @@ use tollgate_testkit::{ClientResponse, ScriptedResponse, TestGateway, Upstream, 
 
 use crate::support::{self, PROGRAM};
 
-/// What [`reply`] costs at 10 and 20 USD per million: 100 tokens in, 50 out.
+/// Cost of [`reply`] at 10 and 20 USD per million: 100 tokens in, 50 out.
 const SALE: i64 = 100 * 10_000 + 50 * 20_000;
 
 /// A response that reports its usage.

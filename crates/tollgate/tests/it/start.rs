@@ -85,7 +85,7 @@ fn first_key_reaches_the_echo_channel_alone() {
     let upstream = Upstream::start();
     let gateway = support::echo();
     let file = gateway.data().join("more.toml");
-    // What an operator does next: channels of their own, in the group that is there.
+    // The operator's next step: channels of their own, in the group that is there.
     let rows = support::channel("chat", "openai", &upstream.openai_url(), "chat-model", "")
         + &support::prices(&["chat-model"])
         + "[[group]]\nname = \"default\"\nchannels = [\"echo\", \"chat\"]\n";
@@ -139,7 +139,7 @@ fn files_in_a_folder_that_existed_are_their_owners_alone() {
     assert_eq!(gateway.chat(&support::chat("echo")).status, 200);
     check(gateway.data());
     assert_eq!(mode(gateway.data()), 0o700, "it was empty, as a fresh volume is");
-    // What an earlier version left open is closed.
+    // Permissions that an earlier version left open are closed.
     let data = gateway.kill();
     let journal = data.path().join("journal");
     for path in [data.path().join("tollgate.db"), data.path().join("tollgate.db-wal"), journal.join("booked")] {

@@ -271,7 +271,7 @@ fn a_new_process_that_cannot_serve_says_why_and_the_running_one_goes_on() {
         let said = String::from_utf8_lossy(&out.stderr);
         assert!(!out.status.success() && said.contains(why), "{said}");
     };
-    // What the settings say is checked before the running process is asked.
+    // Settings are checked before the running process is asked.
     failed(&gateway, "TOLLGATE_LIMITS__IN_FLIGHT", "many", "TOLLGATE_LIMITS__IN_FLIGHT takes");
     assert!(!gateway.log().contains("handing over"), "{}", gateway.log());
     serves(&gateway);

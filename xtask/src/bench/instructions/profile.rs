@@ -43,7 +43,7 @@ impl ThreadGroup {
     }
 }
 
-/// What was counted.
+/// Counts of one run.
 #[derive(Debug, Default)]
 pub(super) struct Profile {
     /// Instructions of each function itself.

@@ -69,7 +69,7 @@ impl Gate {
     }
 }
 
-/// What the gateway sent to the first connection until it closed.
+/// Bytes that the gateway sent to the first connection until it closed.
 async fn first_end(mut held: Vec<Caller>) -> String {
     held[0].rest().await
 }

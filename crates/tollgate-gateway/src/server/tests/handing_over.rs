@@ -60,7 +60,7 @@ async fn a_connection_that_closes_after_its_answer_does_not_move() {
         caller.send(first).await;
         let answer = caller.until("\r\n\r\n").await;
         let mut moved = hand_over(&gate).await;
-        // What follows must not be taken for a request by the other process.
+        // The other process must not read the following bytes as a request.
         let _ = caller.socket.write_all(chat("", "").as_bytes()).await;
         let rest = caller.rest().await;
         assert!(statuses(&rest).is_empty(), "{answer}{rest}");

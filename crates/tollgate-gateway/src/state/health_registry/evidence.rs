@@ -11,7 +11,7 @@ use tollgate_core::{Concerned, HealthState, Observation, Requester};
 
 use crate::state::shares::Bound;
 
-/// Whose requests saw an account fail since it last answered.
+/// The callers whose requests saw an account fail since it last answered.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     /// `None`: no caller's.

@@ -1,6 +1,6 @@
-//! Resources that callers use together, and the share of each caller: the only list of them. A shared resource is constructed with its [`Bound`] and
-//! enforces the shares that are named here; the tests take all of each bound and show that others still get some, and
-//! `docs/operating.md` has the same rows.
+//! Resources that callers share, and the share of each caller: the only list of them. A shared resource is constructed with its
+//! [`Bound`] and enforces the shares that are named here. The tests take all of each bound and show that others still get some,
+//! and `docs/operating.md` has the same rows.
 
 use tollgate_core::{Concerned, Requester, share_of};
 

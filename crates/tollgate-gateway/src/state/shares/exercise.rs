@@ -30,7 +30,7 @@ use crate::{
 const ENOUGH: usize = 100_000;
 const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
 
-/// Who takes something: a key and its member, and the address of both.
+/// A holder in the tests: a key and its member, and the address of both.
 #[derive(Clone)]
 struct Taker {
     key: Key,
@@ -187,7 +187,7 @@ fn journal() -> Take {
 
 type Waiting = Pin<Box<dyn Future<Output = Result<FairPermit, TooManyWaiting>>>>;
 
-/// What a caller has of a semaphore that it wants all of.
+/// Permits and queue places of a caller that wants all of a semaphore.
 #[derive(Default)]
 struct Wanted {
     held: Vec<FairPermit>,

@@ -327,7 +327,7 @@ const fn width_name(width: i64) -> &'static str {
     }
 }
 
-/// What a row of sums is about: its key with texts instead of numbers.
+/// Key of a row of sums, with texts instead of numbers.
 async fn subject(snapshot: &mut Transaction<'static, Any>, table: &SumTable, key: &[i64]) -> Result<String, sqlx::Error> {
     let columns = || table.columns[1..table.key].iter().zip(key).skip(1);
     let is_text = |column: &Column| table.texts.contains(&column.name);

@@ -1,4 +1,4 @@
-//! What `serve` prints when it serves.
+//! Output of `serve` when it serves.
 
 use std::net::SocketAddr;
 
