@@ -17,7 +17,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 use tokio::{
@@ -52,7 +51,6 @@ const LATE_TERMINATOR: Duration = Duration::from_secs(5);
 pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head) -> AnswerBody {
     // The body may live for hours. It keeps what an error event needs of the head, and no secret.
     head.presented_key = None;
-    head.headers = HeaderMap::new();
     guard.answering();
     let now = guard.recorder.shared.clock.instant();
     let Streaming { relay, first, rest, idle_ms, whole_by } = streaming;
