@@ -3,10 +3,11 @@
 use std::{
     future::poll_fn,
     io,
+    mem::MaybeUninit,
     net::SocketAddr,
     pin::{Pin, pin},
     sync::Arc,
-    task::Poll,
+    task::{Poll, ready},
     time::Duration,
 };
 
@@ -17,7 +18,7 @@ use hyper_util::{
     server::graceful::GracefulConnection,
 };
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
     net::TcpStream,
     time::{Instant, sleep_until, timeout},
 };
@@ -35,6 +36,8 @@ use crate::{executor::TrackedExecutor, hand_over::MovedConnection, refusal::Refu
 
 /// The HTTP/2 connection preface (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Most bytes of the first read of a connection, which are as many as hyper's first read takes: with fewer its buffer would grow.
+const FIRST_READ_BYTES: usize = 8 * 1024;
 /// Largest read buffer of an HTTP/1.1 connection. Twice the default limit of a head, so that a head slightly above the
 /// limit gets an error response.
 const BUFFER_BYTES: usize = 128 * 1024;
@@ -106,7 +109,7 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
             () = core.closing.cancelled() => if !(moves && hand_over.has_left()) {
                 return;
             },
-            read = timeout(limit, io.read_buf(&mut first)), if !(moves && hand_over.holds_requests()) => match read {
+            read = timeout(limit, read_first(&mut io, &mut first)), if !(moves && hand_over.holds_requests()) => match read {
                 Ok(Ok(1..)) => limit = limits.header_timeout,
                 Ok(Ok(0) | Err(_)) => return,
                 Err(_) if first.is_empty() && serves_pages => {
@@ -129,6 +132,18 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
     } else {
         http1(core, io, first, context).await;
     }
+}
+
+/// Reads what has arrived. A connection that sends nothing needs no memory for it.
+async fn read_first<S: Transport>(io: &mut S, first: &mut BytesMut) -> io::Result<usize> {
+    poll_fn(|context| {
+        let mut space = [MaybeUninit::uninit(); FIRST_READ_BYTES];
+        let mut read = ReadBuf::uninit(&mut space);
+        ready!(Pin::new(&mut *io).poll_read(context, &mut read))?;
+        first.extend_from_slice(read.filled());
+        Poll::Ready(Ok(read.filled().len()))
+    })
+    .await
 }
 
 pub(super) fn connection_context(peer: SocketAddr, timers: Arc<ConnectionTimers>, targets: ServedTargets) -> ConnectionContext {
