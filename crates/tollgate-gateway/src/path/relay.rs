@@ -18,7 +18,6 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
-use http_body_util::BodyExt as _;
 use tokio::{
     sync::futures::OwnedNotified,
     time::{Instant, Sleep},
@@ -103,7 +102,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
             relayed.break_off(&Break::Interrupted);
         }
     }
-    relayed.boxed_unsync()
+    AnswerBody::of(relayed)
 }
 
 /// The body of a streamed answer.
