@@ -62,7 +62,7 @@ pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
         total: context.worker.shared.settings.upstream.total,
         memory: context.memory.as_ref(),
     };
-    match attempt.run(*request, &progress).await {
+    match attempt.run(request, &progress).await {
         Ok(answer) => Ok((answer, planned)),
         Err(failure) => Err((failure, planned)),
     }

@@ -11,6 +11,7 @@ mod repeated_refusals;
 use std::{net::IpAddr, sync::Arc};
 
 use http::HeaderValue;
+use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_core::{
     AttemptResult, DeliveredContent, InputCount, KeyId, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
@@ -129,7 +130,7 @@ impl UsageGuard {
             input: InputCount::default(),
             bounds: UsageBounds::default(),
             delivered: DeliveredContent::default(),
-            attempts: Vec::new(),
+            attempts: SmallVec::new(),
             ttft_us: None,
             duration_us: 0,
             address: head.peer.map(address_text),

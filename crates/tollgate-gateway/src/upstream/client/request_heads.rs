@@ -82,7 +82,7 @@ impl RequestHead {
     /// The kept head has a field for the length, because to add one the copied map would have to grow.
     fn with_length(mut self, bytes: usize) -> Self {
         if let Some(length) = self.headers.get_mut(CONTENT_LENGTH) {
-            *length = HeaderValue::from(bytes);
+            *length = HeaderValue::try_from(bytes.to_string()).expect("digits are a header value");
         }
         self
     }
