@@ -270,7 +270,7 @@ fn service_record(number: u64) -> UsageRecord {
     let trace = TraceEntry {
         channel: attempt.channel_name.clone(),
         account: Some(attempt.account_name.clone()),
-        code: "planned".to_owned(),
+        code: "planned".into(),
         detail: None,
     };
     UsageRecord {

@@ -6,6 +6,7 @@ mod parameters;
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tollgate_protocol::{FieldPath, Method, Protocol, RequestSummary};
 
 pub(crate) use parameters::{is_structural, matching_fields};
@@ -20,7 +21,7 @@ use crate::{
 pub struct Caller {
     pub key: Arc<Key>,
     /// Effective groups, in the key's order.
-    pub groups: Vec<Arc<Group>>,
+    pub groups: SmallVec<[Arc<Group>; 1]>,
 }
 
 impl Caller {
@@ -31,7 +32,7 @@ impl Caller {
         let permitted = |id: &GroupId| {
             catalog.groups.get(id).filter(|group| group.visibility == Visibility::Public || member.granted.contains(id)).cloned()
         };
-        let mut groups: Vec<Arc<Group>> = Vec::with_capacity(key.groups.len().max(1));
+        let mut groups = SmallVec::<[Arc<Group>; 1]>::with_capacity(key.groups.len());
         for group in key.groups.iter().filter_map(permitted) {
             if !groups.iter().any(|it| it.id == group.id) {
                 groups.push(group);

@@ -2,6 +2,8 @@
 //! field's number is its position; numbers are never used again, and a new field is optional or has a default. JSON omits absent,
 //! empty and zero values.
 
+use std::borrow::Cow;
+
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Method, Protocol};
@@ -204,7 +206,7 @@ pub struct TraceEntry {
     pub account: Option<String>,
     /// `planned`, or the code of the exclusion.
     #[n(2)]
-    pub code: String,
+    pub code: Cow<'static, str>,
     /// Details for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(3)]

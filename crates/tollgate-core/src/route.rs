@@ -165,7 +165,7 @@ impl PlannedAttempt {
     /// Its entry in the usage record's trace.
     pub fn trace(&self) -> TraceEntry {
         let (channel, account) = (self.channel.spec.name.clone(), Some(self.account.spec.name.clone()));
-        TraceEntry { channel, account, code: "planned".to_owned(), detail: None }
+        TraceEntry { channel, account, code: "planned".into(), detail: None }
     }
 }
 

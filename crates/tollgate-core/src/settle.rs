@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use tollgate_protocol::{Method, Protocol, ReplySummary};
 
 pub use bounds::{UsageBounds, UsageExcess};
@@ -65,7 +66,7 @@ pub struct RequestFacts {
     /// Content that reached the caller.
     pub delivered: DeliveredContent,
     /// Attempts, in order. The answer of a completed or broken request came from the last one.
-    pub attempts: Vec<AttemptFacts>,
+    pub attempts: SmallVec<[AttemptFacts; 1]>,
     /// Microseconds to the first content byte sent to the caller.
     pub ttft_us: Option<u64>,
     /// Microseconds from arrival to the end.

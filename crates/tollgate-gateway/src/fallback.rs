@@ -131,7 +131,7 @@ impl FallbackResponder {
         let (head, mut body) = response.into_parts();
         let (chunks, mut receiver) = mpsc::channel(CHUNKS);
         let received = StreamBody::new(stream::poll_fn(move |context| receiver.poll_recv(context)));
-        let answer = Response::from_parts(head, received.boxed_unsync());
+        let answer = Response::from_parts(head, AnswerBody::of(received));
         if self.0.send(Some(answer)).is_err() {
             return;
         }

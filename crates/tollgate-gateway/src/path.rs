@@ -54,7 +54,7 @@ impl ModelPath for Worker {
 
 /// Answers one model request. Refusals are answers too, so this never fails.
 pub async fn serve(worker: &Worker, incoming: Incoming) -> Response<AnswerBody> {
-    let Incoming { head, target, body } = incoming;
+    let Incoming { mut head, target, body } = incoming;
     let in_flight = body.memory();
     let mut guard = UsageGuard::begin(&worker.recorder, &head);
     let walked = tokio::select! {
@@ -65,13 +65,13 @@ pub async fn serve(worker: &Worker, incoming: Incoming) -> Response<AnswerBody> 
     match walked {
         Ok(AttemptAnswer::Whole { body, summary, events }) => {
             guard.note_left_out(&summary);
-            let headers = AnswerHeaders::of(&guard, &head);
+            let headers = AnswerHeaders::of(&guard, &mut head);
             finish(guard, summary).await;
             headers.complete(body, events)
         }
         Ok(AttemptAnswer::Stream(streaming)) => {
             guard.note_left_out(&streaming.relay.summary());
-            let headers = AnswerHeaders::of(&guard, &head);
+            let headers = AnswerHeaders::of(&guard, &mut head);
             if streaming.whole_by.is_some() {
                 headers.pieces(relay(streaming, guard, head))
             } else {

@@ -1,13 +1,14 @@
 //! The response body type of the model path.
 
 use std::{
+    fmt,
     pin::Pin,
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 
 /// Aborts a response body (E59): the connection or stream is reset, so that the caller does not mistake a truncated
 /// answer for a complete one.
@@ -16,14 +17,55 @@ use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 pub struct AnswerAborted;
 
 /// Body of every response of the model path.
-pub type AnswerBody = UnsyncBoxBody<Bytes, AnswerAborted>;
+pub struct AnswerBody(AnswerSource);
+
+enum AnswerSource {
+    /// Not boxed: most bodies are these.
+    Whole(Pieces),
+    Other(UnsyncBoxBody<Bytes, AnswerAborted>),
+}
+
+impl AnswerBody {
+    pub(crate) fn of(body: impl Body<Data = Bytes, Error = AnswerAborted> + Send + 'static) -> Self {
+        Self(AnswerSource::Other(body.boxed_unsync()))
+    }
+}
+
+impl fmt::Debug for AnswerBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnswerBody").field("size", &self.size_hint()).finish_non_exhaustive()
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = AnswerAborted;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerAborted>>> {
+        match &mut self.get_mut().0 {
+            AnswerSource::Whole(body) => Pin::new(body).poll_frame(context),
+            AnswerSource::Other(body) => Pin::new(body).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            AnswerSource::Whole(body) => body.is_end_stream(),
+            AnswerSource::Other(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            AnswerSource::Whole(body) => body.size_hint(),
+            AnswerSource::Other(body) => body.size_hint(),
+        }
+    }
+}
 
 /// A body that is complete in memory.
-pub(crate) fn whole(bytes: Bytes) -> AnswerBody {
-    if bytes.len() > PIECE_BYTES {
-        return Pieces(bytes).boxed_unsync();
-    }
-    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+pub(crate) const fn whole(bytes: Bytes) -> AnswerBody {
+    AnswerBody(AnswerSource::Whole(Pieces(bytes)))
 }
 
 /// Larger bodies are handed over in pieces of this size, so that it shows how far they were read.
@@ -32,7 +74,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// copy keeps the whole body in memory.
 const TAIL_BYTES: usize = 4 * PIECE_BYTES;
 
-/// A large body that is complete in memory.
+/// A body that is complete in memory. One piece, unless it is large.
 struct Pieces(Bytes);
 
 impl Body for Pieces {

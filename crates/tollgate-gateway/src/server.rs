@@ -18,6 +18,7 @@ mod listen;
 mod respond;
 mod run;
 mod tls;
+mod wake_gate;
 mod wire;
 
 use std::sync::Arc;

@@ -51,7 +51,7 @@ pub(crate) fn record(n: u64) -> UsageRecord {
         address: Some("127.0.0.1".to_owned()),
         client_request_id: None,
         dropped: vec!["logit_bias".to_owned(), "max_tokens=100".to_owned()],
-        trace: vec![TraceEntry { channel: "main".to_owned(), account: None, code: "planned".to_owned(), detail: None }],
+        trace: vec![TraceEntry { channel: "main".to_owned(), account: None, code: "planned".into(), detail: None }],
         attempts: vec![attempt(n, 0), attempt(n, 1)],
     }
 }

@@ -52,7 +52,7 @@ impl Case {
 
     fn reservation(&self) -> Option<Reservation> {
         let offer = self.offer();
-        let caller = Caller { key: Arc::new(self.key.clone()), groups: vec![Arc::clone(&offer.group)] };
+        let caller = Caller { key: Arc::new(self.key.clone()), groups: [Arc::clone(&offer.group)].into() };
         reservation_for(&AdmitInput {
             id: RequestId::from_parts(NOW, [1; 10]),
             at: NOW,
@@ -307,7 +307,7 @@ fn attempt_reservations_cover_each_channel_then_further_accounts() {
     );
     let case = Case::new(|it| it.summary.max_output = Some(10));
     let offer = Offer { candidates: catalog.mappings_by_model["m"].clone(), ..case.offer() };
-    let caller = Caller { key: Arc::new(case.key.clone()), groups: vec![Arc::clone(&offer.group)] };
+    let caller = Caller { key: Arc::new(case.key.clone()), groups: [Arc::clone(&offer.group)].into() };
     let of = |summary: &RequestSummary| {
         let id = RequestId::from_parts(NOW, [1; 10]);
         let input = AdmitInput { id, at: NOW, caller: &caller, offer: &offer, summary, from: Protocol::OpenAi, gateway: &[] };

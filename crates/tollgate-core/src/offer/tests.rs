@@ -215,7 +215,7 @@ fn unsupported_fields_are_dropped_if_configured() {
 fn unknown_model_is_reported_first() {
     let refused = resolve(
         &Catalog::default(),
-        &Caller { key: Arc::new(key(&[])), groups: vec![] },
+        &Caller { key: Arc::new(key(&[])), groups: SmallVec::new() },
         &summary("m", Method::Embeddings),
         Protocol::OpenAi,
         NOW,

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Exclusion, PlannedAttempt};
+use smallvec::SmallVec;
+
+use super::{Exclusion, MAX_ATTEMPTS, PlannedAttempt};
 use crate::{Account, AccountId, Channel, ChannelId, Multiplier};
 
 /// Channels a request may skip before it gives up, since each one costs a routing pass.
@@ -11,7 +13,7 @@ const MAX_SKIPPED_CHANNELS: usize = 32;
 /// Earlier attempts of one request; empty for its first one.
 #[derive(Clone, Debug, Default)]
 pub struct AttemptHistory {
-    tried: Vec<AccountId>,
+    tried: SmallVec<[AccountId; MAX_ATTEMPTS]>,
     skipped: Vec<SkippedChannel>,
     /// Channels whose address refused connections.
     unreachable: Vec<Arc<Channel>>,
@@ -67,7 +69,7 @@ impl AttemptHistory {
     }
 
     /// True before the first attempt.
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.tried.is_empty() && self.skipped.is_empty()
     }
 

@@ -204,12 +204,12 @@ pub(super) fn trace(excluded: &[ExcludedCandidate<'_>], entries: &mut Vec<TraceE
     entries.extend(excluded.iter().take(MAX_TRACE_ENTRIES).map(|it| TraceEntry {
         channel: it.channel.spec.name.clone(),
         account: it.account().map(|account| account.spec.name.clone()),
-        code: it.why.code().to_owned(),
+        code: it.why.code().into(),
         detail: it.why.detail(),
     }));
     if let Some(more) = excluded.len().checked_sub(MAX_TRACE_ENTRIES).filter(|more| *more > 0) {
         let detail = Some(format!("{more} more candidates are excluded"));
-        entries.push(TraceEntry { channel: String::new(), account: None, code: "more".to_owned(), detail });
+        entries.push(TraceEntry { channel: String::new(), account: None, code: "more".into(), detail });
     }
 }
 

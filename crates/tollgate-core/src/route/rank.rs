@@ -43,6 +43,10 @@ pub(super) fn pick(
     criteria: RankCriteria<'_>,
     random: &mut dyn FnMut() -> u32,
 ) -> Vec<Candidate> {
+    // One candidate needs no order.
+    if eligible.len() == 1 && max_picks > 0 {
+        return eligible;
+    }
     let mut picked = Vec::with_capacity(max_picks.min(eligible.len()));
     while picked.len() < max_picks {
         let Some(priority) = eligible.iter().map(|it| it.priority).min() else { break };

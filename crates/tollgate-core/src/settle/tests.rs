@@ -68,7 +68,7 @@ fn facts(outcome: Outcome, policy: StreamBreak, attempts: Vec<AttemptFacts>) -> 
         input: InputCount { tokens: 100, source: TokenSource::Counted },
         bounds: UsageBounds::default(),
         delivered: DeliveredContent::default(),
-        attempts,
+        attempts: attempts.into(),
         ttft_us: Some(1_000),
         duration_us: 9_000,
         address: None,

@@ -6,7 +6,7 @@
 mod body;
 mod memory;
 
-use std::{sync::Arc, time::Duration};
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, header};
@@ -62,10 +62,16 @@ pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
         total: context.worker.shared.settings.upstream.total,
         memory: context.memory.as_ref(),
     };
-    match attempt.run(*request, &progress).await {
+    match attempt.run(request, &progress).await {
         Ok(answer) => Ok((answer, planned)),
         Err(failure) => Err((failure, planned)),
     }
+}
+
+/// What one poll of a future returns.
+async fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
 /// A complete answer as far as it is read.
@@ -173,16 +179,26 @@ impl Attempt<'_> {
 
     /// The next bytes of a body; `None` at its end.
     async fn next(&self, body: &mut UpstreamBody) -> Result<Option<Bytes>, Failure> {
-        let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
-        let idle_limit = self.clock.instant() + Duration::from_millis(idle_ms);
+        let mut idle_limit = None;
         loop {
-            match timeout_at(idle_limit.min(self.deadline), body.frame()).await {
-                Err(_) if self.deadline < idle_limit => return Err(self.out_of_time(true)),
-                Err(_) => return Err(Failure::TimedOut { limit_ms: idle_ms }),
-                Ok(None) => return Ok(None),
-                Ok(Some(Err(_))) => return Err(Failure::BadAnswer("cut short")),
+            let frame = match poll_once(body.frame()).await {
+                Poll::Ready(frame) => frame,
+                // Without bytes that have arrived already a timer is needed.
+                Poll::Pending => {
+                    let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
+                    let limit = *idle_limit.get_or_insert_with(|| self.clock.instant() + Duration::from_millis(idle_ms));
+                    match timeout_at(limit.min(self.deadline), body.frame()).await {
+                        Ok(frame) => frame,
+                        Err(_) if self.deadline < limit => return Err(self.out_of_time(true)),
+                        Err(_) => return Err(Failure::TimedOut { limit_ms: idle_ms }),
+                    }
+                }
+            };
+            match frame {
+                None => return Ok(None),
+                Some(Err(_)) => return Err(Failure::BadAnswer("cut short")),
                 // Trailers are not needed.
-                Ok(Some(Ok(frame))) => {
+                Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
                         return Ok(Some(data));
                     }

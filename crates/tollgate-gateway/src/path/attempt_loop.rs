@@ -66,8 +66,8 @@ pub(super) async fn run(
                 };
                 let (failure, planned) = match outcome {
                     Ok((answer, planned)) => {
-                        let (learned, now) = (&worker.shared.traffic.learned_parameters, worker.shared.clock.now());
-                        learned.answered(&planned, context.head.from, &context.summary.fields, now);
+                        let learned = &worker.shared.traffic.learned_parameters;
+                        learned.answered(&planned, context.head.from, &context.summary.fields, || worker.shared.clock.now());
                         return Ok(answer);
                     }
                     Err(failed) => failed,

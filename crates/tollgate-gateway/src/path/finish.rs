@@ -88,17 +88,30 @@ fn announced_length(headers: &HeaderMap) -> Option<u64> {
     }
 }
 
+/// Larger header maps are not used again: the server would keep their memory for the connection's next request.
+const MAX_KEPT_CAPACITY: usize = 32;
+
 /// The response's headers, collected before the usage guard is finished or moves into the body.
 pub(super) struct AnswerHeaders {
+    /// Empty; its memory is that of the request's headers.
+    map: HeaderMap,
     request_id: HeaderValue,
     rates: RateStatuses,
     attempts: AttemptHeaders,
 }
 
 impl AnswerHeaders {
-    pub(super) fn of(guard: &UsageGuard, head: &Head) -> Self {
+    /// Takes the request's headers, which are not needed any more.
+    pub(super) fn of(guard: &UsageGuard, head: &mut Head) -> Self {
         let request_id = HeaderValue::from_bytes(head.request_id.text().as_bytes()).expect("a request id is visible ASCII");
-        Self { request_id, rates: guard.rates, attempts: AttemptHeaders::of(guard, head) }
+        let attempts = AttemptHeaders::of(guard, head);
+        let mut map = std::mem::take(&mut head.headers);
+        if map.capacity() <= MAX_KEPT_CAPACITY {
+            map.clear();
+        } else {
+            map = HeaderMap::new();
+        }
+        Self { map, request_id, rates: guard.rates, attempts }
     }
 
     pub(super) fn complete(self, body: Bytes, events: bool) -> Response<AnswerBody> {
@@ -119,15 +132,15 @@ impl AnswerHeaders {
     }
 
     fn response(self, body: AnswerBody, content_type: HeaderValue) -> Response<AnswerBody> {
-        let Self { request_id, rates, attempts } = self;
-        let mut response = Response::new(body);
+        let Self { map: mut headers, request_id, rates, attempts } = self;
         // Space for these and for those that the server adds.
-        *response.headers_mut() = HeaderMap::with_capacity(8);
-        let headers = response.headers_mut();
-        write_rates(&rates, headers);
+        headers.reserve(8);
+        write_rates(&rates, &mut headers);
         headers.insert(header::CONTENT_TYPE, content_type);
         headers.insert(REQUEST_ID, request_id);
-        attempts.write(headers);
+        attempts.write(&mut headers);
+        let mut response = Response::new(body);
+        *response.headers_mut() = headers;
         response
     }
 }

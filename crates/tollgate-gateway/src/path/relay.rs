@@ -17,9 +17,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body, Frame};
-use http_body_util::BodyExt as _;
 use tokio::{
     sync::futures::OwnedNotified,
     time::{Instant, Sleep},
@@ -52,7 +50,6 @@ const LATE_TERMINATOR: Duration = Duration::from_secs(5);
 pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head) -> AnswerBody {
     // The body may live for hours. It keeps what an error event needs of the head, and no secret.
     head.presented_key = None;
-    head.headers = HeaderMap::new();
     guard.answering();
     let now = guard.recorder.shared.clock.instant();
     let Streaming { relay, first, rest, idle_ms, whole_by } = streaming;
@@ -105,7 +102,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
             relayed.break_off(&Break::Interrupted);
         }
     }
-    relayed.boxed_unsync()
+    AnswerBody::of(relayed)
 }
 
 /// The body of a streamed answer.

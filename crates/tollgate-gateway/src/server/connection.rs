@@ -3,10 +3,11 @@
 use std::{
     future::poll_fn,
     io,
+    mem::MaybeUninit,
     net::SocketAddr,
     pin::{Pin, pin},
     sync::Arc,
-    task::Poll,
+    task::{Poll, ready},
     time::Duration,
 };
 
@@ -17,9 +18,9 @@ use hyper_util::{
     server::graceful::GracefulConnection,
 };
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
     net::TcpStream,
-    time::{sleep_until, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
@@ -28,12 +29,15 @@ use super::{
     connection_limiter::ServedTargets,
     connection_timers::{Alarm, ConnectionTimers, Eviction},
     respond::{ConnectionContext, anonymous_head, answer},
+    wake_gate::WakeGate,
     wire::{Watch, Wire},
 };
 use crate::{executor::TrackedExecutor, hand_over::MovedConnection, refusal::Refusal};
 
 /// The HTTP/2 connection preface (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Most bytes of the first read of a connection, which are as many as hyper's first read takes: with fewer its buffer would grow.
+const FIRST_READ_BYTES: usize = 8 * 1024;
 /// Largest read buffer of an HTTP/1.1 connection. Twice the default limit of a head, so that a head slightly above the
 /// limit gets an error response.
 const BUFFER_BYTES: usize = 128 * 1024;
@@ -105,7 +109,7 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
             () = core.closing.cancelled() => if !(moves && hand_over.has_left()) {
                 return;
             },
-            read = timeout(limit, io.read_buf(&mut first)), if !(moves && hand_over.holds_requests()) => match read {
+            read = timeout(limit, read_first(&mut io, &mut first)), if !(moves && hand_over.holds_requests()) => match read {
                 Ok(Ok(1..)) => limit = limits.header_timeout,
                 Ok(Ok(0) | Err(_)) => return,
                 Err(_) if first.is_empty() && serves_pages => {
@@ -128,6 +132,18 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
     } else {
         http1(core, io, first, context).await;
     }
+}
+
+/// Reads what has arrived. A connection that sends nothing needs no memory for it.
+async fn read_first<S: Transport>(io: &mut S, first: &mut BytesMut) -> io::Result<usize> {
+    poll_fn(|context| {
+        let mut space = [MaybeUninit::uninit(); FIRST_READ_BYTES];
+        let mut read = ReadBuf::uninit(&mut space);
+        ready!(Pin::new(&mut *io).poll_read(context, &mut read))?;
+        first.extend_from_slice(read.filled());
+        Poll::Ready(Ok(read.filled().len()))
+    })
+    .await
 }
 
 pub(super) fn connection_context(peer: SocketAddr, timers: Arc<ConnectionTimers>, targets: ServedTargets) -> ConnectionContext {
@@ -235,39 +251,50 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
     let mut closing = pin!(core.closing.cancelled());
     let mut phase = hand_over.subscribe();
     let (mut drained, mut ending, mut told) = (false, Ending::Open, false);
+    let gate = WakeGate::of_task().await;
     loop {
-        let serving = poll_fn(|cx| match connection.as_mut().poll(cx) {
-            // A connection error concerns only the peer; if a response was possible, it has been sent.
-            Poll::Ready(_) => Poll::Ready(Served::Ended),
-            Poll::Pending if moves() && context.timers.is_at_rest() => Poll::Ready(Served::Rests),
-            Poll::Pending => match context.timers.eviction(now) {
-                Some(eviction) if ending == Ending::Open && !(told && eviction == Eviction::AfterAnswer) => {
-                    Poll::Ready(Served::Evicted(eviction))
+        let event = {
+            let mut signals = pin!(async {
+                tokio::select! {
+                    biased;
+                    _ = phase.changed(), if ending == Ending::Open => Event::PhaseChanged,
+                    () = draining.as_mut(), if !drained => Event::Draining,
+                    () = closing.as_mut(), if ending != Ending::Cut => Event::Closing,
+                    () = alarm.as_mut() => Event::Alarm,
                 }
-                Some(_) | None => Poll::Pending,
-            },
-        });
-        tokio::select! {
-            biased;
-            served = serving => match served {
-                Served::Ended => return None,
-                Served::Rests => return Some(connection),
-                Served::Evicted(eviction) => {
-                    told = true;
-                    if let Some(limit) = evict(core, context, connection.as_mut(), eviction) {
-                        ending = Ending::Graceful;
-                        alarm.as_mut().reset(now() + limit);
+            });
+            gate.open();
+            poll_fn(|cx| match connection.as_mut().poll(cx) {
+                // A connection error concerns only the peer; if a response was possible, it has been sent.
+                Poll::Ready(_) => Poll::Ready(Event::Ended),
+                Poll::Pending if moves() && context.timers.is_at_rest() => Poll::Ready(Event::Rests),
+                Poll::Pending => match context.timers.eviction(now) {
+                    Some(eviction) if ending == Ending::Open && !(told && eviction == Eviction::AfterAnswer) => {
+                        Poll::Ready(Event::Evicted(eviction))
                     }
+                    Some(_) | None => gate.poll(signals.as_mut()),
+                },
+            })
+            .await
+        };
+        match event {
+            Event::Ended => return None,
+            Event::Rests => return Some(connection),
+            Event::Evicted(eviction) => {
+                told = true;
+                if let Some(limit) = evict(core, context, connection.as_mut(), eviction) {
+                    ending = Ending::Graceful;
+                    alarm.as_mut().reset(now() + limit);
                 }
-            },
-            _ = phase.changed(), if ending == Ending::Open => {}
-            () = draining.as_mut(), if !drained => {
+            }
+            Event::PhaseChanged => {}
+            Event::Draining => {
                 drained = true;
                 if !moves() {
                     connection.as_mut().graceful_shutdown();
                 }
             }
-            () = closing.as_mut(), if ending != Ending::Cut => {
+            Event::Closing => {
                 ending = Ending::Cut;
                 let limit = if hand_over.has_left() { MOVE_LIMIT } else { CLOSE_LIMIT };
                 alarm.as_mut().reset(now() + limit);
@@ -276,23 +303,32 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
                     connection.as_mut().graceful_shutdown();
                 }
             }
-            () = alarm.as_mut() => {
-                match context.timers.alarm(now(), limits) {
-                    Alarm::Wait(until) if ending == Ending::Open => {
-                        alarm.as_mut().reset(until);
-                        continue;
-                    }
-                    // A request that was sent before its caller learned of the end is answered.
-                    Alarm::Wait(_) if ending == Ending::Graceful && context.timers.is_answering() => {}
-                    Alarm::Idle if ending == Ending::Open => connection.as_mut().graceful_shutdown(),
-                    Alarm::HeadTooSlow if ending == Ending::Open => context.timers.abort_with(too_slow(core, context)),
-                    Alarm::Wait(_) | Alarm::Idle | Alarm::HeadTooSlow | Alarm::Stalled => return None,
-                }
-                ending = Ending::Graceful;
-                alarm.as_mut().reset(now() + CLOSE_LIMIT);
+            Event::Alarm => {
+                let (until, next) = time_over(core, context, connection.as_mut(), ending)?;
+                ending = next;
+                alarm.as_mut().reset(until);
             }
         }
     }
+}
+
+/// Acts when a time is over. Returns when to look again, and whether the connection is about to end then; `None` if it ends at once.
+fn time_over<P, C: GracefulConnection>(
+    core: &Core<P>,
+    context: &ConnectionContext,
+    connection: Pin<&mut C>,
+    ending: Ending,
+) -> Option<(Instant, Ending)> {
+    let now = core.shared.clock.instant();
+    match context.timers.alarm(now, &core.shared.settings.http) {
+        Alarm::Wait(until) if ending == Ending::Open => return Some((until, Ending::Open)),
+        // A request that was sent before its caller learned of the end is answered.
+        Alarm::Wait(_) if ending == Ending::Graceful && context.timers.is_answering() => {}
+        Alarm::Idle if ending == Ending::Open => connection.graceful_shutdown(),
+        Alarm::HeadTooSlow if ending == Ending::Open => context.timers.abort_with(too_slow(core, context)),
+        Alarm::Wait(_) | Alarm::Idle | Alarm::HeadTooSlow | Alarm::Stalled => return None,
+    }
+    Some((now + CLOSE_LIMIT, Ending::Graceful))
 }
 
 /// Begins to close a connection for others. Returns how long that may take; `None` if it answers a request first.
@@ -317,14 +353,22 @@ fn evict<P, C: GracefulConnection>(
     Some(if is_read { EVICTION_LIMIT } else { CLOSE_LIMIT })
 }
 
-/// How the polling of a connection ended.
+/// What the loop that drives a connection reacts to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Served {
+enum Event {
     Ended,
     /// It is between two requests, and another process goes on with it.
     Rests,
     /// It has to close for others.
     Evicted(Eviction),
+    /// A hand-over begins or ends.
+    PhaseChanged,
+    /// New requests are refused.
+    Draining,
+    /// All connections have to close.
+    Closing,
+    /// A time is over.
+    Alarm,
 }
 
 /// Whether a connection is about to end.

@@ -79,7 +79,8 @@ fn is_plain(host: &[u8]) -> bool {
         (_, []) => true,
         (_, [b':', port @ ..]) => {
             // Longer ports are left to the whole check.
-            port.len() <= 4 && port.iter().all(u8::is_ascii_digit)
+            let number = || port.iter().fold(0, |number, digit| 10 * number + u32::from(digit - b'0'));
+            port.len() <= 5 && port.iter().all(u8::is_ascii_digit) && u16::try_from(number()).is_ok()
         }
         _ => false,
     }
@@ -121,9 +122,17 @@ mod tests {
 
     #[test]
     fn plain_hosts_are_a_part_of_the_well_formed_ones() {
-        for (host, plain) in
-            [("example.com", true), ("a-b.c:8080", true), ("127.0.0.1:", true), ("a:99999", false), ("a:+1", false), (":1", false)]
-        {
+        for (host, plain) in [
+            ("example.com", true),
+            ("a-b.c:8080", true),
+            ("127.0.0.1:", true),
+            ("a:65535", true),
+            ("a:65536", false),
+            ("a:99999", false),
+            ("a:080808", false),
+            ("a:+1", false),
+            (":1", false),
+        ] {
             let value = HeaderValue::from_static(host);
             assert_eq!(is_plain(host.as_bytes()), plain, "{host}");
             assert!(!plain || is_authority(&value), "{host}");

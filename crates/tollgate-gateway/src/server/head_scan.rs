@@ -76,22 +76,34 @@ impl HeadScan {
 
     /// Reads up to the end of a line; returns the bytes behind it.
     fn line<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        let end = memchr::memchr(b'\n', bytes);
-        let piece = &bytes[..end.unwrap_or(bytes.len())];
+        let Some(end) = memchr::memchr(b'\n', bytes) else {
+            self.keep(bytes);
+            return &[];
+        };
+        let piece = &bytes[..end];
+        // Nearly all lines arrive whole.
+        if self.length == 0 {
+            self.finish_line(&piece[..piece.len().min(KEPT)], piece.len() <= KEPT);
+        } else {
+            self.keep(piece);
+            let (kept, length) = (self.line, self.length);
+            self.finish_line(&kept[..length.min(KEPT)], length <= KEPT);
+            self.length = 0;
+        }
+        &bytes[end + 1..]
+    }
+
+    /// Keeps a part of a line.
+    fn keep(&mut self, piece: &[u8]) {
         if self.length < KEPT {
             let kept = piece.len().min(KEPT - self.length);
             self.line[self.length..self.length + kept].copy_from_slice(&piece[..kept]);
         }
         self.length += piece.len();
-        let Some(end) = end else { return &[] };
-        self.finish_line();
-        self.length = 0;
-        &bytes[end + 1..]
     }
 
-    fn finish_line(&mut self) {
-        let (kept, whole) = (self.line, self.length <= KEPT);
-        let line = &kept[..self.length.min(KEPT)];
+    /// Reads a line, of which `line` is the beginning, or all of it if `whole`.
+    fn finish_line(&mut self, line: &[u8], whole: bool) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match self.position {
             FramePosition::Head if line.is_empty() => {
@@ -158,7 +170,8 @@ impl HeadScan {
 /// The bytes after a field's name.
 fn after<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     let (start, value) = line.split_at_checked(name.len())?;
-    start.eq_ignore_ascii_case(name).then_some(value)
+    // Few names have the same length, so that the colon is elsewhere.
+    (start.last() == name.last() && start.eq_ignore_ascii_case(name)).then_some(value)
 }
 
 fn number(text: &[u8], radix: u32) -> Option<u64> {

@@ -57,7 +57,7 @@ impl ModelPath for Script {
             Some(b"hang midway") => {
                 let pieces = futures_util::stream::iter([Ok(http_body::Frame::data(Bytes::from_static(b"piece")))]);
                 let pieces = futures_util::StreamExt::chain(pieces, futures_util::stream::pending::<Result<_, AnswerAborted>>());
-                Response::new(StreamBody::new(pieces).boxed_unsync())
+                Response::new(AnswerBody::of(StreamBody::new(pieces)))
             }
             Some(b"large") => Response::new(whole(Bytes::from(vec![b'x'; LARGE]))),
             Some(b"flood") => stream(100_000, |_| Bytes::from_static(&[b'x'; 16 * 1024])),
@@ -68,7 +68,7 @@ impl ModelPath for Script {
 
 fn stream(pieces: usize, piece: impl Fn(usize) -> Bytes + Send + 'static) -> Response<AnswerBody> {
     let pieces = futures_util::stream::iter((0..pieces).map(move |n| Ok::<_, Infallible>(http_body::Frame::data(piece(n)))));
-    Response::new(StreamBody::new(pieces).map_err(|never| match never {}).boxed_unsync())
+    Response::new(AnswerBody::of(StreamBody::new(pieces).map_err(|never| match never {})))
 }
 
 /// A running gateway.

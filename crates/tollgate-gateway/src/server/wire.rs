@@ -158,6 +158,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
             let count = this.first.len().min(buffer.remaining());
             buffer.put_slice(&this.first[..count]);
             this.first.advance(count);
+            if this.first.is_empty() {
+                // Returns its memory.
+                this.first = Bytes::new();
+            }
         }
         let read = &buffer.filled()[before..];
         this.ended |= read.is_empty();

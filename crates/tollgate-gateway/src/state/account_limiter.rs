@@ -179,7 +179,7 @@ impl LimiterSnapshot<'_> {
         let Some(entry) = self.entries.get(account) else { return AccountLoad::Free };
         match entry.full(bounds, tokens, || self.limiters.micros()) {
             None => AccountLoad::Free,
-            Some(full) => full.load(self.limiters.clock.now()),
+            Some(full) => full.load(|| self.limiters.clock.now()),
         }
     }
 }

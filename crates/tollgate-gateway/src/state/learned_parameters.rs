@@ -50,10 +50,11 @@ impl LearnedParameters {
     }
 
     /// Records that an upstream accepted a request with `fields`.
-    pub(crate) fn answered(&self, planned: &PlannedAttempt, from: Protocol, fields: &[FieldPath], now: Timestamp) {
+    pub(crate) fn answered(&self, planned: &PlannedAttempt, from: Protocol, fields: &[FieldPath], now: impl FnOnce() -> Timestamp) {
         if self.is_empty() {
             return;
         }
+        let now = now();
         self.change(|models| {
             let upstream = &planned.mapping().upstream;
             if let Some(learned) = models.get_mut(&planned.channel.id).and_then(|channel| channel.get_mut(upstream)) {

@@ -98,13 +98,13 @@ impl RequestLog {
     }
 
     /// Logs a request that has ended.
-    pub(crate) fn ended(&self, record: &UsageRecord, now: Timestamp) -> Logged {
+    pub(crate) fn ended(&self, record: &UsageRecord, now: impl FnOnce() -> Timestamp) -> Logged {
         let is_wanted = match self.options.requests {
             LoggedRequests::None => false,
             LoggedRequests::Problems => is_problem(record, self.options.slow_us),
             LoggedRequests::All => true,
         };
-        if is_wanted { self.buffers.append(|out| record_line(out, self.options.format, record, now)) } else { Logged::Yes }
+        if is_wanted { self.buffers.append(|out| record_line(out, self.options.format, record, now())) } else { Logged::Yes }
     }
 
     /// Logs a refusal that leaves no usage record.

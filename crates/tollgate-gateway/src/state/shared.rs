@@ -99,7 +99,7 @@ impl Shared {
 
     /// Logs a request that leaves a usage record.
     pub(crate) fn log_request(&self, record: &UsageRecord) {
-        self.count_logged(self.request_log.ended(record, self.clock.now()));
+        self.count_logged(self.request_log.ended(record, || self.clock.now()));
     }
 
     fn count_logged(&self, logged: Logged) {

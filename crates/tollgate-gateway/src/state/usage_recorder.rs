@@ -7,9 +7,12 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use tokio::sync::{
-    Notify,
-    mpsc::{self, OwnedPermit},
+use tokio::{
+    sync::{
+        Notify,
+        mpsc::{self, OwnedPermit},
+    },
+    time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 use tollgate_core::UsageRecord;
@@ -104,8 +107,8 @@ impl UsageRecorder {
     }
 
     /// Counts what a request used, and releases what it had reserved.
-    pub(crate) fn settle(&self, record: &UsageRecord) {
-        for alert in self.shared.counters.settle(record, self.shared.clock.instant()) {
+    pub(crate) fn settle(&self, record: &UsageRecord, now: Instant) {
+        for alert in self.shared.counters.settle(record, now) {
             self.shared.alert(record.id, &record.key_name, &alert);
         }
         self.shared.condition.hand_over.settled(record);

@@ -132,8 +132,9 @@ impl Upstream for Client {
         let (host, heads) = self.host(&call.channel).map_err(UpstreamError::NotSent)?;
         let mut wanted = Freshness::Reused;
         loop {
-            let deadline = self.clock.instant() + Duration::from_millis(call.channel.spec.timeouts.connect_ms);
-            let mut lease = match timeout_at(deadline, host.lease(wanted, &self.trust, &self.tasks)).await {
+            let began = self.clock.instant();
+            let deadline = began + Duration::from_millis(call.channel.spec.timeouts.connect_ms);
+            let mut lease = match timeout_at(deadline, host.lease(wanted, began, &self.trust, &self.tasks)).await {
                 Ok(lease) => lease.map_err(UpstreamError::NotSent)?,
                 Err(_) => return Err(UpstreamError::NotSent(ConnectFault::TimedOut)),
             };

@@ -196,7 +196,7 @@ pub(super) async fn trace_with_details_and_long_traces_are_stored(store: &Store)
     let entry = |account: &str, detail: Option<&str>| tollgate_core::TraceEntry {
         channel: "main".to_owned(),
         account: Some(account.to_owned()),
-        code: "cooling".to_owned(),
+        code: "cooling".into(),
         detail: detail.map(str::to_owned),
     };
     let traces = [

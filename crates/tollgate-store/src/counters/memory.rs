@@ -257,7 +257,7 @@ impl Counters for MemoryCounters {
             }
             return Vec::new();
         }
-        let subjects = released.iter().flat_map(MemoryReservation::subjects).chain(charges.iter().map(|(subject, _)| *subject));
+        let subjects = released.iter().flat_map(MemoryReservation::subjects).chain(charges.clone().map(|(subject, _)| subject));
         let (micros, tokens) = (self.micros(now), record.tokens.prompt().saturating_add(record.tokens.completion()));
         // Under one lock: no reader sees money that is neither reserved nor spent, or both.
         let mut meters = LockedMeters::of(self, subjects);
@@ -268,8 +268,8 @@ impl Counters for MemoryCounters {
             .into_iter()
             .map(|(subject, budget)| (subject, budget, meters.spent(subject, budget.window, record.at)))
             .collect();
-        for (subject, amount) in &charges {
-            meters.spend(*subject, *amount, record.at);
+        for (subject, amount) in charges {
+            meters.spend(subject, amount, record.at);
         }
         watched
             .into_iter()

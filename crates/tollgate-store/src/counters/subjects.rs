@@ -5,12 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tollgate_core::{Budget, BudgetAction, Limit, LimitRule, NanoUsd, RequestId, Reservation, Subject, UsageRecord};
 
 /// The charges of a request: its sale to key, member, group and gateway, the cost of each attempt to the attempt's channel.
-pub(super) fn charges_of(record: &UsageRecord) -> Vec<(Subject, NanoUsd)> {
+pub(super) fn charges_of(record: &UsageRecord) -> impl Iterator<Item = (Subject, NanoUsd)> + Clone {
     let sale = record.sale.unwrap_or_default();
     let payers = [Some(Subject::Key(record.key)), Some(Subject::Member(record.member)), record.group.map(Subject::Group)];
-    let payers = payers.into_iter().flatten().chain([Subject::Gateway]).map(|subject| (subject, sale));
+    let payers = payers.into_iter().flatten().chain([Subject::Gateway]).map(move |subject| (subject, sale));
     let costs = record.attempts.iter().map(|attempt| (Subject::Channel(attempt.channel), attempt.cost.unwrap_or_default()));
-    payers.chain(costs).filter(|(_, amount)| *amount != NanoUsd::ZERO).collect()
+    payers.chain(costs).filter(|(_, amount)| *amount != NanoUsd::ZERO)
 }
 
 /// The budgets among these limits that only alert, without duplicates.

@@ -54,7 +54,7 @@ impl TestCaller {
     pub(super) fn reservation_for(&self, number: u64, summary: &RequestSummary) -> Option<Reservation> {
         let price = Price { input: Some(0), output: Some(1_000_000), ..Price::default() };
         let group = Arc::new(self.group.clone());
-        let caller = Caller { key: Arc::new(self.key.clone()), groups: vec![Arc::clone(&group)] };
+        let caller = Caller { key: Arc::new(self.key.clone()), groups: [Arc::clone(&group)].into() };
         let offer = Offer {
             model: Arc::new(Model { spec: ModelSpec { name: "m".to_owned(), ..ModelSpec::default() }, ..Model::default() }),
             group,

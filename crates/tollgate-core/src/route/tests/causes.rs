@@ -11,7 +11,7 @@ fn check(case: &Case, code: &str, cause: NoRouteCause, retryable: bool) {
     assert_eq!(case.why().code(), code);
     assert_eq!((no_route.cause(), no_route.retryable()), (cause, retryable), "{code}");
     let trace = no_route.trace();
-    assert_eq!((trace.len(), trace[0].code.as_str()), (1, code));
+    assert_eq!((trace.len(), &*trace[0].code), (1, code));
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn trace_is_bounded_and_counts_omitted_entries() {
     }
     let trace = case.fails().trace();
     assert_eq!(trace.len(), 65);
-    assert_eq!((trace[64].code.as_str(), trace[64].detail.as_deref()), ("more", Some("36 more candidates are excluded")));
+    assert_eq!((&*trace[64].code, trace[64].detail.as_deref()), ("more", Some("36 more candidates are excluded")));
     assert_eq!(trace[0].detail.as_deref(), Some("rate_limited until 2023-11-14T22:13:21Z"));
 }
 

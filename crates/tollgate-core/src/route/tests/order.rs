@@ -203,7 +203,7 @@ fn attempt_has_the_current_cost_and_upstream_name() {
 fn plan_trace_lists_planned_then_excluded_accounts() {
     let case = Case::accounts(2).cooling("c/1", CoolingReason::Timeout, 5_000);
     let trace = case.run().unwrap().trace();
-    let codes: Vec<(&str, Option<&str>)> = trace.iter().map(|it| (it.code.as_str(), it.account.as_deref())).collect();
+    let codes: Vec<(&str, Option<&str>)> = trace.iter().map(|it| (&*it.code, it.account.as_deref())).collect();
     assert_eq!(codes, [("planned", Some("c/0")), ("cooling", Some("c/1"))]);
 }
 

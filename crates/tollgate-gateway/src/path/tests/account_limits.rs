@@ -59,7 +59,7 @@ async fn waiting_ends_after_two_seconds_with_e40() {
     assert_eq!((second.code().as_str(), second.header("x-tollgate-cause")), ("no_available_accounts", Some("concurrency")));
     assert_eq!((second.header("x-should-retry"), second.header("x-tollgate-attempts")), (None, None));
     let refused = rig.records().into_iter().find(|record| record.outcome == Outcome::Refused).unwrap();
-    assert_eq!((refused.trace.len(), refused.trace[0].code.as_str()), (1, "concurrency"));
+    assert_eq!((refused.trace.len(), &*refused.trace[0].code), (1, "concurrency"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,7 +132,7 @@ async fn fail_over_uses_an_account_that_became_free() {
         assert_eq!((got.status, got.header("x-tollgate-attempts"), seen[1].account), (200, Some("2"), id(free)));
         drop(taken);
         let record = rig.record();
-        let codes: Vec<_> = record.trace.iter().map(|entry| entry.code.as_str()).collect();
+        let codes: Vec<_> = record.trace.iter().map(|entry| &*entry.code).collect();
         assert_eq!(codes, ["planned", "planned", "concurrency", "concurrency", "concurrency", "concurrency"]);
         assert_eq!(record.trace[0].account.as_deref(), Some(record.attempts[0].account_name.as_str()));
     }
@@ -148,7 +148,7 @@ async fn fail_over_waits_at_most_two_seconds() {
     assert_eq!(left, 10, "an attempt that was not made uses no retry budget");
     drop(taken);
     let record = rig.record();
-    let codes: Vec<_> = record.trace.iter().map(|entry| entry.code.as_str()).collect();
+    let codes: Vec<_> = record.trace.iter().map(|entry| &*entry.code).collect();
     assert_eq!(codes, ["planned", "concurrency", "concurrency", "concurrency"]);
     assert_eq!(record.reason.as_deref(), Some("E55"), "the refusal is that of the attempt that was made");
 }

@@ -78,6 +78,6 @@ async fn sale_below_cost_is_counted_and_can_be_forbidden() {
     let refused = rig.ask(CHAT).await;
     assert_eq!((refused.status, rig.script.seen().len()), (503, 0), "{}", refused.body);
     let record = rig.record();
-    assert_eq!((record.reason.as_deref(), record.trace[0].code.as_str()), (Some("E41"), "below_cost"));
+    assert_eq!((record.reason.as_deref(), &*record.trace[0].code), (Some("E41"), "below_cost"));
     assert_eq!(record.trace[0].detail.as_deref(), Some("input sells for 1.00 and costs 9.00 USD per 1M tokens"));
 }

@@ -25,7 +25,7 @@ async fn field_refused_three_times_in_a_row_is_refused_for_ten_minutes() {
     assert_eq!(rig.ask(BIASED).await.status, 200);
     let records = rig.records();
     let refused = &records[3];
-    assert_eq!((refused.reason.as_deref(), refused.trace[0].code.as_str()), (Some("E17"), "capability"));
+    assert_eq!((refused.reason.as_deref(), &*refused.trace[0].code), (Some("E17"), "capability"));
     assert_eq!(refused.trace[0].detail.as_deref(), Some("logit_bias"));
 }
 

@@ -98,7 +98,7 @@ async fn private_address_is_refused(private_network: bool) {
     );
     assert_eq!((server.accepted(), rig.script.seen().len()), (0, 0));
     let record = rig.record();
-    assert_eq!((record.reason.as_deref(), record.trace[0].code.as_str()), (Some("E17"), "cannot_translate"));
+    assert_eq!((record.reason.as_deref(), &*record.trace[0].code), (Some("E17"), "cannot_translate"));
 }
 
 #[tokio::test]

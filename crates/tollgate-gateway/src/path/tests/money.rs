@@ -247,7 +247,7 @@ async fn channel_with_a_spent_budget_is_excluded() {
     let refused = rig.ask(CHAT).await;
     assert_eq!((refused.status, refused.header("x-tollgate-cause")), (503, Some("upstream_quota")));
     let record = rig.usage_writer.waiting().remove(0);
-    assert_eq!((record.reason.as_deref(), record.trace[0].code.as_str()), (Some("E40"), "budget"));
+    assert_eq!((record.reason.as_deref(), &*record.trace[0].code), (Some("E40"), "budget"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -268,7 +268,7 @@ async fn cause_covers_all_candidates_if_a_budget_skips_a_channel() {
     assert_eq!((refused.status, refused.header("x-tollgate-cause")), (503, Some("upstream_rate_limited")));
     assert_eq!((refused.header("retry-after"), rig.script.seen().len()), (Some("20"), 0));
     let record = rig.record();
-    let codes: Vec<_> = record.trace.iter().map(|entry| (entry.channel.as_str(), entry.code.as_str())).collect();
+    let codes: Vec<_> = record.trace.iter().map(|entry| (entry.channel.as_str(), &*entry.code)).collect();
     assert_eq!(codes, [("one", "budget"), ("two", "cooling")]);
 }
 

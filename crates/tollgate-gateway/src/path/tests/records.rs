@@ -37,7 +37,7 @@ async fn channel_without_accounts_is_e40_with_a_trace() {
     let got = rig.ask(CHAT).await;
     assert_eq!((got.status, got.header("x-tollgate-cause")), (503, Some("none_configured")));
     let record = rig.record();
-    assert_eq!((record.reason.as_deref(), record.trace[0].code.as_str()), (Some("E40"), "no_account"));
+    assert_eq!((record.reason.as_deref(), &*record.trace[0].code), (Some("E40"), "no_account"));
 }
 
 #[tokio::test(start_paused = true)]

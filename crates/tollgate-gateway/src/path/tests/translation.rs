@@ -81,7 +81,7 @@ async fn field_no_upstream_can_express_is_refused_before_anything_is_sent() {
     assert!(got.body.contains("'logit_bias'"), "{}", got.body);
     assert_eq!(rig.script.seen().len(), 0);
     let record = rig.record();
-    assert_eq!((record.reason.as_deref(), record.trace[0].code.as_str()), (Some("E17"), "cannot_translate"));
+    assert_eq!((record.reason.as_deref(), &*record.trace[0].code), (Some("E17"), "cannot_translate"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use crate::upstream::call::UpstreamBody;
 pub(crate) struct StartedAttempt<'a> {
     pub(crate) context: &'a RouteContext<'a>,
     pub(crate) planned: Arc<PlannedAttempt>,
-    pub(crate) request: Box<UpstreamRequest>,
+    pub(crate) request: UpstreamRequest,
     pub(crate) progress: Arc<AttemptProgress>,
 }
 

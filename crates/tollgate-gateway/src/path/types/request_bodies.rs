@@ -81,7 +81,7 @@ pub(crate) struct UpstreamRequest {
 
 /// The body for one upstream.
 pub(crate) enum BodyFor {
-    Upstream(Box<UpstreamRequest>),
+    Upstream(UpstreamRequest),
     /// The upstream cannot count tokens: the gateway's own count, in the caller's protocol.
     OwnCount {
         body: Bytes,
@@ -160,12 +160,12 @@ impl<'a> RequestBodies<'a> {
     pub(crate) fn body_for(&self, planned: &PlannedAttempt) -> BodyFor {
         if planned.protocol == self.from {
             let request = self.passthrough(planned);
-            return if self.copies.is_exhausted() { BodyFor::NoMemory } else { BodyFor::Upstream(Box::new(request)) };
+            return if self.copies.is_exhausted() { BodyFor::NoMemory } else { BodyFor::Upstream(request) };
         }
         let known = self.encoded_for(&planned.channel, planned.mapping());
         match &*known.outcome {
             _ if self.copies.is_exhausted() => BodyFor::NoMemory,
-            Ok(encoded) if !known.unfetched => BodyFor::Upstream(Box::new(self.translated(planned, encoded))),
+            Ok(encoded) if !known.unfetched => BodyFor::Upstream(self.translated(planned, encoded)),
             Err(TranslateError::NoCounter) => BodyFor::OwnCount { body: self.own_count(), dropped: self.dropped.clone() },
             Ok(_) | Err(_) => BodyFor::Impossible,
         }

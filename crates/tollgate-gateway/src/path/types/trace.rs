@@ -24,7 +24,7 @@ pub(crate) fn summary<'a>(candidates: &[TraceEntry], attempts: impl Iterator<Ite
     let mut counts = BTreeMap::<&str, usize>::new();
     let (mut planned, mut more) = (0, 0);
     for entry in candidates {
-        match entry.code.as_str() {
+        match &*entry.code {
             "planned" => planned += 1,
             // The last entry of a long list: the number of those left out.
             "more" => more += entry.detail.as_deref().and_then(|text| text.split(' ').next()?.parse().ok()).unwrap_or(0),
@@ -54,7 +54,12 @@ mod tests {
 
     fn entry(code: &str, detail: Option<&str>) -> TraceEntry {
         let account = Some("secret-account".to_owned());
-        TraceEntry { channel: "secret-channel".to_owned(), account, code: code.to_owned(), detail: detail.map(str::to_owned) }
+        TraceEntry {
+            channel: "secret-channel".to_owned(),
+            account,
+            code: code.to_owned().into(),
+            detail: detail.map(str::to_owned),
+        }
     }
 
     fn check(candidates: &[TraceEntry], attempts: &[Option<&str>], expected: &str) {

@@ -11,6 +11,7 @@ mod repeated_refusals;
 use std::{net::IpAddr, sync::Arc};
 
 use http::HeaderValue;
+use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_core::{
     AttemptResult, DeliveredContent, InputCount, KeyId, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
@@ -129,7 +130,7 @@ impl UsageGuard {
             input: InputCount::default(),
             bounds: UsageBounds::default(),
             delivered: DeliveredContent::default(),
-            attempts: Vec::new(),
+            attempts: SmallVec::new(),
             ttft_us: None,
             duration_us: 0,
             address: head.peer.map(address_text),
@@ -239,11 +240,12 @@ impl UsageGuard {
 
     fn open_attempt(&self, planned: &Arc<PlannedAttempt>, permit: Permit) -> OpenAttempt {
         let clock = &self.recorder.shared.clock;
+        let now = clock.now();
         if planned.channel.spec.provider != Provider::Echo {
             let by = self.facts.as_deref().map(|facts| facts.key.requester());
-            self.recorder.health.begin_request(planned.account.id, by, clock.now());
+            self.recorder.health.begin_request(planned.account.id, by, now);
         }
-        OpenAttempt::begin(Arc::clone(planned), permit, clock)
+        OpenAttempt::begin(Arc::clone(planned), permit, clock, now)
     }
 
     fn write_begin(&self, attempt: &OpenAttempt, policy: JournalFailurePolicy) -> Option<Arc<AttemptProgress>> {
@@ -407,13 +409,14 @@ impl UsageGuard {
         facts.outcome = ending.outcome;
         facts.reason = ending.reason;
         facts.detail = ending.detail;
-        facts.duration_us = micros_between(self.started, self.recorder.shared.clock.instant());
+        let now = self.recorder.shared.clock.instant();
+        facts.duration_us = micros_between(self.started, now);
         let attempts = irregular::excesses(&facts);
         let is_free = facts.sale.as_ref().is_some_and(tollgate_core::Price::is_free);
         let record = settle(*facts);
         irregular::report(&self.recorder.shared, &record, &attempts, is_free);
         // Settle before the caller gets the last bytes, so that its next request finds the capacity free.
-        self.recorder.settle(&record);
+        self.recorder.settle(&record, now);
         self.recorder.observe(&record);
         self.recorder.shared.log_request(&record);
         self.recorder.record(record, self.queue_permit.take())

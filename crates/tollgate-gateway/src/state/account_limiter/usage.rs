@@ -20,7 +20,7 @@ impl AccountUsage {
     /// Whether a request estimated at `tokens` fits. `now` is in monotonic microseconds, `at` is the same moment as wall-clock
     /// time.
     pub(crate) fn load(&self, bounds: Bounds, tokens: u64, now: u64, at: Timestamp) -> AccountLoad {
-        self.full(bounds, tokens, now).map_or(AccountLoad::Free, |full| full.load(at))
+        self.full(bounds, tokens, now).map_or(AccountLoad::Free, |full| full.load(|| at))
     }
 
     /// Why the request does not fit; `None` when it fits.
@@ -51,10 +51,10 @@ pub(super) enum AtCapacity {
 }
 
 impl AtCapacity {
-    pub(super) fn load(self, now: Timestamp) -> AccountLoad {
+    pub(super) fn load(self, now: impl FnOnce() -> Timestamp) -> AccountLoad {
         match self {
             Self::AtConcurrency => AccountLoad::AtConcurrency,
-            Self::AtRate { wait_ms } => AccountLoad::AtRate { until: now.plus_ms(i64::try_from(wait_ms).unwrap_or(i64::MAX)) },
+            Self::AtRate { wait_ms } => AccountLoad::AtRate { until: now().plus_ms(i64::try_from(wait_ms).unwrap_or(i64::MAX)) },
         }
     }
 }

@@ -48,7 +48,7 @@ fn is_logged(edit: impl FnOnce(&mut UsageRecord)) -> bool {
     let mut record = usage_record("m");
     edit(&mut record);
     let text = written(options(LoggedRequests::Problems, LineFormat::Json), |log| {
-        assert_eq!(log.ended(&record, NOW), Logged::Yes);
+        assert_eq!(log.ended(&record, || NOW), Logged::Yes);
     });
     !text.is_empty()
 }
@@ -99,7 +99,7 @@ fn a_line_in_json_has_the_documented_fields() {
     let mut record = usage_record("a \"model\"\n\\ ü");
     (record.sale, record.cost) = (Some(NanoUsd(45_600)), Some(NanoUsd(-38_000)));
     let text = written(options(LoggedRequests::All, LineFormat::Json), |log| {
-        assert_eq!(log.ended(&record, NOW), Logged::Yes);
+        assert_eq!(log.ended(&record, || NOW), Logged::Yes);
     });
     let line: serde_json::Value = serde_json::from_str(text.strip_suffix('\n').unwrap()).unwrap();
     let attempt = &record.attempts[0];
@@ -126,7 +126,7 @@ fn a_line_in_json_has_the_documented_fields() {
 fn a_line_for_people_has_the_same_fields() {
     let record = usage_record("fast \"one\"");
     let text = written(options(LoggedRequests::All, LineFormat::Text), |log| {
-        assert_eq!(log.ended(&record, NOW), Logged::Yes);
+        assert_eq!(log.ended(&record, || NOW), Logged::Yes);
     });
     let begin = format!("2026-11-21T12:00:00.000042Z  INFO tollgate::request: request request.id={} http.status=200 ", record.id);
     assert!(text.starts_with(&begin), "{text}");
@@ -161,14 +161,14 @@ fn lines_beyond_the_buffer_of_a_slow_log_are_dropped_and_counted() {
     let sink = Stuck { begun, go_on: may_go_on, bytes: bytes.clone() };
     let (log, thread) = RequestLog::start(options(LoggedRequests::All, LineFormat::Json), sink).unwrap();
     let record = usage_record("m");
-    assert_eq!(log.ended(&record, NOW), Logged::Yes);
+    assert_eq!(log.ended(&record, || NOW), Logged::Yes);
     has_begun.recv().unwrap();
     // The log takes nothing any more: lines wait until the buffer is full.
     let mut kept = 0;
-    while log.ended(&record, NOW) == Logged::Yes {
+    while log.ended(&record, || NOW) == Logged::Yes {
         kept += 1;
     }
-    assert_eq!(log.ended(&record, NOW), Logged::Dropped);
+    assert_eq!(log.ended(&record, || NOW), Logged::Dropped);
     drop(go_on);
     drop(thread);
     let text = String::from_utf8(lock(&bytes.0).clone()).unwrap();

@@ -142,11 +142,12 @@ impl Host {
     pub(crate) async fn lease(
         self: &Arc<Self>,
         wanted: Freshness,
+        now: Instant,
         trust: &Trust,
         tasks: &TaskTracker,
     ) -> Result<Lease, ConnectFault> {
         if wanted == Freshness::Reused
-            && let Some(lease) = self.idle_lease().await
+            && let Some(lease) = self.idle_lease(now).await
         {
             return Ok(lease);
         }
@@ -195,10 +196,10 @@ impl Host {
         connected.await.map_err(|fault| if no_descriptors_left() { ConnectFault::OwnLimit } else { fault })
     }
 
-    async fn idle_lease(self: &Arc<Self>) -> Option<Lease> {
+    async fn idle_lease(self: &Arc<Self>, now: Instant) -> Option<Lease> {
         loop {
             let Idle { mut wire, since } = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_back()?;
-            let age = self.clock.instant().duration_since(since);
+            let age = now.saturating_duration_since(since);
             if wire.sender.is_closed() || age > IDLE_LIMIT {
                 continue;
             }

@@ -4,7 +4,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::{HeaderMap, Uri, header::HOST};
+use http::{
+    HeaderMap, HeaderValue, Uri,
+    header::{CONTENT_LENGTH, HOST},
+};
 use tollgate_core::Account;
 use tollgate_protocol::{Framing, Protocol};
 
@@ -28,6 +31,7 @@ struct KnownHead {
     stream: Option<Framing>,
     path: String,
     form: TargetForm,
+    has_body: bool,
     head: RequestHead,
 }
 
@@ -48,9 +52,12 @@ impl RequestHeads {
     ) -> Result<RequestHead, ConnectFault> {
         let mut heads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = heads.iter().find(|known| known.is_for(call, form)) {
-            return Ok(known.head.clone());
+            return Ok(known.head.clone().with_length(call.body.len()));
         }
         let mut headers = headers_for(call)?;
+        if !call.body.is_empty() {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
         if form == TargetForm::Origin {
             headers.insert(HOST, destination.authority.clone());
         }
@@ -64,9 +71,20 @@ impl RequestHeads {
             stream: call.stream,
             path: call.path.clone(),
             form,
+            has_body: !call.body.is_empty(),
             head: head.clone(),
         });
-        Ok(head)
+        Ok(head.with_length(call.body.len()))
+    }
+}
+
+impl RequestHead {
+    /// The kept head has a field for the length, because to add one the copied map would have to grow.
+    fn with_length(mut self, bytes: usize) -> Self {
+        if let Some(length) = self.headers.get_mut(CONTENT_LENGTH) {
+            *length = HeaderValue::try_from(bytes.to_string()).expect("digits are a header value");
+        }
+        self
     }
 }
 
@@ -75,6 +93,7 @@ impl KnownHead {
         Arc::ptr_eq(&self.account, &call.account)
             && self.form == form
             && self.stream == call.stream
+            && self.has_body != call.body.is_empty()
             && self.protocol == call.protocol
             && self.path == call.path
     }
@@ -82,6 +101,8 @@ impl KnownHead {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::testing::{account, call};
 
@@ -105,11 +126,15 @@ mod tests {
         calls.push(UpstreamCall { stream: Some(Framing::Sse), ..first.clone() });
         calls.push(UpstreamCall { protocol: Protocol::Gemini, ..first.clone() });
         calls.push(UpstreamCall { path: "/embeddings".to_owned(), ..first.clone() });
+        calls.push(UpstreamCall { body: Bytes::new(), ..first.clone() });
         let mut other = account(2);
         other.credential = Some(tollgate_core::Secret::new("sk-another".to_owned()));
         calls.push(UpstreamCall { account: Arc::new(other), ..first.clone() });
-        for _ in 0..2 {
-            for call in &calls {
+        for round in 1..=2 {
+            for call in &mut calls {
+                if !call.body.is_empty() {
+                    call.body = vec![b' '; round * 10].into();
+                }
                 for form in [TargetForm::Origin, TargetForm::Absolute] {
                     assert_eq!(of(&heads, call, form), built(call, form));
                 }

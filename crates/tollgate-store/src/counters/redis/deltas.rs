@@ -83,7 +83,7 @@ impl BudgetWatch {
 
 /// Adds the charges of a request, and returns them.
 pub(super) fn add_charges(deltas: &mut CounterDeltas, record: &UsageRecord) -> Vec<(Subject, NanoUsd)> {
-    let charges = charges_of(record);
+    let charges: Vec<_> = charges_of(record).collect();
     for (subject, amount) in &charges {
         let period = (record.at.day(), record.at.month());
         let spent = deltas.entry(*subject).or_default().spends.entry(period).or_default();

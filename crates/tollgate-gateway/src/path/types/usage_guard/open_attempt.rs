@@ -79,10 +79,10 @@ pub(super) struct OpenAttempt {
 }
 
 impl OpenAttempt {
-    pub(super) fn begin(planned: Arc<PlannedAttempt>, mut permit: Permit, clock: &Arc<dyn Clock>) -> Self {
+    pub(super) fn begin(planned: Arc<PlannedAttempt>, mut permit: Permit, clock: &Arc<dyn Clock>, at: Timestamp) -> Self {
         permit.begin();
         let progress = AttemptProgress { clock: Arc::clone(clock), began: clock.instant(), state: Mutex::default() };
-        Self { planned, at: clock.now(), permit, progress: Arc::new(progress) }
+        Self { planned, at, permit, progress: Arc::new(progress) }
     }
 
     pub(super) fn account(&self) -> AccountId {

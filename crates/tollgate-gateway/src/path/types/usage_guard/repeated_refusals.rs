@@ -51,7 +51,7 @@ impl UsageGuard {
         if std::mem::take(&mut self.has_reservation)
             && let Some(facts) = &self.facts
         {
-            self.recorder.settle(&settle((**facts).clone()));
+            self.recorder.settle(&settle((**facts).clone()), self.recorder.shared.clock.instant());
         }
     }
 }
