@@ -8,6 +8,7 @@ mod below_cost;
 mod catalog;
 mod catalog_review;
 mod ids;
+mod margin;
 mod money;
 mod offer;
 mod price_limit;
@@ -21,6 +22,7 @@ mod retention_clock;
 mod secret;
 mod settle;
 mod shares;
+mod simulate;
 mod time;
 mod unsupported_fields;
 
@@ -50,6 +52,7 @@ pub use ids::{
     AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, IdText, JobId, KeyId, MemberId, ModelId, NameHash, RequestId,
     Revision,
 };
+pub use margin::{amount_margin, price_margin};
 pub use money::{Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd};
 pub use offer::{Caller, NotOffered, Offer, VisibleModel, resolve, visible_model, visible_models};
 pub use price_effect::{PriceEffect, PriceEffects, PriceSubject, PricedOutAccount, price_effects};
@@ -64,10 +67,11 @@ pub use route::{
 };
 pub use secret::Secret;
 pub use settle::{
-    AttemptFacts, AttemptStart, DeliveredContent, InputCount, RequestFacts, RequestSize, StartedAttempt, StreamProgress,
-    UsageBounds, UsageExcess, amount, count_input, estimate_input, estimate_output, settle, settle_attempt, settle_stopped,
-    usage_excess,
+    AttemptFacts, AttemptStart, DeliveredContent, ExactAmount, InputCount, PriceLine, PriceLines, RequestFacts, RequestSize,
+    StartedAttempt, StreamProgress, UsageBounds, UsageExcess, amount, count_input, estimate_input, estimate_output, price_lines,
+    settle, settle_attempt, settle_stopped, usage_excess,
 };
 pub use shares::{Concerned, Requester, is_within_share, share_of};
+pub use simulate::{SimulatedAccount, SimulatedCaller, SimulatedExclusion, SimulatedRequest, Simulation, simulate};
 pub use time::Timestamp;
 pub use unsupported_fields::UnsupportedFields;
