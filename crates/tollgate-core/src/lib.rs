@@ -16,6 +16,8 @@ mod route;
 
 mod health;
 mod price_effect;
+mod price_import;
+mod price_list;
 mod record;
 mod replay;
 mod retention_clock;
@@ -56,7 +58,11 @@ pub use margin::{amount_margin, price_margin};
 pub use money::{Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd};
 pub use offer::{Caller, NotOffered, Offer, VisibleModel, resolve, visible_model, visible_models};
 pub use price_effect::{PriceEffect, PriceEffects, PriceSubject, PricedOutAccount, price_effects};
+pub use price_import::{ImportPlan, ImportRow, ImportScope, ImportState, KeptReason, plan_price_import};
 pub use price_limit::{InvalidMaxPrice, money_is_bounded, parse_max_price, parse_max_prices};
+pub use price_list::{
+    ListedPrice, MAX_PRICE_LIST_BYTES, MAX_PRICE_LIST_ROWS, PriceList, PriceListFault, PriceListFormat, SkippedPrice, write_csv,
+};
 pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, TraceEntry, UsageRecord};
 pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, ReplaySide, ReplayTotals};
 pub use retention_clock::RetentionClock;
