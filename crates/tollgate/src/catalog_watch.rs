@@ -18,17 +18,25 @@ use tollgate_store::{Actor, ChangeOrigin, ChangeRefusal, RowKind, Store, StoreEr
 
 use crate::{catalog_file, compose, failure::Failure};
 
-/// Interval of checks for a changed catalog file.
-const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval of checks for a changed catalog file. A change is applied when the file is the same at two checks in a row.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Pause after a failed database query.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Applies the served file to the database. Returns the number of changed rows.
 pub(crate) async fn serve_file(store: &Store, path: &Path) -> Result<usize, Failure> {
-    let file = catalog_file::read(path)?;
+    let (file, text) = catalog_file::read_with_text(path)?;
     let plan = catalog_file::plan_served(store, path, &file).await?;
     if plan.is_empty() {
         return Ok(0);
+    }
+    if text.trim().is_empty() {
+        return Err(Failure::invalid(format!(
+            "the catalog file {} is empty, which would remove everything that came from it ({} changes); if that is meant, leave a \
+             comment in it",
+            path.display(),
+            plan.lines.len()
+        )));
     }
     let actor = Actor { origin: ChangeOrigin::File, name: path.display().to_string() };
     let applied = store.catalog.apply(&plan.changes, &actor, compose::now()).await;
@@ -64,24 +72,27 @@ pub(crate) async fn serve_file_at_start(store: &Store, path: &Path) -> Result<us
 /// Applies the file again when it changes and on SIGHUP, until `stop` is cancelled.
 pub(crate) async fn watch_file(store: Store, path: PathBuf, stop: CancellationToken) {
     let Ok(mut sighup) = signal(SignalKind::hangup()) else { return };
-    // A start without the database has not applied the file yet.
-    let mut seen = if store.spending_known_at().is_none() { stamp(&path) } else { None };
+    let mut watch = FileWatch::new(stamp(&path));
+    if store.spending_known_at().is_some() {
+        // A start without the database has not applied the file yet.
+        watch.retry();
+    }
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             _ = sighup.recv() => {}
             () = tokio::time::sleep(POLL_INTERVAL) => {
-                if stamp(&path) == seen || store.spending_known_at().is_some() {
+                if !watch.has_settled(stamp(&path)) || store.spending_known_at().is_some() {
                     continue;
                 }
             }
         }
-        seen = stamp(&path);
+        watch.read(stamp(&path));
         match serve_file(&store, &path).await {
             Ok(lines) => tracing::info!(catalog.file = %path.display(), changes = lines, "catalog file read"),
             Err(Failure::Unreachable(why) | Failure::Machine(why)) => {
                 tracing::warn!(catalog.file = %path.display(), "retrying to apply the catalog file: {why}");
-                seen = None;
+                watch.retry();
                 tokio::time::sleep(RETRY_AFTER).await;
             }
             Err(failure) => {
@@ -91,8 +102,40 @@ pub(crate) async fn watch_file(store: Store, path: PathBuf, stop: CancellationTo
     }
 }
 
-/// Modification time and size, to detect changes of a file.
-fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
+/// Modification time and size, to detect changes of a file; `None` if there is no file.
+type FileStamp = Option<(SystemTime, u64)>;
+
+/// Tells when a changed file can be read. A program that rewrites a file empties it first, and a part of a catalog may be a valid
+/// catalog without the rest.
+#[derive(Debug)]
+struct FileWatch {
+    /// The file as it was read last; `None` if it is to be read in any case.
+    read: Option<FileStamp>,
+    /// The file at the last check.
+    last: FileStamp,
+}
+
+impl FileWatch {
+    fn new(read: FileStamp) -> Self {
+        Self { read: Some(read), last: read }
+    }
+
+    /// Whether the file differs from what was read, and not from what it was at the last check.
+    fn has_settled(&mut self, found: FileStamp) -> bool {
+        let is_same = std::mem::replace(&mut self.last, found) == found;
+        is_same && self.read != Some(found)
+    }
+
+    fn read(&mut self, found: FileStamp) {
+        self.read = Some(found);
+    }
+
+    fn retry(&mut self) {
+        self.read = None;
+    }
+}
+
+fn stamp(path: &Path) -> FileStamp {
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
 }
@@ -177,4 +220,25 @@ async fn load_snapshot(
         }
     }
     Ok(revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_is_read_when_it_no_longer_changes() {
+        let at = |seconds, bytes| Some((SystemTime::UNIX_EPOCH + Duration::from_secs(seconds), bytes));
+        let mut watch = FileWatch::new(at(1, 500));
+        assert!(!watch.has_settled(at(1, 500)));
+        // It is emptied, written in two parts, and complete.
+        assert!(!watch.has_settled(at(2, 0)));
+        assert!(!watch.has_settled(at(2, 300)));
+        assert!(!watch.has_settled(at(3, 600)));
+        assert!(watch.has_settled(at(3, 600)));
+        watch.read(at(3, 600));
+        assert!(!watch.has_settled(at(3, 600)));
+        watch.retry();
+        assert!(watch.has_settled(at(3, 600)));
+    }
 }

@@ -59,12 +59,12 @@ pub(super) async fn refuse(
         match guard.refuse(ending, refusal.id(head.from)) {
             RefusedEnd::Recorded(None) => {}
             RefusedEnd::Recorded(Some(flush)) => flush.wait().await,
-            RefusedEnd::Counted => delay(&condition, in_flight).await,
+            RefusedEnd::Counted => delay(&condition, head, in_flight).await,
         }
     } else {
         guard.recorder.shared.count_refusal(head, refusal.id(head.from), problem.status);
         if matches!(refusal, Refusal::WrongKeys { .. }) {
-            delay(&guard.recorder.shared.condition, in_flight).await;
+            delay(&guard.recorder.shared.condition, head, in_flight).await;
         }
     }
     let mut response = refusal.respond(head, &problem);
@@ -73,11 +73,19 @@ pub(super) async fn refuse(
 }
 
 /// Delays a refusal, whose request then no longer counts among those in progress.
-async fn delay(condition: &Condition, in_flight: Option<&InFlightRequest>) {
+async fn delay(condition: &Condition, head: &Head, in_flight: Option<&InFlightRequest>) {
     if let Some(request) = in_flight {
         request.leave();
     }
-    condition.delay_refusal().await;
+    condition.delay_refusal(announced_length(&head.headers)).await;
+}
+
+/// Length of a request's body; `None` if it is not announced.
+fn announced_length(headers: &HeaderMap) -> Option<u64> {
+    match headers.get(header::CONTENT_LENGTH) {
+        Some(length) => length.to_str().ok()?.parse().ok(),
+        None => (!headers.contains_key(header::TRANSFER_ENCODING)).then_some(0),
+    }
 }
 
 /// The response's headers, collected before the usage guard is finished or moves into the body.

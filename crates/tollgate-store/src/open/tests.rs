@@ -129,6 +129,7 @@ async fn damaged_file_is_refused_and_not_changed() {
         Vec::new(),
         b"SQLite format 3\0".to_vec(),
         b"just some text that is no database".to_vec(),
+        b"text of the size of a small database, which only reading its first page can tell from one ".repeat(100),
         sound[..5_000].to_vec(),
         damaged,
     ] {
@@ -141,6 +142,33 @@ async fn damaged_file_is_refused_and_not_changed() {
         assert_eq!(fs::read(&path).unwrap(), bytes);
         assert!(!dir.path().join("master.key").exists());
     }
+}
+
+/// The locks of this process on a file, as the kernel lists them.
+#[cfg(target_os = "linux")]
+fn locks(path: &Path) -> usize {
+    use std::os::unix::fs::MetadataExt as _;
+    let (process, inode) = (std::process::id().to_string(), format!(":{}", fs::metadata(path).unwrap().ino()));
+    let list = fs::read_to_string("/proc/locks").unwrap();
+    list.lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|line| line[4] == process && line[5].ends_with(&inode))
+        .count()
+}
+
+/// Without its locks, another program that opens the database removes the write-ahead log of the running gateway.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn database_opened_once_more_keeps_the_locks_of_the_running_gateway() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("tollgate.db");
+    let serving = open_in(&dir).await.unwrap();
+    serving.usage.append(&[record(1)]).await.unwrap();
+    let held = locks(&path);
+    assert!(held > 0);
+    open_in(&dir).await.unwrap().close().await;
+    assert_eq!(locks(&path), held);
+    serving.close().await;
 }
 
 #[tokio::test]

@@ -31,6 +31,8 @@ use crate::{
 /// Time limit for acquiring a pooled connection, or SQLite's write lock.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 const SQLITE_READERS: u32 = 4;
+/// Size of the header of an SQLite file in bytes.
+const SQLITE_HEADER_BYTES: u64 = 100;
 const POSTGRES_CONNECTIONS: u32 = 10;
 
 /// Opens a database, creating and migrating it as needed.
@@ -164,25 +166,20 @@ enum FileState {
     Database,
 }
 
-/// Refuses an existing file that is not a database, so that it is never overwritten.
+/// Whether there is a database file; one that cannot be a database is refused. SQLite refuses the other files that are none when it
+/// reads the first page.
+///
+/// The file is never opened here: closing any descriptor of a file ends the process's POSIX locks on it, also those of SQLite's own
+/// connections in a running gateway. Another program that opens the database would then believe to be alone and remove its
+/// write-ahead log.
 fn check_file(path: &Path, database: &str) -> Result<FileState, StoreError> {
     let corrupt = |detail: &str| StoreError::Corrupt { database: database.to_owned(), detail: detail.to_owned() };
-    let file = |source: io::Error| StoreError::File { action: "read the database", path: path.to_owned(), source };
-    match fs::File::open(path) {
+    match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(FileState::Missing),
-        Err(error) => Err(file(error)),
-        Ok(mut opened) => {
-            if opened.metadata().map_err(file)?.is_dir() {
-                return Err(corrupt("it is a folder"));
-            }
-            let mut start = [0; 16];
-            match io::Read::read_exact(&mut opened, &mut start) {
-                Ok(()) if &start == b"SQLite format 3\0" => Ok(FileState::Database),
-                Ok(()) => Err(corrupt("it is not an SQLite file")),
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(corrupt("it is too short for a database")),
-                Err(error) => Err(file(error)),
-            }
-        }
+        Err(source) => Err(StoreError::File { action: "read the database", path: path.to_owned(), source }),
+        Ok(file) if file.is_dir() => Err(corrupt("it is a folder")),
+        Ok(file) if file.len() < SQLITE_HEADER_BYTES => Err(corrupt("it is too short for a database")),
+        Ok(_) => Ok(FileState::Database),
     }
 }
 

@@ -167,6 +167,22 @@ fn fifty_catalog_changes_under_load_drop_no_request() {
     assert!(serves(50), "the last good file serves");
 }
 
+#[test]
+fn catalog_file_that_is_emptied_changes_nothing() {
+    let upstream = Upstream::start();
+    let catalog =
+        channel("chat", "openai", &upstream.openai_url(), "chat-model", "") + &prices(&["chat-model"]) + &group(&["chat"]);
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
+    let keys = || String::from_utf8(gateway.run(&["key", "list", "--json"]).stdout).unwrap();
+    let ids = || serde_json::from_str::<serde_json::Value>(&keys()).unwrap().pointer("/items/0/id").cloned();
+    let before = ids();
+    assert!(before.is_some(), "{}", keys());
+    gateway.serve_catalog(" \n");
+    wait_for("the file is refused", Duration::from_secs(30), || gateway.log().contains("leave a comment in it"));
+    assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
+    assert_eq!(ids(), before);
+}
+
 /// 100 channels of ten accounts, each serving a hundred models of its own: 10,000 models, 1,000 accounts.
 #[expect(clippy::format_push_string, reason = "a text made once for a test")]
 fn large(upstream: &Upstream, version: usize) -> String {

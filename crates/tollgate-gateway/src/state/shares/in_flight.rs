@@ -20,6 +20,10 @@ const UNCOUNTED_PART: usize = 64 * 1024;
 /// How long the refusal of a caller that is refused again and again is delayed, and how many are at once.
 const REFUSAL_DELAY: Duration = Duration::from_millis(10);
 const MAX_DELAYED: usize = 1_024;
+/// The delay behind a large body. Its refusal costs more: part of the body is on its way and is received and discarded.
+const LARGE_BODY_DELAY: Duration = Duration::from_millis(50);
+/// Size of a large body in bytes.
+const LARGE_BODY: u64 = 256 * 1024;
 /// Refused connections whose callers keep sending; they are read on, so that the callers see the answer.
 const MAX_LINGERING: usize = 8;
 
@@ -61,11 +65,12 @@ impl Condition {
 
 impl Condition {
     /// Delays the refusal of a caller that is refused again and again, so that it does not keep the cores busy. At most
-    /// [`MAX_DELAYED`] refusals wait; others are sent at once.
-    pub(crate) async fn delay_refusal(&self) {
+    /// [`MAX_DELAYED`] refusals wait; others are sent at once. `body` is the announced length of the request's body, `None` for one of
+    /// unknown length.
+    pub(crate) async fn delay_refusal(&self, body: Option<u64>) {
         if self.delayed.take(1, MAX_DELAYED).is_some() {
             let _released = Delayed(&self.delayed);
-            sleep(REFUSAL_DELAY).await;
+            sleep(refusal_delay(body)).await;
         }
     }
 
@@ -73,6 +78,10 @@ impl Condition {
     pub(crate) fn linger(self: &Arc<Self>) -> Option<Lingering> {
         self.lingering.take(1, MAX_LINGERING).map(|()| Lingering(Arc::clone(self)))
     }
+}
+
+fn refusal_delay(body: Option<u64>) -> Duration {
+    if body.is_none_or(|bytes| bytes > LARGE_BODY) { LARGE_BODY_DELAY } else { REFUSAL_DELAY }
 }
 
 /// One refusal that is delayed.
@@ -255,5 +264,17 @@ impl Drop for MemoryCharge {
         if self.bytes > 0 {
             self.request.release_bytes(self.bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_of_a_large_body_is_delayed_longer() {
+        assert_eq!(refusal_delay(Some(500)), REFUSAL_DELAY);
+        assert_eq!(refusal_delay(Some(31 << 20)), LARGE_BODY_DELAY);
+        assert_eq!(refusal_delay(None), LARGE_BODY_DELAY);
     }
 }
