@@ -10,6 +10,7 @@ mod docs;
 mod faults;
 mod fuzz;
 mod page;
+mod prices;
 mod sdk;
 mod servers;
 mod shell;
@@ -40,6 +41,8 @@ enum Command {
     Sdk,
     /// Regenerates the parts of the documentation that are derived from the code.
     Docs,
+    /// Writes the price list that is built into the program, from a wheel of LiteLLM.
+    Prices(prices::PricesOptions),
     /// Runs every fuzz target in `fuzz/`, seeded from the fixtures.
     Fuzz(fuzz::FuzzOptions),
     /// Measures the gateway against nginx in one interleaved run and prints ratios.
@@ -58,6 +61,7 @@ fn main() -> anyhow::Result<()> {
         Command::Tidy => tidy::run(),
         Command::Sdk => sdk::run_alone(),
         Command::Docs => docs::run(),
+        Command::Prices(options) => prices::run(&options),
         Command::Fuzz(options) => fuzz::run_alone(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Faults(options) => faults::run(&options),

@@ -28,8 +28,6 @@ use crate::{
     state::{ConsoleState, LocalOperator, RequestMeta},
 };
 
-/// Largest body: enough for a catalog file of several thousand rows.
-const BODY_BYTES: usize = 4 << 20;
 /// Largest body of a request from the command line.
 const LOCAL_BODY_BYTES: usize = 256 << 20;
 /// Longest time to receive a body.
@@ -134,7 +132,7 @@ async fn handle(
         return Err(ApiError::no_path());
     }
     let query = InputFields(check::query(route.query, parts.uri.query().unwrap_or_default())?);
-    let max_bytes = if principal.key().is_some() { BODY_BYTES } else { LOCAL_BODY_BYTES };
+    let max_bytes = if principal.key().is_some() { route.max_body_bytes } else { LOCAL_BODY_BYTES };
     let body = InputFields(match route.request {
         RequestSchema::Empty => Map::new(),
         RequestSchema::Body(object, mode) => check::body(object, read_json(&parts.headers, body, max_bytes, None).await?, mode)?,

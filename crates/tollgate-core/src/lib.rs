@@ -8,6 +8,7 @@ mod below_cost;
 mod catalog;
 mod catalog_review;
 mod ids;
+mod margin;
 mod money;
 mod offer;
 mod price_limit;
@@ -15,12 +16,15 @@ mod route;
 
 mod health;
 mod price_effect;
+mod price_import;
+mod price_list;
 mod record;
 mod replay;
 mod retention_clock;
 mod secret;
 mod settle;
 mod shares;
+mod simulate;
 mod time;
 mod unsupported_fields;
 
@@ -50,10 +54,15 @@ pub use ids::{
     AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, IdText, JobId, KeyId, MemberId, ModelId, NameHash, RequestId,
     Revision,
 };
+pub use margin::{amount_margin, price_margin};
 pub use money::{Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd};
 pub use offer::{Caller, NotOffered, Offer, VisibleModel, resolve, visible_model, visible_models};
 pub use price_effect::{PriceEffect, PriceEffects, PriceSubject, PricedOutAccount, price_effects};
+pub use price_import::{ImportPlan, ImportRow, ImportScope, ImportState, KeptReason, plan_price_import};
 pub use price_limit::{InvalidMaxPrice, money_is_bounded, parse_max_price, parse_max_prices};
+pub use price_list::{
+    ListedPrice, MAX_PRICE_LIST_BYTES, MAX_PRICE_LIST_ROWS, PriceList, PriceListFault, PriceListFormat, SkippedPrice, write_csv,
+};
 pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, TraceEntry, UsageRecord};
 pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, ReplaySide, ReplayTotals};
 pub use retention_clock::RetentionClock;
@@ -64,10 +73,11 @@ pub use route::{
 };
 pub use secret::Secret;
 pub use settle::{
-    AttemptFacts, AttemptStart, DeliveredContent, InputCount, RequestFacts, RequestSize, StartedAttempt, StreamProgress,
-    UsageBounds, UsageExcess, amount, count_input, estimate_input, estimate_output, settle, settle_attempt, settle_stopped,
-    usage_excess,
+    AttemptFacts, AttemptStart, DeliveredContent, ExactAmount, InputCount, PriceLine, PriceLines, RequestFacts, RequestSize,
+    StartedAttempt, StreamProgress, UsageBounds, UsageExcess, amount, count_input, estimate_input, estimate_output, price_lines,
+    settle, settle_attempt, settle_stopped, usage_excess,
 };
 pub use shares::{Concerned, Requester, is_within_share, share_of};
+pub use simulate::{SimulatedAccount, SimulatedCaller, SimulatedExclusion, SimulatedRequest, Simulation, simulate};
 pub use time::Timestamp;
 pub use unsupported_fields::UnsupportedFields;

@@ -4,6 +4,7 @@ mod billing;
 mod bounds;
 mod count;
 mod interrupted;
+mod price_lines;
 mod production;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub use bounds::{UsageBounds, UsageExcess};
 pub(crate) use count::unseen_input;
 pub use count::{InputCount, amount, count_input, estimate_input, estimate_output};
 pub use interrupted::{AttemptStart, StartedAttempt, StreamProgress, settle_stopped};
+pub use price_lines::{ExactAmount, PriceLine, PriceLines, price_lines};
 pub use production::{RequestSize, usage_excess};
 
 use billing::{BillingInput, PricedAmount, attempt_tokens};

@@ -123,6 +123,25 @@ CREATE TABLE audit (
     PRIMARY KEY (revision, position)
 );
 
+-- Changes of prices, append-only, written in the transaction of the change. `channel` names the channel whose cost it is, and is empty
+-- for the sale price of the model. `source` is what an imported price was imported from, NULL if it was set by hand. The prices are JSON,
+-- NULL where there is none.
+CREATE TABLE price_history (
+    revision BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    at BIGINT NOT NULL,
+    origin TEXT NOT NULL,
+    actor TEXT NOT NULL,
+    model TEXT NOT NULL,
+    channel TEXT NOT NULL,
+    source TEXT,
+    old_price TEXT,
+    new_price TEXT,
+    PRIMARY KEY (revision, position)
+);
+-- Finds the history of a price, and its last change.
+CREATE INDEX price_history_model ON price_history (model, channel, revision, position);
+
 -- The ledger, append-only: `top_up` (paid in), `settle` (prices of requests, negative), `adjust` (correction). `balance` is the
 -- member's balance after the entry. A `settle` entry charges one member for the requests of one batch: `batch` is the position that
 -- the ledger reached with it (`usage.booked` of its requests), `requests` counts those with a price, which arrived from `first_at` to

@@ -1,6 +1,7 @@
 //! Applying a batch of changes: the same rules for every backend, over [`ChangeTransaction`] inside one transaction.
 
 mod keys;
+mod prices;
 
 use serde::{Serialize, de::DeserializeOwned};
 use subtle::ConstantTimeEq as _;
@@ -11,10 +12,10 @@ use tollgate_core::{
 
 use crate::{
     Actor, AuditEvent, AuditKind, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, FieldProblem, GroupSpec,
-    JobAction, KeySecret, MemberSpec, RandomSource, RowKind, StoreError, Toggle, credential,
+    JobAction, KeySecret, MemberSpec, PriceChange, RandomSource, RowKind, StoreError, Toggle, credential,
     fields::{AccountInput, check_row},
     proxy::ChannelSecrets,
-    rows::{CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, spec_text},
+    rows::{BatchRecord, CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, spec_text},
     seal::Sealer,
 };
 
@@ -30,8 +31,20 @@ pub(crate) async fn apply(
     now: Timestamp,
 ) -> Result<Revision, StoreError> {
     let revision = rows.revision().await?;
-    let mut batch =
-        Batch { rows, sealer, random, actor, now, revision, changed: Vec::new(), audit: Vec::new(), named: Vec::new(), once: None };
+    let mut batch = Batch {
+        rows,
+        sealer,
+        random,
+        actor,
+        now,
+        revision,
+        changed: Vec::new(),
+        audit: Vec::new(),
+        prices: Vec::new(),
+        price_source: None,
+        named: Vec::new(),
+        once: None,
+    };
     for change in changes {
         batch.apply(change).await?;
     }
@@ -61,6 +74,9 @@ struct Batch<'a> {
     revision: Revision,
     changed: Vec<ChangedRow>,
     audit: Vec<AuditEvent>,
+    prices: Vec<PriceChange>,
+    /// What the prices of the present change are imported from.
+    price_source: Option<String>,
     /// References of written rows: kind and name of the row, kind and name of the row it refers to.
     named: Vec<(RowKind, String, RowKind, String)>,
     /// Idempotency key and fingerprint.
@@ -138,6 +154,8 @@ impl Batch<'_> {
                 checked(RowKind::Model, &spec.name, check_row(spec.as_ref()))?;
                 self.put(RowKind::Model, "", &spec.name, spec.as_ref(), SecretInput::Keep(SecretRequirement::NeedsNone)).await
             }
+            Change::SetPrice { model, price, source } => self.set_price(model, price.as_ref(), source.as_deref()).await,
+            Change::SetCosts { channel, costs, source } => self.set_costs(channel, costs, source.as_deref()).await,
             Change::RemoveModel { model } => self.remove(RowKind::Model, model).await,
             Change::PutGroup(spec) => self.put_group(spec).await,
             Change::RemoveGroup { group } => self.remove(RowKind::Group, group).await,
@@ -378,7 +396,9 @@ impl Batch<'_> {
         self.changed.push(ChangedRow { revision, kind: row.kind, id: row.id.clone() });
         let json = |spec: &String| serde_json::from_str(spec).unwrap_or(serde_json::Value::Null);
         let after = if row.removed_at.is_some() { None } else { Some(&row.spec) };
+        self.note_prices(row, before.map(String::as_str), after.map(String::as_str));
         let mut detail = serde_json::json!({ "before": before.map(json), "after": after.map(json), "owner": row.owner });
+        let note = self.price_source.as_ref().map_or_else(|| note.to_owned(), |source| format!("imported from {source}"));
         if !note.is_empty() {
             detail["note"] = note.into();
         }
@@ -446,7 +466,8 @@ impl Batch<'_> {
             return Ok(self.revision);
         }
         let revision = Revision(self.revision.0 + 1);
-        self.rows.record(revision, &self.changed, &self.audit).await?;
+        let record = BatchRecord { changed: &self.changed, audit: &self.audit, prices: &self.prices };
+        self.rows.record(revision, &record).await?;
         if let Some((key, fingerprint)) = self.once
             && let Some(made) = self.changed.first()
         {

@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
-    AccountSpec, AdminKeyId, Budget, ChannelSpec, KeyId, KeyStatus, MemberStatus, ModelMapping, ModelSpec, Owner, Revision, Secret,
-    Timestamp,
+    AccountSpec, AdminKeyId, Budget, ChannelSpec, KeyId, KeyStatus, MemberStatus, ModelMapping, ModelSpec, Owner, PriceSchedule,
+    Revision, Secret, Timestamp,
 };
 
 use crate::{AdminKeySpec, AdminScope, GroupSpec, KeySpec, MemberSpec, keys::KeySecret};
@@ -45,6 +45,11 @@ pub enum Change {
     PutModel(Box<ModelSpec>),
     /// Removes a model's prices and properties; it stays callable, without a price, while a channel serves it.
     RemoveModel { model: String },
+    /// Sets the sale price of a model, and creates its row if there is none. `source`: what the price is imported from; `None`: set by
+    /// hand.
+    SetPrice { model: String, price: Option<PriceSchedule>, source: Option<String> },
+    /// Sets what a channel's provider charges for models that the channel serves. `source` as for [`Change::SetPrice`].
+    SetCosts { channel: String, costs: Vec<(String, Option<PriceSchedule>)>, source: Option<String> },
     /// Writes a group.
     PutGroup(Box<GroupSpec>),
     /// Removes a group; keys with only this group can no longer reach any model.
@@ -106,6 +111,8 @@ impl Change {
             | Self::RemoveModelMapping { .. }
             | Self::PutModel(_)
             | Self::RemoveModel { .. }
+            | Self::SetPrice { .. }
+            | Self::SetCosts { .. }
             | Self::PutGroup(_)
             | Self::RemoveGroup { .. }
             | Self::PutKey { .. }

@@ -6,6 +6,7 @@ mod health;
 mod keys;
 mod ledger;
 mod listing;
+mod prices;
 mod usage;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -238,6 +239,11 @@ conformance! {
         row_preconditions_are_checked,
         idempotent_batch_is_applied_once,
         admin_key_is_found_by_hash_until_revoked_or_expired;
+    prices:
+        every_change_of_a_price_is_in_its_history,
+        price_set_by_hand_is_not_an_imported_one,
+        history_of_a_price_has_pages,
+        cost_of_a_model_that_is_not_served_is_refused;
     health:
         health_is_stored_for_existing_accounts;
 }

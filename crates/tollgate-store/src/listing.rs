@@ -7,7 +7,8 @@ use serde::de::DeserializeOwned;
 use tollgate_core::{AdminKeyId, Key, KeyId, Owner, Revision, Timestamp};
 
 use crate::{
-    AdminKeySpec, AdminScope, AuditEvent, AuditKind, KeyHash, RowKind, StoreError,
+    AdminKeySpec, AdminScope, AuditEvent, AuditKind, ImportedPrice, KeyHash, PriceChange, PriceHistoryFilter, PriceHistoryPosition,
+    RowKind, StoreError,
     rows::{CatalogRow, RowSecret},
 };
 
@@ -24,6 +25,12 @@ pub trait ListingStore: Send + Sync + fmt::Debug {
 
     /// Events of the audit log, newest first.
     async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPosition, AuditEvent)>, StoreError>;
+
+    /// Changes of the prices of a model, newest first.
+    async fn price_history(&self, filter: &PriceHistoryFilter) -> Result<Vec<(PriceHistoryPosition, PriceChange)>, StoreError>;
+
+    /// The prices whose last change was an import, by model and channel.
+    async fn imported_prices(&self) -> Result<Vec<ImportedPrice>, StoreError>;
 
     /// The admin key with this hash, unless it is revoked or expired.
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError>;

@@ -16,7 +16,7 @@ use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision,
 
 use crate::{
     Actor, AuditEvent, CatalogRows, CatalogStore, Change, ChangedRow, HealthStore, KeyHash, KeyHasher, KeyScope, KeyStore, Page,
-    RandomSource, RowKind, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore,
+    PriceChange, RandomSource, RowKind, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore,
     apply::apply,
     assemble::{self, GroupIds},
     catalog_rows::PRICE_LIMITED,
@@ -46,6 +46,7 @@ struct State {
     revision: Revision,
     changed: Vec<ChangedRow>,
     audit: Vec<AuditEvent>,
+    prices: Vec<PriceChange>,
     idempotent: HashMap<String, IdempotentBatch>,
     /// Ids for new rows, if they are derived from names.
     ids: Option<Arc<RowIds>>,

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde::{Serialize, de::DeserializeOwned};
 use tollgate_core::{Owner, Revision, Timestamp};
 
-use crate::{AuditEvent, ChangedRow, KeyHash, KeySecret, RowKind, StoreError};
+use crate::{AuditEvent, ChangedRow, KeyHash, KeySecret, PriceChange, RowKind, StoreError};
 
 /// One row of the catalog, or one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +76,14 @@ impl IdempotentBatch {
     pub(crate) const LIFE_MS: i64 = 86_400_000;
 }
 
+/// What a batch of changes leaves behind besides the rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchRecord<'a> {
+    pub(crate) changed: &'a [ChangedRow],
+    pub(crate) audit: &'a [AuditEvent],
+    pub(crate) prices: &'a [PriceChange],
+}
+
 /// The operations a backend provides to a batch of changes, all in one transaction. Rows are live unless stated otherwise.
 #[async_trait]
 pub(crate) trait ChangeTransaction: Send {
@@ -110,6 +118,9 @@ pub(crate) trait ChangeTransaction: Send {
 
     async fn revision(&mut self) -> Result<Revision, StoreError>;
 
-    /// Writes the new revision with its changed rows and audit events.
-    async fn record(&mut self, revision: Revision, changed: &[ChangedRow], audit: &[AuditEvent]) -> Result<(), StoreError>;
+    /// What the last change of a price imported it from; `None` if it was set by hand, or never. `channel`: of a cost.
+    async fn imported_from(&mut self, model: &str, channel: Option<&str>) -> Result<Option<String>, StoreError>;
+
+    /// Writes the new revision with what it changed.
+    async fn record(&mut self, revision: Revision, batch: &BatchRecord<'_>) -> Result<(), StoreError>;
 }

@@ -23,6 +23,7 @@ mod migrate;
 mod names;
 mod pages;
 mod partitions;
+mod price_history;
 mod retention;
 mod rotation;
 mod rows;

@@ -1,6 +1,7 @@
 //! Command line arguments.
 
 mod accounting;
+mod prices;
 mod resources;
 
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tollgate_core::Secret;
 
 pub(crate) use accounting::{Audit, Budget, GroupBy, Ledger, LedgerPosting, Settings, Usage, UsageFilter};
+pub(crate) use prices::{ListFormat, Price, PriceHistory, PriceImport, PriceSimulation};
 pub(crate) use resources::{
     Account, AccountName, AccountSelection, AdminKey, Channel, FieldArgs, Key, KeyName, Model, NewRow, PreviewArgs,
     ResourceCommand, RowChange, RowName,
@@ -89,6 +91,9 @@ pub(crate) enum Command {
     /// Manage models and their prices
     #[command(subcommand)]
     Model(Model),
+    /// Show, set and import prices, and compute what requests cost
+    #[command(subcommand)]
+    Price(Price),
     /// Manage groups
     #[command(subcommand)]
     Group(ResourceCommand),

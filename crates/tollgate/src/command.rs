@@ -17,6 +17,7 @@ pub(crate) mod lists;
 pub(crate) mod master_key;
 pub(crate) mod migrate;
 pub(crate) mod model;
+pub(crate) mod price;
 pub(crate) mod ready;
 pub(crate) mod replay;
 pub(crate) mod resource;

@@ -84,6 +84,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Channel(subcommand) => command::channel::run(&common, subcommand),
         Command::Account(subcommand) => command::resource::accounts(&common, subcommand),
         Command::Model(subcommand) => command::model::run(&common, subcommand),
+        Command::Price(subcommand) => command::price::run(&common, subcommand),
         Command::Group(subcommand) => command::resource::named(&common, GROUPS, subcommand),
         Command::Member(subcommand) => command::resource::named(&common, MEMBERS, subcommand),
         Command::Budget(subcommand) => command::lists::budgets(&common, &subcommand),

@@ -61,10 +61,11 @@ pub(super) const CUT_WITH_ROW: FieldShape = CUT.with(Access::ShownOnce);
 pub(super) const MAX_LIMITED_KEYS: u32 = 1_000;
 
 /// Query parameters of a change.
-pub(super) const QUERY: &[FieldShape] = &[
-    both("dry_run", Kind::Flag, "Return the changed row and the effects without saving."),
-    both("confirm", Kind::Flag, "Save even if price limits leave a model without any account."),
-];
+pub(super) const QUERY: &[FieldShape] =
+    &[both("dry_run", Kind::Flag, "Return the changed row and the effects without saving."), CONFIRM];
+
+/// Query parameter that saves a change although price limits leave a model without any account.
+pub(super) const CONFIRM: FieldShape = both("confirm", Kind::Flag, "Save even if price limits leave a model without any account.");
 
 pub(super) fn is_dry_run(context: &RequestContext) -> bool {
     is_set(context, "dry_run")
@@ -77,12 +78,22 @@ fn is_set(context: &RequestContext, name: &str) -> bool {
 /// Computes the effects of changes.
 /// Fails when the changes are invalid, or when they leave a model without any account and are not confirmed.
 pub(super) async fn preview_effects(context: &RequestContext, changes: &[Change]) -> Result<PriceEffects, ApiError> {
-    // A group's limit also applies to keys with limits of their own; the change of a key affects that key only.
-    let changes_group = changes.iter().any(|change| matches!(change, Change::PutGroup(_)));
+    preview_effects_of(context, changes, is_dry_run(context)).await
+}
+
+/// As [`preview_effects`]; a dry run neither needs a confirmation nor is refused.
+pub(super) async fn preview_effects_of(
+    context: &RequestContext,
+    changes: &[Change],
+    dry_run: bool,
+) -> Result<PriceEffects, ApiError> {
+    // A group's limit and a price also apply to keys with limits of their own; the change of a key affects that key only.
+    let of_many = |change: &Change| matches!(change, Change::PutGroup(_) | Change::SetPrice { .. } | Change::SetCosts { .. });
+    let changes_group = changes.iter().any(of_many);
     let max_keys = if changes_group { MAX_LIMITED_KEYS } else { 0 };
     let scope = KeyScope::Limited { names: key_names(changes), max: max_keys };
     let current = context.with_query_timeout(context.state.store.catalog.live_rows(&scope)).await?;
-    if !is_dry_run(context) && !has_limits(&current, changes) {
+    if !dry_run && !has_limits(&current, changes) {
         return Ok(PriceEffects::default());
     }
     let cut = changes_group && current.keys_cut;
@@ -95,7 +106,7 @@ pub(super) async fn preview_effects(context: &RequestContext, changes: &[Change]
     let mut effects = compute(preview, context);
     effects.truncated |= cut;
     let Some(empty) = effects.effects.iter().find(|effect| effect.nothing_left && effect.served_before) else { return Ok(effects) };
-    if is_dry_run(context) || is_set(context, "confirm") {
+    if dry_run || is_set(context, "confirm") {
         return Ok(effects);
     }
     let subject = match &empty.subject {

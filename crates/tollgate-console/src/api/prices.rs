@@ -1,9 +1,19 @@
-//! Sale price of each model next to the cost of each channel that serves it; also lists models without a price.
+//! Prices: the sale price of each model next to the cost of each channel that serves it, with the margin, and the history of both.
+
+mod history;
+mod import;
+mod simulate;
+mod unpriced;
+
+use std::collections::HashMap;
 
 use serde_json::{Value, json};
-use tollgate_core::ModelSpec;
+use tollgate_core::{
+    Catalog, Channel, Group, ModelMapping, ModelSpec, Multiplier, Price, PriceSchedule, Timestamp, below_cost, cost_of,
+    price_margin,
+};
 use tollgate_store::{
-    AdminScope, Change, RowKind,
+    AdminScope, Change, ImportedPrice, RowKind,
     fields::{Access, FieldValue as _, Kind, Object, WriteMode, price},
 };
 
@@ -12,9 +22,14 @@ use super::{
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
     rows,
-    schema::{MODEL_NAME, NAME, both, read},
+    schema::{MODEL_NAME, NAME, TEXT, both, read},
 };
-use crate::{api_error::ApiError, response::ApiResponse};
+use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
+
+pub(super) use history::ROUTES as HISTORY_ROUTES;
+pub(super) use import::ROUTES as IMPORT_ROUTES;
+pub(super) use simulate::ROUTES as SIMULATION_ROUTES;
+pub(super) use unpriced::ROUTES as UNPRICED_ROUTES;
 
 static COST: Object = Object::of(
     "ChannelCost",
@@ -22,6 +37,13 @@ static COST: Object = Object::of(
         read("channel", NAME, "Channel name."),
         read("upstream", MODEL_NAME, "Model name of the provider."),
         price("cost", "Cost price, before the account's multiplier; null: unknown.").with(Access::ReadOnly),
+        read("source", TEXT, "What the cost was imported from; null: set by hand.").or_null(),
+        read("imported_at", Kind::Time, "When it was imported.").or_null(),
+        read("cost_multiplier", Kind::Factor { max: i64::MAX }, "Highest factor among the accounts that are on."),
+        read("margin_input", TEXT, "(sale - cost) / sale of an input token after both factors; null where one is unknown or 0.")
+            .or_null(),
+        read("margin_output", TEXT, "The same of an output token.").or_null(),
+        read("below_cost", TEXT, "The first kind of token that sells below its cost, with both prices.").or_null(),
     ],
 );
 static PRICES: Object = Object::of(
@@ -29,6 +51,9 @@ static PRICES: Object = Object::of(
     &[
         read("model", MODEL_NAME, "Model name used by callers."),
         price("price", "Sale price, before the group's multiplier; null: not priced."),
+        read("source", TEXT, "What the sale price was imported from; null: set by hand.").or_null(),
+        read("imported_at", Kind::Time, "When it was imported.").or_null(),
+        read("sale_multiplier", Kind::Factor { max: i64::MAX }, "Factor of the group; 1 without one."),
         read("served_by", Kind::List { of: &Kind::Object(&COST), max: 100_000 }, "Channels that serve it."),
     ],
 );
@@ -41,79 +66,164 @@ pub(super) static ROUTES: &[Route] = &[
             Method::Get,
             "/admin/v1/prices",
             "list_prices",
-            "Prices of every model that has a row or is served, by name.",
+            "Prices and margins of every model that has a row or is served, by name.",
             handler!(list),
         )
-        .query(&[LIMIT, AFTER, both("priced", Kind::Flag, "true: only models with a price; false: only models without one.")])
+        .query(&[
+            LIMIT,
+            AFTER,
+            both("priced", Kind::Flag, "true: only models with a price; false: only models without one."),
+            both("group", NAME, "Only channels of this group, and margins after its multiplier."),
+        ])
         .returns(ResponseSchema::Page(&PRICES)),
     RESOURCE
         .route(
             Method::Put,
             "/admin/v1/prices/{model}",
             "set_price",
-            "Sets the sale price of a model; creates its row if there is none.",
+            "Sets the sale price of a model by hand; creates its row if there is none.",
             handler!(set),
         )
         .takes(&PRICES, WriteMode::Update)
         .returns(ResponseSchema::Object(&PRICES)),
 ];
 
-/// Every model with its prices, by name.
-async fn all(context: &RequestContext) -> Result<Vec<(String, Value)>, ApiError> {
-    let catalog = context.with_query_timeout(context.state.store.catalog.load()).await?;
-    let mut names: Vec<&String> = catalog.models.keys().chain(catalog.mappings_by_model.keys()).collect();
-    names.sort_unstable();
-    names.dedup();
-    let shown = names.into_iter().map(|name| {
-        let price = catalog.models.get(name).and_then(|model| model.spec.price.clone());
-        let served: Vec<Value> = catalog
-            .channels
-            .values()
-            .flat_map(|channel| {
-                channel.spec.serves.iter().filter(|serves| serves.model == *name).map(move |serves| (channel, serves))
+/// The catalog and the sources of its prices.
+struct PriceTable<'a> {
+    catalog: &'a Catalog,
+    imported: HashMap<(&'a str, Option<&'a str>), &'a ImportedPrice>,
+    group: Option<&'a Group>,
+    now: Timestamp,
+}
+
+impl<'a> PriceTable<'a> {
+    fn of(catalog: &'a Catalog, imported: &'a [ImportedPrice], group: Option<&'a Group>, now: Timestamp) -> Self {
+        let imported = imported.iter().map(|it| ((it.model.as_str(), it.channel.as_deref()), it)).collect();
+        Self { catalog, imported, group, now }
+    }
+
+    /// The names of models that have a row or are served.
+    fn models(&self) -> Vec<&'a str> {
+        let mut names: Vec<&str> =
+            self.catalog.models.keys().chain(self.catalog.mappings_by_model.keys()).map(String::as_str).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    fn schedule(&self, model: &str) -> Option<&'a PriceSchedule> {
+        self.catalog.models.get(model).and_then(|model| model.spec.price.as_ref())
+    }
+
+    fn show(&self, model: &str) -> Value {
+        let schedule = self.schedule(model);
+        let multiplier = self.group.map_or(Multiplier::ONE, |group| group.sale_multiplier);
+        let sale = schedule.and_then(|schedule| schedule.at(self.now)).map(|price| (price, multiplier));
+        let mappings = self.catalog.mappings_by_model.get(model).into_iter().flatten();
+        let served: Vec<Value> = mappings
+            .filter_map(|at| {
+                let channel = self.catalog.channel_at(at.channel)?;
+                let mapping = channel.spec.serves.get(at.mapping as usize)?;
+                let reaches = self.group.is_none_or(|group| group.channels.contains(&channel.id));
+                reaches.then(|| self.show_cost(channel, (at.mapping as usize, mapping), sale))
             })
-            .map(|(channel, serves)| json!({"channel": channel.spec.name, "upstream": serves.upstream, "cost": serves.cost.show()}))
             .collect();
-        (name.clone(), json!({"model": name, "price": price.show(), "served_by": served}))
-    });
-    Ok(shown.collect())
+        let (source, imported_at) = self.source(model, None);
+        json!({
+            "model": model, "price": schedule.cloned().show(), "source": source, "imported_at": imported_at,
+            "sale_multiplier": multiplier.to_decimal(), "served_by": served,
+        })
+    }
+
+    fn show_cost(&self, channel: &Channel, (at, mapping): (usize, &ModelMapping), sale: Option<(&Price, Multiplier)>) -> Value {
+        let accounts = channel.accounts.iter().filter(|account| account.spec.on).map(|account| account.spec.cost_multiplier);
+        let multiplier = accounts.max().unwrap_or_default();
+        let price = cost_of(channel, at, self.now);
+        let cost = price.as_deref().map(|price| (price, multiplier));
+        let margin = |of: fn(&Price) -> i64| {
+            let ((sale, by_group), (cost, by_account)) = sale.zip(cost)?;
+            price_margin((of(sale), by_group), (of(cost), by_account)).map(show_margin)
+        };
+        let below = sale.zip(cost).and_then(|(sale, cost)| below_cost(sale, cost, u64::MAX));
+        let (source, imported_at) = self.source(&mapping.model, Some(&channel.spec.name));
+        json!({
+            "channel": channel.spec.name, "upstream": mapping.upstream, "cost": mapping.cost.show(), "source": source,
+            "imported_at": imported_at, "cost_multiplier": multiplier.to_decimal(),
+            "margin_input": margin(|price| price.rates(0).input), "margin_output": margin(|price| price.rates(0).output),
+            "below_cost": below.map(|below| below.to_string()),
+        })
+    }
+
+    /// What a price was imported from, and when.
+    fn source(&self, model: &str, channel: Option<&str>) -> (Option<&str>, Option<Value>) {
+        let imported = self.imported.get(&(model, channel));
+        (imported.map(|it| it.source.as_str()), imported.map(|it| time_value(it.at)))
+    }
+}
+
+/// A share in millionths as a decimal with four digits, rounded down.
+fn show_margin(millionths: i64) -> String {
+    Multiplier(millionths.div_euclid(100).saturating_mul(100)).to_decimal()
+}
+
+/// The group that a query or body names, by name or id.
+fn group_of<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a std::sync::Arc<Group>, ApiError> {
+    let by_id = || catalog.groups.values().find(|group| group.id.to_string() == name);
+    catalog.group_by_name(name).or_else(by_id).ok_or_else(|| ApiError::not_found(RowKind::Group))
 }
 
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let after = context.query.text("after").unwrap_or_default();
     let priced = context.query.0.get("priced").and_then(Value::as_bool);
-    let mut models = all(&context).await?;
-    models.retain(|(name, shown)| name.as_str() > after && priced.is_none_or(|priced| shown["price"].is_null() != priced));
+    let catalog = context.with_query_timeout(context.state.store.catalog.load()).await?;
+    let imported = context.with_query_timeout(context.state.store.listing.imported_prices()).await?;
+    let group = context.query.text("group").map(|name| group_of(&catalog, name)).transpose()?;
+    let table = PriceTable::of(&catalog, &imported, group.map(std::sync::Arc::as_ref), context.now());
+    let mut models = table.models();
+    models.retain(|name| *name > after && priced.is_none_or(|priced| table.schedule(name).is_some() == priced));
     models.truncate(context.limit() as usize + 1);
-    Ok(rows::page(models, context.limit(), |(name, _)| name.clone(), |(_, shown)| shown.clone()))
+    Ok(rows::page(models, context.limit(), |name| (*name).to_owned(), |name| table.show(name)))
+}
+
+/// The prices of one model.
+async fn one(context: &RequestContext, model: &str) -> Result<ApiResponse, ApiError> {
+    let catalog = context.with_query_timeout(context.state.store.catalog.load()).await?;
+    let imported = context.with_query_timeout(context.state.store.listing.imported_prices()).await?;
+    let table = PriceTable::of(&catalog, &imported, None, context.now());
+    if table.models().binary_search(&model).is_err() {
+        return Err(ApiError::not_found(RowKind::Model));
+    }
+    Ok(ApiResponse::ok(table.show(model)))
+}
+
+/// The name of the model in the path, which may be an id.
+async fn model_name(context: &RequestContext) -> Result<String, ApiError> {
+    let text = context.path_param("model");
+    if rows::is_id(RowKind::Model, text) {
+        return Ok(rows::find(context, RowKind::Model, None, text).await?.name);
+    }
+    Ok(text.to_owned())
 }
 
 async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let name = context.path_param("model").to_owned();
     if !context.body.has("price") {
         return Err(ApiError::invalid("missing_required_parameter", "price", "Missing required parameter: 'price'."));
     }
-    let edited = rows::edit(&context, RowKind::Model, None, &name, |row| {
-        let mut spec: ModelSpec = row.read()?;
-        check::write(&context.body.0, &mut spec)?;
-        Ok(vec![Change::PutModel(Box::new(spec))])
-    });
-    match edited.await {
+    let name = model_name(&context).await?;
+    let mut spec = ModelSpec { name: name.clone(), ..ModelSpec::default() };
+    check::write(&context.body.0, &mut spec)?;
+    let change = Change::SetPrice { model: name.clone(), price: spec.price, source: None };
+    match rows::edit(&context, RowKind::Model, None, &name, |_| Ok(vec![change.clone()])).await {
         Ok(_) => {}
-        Err(problem) if problem.status == http::StatusCode::NOT_FOUND && !rows::is_id(RowKind::Model, &name) => {
+        Err(problem) if problem.status == http::StatusCode::NOT_FOUND => {
             if context.if_match()?.is_some() {
                 let message = format!("Model '{name}' has no row that could have this revision; omit If-Match to create one.");
                 return Err(ApiError::conflict("revision_conflict", message));
             }
-            let mut spec = ModelSpec { name: name.clone(), ..ModelSpec::default() };
-            check::write(&context.body.0, &mut spec)?;
             let new = Change::ExpectNew { kind: RowKind::Model, parent: String::new(), name: name.clone() };
-            context.apply(&[new, Change::PutModel(Box::new(spec))]).await?;
+            context.apply(&[new, change]).await?;
         }
         Err(problem) => return Err(problem),
     }
-    let name =
-        if rows::is_id(RowKind::Model, &name) { rows::find(&context, RowKind::Model, None, &name).await?.name } else { name };
-    let found = all(&context).await?.into_iter().find(|(model, _)| *model == name);
-    found.map(|(_, shown)| ApiResponse::ok(shown)).ok_or_else(|| ApiError::not_found(RowKind::Model))
+    one(&context, &name).await
 }

@@ -14,6 +14,9 @@ pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<ApiResponse, 
 
 pub(crate) type Handler = fn(RequestContext) -> HandlerFuture;
 
+/// Largest body of most routes: enough for a catalog file of several thousand rows.
+const BODY_BYTES: usize = 4 << 20;
+
 /// A route of the admin API.
 pub(crate) struct Route {
     pub(crate) method: Method,
@@ -28,6 +31,8 @@ pub(crate) struct Route {
     pub(crate) doc: &'static str,
     pub(crate) query: &'static [FieldShape],
     pub(crate) request: RequestSchema,
+    /// Largest body from a client with an admin key, in bytes.
+    pub(crate) max_body_bytes: usize,
     pub(crate) response: ResponseSchema,
     pub(crate) handler: Handler,
 }
@@ -50,7 +55,8 @@ impl Resource {
         handler: Handler,
     ) -> Route {
         let (request, response) = (RequestSchema::Empty, ResponseSchema::Empty);
-        Route { method, path, resource: self.tag, needs: self.needs, id, doc, query: &[], request, response, handler }
+        let (resource, needs, max_body_bytes) = (self.tag, self.needs, BODY_BYTES);
+        Route { method, path, resource, needs, id, doc, query: &[], request, max_body_bytes, response, handler }
     }
 }
 
@@ -61,6 +67,11 @@ impl Route {
 
     pub(crate) const fn takes(self, object: &'static Object, mode: WriteMode) -> Self {
         Self { request: RequestSchema::Body(object, mode), ..self }
+    }
+
+    /// Takes larger bodies than most routes.
+    pub(crate) const fn takes_bytes(self, max_body_bytes: usize) -> Self {
+        Self { max_body_bytes, ..self }
     }
 
     pub(crate) const fn returns(self, response: ResponseSchema) -> Self {

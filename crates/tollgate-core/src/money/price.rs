@@ -63,6 +63,11 @@ impl Price {
         }
     }
 
+    /// Bound of the tier for a prompt of this many tokens; `None`: the base list applies.
+    pub fn tier_bound(&self, prompt_tokens: u64) -> Option<u64> {
+        self.tiers.iter().map(|tier| tier.above).filter(|above| prompt_tokens > *above).max()
+    }
+
     /// Prices of all kinds for a prompt of this many tokens: `cache_read`, `cache_write`, `image` and `audio` fall back to
     /// `input`, `cache_write_1h` to `cache_write`, `thinking` to `output`; kinds still missing are free.
     pub fn rates(&self, prompt_tokens: u64) -> Rates {

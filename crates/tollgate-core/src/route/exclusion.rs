@@ -349,7 +349,7 @@ impl Exclusion {
         if let Self::CannotTranslate(fields) | Self::Capability(fields) = self { Some(fields) } else { None }
     }
 
-    const fn figures(&self) -> Option<PriceFigures> {
+    pub(crate) const fn figures(&self) -> Option<PriceFigures> {
         if let Self::PriceAboveLimit(figures) = self { Some(*figures) } else { None }
     }
 

@@ -8,7 +8,7 @@ use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{RequestSummary, Usage};
 
-use super::DeliveredContent;
+use super::{DeliveredContent, price_lines};
 use crate::{Model, Multiplier, NanoUsd, Price, TokenSource, Tokens};
 
 /// Lowest number of bytes of text per token; for estimates.
@@ -111,26 +111,7 @@ pub(super) fn count_output(output: impl Into<DeliveredContent>) -> u64 {
 /// Amount of these tokens at a price list (with the tier of their prompt size), rounded once, half up, to nano-USD. `None` when
 /// it exceeds [`NanoUsd::MAX_PER_REQUEST`], which the record reports as an error.
 pub fn amount(tokens: &Tokens, price: &Price, multiplier: Multiplier) -> Option<NanoUsd> {
-    const PER_MILLION: i128 = 1_000_000;
-    const SCALE: i128 = 1_000_000_000_000;
-    let rates = price.rates(tokens.prompt());
-    let kinds = [
-        (tokens.input, rates.input),
-        (tokens.output, rates.output),
-        (tokens.cache_read, rates.cache_read),
-        (tokens.cache_write.saturating_sub(tokens.cache_write_1h), rates.cache_write),
-        (tokens.cache_write_1h.min(tokens.cache_write), rates.cache_write_1h),
-        (tokens.thinking, rates.thinking),
-        (tokens.image, rates.image),
-        (tokens.audio, rates.audio),
-    ];
-    let mut sum = i128::from(rates.per_request).checked_mul(PER_MILLION)?;
-    for (count, rate) in kinds {
-        sum = sum.checked_add(i128::from(count).checked_mul(i128::from(rate))?)?;
-    }
-    let exact = sum.checked_mul(i128::from(multiplier.0))?;
-    let rounded = exact.checked_add(SCALE / 2)?.div_euclid(SCALE);
-    i64::try_from(rounded).ok().map(NanoUsd).filter(|amount| *amount <= NanoUsd::MAX_PER_REQUEST)
+    price_lines(tokens, price, multiplier).total()
 }
 
 fn media_input(summary: &RequestSummary) -> u64 {

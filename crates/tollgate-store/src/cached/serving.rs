@@ -8,9 +8,9 @@ use tollgate_core::{AccountHealth, AccountId, Catalog, GroupId, Key, KeyId, Nano
 use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
     Actor, AdminKey, AuditEvent, AuditFilter, AuditPosition, Balance, CatalogRows, CatalogStore, Change, ChangedRow, HealthStore,
-    KeyHash, KeyScope, KeyStore, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, Page, Posting,
-    PostingReceipt, RowFilter, RowKind, Spending, SpendingChanges, StoreError, StoredRow, SummaryBy, SummaryRow, UsageFilter,
-    UsageStore, VerifyReport, WorkControl, assemble, rows::RowSecret,
+    ImportedPrice, KeyHash, KeyScope, KeyStore, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, Page,
+    Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, Spending, SpendingChanges,
+    StoreError, StoredRow, SummaryBy, SummaryRow, UsageFilter, UsageStore, VerifyReport, WorkControl, assemble, rows::RowSecret,
 };
 
 #[async_trait]
@@ -105,6 +105,14 @@ impl ListingStore for CachedStore {
 
     async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPosition, AuditEvent)>, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.audit_page(filter)).await
+    }
+
+    async fn price_history(&self, filter: &PriceHistoryFilter) -> Result<Vec<(PriceHistoryPosition, PriceChange)>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.price_history(filter)).await
+    }
+
+    async fn imported_prices(&self) -> Result<Vec<ImportedPrice>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.imported_prices()).await
     }
 
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError> {

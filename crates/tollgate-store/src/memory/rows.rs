@@ -1,12 +1,15 @@
 //! [`ChangeTransaction`] on a copy of the state, which replaces the original if the batch succeeds, and the [`ListingStore`].
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use tollgate_core::{Key, KeyId, Owner, Revision, Timestamp};
 
 use super::{MemoryStore, State};
 use crate::{
-    AdminKey, AuditEvent, AuditFilter, AuditPosition, ChangedRow, KeyHash, ListingStore, RowFilter, RowKind, StoreError, StoredRow,
-    rows::{CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret},
+    AdminKey, AuditEvent, AuditFilter, AuditPosition, ImportedPrice, KeyHash, ListingStore, PriceChange, PriceHistoryFilter,
+    PriceHistoryPosition, RowFilter, RowKind, StoreError, StoredRow,
+    rows::{BatchRecord, CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret},
 };
 
 #[async_trait]
@@ -63,10 +66,16 @@ impl ChangeTransaction for State {
         Ok(self.revision)
     }
 
-    async fn record(&mut self, revision: Revision, changed: &[ChangedRow], audit: &[AuditEvent]) -> Result<(), StoreError> {
+    async fn imported_from(&mut self, model: &str, channel: Option<&str>) -> Result<Option<String>, StoreError> {
+        let last = self.prices.iter().rev().find(|price| price.is_of(model, channel));
+        Ok(last.and_then(|price| price.source.clone()))
+    }
+
+    async fn record(&mut self, revision: Revision, batch: &BatchRecord<'_>) -> Result<(), StoreError> {
         self.revision = revision;
-        self.changed.extend_from_slice(changed);
-        self.audit.extend_from_slice(audit);
+        self.changed.extend_from_slice(batch.changed);
+        self.audit.extend_from_slice(batch.audit);
+        self.prices.extend_from_slice(batch.prices);
         Ok(())
     }
 }
@@ -120,6 +129,28 @@ impl ListingStore for MemoryStore {
         };
         let found = lines.into_iter().rev().filter(wanted).take(filter.limit.min(1_001) as usize);
         Ok(found.map(|(position, event)| (position, event.clone())).collect())
+    }
+
+    async fn price_history(&self, filter: &PriceHistoryFilter) -> Result<Vec<(PriceHistoryPosition, PriceChange)>, StoreError> {
+        let state = self.catalog.lock().await;
+        let mut found: Vec<(PriceHistoryPosition, PriceChange)> = Vec::new();
+        let mut position = PriceHistoryPosition { revision: Revision(0), position: 0 };
+        for change in &state.prices {
+            let next = if change.revision == position.revision { position.position + 1 } else { 0 };
+            position = PriceHistoryPosition { revision: change.revision, position: next };
+            if filter.selects(change) && filter.before.is_none_or(|before| position < before) {
+                found.push((position, change.clone()));
+            }
+        }
+        found.reverse();
+        found.truncate(filter.size());
+        Ok(found)
+    }
+
+    async fn imported_prices(&self) -> Result<Vec<ImportedPrice>, StoreError> {
+        let state = self.catalog.lock().await;
+        let last: BTreeMap<_, _> = state.prices.iter().map(|change| ((&change.model, &change.channel), change)).collect();
+        Ok(last.values().filter_map(|change| change.imported()).collect())
     }
 
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError> {

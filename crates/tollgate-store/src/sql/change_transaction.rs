@@ -7,12 +7,13 @@ use tollgate_core::{Revision, Timestamp};
 use super::{
     chains::add_link,
     driver_error::failed,
+    price_history,
     rows::{AnyQuery, catalog_row, select},
 };
 use crate::{
-    AuditEvent, ChangedRow, KeyHash, KeySecret, RowKind, StoreError,
+    KeyHash, KeySecret, RowKind, StoreError,
     chain::{self, ChainKey},
-    rows::{CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, owner_word},
+    rows::{BatchRecord, CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, owner_word},
 };
 
 pub(super) struct SqlChangeTransaction<'a> {
@@ -142,7 +143,15 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
         row.and_then(|row| row.try_get(0)).map(Revision).map_err(failed)
     }
 
-    async fn record(&mut self, revision: Revision, changed: &[ChangedRow], audit: &[AuditEvent]) -> Result<(), StoreError> {
+    async fn imported_from(&mut self, model: &str, channel: Option<&str>) -> Result<Option<String>, StoreError> {
+        let failed = self.read_failed();
+        let query = price_history::last_source(model, channel);
+        let found = query.fetch_optional(&mut *self.connection).await;
+        found.and_then(|row| row.map_or(Ok(None), |row| row.try_get(0))).map_err(failed)
+    }
+
+    async fn record(&mut self, revision: Revision, batch: &BatchRecord<'_>) -> Result<(), StoreError> {
+        let BatchRecord { changed, audit, prices } = *batch;
         const CHANGE: &str = "INSERT INTO changes (revision, position, kind, id) VALUES ($1, $2, $3, $4)";
         const AUDIT: &str = "INSERT INTO audit (revision, position, at, origin, actor, action, kind, id, name, detail) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
@@ -164,6 +173,9 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
                 .bind(event.name.clone())
                 .bind(event.detail.clone());
             self.execute(insert).await?;
+        }
+        for (position, price) in (0_i64..).zip(prices) {
+            self.execute(price_history::insert(position, price)).await?;
         }
         if audit.is_empty() {
             return Ok(());

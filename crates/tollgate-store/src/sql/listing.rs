@@ -5,11 +5,13 @@ use sqlx::{Row as _, any::AnyRow};
 use tollgate_core::{Key, KeyId, Revision, Timestamp};
 
 use super::{
+    price_history,
     rows::{audit_event, catalog_row, select, select_with_revision},
     store::SqlStore,
 };
 use crate::{
-    AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, KeyHash, ListingStore, RowFilter, RowKind, StoreError, StoredRow,
+    AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, ImportedPrice, KeyHash, ListingStore, PriceChange,
+    PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, StoreError, StoredRow,
 };
 
 const LIST: &str = "list rows";
@@ -70,6 +72,14 @@ impl ListingStore for SqlStore {
             Ok((AuditPosition { revision: event.revision, position: row.try_get(9)? }, event))
         };
         self.fetch_as("read the audit log", query, read).await
+    }
+
+    async fn price_history(&self, filter: &PriceHistoryFilter) -> Result<Vec<(PriceHistoryPosition, PriceChange)>, StoreError> {
+        self.fetch_as("read the history of prices", price_history::page(filter), price_history::change).await
+    }
+
+    async fn imported_prices(&self) -> Result<Vec<ImportedPrice>, StoreError> {
+        self.fetch_as("read the sources of prices", price_history::imported(), price_history::imported_price).await
     }
 
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError> {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     Actor, AuditEvent, AuditKind, KeyHolder, RowKind, StoreError, credential,
-    rows::ChangeTransaction as _,
+    rows::{BatchRecord, ChangeTransaction as _},
     seal::{MasterKeys, Sealer, generate_key},
 };
 
@@ -172,7 +172,7 @@ impl SqlStore {
             name: String::new(),
             detail: serde_json::json!({"master_key": target}).to_string(),
         };
-        rows.record(revision, &[], &[event]).await?;
+        rows.record(revision, &BatchRecord { changed: &[], audit: &[event], prices: &[] }).await?;
         self.commit(ROTATE, transaction).await?;
         self.reload_keys().await.map(drop)
     }

@@ -59,7 +59,7 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
 }
 
 /// The price in force at a time, of one price or a list of them.
-fn price_at<'a>(schedule: &'a Value, now: &str) -> Option<&'a Value> {
+pub(crate) fn price_at<'a>(schedule: &'a Value, now: &str) -> Option<&'a Value> {
     let at = |text: &str| text.parse::<jiff::Timestamp>().ok();
     let now = at(now)?;
     let has_started = |price: &&Value| price["valid_from"].as_str().is_none_or(|from| at(from).is_some_and(|from| from <= now));

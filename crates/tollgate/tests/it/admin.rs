@@ -8,6 +8,7 @@ mod changes;
 mod keys;
 mod listener;
 mod money;
+mod prices;
 mod remote;
 mod usage;
 mod validation;

@@ -14,7 +14,9 @@ fn around(admin: &Admin) {
     admin.post(&at("channels/c/test"), &json!({}));
     admin.post(&at("channels/c/end-cooling"), &json!({}));
     for path in [
-        "prices",
+        "prices?group=g",
+        "prices/m/history",
+        "prices/unpriced",
         "settings",
         "budgets?subject=channel",
         "health",
@@ -28,6 +30,8 @@ fn around(admin: &Admin) {
         admin.get(&at(path));
     }
     ok(&admin.call("PUT", &at("prices/m"), Some(&json!({"price": {"input": "1"}}))));
+    admin.post(&at("prices/import"), &json!({"built_in": true, "to": "both"}));
+    admin.post(&at("prices/simulate"), &json!({"model": "m", "group": "g", "input": 1_000, "output": 10}));
     ok(&admin.call("PUT", &at("budgets/group/g"), Some(&json!({"budget": []}))));
     ok(&admin.once(&at("ledger/top-ups"), "w1", &json!({"member": "b", "amount": "1"})));
     ok(&admin.once(&at("ledger/adjustments"), "w2", &json!({"member": "b", "amount": "-1"})));

@@ -1,0 +1,87 @@
+//! The history of a model's prices.
+
+use serde_json::{Value, json};
+use tollgate_core::Revision;
+use tollgate_store::{
+    AdminScope, PriceChange, PriceHistoryFilter, PriceHistoryPosition,
+    fields::{Access, FieldValue as _, Kind, Object, price},
+};
+
+use crate::{
+    api::{
+        request_context::RequestContext,
+        route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+        rows,
+        schema::{COUNT, NAME, TEXT, both, read},
+    },
+    api_error::ApiError,
+    response::ApiResponse,
+    time::time_value,
+};
+
+static CHANGE: Object = Object::of(
+    "PriceChange",
+    &[
+        read("revision", COUNT, "Catalog revision of the change."),
+        read("at", Kind::Time, "Time of the change."),
+        read("origin", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
+        read("actor", TEXT, "Author of the change."),
+        read("channel", NAME, "Channel whose cost changed; null: the sale price changed.").or_null(),
+        read("source", TEXT, "What the price was imported from; null: set by hand.").or_null(),
+        price("before", "Price before the change; null: there was none.").with(Access::ReadOnly),
+        price("after", "Price after it; the same as before if only the source changed.").with(Access::ReadOnly),
+    ],
+);
+
+const RESOURCE: Resource = Resource { tag: "prices", needs: AdminScope::Operator };
+
+pub(in crate::api) static ROUTES: &[Route] = &[RESOURCE
+    .route(
+        Method::Get,
+        "/admin/v1/prices/{model}/history",
+        "list_price_changes",
+        "Changes of the sale price of a model and of its channels' costs, newest first.",
+        handler!(list),
+    )
+    .query(&[LIMIT, AFTER, both("channel", NAME, "Only what this channel's provider charges.")])
+    .returns(ResponseSchema::Page(&CHANGE))];
+
+async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let after = context.query.text("after").map(cursor).transpose()?;
+    let filter = PriceHistoryFilter {
+        model: super::model_name(&context).await?,
+        channel: context.query.text("channel").map(str::to_owned),
+        before: after,
+        limit: context.limit() + 1,
+    };
+    let found = context.with_query_timeout(context.state.store.listing.price_history(&filter)).await?;
+    let position = |(at, _): &(PriceHistoryPosition, PriceChange)| format!("{}-{}", at.revision.0, at.position);
+    Ok(rows::page(found, context.limit(), position, |(_, change)| show(change)))
+}
+
+/// Parses the `next` of a page: `<revision>-<position>`.
+fn cursor(text: &str) -> Result<PriceHistoryPosition, ApiError> {
+    let parts = text.split_once('-').and_then(|(revision, position)| Some((revision.parse().ok()?, position.parse().ok()?)));
+    let (revision, position) = parts.ok_or_else(|| ApiError::value("after", "expected the 'next' of a page"))?;
+    Ok(PriceHistoryPosition { revision: Revision(revision), position })
+}
+
+fn show(change: &PriceChange) -> Value {
+    json!({
+        "revision": change.revision.0, "at": time_value(change.at), "origin": change.origin, "actor": change.actor,
+        "channel": change.channel, "source": change.source, "before": change.before.show(), "after": change.after.show(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursor_is_the_next_of_a_page() {
+        assert_eq!(cursor("7-2").unwrap(), PriceHistoryPosition { revision: Revision(7), position: 2 });
+        for bad in ["", "7", "7-", "-2-", "x-1"] {
+            assert!(cursor(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Margins: what is left of a sale price after the cost.
+
+use crate::{Multiplier, NanoUsd};
+
+/// (sale - cost) / sale of two prices after their multipliers, in millionths, rounded down. `None` where nothing is charged.
+pub fn price_margin(sale: (i64, Multiplier), cost: (i64, Multiplier)) -> Option<i64> {
+    let of = |(price, multiplier): (i64, Multiplier)| i128::from(price) * i128::from(multiplier.0);
+    share(of(sale), of(cost))
+}
+
+/// (sale - cost) / sale of two amounts, in millionths, rounded down. `None` where nothing is charged.
+pub fn amount_margin(sale: NanoUsd, cost: NanoUsd) -> Option<i64> {
+    share(i128::from(sale.0), i128::from(cost.0))
+}
+
+fn share(sale: i128, cost: i128) -> Option<i64> {
+    const SCALE: i128 = 1_000_000;
+    if sale <= 0 {
+        return None;
+    }
+    let difference = sale.checked_sub(cost)?.checked_mul(SCALE)?;
+    Some(i64::try_from(difference.div_euclid(sale)).unwrap_or(i64::MIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn margin_is_the_part_of_the_sale_price_that_the_cost_leaves() {
+        let one = Multiplier::ONE;
+        assert_eq!(price_margin((300, one), (250, one)), Some(166_666));
+        assert_eq!(price_margin((100, Multiplier(2_000_000)), (250, one)), Some(-250_000));
+        assert_eq!(price_margin((300, one), (300, one)), Some(0));
+        assert_eq!(price_margin((3, one), (4, one)), Some(-333_334), "rounded down");
+        assert_eq!(price_margin((0, one), (300, one)), None);
+        assert_eq!(price_margin((1, Multiplier(1)), (i64::MAX, Multiplier(i64::MAX))), None, "beyond 128 bits");
+        assert_eq!(amount_margin(NanoUsd(10), NanoUsd(4)), Some(600_000));
+    }
+}
