@@ -1,7 +1,9 @@
-//! Likely mistakes in a valid catalog: addresses that cannot be reached, models that bounded keys cannot use,
-//! prices below cost.
+//! Likely mistakes in a valid catalog: addresses that cannot be reached, rows that no request can reach, models that bounded keys
+//! cannot use, prices below cost.
 
-use std::collections::BTreeSet;
+mod reachability;
+
+use std::collections::{BTreeSet, HashSet};
 
 use crate::{
     Account, Budget, BudgetAction, Caller, Catalog, Channel, ChannelSpec, Glob, Group, Key, KeyStatus, Multiplier, NanoUsd,
@@ -17,13 +19,19 @@ const MAX_NAMES: usize = 5;
 #[must_use]
 pub fn catalog_warnings(catalog: &Catalog, keys: &[std::sync::Arc<Key>], now: Timestamp) -> Vec<String> {
     let mut warnings = Vec::new();
+    let in_groups: HashSet<_> = catalog.groups.values().flat_map(|group| &group.channels).collect();
     for channel in catalog.channels.values() {
         channel_warnings(channel, &mut warnings);
+        reachability::channel_warnings(channel, &in_groups, &mut warnings);
     }
     let bounded = bounded_groups(catalog, keys);
     for group in catalog.groups.values() {
         let why = bounded.iter().find(|(name, _)| *name == group.name).map(|(_, why)| why.as_str());
         group_warnings(catalog, group, why, now, &mut warnings);
+        reachability::group_warnings(catalog, group, &mut warnings);
+    }
+    for key in keys {
+        reachability::key_warnings(catalog, key, &mut warnings);
     }
     warnings.extend(unserved_prices(catalog));
     let more = warnings.len().saturating_sub(MAX_WARNINGS);

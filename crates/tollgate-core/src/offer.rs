@@ -154,7 +154,7 @@ pub fn resolve(
     let sale = model.spec.price.as_ref().and_then(|schedule| schedule.at(now)).cloned();
     let candidates = catalog.mappings_for(group.id, name).collect();
     let mut offer = Offer { model, group, sale, candidates, drop_fields, revision: catalog.revision };
-    let unpriced = extras::apply(&mut offer, summary, from);
+    let unpriced = extras::apply(&mut offer, summary);
     if !unpriced.is_empty() && money_is_bounded(caller, &offer) {
         return Err(NotOffered::Unpriced { fields: unpriced });
     }

@@ -40,6 +40,8 @@ pub struct RequestSummary {
     /// Number of tools (Gemini: function declarations).
     pub tools: u32,
     pub extras: RequestExtras,
+    /// Where the first of [`UnseenInput::files`] is.
+    pub first_file: Option<FieldPath>,
     /// A stable hash of the prompt-cache key, or of the conversation's stable beginning (system text, tools,
     /// first turn). Equal for every turn of one conversation.
     pub affinity: Option<u64>,
@@ -65,11 +67,25 @@ impl RequestSummary {
             document_bytes: 0,
             tools: 0,
             extras: RequestExtras::default(),
+            first_file: None,
             affinity: None,
             splices: SplicePoints::default(),
         }
     }
 }
+
+/// Top-level fields by which gateways with the chat API (OpenRouter, LiteLLM, Bifrost, Vercel) take the choice of models and
+/// providers from the caller.
+pub const ROUTING_FIELDS: [&str; 8] = [
+    "models",
+    "provider",
+    "route",
+    "preset",
+    "fallbacks",
+    "context_window_fallbacks",
+    "content_policy_fallbacks",
+    "providerOptions",
+];
 
 /// Options that make a request cost more, or less, than its tokens at the usual prices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,8 +95,8 @@ pub struct RequestExtras {
     pub web_search: bool,
     /// Other tools of the provider that it may charge for besides tokens.
     pub server_tools: bool,
-    /// Models that the upstream may answer with instead, at prices of their own.
-    pub other_models: bool,
+    /// One of [`ROUTING_FIELDS`]: the upstream may choose another model or provider, at prices of their own.
+    pub other_routes: bool,
     pub unseen: UnseenInput,
 }
 

@@ -83,6 +83,7 @@ pub(crate) struct SummaryBuilder {
     document_bytes: u64,
     tools: usize,
     pub(crate) extras: RequestExtras,
+    first_file: Option<FieldPath>,
     pub(crate) members: SeenMembers,
     cache_key: Option<u64>,
     system: Fingerprint,
@@ -106,6 +107,7 @@ impl SummaryBuilder {
             document_bytes: 0,
             tools: 0,
             extras: RequestExtras::default(),
+            first_file: None,
             members: SeenMembers::default(),
             cache_key: None,
             system: Fingerprint::new(),
@@ -152,12 +154,12 @@ impl SummaryBuilder {
         self.inline(mime, decoded_base64(data.decoded_bytes(), data.raw()));
     }
 
-    /// Media in a `data:` URL or at a remote one. `fallback` is the mime type where the URL has none.
-    pub(crate) fn url(&mut self, fallback: &str, url: &JsonStr<'_>) {
+    /// Media at `path`, in a `data:` URL or at a remote one. `fallback` is the mime type where the URL has none.
+    pub(crate) fn url(&mut self, fallback: &str, url: &JsonStr<'_>, path: &JsonPath<'_>) {
         self.remember(url.raw());
         let raw = url.raw();
         let (Some(rest), Some(comma)) = (raw.strip_prefix("data:"), memchr::memchr(b',', raw.as_bytes())) else {
-            return self.media_of_unknown_size(fallback);
+            return self.media_of_unknown_size(fallback, path);
         };
         // Some serialisers write "image\/png".
         let header = rest[..comma - "data:".len()].replace("\\/", "/");
@@ -167,11 +169,14 @@ impl SummaryBuilder {
         self.inline(if mime.is_empty() { fallback } else { mime }, size);
     }
 
-    /// Media by address or id. An image is as many tokens as one in the body; anything else may fill the context.
-    pub(crate) fn media_of_unknown_size(&mut self, mime: &str) {
+    /// Media by address or id at `path`. An image is as many tokens as one in the body; anything else may fill the context.
+    pub(crate) fn media_of_unknown_size(&mut self, mime: &str, path: &JsonPath<'_>) {
         let images = self.images;
         self.inline(mime, 0);
-        self.extras.unseen.files |= self.images == images;
+        if self.images == images {
+            self.extras.unseen.files = true;
+            self.first_file.get_or_insert_with(|| path.to_string());
+        }
     }
 
     fn inline(&mut self, mime: &str, bytes: u64) {
@@ -293,6 +298,7 @@ impl SummaryBuilder {
             document_bytes: self.document_bytes,
             tools: u32::try_from(self.tools).unwrap_or(u32::MAX),
             extras: self.extras,
+            first_file: self.first_file,
             affinity,
             splices: self.splices,
         })

@@ -326,8 +326,12 @@ fn what_raises_the_price_is_priced_or_refused_where_money_is_limited() {
     assert_eq!(with(list, None, true, &priority).unwrap().output, Some(4_000_000_000));
     let search = asked(RequestExtras { web_search: true, ..RequestExtras::default() }, "web_search_options");
     assert_eq!(with(price("1", "2"), None, true, &search), unpriced("web_search_options"));
-    let others = asked(RequestExtras { other_models: true, ..RequestExtras::default() }, "models");
-    assert_eq!(with(price("1", "2"), None, true, &others), unpriced("models"), "their prices are unknown");
+    for field in ["models", "provider"] {
+        let others = asked(RequestExtras { other_routes: true, ..RequestExtras::default() }, field);
+        assert_eq!(with(price("1", "2"), None, true, &others), unpriced(field), "their prices are unknown");
+        assert_eq!(with(price("1", "2"), None, false, &others), Ok(price("1", "2")));
+        assert_eq!(with(Price::free(), None, true, &others), Ok(Price::free()));
+    }
     let list = Price { web_search: Some(10_000_000), ..price("1", "2") };
     assert_eq!(with(list, None, true, &search).unwrap().per_request, Some(10_000_000));
     let cached = asked(
@@ -348,6 +352,9 @@ fn what_raises_the_price_is_priced_or_refused_where_money_is_limited() {
     let list = Price { server_tools: Some(30_000_000), ..price("1", "2") };
     assert_eq!(with(list, Some(1_000_000), true, &charged).unwrap().per_request, Some(30_000_000));
     let unseen = UnseenInput { files: true, ..UnseenInput::default() };
+    let place = "contents[0].parts[1].file_data";
     let file = asked(RequestExtras { unseen, ..RequestExtras::default() }, "stream");
-    assert_eq!(with(price("1", "2"), None, true, &file), unpriced("messages[].content[]"));
+    let file = RequestSummary { first_file: Some(place.to_owned()), ..file };
+    assert_eq!(with(price("1", "2"), None, true, &file), unpriced(place));
+    assert_eq!(with(price("1", "2"), Some(1_000_000), true, &file), Ok(price("1", "2")), "reserved by the context");
 }

@@ -102,9 +102,9 @@ impl Refusal {
                 upstream::above_price_limit(model, price.as_ref(), head.from)
             }
             Self::NoRoute { model, cause: NoRouteCause::NoPrice, missing_price, .. } => {
-                upstream::no_price(model, *missing_price, head.from)
+                upstream::no_price(model, *missing_price, head)
             }
-            Self::NoRoute { model, cause, retry_after, .. } => upstream::no_route(model, *cause, *retry_after, head.from),
+            Self::NoRoute { model, cause, retry_after, .. } => upstream::no_route(model, *cause, *retry_after, head),
             Self::Upstream { model, failure } => upstream::failed(model, failure),
             Self::ShuttingDown => RefusalRow::unavailable("shutting_down", "SHUTTING_DOWN", "The gateway is restarting.").retry(2),
             Self::Internal => {

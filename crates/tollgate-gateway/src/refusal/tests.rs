@@ -23,7 +23,8 @@ struct RefusalRow {
     native: (&'static str, &'static str),
     retry_after: Option<u32>,
     stop: bool,
-    /// On chat; `{list}` stands for the list path, `{family}` for the family and `{wrong key}` for how a wrong key is named.
+    /// On chat; `{list}` stands for the list path, `{request}` for the request id, `{family}` for the family and `{wrong key}` for how a
+    /// wrong key is named.
     message: &'static str,
 }
 
@@ -67,7 +68,8 @@ async fn every_row_on_chat() {
         let (parts, body) = written(&row.refusal, &head).await;
         check_head(&row, &parts, &head);
         assert_eq!(row.refusal.id(head.from), row.id);
-        let message = row.message.replace("{list}", "/v1/models").replace("{family}", "openai protocol family");
+        let message = row.message.replace("{request}", &head.request_id.to_string());
+        let message = message.replace("{list}", "/v1/models").replace("{family}", "openai protocol family");
         let message = message.replace("{wrong key}", "Incorrect API key provided: abc***wxyz.");
         let (kind, code, param) = row.openai;
         let expected = json!({"error": {"message": message.replace("{path}", CHAT), "type": kind, "param": param, "code": code}});
@@ -89,7 +91,8 @@ async fn every_row_on_native() {
         let native_id = if row.id == "E21" || row.id == "E16" { matches!(id, "E20" | "E16") } else { id == row.id };
         assert!(native_id, "{id} for {}", row.id);
         let error = &body["error"];
-        let message = row.message.replace("{list}", "/v1beta/models").replace("{family}", "native protocol family (gemini)");
+        let message = row.message.replace("{request}", &head.request_id.to_string());
+        let message = message.replace("{list}", "/v1beta/models").replace("{family}", "native protocol family (gemini)");
         let message = message.replace("{wrong key}", "The API key abc***wxyz is not valid.");
         let message = message.replace("'model' and 'messages' alone are", "'contents' alone is").replace("{path}", NATIVE);
         assert_eq!(error["message"].as_str(), Some(message.as_str()), "{}", row.id);

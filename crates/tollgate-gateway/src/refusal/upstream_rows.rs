@@ -9,24 +9,25 @@ use super::{
     refusal_row::{INVALID_REQUEST, RefusalRow, SERVER_ERROR, UNAVAILABLE_ERROR},
     text::{list_path, quoted, usd},
 };
+use crate::request::Head;
 
 /// Seconds of E40 when no recovery time is known.
 const UNKNOWN_RECOVERY_SECS: u32 = 30;
 
 /// E40. Only for causes that end without an operator is the caller asked to retry.
-pub(super) fn no_route(model: &str, cause: NoRouteCause, retry_after: Option<u32>, from: Protocol) -> RefusalRow {
-    let model = quoted(model);
-    let (scope, list) = (scope(from), list_path(from));
+pub(super) fn no_route(model: &str, cause: NoRouteCause, retry_after: Option<u32>, head: &Head) -> RefusalRow {
+    let (model, from) = (quoted(model), head.from);
+    let (scope, other, quote) = (scope(from), other_model(from), quote_id(head));
     if let Some(why) = needs_operator(cause) {
         let message = format!(
-            "{scope}: model '{model}' has no usable upstream account, because {why}. Retrying does not help; the operator must \
-             change this. GET {list} shows the models of this key."
+            "{scope}: model '{model}' has no usable upstream account, because {why}. Retrying does not help: {other}, or \
+             {quote}, who must change this."
         );
         return no_accounts(message, model, cause, from).stop();
     }
     let message = format!(
-        "{scope}: model '{model}' has no usable upstream account at the moment. Do not retry without limit; GET {list} shows the \
-         models of this key, and the usage log shows the cause."
+        "{scope}: model '{model}' has no usable upstream account at the moment. Do not retry without limit: wait, or {other}. If \
+         this lasts, {quote}, who finds the cause in the usage log."
     );
     no_accounts(message, model, cause, from).retry(retry_after.unwrap_or(UNKNOWN_RECOVERY_SECS))
 }
@@ -61,24 +62,37 @@ pub(super) fn above_price_limit(model: &str, price: Option<&PriceFigures>, from:
         format!(" (limit {}, cheapest {} USD per 1M {kind} tokens)", usd(NanoUsd(price.limit)), usd(NanoUsd(price.price)))
     });
     let message = format!(
-        "{}: every channel offering model '{model}' is above the channel price limit of {whose}{figures}. Raise the limit or \
-         choose another model; GET {} shows the models of this key.",
+        "{}: every channel offering model '{model}' is above the channel price limit of {whose}{figures}. Raise the limit, or {}.",
         scope(from),
-        list_path(from)
+        other_model(from)
     );
     no_accounts(message, model, NoRouteCause::PriceLimit, from).stop()
 }
 
 /// E42.
-pub(super) fn no_price(model: &str, missing: Option<MissingPrice>, from: Protocol) -> RefusalRow {
-    let model = quoted(model);
+pub(super) fn no_price(model: &str, missing: Option<MissingPrice>, head: &Head) -> RefusalRow {
+    let (model, from) = (quoted(model), head.from);
     let why = match missing {
         Some(MissingPrice::SaleForBoundedMoney) | None => "this key's use is bounded in money",
         // Callers never see costs, so a missing cost is not told apart.
         Some(MissingPrice::SaleForPriceLimit | MissingPrice::CostForPriceLimit) => "a channel price limit of this key requires one",
     };
-    let message = format!("{}: model '{model}' has no price, and {why}. The operator must set a price.", scope(from));
+    let message = format!(
+        "{}: model '{model}' has no price, and {why}. The operator must set a price. Until then {}, or {}.",
+        scope(from),
+        other_model(from),
+        quote_id(head)
+    );
     no_accounts(message, model, NoRouteCause::NoPrice, from).stop()
+}
+
+/// What the caller can do. The list has the refused model too: it does not depend on accounts.
+fn other_model(from: Protocol) -> String {
+    format!("use another model that GET {} lists", list_path(from))
+}
+
+fn quote_id(head: &Head) -> String {
+    format!("quote request id {} to the operator", head.request_id)
 }
 
 /// The common beginning of these messages. It names the caller's protocol, whichever upstream was tried.

@@ -53,6 +53,21 @@ struct ServedConnections {
     by_address: HashMap<AddressBlock, AddressConnections>,
 }
 
+/// The most connections that may be open.
+#[derive(Clone, Copy, Debug)]
+struct ConnectionLimits {
+    all: usize,
+    /// Of the address that connects.
+    of_address: usize,
+}
+
+/// A connection with its address.
+#[derive(Debug)]
+struct AddressConnection<T> {
+    block: AddressBlock,
+    timers: T,
+}
+
 #[derive(Debug, Default)]
 struct AddressConnections {
     evicted: usize,
@@ -123,10 +138,11 @@ impl ConnectionLimiter {
     /// Counts a connection. Near a limit, connections at rest are asked to close.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr, timers: &Arc<ConnectionTimers>, now: Instant) -> Entered {
         let block = AddressBlock::of(address);
-        let max_per_address = if address.to_canonical().is_loopback() { usize::MAX } else { self.max_per_address };
+        let of_address = if address.to_canonical().is_loopback() { usize::MAX } else { self.max_per_address };
+        let limits = ConnectionLimits { all: self.max, of_address };
         let mut open = self.open();
-        let evicted = open.served.evict(block, (self.max, max_per_address), now);
-        let counted = if open.served.admits(block, (self.max, max_per_address)) {
+        let evicted = open.served.evict(block, limits, now);
+        let counted = if open.served.admits(block, limits) {
             Some((open.served.add(block, timers), ServedTargets::Everything))
         } else {
             open.pages.add(block).then_some((0, ServedTargets::Pages))
@@ -159,10 +175,10 @@ impl OpenConnections {
 }
 
 impl ServedConnections {
-    fn admits(&self, block: AddressBlock, (max, max_per_address): (usize, usize)) -> bool {
+    fn admits(&self, block: AddressBlock, limits: ConnectionLimits) -> bool {
         let (of_address, evicted_of_address) =
             self.by_address.get(&block).map_or((0, 0), |address| (address.open.len(), address.evicted));
-        of_address < max_per_address && admits(max, Open { all: self.all, of_address, evicted_of_address })
+        of_address < limits.of_address && admits(limits.all, Open { all: self.all, of_address, evicted_of_address })
     }
 
     fn add(&mut self, block: AddressBlock, timers: &Arc<ConnectionTimers>) -> u64 {
@@ -186,41 +202,56 @@ impl ServedConnections {
     }
 
     /// Marks connections that have to close before one more of an address is accepted, of all addresses or of this one.
-    fn evict(&mut self, block: AddressBlock, (max, max_per_address): (usize, usize), now: Instant) -> Vec<Arc<ConnectionTimers>> {
-        let due = |search_at: Option<Instant>| search_at.is_none_or(|at| at <= now);
-        let again_at = |wanted, found| (found < wanted).then_some(now + SEARCH_PAUSE);
-        let wanted = excess(max, self.all - self.evicted + 1);
-        let clones =
-            |chosen: Vec<(AddressBlock, &Arc<_>)>| chosen.into_iter().map(|(block, timers)| (block, Arc::clone(timers))).collect();
-        let mut chosen: Vec<(_, Arc<ConnectionTimers>)> = Vec::new();
-        if wanted > 0 && due(self.search_at) {
-            chosen = clones(select(self.by_address.iter().map(|(block, address)| address.resting(*block, now)), wanted));
-            self.search_at = again_at(wanted, chosen.len());
-        } else if let Some(address) = self.by_address.get_mut(&block) {
-            let wanted = excess(max_per_address, address.open.len() - address.evicted + 1);
-            if wanted > 0 && due(address.search_at) {
-                chosen = clones(select([address.resting(block, now)], wanted));
-                address.search_at = again_at(wanted, chosen.len());
-            }
-        }
+    fn evict(&mut self, block: AddressBlock, limits: ConnectionLimits, now: Instant) -> Vec<Arc<ConnectionTimers>> {
+        let chosen = self.choose(block, limits, now);
         self.evicted += chosen.len();
-        for (block, timers) in &chosen {
-            timers.mark_evicted();
-            if let Some(address) = self.by_address.get_mut(block) {
+        for connection in &chosen {
+            connection.timers.mark_evicted();
+            if let Some(address) = self.by_address.get_mut(&connection.block) {
                 address.evicted += 1;
             }
         }
-        chosen.into_iter().map(|(_, timers)| timers).collect()
+        chosen.into_iter().map(|connection| connection.timers).collect()
     }
+
+    /// Chooses among the connections of all addresses where these are too many, else among those of this address.
+    fn choose(
+        &mut self,
+        block: AddressBlock,
+        limits: ConnectionLimits,
+        now: Instant,
+    ) -> Vec<AddressConnection<Arc<ConnectionTimers>>> {
+        let is_due = |search_at: Option<Instant>| search_at.is_none_or(|at| at <= now);
+        let search_again_at = |wanted, found| (found < wanted).then_some(now + SEARCH_PAUSE);
+        let wanted = excess(limits.all, self.all - self.evicted + 1);
+        if wanted > 0 && is_due(self.search_at) {
+            let resting = self.by_address.iter().map(|(block, address)| address.resting(*block, now));
+            let chosen = shared(select(resting, wanted));
+            self.search_at = search_again_at(wanted, chosen.len());
+            return chosen;
+        }
+        let Some(address) = self.by_address.get_mut(&block) else { return Vec::new() };
+        let wanted = excess(limits.of_address, address.open.len() - address.evicted + 1);
+        if wanted == 0 || !is_due(address.search_at) {
+            return Vec::new();
+        }
+        let chosen = shared(select([address.resting(block, now)], wanted));
+        address.search_at = search_again_at(wanted, chosen.len());
+        chosen
+    }
+}
+
+fn shared(chosen: Vec<AddressConnection<&Arc<ConnectionTimers>>>) -> Vec<AddressConnection<Arc<ConnectionTimers>>> {
+    chosen.into_iter().map(|it| AddressConnection { block: it.block, timers: Arc::clone(it.timers) }).collect()
 }
 
 impl AddressConnections {
     /// Connections that can be asked to close.
-    fn resting(&self, block: AddressBlock, now: Instant) -> Vec<RestingConnection<(AddressBlock, &Arc<ConnectionTimers>)>> {
+    fn resting(&self, block: AddressBlock, now: Instant) -> Vec<RestingConnection<AddressConnection<&Arc<ConnectionTimers>>>> {
         let kept = self.open.values().filter(|timers| !timers.is_evicted());
         let resting = kept.filter_map(|timers| {
             let since = timers.rest_since().filter(|since| *since + MIN_REST <= now)?;
-            Some(RestingConnection { connection: (block, timers), since })
+            Some(RestingConnection { connection: AddressConnection { block, timers }, since })
         });
         resting.collect()
     }

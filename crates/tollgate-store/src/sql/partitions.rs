@@ -22,6 +22,8 @@ const MOST_OF_THE_PAST: i64 = 130;
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '100ms'";
 /// `lock_not_available`.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
+/// `undefined_table`.
+const UNDEFINED_TABLE: &str = "42P01";
 
 /// Days since 1970 that are a partition: [first, next).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +109,16 @@ pub(super) async fn create(connection: &mut AnyConnection, table: &str, range: D
 
 /// Whether a statement gave up because others use the table.
 pub(super) fn is_in_use(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == LOCK_NOT_AVAILABLE)
+    has_code(error, LOCK_NOT_AVAILABLE)
+}
+
+/// Whether a statement names a table that does not exist: another node dropped it.
+pub(super) fn is_gone(error: &sqlx::Error) -> bool {
+    has_code(error, UNDEFINED_TABLE)
+}
+
+fn has_code(error: &sqlx::Error, expected: &str) -> bool {
+    error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == expected)
 }
 
 impl SqlStore {

@@ -208,7 +208,15 @@ impl SqlStore {
              SELECT (SELECT COUNT(*) FROM slice), (SELECT id FROM slice ORDER BY id DESC LIMIT 1)"
         ));
         let failed = |error| self.failed(PRUNE, error);
-        let row = bind_ids(sqlx::query(sql), &[kept.until]).fetch_one(&self.writer).await.map_err(failed)?;
+        let row = match bind_ids(sqlx::query(sql), &[kept.until]).fetch_one(&self.writer).await {
+            Ok(row) => row,
+            // The node that dropped it kept its ids.
+            Err(error) if partitions::is_gone(&error) => {
+                self.retention.set(None);
+                return Ok(());
+            }
+            Err(error) => return Err(failed(error)),
+        };
         let records = u64::try_from(row.try_get::<i64, _>(0).map_err(failed)?).unwrap_or(0);
         let last: Option<Vec<u8>> = row.try_get(1).map_err(failed)?;
         let until = last.map(|id| request_id(&id)).transpose().map_err(failed)?;

@@ -95,9 +95,10 @@ fn meant(name: &str) -> Option<String> {
             return Some(table::variable(setting.path));
         }
     }
-    for form in [forms[0], forms[1]] {
+    // Ordinary words of four letters resemble the last part of a setting by chance (`NODE`, `DATE`), and hardly a section.
+    for (form, shortest) in forms.into_iter().zip([5, 5, 4]) {
         let known: Vec<String> = SETTINGS.iter().map(|setting| form(setting.path)).collect();
-        let near = nearest(&wrong, known.iter().map(String::as_str)).filter(|_| wrong.len() > 4);
+        let near = nearest(&wrong, known.iter().map(String::as_str)).filter(|_| wrong.len() >= shortest);
         if let Some(setting) = near.and_then(|near| SETTINGS.iter().find(|setting| form(setting.path) == near)) {
             return Some(table::variable(setting.path));
         }
@@ -135,6 +136,10 @@ mod tests {
             ("TOLLGATE_DATABASE_URL", "TOLLGATE_DATABASE__URL"),
             ("TOLLGATE_LOG_LEVEL", "TOLLGATE_LOG__LEVEL"),
             ("TOLLGATE_LOG", "TOLLGATE_LOG__LEVEL"),
+            ("TOLLGATE_LOGG", "TOLLGATE_LOG__LEVEL"),
+            ("TOLLGATE_LOGS", "TOLLGATE_LOG__LEVEL"),
+            ("TOLLGATE_REDS", "TOLLGATE_REDIS__URL"),
+            ("TOLLGATE_DATABSE", "TOLLGATE_DATABASE__URL"),
             ("TOLLGATE_DATAA", "TOLLGATE_SERVER__DATA"),
             ("TOLLGATE_MASTERKEY", "TOLLGATE_DATABASE__MASTER_KEY"),
             ("TOLLGATE_ADMINKEY", "TOLLGATE_ADMIN_KEY"),
@@ -150,7 +155,10 @@ mod tests {
 
     #[test]
     fn unrelated_name_is_only_reported() {
-        for name in ["TOLLGATE_CI_KEY", "TOLLGATE_BACKUP_BUCKET", "TOLLGATE_FOO", "TOLLGATE_NAME", "TOLLGATE_SERVICE_FOO"] {
+        for name in ["CI_KEY", "BACKUP_BUCKET", "FOO", "NAME", "NODE", "DATE", "ROLE", "STAGE", "REGION", "SERVICE_FOO"]
+            .map(|it| format!("TOLLGATE_{it}"))
+        {
+            let name = name.as_str();
             assert_eq!(judged(name, ""), UnknownNames { faults: Vec::new(), unread: vec![name.to_owned()] });
         }
     }

@@ -73,7 +73,9 @@ fn check_warns_of_what_is_probably_not_meant() {
         + "[[model]]\nname = \"cheep\"\nprice = { input = \"0.5\", output = \"20\" }\n"
         + "[[model]]\nname = \"cheap\"\nprice = { input = \"0.5\", output = \"20\" }\n"
         + &support::group(&["local", "c"])
-        + "budget = { amount = \"5\", window = \"month\" }\n";
+        + "budget = { amount = \"5\", window = \"month\" }\nmodels = [\"cheap\", \"chaep-*\"]\n"
+        + "[[channel]]\nname = \"keyless\"\nbase_url = \"https://keyless.example.com/v1\"\nserves = [{ model = \"cheap\" }]\n"
+        + "[[group]]\nname = \"few\"\nchannels = [\"c\"]\nmodels = [\"cheap\"]\n";
     let (code, said) =
         check(&catalog.replace("{credential}", "$OPENAI_API_KEY").replace("{key}", "${TOLLGATE_CI_KEY_OF_OURS}"), &[]);
     assert_eq!(code, Some(0), "{said}");
@@ -85,6 +87,10 @@ fn check_warns_of_what_is_probably_not_meant() {
         "channel 'bare': base_url 'https://bare.example.com' has no path: append /v1",
         "channel 'whole': base_url 'https://whole.example.com/v1/chat/completions' ends with /chat/completions",
         "model 'cheep' has a price and no channel serves it",
+        "channel 'keyless' has no account",
+        "channel 'bare' is in no group",
+        "group 'few': 'cheap' in `models` matches no model that the group's channels serve; channel 'bare' serves 'cheap'",
+        "key 'caller': 'chaep-*' in `models` matches no model that the key's groups offer",
         "sells 'cheap' below what channel 'local' costs: input 0.50 < 1.00",
     ] {
         assert!(said.contains(warning), "no warning '{warning}': {said}");
@@ -144,6 +150,12 @@ fn colleagues_key_with_a_budget_is_one_command_and_its_use_is_shown_by_name() {
         let is_shown = shown.lines().any(|line| line.split_whitespace().eq([fact, value]));
         assert!(is_shown, "no name of the {fact}: {shown}");
     }
+    let record = json(&gateway.run(&["usage", "show", request, "--json"]));
+    assert_eq!((&record["key_name"], &record["member_name"]), (&"anna".into(), &"owner".into()));
+    let exported = text(&gateway.run(&["usage", "export", "--key", "anna"]));
+    let (heading, row) = exported.split_once('\n').unwrap();
+    let column = heading.split(',').position(|name| name == "member_name").unwrap();
+    assert_eq!(row.split(',').nth(column), Some("owner"), "{exported}");
 }
 
 #[test]

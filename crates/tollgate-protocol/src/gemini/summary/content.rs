@@ -50,7 +50,8 @@ pub(super) fn instruction(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilde
         return scanner.skip().map(drop);
     }
     builder.begin_instruction();
-    scanner.members(|scanner, name| if name.word() == "parts" { unchecked_parts(scanner, builder) } else { Ok(()) })?;
+    let parts = path.member("parts");
+    scanner.members(|scanner, name| if name.word() == "parts" { unchecked_parts(scanner, builder, &parts) } else { Ok(()) })?;
     builder.end_turn(TurnRole::System);
     Ok(())
 }
@@ -70,23 +71,24 @@ fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
                 Ok(())
             }
             "inlineData" | "inline_data" if scanner.peek() != ValueKind::Null => inline_data(scanner, builder, &path.member(word)),
-            word => unchecked(scanner, builder, word),
+            word => unchecked(scanner, builder, word, &path.member(word)),
         }
     })?;
     Ok(())
 }
 
 /// Counts parts without validating them.
-fn unchecked_parts(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
-    scanner.elements(|scanner, _| {
+fn unchecked_parts(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    scanner.elements(|scanner, index| {
+        let path = path.element(index);
         scanner.members(|scanner, name| match name.word() {
             "text" => builder.any_text(scanner),
-            "inlineData" | "inline_data" => {
+            word @ ("inlineData" | "inline_data") => {
                 let blob = blob(scanner)?;
-                count(builder, &blob);
+                count(builder, &blob, &path.member(word));
                 Ok(())
             }
-            word => unchecked(scanner, builder, word),
+            word => unchecked(scanner, builder, word, &path.member(word)),
         })?;
         Ok(())
     })?;
@@ -94,11 +96,11 @@ fn unchecked_parts(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> R
 }
 
 /// Counts the text of a member that only the upstream validates.
-fn unchecked(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str) -> Result<(), SyntaxError> {
+fn unchecked(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     match word {
         "functionResponse" | "function_response" => {
             scanner.members(|scanner, name| match name.word() {
-                "parts" => unchecked_parts(scanner, builder),
+                "parts" => unchecked_parts(scanner, builder, &path.member("parts")),
                 "response" => {
                     let range = scanner.skip()?;
                     builder.text_of(scanner.slice(range));
@@ -130,7 +132,7 @@ fn unchecked(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str
             let blob = blob(scanner)?;
             // Addresses of videos come without a type.
             let mime = if let Mime::Named(mime) = &blob.mime { mime.decode() } else { "".into() };
-            builder.media_of_unknown_size(&mime);
+            builder.media_of_unknown_size(&mime, path);
             Ok(())
         }
         _ => scanner.skip().map(drop),
@@ -181,15 +183,15 @@ fn inline_data(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &J
     match blob.mime {
         Mime::Missing => builder.errors.missing(&path.member(blob.mime_name)),
         Mime::WrongType => builder.errors.wrong_type(&path.member(blob.mime_name), "a string"),
-        Mime::Named(_) => count(builder, &blob),
+        Mime::Named(_) => count(builder, &blob, path),
     }
     Ok(())
 }
 
-fn count(builder: &mut SummaryBuilder, blob: &Blob<'_>) {
+fn count(builder: &mut SummaryBuilder, blob: &Blob<'_>, path: &JsonPath<'_>) {
     let Mime::Named(mime) = &blob.mime else { return };
     match &blob.data {
         Some(data) => builder.base64(&mime.decode(), data),
-        None => builder.media_of_unknown_size(&mime.decode()),
+        None => builder.media_of_unknown_size(&mime.decode(), path),
     }
 }

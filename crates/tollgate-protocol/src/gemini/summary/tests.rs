@@ -311,6 +311,27 @@ fn tools_of_the_provider_and_files_by_address_are_noted_by_what_they_cost() {
     ] {
         assert!(part(file).unseen.files, "{file}");
     }
+    let first_file = |body: &str| generate(body).expect(body).first_file;
+    for (body, place) in [
+        (
+            r#"{"contents":[{"parts":[{"text":"a"},{"fileData":{"fileUri":"gs://b"}},{"file_data":{}}]}]}"#,
+            "contents[0].parts[1].fileData",
+        ),
+        (
+            r#"{"contents":[{"parts":[{"text":"a"}]}],"system_instruction":{"parts":[{"file_data":{"file_uri":"gs://b"}}]}}"#,
+            "system_instruction.parts[0].file_data",
+        ),
+        (
+            r#"{"contents":[{"parts":[{"functionResponse":{"name":"f","parts":[{"fileData":{"fileUri":"gs://b"}}]}}]}]}"#,
+            "contents[0].parts[0].functionResponse.parts[0].fileData",
+        ),
+        (
+            r#"{"systemInstruction":{"parts":[{"inlineData":{"mimeType":"video/mp4"}}]},"contents":[{"parts":[{"text":"a"}]}]}"#,
+            "systemInstruction.parts[0].inlineData",
+        ),
+    ] {
+        assert_eq!(first_file(body).as_deref(), Some(place), "{body}");
+    }
     let image = part(r#"{"fileData":{"mimeType":"image/png","fileUri":"https://x/y.png"}}"#);
     assert!(!image.unseen.any(), "as many tokens as an image in the body");
     assert!(!part(r#"{"text":"a","fileData":null}"#).unseen.any());

@@ -88,10 +88,10 @@ fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
                 Value::Bool(_) | Value::Number(_) | Value::Array | Value::Object => text_is_text = false,
             },
             "refusal" => builder.any_text(scanner)?,
-            "image_url" => url(scanner, builder, "image/*")?,
-            "video_url" => url(scanner, builder, "video/*")?,
-            "input_audio" => inline(scanner, builder, "data", "audio/*")?,
-            "file" => inline(scanner, builder, "file_data", "application/pdf")?,
+            "image_url" => url(scanner, builder, "image/*", &path.member("image_url"))?,
+            "video_url" => url(scanner, builder, "video/*", &path.member("video_url"))?,
+            "input_audio" => inline(scanner, builder, "data", "audio/*", &path.member("input_audio"))?,
+            "file" => inline(scanner, builder, "file_data", "application/pdf", &path.member("file"))?,
             _ => {
                 scanner.skip()?;
             }
@@ -112,14 +112,14 @@ fn part(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
 }
 
 /// `{"url":…}`, or the bare URL that some clients send.
-fn url(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, mime: &str) -> Result<(), SyntaxError> {
+fn url(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, mime: &str, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() == ValueKind::Text {
         if let Some(address) = scanner.optional_string()? {
-            builder.url(mime, &address);
+            builder.url(mime, &address, path);
         }
         return Ok(());
     }
-    inline(scanner, builder, "url", mime)
+    inline(scanner, builder, "url", mime, path)
 }
 
 /// Names a file that was uploaded before.
@@ -128,7 +128,13 @@ const FILE_ID: &str = "file_id";
 const MAX_SCHEME_BYTES: usize = 16;
 
 /// An object with media in one member: a URL, a `data:` URL or bare base64.
-fn inline(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, member: &str, mime: &str) -> Result<(), SyntaxError> {
+fn inline(
+    scanner: &mut Scanner<'_>,
+    builder: &mut SummaryBuilder,
+    member: &str,
+    mime: &str,
+    path: &JsonPath<'_>,
+) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| {
         let word = name.word();
         if word != member && word != FILE_ID {
@@ -137,9 +143,9 @@ fn inline(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, member: &str,
         if let Some(text) = scanner.optional_string()? {
             let has_scheme = text.raw().bytes().take(MAX_SCHEME_BYTES).any(|byte| byte == b':');
             if word == FILE_ID {
-                builder.media_of_unknown_size(mime);
+                builder.media_of_unknown_size(mime, path);
             } else if member == "url" || has_scheme {
-                builder.url(mime, &text);
+                builder.url(mime, &text, path);
             } else {
                 builder.base64(mime, &text);
             }

@@ -362,7 +362,26 @@ fn what_changes_the_price_is_noted() {
     assert!(extras(r#""google":{"cached_content":"cachedContents/a"}"#).unseen.cached_content);
     assert!(extras(r#""extra_body":{"google":{"tools":[{"google_search":{}}]}}"#).server_tools);
     assert!(!extras(r#""extra_body":{"google":{"thinking_config":{}}}"#).unseen.any());
-    assert!(extras(r#""models":["a","b"]"#).other_models && !extras(r#""models":null"#).other_models);
+    for other in [
+        r#""models":["a","b"]"#,
+        r#""provider":{"sort":"throughput"}"#,
+        r#""route":"fallback""#,
+        r#""preset":"fast-ones""#,
+        r#""fallbacks":[{"model":"a"}]"#,
+        r#""providerOptions":{"gateway":{"order":["a"]}}"#,
+    ] {
+        assert!(extras(other).other_routes, "{other}");
+    }
+    for none in [r#""models":null"#, r#""models":[ ]"#, r#""provider":{}"#, r#""transforms":["middle-out"]"#] {
+        assert_eq!(extras(none), RequestExtras::default(), "{none}");
+    }
+    let embeddings = |member: &str| {
+        let body = format!(r#"{{"model":"e","input":"x",{member}}}"#);
+        summarise(&target(Method::Embeddings), body.as_bytes()).expect(member)
+    };
+    let routed = embeddings(r#""provider":{"sort":"price"}"#);
+    assert!(routed.extras.other_routes && routed.fields == ["provider"]);
+    assert_eq!(embeddings(r#""provider":{},"dimensions":7"#).extras, RequestExtras::default());
     assert_eq!(chat(&with(r#""best_of":50,"n":2"#)).unwrap().candidates, 50);
     assert_eq!(refused(&with(r#""service_tier":"auto","service_tier":"priority""#)).0, MalformedKind::NotJson);
     let image = with_message(r#"{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}"#);
@@ -400,12 +419,15 @@ fn tools_of_the_provider_and_files_by_address_are_noted_by_what_they_cost() {
         assert_eq!(extras(own), crate::RequestExtras::default(), "{own}");
     }
     let part = |part: &str| chat(&with_message(&format!(r#"{{"role":"user","content":[{part}]}}"#))).expect(part).extras;
-    for file in [
-        r#"{"type":"file","file":{"file_id":"file-a"}}"#,
-        r#"{"type":"file","file":{"file_data":"https://x/y.pdf"}}"#,
-        r#"{"type":"video_url","video_url":{"url":"https://x/y.mp4"}}"#,
+    for (file, member) in [
+        (r#"{"type":"file","file":{"file_id":"file-a"}}"#, "file"),
+        (r#"{"type":"file","file":{"file_data":"https://x/y.pdf"}}"#, "file"),
+        (r#"{"type":"video_url","video_url":{"url":"https://x/y.mp4"}}"#, "video_url"),
     ] {
         assert!(part(file).unseen.files, "{file}");
+        let text = r#"{"type":"text","text":"a"}"#;
+        let whole = chat(&with_message(&format!(r#"{{"role":"user","content":[{text},{file}]}}"#))).unwrap();
+        assert_eq!(whole.first_file, Some(format!("messages[0].content[1].{member}")));
     }
     assert!(!part(r#"{"type":"image_url","image_url":{"url":"https://x/y.png"}}"#).unseen.any());
     assert!(!part(r#"{"type":"file","file":{"file_data":"data:application/pdf;base64,QUFB"}}"#).unseen.any());

@@ -15,7 +15,7 @@ use crate::{
     conformance::{Schema, options, postgres, sqlite},
     open,
     samples::{MIDNIGHT, arrived, record},
-    sql::address::sqlite_url,
+    sql::{self, address::sqlite_url},
 };
 
 #[tokio::test]
@@ -61,16 +61,36 @@ async fn verify(store: &Store) -> VerifyReport {
     store.ledger.verify(day_start(300), &WorkControl::unattended()).await.unwrap()
 }
 
-/// A store in a schema, which has partitions for records that are kept for `days`.
-async fn partitioned(schema: &Schema, dir: &TempDir, days: u64) -> Store {
-    let store = open(options(schema.address.clone(), dir)).await.unwrap();
-    store.usage.create_partitions(MIDNIGHT, days).await.unwrap();
-    store
+/// A usage log with partitions in a schema of its own.
+struct PartitionedLog {
+    schema: Schema,
+    dir: TempDir,
+    store: Store,
 }
 
-async fn connect(schema: &Schema) -> PgConnection {
-    let StoreUrl::Postgres(url) = schema.address.clone() else { unreachable!("the schema is on PostgreSQL") };
-    PgConnection::connect(&url).await.unwrap()
+impl PartitionedLog {
+    /// The partitions are those for records that are kept for `days`. `None` without PostgreSQL.
+    async fn open(name: &str, days: u64) -> Option<Self> {
+        let schema = postgres(name).await?;
+        let dir = TempDir::new().unwrap();
+        let store = open(options(schema.address.clone(), &dir)).await.unwrap();
+        store.usage.create_partitions(MIDNIGHT, days).await.unwrap();
+        Some(Self { schema, dir, store })
+    }
+
+    fn url(&self) -> String {
+        let StoreUrl::Postgres(url) = self.schema.address.clone() else { unreachable!("the schema is on PostgreSQL") };
+        url
+    }
+
+    async fn connect(&self) -> PgConnection {
+        PgConnection::connect(&self.url()).await.unwrap()
+    }
+
+    async fn close(self) {
+        self.store.close().await;
+        self.schema.drop().await;
+    }
 }
 
 /// The number of rows of a table; `None` if there is no such table.
@@ -83,16 +103,15 @@ async fn rows(connection: &mut PgConnection, table: &str) -> Option<i64> {
 
 #[tokio::test]
 async fn partition_is_dropped_when_its_day_is_due() {
-    let Some(schema) = postgres("a_day_is_dropped").await else { return };
-    let dir = TempDir::new().unwrap();
-    let store = partitioned(&schema, &dir, 7).await;
-    let mut connection = connect(&schema).await;
+    let Some(log) = PartitionedLog::open("a_day_is_dropped", 7).await else { return };
+    let store = &log.store;
+    let mut connection = log.connect().await;
     let (first, second): (Vec<_>, Vec<_>) = ((1..41).map(|number| of_day(0, number)).collect(), vec![of_day(1, 1), of_day(1, 2)]);
     store.usage.append(&[&first[..], &second[..]].concat()).await.unwrap();
     assert_eq!(rows(&mut connection, "usage_2026_11_21").await, Some(40));
     let balances = store.ledger.balances().await.unwrap();
 
-    assert_eq!(prune(&store, Timestamp(day_start(1).0 + 5)).await, 40);
+    assert_eq!(prune(store, Timestamp(day_start(1).0 + 5)).await, 40);
     for (table, expected) in
         [("usage_2026_11_21", None), ("attempts_2026_11_21", None), ("usage_2026_11_22", Some(2)), ("usage_other", Some(0))]
     {
@@ -105,7 +124,7 @@ async fn partition_is_dropped_when_its_day_is_due() {
         .fetch_one(&mut connection)
         .await
         .unwrap();
-    assert_eq!((sums, verify(&store).await.differences), (0, Vec::new()));
+    assert_eq!((sums, verify(store).await.differences), (0, Vec::new()));
 
     // As from a journal that still holds them.
     assert_eq!(store.usage.append(&first).await.unwrap(), 0);
@@ -113,47 +132,43 @@ async fn partition_is_dropped_when_its_day_is_due() {
     let late = of_day(0, 50);
     assert_eq!(store.usage.append(&[late.clone(), of_day(0, 7)]).await.unwrap(), 1, "only what was never booked");
     assert_eq!(store.usage.append(std::slice::from_ref(&late)).await.unwrap(), 0);
-    assert_eq!((rows(&mut connection, "usage_other").await, verify(&store).await.differences), (Some(1), Vec::new()));
-    assert_eq!(prune(&store, day_start(1)).await, 1);
+    assert_eq!((rows(&mut connection, "usage_other").await, verify(store).await.differences), (Some(1), Vec::new()));
+    assert_eq!(prune(store, day_start(1)).await, 1);
     assert_eq!(store.usage.append(&[late]).await.unwrap(), 0);
 
     // The ids are forgotten with their day, after thirty days.
-    assert_eq!(prune(&store, day_start(30)).await, 2);
+    assert_eq!(prune(store, day_start(30)).await, 2);
     assert!(rows(&mut connection, "removed_2026_11_21").await.is_some());
-    prune(&store, day_start(31)).await;
+    prune(store, day_start(31)).await;
     store.usage.append(&[of_day(40, 1)]).await.unwrap();
-    prune(&store, day_start(41)).await;
+    prune(store, day_start(41)).await;
     assert_eq!(rows(&mut connection, "removed_2026_11_21").await, None);
-    assert_eq!(verify(&store).await.differences, []);
+    assert_eq!(verify(store).await.differences, []);
     connection.close().await.unwrap();
-    store.close().await;
-    schema.drop().await;
+    log.close().await;
 }
 
 #[tokio::test]
 async fn week_is_dropped_when_its_last_day_is_due() {
-    let Some(schema) = postgres("a_week_is_dropped").await else { return };
-    let dir = TempDir::new().unwrap();
-    let store = partitioned(&schema, &dir, 365).await;
+    let Some(log) = PartitionedLog::open("a_week_is_dropped", 365).await else { return };
+    let store = &log.store;
     let records: Vec<UsageRecord> = (0..14).map(|day| of_day(day, 1)).collect();
     store.usage.append(&records).await.unwrap();
     // The week of the samples ends with 25 November.
-    assert_eq!(prune(&store, day_start(4)).await, 0);
-    assert_eq!(prune(&store, day_start(5)).await, 5);
-    assert_eq!(prune(&store, day_start(11)).await, 0);
-    assert_eq!(prune(&store, day_start(12)).await, 7);
-    assert_eq!((verify(&store).await.differences, store.usage.append(&records).await.unwrap()), (Vec::new(), 0));
-    store.close().await;
-    schema.drop().await;
+    assert_eq!(prune(store, day_start(4)).await, 0);
+    assert_eq!(prune(store, day_start(5)).await, 5);
+    assert_eq!(prune(store, day_start(11)).await, 0);
+    assert_eq!(prune(store, day_start(12)).await, 7);
+    assert_eq!((verify(store).await.differences, store.usage.append(&records).await.unwrap()), (Vec::new(), 0));
+    log.close().await;
 }
 
 #[tokio::test]
 async fn partition_in_use_is_dropped_later_and_holds_up_no_booking() {
-    let Some(schema) = postgres("a_partition_in_use").await else { return };
-    let dir = TempDir::new().unwrap();
-    let store = partitioned(&schema, &dir, 7).await;
+    let Some(log) = PartitionedLog::open("a_partition_in_use", 7).await else { return };
+    let store = &log.store;
     store.usage.append(&[of_day(0, 1), of_day(1, 1)]).await.unwrap();
-    let mut reader = connect(&schema).await;
+    let mut reader = log.connect().await;
     reader.execute("BEGIN; SELECT COUNT(*) FROM usage").await.unwrap();
     let booking = async {
         let mut booked = 0;
@@ -163,23 +178,40 @@ async fn partition_in_use_is_dropped_later_and_holds_up_no_booking() {
         }
         booked
     };
-    let (removed, booked) = tokio::join!(prune(&store, day_start(1)), tokio::time::timeout(Duration::from_secs(20), booking));
+    let (removed, booked) = tokio::join!(prune(store, day_start(1)), tokio::time::timeout(Duration::from_secs(20), booking));
     assert_eq!((removed, rows(&mut reader, "usage_2026_11_21").await.is_some()), (0, true));
     assert!(booked.expect("bookings wait for no reader") > 0);
     reader.execute("COMMIT").await.unwrap();
-    assert!(prune(&store, day_start(1)).await > 0);
-    assert_eq!((rows(&mut reader, "usage_2026_11_21").await, verify(&store).await.differences), (None, Vec::new()));
+    assert!(prune(store, day_start(1)).await > 0);
+    assert_eq!((rows(&mut reader, "usage_2026_11_21").await, verify(store).await.differences), (None, Vec::new()));
     reader.close().await.unwrap();
-    store.close().await;
-    schema.drop().await;
+    log.close().await;
+}
+
+#[tokio::test]
+async fn partition_that_another_node_drops_first_is_passed_over() {
+    let Some(log) = PartitionedLog::open("a_drop_on_another_node", 7).await else { return };
+    log.store.usage.append(&[of_day(0, 1), of_day(1, 1)]).await.unwrap();
+    let node_dir = TempDir::new().unwrap();
+    let address = sql::SqlAddress::Postgres { url: log.url(), shown: "another node's".to_owned() };
+    let node = sql::open(address, &options(log.schema.address.clone(), &node_dir)).await.unwrap();
+    let (before, range) = (day_start(1), node.partitions("usage").await.unwrap()[0]);
+    while node.retention.of(range).is_none() {
+        assert_eq!(node.prune_step(before).await.unwrap(), Some(0));
+    }
+    assert_eq!(prune(&log.store, before).await, 1);
+    // The node has listed its partitions before the other one dropped this.
+    assert_eq!(node.drop_step(range, before.0).await.unwrap(), Some(0));
+    assert_eq!((node.retention.of(range).is_none(), node.prune_step(before).await.unwrap()), (true, None));
+    node.close().await;
+    log.close().await;
 }
 
 #[tokio::test]
 async fn late_records_between_the_steps_of_a_drop_are_booked_once() {
-    let Some(schema) = postgres("late_records_beside_a_drop").await else { return };
-    let dir = TempDir::new().unwrap();
-    let store = partitioned(&schema, &dir, 7).await;
-    let mut connection = connect(&schema).await;
+    let Some(log) = PartitionedLog::open("late_records_beside_a_drop", 7).await else { return };
+    let store = &log.store;
+    let mut connection = log.connect().await;
     let priced = |number| UsageRecord { sale: Some(NanoUsd(2_000)), ..of_day(0, number) };
     let mut records: Vec<UsageRecord> = (1..20).map(priced).collect();
     store.usage.append(&records).await.unwrap();
@@ -192,17 +224,15 @@ async fn late_records_between_the_steps_of_a_drop_are_booked_once() {
         assert_eq!(store.usage.append(&records).await.unwrap(), 1, "{number}");
     }
     assert!(records.len() > 20, "it is dropped in several steps");
-    assert_eq!((store.usage.append(&records).await.unwrap(), verify(&store).await.differences), (0, Vec::new()));
+    assert_eq!((store.usage.append(&records).await.unwrap(), verify(store).await.differences), (0, Vec::new()));
     connection.close().await.unwrap();
-    store.close().await;
-    schema.drop().await;
+    log.close().await;
 }
 
 #[tokio::test]
 async fn records_replayed_while_their_partition_is_dropped_are_booked_once() {
-    let Some(schema) = postgres("a_replay_beside_a_drop").await else { return };
-    let dir = TempDir::new().unwrap();
-    let store = partitioned(&schema, &dir, 7).await;
+    let Some(log) = PartitionedLog::open("a_replay_beside_a_drop", 7).await else { return };
+    let store = &log.store;
     // All of them have a price: nothing tells of the others whether they were stored.
     let priced = |day, number: u64| UsageRecord { sale: Some(NanoUsd(2_000)), ..of_day(day, number) };
     let stored: Vec<UsageRecord> = (0..600).map(|number| priced(0, number)).collect();
@@ -222,12 +252,12 @@ async fn records_replayed_while_their_partition_is_dropped_are_booked_once() {
     let removal = async {
         let mut removed = 0;
         while !is_replayed.load(Ordering::Relaxed) {
-            removed += prune(&store, day_start(1)).await;
+            removed += prune(store, day_start(1)).await;
         }
         removed
     };
     let ((), mut removed) = tokio::join!(replay, removal);
-    removed += prune(&store, day_start(1)).await;
+    removed += prune(store, day_start(1)).await;
     // Late ones that were dropped with the partition may not be counted.
     assert!((600..=1_000).contains(&removed), "{removed}");
     let left = store.usage.page(&UsageFilter { limit: 1_000, ..UsageFilter::default() }).await.unwrap().items;
@@ -235,18 +265,16 @@ async fn records_replayed_while_their_partition_is_dropped_are_booked_once() {
     let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing).await.unwrap();
     assert_eq!(sums[0].requests, 1_400);
     assert_eq!(sums[0].sale, NanoUsd(2_000 * 1_400));
-    assert_eq!(verify(&store).await.differences, []);
-    store.close().await;
-    schema.drop().await;
+    assert_eq!(verify(store).await.differences, []);
+    log.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn verification_in_progress_misses_no_record_that_retention_removes() {
-    let Some(schema) = postgres("a_drop_beside_a_verification").await else { return };
-    let dir = TempDir::new().unwrap();
-    let store = partitioned(&schema, &dir, 7).await;
+    let Some(log) = PartitionedLog::open("a_drop_beside_a_verification", 7).await else { return };
+    let store = &log.store;
     store.usage.append(&(1..20).map(|number| of_day(0, number)).collect::<Vec<_>>()).await.unwrap();
-    let (address, data) = (schema.address.clone(), dir.path().to_owned());
+    let (address, data) = (log.schema.address.clone(), log.dir.path().to_owned());
     // Before the verification reads a record.
     let control = WorkControl::new(tokio_util::sync::CancellationToken::new(), move |progress| {
         if progress.done == 2 {
@@ -265,8 +293,7 @@ async fn verification_in_progress_misses_no_record_that_retention_removes() {
     });
     let verified = store.ledger.verify(day_start(300), &control).await.unwrap();
     assert_eq!((verified.records, verified.differences), (19, Vec::new()));
-    assert_eq!(prune(&store, day_start(1)).await, 19);
-    assert_eq!(verify(&store).await.differences, []);
-    store.close().await;
-    schema.drop().await;
+    assert_eq!(prune(store, day_start(1)).await, 19);
+    assert_eq!(verify(store).await.differences, []);
+    log.close().await;
 }
