@@ -44,7 +44,6 @@ pub fn usage_record(epoch: Timestamp, id: RequestId, at: Timestamp, [key, member
         key: KeyId::from_parts(epoch, id_bytes(key)),
         key_name: format!("key {key}"),
         member: MemberId::from_parts(epoch, id_bytes(member)),
-        member_name: format!("member {member}"),
         group: Some(GroupId::from_parts(epoch, id_bytes(group))),
         group_name: Some(format!("group {group}")),
         protocol_in: Protocol::OpenAi,

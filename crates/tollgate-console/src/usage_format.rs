@@ -17,7 +17,6 @@ pub fn json(record: &UsageRecord) -> Value {
         "key": record.key,
         "key_name": record.key_name,
         "member": record.member,
-        "member_name": record.member_name,
         "group": record.group_name,
         "protocol_in": record.protocol_in,
         "protocol_out": record.protocol_out,
@@ -72,8 +71,8 @@ fn trace(entry: &TraceEntry) -> Value {
 }
 
 /// The columns of [`row`].
-pub(crate) const CSV_HEADER: &str = "id,at,outcome,reason,status,key,key_name,member,member_name,group,protocol_in,protocol_out,method,\
-    model,stream,input,output,cache_read,cache_write,cache_write_1h,thinking,image,audio,token_source,sale,cost,ttft_us,duration_us,attempts\n";
+pub(crate) const CSV_HEADER: &str = "id,at,outcome,reason,status,key,key_name,member,group,protocol_in,protocol_out,method,model,\
+    stream,input,output,cache_read,cache_write,cache_write_1h,thinking,image,audio,token_source,sale,cost,ttft_us,duration_us,attempts\n";
 
 pub fn row(record: &UsageRecord) -> Vec<String> {
     let or_empty = |value: Option<String>| value.unwrap_or_default();
@@ -86,7 +85,6 @@ pub fn row(record: &UsageRecord) -> Vec<String> {
         record.key.to_string(),
         escape_formula(&record.key_name),
         record.member.to_string(),
-        escape_formula(&record.member_name),
         escape_formula(record.group_name.as_deref().unwrap_or_default()),
         record.protocol_in.as_str().to_owned(),
         or_empty(record.protocol_out.map(|protocol| protocol.as_str().to_owned())),

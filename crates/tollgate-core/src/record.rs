@@ -25,10 +25,6 @@ pub struct UsageRecord {
     pub key_name: String,
     #[n(4)]
     pub member: MemberId,
-    /// Name of the member at the time of the request.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[cbor(n(27), skip_if = "String::is_empty")]
-    pub member_name: String,
     /// Group that served it; `None` when refused before one was chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(5)]

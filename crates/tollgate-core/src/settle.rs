@@ -158,7 +158,6 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
         key: facts.key.id,
         key_name: facts.key.name.clone(),
         member: facts.key.member.id,
-        member_name: facts.key.member.name.clone(),
         group: facts.group.as_ref().map(|group| group.id),
         group_name: facts.group.as_ref().map(|group| group.name.clone()),
         protocol_in: facts.protocol_in,

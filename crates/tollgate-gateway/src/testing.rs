@@ -77,7 +77,6 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
         key: key().id,
         key_name: "first".to_owned(),
         member: key().member.id,
-        member_name: key().member.name,
         group: None,
         group_name: Some("default".to_owned()),
         protocol_in: Protocol::OpenAi,

@@ -19,7 +19,6 @@ fn record(n: u8) -> UsageRecord {
         key: key.id,
         key_name: key.name,
         member: key.member.id,
-        member_name: key.member.name,
         group: None,
         group_name: None,
         protocol_in: Protocol::OpenAi,

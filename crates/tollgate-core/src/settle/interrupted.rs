@@ -34,9 +34,6 @@ pub struct AttemptStart<'a> {
     pub key_name: Cow<'a, str>,
     #[n(4)]
     pub member: MemberId,
-    #[serde(default)]
-    #[cbor(n(22), default)]
-    pub member_name: Cow<'a, str>,
     #[n(5)]
     pub group: GroupId,
     #[n(6)]
@@ -166,7 +163,6 @@ pub fn settle_stopped(begins: &[AttemptStart<'_>], progress: Option<&StreamProgr
         key: last.key,
         key_name: last.key_name.to_string(),
         member: last.member,
-        member_name: last.member_name.to_string(),
         group: Some(last.group),
         group_name: Some(last.group_name.to_string()),
         protocol_in: last.protocol_in,

@@ -66,7 +66,7 @@ impl RecordRefs {
         let model = record.group.and(record.model.as_deref());
         Self {
             key: names.number(NameKind::Key, Some(record.key.uuid()), &record.key_name),
-            member: names.number(NameKind::Member, Some(record.member.uuid()), &record.member_name),
+            member: names.number(NameKind::Member, Some(record.member.uuid()), ""),
             group: record
                 .group
                 .map(|group| names.number(NameKind::Group, Some(group.uuid()), record.group_name.as_deref().unwrap_or_default())),
@@ -262,7 +262,6 @@ fn blank_record(id: RequestId, at: Timestamp) -> UsageRecord {
         key: KeyId::from_uuid(Uuid::nil()),
         key_name: String::new(),
         member: MemberId::from_uuid(Uuid::nil()),
-        member_name: String::new(),
         group: None,
         group_name: None,
         protocol_in: Protocol::OpenAi,
@@ -471,7 +470,7 @@ impl UsageRow {
     pub(super) fn into_record(self, others: Vec<AttemptRow>, names: &NamesByRef) -> Result<UsageRecord, sqlx::Error> {
         let (mut record, refs) = self.into_numbers(others)?;
         (record.key, record.key_name) = named(names, refs.key, KeyId::parse)?;
-        (record.member, record.member_name) = named(names, refs.member, MemberId::parse)?;
+        record.member = named(names, refs.member, MemberId::parse)?.0;
         if let Some(group) = refs.group {
             let (group, name) = named(names, group, GroupId::parse)?;
             (record.group, record.group_name) = (Some(group), Some(name));

@@ -21,7 +21,7 @@ pub(crate) async fn show(common: &Common, admin: &Admin, id: &str) -> Result<(),
     // Read before the database, so that a record that is booked in between is not missed.
     let mut backlog = admin.journal_backlog(common)?;
     match admin.get(&ApiPath::of(&["usage", id])).await {
-        Ok(record) => print(common, &record),
+        Ok(record) => print(common, &record, member_name(admin, &record).await.as_deref()),
         Err(AdminError::Refused(refusal)) if refusal.status == http::StatusCode::NOT_FOUND && backlog.keep_only(parsed) => {
             let mut found = None;
             let each = |record: &tollgate_core::UsageRecord| {
@@ -30,7 +30,7 @@ pub(crate) async fn show(common: &Common, admin: &Admin, id: &str) -> Result<(),
             };
             admin.for_each_remaining(backlog, each).await?;
             if let Some(record) = found {
-                print(common, &record);
+                print(common, &record, member_name(admin, &record).await.as_deref());
             }
         }
         Err(error) => return Err(error.into()),
@@ -38,12 +38,18 @@ pub(crate) async fn show(common: &Common, admin: &Admin, id: &str) -> Result<(),
     Ok(())
 }
 
-fn print(common: &Common, record: &Value) {
+/// Name of the record's member; `None` for a member that was removed.
+async fn member_name(admin: &Admin, record: &Value) -> Option<String> {
+    let member = admin.get(&ApiPath::of(&["members", record["member"].as_str()?])).await.ok()?;
+    member["name"].as_str().map(str::to_owned)
+}
+
+fn print(common: &Common, record: &Value, member_name: Option<&str>) {
     if common.json {
         output::json(record);
         return;
     }
-    output::table(&[], &facts(record));
+    output::table(&[], &facts(record, member_name));
     let table = |title: &str, columns: &[(&str, &str)], items: &Value| {
         let Some(items) = items.as_array().filter(|items| !items.is_empty()) else { return };
         output::line("");
@@ -68,8 +74,8 @@ fn print(common: &Common, record: &Value) {
 }
 
 /// Facts of the request itself, one a row.
-fn facts(record: &Value) -> Vec<Vec<String>> {
-    const FACTS: [(&str, &str); 21] = [
+fn facts(record: &Value, member_name: Option<&str>) -> Vec<Vec<String>> {
+    const FACTS: [(&str, &str); 20] = [
         ("request", "id"),
         ("arrived", "at"),
         ("status", "status"),
@@ -78,7 +84,6 @@ fn facts(record: &Value) -> Vec<Vec<String>> {
         ("told the caller", "detail"),
         ("key", "key_name"),
         ("key id", "key"),
-        ("member", "member_name"),
         ("member id", "member"),
         ("group", "group"),
         ("model", "model"),
@@ -102,6 +107,7 @@ fn facts(record: &Value) -> Vec<Vec<String>> {
         (false, Some(source)) => format!("{} (source: {source})", counts.join(", ")),
     };
     insert_before(&mut rows, "sale USD", "tokens", tokens);
+    insert_before(&mut rows, "member id", "member", member_name.unwrap_or("–").to_owned());
     rows
 }
 

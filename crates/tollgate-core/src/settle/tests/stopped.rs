@@ -13,7 +13,6 @@ fn begin() -> AttemptStart<'static> {
         key: key.id,
         key_name: key.name.into(),
         member: key.member.id,
-        member_name: key.member.name.into(),
         group: group.id,
         group_name: group.name.into(),
         protocol_in: Protocol::Gemini,

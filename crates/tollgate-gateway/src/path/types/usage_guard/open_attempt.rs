@@ -132,7 +132,6 @@ pub(super) fn start_entry<'a>(
         key: facts.key.id,
         key_name: (&facts.key.name).into(),
         member: facts.key.member.id,
-        member_name: (&facts.key.member.name).into(),
         group: group.id,
         group_name: (&group.name).into(),
         protocol_in: facts.protocol_in,
