@@ -10,11 +10,16 @@
 
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a bench prints, and reads the clock")]
 
-use std::time::{Duration, Instant};
+use std::{
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use futures_util::TryStreamExt as _;
 use tokio_util::sync::CancellationToken;
 use tollgate_bench::{id_bytes, usage_record};
-use tollgate_console::usage_json;
+use tollgate_console::{LineFormat, usage_lines};
 use tollgate_core::{
     AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, NanoUsd, Outcome, RequestId, Timestamp, TokenSource,
     Tokens, TraceEntry, UsageRecord,
@@ -56,7 +61,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let empty = store.usage.page(&UsageFilter::default()).await?.items.is_empty();
         let rate = if empty { Some(fill(&store, count, batch, |number| record(number, count)).await?) } else { None };
         let (page, chart, unaligned) = (time_pages(&store).await?, time_charts(&store).await?, time_unaligned(&store).await?);
-        let (export, verified) = (time_export(&store, count).await?, time_verification(&store, count, end).await?);
+        let (csv, export) =
+            (time_export(&store, count, LineFormat::Csv).await?, time_export(&store, count, LineFormat::Json).await?);
+        let verified = time_verification(&store, count, end).await?;
         let ms = |took: Duration| took.as_secs_f64() * 1_000.0;
         // Closing moves the write-ahead log into the file.
         store.close().await;
@@ -64,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "{}",
             serde_json::json!({
                 "records": count, "per_second": rate, "page_ms": ms(page), "chart_ms": ms(chart), "unaligned_ms": ms(unaligned),
-                "exported_per_second": export, "verify_10_million_s": verified,
+                "exported_per_second": export, "exported_csv_per_second": csv, "verify_10_million_s": verified,
                 "record_bytes": database_bytes().map(|bytes| bytes / count.max(1)),
             })
         );
@@ -188,22 +195,24 @@ async fn time_unaligned(store: &Store) -> Result<Duration, StoreError> {
     Ok(longest.max(slowest("a month from one busy hour to another, by hour", hours).await?))
 }
 
-/// Reads all records in the pages of an export, as the lines of a file. Returns records per second.
-async fn time_export(store: &Store, count: u64) -> Result<u64, StoreError> {
-    let mut filter = UsageFilter { limit: 1_000, order: SortOrder::Oldest, ..UsageFilter::default() };
-    let (started, mut exported, mut bytes) = (Instant::now(), 0, 0);
-    loop {
-        let page = store.usage.page(&filter).await?;
-        let lines: Vec<String> = page.items.iter().map(|record| usage_json(record).to_string()).collect();
-        (exported, bytes) = (exported + lines.len() as u64, bytes + lines.iter().map(String::len).sum::<usize>());
-        filter.after = page.next;
-        if page.next.is_none() {
-            break;
-        }
+/// Exports all records as the admin API does. Returns records per second.
+async fn time_export(store: &Store, count: u64, format: LineFormat) -> Result<u64, StoreError> {
+    let usage = Arc::clone(&store.usage);
+    let read = move |filter: UsageFilter| {
+        let usage = Arc::clone(&usage);
+        async move { usage.page(&filter).await }
+    };
+    let started = Instant::now();
+    let (mut exported, mut bytes) = (0, 0);
+    let mut lines = pin!(usage_lines(UsageFilter::default(), format, read));
+    while let Some(block) = lines.try_next().await? {
+        exported += block.iter().filter(|byte| **byte == b'\n').count() as u64;
+        bytes += block.len();
     }
-    assert_eq!(exported, count, "records exported");
-    println!("exported {exported} records, {bytes} bytes, in {:.1?}", started.elapsed());
-    Ok(rate(exported, started.elapsed()))
+    let heading = u64::from(format == LineFormat::Csv);
+    assert_eq!(exported, count + heading, "lines exported");
+    println!("exported {count} records as {format:?}, {bytes} bytes, in {:.1?}", started.elapsed());
+    Ok(rate(count, started.elapsed()))
 }
 
 /// Verifies everything. Returns the seconds that it takes for each ten million records.

@@ -16,6 +16,7 @@ mod response;
 mod state;
 mod time;
 mod usage_format;
+mod usage_lines;
 
 pub use api::{parse_field_args, route_fields};
 pub use axum::body::Body;
@@ -29,4 +30,5 @@ pub use jobs::{JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, 
 pub use response::InternalFailure;
 pub use state::RequestMeta;
 pub use time::rfc3339;
-pub use usage_format::{json as usage_json, row as usage_row};
+pub use usage_format::{json as usage_json, write_csv_lines as write_usage_csv, write_json_line as write_usage_json};
+pub use usage_lines::{LineFormat, usage_lines};

@@ -210,6 +210,7 @@ conformance! {
         cache_writes_kept_for_an_hour_are_stored,
         concurrent_appends_of_the_same_records_store_each_once,
         pages_have_no_gap_or_overlap,
+        pages_go_on_from_day_to_day,
         filters_apply_to_pages_and_sums,
         records_are_stored_with_every_field,
         attempt_that_says_nothing_else_is_stored_with_its_record,

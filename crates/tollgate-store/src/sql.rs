@@ -1,9 +1,10 @@
-//! The database backend: one SQL text for SQLite and PostgreSQL, through sqlx's `Any` driver. Usage records are appended through
-//! connections of their own, which are faster for large batches.
+//! The database backend: one SQL text for SQLite and PostgreSQL, through sqlx's `Any` driver. Usage records are written and read
+//! through connections of their own, with the drivers of the two databases, which are faster for many rows.
 
 mod address;
 mod append;
 mod catalog;
+mod cells;
 mod chains;
 mod change_signal;
 mod change_transaction;
@@ -28,12 +29,14 @@ mod retention;
 mod rotation;
 mod rows;
 mod server_lock;
+mod shared_snapshot;
 mod spending;
 mod store;
 mod summary;
 pub(crate) mod transfer;
 mod usage;
 mod usage_filter;
+mod usage_reader;
 mod usage_rows;
 mod verify;
 

@@ -5,7 +5,7 @@ use std::fmt;
 use tollgate_core::{NanoUsd, Timestamp};
 
 /// Mismatches listed in a report; further ones are counted.
-const MAX_DIFFERENCES: usize = 100;
+pub(crate) const MAX_DIFFERENCES: usize = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
@@ -31,6 +31,20 @@ impl VerifyReport {
         } else {
             self.more += 1;
         }
+    }
+
+    /// Adds the counts and mismatches of another part.
+    pub(crate) fn append(&mut self, part: Self) {
+        let Self { members, entries, records, attempts, removed_before, differences, more } = part;
+        self.members += members;
+        self.entries += entries;
+        self.records += records;
+        self.attempts += attempts;
+        self.removed_before = self.removed_before.max(removed_before);
+        for Mismatch { rule, what, expected, found } in differences {
+            self.differs(rule, what, expected, found);
+        }
+        self.more += more;
     }
 }
 

@@ -238,17 +238,46 @@ impl LineStream {
                 self.position += end + 1;
                 return Ok(Some(line));
             }
-            self.buffer.drain(..self.position);
-            self.position = 0;
-            match remote::next_chunk(&mut self.body).await? {
-                Some(_) if self.buffer.len() > MAX_RESPONSE_BYTES => {
-                    return Err(Failure::Machine("a line of the response is too long".to_owned()));
-                }
-                Some(piece) => self.buffer.extend_from_slice(&piece),
-                None if self.buffer.is_empty() => return Ok(None),
-                None => return Ok(Some(std::mem::take(&mut self.buffer))),
+            if !self.read_more().await? {
+                return Ok(self.rest());
             }
         }
+    }
+
+    /// All lines that have arrived, at least one; `None` after the last.
+    pub(crate) async fn next_lines(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        loop {
+            if let Some(end) = self.buffer[self.position..].iter().rposition(|byte| *byte == b'\n') {
+                let incomplete = self.buffer.split_off(self.position + end + 1);
+                let lines = std::mem::replace(&mut self.buffer, incomplete).split_off(self.position);
+                self.position = 0;
+                return Ok(Some(lines));
+            }
+            if !self.read_more().await? {
+                return Ok(self.rest());
+            }
+        }
+    }
+
+    /// Reads the next part of the response behind the line that is not complete. False at the end.
+    async fn read_more(&mut self) -> Result<bool, Failure> {
+        self.buffer.drain(..self.position);
+        self.position = 0;
+        match remote::next_chunk(&mut self.body).await? {
+            Some(_) if self.buffer.len() > MAX_RESPONSE_BYTES => {
+                Err(Failure::Machine("a line of the response is too long".to_owned()))
+            }
+            Some(piece) => {
+                self.buffer.extend_from_slice(&piece);
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// A last line without a line break.
+    fn rest(&mut self) -> Option<Vec<u8>> {
+        Some(std::mem::take(&mut self.buffer)).filter(|rest| !rest.is_empty())
     }
 }
 

@@ -1,7 +1,8 @@
 //! Usage records as table rows and JSON lines, for `usage`.
 
 use serde_json::Value;
-pub(crate) use tollgate_console::{rfc3339 as time, usage_json as json, usage_row as row};
+pub(crate) use tollgate_console::{rfc3339 as time, usage_json as json};
+use tollgate_console::{write_usage_csv, write_usage_json};
 use tollgate_core::UsageRecord;
 
 use crate::output;
@@ -34,5 +35,14 @@ pub(crate) const HEADINGS: [&str; 12] =
 
 /// Prints one record as a JSON line; `false` when the pipe is closed.
 pub(crate) fn print_json(record: &UsageRecord) -> bool {
-    output::raw(format!("{}\n", json(record)).as_bytes())
+    let mut line = Vec::new();
+    write_usage_json(&mut line, record);
+    output::raw(&line)
+}
+
+/// Prints one record as a CSV row; `false` when the pipe is closed.
+pub(crate) fn print_csv(record: &UsageRecord) -> bool {
+    let mut line = Vec::new();
+    write_usage_csv(&mut line, std::slice::from_ref(record));
+    output::raw(&line)
 }

@@ -1,10 +1,11 @@
 //! The usage log: list, get, summary and export.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use axum::body::Body;
-use bytes::Bytes;
-use futures_util::stream;
 use serde_json::{Value, json};
 use tollgate_core::{GroupId, MemberId, Outcome, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{
@@ -19,7 +20,14 @@ use super::{
     rows,
     schema::{COUNT, MODEL_NAME, NAME, TEXT, USD, both, read},
 };
-use crate::{api_error::ApiError, response::ApiResponse, time::time_value, usage_format};
+use crate::{
+    api_error::ApiError,
+    response::ApiResponse,
+    state::ConsoleState,
+    time::time_value,
+    usage_format,
+    usage_lines::{LineFormat, usage_lines},
+};
 
 static TOKENS: Object = Object::of(
     "Tokens",
@@ -297,60 +305,24 @@ fn check_hourly_range(filter: &UsageFilter, now: Timestamp) -> Result<(), ApiErr
     Ok(())
 }
 
-struct Export {
-    context: RequestContext,
-    filter: UsageFilter,
-    csv: bool,
-    started: bool,
-    finished: bool,
-}
-
 async fn export(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let csv = context.query.text("format") != Some("jsonl");
-    let filter = UsageFilter { order: SortOrder::Oldest, limit: 1_000, ..filter(&context).await? };
-    let lines = stream::try_unfold(Export { context, filter, csv, started: false, finished: false }, |mut export| async move {
-        if export.finished {
-            return Ok::<_, StoreError>(None);
-        }
-        let page = export.page().await?;
-        export.filter.after = page.next;
-        export.finished = page.next.is_none();
-        let lines = if export.csv { csv_lines(&page.items, !export.started) } else { json_lines(&page.items) };
-        export.started = true;
-        Ok(Some((Bytes::from(lines), export)))
-    });
-    let content_type = if csv { "text/csv; charset=utf-8" } else { "application/jsonl; charset=utf-8" };
-    let name = if csv { "usage.csv" } else { "usage.jsonl" };
+    let (format, content_type, name) = match context.query.text("format") {
+        Some("jsonl") => (LineFormat::Json, "application/jsonl; charset=utf-8", "usage.jsonl"),
+        Some(_) | None => (LineFormat::Csv, "text/csv; charset=utf-8", "usage.csv"),
+    };
+    let filter = filter(&context).await?;
+    let state = Arc::clone(&context.state);
+    let lines = usage_lines(filter, format, move |filter| export_page(Arc::clone(&state), filter));
     let answer = ApiResponse::streamed(content_type, Body::from_stream(lines));
     Ok(answer.header("content-disposition", &format!("attachment; filename=\"{name}\"")))
 }
 
-impl Export {
-    /// Reads the next page. Each page acquires its own permit, so that a long export does not block other requests.
-    async fn page(&self) -> Result<Page<UsageRecord>, StoreError> {
-        let permit = self.context.state.heavy_permits.acquire().await;
-        let page = self.context.state.store.usage.page(&self.filter).await;
-        drop(permit);
-        page.inspect_err(|error| tracing::warn!(%error, "usage export failed"))
-    }
-}
-
-fn json_lines(records: &[UsageRecord]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for record in records {
-        out.extend_from_slice(usage_format::json(record).to_string().as_bytes());
-        out.push(b'\n');
-    }
-    out
-}
-
-fn csv_lines(records: &[UsageRecord], with_header: bool) -> Vec<u8> {
-    let header = if with_header { usage_format::CSV_HEADER } else { "" };
-    let mut writer = csv::Writer::from_writer(header.as_bytes().to_vec());
-    for record in records {
-        writer.write_record(usage_format::row(record)).expect("writing to a Vec cannot fail");
-    }
-    writer.into_inner().expect("writing to a Vec cannot fail")
+/// Reads a page of an export. Each page acquires its own permit, so that a long export does not block other requests.
+async fn export_page(state: Arc<ConsoleState>, filter: UsageFilter) -> Result<Page<UsageRecord>, StoreError> {
+    let permit = state.heavy_permits.acquire().await;
+    let page = state.store.usage.page(&filter).await;
+    drop(permit);
+    page.inspect_err(|error| tracing::warn!(%error, "usage export failed"))
 }
 
 #[cfg(test)]

@@ -103,6 +103,36 @@ pub(super) async fn pages_have_no_gap_or_overlap(store: &Store) {
     assert_eq!((items.len(), next), (45, None), "a full last page has no next one");
 }
 
+pub(super) async fn pages_go_on_from_day_to_day(store: &Store) {
+    // Days with several records, with one, and without any; the first and the last moment of a day.
+    let times = [(0, [0, 1, 2, 3, DAY - 1].as_slice()), (1, &[0]), (4, &[DAY - 1]), (5, &[0, 5, 7, 9]), (9, &[40])];
+    let times = times.into_iter().flat_map(|(day, times)| times.iter().map(move |time| Timestamp(MIDNIGHT.0 + day * DAY + time)));
+    let records: Vec<UsageRecord> = (0..).zip(times).map(|(number, at)| arrived(record(number), at)).collect();
+    store.usage.append(&records).await.unwrap();
+    for order in [SortOrder::Oldest, SortOrder::Newest] {
+        for limit in [1, 2, 3, 5, 20] {
+            for (since, until) in [(None, None), (Some(records[2].at), Some(records[9].at))] {
+                let filter = UsageFilter { order, limit, since, until, ..UsageFilter::default() };
+                let (mut seen, mut after) = (Vec::new(), None);
+                loop {
+                    let (items, next) = page(store, &UsageFilter { after, ..filter.clone() }).await;
+                    assert!(items.len() == limit as usize || next.is_none(), "{filter:?}");
+                    seen.extend(items);
+                    after = next;
+                    if after.is_none() {
+                        break;
+                    }
+                }
+                let mut expected: Vec<UsageRecord> = records.iter().filter(|record| filter.matches(record)).cloned().collect();
+                if order == SortOrder::Newest {
+                    expected.reverse();
+                }
+                assert_eq!(seen, expected, "{filter:?}");
+            }
+        }
+    }
+}
+
 pub(super) async fn filters_apply_to_pages_and_sums(store: &Store) {
     append(store, 0..60).await;
     let all: Vec<UsageRecord> = (0..60).map(record).collect();

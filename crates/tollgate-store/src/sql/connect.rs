@@ -23,13 +23,14 @@ use super::{
     migrate,
     server_lock::{LockMode, ServerLock},
     store::SqlStore,
+    usage_reader::{PostgresReader, SqliteReader, UsageReader},
 };
 use crate::{
     AccessMode, MasterKeySource, OpenOptions, StoreError, chain::ChainKey, data_folder::publish_new, pairing::JournalPairing,
 };
 
 /// Time limit for acquiring a pooled connection, or SQLite's write lock.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
 const SQLITE_READERS: u32 = 4;
 /// Size of the header of an SQLite file in bytes.
 const SQLITE_HEADER_BYTES: u64 = 100;
@@ -72,11 +73,15 @@ pub(crate) async fn open(address: SqlAddress, options: &OpenOptions) -> Result<S
         journals::begin(&writer, dialect, &database, journal).await?;
     }
     let books = Bookkeeping { chain: ChainKey::of(&hasher), journal };
-    let (change_signal, appender) = match address {
-        SqlAddress::Sqlite(path) => (ChangeSignal::Poll, UsageAppender::sqlite(&path, &database)),
+    let (change_signal, appender, usage_reader) = match address {
+        SqlAddress::Sqlite(path) => {
+            let reader = UsageReader::Sqlite(SqliteReader::new(&path, &database));
+            (ChangeSignal::Poll, UsageAppender::sqlite(&path, &database), reader)
+        }
         SqlAddress::Postgres { url, .. } => {
+            let reader = UsageReader::Postgres(PostgresReader::new(&url, &database)?);
             let appender = UsageAppender::postgres(&url, &database);
-            (ChangeSignal::listen(url), appender)
+            (ChangeSignal::listen(url), appender, reader)
         }
     };
     let random = options.random.clone();
@@ -93,6 +98,7 @@ pub(crate) async fn open(address: SqlAddress, options: &OpenOptions) -> Result<S
         server_lock,
         change_signal,
         appender,
+        usage_reader,
         books,
         retention: super::retention::RetentionProgress::default(),
         keys,

@@ -8,8 +8,6 @@ use std::fmt::Write as _;
 
 use sqlx::AssertSqlSafe;
 
-use super::columns::Column;
-
 /// The database behind sqlx's `Any` driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
@@ -22,39 +20,6 @@ impl Dialect {
         match self {
             Self::Sqlite => sql.push('?'),
             Self::Postgres => write!(sql, "${number}").expect("writing to a String cannot fail"),
-        }
-    }
-
-    /// The numbers of those columns that are numbers as one text, separated by commas: nothing for NULL.
-    fn numbers(self, columns: &[Column]) -> String {
-        let columns: Vec<&str> = columns.iter().filter(|column| column.kind.is_number()).map(|column| column.name).collect();
-        let columns_list = columns.join(", ");
-        match self {
-            Self::Sqlite => format!("printf('{}', {columns_list})", vec!["%s"; columns.len()].join(",")),
-            // The text of a row, without its parentheses.
-            Self::Postgres => format!("trim(both '()' FROM CAST(ROW({columns_list}) AS TEXT))"),
-        }
-    }
-
-    /// Columns to select where each column of a row takes longer to read than to convert to text: the first one, all numbers as one
-    /// text, then the others.
-    pub(super) fn packed(self, columns: &[Column]) -> String {
-        let (first, rest) = columns.split_first().expect("tables have columns");
-        let mut sql = format!("{}, {}", first.name, self.numbers(rest));
-        for column in rest.iter().filter(|column| !column.kind.is_number()) {
-            write!(sql, ", {}", column.name).expect("writing to a String cannot fail");
-        }
-        sql
-    }
-
-    /// An aggregate: rows separated by semicolons, each the first column in hexadecimal digits and all numbers, separated by commas.
-    /// Reading a row for each record takes three times as long.
-    pub(super) fn packed_rows(self, columns: &[Column]) -> String {
-        let (first, rest) = columns.split_first().expect("tables have columns");
-        let (name, numbers) = (first.name, self.numbers(rest));
-        match self {
-            Self::Sqlite => format!("group_concat(hex({name}) || ',' || {numbers}, ';')"),
-            Self::Postgres => format!("string_agg(encode({name}, 'hex') || ',' || {numbers}, ';')"),
         }
     }
 

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
 use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, Timestamp};
 
-use super::{append::NEXT_POSITIONS, chains::add_link, store::SqlStore, usage_filter::bind_ids, usage_rows::request_id};
+use super::{append::NEXT_POSITIONS, cells::request_id, chains::add_link, store::SqlStore, usage_filter::bind_ids};
 use crate::{
     Balance, CoveredRequests, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingReceipt,
     PostingRefused, Spending, SpendingChanges, StoreError, VerifyReport, WorkControl,

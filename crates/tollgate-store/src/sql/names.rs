@@ -61,6 +61,19 @@ impl NameText {
     }
 }
 
+/// The id that [`NameText::stored_id`] wrote; `None` for a kind without one.
+pub(super) fn parse_id(kind: i64, text: &str) -> Option<Uuid> {
+    let is = |other: NameKind| kind == other.code();
+    match text.get(..4)? {
+        KeyId::PREFIX if is(NameKind::Key) => KeyId::parse(text).map(KeyId::uuid),
+        MemberId::PREFIX if is(NameKind::Member) => MemberId::parse(text).map(MemberId::uuid),
+        GroupId::PREFIX if is(NameKind::Group) => GroupId::parse(text).map(GroupId::uuid),
+        ChannelId::PREFIX if is(NameKind::Channel) => ChannelId::parse(text).map(ChannelId::uuid),
+        AccountId::PREFIX if is(NameKind::Account) => AccountId::parse(text).map(AccountId::uuid),
+        _ => None,
+    }
+}
+
 /// The names of one id, with their numbers.
 type NamesOfId = Vec<(Box<str>, i64)>;
 
@@ -192,5 +205,18 @@ mod tests {
         let mut lookup = NameLookup::new(&map);
         assert_eq!([lookup.number(NameKind::Model, None, "fast"), lookup.number(NameKind::Model, None, "slow\0")], [3, 0]);
         assert_eq!(lookup.missing.into_iter().collect::<Vec<_>>(), [text(NameKind::Model, None, "slow\u{fffd}")]);
+    }
+
+    #[test]
+    fn ids_are_read_as_they_are_stored() {
+        use NameKind::{Account, Channel, Code, Group, Key, Member, Model, Trace, UpstreamModel};
+        for kind in [Key, Member, Group, Channel, Account] {
+            let text = NameText { kind, id: Some(Uuid::from_u128(7)), name: String::new() };
+            assert_eq!(parse_id(kind.code(), &text.stored_id()), text.id);
+            assert_eq!(parse_id(kind.code() % 5 + 1, &text.stored_id()), None, "{kind:?}");
+        }
+        for kind in [Model, UpstreamModel, Code, Trace] {
+            assert_eq!(parse_id(kind.code(), &NameText { kind, id: None, name: "fast".to_owned() }.stored_id()), None);
+        }
     }
 }

@@ -11,10 +11,9 @@ use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{RequestId, Timestamp};
 
 use super::{
-    dialect::Dialect,
     store::SqlStore,
-    usage_filter::{ArrivalRange, RefFilter, bind_ids, list},
-    usage_rows::{UsageRow, usage_columns, usage_row},
+    usage_filter::{ArrivalRange, RefFilter, list},
+    usage_rows::stored::{UsageRow, usage_columns},
 };
 use crate::{
     Page, SortOrder, StoreError, UsageCursor, UsageFilter,
@@ -31,7 +30,6 @@ const MAX_KEYS: usize = 40;
 
 /// A search for a page in progress.
 struct PageSearch<'a> {
-    dialect: Dialect,
     filter: &'a RefFilter,
     order: SortOrder,
     range: ArrivalRange,
@@ -64,6 +62,17 @@ impl PageSearch<'_> {
         }
     }
 
+    /// The part of the range that is on the day of the cursor, where the next records of a busy log are.
+    fn day_of_cursor(&self) -> Option<ArrivalRange> {
+        let ArrivalRange { from, to } = self.range;
+        let UsageCursor(after) = self.after?;
+        let begin = bucket(after.time(), DAY);
+        Some(match self.order {
+            SortOrder::Newest => ArrivalRange { from: from.max(Some(begin)), to },
+            SortOrder::Oldest => ArrivalRange { from, to: Some(to.map_or(begin + DAY, |to| to.min(begin + DAY))) },
+        })
+    }
+
     /// The query for records along an index, and the ids to bind.
     fn query(&self, conditions: &str, range: ArrivalRange) -> (String, Vec<RequestId>) {
         let (mut sql, mut ids) = range.sql(1);
@@ -74,7 +83,7 @@ impl PageSearch<'_> {
         }
         let direction = if self.order == SortOrder::Newest { " DESC" } else { "" };
         let limit = self.wanted - self.found.len();
-        let columns = usage_columns(self.dialect);
+        let columns = usage_columns();
         (format!("SELECT {columns} FROM usage WHERE 1 = 1{conditions}{sql} ORDER BY id{direction} LIMIT {limit}"), ids)
     }
 
@@ -104,7 +113,6 @@ impl SqlStore {
             return Ok(Page::cut(Vec::new(), size, |row: &UsageRow| UsageCursor(row.id)));
         }
         let mut search = PageSearch {
-            dialect: self.dialect,
             filter: &refs,
             order: filter.order,
             range: ArrivalRange { from: filter.since.map(|at| at.0), to: filter.until.map(|at| at.0) },
@@ -152,12 +160,22 @@ impl SqlStore {
     }
 
     async fn read_along_indexes(&self, search: &mut PageSearch<'_>, conditions: &[String]) -> Result<(), StoreError> {
+        let is_of_all = conditions.iter().all(String::is_empty);
+        if let Some(day) = search.day_of_cursor().filter(|_| is_of_all) {
+            // PostgreSQL opens every partition that a range may touch.
+            let (sql, ids) = search.query("", day);
+            search.found = self.usage_reader.rows(PAGE, sql, ids).await?;
+            search.after = search.found.last().map(|row| UsageCursor(row.id)).or(search.after);
+            if search.is_full() {
+                return Ok(());
+            }
+        }
         let mut found = Vec::new();
         for conditions in conditions {
             let (sql, ids) = search.query(conditions, search.range);
-            found.extend(self.fetch_as(PAGE, bind_ids(sqlx::query(AssertSqlSafe(sql)), &ids), usage_row).await?);
+            found.extend(self.usage_reader.rows(PAGE, sql, ids).await?);
         }
-        search.found = found;
+        search.found.append(&mut found);
         search.sort();
         search.found.truncate(search.wanted);
         Ok(())
@@ -212,7 +230,7 @@ impl SqlStore {
             to: Some(search.range.to.map_or(end, |to| to.min(end))),
         };
         let (sql, ids) = search.query(&search.filter.sql(), range);
-        let found = self.fetch_as(PAGE, bind_ids(sqlx::query(AssertSqlSafe(sql)), &ids), usage_row).await?;
+        let found = self.usage_reader.rows(PAGE, sql, ids).await?;
         search.searches += 1;
         // A page that becomes full has read a part of the time only; it ends there.
         search.read += if search.filter.keys.is_some() { time.matches } else { self.records_of_time(time.minute).await? };

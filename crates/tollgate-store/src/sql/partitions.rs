@@ -7,7 +7,7 @@
 use sqlx::{Any, AnyConnection, Row as _, Transaction};
 use tollgate_core::{RequestId, Timestamp};
 
-use super::{dialect::Dialect, store::SqlStore, usage_rows::request_id};
+use super::{cells::request_id, dialect::Dialect, store::SqlStore};
 use crate::{StoreError, rollup::DAY};
 
 const CREATE: &str = "create partitions for the coming days";

@@ -20,11 +20,11 @@ use tollgate_core::{RequestId, Timestamp};
 
 use super::{
     append::{NEXT_POSITIONS, REMEMBERED},
+    cells::request_id,
     dialect::Dialect,
     partitions::{self, DayRange, begin_of},
     store::SqlStore,
     usage_filter::bind_ids,
-    usage_rows::request_id,
 };
 use crate::{
     StoreError,

@@ -13,6 +13,7 @@ use super::{
     retention::RetentionProgress,
     rows::{AnyQuery, catalog_row},
     server_lock::ServerLock,
+    usage_reader::UsageReader,
 };
 use crate::{KeyHasher, MasterKeySource, RandomSource, StoreError, rows::CatalogRow, seal::Sealer};
 
@@ -31,6 +32,7 @@ pub(crate) struct SqlStore {
     pub(super) server_lock: Option<ServerLock>,
     pub(super) change_signal: ChangeSignal,
     pub(super) appender: UsageAppender,
+    pub(super) usage_reader: UsageReader,
     pub(super) books: Bookkeeping,
     pub(super) retention: RetentionProgress,
     pub(super) keys: KnownKeys,
@@ -121,6 +123,7 @@ impl SqlStore {
     pub(crate) async fn close(&self) {
         self.change_signal.close();
         self.appender.close().await;
+        self.usage_reader.close().await;
         self.reader.close().await;
         self.writer.close().await;
         if let Some(lock) = &self.server_lock {

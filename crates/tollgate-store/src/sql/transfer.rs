@@ -14,12 +14,12 @@ use tollgate_core::Timestamp;
 
 use super::{
     address::{SqlAddress, sqlite_url},
+    cells::request_id,
     dialect::Dialect,
     driver_error::failed,
     migrate,
     partitions::{self, DayRange},
     server_lock::lock_exclusively,
-    usage_rows::request_id,
 };
 use crate::StoreError;
 use copy::{CopiedUntil, CopyOrder, TransferColumn, TransferTable, columns, copy_rows, tables};

@@ -6,20 +6,26 @@ use std::{
 };
 
 use async_trait::async_trait;
+use foldhash::fast::RandomState;
 use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
-use tollgate_core::{RequestId, Timestamp, UsageRecord};
+use tollgate_core::{IdHash, RequestId, Timestamp, UsageRecord};
 
 use super::{
+    cells::request_id,
     columns::{ATTEMPTS, column_list},
     store::SqlStore,
     usage_filter::{bind_ids, list},
-    usage_rows::{AttemptRow, NamesByRef, UsageRow, attempt_row, request_id, usage_columns, usage_row},
+    usage_reader::LookUp,
+    usage_rows::stored::{AttemptRow, StoredText, TextsByRef, UsageRow, usage_columns},
 };
 use crate::{Page, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore, usage::with_time_of_id};
 
 pub(super) const IDS_AT_ONCE: usize = 500;
 
 const READ: &str = "read the usage log";
+
+/// Ids and names by their numbers.
+pub(super) type NamesByRef = HashMap<i64, (String, String)>;
 
 impl SqlStore {
     /// Texts of the dictionary by their numbers.
@@ -30,22 +36,23 @@ impl SqlStore {
 
     /// The records of rows, with texts and attempts.
     pub(super) async fn records_of(&self, rows: Vec<UsageRow>) -> Result<Vec<UsageRecord>, StoreError> {
-        let incomplete: Vec<RequestId> =
-            rows.iter().filter(|row| row.attempts > usize::from(row.inline.is_some())).map(|row| row.id).collect();
-        let mut others: HashMap<RequestId, Vec<AttemptRow>> = HashMap::new();
-        let head = format!("SELECT {} FROM attempts WHERE request IN (", column_list(ATTEMPTS));
-        for ids in incomplete.chunks(IDS_AT_ONCE) {
-            let sql = self.dialect.list(&head, ids.len(), ")");
-            for row in self.fetch_as(READ, bind_ids(sqlx::query(sql), ids), attempt_row).await? {
+        let incomplete = rows.iter().filter(|row| row.attempts > usize::from(row.inline.is_some()));
+        let incomplete: Vec<RequestId> = incomplete.map(|row| row.id).collect();
+        let mut others: HashMap<RequestId, Vec<AttemptRow>, IdHash> = HashMap::default();
+        if !incomplete.is_empty() {
+            let sql = format!("SELECT {} FROM attempts WHERE request", column_list(ATTEMPTS));
+            for row in self.usage_reader.rows_with::<AttemptRow>(READ, sql, LookUp::Requests(incomplete)).await? {
                 others.entry(row.request).or_default().push(row);
             }
         }
-        let mut refs: BTreeSet<i64> = rows.iter().flat_map(UsageRow::refs).collect();
+        let mut refs: HashSet<i64, RandomState> = rows.iter().flat_map(UsageRow::refs).collect();
         refs.extend(others.values().flatten().flat_map(AttemptRow::refs));
-        let names = self.names(READ, &refs).await?;
+        let sql = format!("SELECT {} FROM names WHERE ref", StoredText::COLUMNS);
+        let texts = self.usage_reader.rows_with(READ, sql, LookUp::Numbers(refs.into_iter().collect())).await?;
+        let texts = TextsByRef::of(texts);
         let record = |row: UsageRow| {
             let others = others.remove(&row.id).unwrap_or_default();
-            row.into_record(others, &names).map_err(|error| self.failed(READ, error))
+            row.into_record(others, &texts).map_err(|error| self.failed(READ, error))
         };
         rows.into_iter().map(record).collect()
     }
@@ -100,8 +107,8 @@ impl UsageStore for SqlStore {
     }
 
     async fn find(&self, id: RequestId) -> Result<Option<UsageRecord>, StoreError> {
-        let sql = AssertSqlSafe(format!("SELECT {} FROM usage WHERE id = $1", usage_columns(self.dialect)));
-        let found = self.fetch_as(READ, bind_ids(sqlx::query(sql), &[id]), usage_row).await?;
+        let sql = format!("SELECT {} FROM usage WHERE id = $1", usage_columns());
+        let found = self.usage_reader.rows(READ, sql, vec![id]).await?;
         Ok(self.records_of(found).await?.pop())
     }
 

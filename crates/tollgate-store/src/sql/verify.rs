@@ -1,14 +1,22 @@
 //! Checks the consistency of usage records, ledger and sums in one snapshot. What a query can tell is a query for its violations: an
-//! id or a position, the expected value, the found value. One pass over the records in order of arrival checks each of them and
-//! recomputes all sums ([`records`]). Of records removed by retention, the ledger entries and sums are compared with each other.
+//! id or a position, the expected value, the found value. One pass over the records in order of arrival checks each of them, and
+//! recomputes all sums and what the ledger should have ([`records`]). Of records removed by retention, the ledger entries and sums are
+//! compared with each other.
 
 mod records;
 mod removed;
+mod settled;
+mod sums;
+mod texts;
 
+use records::PassFacts;
 use sqlx::{Any, Row as _, Transaction};
 use tollgate_core::Timestamp;
 
-use super::{dialect::Dialect, store::SqlStore};
+use super::{
+    shared_snapshot::{SharedSnapshot, SnapshotReader},
+    store::SqlStore,
+};
 use crate::{
     StoreError, WorkControl,
     verify::{ConsistencyRule, VerifyReport},
@@ -43,51 +51,30 @@ const QUERIES: &[(ConsistencyRule, &str)] = &[
     ),
 ];
 
-/// Batches and members whose records do not have the price or the number that the ledger has: prices and numbers of both sides, and
-/// the first arrival.
-const SETTLED: &str = "SELECT batch, member_id, CAST(SUM(due) AS BIGINT), CAST(SUM(due_count) AS BIGINT), CAST(SUM(there) AS BIGINT), \
-       CAST(SUM(there_count) AS BIGINT), CAST(COALESCE(MIN(first_at), -1) AS BIGINT) FROM ( \
-       SELECT u.booked AS batch, n.id AS member_id, u.sale AS due, 1 AS due_count, 0 AS there, 0 AS there_count, \
-         CAST(NULL AS BIGINT) AS first_at FROM usage u JOIN names n ON n.ref = u.member WHERE u.sale <> 0 UNION ALL \
-       SELECT batch, member_id, 0, 0, -amount, requests, first_at FROM ledger WHERE kind = 'settle' \
-     ) AS both_sides GROUP BY batch, member_id HAVING SUM(due) <> SUM(there) OR SUM(due_count) <> SUM(there_count) ORDER BY 1, 2";
-
 const COUNTS: &str = "SELECT (SELECT COUNT(*) FROM balances), (SELECT COUNT(*) FROM ledger)";
 const PRUNED_UNTIL: &str = "SELECT value FROM counters WHERE name = 'pruned_until'";
+
+/// The number of the reason of records whose costs are too much to add up.
+const OVERFLOW: &str = "SELECT ref FROM names WHERE kind = 8 AND id = '' AND name = 'overflow'";
 
 /// Step of the work that the checks are.
 const STEP: &str = "database";
 
 impl SqlStore {
-    /// Ends as soon as the work is cancelled. A query that runs then is ended on PostgreSQL; on SQLite its connection is busy until the
-    /// query ends by itself.
+    /// Ends as soon as the work is cancelled. Queries that run then are ended, but for those of [`QUERIES`] on SQLite: their connection
+    /// is busy until they end by themselves.
     pub(super) async fn verify_all(&self, now: Timestamp, control: &WorkControl) -> Result<VerifyReport, StoreError> {
-        let mut snapshot = self.snapshot(VERIFY).await?;
-        if self.dialect == Dialect::Postgres {
-            // Before the snapshot is taken: retention could drop a partition that it still counts.
-            let lock = sqlx::raw_sql("LOCK TABLE usage, attempts IN ACCESS SHARE MODE").execute(&mut *snapshot).await;
-            lock.map_err(|error| self.failed(VERIFY, error))?;
-        }
-        let process = self.server_process(&mut snapshot).await?;
+        let SharedSnapshot { mut queries, readers, processes } = self.shared_snapshot(VERIFY).await?;
         tokio::select! {
             biased;
             () = control.cancelled() => {
-                if let Some(process) = process {
+                for process in processes {
                     self.end_query(process).await?;
                 }
                 Err(StoreError::Cancelled)
             }
-            verified = self.verify_steps(&mut snapshot, now, control) => verified,
+            verified = self.verify_steps(&mut queries, readers, now, control) => verified,
         }
-    }
-
-    /// The process of the server behind a connection; none on SQLite.
-    async fn server_process(&self, connection: &mut Transaction<'static, Any>) -> Result<Option<i64>, StoreError> {
-        if self.dialect == Dialect::Sqlite {
-            return Ok(None);
-        }
-        let row = sqlx::query("SELECT CAST(pg_backend_pid() AS BIGINT)").fetch_one(&mut **connection).await;
-        row.and_then(|row| row.try_get(0)).map(Some).map_err(|error| self.failed(VERIFY, error))
     }
 
     /// Ends the query that a process of the server runs.
@@ -99,11 +86,12 @@ impl SqlStore {
     async fn verify_steps(
         &self,
         snapshot: &mut Transaction<'static, Any>,
+        readers: [SnapshotReader; 2],
         now: Timestamp,
         control: &WorkControl,
     ) -> Result<VerifyReport, StoreError> {
         let mut steps = 0..;
-        let mut next = || control.report(STEP, steps.next().unwrap_or(0), u64::try_from(QUERIES.len() + 5).ok());
+        let mut next = || control.report(STEP, steps.next().unwrap_or(0), u64::try_from(QUERIES.len() + 4).ok());
         next();
         let failed = |error| self.failed(VERIFY, error);
         let row = sqlx::query(COUNTS).fetch_one(&mut **snapshot).await.map_err(failed)?;
@@ -116,9 +104,9 @@ impl SqlStore {
             self.verify_rule(snapshot, *rule, sql, &mut report).await?;
         }
         next();
-        verify_settled(snapshot, pruned_until, &mut report).await.map_err(failed)?;
-        next();
-        let left = records::verify(snapshot, self.dialect, pruned_until, &mut report).await.map_err(failed)?;
+        let row = sqlx::query(OVERFLOW).fetch_optional(&mut **snapshot).await.map_err(failed)?;
+        let overflow = row.map(|row| row.try_get(0)).transpose().map_err(failed)?;
+        let left = self.verify_records(readers, PassFacts { pruned_until, overflow }, &mut report).await?;
         next();
         removed::verify(snapshot, pruned_until, now, &left, &mut report).await.map_err(failed)?;
         next();
@@ -143,33 +131,6 @@ impl SqlStore {
         }
         Ok(())
     }
-}
-
-/// Compares the prices of each batch and member with the ledger.
-async fn verify_settled(
-    snapshot: &mut Transaction<'static, Any>,
-    pruned_until: i64,
-    report: &mut VerifyReport,
-) -> Result<(), sqlx::Error> {
-    use futures_util::TryStreamExt as _;
-    let mut rows = sqlx::query(SETTLED).fetch(&mut **snapshot);
-    while let Some(row) = rows.try_next().await? {
-        let (batch, member): (Option<i64>, String) = (row.try_get(0)?, row.try_get(1)?);
-        let number = |at: usize| row.try_get::<i64, _>(at);
-        let (due, due_count, there, there_count, first_at) = (number(2)?, number(3)?, number(4)?, number(5)?, number(6)?);
-        // Records of the entry may have been removed.
-        let may_lack_records = (0..pruned_until).contains(&first_at) && due_count <= there_count;
-        if may_lack_records {
-            continue;
-        }
-        let what = format!("{} of {member}", batch.unwrap_or(0));
-        match (due_count, due == there) {
-            (0, _) => report.differs(ConsistencyRule::Settles, what, 0, -there),
-            (_, false) => report.differs(ConsistencyRule::Settled, what, -due, -there),
-            (_, true) => report.differs(ConsistencyRule::SettledCount, what, due_count, there_count),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -250,13 +250,13 @@ async fn export(common: &Common, admin: &Admin, args: &FilterArgs) -> Result<(),
     let format = if common.json { "jsonl" } else { "csv" };
     let target = with_filter(ApiPath::of(&["usage", "export"]).with("format", format), args)?;
     let mut lines = admin.lines(Method::GET, &target, None).await?;
-    while let Some(line) = lines.next().await? {
-        if !backlog.is_empty()
-            && let Some(id) = id_of(&line).and_then(RequestId::parse)
-        {
-            backlog.remove(id);
+    while let Some(lines) = lines.next_lines().await? {
+        if !backlog.is_empty() {
+            for id in lines.split_inclusive(|byte| *byte == b'\n').filter_map(id_of).filter_map(RequestId::parse) {
+                backlog.remove(id);
+            }
         }
-        if !output::raw(&line) {
+        if !output::raw(&lines) {
             return Ok(());
         }
     }
@@ -264,10 +264,8 @@ async fn export(common: &Common, admin: &Admin, args: &FilterArgs) -> Result<(),
         return Ok(());
     }
     let filter = filter(admin, args).await?;
-    let each = |record: &UsageRecord| {
-        !filter.matches(record)
-            || if common.json { usage_format::print_json(record) } else { write_csv(&usage_format::row(record)) }
-    };
+    let print = if common.json { usage_format::print_json } else { usage_format::print_csv };
+    let each = |record: &UsageRecord| !filter.matches(record) || print(record);
     admin.for_each_remaining(backlog, each).await
 }
 
@@ -302,14 +300,6 @@ async fn id<T: serde::de::DeserializeOwned>(admin: &Admin, path: &str, name: &st
     }
     let mut row = admin.get(&ApiPath::of(&[path, name])).await?;
     Ok(serde_json::from_value(row["id"].take()).ok())
-}
-
-fn write_csv(cells: &[String]) -> bool {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    if writer.write_record(cells).is_err() {
-        return false;
-    }
-    writer.into_inner().is_ok_and(|line| output::raw(&line))
 }
 
 #[cfg(test)]

@@ -18,10 +18,10 @@ use crate::{
     rollup::UsageSumKey,
     sql::{
         address::{POSTGRES_SETUP, within_connect_timeout},
+        cells::request_id,
         columns::{ColumnKind, column_list},
         driver_error::failed,
         names::NameText,
-        usage_rows::request_id,
     },
 };
 

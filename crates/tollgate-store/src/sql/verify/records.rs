@@ -1,342 +1,258 @@
-//! One pass over the records in order of arrival: each is checked by itself, and the sums of each day are recomputed and compared
-//! with the stored ones, in both directions. Memory is bounded by the sums of one day.
+//! One pass over the records in order of arrival, in three stages that work at the same time: slices of records are read, each record
+//! is checked by itself and added to the sums of its day, and the sums of each day are compared with the stored ones. A stage is at
+//! most one slice or one day ahead of the next, so that memory is bounded by the sums of a few days.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{iter::Peekable, sync::Arc};
 
-use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
+use tokio::sync::mpsc;
 use tollgate_core::{RequestId, Timestamp, UsageRecord};
 
-use super::removed::RecordsLeft;
+use super::{
+    VERIFY,
+    removed::RecordsLeft,
+    settled::{Sales, SettledCheck},
+    sums,
+};
 use crate::{
-    rollup::{ATTEMPT_WIDTHS, AttemptSums, DAY, HOUR, Histogram, MINUTE, Sums, TimedSums, USAGE_WIDTHS, UsageSums, widen},
+    StoreError,
+    rollup::{DAY, MINUTE},
     sql::{
         append::BatchSums,
-        columns::{self, ATTEMPTS, Column, USAGE, column_list},
-        dialect::Dialect,
-        usage::names_on,
-        usage_filter::bind_ids,
-        usage_rows::{AttemptRow, RecordRefs, UsageRow, attempt_row, usage_numbers},
+        columns::{ATTEMPTS, column_list},
+        shared_snapshot::SnapshotReader,
+        store::SqlStore,
+        usage_rows::{
+            RecordRefs,
+            stored::{AttemptRow, UsageRow, usage_numbers},
+        },
     },
     verify::{ConsistencyRule, VerifyReport},
 };
 
-/// Records read at once.
-const RECORDS_AT_ONCE: usize = 2_000;
+/// Records read at once; few in tests, which have few records and shall have several slices.
+const RECORDS_AT_ONCE: usize = if cfg!(test) { 2 } else { 4_000 };
 
-/// Checks all records and sums. Returns how many records there are of days that are removed.
-pub(super) async fn verify(
-    snapshot: &mut Transaction<'static, Any>,
-    dialect: Dialect,
-    pruned_until: i64,
-    report: &mut VerifyReport,
-) -> Result<RecordsLeft, sqlx::Error> {
-    let mut pass = RecordPass {
-        pruned_until,
-        day: pruned_until.div_euclid(DAY),
-        compared: pruned_until,
-        sums: BatchSums::default(),
-        left: RecordsLeft::new(),
-        overflow: overflow(snapshot).await?,
-    };
-    let mut last = RequestId::first_at(Timestamp(0));
-    let slice = format!("SELECT * FROM usage WHERE id > $1 ORDER BY id LIMIT {RECORDS_AT_ONCE}");
-    let sql = format!("SELECT {} FROM ({slice}) AS slice", dialect.packed_rows(USAGE));
-    loop {
-        let row = bind_ids(sqlx::query(AssertSqlSafe(sql.clone())), &[last]).fetch_one(&mut **snapshot).await?;
-        let rows: Option<&str> = row.try_get(0)?;
-        let rows = rows.map(usage_numbers).transpose()?.unwrap_or_default();
-        let until = rows.last().map(|row| row.id);
-        let mut attempts = attempts_between(snapshot, last, until).await?;
-        for row in rows {
-            let others = attempts.remove(&row.id).unwrap_or_default();
-            pass.record(snapshot, row, others, report).await?;
-        }
-        for (request, attempts) in attempts {
-            let count = attempts.len();
-            report.attempts += count as u64;
-            report.differs(ConsistencyRule::Attempts, request.to_string(), 0, narrow(count));
-        }
-        match until {
-            Some(until) => last = until,
-            None => break,
-        }
-    }
-    pass.compare(snapshot, i64::from(i32::MAX) * MINUTE, report).await?;
-    Ok(pass.left)
+/// Records in order, and the attempts between them that have rows of their own, in order too.
+struct Slice {
+    rows: Vec<UsageRow>,
+    attempts: Vec<AttemptRow>,
 }
 
-/// The attempts of the requests behind `after` up to `until`.
-async fn attempts_between(
-    snapshot: &mut Transaction<'static, Any>,
-    after: RequestId,
-    until: Option<RequestId>,
-) -> Result<BTreeMap<RequestId, Vec<AttemptRow>>, sqlx::Error> {
-    let end = if until.is_some() { " AND request <= $2" } else { "" };
-    let sql = format!("SELECT {} FROM attempts WHERE request > $1{end}", column_list(ATTEMPTS));
-    let ids: Vec<RequestId> = [after].into_iter().chain(until).collect();
-    let mut attempts: BTreeMap<RequestId, Vec<AttemptRow>> = BTreeMap::new();
-    for row in bind_ids(sqlx::query(AssertSqlSafe(sql)), &ids).fetch_all(&mut **snapshot).await? {
-        let row = attempt_row(&row)?;
-        attempts.entry(row.request).or_default().push(row);
+/// What the records of a time add up to.
+struct FinishedDays {
+    /// The time in minutes: [from, to).
+    minutes: (i64, i64),
+    sums: BatchSums,
+    sales: Sales,
+}
+
+/// What is known before the pass begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PassFacts {
+    pub(super) pruned_until: i64,
+    /// The number of the reason `overflow`, with which costs cannot be added up.
+    pub(super) overflow: Option<i64>,
+}
+
+impl SqlStore {
+    /// Checks all records and sums. Returns how many records there are of days that are removed.
+    pub(super) async fn verify_records(
+        &self,
+        [records, sums]: [SnapshotReader; 2],
+        facts: PassFacts,
+        report: &mut VerifyReport,
+    ) -> Result<RecordsLeft, StoreError> {
+        let (slices, sliced) = mpsc::channel(1);
+        let (days, finished) = mpsc::channel(1);
+        let ((), pass, compared) = tokio::try_join!(
+            read_slices(records, slices),
+            self.check_slices(facts, sliced, days),
+            compare_days(sums, facts.pruned_until, finished)
+        )?;
+        for part in [compared.settled, pass.report, compared.sums] {
+            report.append(part);
+        }
+        Ok(pass.left)
     }
-    Ok(attempts)
+
+    async fn check_slices(
+        &self,
+        facts: PassFacts,
+        mut slices: mpsc::Receiver<Slice>,
+        days: mpsc::Sender<FinishedDays>,
+    ) -> Result<RecordPass, StoreError> {
+        let mut pass = RecordPass::new(facts);
+        while let Some(Slice { rows, attempts }) = slices.recv().await {
+            let mut attempts = attempts.into_iter().peekable();
+            for row in rows {
+                pass.orphans(&mut attempts, Some(row.id));
+                if let Some(day) = pass.day_before(&row) {
+                    // It fails if the next stage failed, which ends this one too.
+                    let _ = days.send(day).await;
+                }
+                let id = row.id;
+                let others = std::iter::from_fn(|| attempts.next_if(|attempt| attempt.request == id)).collect();
+                pass.record(row, others).map_err(|error| self.failed(VERIFY, error))?;
+            }
+            pass.orphans(&mut attempts, None);
+        }
+        let _ = days.send(pass.finish(i64::from(i32::MAX) * MINUTE)).await;
+        Ok(pass)
+    }
+}
+
+/// Reads all records and attempts. As long as a slice is full, the next one is looked for on the same day: PostgreSQL opens every
+/// partition that a range may touch.
+async fn read_slices(mut reader: SnapshotReader, slices: mpsc::Sender<Slice>) -> Result<(), StoreError> {
+    let rows = |conditions: &str| {
+        let columns = usage_numbers();
+        Arc::<str>::from(format!("SELECT {columns} FROM usage WHERE {conditions} ORDER BY id LIMIT {RECORDS_AT_ONCE}"))
+    };
+    let attempts = |conditions: &str| {
+        let columns = column_list(ATTEMPTS);
+        Arc::<str>::from(format!("SELECT {columns} FROM attempts WHERE {conditions} ORDER BY request, position"))
+    };
+    let (rows_after, rows_of_day) = (rows("id > $1"), rows("id > $1 AND id < $2"));
+    let (attempts_after, attempts_until) = (attempts("request > $1"), attempts("request > $1 AND request <= $2"));
+    let (mut last, mut next_day) = (RequestId::first_at(Timestamp(0)), None);
+    loop {
+        let rows: Vec<UsageRow> = match next_day {
+            None => reader.rows(VERIFY, &rows_after, vec![last]).await?,
+            Some(next_day) => reader.rows(VERIFY, &rows_of_day, vec![last, next_day]).await?,
+        };
+        if rows.is_empty() && next_day.take().is_some() {
+            continue;
+        }
+        let until = rows.last().map(|row| row.id);
+        next_day = until.filter(|_| rows.len() == RECORDS_AT_ONCE).map(day_after);
+        let attempts = match until {
+            None => reader.rows(VERIFY, &attempts_after, vec![last]).await?,
+            Some(until) => reader.rows(VERIFY, &attempts_until, vec![last, until]).await?,
+        };
+        // It fails if the next stage failed, which ends this one too.
+        let _ = slices.send(Slice { rows, attempts }).await;
+        match until {
+            Some(until) => last = until,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Before all requests of the days after the one of a request, and behind those of its day.
+fn day_after(id: RequestId) -> RequestId {
+    RequestId::first_at(Timestamp::of_day(id.time().day() + 1))
+}
+
+/// What the comparison with the stored sums and with the ledger found.
+struct Compared {
+    sums: VerifyReport,
+    settled: VerifyReport,
+}
+
+async fn compare_days(
+    mut reader: SnapshotReader,
+    pruned_until: i64,
+    mut days: mpsc::Receiver<FinishedDays>,
+) -> Result<Compared, StoreError> {
+    let (mut sums, mut settled) = (VerifyReport::default(), SettledCheck::new(pruned_until));
+    while let Some(FinishedDays { minutes, sums: due, sales }) = days.recv().await {
+        sums::compare(&mut reader, due, minutes, &mut sums).await?;
+        settled.add(&mut reader, sales, minutes.1 * MINUTE).await?;
+    }
+    let settled = settled.finish(&mut reader).await?;
+    Ok(Compared { sums, settled })
 }
 
 struct RecordPass {
-    pruned_until: i64,
+    facts: PassFacts,
     /// The day whose sums are computed.
     day: i64,
-    /// The time in microseconds up to which stored sums were compared.
-    compared: i64,
+    /// The time in microseconds up to which sums were handed over.
+    finished: i64,
     sums: BatchSums,
+    sales: Sales,
     left: RecordsLeft,
-    /// The number of the reason `overflow`, with which costs cannot be added up.
-    overflow: Option<i64>,
+    report: VerifyReport,
 }
 
 impl RecordPass {
-    async fn record(
-        &mut self,
-        snapshot: &mut Transaction<'static, Any>,
-        row: UsageRow,
-        others: Vec<AttemptRow>,
-        report: &mut VerifyReport,
-    ) -> Result<(), sqlx::Error> {
-        let expected = row.attempts;
-        let mut positions: Vec<usize> = others.iter().map(|other| other.position).chain(row.inline).collect();
-        positions.sort_unstable();
+    fn new(facts: PassFacts) -> Self {
+        Self {
+            facts,
+            day: facts.pruned_until.div_euclid(DAY),
+            finished: facts.pruned_until,
+            sums: BatchSums::default(),
+            sales: Sales::default(),
+            left: RecordsLeft::new(),
+            report: VerifyReport::default(),
+        }
+    }
+
+    /// What the records before the day of this one add up to, if it is the first of its day.
+    fn day_before(&mut self, row: &UsageRow) -> Option<FinishedDays> {
+        let day = row.at().day();
+        if day <= self.day {
+            return None;
+        }
+        self.day = day;
+        Some(self.finish(Timestamp::of_day(day).0))
+    }
+
+    /// Hands over what the records before a time add up to, which is the end of a day.
+    fn finish(&mut self, until: i64) -> FinishedDays {
+        let minutes = (self.finished / MINUTE, until / MINUTE);
+        self.finished = until;
+        FinishedDays { minutes, sums: std::mem::take(&mut self.sums), sales: std::mem::take(&mut self.sales) }
+    }
+
+    fn record(&mut self, row: UsageRow, others: Vec<AttemptRow>) -> Result<(), sqlx::Error> {
+        let (expected, booked) = (row.attempts, row.booked);
+        let is_numbered = if others.is_empty() {
+            row.inline.into_iter().eq(0..expected)
+        } else {
+            let mut positions: Vec<usize> = others.iter().map(|other| other.position).chain(row.inline).collect();
+            positions.sort_unstable();
+            positions.into_iter().eq(0..expected)
+        };
         let (record, refs) = row.into_numbers(others)?;
-        report.records += 1;
-        report.attempts += positions.len() as u64;
-        self.check_cost(&record, &refs, report);
-        if !positions.iter().copied().eq(0..expected) {
-            report.differs(ConsistencyRule::Attempts, record.id.to_string(), narrow(expected), narrow(positions.len()));
+        self.report.records += 1;
+        self.report.attempts += record.attempts.len() as u64;
+        self.check_cost(&record, &refs);
+        if !is_numbered {
+            let what = record.id.to_string();
+            self.report.differs(ConsistencyRule::Attempts, what, narrow(expected), narrow(record.attempts.len()));
         }
-        if record.at.0 < self.pruned_until {
+        if let Some(sale) = record.sale {
+            self.sales.add(booked, refs.member, sale);
+        }
+        if record.at.0 < self.facts.pruned_until {
             *self.left.entry((record.at.day(), refs.member)).or_default() += 1;
-            return Ok(());
+        } else {
+            self.sums.add(&record, &refs);
         }
-        if record.at.day() > self.day {
-            self.compare(snapshot, Timestamp::of_day(record.at.day()).0, report).await?;
-            self.day = record.at.day();
-        }
-        self.sums.add(&record, &refs);
         Ok(())
+    }
+
+    /// Takes attempts that have no record: those before the one of this id, or all.
+    fn orphans(&mut self, attempts: &mut Peekable<impl Iterator<Item = AttemptRow>>, before: Option<RequestId>) {
+        while let Some(orphan) = attempts.next_if(|attempt| before.is_none_or(|id| attempt.request < id)) {
+            let others = std::iter::from_fn(|| attempts.next_if(|attempt| attempt.request == orphan.request)).count();
+            self.report.attempts += others as u64 + 1;
+            self.report.differs(ConsistencyRule::Attempts, orphan.request.to_string(), 0, narrow(others + 1));
+        }
     }
 
     /// If the cost of one attempt is unknown, so is the cost of the record.
-    fn check_cost(&self, record: &UsageRecord, refs: &RecordRefs, report: &mut VerifyReport) {
+    fn check_cost(&mut self, record: &UsageRecord, refs: &RecordRefs) {
         let costs: Option<i64> = record.attempts.iter().map(|attempt| attempt.cost.map(|cost| cost.0)).sum();
-        if costs != record.cost.map(|cost| cost.0) && (refs.reason.is_none() || refs.reason != self.overflow) {
+        let overflow = self.facts.overflow;
+        if costs != record.cost.map(|cost| cost.0) && (refs.reason.is_none() || refs.reason != overflow) {
             let known = record.attempts.iter().filter_map(|attempt| attempt.cost).map(|cost| cost.0).sum();
-            report.differs(ConsistencyRule::Cost, record.id.to_string(), known, record.cost.map_or(0, |cost| cost.0));
+            self.report.differs(ConsistencyRule::Cost, record.id.to_string(), known, record.cost.map_or(0, |cost| cost.0));
         }
     }
-
-    /// Compares the computed sums with those stored up to a time, which is the end of a day.
-    async fn compare(
-        &mut self,
-        snapshot: &mut Transaction<'static, Any>,
-        until: i64,
-        report: &mut VerifyReport,
-    ) -> Result<(), sqlx::Error> {
-        let BatchSums { usage, keys, attempts } = std::mem::take(&mut self.sums);
-        let (mut usage, mut keys, mut attempts) = (usage.sorted(), keys.sorted(), attempts.sorted());
-        let minutes = (self.compared / MINUTE, until / MINUTE);
-        for width in USAGE_WIDTHS {
-            usage = widen(&usage, width);
-            compare_table(snapshot, &USAGE_SUMS, width, minutes, &usage, report).await?;
-            keys = widen(&keys, width);
-            compare_table(snapshot, &KEY_SUMS, width, minutes, &keys, report).await?;
-        }
-        for width in ATTEMPT_WIDTHS {
-            attempts = widen(&attempts, width);
-            compare_table(snapshot, &ATTEMPT_SUMS, width, minutes, &attempts, report).await?;
-        }
-        self.compared = until;
-        Ok(())
-    }
-}
-
-async fn overflow(snapshot: &mut Transaction<'static, Any>) -> Result<Option<i64>, sqlx::Error> {
-    let sql = "SELECT ref FROM names WHERE kind = 8 AND id = '' AND name = 'overflow'";
-    sqlx::query(sql).fetch_optional(&mut **snapshot).await?.map(|row| row.try_get(0)).transpose()
 }
 
 fn narrow(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-/// A table of sums.
-struct SumTable {
-    name: &'static str,
-    rule: ConsistencyRule,
-    columns: &'static [Column],
-    /// Number of the first columns, which are the key.
-    key: usize,
-    /// The columns of the key that are numbers of the dictionary.
-    texts: &'static [&'static str],
-}
-
-const USAGE_SUMS: SumTable = SumTable {
-    name: "usage_sums",
-    rule: ConsistencyRule::Rollup,
-    columns: columns::USAGE_SUMS,
-    key: columns::USAGE_SUMS_KEY,
-    texts: &["grp", "model", "channel", "reason"],
-};
-const KEY_SUMS: SumTable = SumTable {
-    name: "key_sums",
-    rule: ConsistencyRule::Rollup,
-    columns: columns::KEY_SUMS,
-    key: columns::KEY_SUMS_KEY,
-    texts: &["key", "member", "grp", "model"],
-};
-const ATTEMPT_SUMS: SumTable = SumTable {
-    name: "attempt_sums",
-    rule: ConsistencyRule::AttemptRollup,
-    columns: columns::ATTEMPT_SUMS,
-    key: columns::ATTEMPT_SUMS_KEY,
-    texts: &["channel", "account", "model", "error"],
-};
-
-/// The figures of a row of sums, in the order of its columns.
-trait Figures {
-    fn values(&self) -> Vec<i64>;
-
-    fn times(&self) -> Option<[&Histogram; 2]> {
-        None
-    }
-}
-
-impl Figures for UsageSums {
-    fn values(&self) -> Vec<i64> {
-        self.figures().to_vec()
-    }
-}
-
-impl Figures for AttemptSums {
-    fn values(&self) -> Vec<i64> {
-        self.figures().to_vec()
-    }
-}
-
-impl Figures for TimedSums {
-    fn values(&self) -> Vec<i64> {
-        self.sums.values()
-    }
-
-    fn times(&self) -> Option<[&Histogram; 2]> {
-        Some([&self.ttft, &self.duration])
-    }
-}
-
-/// Compares the rows of a table whose times lie between two minutes.
-async fn compare_table<const N: usize, S: Sums + Figures>(
-    snapshot: &mut Transaction<'static, Any>,
-    table: &SumTable,
-    width: i64,
-    (from, to): (i64, i64),
-    expected: &BTreeMap<[i64; N], S>,
-    report: &mut VerifyReport,
-) -> Result<(), sqlx::Error> {
-    let mut expected: HashMap<&[i64], &S> = expected.iter().map(|(key, sums)| (key.as_slice(), sums)).collect();
-    let sql = format!(
-        "SELECT {} FROM {} WHERE width = {} AND minute >= {from} AND minute < {to} ORDER BY {}",
-        column_list(&table.columns[1..]),
-        table.name,
-        width / MINUTE,
-        column_list(&table.columns[1..table.key])
-    );
-    let none = S::default();
-    for row in sqlx::query(AssertSqlSafe(sql)).fetch_all(&mut **snapshot).await? {
-        let key: Vec<i64> = (0..table.key - 1).map(|at| row.try_get(at)).collect::<Result<_, _>>()?;
-        let due = expected.remove(key.as_slice()).unwrap_or(&none);
-        let stored = StoredSums::read(&row, table)?;
-        compare_row(snapshot, table, width, &key, due, &stored, report).await?;
-    }
-    let mut missing: Vec<_> = expected.into_iter().collect();
-    missing.sort_unstable_by_key(|(key, _)| *key);
-    for (key, due) in missing {
-        compare_row(snapshot, table, width, key, due, &StoredSums::none(table), report).await?;
-    }
-    Ok(())
-}
-
-struct StoredSums {
-    values: Vec<i64>,
-    times: Vec<Option<Histogram>>,
-}
-
-impl StoredSums {
-    fn read(row: &AnyRow, table: &SumTable) -> Result<Self, sqlx::Error> {
-        let (mut values, mut times) = (Vec::new(), Vec::new());
-        for (at, column) in table.columns.iter().enumerate().skip(table.key) {
-            if column.kind.is_number() {
-                values.push(row.try_get(at - 1)?);
-            } else {
-                times.push(Histogram::decode(&row.try_get::<Vec<u8>, _>(at - 1)?));
-            }
-        }
-        Ok(Self { values, times })
-    }
-
-    fn none(table: &SumTable) -> Self {
-        let figures = table.columns.iter().skip(table.key);
-        let (values, times): (Vec<&Column>, Vec<&Column>) = figures.partition(|column| column.kind.is_number());
-        Self { values: vec![0; values.len()], times: vec![Some(Histogram::default()); times.len()] }
-    }
-}
-
-async fn compare_row<S: Figures>(
-    snapshot: &mut Transaction<'static, Any>,
-    table: &SumTable,
-    width: i64,
-    key: &[i64],
-    due: &S,
-    stored: &StoredSums,
-    report: &mut VerifyReport,
-) -> Result<(), sqlx::Error> {
-    let figures = table.columns[table.key..].iter();
-    let values = figures.clone().zip(due.values().into_iter().zip(&stored.values));
-    let mut differences: Vec<(&str, i64, i64)> =
-        values.filter(|(_, (due, stored))| due != *stored).map(|(column, (due, stored))| (column.name, due, *stored)).collect();
-    let times = figures.filter(|column| !column.kind.is_number());
-    for ((column, due), stored) in times.zip(due.times().into_iter().flatten()).zip(&stored.times) {
-        if stored.as_ref() != Some(due) {
-            let count = |times: &Histogram| i64::try_from(times.count()).unwrap_or(i64::MAX);
-            differences.push((column.name, count(due), stored.as_ref().map_or(0, count)));
-        }
-    }
-    if differences.is_empty() {
-        return Ok(());
-    }
-    let subject = subject(snapshot, table, key).await?;
-    let (name, begin) = (width_name(width), Timestamp(key[0] * MINUTE));
-    for (figure, due, stored) in differences {
-        report.differs(table.rule, format!("{name} {begin} of {subject}, {figure}"), due, stored);
-    }
-    Ok(())
-}
-
-const fn width_name(width: i64) -> &'static str {
-    match width {
-        DAY => "day",
-        HOUR => "hour",
-        _ => "five minutes",
-    }
-}
-
-/// Key of a row of sums, with texts instead of numbers.
-async fn subject(snapshot: &mut Transaction<'static, Any>, table: &SumTable, key: &[i64]) -> Result<String, sqlx::Error> {
-    let columns = || table.columns[1..table.key].iter().zip(key).skip(1);
-    let is_text = |column: &Column| table.texts.contains(&column.name);
-    let refs: BTreeSet<i64> = columns().filter(|(column, _)| is_text(column)).map(|(_, number)| *number).collect();
-    let names = names_on(snapshot, &refs).await?;
-    let show = |(column, number): (&Column, &i64)| match names.get(number).filter(|_| is_text(column)) {
-        Some((id, name)) if id.is_empty() => format!("{} {name}", column.name),
-        Some((id, _)) => format!("{} {id}", column.name),
-        None => format!("{} {number}", column.name),
-    };
-    Ok(columns().map(show).collect::<Vec<_>>().join(", "))
 }

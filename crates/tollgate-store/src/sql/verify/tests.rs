@@ -5,14 +5,14 @@ use std::str::FromStr as _;
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, any::AnyConnectOptions};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use tollgate_core::{NanoUsd, RequestId, Timestamp};
+use tollgate_core::{NanoUsd, RequestId, Timestamp, UsageRecord};
 
 use crate::{
     StoreError, WorkControl,
     conformance::{options, sqlite},
     open,
     rollup::{DAY, bucket},
-    samples::{MIDNIGHT, record},
+    samples::{MIDNIGHT, arrived, record},
     sql::columns::{ATTEMPT_SUMS, ATTEMPT_SUMS_KEY, Column, ColumnKind, KEY_SUMS, KEY_SUMS_KEY, USAGE_SUMS, USAGE_SUMS_KEY},
     verify::ConsistencyRule,
 };
@@ -106,6 +106,51 @@ async fn every_kind_of_tampering_is_detected() {
     assert_eq!(rules(broken_by(more).await)[..1], [Rollup]);
     let dearer = rules(broken_by("UPDATE attempt_sums SET cost = cost + 1 WHERE width = 60").await);
     assert!(!dearer.is_empty() && dearer.iter().all(|rule| *rule == AttemptRollup), "{dearer:?}");
+}
+
+/// What `verify` finds after tampering with a log of four days, in which the first batch has records of all of them.
+async fn broken_in_four_days(tampering: &str) -> Vec<(ConsistencyRule, i64, i64)> {
+    let dir = TempDir::new().unwrap();
+    let store = open(options(sqlite(&dir), &dir)).await.unwrap();
+    let on = |day: i64, number: u64| {
+        let record = arrived(record(number), Timestamp(MIDNIGHT.0 + day * DAY + number as i64));
+        UsageRecord { cost: Some(NanoUsd(14)), ..record }
+    };
+    let batches = [vec![on(0, 2), on(1, 4), on(2, 6), on(3, 8)], vec![on(1, 10), on(1, 12)], vec![on(2, 16)], vec![on(3, 18)]];
+    for batch in &batches {
+        store.usage.append(batch).await.unwrap();
+    }
+    let ids = batches.iter().flatten().map(|record| format!("x'{}'", hex::encode(record.id.uuid().as_bytes())));
+    let tampering = ids.enumerate().fold(tampering.to_owned(), |sql, (at, id)| sql.replace(&format!("ID{at}"), &id));
+    rusqlite::Connection::open(dir.path().join("tollgate.db")).unwrap().execute_batch(&tampering).unwrap();
+    let verified = store.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap();
+    assert_eq!((verified.attempts, verified.entries), (2 * verified.records, 4));
+    verified.differences.into_iter().map(|it| (it.rule, it.expected, it.found)).collect()
+}
+
+#[tokio::test]
+async fn batches_of_several_days_are_compared_with_the_ledger() {
+    use ConsistencyRule::{Chain, Settled, SettledCount, Settles};
+    let settled = async |tampering: &str| {
+        let found = broken_in_four_days(tampering).await;
+        found.into_iter().filter(|(rule, ..)| [Settled, SettledCount, Settles, Chain].contains(rule)).collect::<Vec<_>>()
+    };
+    assert_eq!(broken_in_four_days("SELECT 1").await, []);
+    for (record, batch) in [(0, -8_000), (3, -8_000), (4, -4_000), (6, -2_000), (7, -2_000)] {
+        let found = settled(&format!("UPDATE usage SET sale = sale + 1 WHERE id = ID{record}")).await;
+        assert_eq!(found, [(Settled, batch - 1, batch)], "record {record}");
+    }
+    // The only record of the third batch.
+    assert_eq!(settled("UPDATE usage SET booked = 4 WHERE id = ID6").await, [(Settles, 0, -2_000), (Settled, -4_000, -2_000)]);
+    // The entry claims that its last record arrived earlier, or later than any.
+    for last_at in ["first_at", "9000000000000000000", "NULL"] {
+        let found = settled(&format!("UPDATE ledger SET last_at = {last_at} WHERE seq = 1")).await;
+        let late = [(Settled, -2_000, -8_000), (Settled, -6_000, 0), (Chain, 1, 1)];
+        assert_eq!(found, if last_at == "first_at" { late.to_vec() } else { vec![(Chain, 1, 1)] }, "{last_at}");
+    }
+    let twice = "INSERT INTO ledger SELECT 5, member_id, at, kind, amount, balance, batch, requests, first_at, last_at, parts, NULL, note, \
+                 actor FROM ledger WHERE seq = 4; DELETE FROM ledger WHERE seq = 4";
+    assert_eq!(settled(twice).await[..1], [(Chain, 4, 4)], "the same entry at another position");
 }
 
 #[tokio::test]

@@ -1,0 +1,328 @@
+//! Rows of the usage log as they are read, and the way back to records: numbers become texts of the dictionary, and the attempts that
+//! have rows of their own join the one in the row of the request.
+
+use std::collections::HashMap;
+
+use tollgate_core::{
+    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, Outcome, RequestId, Revision, Timestamp, Tokens,
+    TraceEntry, UsageRecord,
+};
+use tollgate_protocol::{Method, Protocol};
+use uuid::Uuid;
+
+use super::{AttemptRefs, ExtraValues, RecordRefs, subject};
+use crate::sql::{
+    cells::{Cells, FromCells, broken},
+    columns::{Column, USAGE, column_list},
+    names::{self, NameKind},
+};
+
+/// The columns of a [`UsageRow`].
+pub(in crate::sql) fn usage_columns() -> String {
+    column_list(USAGE)
+}
+
+/// The same without the texts, which are left out of the record then.
+pub(in crate::sql) fn usage_numbers() -> String {
+    let column = |(at, column): (usize, &Column)| if at == 0 || column.kind.is_number() { column.name } else { "NULL" };
+    USAGE.iter().enumerate().map(column).collect::<Vec<_>>().join(", ")
+}
+
+/// A decoded row, with numbers where the record has texts.
+#[derive(Debug)]
+pub(in crate::sql) struct UsageRow {
+    pub(in crate::sql) id: RequestId,
+    /// Number of attempts, and the position of the one in this row.
+    pub(in crate::sql) attempts: usize,
+    pub(in crate::sql) inline: Option<usize>,
+    /// The ledger's last position after the batch that wrote the row.
+    pub(in crate::sql) booked: i64,
+    key: i64,
+    member: i64,
+    group: Option<i64>,
+    model: Option<i64>,
+    channel: Option<i64>,
+    account: Option<i64>,
+    upstream_model: Option<i64>,
+    reason: Option<i64>,
+    trace: Option<i64>,
+    attempt_error: Option<i64>,
+    record: UsageRecord,
+    attempt: Option<AttemptRecord>,
+}
+
+/// A decoded row of an attempt.
+#[derive(Debug)]
+pub(in crate::sql) struct AttemptRow {
+    pub(in crate::sql) request: RequestId,
+    pub(in crate::sql) position: usize,
+    refs: AttemptRefs,
+    attempt: AttemptRecord,
+}
+
+/// An empty record, for values that follow.
+fn blank_record(id: RequestId, at: Timestamp) -> UsageRecord {
+    UsageRecord {
+        id,
+        at,
+        key: KeyId::from_uuid(Uuid::nil()),
+        key_name: String::new(),
+        member: MemberId::from_uuid(Uuid::nil()),
+        group: None,
+        group_name: None,
+        protocol_in: Protocol::OpenAi,
+        protocol_out: None,
+        method: Method::Chat,
+        model: None,
+        stream: false,
+        status: 0,
+        outcome: Outcome::Completed,
+        reason: None,
+        detail: None,
+        tokens: Tokens::default(),
+        cost: None,
+        sale: None,
+        price_version: Revision(0),
+        ttft_us: None,
+        duration_us: 0,
+        address: None,
+        client_request_id: None,
+        dropped: Vec::new(),
+        trace: Vec::new(),
+        attempts: Vec::new(),
+    }
+}
+
+/// An empty attempt of the record's protocol, for values that follow.
+fn blank_attempt(record: &UsageRecord) -> AttemptRecord {
+    AttemptRecord {
+        channel: ChannelId::from_uuid(Uuid::nil()),
+        channel_name: String::new(),
+        account: AccountId::from_uuid(Uuid::nil()),
+        account_name: String::new(),
+        protocol: record.protocol_out.unwrap_or(record.protocol_in),
+        upstream_model: String::new(),
+        at: record.at,
+        status: Some(record.status),
+        result: AttemptResult::Answered,
+        error: None,
+        tokens: record.tokens,
+        cost: record.cost,
+        first_byte_us: None,
+        duration_us: 0,
+        upstream_request_id: None,
+        hedged: false,
+    }
+}
+
+impl FromCells for UsageRow {
+    fn from_cells(c: &mut impl Cells) -> Result<Self, sqlx::Error> {
+        let id = c.request()?;
+        let at = Timestamp(id.time().0 + c.number()?);
+        let (key, member, group, model) = (c.number()?, c.number()?, c.maybe()?, c.maybe()?);
+        let (channel, account, upstream_model) = (c.maybe()?, c.maybe()?, c.maybe()?);
+        let mut record = blank_record(id, at);
+        (record.protocol_in, record.protocol_out, record.method) = (c.word()?, c.maybe_word()?, c.word()?);
+        (record.stream, record.status, record.outcome) = (c.number()? != 0, c.status()?.unwrap_or(0), c.word()?);
+        let reason = c.maybe()?;
+        record.tokens = c.tokens()?;
+        (record.cost, record.sale, record.price_version) = (c.money()?, c.money()?, Revision(c.number()?));
+        (record.ttft_us, record.duration_us) = (c.maybe_count()?, c.count()?);
+        let booked = c.number()?;
+        record.address = c.maybe_text()?.map(str::to_owned);
+        record.client_request_id = c.maybe_text()?.map(str::to_owned);
+        let attempts = c.size()?;
+        let inline = c.maybe()?.map(usize::try_from).transpose().map_err(broken)?;
+        let mut attempt = blank_attempt(&record);
+        attempt.at = Timestamp(at.0 + c.maybe()?.unwrap_or(0));
+        attempt.protocol = c.maybe_word()?.unwrap_or(attempt.protocol);
+        match c.status()? {
+            None => {}
+            Some(0) => attempt.status = None,
+            status => attempt.status = status,
+        }
+        attempt.result = c.maybe_word()?.unwrap_or(attempt.result);
+        let attempt_error = c.maybe()?;
+        (attempt.first_byte_us, attempt.duration_us) = (c.maybe_count()?, c.maybe_count()?.unwrap_or(0));
+        attempt.upstream_request_id = c.maybe_text()?.map(str::to_owned);
+        let trace = c.maybe()?;
+        if let Some(extra) = c.maybe_text()? {
+            let extra: ExtraValues = serde_json::from_str(extra).map_err(broken)?;
+            (record.model, record.detail, record.dropped, record.trace) = (extra.model, extra.detail, extra.dropped, extra.trace);
+        }
+        let attempt = inline.map(|_| attempt);
+        Ok(Self {
+            id,
+            attempts,
+            inline,
+            booked,
+            key,
+            member,
+            group,
+            model,
+            channel,
+            account,
+            upstream_model,
+            reason,
+            trace,
+            attempt_error,
+            record,
+            attempt,
+        })
+    }
+}
+
+impl FromCells for AttemptRow {
+    fn from_cells(c: &mut impl Cells) -> Result<Self, sqlx::Error> {
+        let request = c.request()?;
+        let position = c.size()?;
+        let (channel, account, upstream_model) = (c.number()?, c.number()?, c.number()?);
+        let (protocol, at, status, result, error) = (c.word()?, Timestamp(c.number()?), c.status()?, c.word()?, c.maybe()?);
+        let attempt = AttemptRecord {
+            channel: ChannelId::from_uuid(Uuid::nil()),
+            channel_name: String::new(),
+            account: AccountId::from_uuid(Uuid::nil()),
+            account_name: String::new(),
+            protocol,
+            upstream_model: String::new(),
+            at,
+            status,
+            result,
+            error: None,
+            tokens: c.tokens()?,
+            cost: c.money()?,
+            first_byte_us: c.maybe_count()?,
+            duration_us: c.count()?,
+            upstream_request_id: c.maybe_text()?.map(str::to_owned),
+            hedged: c.number()? != 0,
+        };
+        let refs = AttemptRefs { channel, account, upstream_model, error };
+        Ok(Self { request, position, refs, attempt })
+    }
+}
+
+/// Texts of the dictionary by their numbers.
+#[derive(Debug, Default)]
+pub(in crate::sql) struct TextsByRef(HashMap<i64, StoredText, foldhash::fast::RandomState>);
+
+/// A row of the dictionary.
+#[derive(Debug)]
+pub(in crate::sql) struct StoredText {
+    number: i64,
+    kind: i64,
+    /// The id of the row that a name belongs to, if its kind has one.
+    id: Option<Uuid>,
+    text: String,
+    /// What the text says, if it is a routing trace.
+    trace: Vec<TraceEntry>,
+}
+
+impl StoredText {
+    /// The columns of the dictionary that are read.
+    pub(in crate::sql) const COLUMNS: &str = "ref, kind, id, name";
+}
+
+impl FromCells for StoredText {
+    fn from_cells(c: &mut impl Cells) -> Result<Self, sqlx::Error> {
+        let (number, kind) = (c.number()?, c.number()?);
+        let id = names::parse_id(kind, c.text()?);
+        let text = c.text()?.to_owned();
+        let is_trace = kind == NameKind::Trace.code();
+        let trace = if is_trace { serde_json::from_str(&text).map_err(broken)? } else { Vec::new() };
+        Ok(Self { number, kind, id, text, trace })
+    }
+}
+
+impl TextsByRef {
+    pub(in crate::sql) fn of(texts: Vec<StoredText>) -> Self {
+        Self(texts.into_iter().map(|text| (text.number, text)).collect())
+    }
+
+    fn get(&self, number: i64) -> Result<&StoredText, sqlx::Error> {
+        self.0.get(&number).ok_or_else(|| broken(format!("the dictionary has no text {number}")))
+    }
+
+    fn text(&self, number: i64) -> Result<String, sqlx::Error> {
+        self.get(number).map(|found| found.text.clone())
+    }
+
+    fn maybe_text(&self, number: Option<i64>) -> Result<Option<String>, sqlx::Error> {
+        number.map(|number| self.text(number)).transpose()
+    }
+
+    /// The id and the name of a row of this kind.
+    fn named<T>(&self, kind: NameKind, number: i64, id: fn(Uuid) -> T) -> Result<(T, String), sqlx::Error> {
+        let found = self.get(number)?;
+        let uuid = found.id.filter(|_| found.kind == kind.code());
+        let uuid = uuid.ok_or_else(|| broken(format!("text {number} of the dictionary has another kind")))?;
+        Ok((id(uuid), found.text.clone()))
+    }
+}
+
+impl UsageRow {
+    pub(in crate::sql) const fn at(&self) -> Timestamp {
+        self.record.at
+    }
+
+    /// The numbers of its texts.
+    pub(in crate::sql) fn refs(&self) -> impl Iterator<Item = i64> {
+        let optional =
+            [self.group, self.model, self.channel, self.account, self.upstream_model, self.reason, self.trace, self.attempt_error];
+        [self.key, self.member].into_iter().chain(optional.into_iter().flatten())
+    }
+
+    /// The record with the attempt of this row and the others of it, without texts, and the numbers of those.
+    pub(in crate::sql) fn into_numbers(self, mut others: Vec<AttemptRow>) -> Result<(UsageRecord, RecordRefs), sqlx::Error> {
+        let mut record = self.record;
+        if let (Some(position), Some(attempt)) = (self.inline, self.attempt) {
+            let [Some(channel), Some(account), Some(upstream_model)] = [self.channel, self.account, self.upstream_model] else {
+                return Err(broken("an attempt has no channel"));
+            };
+            let refs = AttemptRefs { channel, account, upstream_model, error: self.attempt_error };
+            others.push(AttemptRow { request: self.id, position, refs, attempt });
+        }
+        others.sort_by_key(|other| other.position);
+        let refs = RecordRefs {
+            key: self.key,
+            member: self.member,
+            group: self.group,
+            model: self.model,
+            reason: self.reason,
+            trace: self.trace,
+            attempts: others.iter().map(|other| other.refs).collect(),
+            subject: subject(others.iter().map(|other| other.attempt.result)),
+            inline: self.inline,
+        };
+        record.attempts = others.into_iter().map(|other| other.attempt).collect();
+        Ok((record, refs))
+    }
+
+    /// The whole record.
+    pub(in crate::sql) fn into_record(self, others: Vec<AttemptRow>, texts: &TextsByRef) -> Result<UsageRecord, sqlx::Error> {
+        let (mut record, refs) = self.into_numbers(others)?;
+        (record.key, record.key_name) = texts.named(NameKind::Key, refs.key, KeyId::from_uuid)?;
+        record.member = texts.named(NameKind::Member, refs.member, MemberId::from_uuid)?.0;
+        if let Some(group) = refs.group {
+            let (group, name) = texts.named(NameKind::Group, group, GroupId::from_uuid)?;
+            (record.group, record.group_name) = (Some(group), Some(name));
+        }
+        record.model = texts.maybe_text(refs.model)?.or(record.model);
+        record.reason = texts.maybe_text(refs.reason)?;
+        if let Some(trace) = refs.trace {
+            record.trace.clone_from(&texts.get(trace)?.trace);
+        }
+        for (attempt, refs) in record.attempts.iter_mut().zip(&refs.attempts) {
+            (attempt.channel, attempt.channel_name) = texts.named(NameKind::Channel, refs.channel, ChannelId::from_uuid)?;
+            (attempt.account, attempt.account_name) = texts.named(NameKind::Account, refs.account, AccountId::from_uuid)?;
+            attempt.upstream_model = texts.text(refs.upstream_model)?;
+            attempt.error = texts.maybe_text(refs.error)?;
+        }
+        Ok(record)
+    }
+}
+
+impl AttemptRow {
+    pub(in crate::sql) fn refs(&self) -> impl Iterator<Item = i64> {
+        [self.refs.channel, self.refs.account, self.refs.upstream_model].into_iter().chain(self.refs.error)
+    }
+}
