@@ -53,7 +53,7 @@ pub(crate) struct PriceHistory {
 #[derive(Clone, Debug, Args)]
 #[command(group(ArgGroup::new("list").required(true).args(["file", "builtin"])))]
 pub(crate) struct PriceImport {
-    /// Price list: LiteLLM's model_prices_and_context_window.json, or CSV (docs/prices.md)
+    /// Price list: LiteLLM's `model_prices_and_context_window.json`, or CSV (docs/prices.md)
     pub(crate) file: Option<PathBuf>,
     /// Take the list that is built into the program
     #[arg(long)]

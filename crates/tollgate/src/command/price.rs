@@ -112,7 +112,7 @@ pub(crate) fn short(price: &Value) -> String {
             let one = |(kind, value): (&String, &Value)| match value {
                 Value::Array(tiers) => tiers.iter().map(|tier| format!("{kind}: {}", short(tier))).collect::<Vec<_>>().join(", "),
                 Value::String(figure) => format!("{} {figure}", kind.replace("valid_from", "from")),
-                _ => format!("{kind} {value}"),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => format!("{kind} {value}"),
             };
             kinds.iter().map(one).collect::<Vec<_>>().join(", ")
         }
