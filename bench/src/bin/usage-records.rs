@@ -206,7 +206,7 @@ async fn time_export(store: &Store, count: u64, format: LineFormat) -> Result<u6
     let (mut exported, mut bytes) = (0, 0);
     let mut lines = pin!(usage_lines(UsageFilter::default(), format, read));
     while let Some(block) = lines.try_next().await? {
-        exported += block.iter().filter(|byte| **byte == b'\n').count() as u64;
+        exported += block.split(|byte| *byte == b'\n').count().saturating_sub(1) as u64;
         bytes += block.len();
     }
     let heading = u64::from(format == LineFormat::Csv);

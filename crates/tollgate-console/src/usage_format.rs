@@ -14,11 +14,19 @@ use tollgate_protocol::{Method, Protocol};
 use crate::time::rfc3339;
 
 /// A record as a JSON value: times in RFC 3339, amounts as decimal strings in USD.
+///
+/// # Panics
+///
+/// Never: every record can be written as JSON.
 pub fn json(record: &UsageRecord) -> Value {
     serde_json::to_value(RecordObject::of(record)).expect("a record has no map keys")
 }
 
 /// Appends the same as text, and a line break.
+///
+/// # Panics
+///
+/// Never: writing to memory cannot fail.
 pub fn write_json_line(out: &mut Vec<u8>, record: &UsageRecord) {
     serde_json::to_writer(&mut *out, &RecordObject::of(record)).expect("writing to a Vec cannot fail");
     out.push(b'\n');
@@ -29,6 +37,10 @@ pub(crate) const CSV_HEADER: &str = "id,at,outcome,reason,status,key,key_name,me
     stream,input,output,cache_read,cache_write,cache_write_1h,thinking,image,audio,token_source,sale,cost,ttft_us,duration_us,attempts\n";
 
 /// Appends records as CSV rows.
+///
+/// # Panics
+///
+/// Never: writing to memory cannot fail.
 pub fn write_csv_lines(out: &mut Vec<u8>, records: &[UsageRecord]) {
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(out);
     for record in records {

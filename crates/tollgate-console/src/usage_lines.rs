@@ -5,7 +5,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tollgate_core::UsageRecord;
 use tollgate_store::{Page, SortOrder, StoreError, UsageFilter};
 
@@ -45,8 +45,9 @@ where
     stream::try_unfold(export, Export::next)
 }
 
+/// Reads a page until the export is dropped.
 fn start(page: impl Future<Output = PageResult> + Send + 'static) -> AbortOnDropHandle<PageResult> {
-    AbortOnDropHandle::new(tokio::spawn(page))
+    AbortOnDropHandle::new(TaskTracker::new().spawn(page))
 }
 
 impl<R, F> Export<R>

@@ -74,7 +74,7 @@ impl RequestSummary {
     }
 }
 
-/// Top-level fields by which gateways with the chat API (OpenRouter, LiteLLM, Bifrost, Vercel) take the choice of models and
+/// Top-level fields by which gateways with the chat API (LiteLLM, Bifrost and others) take the choice of models and
 /// providers from the caller.
 pub const ROUTING_FIELDS: [&str; 8] = [
     "models",

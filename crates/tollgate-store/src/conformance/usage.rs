@@ -112,7 +112,7 @@ pub(super) async fn pages_go_on_from_day_to_day(store: &Store) {
     for order in [SortOrder::Oldest, SortOrder::Newest] {
         for limit in [1, 2, 3, 5, 20] {
             for (since, until) in [(None, None), (Some(records[2].at), Some(records[9].at))] {
-                let filter = UsageFilter { order, limit, since, until, ..UsageFilter::default() };
+                let filter = UsageFilter { since, until, order, limit, ..UsageFilter::default() };
                 let (mut seen, mut after) = (Vec::new(), None);
                 loop {
                     let (items, next) = page(store, &UsageFilter { after, ..filter.clone() }).await;

@@ -113,7 +113,7 @@ async fn broken_in_four_days(tampering: &str) -> Vec<(ConsistencyRule, i64, i64)
     let dir = TempDir::new().unwrap();
     let store = open(options(sqlite(&dir), &dir)).await.unwrap();
     let on = |day: i64, number: u64| {
-        let record = arrived(record(number), Timestamp(MIDNIGHT.0 + day * DAY + number as i64));
+        let record = arrived(record(number), Timestamp(MIDNIGHT.0 + day * DAY + number.cast_signed()));
         UsageRecord { cost: Some(NanoUsd(14)), ..record }
     };
     let batches = [vec![on(0, 2), on(1, 4), on(2, 6), on(3, 8)], vec![on(1, 10), on(1, 12)], vec![on(2, 16)], vec![on(3, 18)]];
