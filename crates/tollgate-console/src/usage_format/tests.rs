@@ -1,3 +1,5 @@
+//! The text of a record in each format, compared with files.
+
 use tollgate_core::{AccountId, ChannelId, GroupId};
 
 use super::*;
@@ -30,7 +32,7 @@ fn full() -> UsageRecord {
     let planned = TraceEntry {
         channel: "main".to_owned(),
         account: Some("a".to_owned()),
-        code: "planned".to_owned(),
+        code: "planned".into(),
         detail: Some("1 of 2".to_owned()),
     };
     UsageRecord {
@@ -69,7 +71,7 @@ fn full() -> UsageRecord {
         address: Some("2001:db8::1".to_owned()),
         client_request_id: Some("caller's \\ 1".to_owned()),
         dropped: vec!["seed".to_owned(), "tool_calls=1".to_owned()],
-        trace: vec![planned, TraceEntry { channel: "spare".to_owned(), account: None, code: "cooling".to_owned(), detail: None }],
+        trace: vec![planned, TraceEntry { channel: "spare".to_owned(), account: None, code: "cooling".into(), detail: None }],
         attempts: vec![attempt("main"), AttemptRecord { status: None, cost: None, ..attempt("spare") }],
     }
 }

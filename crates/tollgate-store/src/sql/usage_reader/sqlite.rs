@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn query_that_nobody_waits_for_is_ended() {
+    async fn abandoned_query_is_ended() {
         // Takes minutes.
         const LONG: &str =
             "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 2000000000) SELECT COUNT(*) FROM n";
