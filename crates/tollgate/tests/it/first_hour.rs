@@ -150,6 +150,8 @@ fn colleagues_key_with_a_budget_is_one_command_and_its_use_is_shown_by_name() {
         let is_shown = shown.lines().any(|line| line.split_whitespace().eq([fact, value]));
         assert!(is_shown, "no name of the {fact}: {shown}");
     }
+    let record = json(&gateway.run(&["usage", "show", request, "--json"]));
+    assert_eq!((&record["key_name"], &record["member_name"]), (&"anna".into(), &"owner".into()));
 }
 
 #[test]

@@ -193,6 +193,7 @@ async fn partition_that_another_node_drops_first_is_passed_over() {
     let Some(log) = PartitionedLog::open("a_drop_on_another_node", 7).await else { return };
     log.store.usage.append(&[of_day(0, 1), of_day(1, 1)]).await.unwrap();
     let node_dir = TempDir::new().unwrap();
+    std::fs::copy(log.dir.path().join("master.key"), node_dir.path().join("master.key")).unwrap();
     let address = sql::SqlAddress::Postgres { url: log.url(), shown: "another node's".to_owned() };
     let node = sql::open(address, &options(log.schema.address.clone(), &node_dir)).await.unwrap();
     let (before, range) = (day_start(1), node.partitions("usage").await.unwrap()[0]);

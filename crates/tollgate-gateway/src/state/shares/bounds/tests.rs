@@ -50,6 +50,7 @@ const NOT_SHARED: &[(&str, &str)] = &[
     ("usage records kept", OF_OPERATORS),
     ("booking", OF_OPERATORS),
     ("admin API", OF_OPERATORS),
+    ("imported price list", OF_OPERATORS),
     ("jobs", OF_OPERATORS),
     ("backups on the gateway's disk", OF_OPERATORS),
     ("the console's own address", OF_OPERATORS),
