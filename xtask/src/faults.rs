@@ -1,8 +1,10 @@
 //! `cargo xtask faults`: what a well-behaved key at 200 requests a second notices of a hostile key on the same gateway.
 //!
-//! For each pattern a gateway of its own is started. The well-behaved key is measured alone and beside the hostile client, which
-//! runs at the lowest priority: an attacker does not use the gateway's processors. The table is printed, and written into
-//! `docs/performance.md` with `--write`. A missed bound fails the command.
+//! For each pattern a gateway of its own is started. The well-behaved key is measured alone, while the hostile client attacks another
+//! gateway of the same machine, and beside it. The hostile client and the other gateway run at the lowest priority: an attacker does
+//! not use the gateway's processors. What the attack on the other gateway costs is the machine's (its network stack and memory), and no
+//! gateway could prevent it. The table is printed, and written into `docs/performance.md` with `--write`. A missed bound fails the
+//! command.
 
 pub(crate) mod catalog;
 mod report;
@@ -15,7 +17,7 @@ use serde_json::Value;
 
 use self::{
     catalog::{DISABLED_KEY, GOOD_KEY, HOSTILE_KEY, LIMITED_KEY},
-    report::{FairnessRow, table},
+    report::{FairnessRow, Measurements, table},
 };
 use crate::{
     bench::targets::{ChildGuard, free_ports, http_get, start, wait_for},
@@ -98,46 +100,81 @@ fn measure_all(options: &FaultsOptions, programs: &Path, folder: &Path) -> Resul
 }
 
 fn measure(options: &FaultsOptions, programs: &Path, folder: &Path, pattern: &HostilePattern) -> Result<FairnessRow> {
-    let ports = free_ports(2)?;
-    let [upstream, address] = [ports[0], ports[1]].map(|port| format!("127.0.0.1:{port}"));
-    let _upstream = start(Command::new(programs.join("fast-upstream")).args(["--listen", &upstream]))?;
-    let gateway = start_gateway(programs, folder, &address, &upstream)?;
-    wait_for(&upstream)?;
-    wait_for(&address)?;
-    http_get(&address, "/healthz")?;
-    let pid = gateway.0.id();
-    let alone = load(options, programs, &address, pid)?;
-    let hostile = start_hostile(options, programs, &address, pattern)?;
+    let gateway = MeasuredGateway::start(programs, &folder.join("measured"), Priority::Normal)?;
+    let alone = load(options, programs, &gateway)?;
+    let elsewhere = {
+        let other = MeasuredGateway::start(programs, &folder.join("other"), Priority::Lowest)?;
+        let _hostile = start_hostile(options, programs, &other.address, pattern)?;
+        std::thread::sleep(LEAD);
+        load(options, programs, &gateway)?
+    };
+    let _hostile = start_hostile(options, programs, &gateway.address, pattern)?;
     std::thread::sleep(LEAD);
-    let beside = load(options, programs, &address, pid)?;
+    let beside = load(options, programs, &gateway)?;
     if beside["errors"] != 0 {
         println!("  {} errors, the last: {}", beside["errors"], beside["last_error"]);
     }
-    drop(hostile);
-    Ok(FairnessRow::new(pattern.name, RATE, &alone, &beside))
+    Ok(FairnessRow::new(pattern.name, RATE, &Measurements { alone, elsewhere, beside }))
 }
 
-fn start_gateway(programs: &Path, folder: &Path, address: &str, upstream: &str) -> Result<ChildGuard> {
-    let file = folder.join("catalog.toml");
-    fs::write(&file, catalog::text(upstream))?;
-    let mut command = Command::new(programs.join("tollgate"));
-    command.args(["serve", "--listen", address, "--catalog"]).arg(file).arg("--data").arg(folder.join("data"));
-    start(command.env("TOLLGATE_LOG__LEVEL", "error").current_dir(folder))
+/// Priority of a process.
+#[derive(Clone, Copy)]
+enum Priority {
+    Normal,
+    Lowest,
+}
+
+impl Priority {
+    fn command(self, program: &Path) -> Command {
+        match self {
+            Self::Normal => Command::new(program),
+            Self::Lowest => {
+                let mut command = Command::new("nice");
+                command.args(["-n", "19"]).arg(program);
+                command
+            }
+        }
+    }
+}
+
+/// A gateway with an upstream of its own.
+struct MeasuredGateway {
+    address: String,
+    process: ChildGuard,
+    _upstream: ChildGuard,
+}
+
+impl MeasuredGateway {
+    fn start(programs: &Path, folder: &Path, priority: Priority) -> Result<Self> {
+        fs::create_dir(folder)?;
+        let ports = free_ports(2)?;
+        let [upstream_address, address] = [ports[0], ports[1]].map(|port| format!("127.0.0.1:{port}"));
+        let upstream = start(priority.command(&programs.join("fast-upstream")).args(["--listen", &upstream_address]))?;
+        let file = folder.join("catalog.toml");
+        fs::write(&file, catalog::text(&upstream_address))?;
+        let mut command = priority.command(&programs.join("tollgate"));
+        command.args(["serve", "--listen", &address, "--catalog"]).arg(file).arg("--data").arg(folder.join("data"));
+        let process = start(command.env("TOLLGATE_LOG__LEVEL", "error").current_dir(folder))?;
+        wait_for(&upstream_address)?;
+        wait_for(&address)?;
+        http_get(&address, "/healthz")?;
+        Ok(Self { address, process, _upstream: upstream })
+    }
 }
 
 fn start_hostile(options: &FaultsOptions, programs: &Path, address: &str, pattern: &HostilePattern) -> Result<ChildGuard> {
     // Longer than it is needed, so that it never ends first; it is terminated then.
     let seconds = (4 * options.seconds + 60).to_string();
-    let mut command = Command::new("nice");
-    command.args(["-n", "19"]).arg(programs.join("hostile")).arg(pattern.client);
-    start(command.args(["--address", address, "--key", pattern.key, "--seconds", &seconds]))
+    let mut command = Priority::Lowest.command(&programs.join("hostile"));
+    start(command.arg(pattern.client).args(["--address", address, "--key", pattern.key, "--seconds", &seconds]))
 }
 
 /// The well-behaved key's requests.
-fn load(options: &FaultsOptions, programs: &Path, address: &str, pid: u32) -> Result<Value> {
+fn load(options: &FaultsOptions, programs: &Path, gateway: &MeasuredGateway) -> Result<Value> {
     let mut command = Command::new(programs.join("load"));
     command.args(["rate", "--connections", "64", "--rate", &RATE.to_string(), "--model", "bench-chat"]);
-    command.args(["--url", &format!("http://{address}/v1/chat/completions"), "--seconds", &options.seconds.to_string()]);
-    command.args(["--header", &format!("authorization: Bearer {GOOD_KEY}"), "--pid", &pid.to_string()]);
+    let url = format!("http://{}/v1/chat/completions", gateway.address);
+    command.args(["--url", &url, "--seconds", &options.seconds.to_string()]);
+    command.args(["--header", &format!("authorization: Bearer {GOOD_KEY}"), "--pid", &gateway.process.0.id().to_string()]);
     Ok(serde_json::from_str(shell::output(&mut command)?.trim())?)
 }

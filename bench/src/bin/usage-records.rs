@@ -5,6 +5,7 @@
 //! `usage-records FOLDER COUNT [DATABASE_URL]`: without a URL, the SQLite database in the folder. A database that already has
 //! records is only queried. The last line is a JSON summary.
 //!
+//! `--keys COUNT` spreads the records over as many keys (200 unless said otherwise), a quarter as many members, and as many models.
 //! `--batch RECORDS` changes the records per transaction. `--service` books records of one key and one model, as a gateway in service
 //! may, and asks nothing; under callgrind it shows what a record costs.
 
@@ -25,11 +26,13 @@ use tollgate_core::{
     Tokens, TraceEntry, UsageRecord,
 };
 use tollgate_protocol::Protocol;
-use tollgate_store::{SortOrder, Store, StoreError, SummaryBy, UsageCursor, UsageFilter, WorkControl};
+use tollgate_store::{Grouping, RecordConditions, SortOrder, Store, StoreError, SummaryBy, UsageCursor, UsageFilter, WorkControl};
 
+/// Keys, unless said otherwise.
+const KEYS: u64 = 200;
 /// Records per transaction, unless said otherwise: as in the usage writer.
 const BATCH: u64 = 4_096;
-const USAGE: &str = "usage-records FOLDER COUNT [DATABASE_URL] [--batch RECORDS] [--service]";
+const USAGE: &str = "usage-records FOLDER COUNT [DATABASE_URL] [--keys COUNT] [--batch RECORDS] [--service]";
 /// 2026-08-23T00:00:00Z, the time of the first record.
 const BEGIN: i64 = 1_787_443_200_000_000;
 const DAY: i64 = 86_400_000_000;
@@ -46,8 +49,12 @@ const RUNS: usize = 5;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let service = arguments.iter().position(|argument| argument == "--service").map(|at| arguments.remove(at)).is_some();
+    let keys = match arguments.iter().position(|argument| argument == "--keys") {
+        Some(at) => arguments.drain(at..at + 2).nth(1).ok_or(USAGE)?.parse::<u64>()?.max(4),
+        None => KEYS,
+    };
     let batch = match arguments.iter().position(|argument| argument == "--batch") {
-        Some(at) => arguments.drain(at..).nth(1).ok_or(USAGE)?.parse()?,
+        Some(at) => arguments.drain(at..at + 2).nth(1).ok_or(USAGE)?.parse()?,
         None => BATCH,
     };
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
@@ -59,8 +66,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             return Ok(());
         }
         let empty = store.usage.page(&UsageFilter::default()).await?.items.is_empty();
-        let rate = if empty { Some(fill(&store, count, batch, |number| record(number, count)).await?) } else { None };
+        let rate = if empty { Some(fill(&store, count, batch, |number| record(number, count, keys)).await?) } else { None };
         let (page, chart, unaligned) = (time_pages(&store).await?, time_charts(&store).await?, time_unaligned(&store).await?);
+        let grouped = time_groupings(&store).await?;
+        let searched = time_searches(&store).await?;
         let (csv, export) =
             (time_export(&store, count, LineFormat::Csv).await?, time_export(&store, count, LineFormat::Json).await?);
         let verified = time_verification(&store, count, end).await?;
@@ -71,6 +80,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "{}",
             serde_json::json!({
                 "records": count, "per_second": rate, "page_ms": ms(page), "chart_ms": ms(chart), "unaligned_ms": ms(unaligned),
+                "grouped_ms": ms(grouped), "searched_ms": ms(searched),
                 "exported_per_second": export, "exported_csv_per_second": csv, "verify_10_million_s": verified,
                 "record_bytes": database_bytes().map(|bytes| bytes / count.max(1)),
             })
@@ -153,7 +163,7 @@ async fn time_charts(store: &Store) -> Result<Duration, StoreError> {
     ];
     let mut longest = Duration::ZERO;
     for (what, filter, by) in charts {
-        longest = longest.max(slowest(what, async || Ok(store.usage.summary(&filter, by).await?.len())).await?);
+        longest = longest.max(slowest(what, async || Ok(store.usage.summary(&filter, by.into()).await?.len())).await?);
     }
     Ok(longest)
 }
@@ -187,12 +197,77 @@ async fn time_unaligned(store: &Store) -> Result<Duration, StoreError> {
         for (what, filter, by) in &filters {
             let filter = UsageFilter { since: Some(since), until: Some(until), ..filter.clone() };
             let what = format!("{range}{what}");
-            longest = longest.max(slowest(&what, async || Ok(store.usage.summary(&filter, *by).await?.len())).await?);
+            longest = longest.max(slowest(&what, async || Ok(store.usage.summary(&filter, (*by).into()).await?.len())).await?);
         }
     }
     let filter = UsageFilter { since: Some(noon(15, 1)), until: Some(noon(25, 3_599)), ..UsageFilter::default() };
-    let hours = async || Ok(store.usage.summary(&filter, SummaryBy::Hour).await?.len());
+    let hours = async || Ok(store.usage.summary(&filter, SummaryBy::Hour.into()).await?.len());
     Ok(longest.max(slowest("a month from one busy hour to another, by hour", hours).await?))
+}
+
+/// The slowest sum by one or two groupings: over everything, over a month that begins and ends in busy hours, and as a histogram.
+async fn time_groupings(store: &Store) -> Result<Duration, StoreError> {
+    const SECOND: i64 = 1_000_000;
+    let noon = |busy_time: i64, seconds: i64| at(busy_time * BUSY_EVERY, 12 * HOUR + seconds * SECOND);
+    let all = UsageFilter::default();
+    let month = UsageFilter { since: Some(noon(15, 1)), until: Some(noon(25, 3_599)), ..UsageFilter::default() };
+    let week = UsageFilter { since: Some(at(50, 0)), until: Some(at(57, 0)), ..UsageFilter::default() };
+    use SummaryBy::{
+        Account, Channel, Day, FiveMinutes, Group, Hour, Key, Member, Model, Month, Nothing, Outcome, Protocol, Reason,
+    };
+    let singles = [Nothing, Month, Day, Model, Key, Member, Group, Channel, Account, Protocol, Outcome, Reason];
+    let pairs = [
+        (Model, Day),
+        (Channel, Outcome),
+        (Account, Day),
+        (Account, Reason),
+        (Member, Model),
+        (Key, Day),
+        (Key, Model),
+        (Key, Outcome),
+        (Group, Month),
+        (Protocol, Model),
+    ];
+    let groupings = singles.map(Grouping::from).into_iter().chain(pairs.map(|(first, second)| Grouping::pair(first, second)));
+    let mut longest = Duration::ZERO;
+    let mut time = async |what: String, filter: &UsageFilter, by: Grouping| {
+        let took = slowest(&what, async || Ok(store.usage.summary(filter, by).await?.len())).await?;
+        longest = longest.max(took);
+        Ok::<(), StoreError>(())
+    };
+    for by in groupings {
+        time(format!("all by {:?} and {:?}", by.first, by.second), &all, by).await?;
+        time(format!("a month by {:?} and {:?}", by.first, by.second), &month, by).await?;
+    }
+    let account = UsageFilter { account: Some(account(5)), ..month.clone() };
+    time("a month of an account by model".to_owned(), &account, Model.into()).await?;
+    let of_key = UsageFilter { key: Some(key(7)), ..month };
+    time("a month of a key by account".to_owned(), &of_key, Account.into()).await?;
+    time("histogram of a week by hour".to_owned(), &week, Grouping::pair(Hour, Outcome)).await?;
+    let busy = UsageFilter { since: Some(noon(15, 0)), until: Some(noon(15, 3 * 3_600)), ..UsageFilter::default() };
+    time("histogram of three hours by five minutes".to_owned(), &busy, Grouping::pair(FiveMinutes, Outcome)).await?;
+    Ok(longest)
+}
+
+/// The slowest page of a filter that sums do not answer.
+async fn time_searches(store: &Store) -> Result<Duration, StoreError> {
+    let of = |conditions: RecordConditions| UsageFilter { limit: 100, conditions, ..UsageFilter::default() };
+    let none = RecordConditions::default;
+    let searches = [
+        ("page of a channel", UsageFilter { limit: 100, channel: Some(channel(1)), ..UsageFilter::default() }),
+        ("page of an account", UsageFilter { limit: 100, account: Some(account(5)), ..UsageFilter::default() }),
+        ("page of streams", of(RecordConditions { stream: Some(true), ..none() })),
+        ("page of dear requests", of(RecordConditions { min_cost: Some(NanoUsd(1_990)), ..none() })),
+        ("page of a status that none has", of(RecordConditions { status: Some((400, 499)), ..none() })),
+        ("page of long requests that there are not", of(RecordConditions { min_duration_us: Some(60_000_000), ..none() })),
+        ("page of an id that none has", of(RecordConditions { client_request_id: Some("none".to_owned()), ..none() })),
+        ("page of an address", of(RecordConditions { address: Some("10.0.0.1".to_owned()), ..none() })),
+    ];
+    let mut longest = Duration::ZERO;
+    for (what, filter) in searches {
+        longest = longest.max(slowest(what, async || Ok(store.usage.page(&filter).await?.items.len())).await?);
+    }
+    Ok(longest)
 }
 
 /// Exports all records as the admin API does. Returns records per second.
@@ -247,6 +322,14 @@ fn key(number: u64) -> KeyId {
     KeyId::from_parts(Timestamp(BEGIN), id_bytes(number))
 }
 
+fn account(number: u64) -> AccountId {
+    AccountId::from_parts(Timestamp(BEGIN), id_bytes(number))
+}
+
+fn channel(number: u64) -> ChannelId {
+    ChannelId::from_parts(Timestamp(BEGIN), id_bytes(number))
+}
+
 fn group(number: u64) -> GroupId {
     GroupId::from_parts(Timestamp(BEGIN), id_bytes(number))
 }
@@ -274,7 +357,7 @@ fn arrival(number: u64, count: u64) -> Timestamp {
 /// A completed request of the only key, which arrives 12 ms after the one before.
 fn service_record(number: u64) -> UsageRecord {
     let at = Timestamp(BEGIN + i64::try_from(number).unwrap_or(0) * (HOUR / BUSY_HOUR));
-    let like = record(1, 1);
+    let like = record(1, 1, KEYS);
     let attempt = AttemptRecord { at, duration_us: 1_990_000 + number % 1_000, ..like.attempts[0].clone() };
     let trace = TraceEntry {
         channel: attempt.channel_name.clone(),
@@ -293,12 +376,12 @@ fn service_record(number: u64) -> UsageRecord {
     }
 }
 
-/// Record `number` of `count`.
-fn record(number: u64, count: u64) -> UsageRecord {
+/// Record `number` of `count`, of one of `keys` keys.
+fn record(number: u64, count: u64, keys: u64) -> UsageRecord {
     let at = arrival(number, count);
     // Keys are in no particular order, and each uses a few models.
     let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let (caller, model) = (hash % 200, hash % 200 / 50 * 5 + hash / 200 % 5);
+    let (caller, model) = (hash % keys, hash % keys / (keys / 4) % 4 * 5 + hash / keys % 5);
     let cost = NanoUsd(1_000 + i64::try_from(hash % 1_000).unwrap_or(0));
     let outcome = match hash % 1_000 {
         0..5 => Outcome::UpstreamBroke,
@@ -319,9 +402,9 @@ fn record(number: u64, count: u64) -> UsageRecord {
         duration_us: 2_000_000,
         address: Some("10.0.0.1".to_owned()),
         attempts: vec![AttemptRecord {
-            channel: ChannelId::from_parts(Timestamp(BEGIN), id_bytes(model % 4)),
+            channel: channel(model % 4),
             channel_name: format!("channel {}", model % 4),
-            account: AccountId::from_parts(Timestamp(BEGIN), id_bytes(hash % 12)),
+            account: account(hash % 12),
             account_name: format!("account {}", hash % 12),
             protocol: Protocol::OpenAi,
             upstream_model: format!("upstream-{model}"),
@@ -336,6 +419,6 @@ fn record(number: u64, count: u64) -> UsageRecord {
             upstream_request_id: None,
             hedged: false,
         }],
-        ..usage_record(Timestamp(BEGIN), RequestId::from_parts(at, id_bytes(number)), at, [caller, caller % 50, caller % 5])
+        ..usage_record(Timestamp(BEGIN), RequestId::from_parts(at, id_bytes(number)), at, [caller, caller % (keys / 4), caller % 5])
     }
 }

@@ -38,6 +38,7 @@ use tollgate_store::{
 use crate::{api_error::ApiError, response::ApiResponse};
 use request_context::RequestContext;
 use route::{Method, RequestSchema, Resource, ResponseSchema, Route, handler};
+pub use usage::parse_status;
 
 const DOCUMENT: Resource = Resource { tag: "document", needs: AdminScope::Operator };
 
@@ -168,6 +169,87 @@ mod tests {
         }
         let operations: usize = document["paths"].as_object().unwrap().values().map(|path| path.as_object().unwrap().len()).sum();
         assert_eq!(operations, routes().count());
+    }
+
+    /// What a schema leaves unbounded, below the place `at`.
+    fn unbounded(document: &Value, schema: &Value, at: &str, seen: &mut HashSet<String>) -> Vec<String> {
+        if let Some(reference) = schema["$ref"].as_str() {
+            let name = reference.rsplit('/').next().unwrap();
+            let is_new = seen.insert(name.to_owned());
+            return if is_new { unbounded(document, &document["components"]["schemas"][name], name, seen) } else { Vec::new() };
+        }
+        if schema.get("enum").is_some() || schema.get("const").is_some() || schema["type"] == "null" {
+            return Vec::new();
+        }
+        let has = |members: &[&str]| members.iter().all(|member| schema[*member].is_number());
+        let mut found = Vec::new();
+        let mut below = |schema: &Value, name: &str| found.extend(unbounded(document, schema, &format!("{at}.{name}"), seen));
+        for one in schema["anyOf"].as_array().into_iter().flatten() {
+            below(one, "anyOf");
+        }
+        let is_bounded = match schema["type"].as_str() {
+            Some("string") => {
+                let pattern = schema["pattern"].as_str().unwrap_or("*");
+                has(&["maxLength"]) || !(pattern.contains('*') && !pattern.contains("\\*") || pattern.contains('+'))
+            }
+            Some("integer" | "number") => has(&["minimum", "maximum"]) || schema["anyOf"].is_array(),
+            Some("array") => {
+                below(&schema["items"], "items");
+                has(&["maxItems"])
+            }
+            Some("object") => {
+                for (name, member) in schema["properties"].as_object().into_iter().flatten() {
+                    below(member, name);
+                }
+                if schema["additionalProperties"].is_object() {
+                    below(&schema["additionalProperties"], "*");
+                    has(&["maxProperties"]) && schema["propertyNames"]["maxLength"].is_number()
+                } else {
+                    schema["additionalProperties"] == false
+                }
+            }
+            Some("boolean") => true,
+            Some(_) | None => schema["anyOf"].is_array() || schema["minimum"].is_number() && schema["maximum"].is_number(),
+        };
+        if !is_bounded {
+            found.push(at.to_owned());
+        }
+        found
+    }
+
+    #[test]
+    fn every_parameter_and_field_of_a_request_has_bounds() {
+        let document = openapi::document(routes(), "0");
+        let (mut found, mut parameters) = (Vec::new(), 0);
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            for (method, operation) in operations.as_object().unwrap() {
+                for parameter in operation["parameters"].as_array().unwrap() {
+                    let at = format!("{method} {path} {}", parameter["name"]);
+                    found.extend(unbounded(&document, &parameter["schema"], &at, &mut HashSet::new()));
+                    assert!(!parameter["description"].as_str().unwrap_or_default().is_empty(), "{at}");
+                    parameters += 1;
+                }
+                if let Some(body) = operation.get("requestBody") {
+                    let schema = &body["content"]["application/json"]["schema"];
+                    found.extend(unbounded(&document, schema, &format!("{method} {path}"), &mut HashSet::new()));
+                }
+            }
+        }
+        assert!(found.is_empty(), "without bounds: {found:#?}");
+        assert!(parameters > 100, "{parameters}");
+    }
+
+    #[test]
+    fn path_parameters_beyond_their_bounds_name_nothing() {
+        for route in routes() {
+            for name in route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
+                let parameter = route::path_parameter(name);
+                if let tollgate_store::fields::Kind::Text { max, .. } = parameter.kind {
+                    assert!(route::may_exist(name, &"é".repeat(max)) && !route::may_exist(name, &"é".repeat(max + 1)), "{name}");
+                    assert!(!route::may_exist(name, "a\u{7}"), "{name}");
+                }
+            }
+        }
     }
 
     #[test]

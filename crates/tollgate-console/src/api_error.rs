@@ -6,7 +6,10 @@ use http::StatusCode;
 use serde_json::json;
 use tollgate_store::{ChangeRefusal, ChangeRefused, RowKind, StoreError, catalog_file::FileError};
 
-use crate::response::{ApiResponse, InternalFailure};
+use crate::{
+    gateway_handle::KeyRefusal,
+    response::{ApiResponse, InternalFailure},
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiError {
@@ -121,6 +124,34 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The request was not received in time.")
     }
 
+    /// 401: a caller sent no key.
+    pub(crate) fn no_service_key() -> Self {
+        let message = "No API key was sent. Put it in the header 'Authorization: Bearer <KEY>'.";
+        Self::new(StatusCode::UNAUTHORIZED, "missing_api_key", message)
+    }
+
+    /// The answer to a service key that is refused, with the codes of model requests.
+    pub(crate) fn service_key(refusal: KeyRefusal) -> Self {
+        let unauthenticated = |code, message: &str| Self::new(StatusCode::UNAUTHORIZED, code, message);
+        let denied = |code, message: &str| Self::new(StatusCode::FORBIDDEN, code, message);
+        match refusal {
+            KeyRefusal::Invalid => unauthenticated("invalid_api_key", "Incorrect API key provided. Send the complete service key."),
+            KeyRefusal::Expired => unauthenticated("api_key_expired", "The API key has expired. Ask for a new one."),
+            KeyRefusal::Disabled => unauthenticated("api_key_disabled", "The API key is disabled."),
+            KeyRefusal::AddressBlocked => denied("ip_not_allowed", "This API key may not be used from this address."),
+            KeyRefusal::Suspended => denied("account_suspended", "The account of this API key is suspended."),
+            KeyRefusal::TooManyWrong(retry_after) => Self::too_many_failed_keys(retry_after),
+            KeyRefusal::Unavailable => Self::overloaded("The API key cannot be checked at the moment."),
+        }
+    }
+
+    /// 429: requests of the key or of its member about themselves are in progress.
+    pub(crate) fn too_many_of_caller() -> Self {
+        let message = "Too many requests of this key or its member about themselves are in progress. Wait for one to end.";
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+        Self { kind: "rate_limit_error", retry_after: Some(1), ..problem }
+    }
+
     /// 429: too many wrong keys from one address.
     pub(crate) fn too_many_failed_keys(retry_after: u32) -> Self {
         let message = format!("Too many wrong keys came from this address. Try again in {retry_after} s.");
@@ -209,6 +240,9 @@ impl ApiError {
     pub(crate) fn store(error: &StoreError, file: Option<&str>) -> Self {
         if let StoreError::Refused(refused) = error {
             return Self::refused(refused, file);
+        }
+        if let StoreError::TooManyRecords { .. } = error {
+            return Self::value("since", error);
         }
         let cause = Some(InternalFailure { fault: error.class(), message: error.to_string() });
         if error.is_unreachable() {

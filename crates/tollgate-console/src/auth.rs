@@ -29,7 +29,7 @@ pub(crate) async fn authenticate(
 }
 
 /// The bearer token, `None` if there is no token. More than one `Authorization` header is an error.
-fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+pub(crate) fn bearer_token(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(value), more) = (values.next(), values.next()) else { return Ok(None) };
     if more.is_some() {

@@ -14,6 +14,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::{
     api,
     api_error::ApiError,
+    caller::{CallerShares, is_caller_path},
     dispatch,
     gateway_handle::GatewayHandle,
     jobs::Jobs,
@@ -25,6 +26,12 @@ const MAX_REQUESTS: usize = 64;
 /// Concurrent requests that read many rows (usage pages, sums, exports). They share the store's read connections with key
 /// look-ups on the model path and must not occupy all of them.
 const MAX_HEAVY_REQUESTS: usize = 2;
+
+/// Concurrent queries for callers that ask about themselves, so that they delay neither operators nor each other's key look-ups.
+const MAX_CALLER_QUERIES: usize = 1;
+
+/// Clients that follow the usage log at the same time.
+const MAX_FOLLOWERS: usize = 16;
 
 /// The console. Cheap to clone.
 #[derive(Clone)]
@@ -44,7 +51,17 @@ impl Console {
     /// `catalog_file` is the path of the served catalog file, for messages. A command has no jobs.
     pub fn new(store: Store, gateway: Arc<dyn GatewayHandle>, catalog_file: Option<String>, jobs: Option<Jobs>) -> Self {
         let heavy_permits = Arc::new(Semaphore::new(MAX_HEAVY_REQUESTS));
-        let state = Arc::new(ConsoleState { store, gateway, catalog_file, jobs, heavy_permits });
+        let follower_permits = Arc::new(Semaphore::new(MAX_FOLLOWERS));
+        let state = Arc::new(ConsoleState {
+            store,
+            gateway,
+            catalog_file,
+            jobs,
+            heavy_permits,
+            follower_permits,
+            caller_shares: CallerShares::default(),
+            caller_permits: Semaphore::new(MAX_CALLER_QUERIES),
+        });
         let router = dispatch::router(api::routes(), &state).layer(CatchPanicLayer::custom(|_| {
             tracing::error!("a handler of the admin API panicked");
             ApiError::internal().answer().response()
@@ -65,8 +82,8 @@ impl Console {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
     {
-        // The semaphore is never closed.
-        let permit = self.request_permits.acquire().await;
+        // Callers have shares of their own. The semaphore is never closed.
+        let permit = if is_caller_path(request.uri().path()) { None } else { Some(self.request_permits.acquire().await) };
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(request_meta);
         let mut response = match self.router.clone().oneshot(request).await {

@@ -20,10 +20,10 @@ use crate::{
     api::{
         check,
         request_context::{InputFields, NO_TIMEOUT, Principal, RequestContext},
-        route::{Method, RequestSchema, Route},
+        route::{Method, RequestSchema, Route, may_exist},
     },
     api_error::ApiError,
-    auth, json,
+    auth, caller, json,
     response::ApiResponse,
     state::{ConsoleState, LocalOperator, RequestMeta},
 };
@@ -47,7 +47,7 @@ pub(crate) fn router(routes: impl Iterator<Item = &'static Route>, state: &Arc<C
         let state = Arc::clone(state);
         move |request: Request<Body>| serve_metrics(Arc::clone(&state), request)
     };
-    router
+    caller::add_routes(router, state)
         .route("/metrics", on(MethodFilter::GET, metrics))
         .fallback(unknown_path)
         .method_not_allowed_fallback(async || ApiError::no_method().answer().response())
@@ -76,7 +76,7 @@ const fn method_filter(method: Method) -> MethodFilter {
 }
 
 /// Id and peer of a request; every listener sets them.
-fn request_meta(request: &Request<Body>, state: &ConsoleState) -> RequestMeta {
+pub(crate) fn request_meta(request: &Request<Body>, state: &ConsoleState) -> RequestMeta {
     let known = request.extensions().get::<RequestMeta>().copied();
     known.unwrap_or_else(|| RequestMeta {
         id: tollgate_core::RequestId::from_parts(state.gateway.now(), [0; 10]),
@@ -128,7 +128,7 @@ async fn handle(
         Ok(params) => params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<HashMap<_, _>>(),
         Err(_) => return Err(ApiError::no_path()),
     };
-    if path.values().any(|value| value.chars().any(char::is_control)) {
+    if !path.iter().all(|(name, value)| may_exist(name, value)) {
         return Err(ApiError::no_path());
     }
     let query = InputFields(check::query(route.query, parts.uri.query().unwrap_or_default())?);

@@ -1,10 +1,10 @@
 //! Interface between the console and the process it runs in.
 
-use std::{fmt, net::IpAddr};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
 use serde_json::Value;
-use tollgate_core::{AccountHealth, AccountId, Budget, Key, NanoUsd, PriceLimit, Subject, Timestamp, Window};
+use tollgate_core::{AccountHealth, AccountId, Budget, Catalog, Key, NanoUsd, PriceLimit, Subject, Timestamp, Window};
 use tollgate_protocol::Protocol;
 use tollgate_store::StoreError;
 
@@ -17,12 +17,18 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     /// The error is the number of seconds to wait after too many.
     fn wrong_key(&self, from: Option<IpAddr>) -> Result<(), u32>;
 
+    /// The service key that a caller presents from this address, looked up and checked as for a model request.
+    async fn service_key(&self, presented: &str, from: Option<IpAddr>) -> Result<Arc<Key>, KeyRefusal>;
+
     /// Metrics as content type and text.
     fn metrics(&self) -> (&'static str, String);
 
     /// Money spent and reserved in the current period.
     /// Fails when spending is not loaded yet and the store fails.
     async fn spent(&self, subject: Subject, window: Window) -> Result<NanoUsd, StoreError>;
+
+    /// The catalog in force.
+    async fn catalog(&self) -> Result<Arc<Catalog>, StoreError>;
 
     /// Budgets of the whole gateway.
     fn budgets(&self) -> Vec<Budget>;
@@ -43,6 +49,24 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
 
     /// Ends cooling and rest of accounts of a channel, as a passed test does. Returns their names.
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError>;
+}
+
+/// Why a service key is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyRefusal {
+    /// Unknown, or malformed.
+    Invalid,
+    Expired,
+    /// Disabled or revoked.
+    Disabled,
+    /// It may not be used from this address.
+    AddressBlocked,
+    /// Its member is suspended.
+    Suspended,
+    /// Too many wrong keys came from this address. Seconds to wait.
+    TooManyWrong(u32),
+    /// It cannot be looked up at the moment.
+    Unavailable,
 }
 
 /// A setting with its effective value.

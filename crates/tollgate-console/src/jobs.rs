@@ -173,6 +173,11 @@ impl Jobs {
         }))
     }
 
+    /// Returns when the gateway begins to stop, or has handed over to a new process.
+    pub(crate) async fn stopping(&self) {
+        self.0.stop.cancelled().await;
+    }
+
     pub(crate) fn backups(&self) -> &BackupFolder {
         &self.0.backups
     }

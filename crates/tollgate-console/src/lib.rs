@@ -7,6 +7,7 @@
 mod api;
 mod api_error;
 mod auth;
+mod caller;
 mod console;
 mod dispatch;
 mod gateway_handle;
@@ -18,13 +19,14 @@ mod time;
 mod usage_format;
 mod usage_lines;
 
-pub use api::{parse_field_args, route_fields};
+pub use api::{parse_field_args, parse_status, route_fields};
 pub use axum::body::Body;
+pub use caller::is_caller_path;
 pub use console::Console;
 pub use dispatch::NotOfConsole;
 pub use gateway_handle::{
     AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, EffectiveSetting, ExplainRequest, GatewayHandle,
-    OnTestEvent, TestStep,
+    KeyRefusal, OnTestEvent, TestStep,
 };
 pub use jobs::{JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, Jobs, RecordSelection, ReplayRequest};
 pub use response::InternalFailure;

@@ -6,7 +6,7 @@ use tokio::sync::Semaphore;
 use tollgate_core::RequestId;
 use tollgate_store::{Actor, Store};
 
-use crate::{gateway_handle::GatewayHandle, jobs::Jobs};
+use crate::{caller::CallerShares, gateway_handle::GatewayHandle, jobs::Jobs};
 
 #[derive(Debug)]
 pub(crate) struct ConsoleState {
@@ -18,6 +18,12 @@ pub(crate) struct ConsoleState {
     pub(crate) jobs: Option<Jobs>,
     /// Permits for requests that read many rows.
     pub(crate) heavy_permits: Arc<Semaphore>,
+    /// Requests of callers about themselves.
+    pub(crate) caller_shares: CallerShares,
+    /// Permits for their queries.
+    pub(crate) caller_permits: Semaphore,
+    /// Permits for clients that follow the usage log.
+    pub(crate) follower_permits: Arc<Semaphore>,
 }
 
 #[derive(Clone, Copy, Debug)]

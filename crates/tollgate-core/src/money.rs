@@ -99,6 +99,10 @@ pub struct Price {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[n(13)]
     pub server_tools: Option<i64>,
+    /// Of all output of a request that asks for images or audio in the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(14)]
+    pub output_media: Option<i64>,
 }
 
 /// Prices for prompts longer than a bound.

@@ -101,6 +101,36 @@ pub struct UsageRecord {
     pub attempts: Vec<AttemptRecord>,
 }
 
+impl UsageRecord {
+    /// The attempt that answered, else the last one: channel and account of the record are those of this attempt.
+    pub fn subject(&self) -> Option<usize> {
+        let last = self.attempts.len().checked_sub(1);
+        self.attempts.iter().rposition(|attempt| attempt.result == AttemptResult::Answered).or(last)
+    }
+
+    /// Microseconds of the request in which no attempt was under way: the gateway's own work and its waiting for capacity. `None` for
+    /// requests without an attempt.
+    pub fn overhead_us(&self) -> Option<u64> {
+        let (mut covered_until, mut waited) = (self.at.0, 0_u64);
+        let mut cover = |attempt: &AttemptRecord| {
+            let end = attempt.at.0.saturating_add(i64::try_from(attempt.duration_us).unwrap_or(i64::MAX));
+            waited = waited.saturating_add(u64::try_from(end - attempt.at.0.max(covered_until)).unwrap_or(0));
+            covered_until = covered_until.max(end);
+        };
+        match &*self.attempts {
+            [] => return None,
+            [only] => cover(only),
+            attempts => {
+                // Hedged attempts overlap, and need not be recorded in the order in which they began.
+                let mut attempts: Vec<&AttemptRecord> = attempts.iter().collect();
+                attempts.sort_by_key(|attempt| attempt.at);
+                attempts.into_iter().for_each(cover);
+            }
+        }
+        Some(self.duration_us.saturating_sub(waited))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Encode, Decode)]
 #[serde(rename_all = "snake_case")]
 #[cbor(index_only)]

@@ -135,7 +135,13 @@ impl FallbackResponder {
         if self.0.send(Some(answer)).is_err() {
             return;
         }
-        while let Some(frame) = body.frame().await {
+        loop {
+            let frame = tokio::select! {
+                frame = body.frame() => frame,
+                // A stream of events may be silent for long.
+                () = chunks.closed() => return,
+            };
+            let Some(frame) = frame else { return };
             let chunk = frame.map_err(|_| AnswerAborted);
             let failed = chunk.is_err();
             if chunks.send(chunk).await.is_err() || failed {
@@ -174,6 +180,21 @@ mod tests {
         };
         let (page, ()) = tokio::join!(gateway, console);
         assert_eq!(page, "page");
+    }
+
+    #[tokio::test]
+    async fn silent_response_ends_when_the_caller_disconnects() {
+        let (queue, mut requests) = queue();
+        let console = async {
+            let waiting = requests.next().await.unwrap();
+            let silent = StreamBody::new(stream::pending::<Result<http_body::Frame<Bytes>, AnswerAborted>>());
+            waiting.reply.send(Response::new(silent)).await;
+        };
+        let gateway = async {
+            let FallbackResponse::Answer(response) = queue.call(request()).await else { panic!("no answer") };
+            drop(response);
+        };
+        tokio::join!(gateway, console);
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@
 mod gemini;
 mod hint;
 mod key;
+mod not_offered;
 mod openai;
 mod query;
 

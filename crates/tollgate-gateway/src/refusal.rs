@@ -30,7 +30,7 @@ pub enum Refusal {
     AddressBlocked,
     /// E6: the member or its group is suspended.
     Suspended,
-    /// E10: unknown path. The hint is a similar known path.
+    /// E10: unknown path.
     UnknownPath { hint: Option<PathHint> },
     /// E11: known path, wrong method. `allow` is the value of the `allow` header.
     MethodNotAllowed { allow: &'static str },
@@ -92,13 +92,24 @@ pub enum Refusal {
     KeyCheckUnavailable,
 }
 
-/// A path that exists, similar to one that does not.
+/// What the caller of an unknown path may have meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathHint {
-    /// The path.
-    pub path: String,
-    /// The fault in the base URL of the caller's client, as a sentence.
-    pub base_url: Option<&'static str>,
+pub enum PathHint {
+    /// A similar path that exists.
+    Similar {
+        path: String,
+        /// The fault in the base URL of the caller's client, as a sentence.
+        base_url: Option<&'static str>,
+    },
+    NotOffered(ApiNotOffered),
+}
+
+/// A well-known API that the gateway does not offer, to which a path belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApiNotOffered {
+    pub name: &'static str,
+    /// Method and path that do the same, if any do.
+    pub instead: Option<&'static str>,
 }
 
 /// How an upstream failed. `retry_after` is in seconds, as reported by the upstream; `limit_ms` is the gateway's own limit.

@@ -1,5 +1,7 @@
 //! A model request after its request line is parsed and before its body is read.
 
+mod unread_body;
+
 use std::{
     fmt,
     future::Future as _,
@@ -17,6 +19,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tollgate_core::{RequestId, Secret, Timestamp};
 use tollgate_protocol::{Protocol, Target};
 
+pub(crate) use self::unread_body::UnreadBody;
 use crate::{
     settings::Bounds,
     state::{authenticator::RecentKey, shares::InFlightRequest},
@@ -106,14 +109,35 @@ impl BodyPace {
 }
 
 enum Source {
-    Wire { body: hyper::body::Incoming, pace: BodyPace, received: u64, timer: Option<Pin<Box<Sleep>>> },
+    Wire(WireBody),
     Memory(Option<Bytes>),
 }
 
+struct WireBody {
+    /// `None` once dropped.
+    body: Option<hyper::body::Incoming>,
+    pace: BodyPace,
+    received: u64,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Where the rest goes when it is not read; `None` over HTTP/2, whose streams end by themselves.
+    unread: Option<UnreadBody>,
+}
+
+impl Drop for WireBody {
+    fn drop(&mut self) {
+        if let (Some(body), Some(unread)) = (self.body.take(), &self.unread)
+            && !body.is_end_stream()
+        {
+            unread.put(body);
+        }
+    }
+}
+
 impl RequestBody {
-    /// A body on the wire; reading fails when it does not keep `pace`.
-    pub(crate) fn wire(body: hyper::body::Incoming, pace: BodyPace) -> Self {
-        Self { source: Source::Wire { body, pace, received: 0, timer: None }, memory: None, declared: 0 }
+    /// A body on the wire; reading fails when it does not keep `pace`. What is not read goes to `unread`.
+    pub(crate) fn wire(body: hyper::body::Incoming, pace: BodyPace, unread: Option<UnreadBody>) -> Self {
+        let source = Source::Wire(WireBody { body: Some(body), pace, received: 0, timer: None, unread });
+        Self { source, memory: None, declared: 0 }
     }
 
     /// Accounts for the declared length, before anything of it is read.
@@ -162,7 +186,8 @@ impl Body for RequestBody {
             Source::Memory(bytes) => {
                 Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))))
             }
-            Source::Wire { body, pace, received, timer } => {
+            Source::Wire(WireBody { body, pace, received, timer, unread: _ }) => {
+                let Some(body) = body else { return Poll::Ready(None) };
                 if let Poll::Ready(frame) = Pin::new(body).poll_frame(context) {
                     *timer = None;
                     if let Some(Ok(frame)) = &frame
@@ -190,14 +215,14 @@ impl Body for RequestBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            Source::Wire { body, .. } => body.is_end_stream(),
+            Source::Wire(wire) => wire.body.as_ref().is_none_or(Body::is_end_stream),
             Source::Memory(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Wire { body, .. } => body.size_hint(),
+            Source::Wire(wire) => wire.body.as_ref().map_or_else(SizeHint::default, Body::size_hint),
             Source::Memory(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
         }
     }

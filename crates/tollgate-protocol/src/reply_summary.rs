@@ -182,12 +182,13 @@ pub trait StreamRelay: Send {
     /// it has none, it is the end of the body.
     fn complete(&self) -> bool;
 
-    /// Whether content followed a finish reason. If so, finish reasons do not tell where this stream ends: only the end marker or
-    /// the clean end of the body does.
-    fn continued_after_finish(&self) -> bool;
+    /// Whether the reply may be complete although neither an end marker nor the clean end of the body was received: as many
+    /// candidates as requested have finished, and nothing followed a finish reason. Otherwise finish reasons do not tell where this
+    /// stream ends, since candidates may come one after the other.
+    fn may_end_unmarked(&self, candidates: u32) -> bool;
 
-    /// Whether only the end marker is missing: every candidate has finished and usage was received. If the upstream sends
-    /// nothing more, [`StreamRelay::finish`] completes the reply.
+    /// Whether only the end marker is missing: every candidate that began has finished, and usage was received. If as many
+    /// finished as requested and the upstream sends nothing more, [`StreamRelay::finish`] completes the reply.
     fn awaiting_end_marker(&self) -> bool {
         false
     }
@@ -250,9 +251,14 @@ impl CandidateProgress {
         self.begun != 0
     }
 
-    /// Content of a candidate followed its finish reason.
+    /// Whether content of a candidate followed its finish reason.
     pub(crate) fn continued(&self) -> bool {
         self.continued
+    }
+
+    /// At least `candidates` have ended, and no content followed the finish reason of one.
+    pub(crate) fn ended_for_good(&self, candidates: u32) -> bool {
+        self.ended.count_ones() >= candidates.min(u128::BITS) && !self.continued
     }
 
     /// At least one began, and every one that began has ended.

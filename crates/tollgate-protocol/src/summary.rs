@@ -74,20 +74,8 @@ impl RequestSummary {
     }
 }
 
-/// Top-level fields by which gateways with the chat API (LiteLLM, Bifrost and others) take the choice of models and
-/// providers from the caller.
-pub const ROUTING_FIELDS: [&str; 8] = [
-    "models",
-    "provider",
-    "route",
-    "preset",
-    "fallbacks",
-    "context_window_fallbacks",
-    "content_policy_fallbacks",
-    "providerOptions",
-];
-
-/// Options that make a request cost more, or less, than its tokens at the usual prices.
+/// Options that make a request cost more, or less, than its tokens at the usual prices; the fields are in
+/// [`price_effects`](crate::price_effects).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestExtras {
     pub tier: ServiceTier,
@@ -95,8 +83,12 @@ pub struct RequestExtras {
     pub web_search: bool,
     /// Other tools of the provider that it may charge for besides tokens.
     pub server_tools: bool,
-    /// One of [`ROUTING_FIELDS`]: the upstream may choose another model or provider, at prices of their own.
+    /// Images or audio in the answer.
+    pub output_media: bool,
+    /// The upstream may choose another model or provider, at prices of their own.
     pub other_routes: bool,
+    /// An option with a price of its own that no price list has.
+    pub surcharge: bool,
     pub unseen: UnseenInput,
 }
 

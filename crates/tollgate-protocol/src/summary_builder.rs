@@ -2,7 +2,7 @@
 //! that keeps a conversation on one account.
 
 use crate::{
-    ErrorStyle, FieldPath, Malformed, Method, RequestExtras, RequestSummary, ServiceTier, SplicePoints,
+    ErrorStyle, FieldPath, Malformed, Method, PriceEffect, RequestExtras, RequestSummary, ServiceTier, SplicePoints,
     fingerprint::Fingerprint,
     scan::{JsonStr, Name, Scanner, SyntaxError, Value, ValueKind},
     validation::{JsonPath, ValidationErrors},
@@ -204,6 +204,54 @@ impl SummaryBuilder {
             ToolCharge::Other => self.extras.server_tools = true,
         }
         self.extras.unseen.tools = true;
+    }
+
+    /// Reads a list of modalities of the answer. Text costs nothing more.
+    pub(crate) fn modalities(&mut self, scanner: &mut Scanner<'_>) -> Result<(), SyntaxError> {
+        let is_text = |value: &Value<'_>| match value {
+            Value::Text(name) => {
+                let name = name.decode().to_ascii_lowercase();
+                matches!(&*name.replace("modality_", ""), "text" | "unspecified")
+            }
+            // Values of Google's enumeration.
+            Value::Number(number) => matches!(crate::scan::whole(number), Some(0 | 1)),
+            Value::Null => true,
+            Value::Bool(_) | Value::Array | Value::Object => false,
+        };
+        let mut is_only_text = true;
+        if scanner.peek() == ValueKind::Array {
+            scanner.array(|scanner, _| {
+                is_only_text &= is_text(&scanner.value()?.0);
+                Ok(())
+            })?;
+        } else {
+            is_only_text = is_text(&scanner.value()?.0);
+        }
+        self.extras.output_media |= !is_only_text;
+        Ok(())
+    }
+
+    /// Reads a field whose presence alone has effects on the price. Empty lists and objects have none, and neither has `standard`.
+    pub(crate) fn costly_option(&mut self, scanner: &mut Scanner<'_>, effects: &[PriceEffect]) -> Result<(), SyntaxError> {
+        let range = scanner.skip()?;
+        let value = scanner.slice(range);
+        let is_empty = value.trim_matches(['[', ']', '{', '}', ' ', '\t', '\r', '\n']).is_empty();
+        if is_empty || matches!(value, "null" | "false" | "\"standard\"" | "\"default\"") {
+            return Ok(());
+        }
+        for effect in effects {
+            match effect {
+                PriceEffect::WebSearch => self.extras.web_search = true,
+                PriceEffect::ServerTools => self.extras.server_tools = true,
+                PriceEffect::OutputMedia => self.extras.output_media = true,
+                PriceEffect::CachedContent => self.extras.unseen.cached_content = true,
+                PriceEffect::FoundInput => self.extras.unseen.tools = true,
+                PriceEffect::OtherRoutes => self.extras.other_routes = true,
+                PriceEffect::Surcharge => self.extras.surcharge = true,
+                PriceEffect::ServiceTier => self.extras.tier = ServiceTier::Other,
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn cached_content(&mut self, value: ValueKind) {

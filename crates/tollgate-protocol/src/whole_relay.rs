@@ -91,8 +91,9 @@ impl StreamRelay for WholeRelay {
         self.summary.is_some()
     }
 
-    fn continued_after_finish(&self) -> bool {
-        false
+    /// A JSON document tells its end itself, which [`StreamRelay::finish`] checks.
+    fn may_end_unmarked(&self, _: u32) -> bool {
+        true
     }
 
     fn awaiting_body_end(&self) -> bool {

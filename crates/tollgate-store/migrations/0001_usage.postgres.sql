@@ -108,13 +108,21 @@ CREATE TABLE removed (
 ) PARTITION BY RANGE (id);
 CREATE TABLE removed_other PARTITION OF removed DEFAULT;
 
--- Sums by five minutes, UTC hours and UTC days of arrival: `width` in minutes, `minute` since 1970 at which the time begins. Group
--- and model are 0 for requests refused before a group was chosen. Sums by five minutes are removed with their records, those by days
--- stay. `usage_sums` has the sums of all keys, with histograms of the times to the first content and to the end (`rollup/histogram.rs`);
--- `key_sums` has those of each key. Every batch updates the rows of the current time. A page that is half empty has room for their new
--- versions, so that no index changes.
+-- The ids of the records of the latest batches, 16 bytes each, for those who follow the log. Each batch removes the oldest one.
+CREATE TABLE recent_batches (
+    batch BIGINT NOT NULL,
+    ids BYTEA NOT NULL,
+    PRIMARY KEY (batch)
+);
+
+-- Sums by five minutes, UTC hours, UTC days and UTC months of arrival: `width` in minutes (a month has 44640), `minute` since 1970 at
+-- which the time begins. Group and model are 0 for requests refused before a group was chosen, channel and account for requests without
+-- an attempt. Sums by five minutes are removed with their records, those by days and months stay. `usage_sums` has the sums of all
+-- keys, with histograms of the times to the first content and to the end and of the gateway's own time (`rollup/histogram.rs`);
+-- `key_sums` has those of each key, `account_sums` those of each account. Every batch updates the rows of the current
+-- time. A page that is half empty has room for their new versions, so that no index changes.
 CREATE TABLE usage_sums (
-    width SMALLINT NOT NULL,
+    width INTEGER NOT NULL,
     minute INTEGER NOT NULL,
     grp INTEGER NOT NULL,
     model INTEGER NOT NULL,
@@ -127,40 +135,74 @@ CREATE TABLE usage_sums (
     tokens_output BIGINT NOT NULL,
     tokens_cache_read BIGINT NOT NULL,
     tokens_cache_write BIGINT NOT NULL,
+    tokens_cache_write_1h BIGINT NOT NULL,
     tokens_thinking BIGINT NOT NULL,
+    tokens_image BIGINT NOT NULL,
+    tokens_audio BIGINT NOT NULL,
     sale BIGINT NOT NULL,
     cost BIGINT NOT NULL,
     unpriced BIGINT NOT NULL,
     ttft BYTEA NOT NULL,
     duration BYTEA NOT NULL,
+    overhead BYTEA NOT NULL,
     PRIMARY KEY (width, minute, grp, model, channel, protocol_in, outcome, reason)
 ) WITH (fillfactor = 50);
 CREATE TABLE key_sums (
-    width SMALLINT NOT NULL,
+    width INTEGER NOT NULL,
     minute INTEGER NOT NULL,
     key INTEGER NOT NULL,
     member INTEGER NOT NULL,
     grp INTEGER NOT NULL,
     model INTEGER NOT NULL,
+    channel INTEGER NOT NULL,
+    protocol_in SMALLINT NOT NULL,
     outcome SMALLINT NOT NULL,
+    reason INTEGER NOT NULL,
     requests BIGINT NOT NULL,
     tokens_input BIGINT NOT NULL,
     tokens_output BIGINT NOT NULL,
     tokens_cache_read BIGINT NOT NULL,
     tokens_cache_write BIGINT NOT NULL,
+    tokens_cache_write_1h BIGINT NOT NULL,
     tokens_thinking BIGINT NOT NULL,
+    tokens_image BIGINT NOT NULL,
+    tokens_audio BIGINT NOT NULL,
     sale BIGINT NOT NULL,
     cost BIGINT NOT NULL,
     unpriced BIGINT NOT NULL,
-    PRIMARY KEY (width, minute, key, member, grp, model, outcome)
+    PRIMARY KEY (width, minute, key, member, grp, model, channel, protocol_in, outcome, reason)
 ) WITH (fillfactor = 50);
 -- What one key or one member has spent.
 CREATE INDEX key_sums_key ON key_sums (key, minute) WHERE width = 1440;
 CREATE INDEX key_sums_member ON key_sums (member, minute) WHERE width = 1440;
+CREATE TABLE account_sums (
+    width INTEGER NOT NULL,
+    minute INTEGER NOT NULL,
+    account INTEGER NOT NULL,
+    grp INTEGER NOT NULL,
+    model INTEGER NOT NULL,
+    channel INTEGER NOT NULL,
+    protocol_in SMALLINT NOT NULL,
+    outcome SMALLINT NOT NULL,
+    reason INTEGER NOT NULL,
+    requests BIGINT NOT NULL,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    tokens_cache_read BIGINT NOT NULL,
+    tokens_cache_write BIGINT NOT NULL,
+    tokens_cache_write_1h BIGINT NOT NULL,
+    tokens_thinking BIGINT NOT NULL,
+    tokens_image BIGINT NOT NULL,
+    tokens_audio BIGINT NOT NULL,
+    sale BIGINT NOT NULL,
+    cost BIGINT NOT NULL,
+    unpriced BIGINT NOT NULL,
+    PRIMARY KEY (width, minute, account, grp, model, channel, protocol_in, outcome, reason)
+) WITH (fillfactor = 50);
 
 -- Sums over attempts by hours and days of their request's arrival.
 CREATE TABLE attempt_sums (
-    width SMALLINT NOT NULL,
+    width INTEGER NOT NULL,
     minute INTEGER NOT NULL,
     channel INTEGER NOT NULL,
     account INTEGER NOT NULL,

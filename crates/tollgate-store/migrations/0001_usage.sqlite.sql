@@ -102,10 +102,18 @@ CREATE TABLE removed (
     PRIMARY KEY (id)
 ) WITHOUT ROWID;
 
--- Sums by five minutes, UTC hours and UTC days of arrival: `width` in minutes, `minute` since 1970 at which the time begins. Group
--- and model are 0 for requests refused before a group was chosen. Sums by five minutes are removed with their records, those by days
--- stay. `usage_sums` has the sums of all keys, with histograms of the times to the first content and to the end (`rollup/histogram.rs`);
--- `key_sums` has those of each key.
+-- The ids of the records of the latest batches, 16 bytes each, for those who follow the log. Each batch removes the oldest one.
+CREATE TABLE recent_batches (
+    batch INTEGER NOT NULL,
+    ids BLOB NOT NULL,
+    PRIMARY KEY (batch)
+);
+
+-- Sums by five minutes, UTC hours, UTC days and UTC months of arrival: `width` in minutes (a month has 44640), `minute` since 1970 at
+-- which the time begins. Group and model are 0 for requests refused before a group was chosen, channel and account for requests without
+-- an attempt. Sums by five minutes are removed with their records, those by days and months stay. `usage_sums` has the sums of all
+-- keys, with histograms of the times to the first content and to the end and of the gateway's own time (`rollup/histogram.rs`);
+-- `key_sums` has those of each key, `account_sums` those of each account.
 CREATE TABLE usage_sums (
     width INTEGER NOT NULL,
     minute INTEGER NOT NULL,
@@ -120,12 +128,16 @@ CREATE TABLE usage_sums (
     tokens_output INTEGER NOT NULL,
     tokens_cache_read INTEGER NOT NULL,
     tokens_cache_write INTEGER NOT NULL,
+    tokens_cache_write_1h INTEGER NOT NULL,
     tokens_thinking INTEGER NOT NULL,
+    tokens_image INTEGER NOT NULL,
+    tokens_audio INTEGER NOT NULL,
     sale INTEGER NOT NULL,
     cost INTEGER NOT NULL,
     unpriced INTEGER NOT NULL,
     ttft BLOB NOT NULL,
     duration BLOB NOT NULL,
+    overhead BLOB NOT NULL,
     PRIMARY KEY (width, minute, grp, model, channel, protocol_in, outcome, reason)
 ) WITHOUT ROWID;
 CREATE TABLE key_sums (
@@ -135,21 +147,51 @@ CREATE TABLE key_sums (
     member INTEGER NOT NULL,
     grp INTEGER NOT NULL,
     model INTEGER NOT NULL,
+    channel INTEGER NOT NULL,
+    protocol_in INTEGER NOT NULL,
     outcome INTEGER NOT NULL,
+    reason INTEGER NOT NULL,
     requests INTEGER NOT NULL,
     tokens_input INTEGER NOT NULL,
     tokens_output INTEGER NOT NULL,
     tokens_cache_read INTEGER NOT NULL,
     tokens_cache_write INTEGER NOT NULL,
+    tokens_cache_write_1h INTEGER NOT NULL,
     tokens_thinking INTEGER NOT NULL,
+    tokens_image INTEGER NOT NULL,
+    tokens_audio INTEGER NOT NULL,
     sale INTEGER NOT NULL,
     cost INTEGER NOT NULL,
     unpriced INTEGER NOT NULL,
-    PRIMARY KEY (width, minute, key, member, grp, model, outcome)
+    PRIMARY KEY (width, minute, key, member, grp, model, channel, protocol_in, outcome, reason)
 ) WITHOUT ROWID;
 -- What one key or one member has spent.
 CREATE INDEX key_sums_key ON key_sums (key, minute) WHERE width = 1440;
 CREATE INDEX key_sums_member ON key_sums (member, minute) WHERE width = 1440;
+CREATE TABLE account_sums (
+    width INTEGER NOT NULL,
+    minute INTEGER NOT NULL,
+    account INTEGER NOT NULL,
+    grp INTEGER NOT NULL,
+    model INTEGER NOT NULL,
+    channel INTEGER NOT NULL,
+    protocol_in INTEGER NOT NULL,
+    outcome INTEGER NOT NULL,
+    reason INTEGER NOT NULL,
+    requests INTEGER NOT NULL,
+    tokens_input INTEGER NOT NULL,
+    tokens_output INTEGER NOT NULL,
+    tokens_cache_read INTEGER NOT NULL,
+    tokens_cache_write INTEGER NOT NULL,
+    tokens_cache_write_1h INTEGER NOT NULL,
+    tokens_thinking INTEGER NOT NULL,
+    tokens_image INTEGER NOT NULL,
+    tokens_audio INTEGER NOT NULL,
+    sale INTEGER NOT NULL,
+    cost INTEGER NOT NULL,
+    unpriced INTEGER NOT NULL,
+    PRIMARY KEY (width, minute, account, grp, model, channel, protocol_in, outcome, reason)
+) WITHOUT ROWID;
 
 -- Sums over attempts by hours and days of their request's arrival.
 CREATE TABLE attempt_sums (

@@ -103,11 +103,6 @@ fn refused(kind: RowKind, name: &str, reason: ChangeRefusal) -> StoreError {
     StoreError::Refused(ChangeRefused { kind, name: name.to_owned(), reason })
 }
 
-/// Whether a credential is a valid header value.
-fn can_be_sent(credential: &str) -> bool {
-    !credential.is_empty() && credential.trim() == credential && credential.bytes().all(|byte| (b' '..=b'~').contains(&byte))
-}
-
 fn checked(kind: RowKind, name: &str, problems: Vec<FieldProblem>) -> Result<(), StoreError> {
     if problems.is_empty() { Ok(()) } else { Err(refused(kind, name, ChangeRefusal::Invalid(problems))) }
 }
@@ -198,9 +193,8 @@ impl Batch<'_> {
         self.may_write(&parent, channel)?;
         let shown = format!("{channel}/{}", spec.name);
         let mut problems = check_row(&AccountInput { spec: spec.clone(), credential: None });
-        if credential.is_some_and(|secret| !can_be_sent(secret.expose())) {
-            let message = "must be ASCII without control characters or surrounding spaces; check for a pasted dash or quote";
-            problems.push(FieldProblem { field: "credential", message: message.to_owned() });
+        if credential.is_some_and(|secret| !credential::can_be_sent(secret.expose())) {
+            problems.push(FieldProblem { field: "credential", message: credential::CANNOT_BE_SENT.to_owned() });
         }
         checked(RowKind::Account, &shown, problems)?;
         let needs_none = parent.read::<ChannelSpec>()?.provider.works_without_credential();

@@ -11,7 +11,7 @@ use std::{collections::HashMap, fmt, io, path::Path};
 use tollgate_core::{AccountSpec, ChannelSpec, ModelSpec, Secret};
 use toml::de::DeTable;
 
-use crate::{GroupSpec, KeySpec, MemberSpec, RowKind};
+use crate::{CatalogRows, GroupSpec, KeySpec, MemberSpec, RowKind};
 use reader::{FileProblems, TableReader};
 
 pub use plan::{ApplyMode, CatalogPlan, PlanAction, PlanLine, plan};
@@ -61,7 +61,7 @@ impl CatalogFile {
     /// Keys whose secret looks like a shell's variable, which nothing expands.
     #[must_use]
     pub fn unexpanded_keys(&self) -> Vec<&str> {
-        let literal = |key: &&FileKey| key.secret.as_ref().is_some_and(|secret| tollgate_core::is_unexpanded(secret.expose()));
+        let literal = |key: &&FileKey| key.secret.given().is_some_and(|secret| tollgate_core::is_unexpanded(secret.expose()));
         self.keys.iter().filter(literal).map(|key| key.row.spec.name.as_str()).collect()
     }
 
@@ -103,7 +103,7 @@ pub(crate) struct FileChannel {
 #[derive(Clone, Debug)]
 pub(crate) struct FileAccount {
     pub(crate) spec: AccountSpec,
-    pub(crate) credential: Option<Secret>,
+    pub(crate) credential: FileSecret,
     pub(crate) position: FilePosition,
 }
 
@@ -111,7 +111,52 @@ pub(crate) struct FileAccount {
 #[derive(Clone, Debug)]
 pub(crate) struct FileKey {
     pub(crate) row: FileRow<KeySpec>,
-    pub(crate) secret: Option<Secret>,
+    pub(crate) secret: FileSecret,
+}
+
+/// The secret of a row as the file has it.
+#[derive(Clone, Debug)]
+pub(crate) enum FileSecret {
+    Absent,
+    Given(Secret),
+    /// It could not be read, and a fault says why.
+    Unreadable,
+}
+
+impl FileSecret {
+    pub(crate) const fn given(&self) -> Option<&Secret> {
+        match self {
+            Self::Given(secret) => Some(secret),
+            Self::Absent | Self::Unreadable => None,
+        }
+    }
+}
+
+/// A catalog file with faults.
+#[derive(Debug)]
+pub struct UnreadableFile {
+    /// Every fault that reading found, by position.
+    pub faults: Vec<FileError>,
+    /// What could be read; `None` if the text is not TOML. A name that could not be is empty.
+    readable: Option<CatalogFile>,
+}
+
+impl UnreadableFile {
+    /// The names of its keys that could be read, for [`crate::KeyScope::FileAnd`].
+    #[must_use]
+    pub fn key_names(&self) -> std::collections::HashSet<String> {
+        self.readable.as_ref().map(CatalogFile::key_names).unwrap_or_default()
+    }
+
+    /// Every fault, including those that only show beside the current catalog, such as references to unknown rows.
+    #[must_use]
+    pub fn faults_beside(self, current: &CatalogRows, mode: ApplyMode) -> Vec<FileError> {
+        let mut faults = self.faults;
+        faults.extend(self.readable.and_then(|file| plan(&file, current, mode).err()).into_iter().flatten());
+        faults.sort();
+        faults.dedup();
+        faults
+    }
 }
 
 /// Sources of the secrets that a file refers to.
@@ -127,7 +172,7 @@ pub fn parse(
     text: &str,
     env: &dyn Fn(&str) -> Option<String>,
     read_file: &dyn Fn(&Path) -> io::Result<String>,
-) -> Result<CatalogFile, Vec<FileError>> {
+) -> Result<CatalogFile, Box<UnreadableFile>> {
     let problems = FileProblems::new(text);
     let (root, faults) = DeTable::parse_recoverable(text);
     for fault in &faults {
@@ -135,11 +180,11 @@ pub fn parse(
     }
     if !faults.is_empty() {
         // Checking the recovered part of a broken text would report problems that do not exist.
-        return Err(problems.sorted());
+        return Err(Box::new(UnreadableFile { faults: problems.sorted(), readable: None }));
     }
     let file = read_root(&TableReader::new(root.get_ref(), root.span(), "the catalog", &problems), &Sources { env, read_file });
-    let problems = problems.sorted();
-    if problems.is_empty() { Ok(file) } else { Err(problems) }
+    let faults = problems.sorted();
+    if faults.is_empty() { Ok(file) } else { Err(Box::new(UnreadableFile { faults, readable: Some(file) })) }
 }
 
 fn read_root(root: &TableReader<'_>, sources: &Sources<'_>) -> CatalogFile {

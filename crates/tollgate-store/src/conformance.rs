@@ -8,6 +8,7 @@ mod ledger;
 mod listing;
 mod prices;
 mod usage;
+mod usage_dimensions;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -223,6 +224,11 @@ conformance! {
         sums_of_any_range_are_those_of_its_records,
         pruned_records_do_not_come_back,
         log_time_is_set_only_from_the_expected_value;
+    usage_dimensions:
+        sums_by_every_pair_of_dimensions_are_those_of_the_records,
+        pages_have_the_records_that_meet_every_condition,
+        records_are_followed_in_the_order_in_which_they_were_booked,
+        order_of_old_batches_is_forgotten;
     ledger:
         each_request_is_settled_once,
         duplicate_record_in_a_batch_is_settled_once,

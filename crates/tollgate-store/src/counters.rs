@@ -16,7 +16,8 @@ use crate::Spending;
 
 pub use memory::CounterHandOver;
 pub use redis::{
-    RedisAddress, RedisOptions, RedisWorker, SharedHealth, SharedHealthUpdate, SharedRevocations, check_redis, counters_in_redis,
+    AccessReport, AccessState, RedisAddress, RedisOptions, RedisWorker, SharedAccessReports, SharedHealth, SharedHealthUpdate,
+    check_redis, counters_in_redis,
 };
 pub use traits::{CounterSnapshot, Counters, Spender};
 

@@ -8,6 +8,15 @@ use crate::{
     seal::{SealContext, Sealer},
 };
 
+/// What is wrong with a credential that [`can_be_sent`] refuses.
+pub(crate) const CANNOT_BE_SENT: &str =
+    "must be ASCII without control characters or surrounding spaces; check for a pasted dash or quote";
+
+/// Whether a credential is a valid header value.
+pub(crate) fn can_be_sent(credential: &str) -> bool {
+    !credential.is_empty() && credential.trim() == credential && credential.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+}
+
 /// The seal context of a row's secret.
 pub(crate) const fn context(row: &str) -> SealContext<'_> {
     SealContext { table: "catalog_rows", column: "credential", row }

@@ -84,6 +84,12 @@ pub enum StoreError {
     /// The database rejected a value: out of range, or against a constraint. Retrying cannot help.
     #[error("the database rejected the data: {detail}")]
     InvalidData { detail: String },
+    /// A sum for which more records would be read than its bound.
+    #[error(
+        "the sum is read from the records, of which the time has {records}; at most {max} are read: \
+         take a later 'since', set 'until', or filter by a key"
+    )]
+    TooManyRecords { records: u64, max: u64 },
     /// Long work ended before it was complete.
     #[error("it was cancelled")]
     Cancelled,
@@ -123,6 +129,7 @@ impl StoreError {
             | Self::Row { .. }
             | Self::InvalidData { .. }
             | Self::Cancelled
+            | Self::TooManyRecords { .. }
             | Self::Query { .. } => ErrorClass::Data,
         }
     }

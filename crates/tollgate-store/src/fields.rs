@@ -24,7 +24,9 @@ pub use check::{Fault, Problem, Step, article, check_field, check_object, unknow
 pub use docs::renew_page;
 pub use member::KeyInput;
 pub use price::{BUDGET, FREE, price};
-pub use schema::{Access, FieldShape, Kind, Object, Review, Rule, WriteMode};
+pub use schema::{
+    Access, FieldShape, Kind, MAX_DECIMAL, MAX_NETWORK, MAX_TEXT_NAME, MAX_TEXT_VALUE, MAX_TIME, Object, Review, Rule, WriteMode,
+};
 pub use text::parse_text;
 pub(crate) use text::{is_written, toml_string, toml_value};
 pub use value::{FieldValue, time_text};

@@ -54,8 +54,8 @@ pub use cached::DatabaseStatus;
 pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};
 pub use change::{Actor, AuditEvent, AuditKind, Change, ChangeOrigin, ChangedRow, JobAction, RowKind, Toggle};
 pub use counters::{
-    CounterHandOver, CounterSnapshot, Counters, RedisAddress, RedisOptions, RedisWorker, SharedHealth, SharedHealthUpdate,
-    SharedRevocations, Spender, check_redis, counters_in_memory, counters_in_redis,
+    AccessReport, AccessState, CounterHandOver, CounterSnapshot, Counters, RedisAddress, RedisOptions, RedisWorker,
+    SharedAccessReports, SharedHealth, SharedHealthUpdate, Spender, check_redis, counters_in_memory, counters_in_redis,
 };
 pub use data_folder::{DataFolderLock, node_identity};
 pub use disk_reserve::{DiskReserve, DiskSpace};
@@ -82,7 +82,10 @@ pub use rotation::{KeyHolder, MasterKeyRotation, RotationStage};
 pub use seal::{MasterKeySource, new_master_key};
 pub use spec::{AdminKeySpec, AdminScope, GroupSpec, KeySpec, MemberSpec, provider_defaults};
 pub use sql::transfer::{TransferProgress, TransferredTable};
-pub use usage::{Page, Percentiles, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter};
+pub use usage::{
+    BookedRecords, Grouping, LogPosition, Page, Percentiles, RecordConditions, SortOrder, SummaryBy, SummaryRow, UsageCursor,
+    UsageFilter,
+};
 pub use verify::{ConsistencyRule, Mismatch, VerifyReport};
 pub use work::{WorkControl, WorkProgress};
 
@@ -150,8 +153,13 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
 
     async fn known(&self, ids: &[RequestId]) -> Result<HashSet<RequestId>, StoreError>;
 
-    /// Sums over the selected records. Ignores the order, cursor and limit of the filter.
-    async fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError>;
+    /// Up to `limit` records behind a position, in the order in which they were booked; `None`: where the log ends at present, without
+    /// records. The order of the latest 256 batches is known.
+    async fn booked_after(&self, after: Option<LogPosition>, limit: usize) -> Result<BookedRecords, StoreError>;
+
+    /// Sums over the selected records: the 10,000 groups with most requests. Ignores the order, cursor and limit of the filter. Sums
+    /// that no roll-up has are read from at most 500,000 records.
+    async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError>;
 }
 
 /// Stores the health of accounts between starts.

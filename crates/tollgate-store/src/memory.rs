@@ -15,8 +15,8 @@ use tokio::sync::{Mutex, watch};
 use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
 
 use crate::{
-    Actor, AuditEvent, CatalogRows, CatalogStore, Change, ChangedRow, HealthStore, KeyHash, KeyHasher, KeyScope, KeyStore, Page,
-    PriceChange, RandomSource, RowKind, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore,
+    Actor, AuditEvent, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow, Grouping, HealthStore, KeyHash, KeyHasher,
+    KeyScope, KeyStore, LogPosition, Page, PriceChange, RandomSource, RowKind, StoreError, SummaryRow, UsageFilter, UsageStore,
     apply::apply,
     assemble::{self, GroupIds},
     catalog_rows::PRICE_LIMITED,
@@ -215,12 +215,16 @@ impl UsageStore for MemoryStore {
         Ok(self.usage.lock().await.find(id))
     }
 
+    async fn booked_after(&self, after: Option<LogPosition>, limit: usize) -> Result<BookedRecords, StoreError> {
+        Ok(self.usage.lock().await.booked_after(after, limit))
+    }
+
     async fn known(&self, ids: &[RequestId]) -> Result<HashSet<RequestId>, StoreError> {
         let usage = self.usage.lock().await;
         Ok(ids.iter().copied().filter(|id| usage.has(*id)).collect())
     }
 
-    async fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
+    async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
         Ok(self.usage.lock().await.summary(filter, by))
     }
 }

@@ -1,6 +1,6 @@
-//! Roll-ups: sums over usage records by five minutes, hours and days, over all keys and for each key, and over attempts by hours and
-//! days. Computes what a batch of new records adds to them. Texts are numbers of the dictionary, words are codes, and 0 stands for
-//! a text that a record does not have.
+//! Roll-ups: sums over usage records by five minutes, hours, days and months, over all keys, for each key and for each account, and over
+//! attempts by hours and days. Computes what a batch of new records adds to them. Texts are numbers of the dictionary, words are codes,
+//! and 0 stands for a text that a record does not have.
 
 mod histogram;
 
@@ -10,41 +10,46 @@ use tollgate_core::{Timestamp, Tokens, UsageRecord};
 
 pub(crate) use histogram::Histogram;
 
-/// Microseconds of a minute, of five minutes, of an hour and of a day.
+/// Microseconds of a minute, of five minutes, of an hour and of a day; of a month those of the longest, which stand for any.
 pub(crate) const MINUTE: i64 = 60_000_000;
 pub(crate) const FIVE_MINUTES: i64 = 5 * MINUTE;
 pub(crate) const HOUR: i64 = 60 * MINUTE;
 pub(crate) const DAY: i64 = 24 * HOUR;
+pub(crate) const MONTH: i64 = 31 * DAY;
 /// The widths of the sums over records, and of those over attempts.
-pub(crate) const USAGE_WIDTHS: [i64; 3] = [FIVE_MINUTES, HOUR, DAY];
+pub(crate) const USAGE_WIDTHS: [i64; 4] = [FIVE_MINUTES, HOUR, DAY, MONTH];
 pub(crate) const ATTEMPT_WIDTHS: [i64; 2] = [HOUR, DAY];
 
 /// Dimensions of sums over all keys: minute, group, model, channel, protocol, outcome, reason.
 pub(crate) type UsageSumKey = [i64; 7];
-/// Dimensions of sums of each key: minute, key, member, group, model, outcome.
-pub(crate) type KeySumKey = [i64; 6];
+/// Dimensions of sums of each key: minute, key, member, group, model, channel, protocol, outcome, reason.
+pub(crate) type KeySumKey = [i64; 9];
+/// Dimensions of sums of each account: minute, account, group, model, channel, protocol, outcome, reason.
+pub(crate) type AccountSumKey = [i64; 8];
 /// Dimensions of sums over attempts: minute, channel, account, model, result, error.
 pub(crate) type AttemptSumKey = [i64; 6];
 
+/// Sums over records in the order of their columns: requests; tokens of input (of every kind), output (of every kind), cache reads, cache
+/// writes, cache writes kept for an hour, thinking, images and audio; sale, cost; requests without a sale amount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UsageSums {
-    pub(crate) requests: i64,
-    pub(crate) tokens_input: i64,
-    pub(crate) tokens_output: i64,
-    pub(crate) tokens_cache_read: i64,
-    pub(crate) tokens_cache_write: i64,
-    pub(crate) tokens_thinking: i64,
-    pub(crate) sale: i64,
-    pub(crate) cost: i64,
-    pub(crate) unpriced: i64,
-}
+pub(crate) struct UsageSums(pub(crate) [i64; 12]);
 
-/// Sums over all keys, with the times to the first content and to the end.
+/// Sums over all keys, with the times to the first content and to the end, and the gateway's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimedSums {
     pub(crate) sums: UsageSums,
+    pub(crate) times: RequestTimes,
+}
+
+/// Histograms of the times of requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestTimes {
+    /// To the first content.
     pub(crate) ttft: Histogram,
+    /// To the end.
     pub(crate) duration: Histogram,
+    /// Without those of attempts.
+    pub(crate) overhead: Histogram,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,32 +67,39 @@ pub(crate) trait Sums: Clone + Default {
 impl UsageSums {
     pub(crate) fn of(record: &UsageRecord) -> Self {
         let (input, output) = tokens(&record.tokens);
-        Self {
-            requests: 1,
-            tokens_input: input,
-            tokens_output: output,
-            tokens_cache_read: narrow(record.tokens.cache_read),
-            tokens_cache_write: narrow(record.tokens.cache_write),
-            tokens_thinking: narrow(record.tokens.thinking),
-            sale: record.sale.map_or(0, |sale| sale.0),
-            cost: record.cost.map_or(0, |cost| cost.0),
-            unpriced: i64::from(record.sale.is_none()),
+        let Tokens { cache_read, cache_write, cache_write_1h, thinking, image, audio, .. } = record.tokens;
+        let [cache_read, cache_write, cache_write_1h, thinking, image, audio] =
+            [cache_read, cache_write, cache_write_1h, thinking, image, audio].map(narrow);
+        let (sale, cost) = (record.sale.map_or(0, |sale| sale.0), record.cost.map_or(0, |cost| cost.0));
+        let unpriced = i64::from(record.sale.is_none());
+        Self([1, input, output, cache_read, cache_write, cache_write_1h, thinking, image, audio, sale, cost, unpriced])
+    }
+}
+
+impl RequestTimes {
+    pub(crate) fn add(&mut self, record: &UsageRecord) {
+        self.duration.add(record.duration_us);
+        if let Some(ttft) = record.ttft_us {
+            self.ttft.add(ttft);
+        }
+        if let Some(overhead) = record.overhead_us() {
+            self.overhead.add(overhead);
         }
     }
 
-    /// The numbers in the order of their columns.
-    pub(crate) const fn figures(&self) -> [i64; 9] {
-        [
-            self.requests,
-            self.tokens_input,
-            self.tokens_output,
-            self.tokens_cache_read,
-            self.tokens_cache_write,
-            self.tokens_thinking,
-            self.sale,
-            self.cost,
-            self.unpriced,
-        ]
+    /// The histograms in the order of their columns.
+    pub(crate) const fn each(&self) -> [&Histogram; 3] {
+        [&self.ttft, &self.duration, &self.overhead]
+    }
+
+    pub(crate) const fn each_mut(&mut self) -> [&mut Histogram; 3] {
+        [&mut self.ttft, &mut self.duration, &mut self.overhead]
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (times, more) in self.each_mut().into_iter().zip(other.each()) {
+            times.merge(more);
+        }
     }
 }
 
@@ -100,18 +112,7 @@ impl AttemptSums {
 
 impl Sums for UsageSums {
     fn merge(&mut self, other: &Self) {
-        let pairs = [
-            (&mut self.requests, other.requests),
-            (&mut self.tokens_input, other.tokens_input),
-            (&mut self.tokens_output, other.tokens_output),
-            (&mut self.tokens_cache_read, other.tokens_cache_read),
-            (&mut self.tokens_cache_write, other.tokens_cache_write),
-            (&mut self.tokens_thinking, other.tokens_thinking),
-            (&mut self.sale, other.sale),
-            (&mut self.cost, other.cost),
-            (&mut self.unpriced, other.unpriced),
-        ];
-        for (sum, add) in pairs {
+        for (sum, add) in self.0.iter_mut().zip(other.0) {
             *sum = sum.saturating_add(add);
         }
     }
@@ -120,8 +121,7 @@ impl Sums for UsageSums {
 impl Sums for TimedSums {
     fn merge(&mut self, other: &Self) {
         self.sums.merge(&other.sums);
-        self.ttft.merge(&other.ttft);
-        self.duration.merge(&other.duration);
+        self.times.merge(&other.times);
     }
 }
 
@@ -141,7 +141,18 @@ impl Sums for AttemptSums {
 
 /// The beginning of the bucket of a time; both in microseconds.
 pub(crate) const fn bucket(at: Timestamp, width: i64) -> i64 {
-    at.0.div_euclid(width) * width
+    if width == MONTH { Timestamp::of_month(at.month()).0 } else { at.0.div_euclid(width) * width }
+}
+
+/// The end of the bucket of a time; both in microseconds.
+pub(crate) const fn bucket_end(at: Timestamp, width: i64) -> i64 {
+    // The longest month behind the beginning of a month lies in the next one.
+    bucket(Timestamp(bucket(at, width).saturating_add(width)), width)
+}
+
+/// The first beginning of a bucket that is not before a time; both in microseconds.
+pub(crate) const fn next_bucket(at: i64, width: i64) -> i64 {
+    bucket_end(Timestamp(at.saturating_sub(1)), width)
 }
 
 /// The minute since 1970 in which the bucket of a time begins.
@@ -178,4 +189,23 @@ pub(crate) fn tokens(tokens: &Tokens) -> (i64, i64) {
 
 fn narrow(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_of_months_are_those_of_the_calendar() {
+        let day = |text: &str| text.parse::<jiff::Timestamp>().unwrap().as_microsecond();
+        let (november, december) = (day("2026-11-01T00:00:00Z"), day("2026-12-01T00:00:00Z"));
+        assert_eq!(bucket(Timestamp(december - 1), MONTH), november);
+        assert_eq!(bucket_end(Timestamp(november), MONTH), december);
+        assert_eq!(bucket_end(Timestamp(day("2027-02-03T04:05:06Z")), MONTH), day("2027-03-01T00:00:00Z"));
+        assert_eq!([next_bucket(november, MONTH), next_bucket(november + 1, MONTH)], [november, december]);
+        assert_eq!(
+            [next_bucket(HOUR, HOUR), next_bucket(HOUR + 1, HOUR), bucket_end(Timestamp(HOUR), HOUR)],
+            [HOUR, 2 * HOUR, 2 * HOUR]
+        );
+    }
 }

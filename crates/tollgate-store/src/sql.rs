@@ -25,6 +25,7 @@ mod names;
 mod pages;
 mod partitions;
 mod price_history;
+mod recent_batches;
 mod retention;
 mod rotation;
 mod rows;

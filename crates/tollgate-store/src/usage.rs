@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use tollgate_core::{GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
+use tollgate_core::{AccountId, ChannelId, GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
+use tollgate_protocol::Protocol;
 
-use crate::rollup::Histogram;
+use crate::rollup::{Histogram, RequestTimes};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageFilter {
@@ -13,7 +14,16 @@ pub struct UsageFilter {
     pub group: Option<GroupId>,
     /// Only requests for this model, which a group offers.
     pub model: Option<String>,
+    /// Only requests that this channel answered, or was the last to be tried for.
+    pub channel: Option<ChannelId>,
+    /// The same of an account.
+    pub account: Option<AccountId>,
+    /// Only requests in this protocol of callers.
+    pub protocol: Option<Protocol>,
     pub outcome: Option<Outcome>,
+    /// Only requests with this error id, exclusion code or other code.
+    pub reason: Option<String>,
+    pub conditions: RecordConditions,
     pub since: Option<Timestamp>,
     pub until: Option<Timestamp>,
     pub order: SortOrder,
@@ -22,15 +32,60 @@ pub struct UsageFilter {
     pub limit: u32,
 }
 
+/// Conditions that no sums tell of: records are read to find those that meet them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordConditions {
+    /// First and last HTTP status sent to the caller.
+    pub status: Option<(u16, u16)>,
+    pub stream: Option<bool>,
+    pub min_sale: Option<NanoUsd>,
+    pub min_cost: Option<NanoUsd>,
+    /// Least number of tokens of all kinds.
+    pub min_tokens: Option<u64>,
+    pub min_ttft_us: Option<u64>,
+    pub min_duration_us: Option<u64>,
+    /// The caller's own request id.
+    pub client_request_id: Option<String>,
+    pub address: Option<String>,
+}
+
+impl RecordConditions {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn meets(&self, record: &UsageRecord) -> bool {
+        let least = |least: Option<u64>, value: Option<u64>| least.is_none_or(|least| value.is_some_and(|value| value >= least));
+        let tokens = record.tokens.prompt().saturating_add(record.tokens.completion());
+        self.status.is_none_or(|(first, last)| (first..=last).contains(&record.status))
+            && self.stream.is_none_or(|stream| record.stream == stream)
+            && self.min_sale.is_none_or(|least| record.sale.is_some_and(|sale| sale >= least))
+            && self.min_cost.is_none_or(|least| record.cost.is_some_and(|cost| cost >= least))
+            && least(self.min_tokens, Some(tokens))
+            && least(self.min_ttft_us, record.ttft_us)
+            && least(self.min_duration_us, Some(record.duration_us))
+            && self.client_request_id.as_ref().is_none_or(|id| record.client_request_id.as_ref() == Some(id))
+            && self.address.as_ref().is_none_or(|address| record.address.as_ref() == Some(address))
+    }
+}
+
 impl UsageFilter {
     /// Whether the filter selects a record. Order, cursor and limit are not considered.
     #[must_use]
     pub fn matches(&self, record: &UsageRecord) -> bool {
+        let subject = || record.subject().map(|at| &record.attempts[at]);
         self.key.is_none_or(|key| record.key == key)
             && self.member.is_none_or(|member| record.member == member)
             && self.group.is_none_or(|group| record.group == Some(group))
             && self.model.as_ref().is_none_or(|model| record.group.is_some() && record.model.as_ref() == Some(model))
+            && self.channel.is_none_or(|channel| subject().is_some_and(|attempt| attempt.channel == channel))
+            && self.account.is_none_or(|account| subject().is_some_and(|attempt| attempt.account == account))
+            && self.protocol.is_none_or(|protocol| record.protocol_in == protocol)
             && self.outcome.is_none_or(|outcome| record.outcome == outcome)
+            && self.reason.as_ref().is_none_or(|reason| record.reason.as_ref() == Some(reason))
+            && self.conditions.meets(record)
             && self.since.is_none_or(|since| record.at >= since)
             && self.until.is_none_or(|until| record.at < until)
     }
@@ -76,6 +131,24 @@ impl<T> Page<T> {
     }
 }
 
+/// A place in the order in which records were booked: a batch, and how many of its records come before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogPosition {
+    pub batch: i64,
+    pub records: u32,
+}
+
+/// Records in the order in which they were booked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BookedRecords {
+    /// The records, each with the position behind it.
+    pub items: Vec<(LogPosition, UsageRecord)>,
+    /// Where the next records begin.
+    pub until: LogPosition,
+    /// Records between were booked so long ago that their order is forgotten.
+    pub missed: bool,
+}
+
 /// The record with the arrival time of its id, if they are not of the same millisecond: records are ordered and kept by their ids.
 pub(crate) fn with_time_of_id(record: &UsageRecord) -> Cow<'_, UsageRecord> {
     let time = record.id.time();
@@ -97,43 +170,167 @@ pub(crate) fn hour(at: Timestamp) -> String {
     begins.unwrap_or(jiff::Timestamp::MAX).to_string()
 }
 
+/// The UTC month of a time, as `2026-11`.
+pub(crate) fn month(at: Timestamp) -> String {
+    let mut day = day(at);
+    day.truncate(day.len() - 3);
+    day
+}
+
+/// The beginning of a time's five minutes, as `2026-11-30T12:05:00Z`.
+pub(crate) fn five_minutes(at: Timestamp) -> String {
+    let begins = jiff::Timestamp::from_microsecond(crate::rollup::bucket(at, crate::rollup::FIVE_MINUTES));
+    begins.unwrap_or(jiff::Timestamp::MAX).to_string()
+}
+
+/// What records are grouped by. Channel and account are those of the attempt that answered, else of the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SummaryBy {
     #[default]
     Nothing,
+    /// By UTC month (`2026-11`).
+    Month,
     /// By UTC day (`2026-11-30`).
     Day,
     /// By UTC hour (`2026-11-30T12:00:00Z`, its beginning).
     Hour,
+    /// By five minutes (`2026-11-30T12:05:00Z`, their beginning). Those of removed records have no sums.
+    FiveMinutes,
     /// By model, as named by the caller.
     Model,
     Key,
     Member,
     /// By group name.
     Group,
+    Channel,
+    Account,
+    /// By protocol of the caller.
+    Protocol,
     Outcome,
+    /// By error id, exclusion code or other code.
+    Reason,
+}
+
+impl SummaryBy {
+    /// Whether only the sums of each key can be grouped by it.
+    pub(crate) const fn is_of_keys(self) -> bool {
+        matches!(self, Self::Key | Self::Member)
+    }
+
+    pub(crate) const fn is_time(self) -> bool {
+        matches!(self, Self::Month | Self::Day | Self::Hour | Self::FiveMinutes)
+    }
+}
+
+/// One or two groupings of a summary, which are not the same unless both are [`SummaryBy::Nothing`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Grouping {
+    pub first: SummaryBy,
+    pub second: SummaryBy,
+}
+
+impl Grouping {
+    pub const fn pair(first: SummaryBy, second: SummaryBy) -> Self {
+        Self { first, second }
+    }
+
+    pub(crate) fn has(self, is: impl Fn(SummaryBy) -> bool) -> bool {
+        is(self.first) || is(self.second)
+    }
+}
+
+impl From<SummaryBy> for Grouping {
+    fn from(first: SummaryBy) -> Self {
+        Self { first, second: SummaryBy::Nothing }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SummaryRow {
-    /// Value of the grouping; empty for records without one.
+    /// Values of the first and of the second grouping; empty for records without one.
     pub of: String,
+    pub and: String,
     pub requests: u64,
     pub completed: u64,
     /// Input tokens of every kind.
     pub tokens_input: u64,
     /// Output and thinking tokens.
     pub tokens_output: u64,
+    pub tokens_cache_read: u64,
+    pub tokens_cache_write: u64,
+    /// Of `tokens_cache_write`, those kept for an hour.
+    pub tokens_cache_write_1h: u64,
+    pub tokens_thinking: u64,
+    pub tokens_image: u64,
+    pub tokens_audio: u64,
     /// Total price charged to callers.
     pub sale: NanoUsd,
     /// Total cost charged by providers.
     pub cost: NanoUsd,
     pub unpriced: u64,
-    /// Times to the first content; `None` if the sums are of one key or member, or by them.
+    /// Times to the first content; `None` if the sums are of or by keys, members or accounts, or are read from records.
     pub ttft: Option<Percentiles>,
     /// Times to the end.
     pub duration: Option<Percentiles>,
+    /// Times in which no attempt was under way.
+    pub overhead: Option<Percentiles>,
 }
+
+impl SummaryRow {
+    /// Adds the sums of another row; the percentiles stay.
+    pub fn add(&mut self, other: &Self) {
+        let counts = [
+            (&mut self.requests, other.requests),
+            (&mut self.completed, other.completed),
+            (&mut self.tokens_input, other.tokens_input),
+            (&mut self.tokens_output, other.tokens_output),
+            (&mut self.tokens_cache_read, other.tokens_cache_read),
+            (&mut self.tokens_cache_write, other.tokens_cache_write),
+            (&mut self.tokens_cache_write_1h, other.tokens_cache_write_1h),
+            (&mut self.tokens_thinking, other.tokens_thinking),
+            (&mut self.tokens_image, other.tokens_image),
+            (&mut self.tokens_audio, other.tokens_audio),
+            (&mut self.unpriced, other.unpriced),
+        ];
+        for (sum, more) in counts {
+            *sum = sum.saturating_add(more);
+        }
+        for (sum, more) in [(&mut self.sale, other.sale), (&mut self.cost, other.cost)] {
+            sum.0 = sum.0.saturating_add(more.0);
+        }
+    }
+
+    pub(crate) fn with_times(self, times: &RequestTimes) -> Self {
+        let [ttft, duration, overhead] = times.each().map(Percentiles::of);
+        Self { ttft, duration, overhead, ..self }
+    }
+}
+
+/// Where the sums of a filter and a grouping come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SumsOf {
+    AllKeys,
+    EachKey,
+    EachAccount,
+    /// Only the records tell.
+    Records,
+}
+
+impl SumsOf {
+    pub(crate) fn of(filter: &UsageFilter, by: Grouping) -> Self {
+        let keys = filter.key.is_some() || filter.member.is_some() || by.has(SummaryBy::is_of_keys);
+        let accounts = filter.account.is_some() || by.has(|by| by == SummaryBy::Account);
+        match (filter.conditions.is_empty(), keys, accounts) {
+            (false, ..) | (true, true, true) => Self::Records,
+            (true, true, false) => Self::EachKey,
+            (true, false, true) => Self::EachAccount,
+            (true, false, false) => Self::AllKeys,
+        }
+    }
+}
+
+/// Most records that a sum reads which no roll-up has.
+pub(crate) const MAX_SUMMED_RECORDS: i64 = 500_000;
 
 /// Microseconds that 50, 95 and 99 % of the requests did not exceed, at most an eighth too high. Of the five minutes at the ends of
 /// a range all requests count.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tollgate_store::{
     KeyScope, PreviewError, Store,
-    catalog_file::{self, ApplyMode, CatalogFile, CatalogPlan, FileError},
+    catalog_file::{self, ApplyMode, CatalogFile, CatalogPlan, FileError, UnreadableFile},
 };
 
 use crate::{config, failure::Failure};
@@ -17,11 +17,33 @@ pub(crate) fn read(path: &Path) -> Result<CatalogFile, Failure> {
 
 /// Reads and checks a catalog file, and returns its text as well.
 pub(crate) fn read_with_text(path: &Path) -> Result<(CatalogFile, String), Failure> {
-    let shown = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::invalid(format!("cannot read the catalog file {shown}: {error}; check the path")))?;
-    let file = catalog_file::parse(&text, &config::variable, &|file| std::fs::read_to_string(file));
-    Ok((file.map_err(|faults| file_faults(path, &faults))?, text))
+    let text = read_text(path)?;
+    Ok((parse(&text).map_err(|unreadable| file_faults(path, &unreadable.faults))?, text))
+}
+
+/// Reads and checks a catalog file to serve it from this store, and returns its text as well. The failure lists every fault, those
+/// that only show beside the store's catalog included.
+pub(crate) async fn read_to_serve(store: &Store, path: &Path) -> Result<(CatalogFile, String), Failure> {
+    let text = read_text(path)?;
+    let unreadable = match parse(&text) {
+        Ok(file) => return Ok((file, text)),
+        Err(unreadable) => unreadable,
+    };
+    let faults = match store.catalog.live_rows(&KeyScope::FileAnd(unreadable.key_names())).await {
+        Ok(current) => unreadable.faults_beside(&current, ApplyMode::Served),
+        Err(_) => unreadable.faults,
+    };
+    Err(file_faults(path, &faults))
+}
+
+pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::invalid(format!("cannot read the catalog file {}: {error}; check the path", path.display())))
+}
+
+/// Reads the text of a catalog file, with the secrets it refers to on this machine.
+pub(crate) fn parse(text: &str) -> Result<CatalogFile, Box<UnreadableFile>> {
+    catalog_file::parse(text, &config::variable, &|file| std::fs::read_to_string(file))
 }
 
 /// The changes that serving this file makes to the database.

@@ -12,11 +12,11 @@ use tokio::{
     sync::mpsc,
 };
 use tokio_util::sync::CancellationToken;
-use tollgate_core::{KeyId, Revision};
+use tollgate_core::{KeyId, MemberId, Revision, Subject};
 use tollgate_gateway::state::{health_registry::HealthRegistry, shared::Shared};
-use tollgate_store::{Actor, ChangeOrigin, ChangeRefusal, RowKind, Store, StoreError};
+use tollgate_store::{AccessReport, AccessState, Actor, ChangeOrigin, ChangeRefusal, RowKind, Store, StoreError};
 
-use crate::{catalog_file, compose, failure::Failure};
+use crate::{access_share, catalog_file, compose, failure::Failure};
 
 /// Interval of checks for a changed catalog file. A change is applied when the file is the same at two checks in a row.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -25,7 +25,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Applies the served file to the database. Returns the number of changed rows.
 pub(crate) async fn serve_file(store: &Store, path: &Path) -> Result<usize, Failure> {
-    let (file, text) = catalog_file::read_with_text(path)?;
+    let (file, text) = catalog_file::read_to_serve(store, path).await?;
     let plan = catalog_file::plan_served(store, path, &file).await?;
     if plan.is_empty() {
         return Ok(0);
@@ -145,7 +145,7 @@ pub(crate) async fn watch_database(
     store: Store,
     shared: Arc<Shared>,
     registry: Arc<HealthRegistry>,
-    revoked: mpsc::Sender<KeyId>,
+    reports: mpsc::Sender<Vec<AccessReport>>,
     stop: CancellationToken,
 ) {
     let mut known = shared.catalog.load().revision;
@@ -161,7 +161,7 @@ pub(crate) async fn watch_database(
         };
         let loaded = match revision {
             Ok(revision) if revision == known => Ok(known),
-            Ok(_) => load_snapshot(&store, &shared, &registry, &revoked, known).await,
+            Ok(_) => load_snapshot(&store, &shared, &registry, &reports, known).await,
             Err(error) => Err(error.into()),
         };
         match loaded {
@@ -188,12 +188,13 @@ pub(crate) async fn watch_database(
     }
 }
 
-/// Installs the current snapshot and invalidates cached keys affected by the changed rows.
+/// Installs the current snapshot, invalidates cached keys affected by the changed rows, and queues for other nodes which of them
+/// may be used.
 async fn load_snapshot(
     store: &Store,
     shared: &Shared,
     registry: &HealthRegistry,
-    revoked: &mpsc::Sender<KeyId>,
+    queue: &mpsc::Sender<Vec<AccessReport>>,
     known: Revision,
 ) -> Result<Revision, Failure> {
     let changed = store.catalog.changed_since(known).await?;
@@ -204,21 +205,33 @@ async fn load_snapshot(
     shared.replace_catalog(Arc::clone(&catalog));
     // After the catalog: a request woken by the end of a cooldown must see the new credential.
     registry.configure(catalog.accounts().map(|account| &**account));
+    let mut reports = Vec::new();
     for row in changed {
-        match (row.kind, KeyId::parse(&row.id)) {
-            (RowKind::Key, Some(key)) => {
+        let subject = match row.kind {
+            RowKind::Key => KeyId::parse(&row.id).map(Subject::Key),
+            RowKind::Member => MemberId::parse(&row.id).map(Subject::Member),
+            RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group | RowKind::AdminKey => None,
+        };
+        match (row.kind, subject) {
+            (RowKind::Key, Some(Subject::Key(key))) => {
                 shared.keys.drop_key(key);
                 shared.keys.clear_negatives();
-                if store.listing.row(RowKind::Key, &row.id).await?.is_some_and(|row| row.removed_at.is_some()) {
-                    shared.revoke([key]);
-                    // A full queue, or no Redis: the other nodes read it from the database.
-                    let _ = revoked.try_send(key);
-                }
             }
             (RowKind::Member | RowKind::Group | RowKind::Key, _) => shared.keys.clear(),
             (RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::AdminKey, _) => {}
         }
+        if let Some(subject) = subject
+            && let Some(found) = store.listing.row(row.kind, &row.id).await?
+            && let Some(report) = access_share::report(&found, subject, revision)
+        {
+            if let (Subject::Key(key), AccessState::Revoked) = (report.subject, report.state) {
+                shared.revoke([key]);
+            }
+            reports.push(report);
+        }
     }
+    shared.keys.has_read(revision);
+    access_share::enqueue(queue, reports);
     Ok(revision)
 }
 

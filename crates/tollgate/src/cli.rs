@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tollgate_core::Secret;
 
-pub(crate) use accounting::{Audit, Budget, GroupBy, Ledger, LedgerPosting, Settings, Usage, UsageFilter};
+pub(crate) use accounting::{Audit, Budget, GroupBy, Ledger, LedgerPosting, RecordFilter, Settings, SumOrder, Usage, UsageFilter};
 pub(crate) use prices::{ListFormat, Price, PriceHistory, PriceImport, PriceSimulation};
 pub(crate) use resources::{
     Account, AccountName, AccountSelection, AdminKey, Channel, FieldArgs, Key, KeyName, Model, NewRow, PreviewArgs,
@@ -109,7 +109,7 @@ pub(crate) enum Command {
     Settings(Settings),
     /// Show, sum up and export usage records
     #[command(subcommand)]
-    Usage(Usage),
+    Usage(Box<Usage>),
     /// Move this gateway to another database
     #[command(subcommand)]
     Migrate(Migrate),
@@ -263,7 +263,7 @@ pub(crate) struct Replay {
     /// Catalog file to compare with the current catalog
     pub(crate) file: PathBuf,
     #[command(flatten)]
-    pub(crate) filter: UsageFilter,
+    pub(crate) filter: RecordFilter,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -19,7 +19,7 @@ use tollgate_gateway::{
 use tollgate_store::{
     AccessMode, Actor, ChangeOrigin, Counters, DataFolderLock, ErrorClass, Journal, JournalError, JournalFolder, JournalOptions,
     JournalSync, LedgerPosition, MasterKeySource, OpenOptions, RandomSource, RecoveryReport, RedisAddress, RedisOptions,
-    RedisWorker, SharedHealth, SharedRevocations, Store, StoreUrl, counters_in_redis,
+    RedisWorker, SharedAccessReports, SharedHealth, Store, StoreUrl, counters_in_redis,
 };
 use uuid::Uuid;
 
@@ -118,8 +118,8 @@ pub(crate) struct RedisTasks {
     pub(crate) work: RedisWorker,
     /// Cooldowns shared between nodes.
     pub(crate) health: SharedHealth,
-    /// Revoked keys shared between nodes.
-    pub(crate) revocations: SharedRevocations,
+    /// Revoked and disabled keys and suspended members, shared between nodes.
+    pub(crate) access: SharedAccessReports,
 }
 
 /// Counters initialised with current spending, in this process or shared in Redis. `beside` names this process if another one of
@@ -148,13 +148,13 @@ pub(crate) async fn counters(
         instant,
     };
     let health = SharedHealth::new(&address, &options.namespace)?;
-    let revocations = SharedRevocations::new(&address, &options.namespace, revocations_kept(config))?;
+    let access = SharedAccessReports::new(&address, &options.namespace, access_reports_kept(config))?;
     let (counters, work) = counters_in_redis(options, &spending, Arc::clone(&store.ledger)).await?;
-    Ok((counters, spending.ledger, Some(RedisTasks { work, health, revocations })))
+    Ok((counters, spending.ledger, Some(RedisTasks { work, health, access })))
 }
 
-/// How long revoked keys are shared: as long as a node may serve without the database, and at least a week.
-fn revocations_kept(config: &Config) -> Duration {
+/// How long revoked and disabled keys and suspended members are shared: as long as a node may serve without the database, and at least a week.
+fn access_reports_kept(config: &Config) -> Duration {
     Duration::from_secs(config.number("degraded.max_age_s")).max(Duration::from_hours(7 * 24))
 }
 

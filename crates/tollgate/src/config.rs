@@ -233,17 +233,18 @@ pub(crate) fn load(overrides: &ConfigOverrides) -> Result<Config, Vec<String>> {
         (std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect::<Vec<_>>(), |name: &str| {
             std::env::var(name).ok()
         });
-    let read =
+    let (values, mut faults) =
         read::values(text.as_deref().map(|text| (name.as_str(), text)), &with_master_key_file(&look_up), &names, &overrides.flags);
-    let catalog = read.as_ref().ok().and_then(|values| values.get("catalog.file")).filter(|file| !file.text.is_empty());
+    let catalog = values.get("catalog.file").filter(|file| !file.text.is_empty());
     // A file that cannot be read is reported where it is needed.
     let catalog = catalog.and_then(|file| std::fs::read_to_string(&file.text).ok()).unwrap_or_default();
     let unknown = environment::unknown_names(&names, &look_up, &catalog);
-    match read {
-        Ok(_) if !unknown.faults.is_empty() => Err(unknown.faults),
-        Ok(values) => Ok(Config { unread: unknown.unread, ..Config::check(values)? }),
-        Err(mut faults) => {
-            faults.extend(unknown.faults);
+    faults.extend(unknown.faults);
+    match Config::check(values) {
+        Ok(config) if faults.is_empty() => Ok(Config { unread: unknown.unread, ..config }),
+        Ok(_) => Err(faults),
+        Err(more) => {
+            faults.extend(more);
             Err(faults)
         }
     }

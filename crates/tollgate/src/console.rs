@@ -22,14 +22,15 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
-    AccountTestResult, ChannelTest, ChannelTestError, Console, EffectiveSetting, ExplainRequest, GatewayHandle, Jobs, NotOfConsole,
-    OnTestEvent, RequestMeta,
+    AccountTestResult, ChannelTest, ChannelTestError, Console, EffectiveSetting, ExplainRequest, GatewayHandle, Jobs, KeyRefusal,
+    NotOfConsole, OnTestEvent, RequestMeta, is_caller_path,
 };
-use tollgate_core::{AccountHealth, AccountId, Budget, NanoUsd, Observation, Subject, Timestamp, Window};
+use tollgate_core::{AccountHealth, AccountId, Budget, Catalog, Key, NanoUsd, Observation, Subject, Timestamp, Window};
 use tollgate_gateway::{
     clock::CoreRng,
     explain::{CallerCounters, DEFAULT_INPUT_TOKENS, ExplainInput},
-    fallback::{FallbackQueue, FallbackRequest, FallbackRequests, FallbackResponse, FallbackService, NotFound, queue},
+    fallback::{FallbackQueue, FallbackRequest, FallbackRequests, FallbackResponse, FallbackService, queue},
+    refusal::Refusal,
     server::{FallbackListenerLimits, names_loopback, serve_fallback, tls_acceptor},
     settings::TlsFiles,
     state::{health_registry::HealthRegistry, metrics::METRICS_CONTENT_TYPE, runtime_state::RuntimeState, shared::Shared},
@@ -141,8 +142,10 @@ pub(crate) fn start(
     let runner = Arc::new(GatewayJobs { config: config.clone() });
     let jobs = Jobs::new(runner, BackupFolder::of(&config.data), tasks.clone(), stop_jobs);
     let console = Console::new(store.clone(), Arc::new(process), catalog_file, Some(jobs));
-    let (queue, requests) = queue();
-    tasks.spawn_on(serve_queue(console, requests, stop.clone()), runtime.handle());
+    // Requests of callers about themselves have a queue of their own, so that those of operators do not wait behind them.
+    let ((queue, requests), (callers, caller_requests)) = (queue(), queue());
+    tasks.spawn_on(serve_queue(console.clone(), requests, stop.clone()), runtime.handle());
+    tasks.spawn_on(serve_queue(console, caller_requests, stop.clone()), runtime.handle());
     if let Some((listener, address)) = own_listener {
         if tls.is_none() && !address.ip().is_loopback() {
             tracing::warn!(%address, "the console serves plain HTTP: admin keys are sent unencrypted; set console.tls_cert and console.tls_key");
@@ -154,12 +157,20 @@ pub(crate) fn start(
         let own = OwnAddress { address, socket: ConsoleSocket::default(), stop: stop.child_token() };
         let serving = serve_own_address(Arc::clone(shared), (listener, own.clone()), tls, (queue, rng), store.clone());
         tasks.spawn_on(serving, runtime.handle());
-        return Ok(ConsoleServer { fallback: Arc::new(NotFound), own: Some(own), runtime, stop, tasks });
+        // The address of model requests has the paths of callers only.
+        let fallback = Arc::new(ConsoleFallback { callers, console: None });
+        return Ok(ConsoleServer { fallback, own: Some(own), runtime, stop, tasks });
     }
     let open = Arc::new(AtomicBool::new(model_address.ip().is_loopback()));
     let opening = open_after_first_key(store.clone(), Arc::clone(&open), stop.clone());
     tasks.spawn_on(opening, runtime.handle());
-    Ok(ConsoleServer { fallback: Arc::new(ConsoleFallback { queue, open }), own: None, runtime, stop, tasks })
+    Ok(ConsoleServer {
+        fallback: Arc::new(ConsoleFallback { callers, console: Some((queue, open)) }),
+        own: None,
+        runtime,
+        stop,
+        tasks,
+    })
 }
 
 impl ConsoleServer {
@@ -202,17 +213,25 @@ fn bind(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Fail
     })
 }
 
-/// Passes requests from the gateway to the console. On a non-loopback address it answers only once an admin key exists.
+/// Passes requests from the gateway to the console: those of callers about themselves always, others on a non-loopback address only once
+/// an admin key exists.
 #[derive(Debug)]
 struct ConsoleFallback {
-    queue: FallbackQueue,
-    open: Arc<AtomicBool>,
+    callers: FallbackQueue,
+    /// The queue of the console and whether it is open, unless it has an address of its own.
+    console: Option<(FallbackQueue, Arc<AtomicBool>)>,
 }
 
 #[async_trait]
 impl FallbackService for ConsoleFallback {
     async fn call(&self, request: FallbackRequest) -> FallbackResponse {
-        if self.open.load(Ordering::Acquire) { self.queue.call(request).await } else { FallbackResponse::NotFound }
+        if is_caller_path(request.request.uri().path()) {
+            return self.callers.call(request).await;
+        }
+        match &self.console {
+            Some((queue, open)) if open.load(Ordering::Acquire) => queue.call(request).await,
+            Some(_) | None => FallbackResponse::NotFound,
+        }
     }
 }
 
@@ -310,6 +329,20 @@ impl GatewayHandle for RunningGateway {
         self.shared.keys.wrong_key(from)
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the other refusals say that keys cannot be looked up")]
+    async fn service_key(&self, presented: &str, from: Option<IpAddr>) -> Result<Arc<Key>, KeyRefusal> {
+        let found = self.shared.keys.service_key(presented, from, self.now()).await;
+        found.map_err(|refusal| match refusal {
+            Refusal::KeyExpired(_) => KeyRefusal::Expired,
+            Refusal::KeyDisabled => KeyRefusal::Disabled,
+            Refusal::AddressBlocked => KeyRefusal::AddressBlocked,
+            Refusal::Suspended => KeyRefusal::Suspended,
+            Refusal::WrongKeys { retry_after } => KeyRefusal::TooManyWrong(retry_after),
+            Refusal::KeyInvalid => KeyRefusal::Invalid,
+            _ => KeyRefusal::Unavailable,
+        })
+    }
+
     fn metrics(&self) -> (&'static str, String) {
         (METRICS_CONTENT_TYPE, self.shared.metrics.render())
     }
@@ -320,6 +353,10 @@ impl GatewayHandle for RunningGateway {
 
     fn settings(&self) -> Vec<EffectiveSetting> {
         self.settings.clone()
+    }
+
+    async fn catalog(&self) -> Result<Arc<Catalog>, StoreError> {
+        Ok(self.shared.catalog.load_full())
     }
 
     fn budgets(&self) -> Vec<Budget> {

@@ -28,6 +28,18 @@ impl Failure {
         }
     }
 
+    /// Both failures where each is a list of faults; otherwise the one that is not.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Invalid(mut faults), Self::Invalid(more)) => {
+                faults.extend(more.into_iter().filter(|fault| !faults.contains(fault)).collect::<Vec<_>>());
+                Self::Invalid(faults)
+            }
+            (Self::Invalid(_), other) => other,
+            (first, _) => first,
+        }
+    }
+
     /// [`Self::Invalid`] with one fault.
     pub(crate) fn invalid(text: impl Into<String>) -> Self {
         Self::Invalid(vec![text.into()])

@@ -3,6 +3,7 @@
 //! Parses the command line, runs the command and maps its error to an exit code. Commands are in [`command`]; [`compose`] wires the
 //! crates together.
 
+mod access_share;
 mod admin;
 mod catalog_file;
 mod catalog_watch;
@@ -26,7 +27,6 @@ mod ledger_watch;
 mod logging;
 mod output;
 mod retention;
-mod revocation_share;
 mod runtime_socket;
 #[cfg(debug_assertions)]
 mod test_clock;
@@ -90,7 +90,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Budget(subcommand) => command::lists::budgets(&common, &subcommand),
         Command::Audit(arguments) => command::lists::audit(&common, &arguments),
         Command::Settings(arguments) => command::lists::settings(&common, arguments.source.as_deref()),
-        Command::Usage(subcommand) => command::usage::run(&common, subcommand),
+        Command::Usage(subcommand) => command::usage::run(&common, *subcommand),
         Command::Migrate(subcommand) => {
             admin::require_local(&common, "tollgate migrate").map_err(command::migrate::of_a_stopped_gateway)?;
             command::migrate::run(&common, &subcommand)

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tollgate_core::{PriceEffects, catalog_warnings, price_effects};
 use tollgate_store::{
     AdminScope, Change, KeyScope, PreviewError, RandomSource, RowKind,
-    catalog_file::{self, ApplyMode, CatalogFile, CatalogPlan, FileError},
+    catalog_file::{self, ApplyMode, CatalogFile, CatalogPlan, FileError, UnreadableFile},
     fields::{Access, Kind, Object, WriteMode},
     preview,
 };
@@ -95,19 +95,28 @@ struct CatalogPreview {
 }
 
 /// Reads a file that was sent. References to variables and files of the gateway's machine are faults.
-pub(super) fn parse_sent(text: &str) -> Result<CatalogFile, ApiError> {
+pub(super) fn parse_sent(text: &str) -> Result<CatalogFile, Box<UnreadableFile>> {
     let reject_file =
         |_: &std::path::Path| Err(io::Error::other("a file of the gateway's machine cannot be named here; send the secret itself"));
-    catalog_file::parse(text, &|_| None, &reject_file).map_err(|faults| file_error(&explain_references(faults)))
+    catalog_file::parse(text, &|_| None, &reject_file)
+}
+
+/// The error for the faults of a file that was sent.
+pub(super) fn sent_file_error(faults: Vec<FileError>) -> ApiError {
+    file_error(&explain_references(faults))
 }
 
 async fn plan_file(context: &RequestContext) -> Result<CatalogPreview, ApiError> {
-    let file = parse_sent(context.body.text("file").unwrap_or_default())?;
+    let file = parse_sent(context.body.text("file").unwrap_or_default());
     let prune = context.body.0.get("prune").is_some_and(|prune| prune == true);
     let mode = ApplyMode::Apply { prune };
-    let limited = || KeyScope::Limited { names: file.key_names(), max: previews::MAX_LIMITED_KEYS };
-    let scope = if prune { KeyScope::All } else { limited() };
+    let names = match &file {
+        Ok(file) => file.key_names(),
+        Err(unreadable) => unreadable.key_names(),
+    };
+    let scope = if prune { KeyScope::All } else { KeyScope::Limited { names, max: previews::MAX_LIMITED_KEYS } };
     let current = context.with_query_timeout(context.state.store.catalog.live_rows(&scope)).await?;
+    let file = file.map_err(|unreadable| sent_file_error(unreadable.faults_beside(&current, mode)))?;
     let plan = catalog_file::plan(&file, &current, mode).map_err(|faults| file_error(&faults))?;
     let (mut effects, warnings) = effects(context, &current, &file, mode).await?;
     effects.truncated |= current.keys_cut;

@@ -46,7 +46,7 @@ static HEALTH: Object = Object::of(
         read("since", Kind::Time, "Start of the state.").or_null(),
         read("until", Kind::Time, "End of the state; null while resting: until a test passes.").or_null(),
         read("failures", COUNT, "Consecutive failures."),
-        read("error_rate", Kind::Number, "Moving average of the failure rate, 0 to 1."),
+        read("error_rate", Kind::Number { max: 1 }, "Moving average of the failure rate, 0 to 1."),
         read("first_token_average_us", COUNT, "Moving average of the time to the first content of a stream, in microseconds.")
             .or_null(),
         read("whole_answer_average_us", COUNT, "Moving average of the duration of responses without streaming, in microseconds.")
@@ -72,7 +72,7 @@ static STEP: Object = Object::of(
     "TestStep",
     &[
         read("step", TEXT, "DNS, TCP, TLS, HTTP, first byte, usage."),
-        read("took_ms", Kind::Number, "Duration in milliseconds."),
+        read("took_ms", Kind::Number { max: 86_400_000 }, "Duration in milliseconds."),
         read("detail", TEXT, "Details of the step."),
     ],
 );

@@ -224,7 +224,8 @@ fn replay(body: &InputFields) -> Result<JobRequest, ApiError> {
         ..UsageFilter::default()
     };
     let records = RecordSelection { key: text("key"), member: text("member"), group: text("group"), filter };
-    Ok(JobRequest::Replay(Box::new(ReplayRequest { file: catalog::parse_sent(file)?, records })))
+    let file = catalog::parse_sent(file).map_err(|unreadable| catalog::sent_file_error(unreadable.faults))?;
+    Ok(JobRequest::Replay(Box::new(ReplayRequest { file, records })))
 }
 
 async fn cancel(context: RequestContext) -> Result<ApiResponse, ApiError> {

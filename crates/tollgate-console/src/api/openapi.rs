@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use tollgate_store::{
     AdminScope,
-    fields::{Access, FieldShape, Kind, Object, WriteMode},
+    fields::{Access, FieldShape, Kind, MAX_DECIMAL, MAX_NETWORK, MAX_TEXT_NAME, MAX_TEXT_VALUE, MAX_TIME, Object, WriteMode},
 };
 
-use super::route::{Method, RequestSchema, ResponseSchema, Route};
+use super::route::{self, Method, RequestSchema, ResponseSchema, Route};
 use crate::api_error::MAX_FAULTS;
 
 /// The OpenAPI 3.1 document of these routes.
@@ -85,7 +85,9 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let mut parameters: Vec<Value> = Vec::new();
     for part in route.path.split('/') {
         if let Some(name) = part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) {
-            parameters.push(json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
+            let parameter = route::path_parameter(name);
+            let schema = schemas.kind(&parameter.kind, SchemaDirection::Request(WriteMode::Create));
+            parameters.push(json!({"name": name, "in": "path", "required": true, "description": parameter.doc, "schema": schema}));
         }
     }
     for field in route.query {
@@ -105,7 +107,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         }
         Method::Patch | Method::Put | Method::Delete => {
             let doc = "The revision the change is made for; another one is 409.";
-            parameters.push(header("If-Match", false, doc, r#"^(\*|(W/)?"?[0-9]+"?)$"#));
+            parameters.push(header("If-Match", false, doc, r#"^(\*|(W/)?"?[0-9]{1,20}"?)$"#));
         }
         Method::Get => {}
     }
@@ -264,26 +266,18 @@ impl Schemas {
             Kind::Network => json!({
                 "type": "string",
                 "description": "An IP address, or a network such as 10.0.0.0/8.",
+                "maxLength": MAX_NETWORK,
                 "pattern": "^([0-9]{1,3}(\\.[0-9]{1,3}){3}(/[0-9]{1,2})?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(/[0-9]{1,3})?)$",
             }),
-            Kind::Time => json!({"type": "string", "format": "date-time"}),
+            Kind::Time => json!({"type": "string", "format": "date-time", "maxLength": MAX_TIME}),
             Kind::Flag => json!({"type": "boolean"}),
-            Kind::Integer { min, max } => {
-                let mut schema = json!({"type": "integer"});
-                if *min != i64::MIN {
-                    schema["minimum"] = (*min).into();
-                }
-                if *max != i64::MAX {
-                    schema["maximum"] = (*max).into();
-                }
-                schema
-            }
+            Kind::Integer { min, max } => json!({"type": "integer", "minimum": min, "maximum": max}),
             Kind::ZeroOr { min, max } => {
                 json!({"type": "integer", "anyOf": [{"const": 0}, {"minimum": min, "maximum": max}]})
             }
             Kind::Usd { min, max } => decimal(9, (*min, *max), side),
             Kind::Factor { max } => decimal(6, (0, *max), side),
-            Kind::Number => json!({"type": "number"}),
+            Kind::Number { max } => json!({"type": "number", "minimum": 0, "maximum": max}),
             Kind::Word(words) => json!({"type": "string", "enum": words}),
             Kind::List { of, max } => {
                 let items = self.kind(of, side);
@@ -296,13 +290,13 @@ impl Schemas {
             Kind::TextMap { max } => {
                 json!({
                     "type": "object",
-                    "propertyNames": {"pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"},
-                    "additionalProperties": {"type": "string", "pattern": r"^[\t -~]*$"},
+                    "propertyNames": {"maxLength": MAX_TEXT_NAME, "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"},
+                    "additionalProperties": {"type": "string", "maxLength": MAX_TEXT_VALUE, "pattern": r"^[\t -~]*$"},
                     "maxProperties": max,
                 })
             }
             Kind::Object(object) => self.object(object, side),
-            Kind::Form { .. } => json!({}),
+            Kind::Form { schema, .. } => schema(),
             Kind::Any => json!({"type": "object"}),
         }
     }
@@ -316,7 +310,8 @@ const CONTROL_BUT_LINES: &str = r"\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\
 /// A decimal string with up to `places` decimals; requests may have a number instead. The bounds are in units of the last decimal.
 fn decimal(places: u32, (min, max): (i64, i64), side: SchemaDirection) -> Value {
     let sign = if min < 0 { "-?" } else { "" };
-    let text = json!({"type": "string", "pattern": format!("^{sign}[0-9]+(\\.[0-9]{{1,{places}}})?$")});
+    let pattern = format!("^{sign}[0-9]+(\\.[0-9]{{1,{places}}})?$");
+    let text = json!({"type": "string", "maxLength": MAX_DECIMAL, "pattern": pattern});
     if side == SchemaDirection::Response {
         return text;
     }

@@ -28,7 +28,7 @@ use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
 pub(super) use history::ROUTES as HISTORY_ROUTES;
 pub(super) use import::ROUTES as IMPORT_ROUTES;
-pub(super) use simulate::ROUTES as SIMULATION_ROUTES;
+pub(super) use simulate::{LINES, ROUTES as SIMULATION_ROUTES, show_lines};
 pub(super) use unpriced::ROUTES as UNPRICED_ROUTES;
 
 static COST: Object = Object::of(

@@ -13,9 +13,9 @@ use tollgate_store::{Actor, AdminKey, AdminScope, Change, ChangeOrigin, ChangeRe
 use crate::{api_error::ApiError, state::ConsoleState, time::parse_rfc3339};
 
 /// Longest time for one database query.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for a permit to read many rows.
-const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Commands on the data folder are not timed out.
 pub(crate) const NO_TIMEOUT: Duration = Duration::from_hours(24);
 

@@ -135,6 +135,32 @@ pub(crate) enum ResponseSchema {
     File(&'static str),
 }
 
+/// The parameters in paths. Texts outside of their bounds name nothing (404).
+const PATH_PARAMETERS: &[FieldShape] = &[
+    both("name", PATH_TEXT, "Its name or id."),
+    both("account", PATH_TEXT, "Name or id of the account."),
+    both("key", PATH_TEXT, "Id of the key."),
+    both("admin_key", PATH_TEXT, "Name or id of the admin key."),
+    both("model", PATH_TEXT, "Name or id of the model."),
+    both("job", PATH_TEXT, "Id of the job."),
+    both("record", PATH_TEXT, "Id of the request."),
+    both("subject", Kind::Word(&["key", "member", "group", "channel"]), "Kind of the row."),
+];
+/// As long as the longest name.
+const PATH_TEXT: Kind = Kind::Text { min: 1, max: 256 };
+
+/// The parameter `{name}` of a path.
+pub(crate) fn path_parameter(name: &str) -> &'static FieldShape {
+    PATH_PARAMETERS.iter().find(|parameter| parameter.name == name).expect("a test compares the table with the routes")
+}
+
+/// Whether a value of the parameter `{name}` can name anything. The words of a parameter are left to the handler, whose refusal
+/// names them.
+pub(crate) fn may_exist(name: &str, value: &str) -> bool {
+    let is_short = if let Kind::Text { max, .. } = path_parameter(name).kind { value.chars().count() <= max } else { true };
+    is_short && !value.chars().any(char::is_control)
+}
+
 /// Query parameter `limit`: page size.
 pub(crate) const LIMIT: FieldShape = both("limit", Kind::Integer { min: 1, max: 1_000 }, "Maximum number of items; default 50.");
 /// Query parameter `after`: the position at which a page begins.

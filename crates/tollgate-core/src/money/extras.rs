@@ -10,6 +10,8 @@ pub(crate) enum UnpricedExtra {
     ServiceTier,
     WebSearch,
     ServerTools,
+    OutputMedia,
+    Surcharge,
 }
 
 /// The price of one use of a kind of tool.
@@ -33,6 +35,15 @@ impl Price {
             (extras.server_tools, |list| list.server_tools, UnpricedExtra::ServerTools),
         ];
         let mut list = self.clone();
+        if extras.output_media {
+            if self.output_media.is_none() && !self.is_free() {
+                unpriced.push(UnpricedExtra::OutputMedia);
+            }
+            list.charge_output_media();
+        }
+        if extras.surcharge && !self.is_free() {
+            unpriced.push(UnpricedExtra::Surcharge);
+        }
         for (_, price, unpriced_extra) in uses.into_iter().filter(|(asked, ..)| *asked) {
             if price(self).is_none() && !self.is_free() {
                 unpriced.push(unpriced_extra);
@@ -55,6 +66,20 @@ impl Price {
         }
     }
 
+    /// Charges all output at the price of output with media, in every tier. Thinking keeps its price.
+    fn charge_output_media(&mut self) {
+        let (output, thinking, each) = (self.output, self.thinking.or(self.output), self.output_media);
+        for tier in &mut self.tiers {
+            if let Some(each) = tier.price.output_media.or(each) {
+                tier.price.thinking = tier.price.thinking.or(self.thinking).or(tier.price.output).or(output);
+                tier.price.output = Some(each);
+            }
+        }
+        if let Some(each) = each {
+            (self.output, self.thinking) = (Some(each), thinking);
+        }
+    }
+
     /// Every figure of the list times a factor, rounded half up.
     fn times(&self, factor: Multiplier) -> Self {
         let times = |price: Option<i64>| price.map(|price| factor.times(price));
@@ -71,6 +96,7 @@ impl Price {
             per_request: times(self.per_request),
             web_search: times(self.web_search),
             server_tools: times(self.server_tools),
+            output_media: times(self.output_media),
             priority: self.priority,
             flex: self.flex,
             tiers: tiers.collect(),
@@ -91,6 +117,7 @@ impl Price {
             self.per_request,
             self.web_search,
             self.server_tools,
+            self.output_media,
         ];
         figures.into_iter().flatten().all(|figure| figure == 0) && self.tiers.iter().all(|tier| tier.price.is_free())
     }
@@ -131,6 +158,25 @@ mod tests {
         assert_eq!(unpriced, vec![]);
         let (charged, unpriced) = Price { server_tools: None, tiers: vec![], ..list }.with_extras(both);
         assert_eq!((charged.per_request, unpriced), (Some(15), vec![UnpricedExtra::ServerTools]));
+    }
+
+    #[test]
+    fn output_with_media_has_a_price_of_its_own_in_every_tier() {
+        let media = RequestExtras { output_media: true, ..RequestExtras::default() };
+        let tiers = vec![
+            PriceTier { above: 10, price: price("4", "8") },
+            PriceTier { above: 20, price: Price { output_media: Some(70), ..Price::default() } },
+        ];
+        let list = Price { output_media: Some(60_000_000_000), tiers, ..price("1", "2") };
+        let (charged, unpriced) = list.with_extras(media);
+        let rates = [5, 15, 25].map(|prompt| charged.rates(prompt)).map(|rates| (rates.output, rates.thinking));
+        assert_eq!(rates, [(60_000_000_000, 2_000_000_000), (60_000_000_000, 8_000_000_000), (70, 2_000_000_000)]);
+        assert_eq!(unpriced, vec![]);
+        assert_eq!(list.with_extras(RequestExtras::default()).0, list);
+        assert_eq!(price("1", "2").with_extras(media), (price("1", "2"), vec![UnpricedExtra::OutputMedia]));
+        assert_eq!(Price::free().with_extras(media).1, vec![]);
+        let surcharge = RequestExtras { surcharge: true, ..RequestExtras::default() };
+        assert_eq!(list.with_extras(surcharge), (list.clone(), vec![UnpricedExtra::Surcharge]));
     }
 
     #[test]

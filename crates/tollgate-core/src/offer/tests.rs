@@ -332,6 +332,15 @@ fn what_raises_the_price_is_priced_or_refused_where_money_is_limited() {
         assert_eq!(with(price("1", "2"), None, false, &others), Ok(price("1", "2")));
         assert_eq!(with(Price::free(), None, true, &others), Ok(Price::free()));
     }
+    let audio = asked(RequestExtras { output_media: true, ..RequestExtras::default() }, "modalities");
+    assert_eq!(with(price("1", "2"), None, true, &audio), unpriced("modalities"));
+    let list = Price { output_media: Some(64_000_000_000), ..price("1", "2") };
+    assert_eq!(with(list, None, true, &audio).unwrap().output, Some(64_000_000_000));
+    for field in ["prediction", "inference_geo", "generationConfig.speechConfig"] {
+        let extras = RequestExtras { surcharge: true, output_media: true, ..RequestExtras::default() };
+        assert_eq!(with(price("1", "2"), None, true, &asked(extras, field)), unpriced(field));
+        assert_eq!(with(price("1", "2"), None, false, &asked(extras, field)), Ok(price("1", "2")));
+    }
     let list = Price { web_search: Some(10_000_000), ..price("1", "2") };
     assert_eq!(with(list, None, true, &search).unwrap().per_request, Some(10_000_000));
     let cached = asked(

@@ -22,7 +22,7 @@ macro_rules! figures {
 }
 
 /// All figures, in the order of a table.
-pub(super) const FIGURES: [Figure; 11] = figures![
+pub(super) const FIGURES: [Figure; 12] = figures![
     input: MAX_PER_MILLION,
     output: MAX_PER_MILLION,
     cache_read: MAX_PER_MILLION,
@@ -34,6 +34,7 @@ pub(super) const FIGURES: [Figure; 11] = figures![
     per_request: NanoUsd::MAX_PER_REQUEST.0,
     web_search: NanoUsd::MAX_PER_REQUEST.0,
     server_tools: NanoUsd::MAX_PER_REQUEST.0,
+    output_media: MAX_PER_MILLION,
 ];
 
 pub(super) fn figure(name: &str) -> Option<Figure> {

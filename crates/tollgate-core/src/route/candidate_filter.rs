@@ -354,7 +354,8 @@ pub(crate) fn cost_with_extras(
     extras: RequestExtras,
 ) -> Option<Cow<'_, Price>> {
     let cost = cost_of(channel, mapping_index, now)?;
-    if extras.tier == ServiceTier::Standard && !extras.web_search && !extras.server_tools {
+    let RequestExtras { tier, web_search, server_tools, output_media, other_routes: _, surcharge, unseen: _ } = extras;
+    if tier == ServiceTier::Standard && !(web_search || server_tools || output_media || surcharge) {
         return Some(cost);
     }
     let (price, unpriced) = cost.with_extras(extras);

@@ -1,10 +1,10 @@
 //! Suggests a valid path for an unknown one (E10). The most common mistakes are a base URL without the version, one with the
-//! version twice, one with a prefix of another server, and misspelt endpoints.
+//! version twice, one with a prefix of another server, misspelt endpoints, and endpoints that the gateway does not have.
 
 use http::{HeaderMap, Method as HttpMethod};
 use tollgate_store::fields::nearest;
 
-use super::{Destination, Query, gemini, openai, versioned};
+use super::{Destination, Query, gemini, not_offered, openai, versioned};
 use crate::refusal::PathHint;
 
 /// Endpoints, and the names that other servers have for them.
@@ -14,14 +14,17 @@ const ENDPOINTS: [(&str, &[&str]); 3] = [
     ("models", &["model", "models/list"]),
 ];
 const LACKS_V1: &str = "Your base URL lacks /v1.";
+/// The path of Google's base URL for chat completions.
+const GOOGLES_BASE: &str = "/v1beta/openai/";
+const IS_GOOGLES: &str = "Your base URL ends with /v1beta/openai; here it ends with /v1.";
 /// Longer names are not compared.
 const MAX_COMPARED: usize = 40;
 
-/// A similar path that exists, if any.
+/// A similar path that exists, or the API that the path belongs to, if any.
 pub(crate) fn hint(method: &HttpMethod, path: &str) -> Option<PathHint> {
     let cleaned = without_empty_segments(path);
     let found = |guess: &String| guess != path && fits(method, guess);
-    let hinted = |path: String, base_url| Some(PathHint { path, base_url });
+    let hinted = |path: String, base_url| Some(PathHint::Similar { path, base_url });
     if versioned(&cleaned).is_none() {
         let missing = [("/v1", LACKS_V1), ("/v1beta", "Your base URL lacks /v1beta.")];
         let guess =
@@ -32,6 +35,9 @@ pub(crate) fn hint(method: &HttpMethod, path: &str) -> Option<PathHint> {
     } else if found(&cleaned) {
         return hinted(cleaned, None);
     }
+    if let Some(api) = not_offered::api_of(&cleaned) {
+        return Some(PathHint::NotOffered(api));
+    }
     if let Some(guess) = from_last_version(&cleaned).filter(found) {
         let is_doubled = versioned(&cleaned).is_some_and(|(_, rest)| format!("/{rest}") == guess);
         let fault = if is_doubled { "Your base URL has the version twice." } else { "Your base URL has extra path segments." };
@@ -39,7 +45,8 @@ pub(crate) fn hint(method: &HttpMethod, path: &str) -> Option<PathHint> {
     }
     let guess = misspelt(&cleaned).filter(found)?;
     let lacks_version = versioned(&cleaned).is_none() && versioned(&guess).is_some_and(|(version, _)| version == "v1");
-    hinted(guess, lacks_version.then_some(LACKS_V1))
+    let fault = if cleaned.starts_with(GOOGLES_BASE) { Some(IS_GOOGLES) } else { lacks_version.then_some(LACKS_V1) };
+    hinted(guess, fault)
 }
 
 /// `//v1/chat//completions/` becomes `/v1/chat/completions`.

@@ -3,13 +3,21 @@
 use http::{HeaderMap, Method as HttpMethod};
 use tollgate_protocol::{Framing, Method, Protocol, Target};
 
-use super::{Destination, ListRequest, Query, READING, gemini, key::has_gemini_credentials, not_allowed, query, reads, unknown};
+use super::{
+    Destination, ListRequest, Query, READING, gemini, key::has_gemini_credentials, not_allowed, not_offered::is_messages, query,
+    reads, unknown,
+};
+
+/// Paths at which callers ask about their key and its usage. The console answers them.
+const ABOUT_KEYS: [&str; 5] = ["key", "usage", "usage/records", "dashboard/billing/subscription", "dashboard/billing/usage"];
 
 pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &HeaderMap, query: Query<'_>) -> Destination {
     match rest {
         "chat/completions" => body(method, Method::Chat),
         "embeddings" => body(method, Method::Embeddings),
+        _ if is_messages(rest) => unknown(Protocol::Anthropic),
         _ if rest == "models" || rest.starts_with("models/") => models(method, rest, headers, query),
+        _ if ABOUT_KEYS.contains(&rest) => Destination::Fallback,
         _ => unknown(Protocol::OpenAi),
     }
 }

@@ -4,6 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Uri};
 use tollgate_protocol::{Framing, Method, Protocol};
 
 use super::*;
+use crate::refusal::{ApiNotOffered, PathHint};
 
 fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
     fields.iter().fold(HeaderMap::new(), |mut map, (name, value)| {
@@ -12,8 +13,8 @@ fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
     })
 }
 
-fn at(method: &HttpMethod, target: &'static str, fields: &[(&'static str, &str)]) -> Destination {
-    destination(method, &Uri::from_static(target), &headers(fields))
+fn at(method: &HttpMethod, target: &str, fields: &[(&'static str, &str)]) -> Destination {
+    destination(method, &target.parse().unwrap(), &headers(fields))
 }
 
 fn shown(destination: &Destination) -> String {
@@ -94,6 +95,9 @@ fn get_paths_are_routed() {
         ("/v1/models?key=k", "gemini list - -"),
         ("/v1/models/m?key=k", "gemini one m"),
         ("/favicon.ico", "elsewhere"),
+        ("/v1/key", "elsewhere"),
+        ("/v1/usage/records", "elsewhere"),
+        ("/v1/usage/other", "openai E10"),
     ] {
         assert_eq!(shown(&at(&HttpMethod::GET, target, &[])), expected, "GET {target}");
         assert_eq!(shown(&at(&HttpMethod::HEAD, target, &[])), expected, "HEAD {target}");
@@ -129,6 +133,16 @@ fn only_alt_sse_selects_events() {
     }
 }
 
+const GOOGLES: &str = "Your base URL ends with /v1beta/openai; here it ends with /v1.";
+
+/// The similar path that is suggested, and the fault of the base URL.
+fn similar(method: &HttpMethod, path: &str) -> Option<(String, Option<&'static str>)> {
+    match hint(method, path)? {
+        PathHint::Similar { path, base_url } => Some((path, base_url)),
+        PathHint::NotOffered(api) => panic!("{path}: {api:?}"),
+    }
+}
+
 #[test]
 fn hints_are_valid_paths() {
     for (method, path, expected) in [
@@ -146,7 +160,7 @@ fn hints_are_valid_paths() {
         (HttpMethod::GET, "/", None),
         (HttpMethod::POST, "/v1/./chat/completions", Some("/v1/chat/completions")),
     ] {
-        assert_eq!(hint(&method, path).map(|hint| hint.path).as_deref(), expected, "{method} {path}");
+        assert_eq!(similar(&method, path).map(|(path, _)| path).as_deref(), expected, "{method} {path}");
     }
 }
 
@@ -167,20 +181,70 @@ fn every_near_miss_of_a_path_gets_a_hint() {
         ("/v1/embedding", "/v1/embeddings", None),
         ("/v1/v1/chat/completions", chat, Some("Your base URL has the version twice.")),
         ("/api/v1/chat/completions", chat, Some("Your base URL has extra path segments.")),
-        ("/v1beta/openai/chat/completions", chat, None),
+        ("/v1beta/openai/chat/completions", chat, Some(GOOGLES)),
         ("/chat/completion", chat, Some("Your base URL lacks /v1.")),
         ("/v1beta/m:generateContent", "/v1beta/models/m:generateContent", None),
         ("/v1beta/model/m:generateContent", "/v1beta/models/m:generateContent", None),
         ("/m:streamGenerateContent", "/v1beta/models/m:streamGenerateContent", None),
     ] {
-        let hint = hint(&HttpMethod::POST, path);
-        assert_eq!(hint.as_ref().map(|hint| hint.path.as_str()), Some(expected), "{path}");
-        assert_eq!(hint.and_then(|hint| hint.base_url), base_url, "{path}");
+        assert_eq!(similar(&HttpMethod::POST, path), Some((expected.to_owned(), base_url)), "{path}");
     }
-    let models = hint(&HttpMethod::GET, "/v1/model").unwrap();
-    assert_eq!((models.path.as_str(), models.base_url), ("/v1/models", None));
-    for path in ["/v1/files", "/v1/images/generations", "/", "/favicon.ico", "/admin/v1/me", &"/x".repeat(2_000)] {
+    for (path, expected, base_url) in [
+        ("/v1/model", "/v1/models", None),
+        ("/models", "/v1/models", Some("Your base URL lacks /v1.")),
+        ("/v1beta/openai/models", "/v1/models", Some(GOOGLES)),
+    ] {
+        assert_eq!(similar(&HttpMethod::GET, path), Some((expected.to_owned(), base_url)), "{path}");
+    }
+    for path in ["/v1/nothing", "/", "/favicon.ico", "/admin/v1/me", "/v1/filesystem", &"/x".repeat(2_000)] {
         assert_eq!(hint(&HttpMethod::POST, path), None, "{path}");
+    }
+}
+
+#[test]
+fn apis_that_are_not_offered_are_named() {
+    let chat = Some("POST /v1/chat/completions");
+    for (path, name, instead) in [
+        ("/v1/responses", "the Responses API", chat),
+        ("/v1/responses/resp_1/input_items", "the Responses API", chat),
+        ("/responses", "the Responses API", chat),
+        ("/v1/v1/responses", "the Responses API", chat),
+        ("/v1beta/openai/responses", "the Responses API", chat),
+        ("/v1/messages", "the Messages API of Anthropic", chat),
+        ("/v1/messages/count_tokens", "the Messages API of Anthropic", chat),
+        ("/v1//messages/", "the Messages API of Anthropic", chat),
+        ("/v1/threads/t/messages", "the Assistants API", chat),
+        ("/v1/images/generations", "image generation by the Images API", None),
+        ("/v1/audio/transcriptions", "the Audio API", None),
+        ("/v1/files", "the Files API; send files in the body of the request", None),
+        ("/upload/v1beta/files", "the Files API; send files in the body of the request", None),
+        ("/v1beta/cachedContents/c", "explicit context caching; send the contents with each request", None),
+        ("/api/tags", "Ollama's own API", Some("GET /v1/models")),
+        ("/v2/chat", "Cohere's own API", chat),
+    ] {
+        for method in [HttpMethod::GET, HttpMethod::POST] {
+            assert_eq!(hint(&method, path), Some(PathHint::NotOffered(ApiNotOffered { name, instead })), "{method} {path}");
+        }
+    }
+}
+
+#[test]
+fn alternatives_to_apis_that_are_not_offered_exist() {
+    for (prefix, api) in not_offered::APIS {
+        let Some((method, path)) = api.instead.map(|instead| instead.split_once(' ').unwrap()) else { continue };
+        let target = path.replace("{model}", "m");
+        let destination = at(&method.parse().unwrap(), &target, &[]);
+        assert!(matches!(destination, Destination::Model(..) | Destination::List(..)), "{prefix}: {method} {path}");
+    }
+}
+
+#[test]
+fn messages_api_is_refused_in_its_own_format() {
+    for path in ["/v1/messages", "/v1/messages/count_tokens", "/v1/v1/messages"] {
+        assert!(matches!(at(&HttpMethod::POST, path, &[]), Destination::Refused(Protocol::Anthropic, _)), "{path}");
+    }
+    for path in ["/v1/threads/t/messages", "/v1/message"] {
+        assert!(matches!(at(&HttpMethod::POST, path, &[]), Destination::Refused(Protocol::OpenAi, _)), "{path}");
     }
 }
 

@@ -58,6 +58,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
     if let Some(us) = first_content_us {
         guard.record_first_token(us);
     }
+    let candidates = guard.candidates();
     let idle = Duration::from_millis(idle_ms);
     let UpstreamLimits { keep_alive, total } = guard.recorder.shared.settings.upstream;
     let clock = Arc::clone(&guard.recorder.shared.clock);
@@ -73,6 +74,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
         phase: Phase::Flowing,
         idle,
         stall_limit: total.max(idle),
+        candidates,
         keep_alive,
         whole_by,
         first_content_us,
@@ -121,6 +123,8 @@ struct Relayed {
     idle: Duration,
     /// Longest time without progress of the answer; comments and empty deltas do not count.
     stall_limit: Duration,
+    /// Candidates that were requested.
+    candidates: u32,
     /// Longest silence towards the caller; then a keep-alive is sent.
     keep_alive: Duration,
     /// Until when a complete answer must have been passed on.
@@ -257,12 +261,13 @@ impl Relayed {
         Poll::Ready(())
     }
 
-    /// The upstream broke off or stays silent. That can only be the end of the answer if nothing has followed a finish reason.
+    /// The upstream broke off or stays silent. That can only be the end of the answer if each candidate requested has its finish
+    /// reason and nothing has followed one.
     fn lose_upstream(&mut self, why: &Break) {
-        if self.relay.continued_after_finish() {
-            self.break_off(why);
-        } else {
+        if self.relay.may_end_unmarked(self.candidates) {
             self.end_of_upstream(why);
+        } else {
+            self.break_off(why);
         }
     }
 
@@ -284,13 +289,18 @@ impl Relayed {
     fn silence_limit(&self) -> Instant {
         if let Some(by) = self.whole_by {
             by.min(self.received + self.idle)
-        } else if self.relay.awaiting_end_marker() {
+        } else if self.awaiting_end_marker() {
             self.progressed + self.idle.min(LATE_TERMINATOR)
         } else if self.progress.finish {
             self.progressed + self.idle
         } else {
             (self.received + self.idle).min(self.progressed + self.stall_limit)
         }
+    }
+
+    /// Whether the answer only lacks its terminator, as far as the candidates requested tell.
+    fn awaiting_end_marker(&self) -> bool {
+        self.relay.awaiting_end_marker() && self.relay.may_end_unmarked(self.candidates)
     }
 
     fn take(&mut self, data: &Bytes) {
@@ -313,7 +323,7 @@ impl Relayed {
             self.phase = Phase::Holding { until: self.received + LATE_USAGE };
         } else {
             let by = self.silence_limit();
-            if self.relay.awaiting_end_marker() && self.timer.deadline() > by {
+            if self.awaiting_end_marker() && self.timer.deadline() > by {
                 self.timer.as_mut().reset(by);
             }
         }

@@ -145,12 +145,23 @@ impl Refusal {
     }
 }
 
+/// What callers can use, for those of an API that has no counterpart.
+const OFFERED: &str = "It has POST /v1/chat/completions, POST /v1/embeddings and GET /v1/models, and of the Gemini API GET \
+                       /v1beta/models and POST /v1beta/models/{model}:generateContent.";
+
 /// E10.
 fn unknown_path(hint: Option<&PathHint>, head: &Head) -> RefusalRow {
-    let hint = hint.map_or_else(String::new, |hint| {
-        let base_url = hint.base_url.map_or_else(String::new, |fault| format!(" {fault}"));
-        format!(" Did you mean {}?{base_url}", quoted(&hint.path))
-    });
+    let hint = match hint {
+        None => String::new(),
+        Some(PathHint::Similar { path, base_url }) => {
+            let base_url = base_url.map_or_else(String::new, |fault| format!(" {fault}"));
+            format!(" Did you mean {}?{base_url}", quoted(path))
+        }
+        Some(PathHint::NotOffered(api)) => {
+            let instead = api.instead.map_or_else(|| OFFERED.to_owned(), |instead| format!("Use {instead}."));
+            format!(" This gateway does not offer {}. {instead}", api.name)
+        }
+    };
     let message = format!("Unknown path {} {}.{hint}", quoted(head.http_method.as_str()), quoted_path(&head.path));
     RefusalRow::not_found("unknown_url", "UNKNOWN_PATH", message)
 }

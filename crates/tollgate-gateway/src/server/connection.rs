@@ -32,7 +32,7 @@ use super::{
     wake_gate::WakeGate,
     wire::{Watch, Wire},
 };
-use crate::{executor::TrackedExecutor, hand_over::MovedConnection, refusal::Refusal};
+use crate::{executor::TrackedExecutor, hand_over::MovedConnection, refusal::Refusal, request::UnreadBody};
 
 /// The HTTP/2 connection preface (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -147,7 +147,7 @@ async fn read_first<S: Transport>(io: &mut S, first: &mut BytesMut) -> io::Resul
 }
 
 pub(super) fn connection_context(peer: SocketAddr, timers: Arc<ConnectionTimers>, targets: ServedTargets) -> ConnectionContext {
-    ConnectionContext { peer, timers, recent_key: Arc::default(), targets }
+    ConnectionContext { peer, timers, recent_key: Arc::default(), targets, unread: UnreadBody::default() }
 }
 
 async fn http1<P: ModelPath, S: Transport>(core: Arc<Core<P>>, io: S, first: Bytes, context: ConnectionContext) {

@@ -20,7 +20,7 @@ use crate::{
     ingress::{self, Destination, WellKnown},
     model_list,
     refusal::{REQUEST_ID, Refusal},
-    request::{BodyPace, Head, Incoming, RequestBody},
+    request::{BodyPace, Head, Incoming, RequestBody, UnreadBody},
     response::{AnswerBody, whole},
     settings::MetricsAccess,
     state::{authenticator::RecentKey, metrics::METRICS_CONTENT_TYPE, shared::Shared},
@@ -35,6 +35,8 @@ pub(super) struct ConnectionContext {
     pub(super) timers: Arc<ConnectionTimers>,
     pub(super) recent_key: Arc<RecentKey>,
     pub(super) targets: ServedTargets,
+    /// What the present request leaves unread of its body.
+    pub(super) unread: UnreadBody,
 }
 
 /// Answers a request. Errors and panics become error responses.
@@ -57,6 +59,9 @@ pub(super) async fn answer<P: ModelPath>(
     let destination = if context.targets == ServedTargets::Pages { page_or_refused(destination) } else { destination };
     let head = head_of(&core, &context, &parts, &destination, started);
     let (from, request_id) = (head.from, head.request_id);
+    let expects_continue = parts.headers.contains_key(header::EXPECT);
+    let unread = (version != Version::HTTP_2).then(|| context.unread.clone());
+    let body = RequestBody::wire(body, BodyPace::new(&core.shared.settings.bounds, started), unread);
 
     let answered = AssertUnwindSafe(dispatch(&core, head, destination, parts, framing, body, &mut in_progress));
     let mut response = answered.catch_unwind().await.unwrap_or_else(|_| {
@@ -72,7 +77,7 @@ pub(super) async fn answer<P: ModelPath>(
     }
     if version == Version::HTTP_2 {
         headers.remove(header::CONNECTION);
-    } else if context.targets == ServedTargets::Pages {
+    } else if context.targets == ServedTargets::Pages || !context.unread.is_over(expects_continue).await {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     if version != Version::HTTP_2 && (caller_closes || names_option(headers, "close")) {
@@ -93,7 +98,7 @@ async fn dispatch<P: ModelPath>(
     destination: Destination,
     parts: Parts,
     framing: super::head_scan::Framing,
-    body: hyper::body::Incoming,
+    body: RequestBody,
     in_progress: &mut RequestInProgress,
 ) -> Response<AnswerBody> {
     let shared = &core.shared;
@@ -103,7 +108,6 @@ async fn dispatch<P: ModelPath>(
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return response;
     }
-    let body = RequestBody::wire(body, BodyPace::new(&shared.settings.bounds, head.started));
     match destination {
         Destination::WellKnown(page) => well_known(core, page, head, parts, body).await,
         // An address of its own is served until it stops, so that operators can watch a drain.

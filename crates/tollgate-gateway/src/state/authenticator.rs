@@ -1,5 +1,6 @@
 //! Looks up presented keys: a bounded cache in front of the store, and a count of failed keys per address.
 
+mod blocked;
 mod cache;
 pub(crate) mod failed_keys;
 mod fingerprint;
@@ -15,16 +16,17 @@ use std::{
 
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
-use tollgate_core::{Caller, Catalog, Key, KeyId, KeyStatus, MemberStatus, Timestamp};
+use tollgate_core::{Caller, Catalog, Key, KeyId, KeyStatus, MemberStatus, Revision, Subject, Timestamp};
 use tollgate_store::{KeyHasher, KeyStore, looks_like_key};
 
-pub(crate) use self::{cache::KnownKey, recent_key::RecentKey};
 use self::{
+    blocked::Blocked,
     cache::{CachedLookup, KeyCache},
     failed_keys::FailedKeys,
     fingerprint::{KeyFingerprint, KeyFingerprints},
     revoked_keys::RevokedKeys,
 };
+pub(crate) use self::{cache::KnownKey, recent_key::RecentKey};
 use crate::{
     address_block::AddressBlock,
     clock::Clock,
@@ -52,6 +54,7 @@ pub struct Authenticator {
     cache: KeyCache,
     failed: FailedKeys,
     revoked: RevokedKeys,
+    blocked: Blocked,
     /// Key look-ups by address: keys that are not known yet.
     lookups: Arc<FairSemaphore>,
     runtime: Handle,
@@ -83,6 +86,7 @@ impl Authenticator {
             cache: KeyCache::new(settings.key_cache_entries, settings.wrong_key_memory),
             failed: FailedKeys::new(settings.wrong_keys_per_minute, clock.instant()),
             revoked: RevokedKeys::default(),
+            blocked: Blocked::default(),
             lookups: FairSemaphore::new(Bound::KeyLookups, LOOKUPS, WAITING_LOOKUPS),
             runtime,
             tracker,
@@ -101,6 +105,39 @@ impl Authenticator {
             self.cache.begin_generation();
         }
         new
+    }
+
+    /// Refuses a disabled key or a suspended member as another node has read it from the database at `revision`, until
+    /// [`Self::allow`] or a catalog of this node that is as new. False if that was known.
+    pub fn block(&self, subject: Subject, revision: Revision) -> bool {
+        let is_new = self.blocked.add(subject, revision);
+        if is_new {
+            self.cache.begin_generation();
+        }
+        is_new
+    }
+
+    /// Ends a block of an older revision. False if there is none.
+    pub fn allow(&self, subject: Subject, revision: Revision) -> bool {
+        self.end_blocks(|blocked, since| blocked == subject && since < revision)
+    }
+
+    /// This node has read the catalog of a revision from the database and evicted what changed: it knows all blocks up to there.
+    pub fn has_read(&self, revision: Revision) {
+        self.end_blocks(|_, since| since <= revision);
+    }
+
+    /// The database answers and has not reached later revisions: reports of them are of a database that was replaced since.
+    pub fn forget_blocks_after(&self, revision: Revision) {
+        self.end_blocks(|_, since| since > revision);
+    }
+
+    fn end_blocks(&self, ends: impl Fn(Subject, Revision) -> bool) -> bool {
+        let has_ended = self.blocked.remove(ends);
+        if has_ended {
+            self.cache.begin_generation();
+        }
+        has_ended
     }
 
     /// Whether a key is known to be revoked.
@@ -137,15 +174,35 @@ impl Authenticator {
     /// E1 to E6, E63, E68, and E31 for wrong keys from an address that sent too many of them.
     pub(crate) async fn known_key(&self, head: &Head, now: Timestamp) -> Result<KnownKey, AuthError> {
         let Some(presented) = &head.presented_key else { return Err(Refusal::KeyMissing.into()) };
+        self.usable_key(presented.expose(), head.peer, head.recent_key.as_deref(), now).await
+    }
+
+    /// The key that a request outside the model path presents from this address, as of `now`. Looked up, checked and counted as for
+    /// model requests.
+    ///
+    /// # Errors
+    /// E2 to E6, E63, E68, and E31 for wrong keys from an address that sent too many of them.
+    pub async fn service_key(&self, presented: &str, from: Option<IpAddr>, now: Timestamp) -> Result<Arc<Key>, Refusal> {
+        let known = self.usable_key(presented, from, None, now).await;
+        known.map(|known| known.key).map_err(|error| error.refusal)
+    }
+
+    async fn usable_key(
+        &self,
+        presented: &str,
+        from: Option<IpAddr>,
+        recent: Option<&RecentKey>,
+        now: Timestamp,
+    ) -> Result<KnownKey, AuthError> {
         let too_many = |retry_after| Refusal::WrongKeys { retry_after };
-        let Some(known) = self.find(presented.expose(), head.peer, head.recent_key.as_deref()).await? else {
-            self.wrong_key(head.peer).map_err(too_many)?;
+        let Some(known) = self.find(presented, from, recent).await? else {
+            self.wrong_key(from).map_err(too_many)?;
             return Err(Refusal::KeyInvalid.into());
         };
-        let is_allowed_address = head.peer.map_or(known.key.ip_allow.is_empty(), |peer| known.key.allows_address(peer));
+        let is_allowed_address = from.map_or(known.key.ip_allow.is_empty(), |peer| known.key.allows_address(peer));
         let Err(refusal) = check(&known.key, is_allowed_address, now) else { return Ok(known) };
         // A key whose every request is refused counts as a wrong one, so that its requests do not fill the usage log.
-        self.wrong_key(head.peer).map_err(too_many)?;
+        self.wrong_key(from).map_err(too_many)?;
         Err(AuthError { refusal, key: Some(known) })
     }
 
@@ -175,11 +232,26 @@ impl Authenticator {
             None if !looks_like_key(presented) => None,
             None => self.look_up(presented, fingerprint, AddressBlock::of(known_or_unspecified(from))).await?,
         };
-        let found = found.map(|known| if self.is_revoked(known.key.id) { known.revoked() } else { known });
+        let found = found.map(|known| self.as_reported(known));
         if let (Some(recent), Some(known)) = (recent, &found) {
             recent.set(fingerprint, generation, known.clone());
         }
         Ok(found)
+    }
+
+    /// A key with the state that other nodes have reported.
+    fn as_reported(&self, known: KnownKey) -> KnownKey {
+        let KnownKey { key, .. } = &known;
+        if self.is_revoked(key.id) {
+            return known.with(|key| key.status = KeyStatus::Revoked);
+        }
+        if self.blocked.contains(Subject::Key(key.id)) {
+            return known.with(|key| key.status = KeyStatus::Disabled);
+        }
+        if self.blocked.contains(Subject::Member(key.member.id)) {
+            return known.with(|key| key.member.status = MemberStatus::Suspended);
+        }
+        known
     }
 
     async fn look_up(&self, presented: &str, fingerprint: KeyFingerprint, from: AddressBlock) -> Result<Option<KnownKey>, Refusal> {

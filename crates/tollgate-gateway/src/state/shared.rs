@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::Response;
 use tokio_util::task::TaskTracker;
-use tollgate_core::{BudgetAlert, Catalog, KeyId, RequestId, UsageRecord};
-use tollgate_store::Counters;
+use tollgate_core::{BudgetAlert, Catalog, KeyId, RequestId, Subject, UsageRecord};
+use tollgate_store::{AccessReport, AccessState, Counters};
 
 use crate::{
     clock::Clock,
@@ -60,6 +60,17 @@ impl Shared {
             self.condition.interrupts.notify();
         }
         new
+    }
+
+    /// Applies what other nodes report of keys and members. Returns the reports that changed anything.
+    pub fn apply_access(&self, reports: impl IntoIterator<Item = AccessReport>) -> Vec<AccessReport> {
+        let apply = |AccessReport { subject, state, revision }: &AccessReport| match (state, *subject) {
+            (AccessState::Revoked, Subject::Key(key)) => !self.revoke([key]).is_empty(),
+            (AccessState::Blocked, subject @ (Subject::Key(_) | Subject::Member(_))) => self.keys.block(subject, *revision),
+            (AccessState::Allowed, subject) => self.keys.allow(subject, *revision),
+            (AccessState::Revoked | AccessState::Blocked, _) => false,
+        };
+        reports.into_iter().filter(apply).collect()
     }
 
     /// Logs and queues the alert that `request`, sent with the key named `key_name`, spent a budget. Never waits.

@@ -10,7 +10,9 @@ use std::{
 
 use async_trait::async_trait;
 use tollgate_core::{AccountHealth, AccountId, Key, RequestId, Timestamp, UsageRecord};
-use tollgate_store::{HealthStore, KeyHash, KeyStore, Page, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore};
+use tollgate_store::{
+    BookedRecords, Grouping, HealthStore, KeyHash, KeyStore, LogPosition, Page, StoreError, SummaryRow, UsageFilter, UsageStore,
+};
 
 /// The in-memory store.
 #[derive(Debug)]
@@ -148,12 +150,16 @@ impl UsageStore for MemoryStore {
         Ok(self.records.lock().unwrap().iter().find(|record| record.id == id).cloned())
     }
 
+    async fn booked_after(&self, _after: Option<LogPosition>, _limit: usize) -> Result<BookedRecords, StoreError> {
+        Ok(BookedRecords::default())
+    }
+
     async fn known(&self, ids: &[RequestId]) -> Result<HashSet<RequestId>, StoreError> {
         let stored = self.ids();
         Ok(ids.iter().copied().filter(|id| stored.contains(id)).collect())
     }
 
-    async fn summary(&self, _filter: &UsageFilter, _by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
+    async fn summary(&self, _filter: &UsageFilter, _by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
         Ok(Vec::new())
     }
 }

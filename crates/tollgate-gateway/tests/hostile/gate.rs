@@ -35,8 +35,8 @@ use tollgate_gateway::{
     },
 };
 use tollgate_store::{
-    HealthStore, Journal, JournalOptions, KeyHash, KeyHasher, KeyStore, Page, StoreError, SummaryBy, SummaryRow, UsageFilter,
-    UsageStore,
+    BookedRecords, Grouping, HealthStore, Journal, JournalOptions, KeyHash, KeyHasher, KeyStore, LogPosition, Page, StoreError,
+    SummaryRow, UsageFilter, UsageStore,
 };
 
 use crate::corpus::Names;
@@ -102,11 +102,15 @@ impl UsageStore for Memory {
         Ok(None)
     }
 
+    async fn booked_after(&self, _after: Option<LogPosition>, _limit: usize) -> Result<BookedRecords, StoreError> {
+        Ok(BookedRecords::default())
+    }
+
     async fn known(&self, _ids: &[RequestId]) -> Result<std::collections::HashSet<RequestId>, StoreError> {
         Ok(std::collections::HashSet::new())
     }
 
-    async fn summary(&self, _filter: &UsageFilter, _by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
+    async fn summary(&self, _filter: &UsageFilter, _by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
         Ok(Vec::new())
     }
 }

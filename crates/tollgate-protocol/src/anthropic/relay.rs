@@ -61,9 +61,9 @@ impl StreamRelay for Relay {
         self.events.stopped
     }
 
-    /// The stream ends with `message_stop` in any case.
-    fn continued_after_finish(&self) -> bool {
-        false
+    /// The stream ends with `message_stop` in any case, which [`StreamRelay::finish`] checks.
+    fn may_end_unmarked(&self, _: u32) -> bool {
+        true
     }
 
     fn problem(&mut self, problem: &Problem) -> Bytes {

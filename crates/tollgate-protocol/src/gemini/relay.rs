@@ -96,12 +96,12 @@ impl StreamRelay for Relay {
         self.chunks.ended
     }
 
-    fn continued_after_finish(&self) -> bool {
-        self.chunks.progress.continued()
+    fn may_end_unmarked(&self, candidates: u32) -> bool {
+        self.chunks.progress.ended_for_good(candidates) || self.chunks.is_refused()
     }
 
     fn awaiting_body_end(&self) -> bool {
-        !self.chunks.ended && self.chunks.all_ended() && !self.continued_after_finish()
+        !self.chunks.ended && self.chunks.all_ended() && !self.chunks.progress.continued()
     }
 
     fn problem(&mut self, problem: &Problem) -> Bytes {
@@ -121,7 +121,12 @@ impl StreamRelay for Relay {
 impl Chunks {
     /// True when every candidate has a finish reason, or the prompt was blocked.
     fn all_ended(&self) -> bool {
-        self.progress.all_ended() || (self.blocked && !self.progress.any())
+        self.progress.all_ended() || self.is_refused()
+    }
+
+    /// The prompt was blocked, so there are no candidates.
+    fn is_refused(&self) -> bool {
+        self.blocked && !self.progress.any()
     }
 
     fn event(&mut self, event: &SseEvent<'_>, outbox: &mut ChunkWriter<'_>) -> Result<(), StreamError> {

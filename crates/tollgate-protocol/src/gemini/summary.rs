@@ -4,7 +4,8 @@
 mod content;
 
 use crate::{
-    ErrorStyle, Malformed, Method, RequestSummary, Target, markers,
+    ErrorStyle, Malformed, Method, RequestSummary, Target, markers, price_effects,
+    price_fields::member_effects,
     scan::{Name, Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
     summary_builder::{MAX_TOOLS, MAX_TURNS, SeenMembers, SummaryBuilder, ToolCharge, UniqueMember, candidates_of},
     validation::JsonPath,
@@ -140,7 +141,7 @@ fn member(
         }
         _ => {
             found.messages |= word == "messages";
-            scanner.skip()?;
+            builder.costly_option(scanner, price_effects(word))?;
         }
     }
     builder.field(&path);
@@ -267,9 +268,8 @@ fn generation(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &Js
                     builder.errors.wrong_type(&path, "a number");
                 }
             }
-            _ => {
-                scanner.skip()?;
-            }
+            "responseModalities" | "response_modalities" => builder.modalities(scanner)?,
+            word => builder.costly_option(scanner, member_effects("generationConfig", word))?,
         }
         if present {
             builder.field(&path);

@@ -96,6 +96,13 @@ impl AnswerPipeline {
         self.blocked || (!self.candidates.is_empty() && self.candidates.iter().all(|state| state.finish.is_some()))
     }
 
+    /// True when at least `candidates` have finished and no content followed the finish of one, or the prompt was blocked.
+    pub(crate) fn finished_for_good(&self, candidates: u32) -> bool {
+        let finished = self.candidates.iter().filter(|state| state.finish.is_some()).count();
+        let all = u32::try_from(finished).is_ok_and(|finished| finished >= candidates.min(CANDIDATE_LIMIT));
+        self.blocked || (all && !self.continued)
+    }
+
     /// True when content followed the finish of its candidate, so that finishes do not tell where this answer ends.
     pub(crate) fn continued(&self) -> bool {
         self.continued

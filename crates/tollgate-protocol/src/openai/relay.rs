@@ -96,12 +96,13 @@ impl StreamRelay for Relay {
         self.events.done
     }
 
-    fn continued_after_finish(&self) -> bool {
-        self.events.candidates.continued()
+    fn may_end_unmarked(&self, candidates: u32) -> bool {
+        self.events.candidates.ended_for_good(candidates)
     }
 
     fn awaiting_end_marker(&self) -> bool {
-        self.events.summary.usage.is_some() && self.events.candidates.all_ended() && !self.continued_after_finish()
+        let candidates = &self.events.candidates;
+        self.events.summary.usage.is_some() && candidates.all_ended() && !candidates.continued()
     }
 
     fn problem(&mut self, problem: &Problem) -> Bytes {

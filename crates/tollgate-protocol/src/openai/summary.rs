@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use self::chat_member::{ChatMember, EMBEDDINGS_INPUT, INCLUDE_USAGE};
 use crate::{
-    ErrorStyle, Malformed, Method, ROUTING_FIELDS, RequestSummary, Target, markers,
+    ErrorStyle, Malformed, Method, PriceEffect, RequestSummary, Target, markers, price_effects,
     scan::{Name, Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
     summary_builder::{MAX_TURNS, SummaryBuilder, ToolCharge, candidates_of},
     validation::JsonPath,
@@ -99,21 +99,6 @@ fn model(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<Mode
     })
 }
 
-/// Reads one of [`ROUTING_FIELDS`]. Empty lists and objects choose nothing.
-fn routing(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
-    let kind = scanner.peek();
-    let range = scanner.skip()?;
-    let is_empty = match kind {
-        ValueKind::Null => true,
-        ValueKind::Array | ValueKind::Object => {
-            scanner.slice(range).trim_matches(['[', ']', '{', '}', ' ', '\t', '\r', '\n']).is_empty()
-        }
-        ValueKind::Bool | ValueKind::Number | ValueKind::Text => false,
-    };
-    builder.extras.other_routes |= !is_empty;
-    Ok(())
-}
-
 impl Body {
     fn embeddings_member(
         &mut self,
@@ -133,11 +118,10 @@ impl Body {
                 input(scanner, builder)?;
             }
             word => {
-                if ROUTING_FIELDS.contains(&word) {
-                    routing(scanner, builder)?;
-                } else {
-                    scanner.skip()?;
-                }
+                // Embeddings have no price but that of their tokens.
+                let effects = price_effects(word);
+                let effects = if effects.contains(&PriceEffect::OtherRoutes) { effects } else { &[] };
+                builder.costly_option(scanner, effects)?;
                 if present {
                     builder.field(&JsonPath::Root.member(word));
                 }
@@ -221,7 +205,7 @@ impl Body {
             "cached_content" | "cachedContent" => builder.cached_content(scanner.peek()),
             "extra_body" if scanner.peek() == ValueKind::Object => return extra_body(scanner, builder),
             "google" if scanner.peek() == ValueKind::Object => return google(scanner, builder),
-            word if ROUTING_FIELDS.contains(&word) => return routing(scanner, builder),
+            "modalities" => return builder.modalities(scanner),
             "plugins" => return tool::plugins(scanner, builder),
             // Other providers' names for a search.
             "search_parameters" if scanner.peek() == ValueKind::Object => builder.server_tool(ToolCharge::Search),
@@ -231,7 +215,8 @@ impl Body {
                 }
                 return Ok(());
             }
-            _ => {}
+            "search_parameters" | "google" | "extra_body" => {}
+            word => return builder.costly_option(scanner, price_effects(word)),
         }
         scanner.skip().map(drop)
     }

@@ -171,8 +171,8 @@ impl StreamRelay for TranslatingRelay {
         self.error.is_none() && self.translator.pipeline.ended()
     }
 
-    fn continued_after_finish(&self) -> bool {
-        self.translator.pipeline.continued()
+    fn may_end_unmarked(&self, candidates: u32) -> bool {
+        self.translator.pipeline.finished_for_good(candidates)
     }
 
     fn awaiting_end_marker(&self) -> bool {

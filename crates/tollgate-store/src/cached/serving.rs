@@ -7,10 +7,11 @@ use tollgate_core::{AccountHealth, AccountId, Catalog, GroupId, Key, KeyId, Nano
 
 use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
-    Actor, AdminKey, AuditEvent, AuditFilter, AuditPosition, Balance, CatalogRows, CatalogStore, Change, ChangedRow, HealthStore,
-    ImportedPrice, KeyHash, KeyScope, KeyStore, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, Page,
-    Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, Spending, SpendingChanges,
-    StoreError, StoredRow, SummaryBy, SummaryRow, UsageFilter, UsageStore, VerifyReport, WorkControl, assemble, rows::RowSecret,
+    Actor, AdminKey, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow,
+    Grouping, HealthStore, ImportedPrice, KeyHash, KeyScope, KeyStore, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore,
+    ListingStore, LogPosition, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RowFilter,
+    RowKind, Spending, SpendingChanges, StoreError, StoredRow, SummaryRow, UsageFilter, UsageStore, VerifyReport, WorkControl,
+    assemble, rows::RowSecret,
 };
 
 #[async_trait]
@@ -152,11 +153,15 @@ impl UsageStore for CachedStore {
         self.within(BATCH_TIMEOUT, UsageStore::find(&*self.sql()?, id)).await
     }
 
+    async fn booked_after(&self, after: Option<LogPosition>, limit: usize) -> Result<BookedRecords, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.booked_after(after, limit)).await
+    }
+
     async fn known(&self, ids: &[RequestId]) -> Result<HashSet<RequestId>, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.known(ids)).await
     }
 
-    async fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
+    async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.summary(filter, by)).await
     }
 }

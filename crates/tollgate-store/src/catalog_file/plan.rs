@@ -272,6 +272,7 @@ impl Planner<'_> {
         file.chain(current.into_iter().filter(|name| !gone.contains(name))).map(str::to_owned).collect()
     }
 
+    /// Reports references to unknown rows. Where the name of a row of the kind could not be read, nothing is known to be unknown.
     fn names(
         &mut self,
         referrer: (RowKind, &str),
@@ -280,6 +281,9 @@ impl Planner<'_> {
         names: &[String],
         known: &HashSet<String>,
     ) {
+        if known.contains("") {
+            return;
+        }
         for name in names.iter().filter(|name| !known.contains(*name)) {
             let hint = hint(name, known.iter().map(String::as_str));
             let (referrer_kind, referrer_name) = referrer;

@@ -57,7 +57,14 @@ pub(super) struct TableReader<'a> {
 
 pub(super) struct ReadRow<R> {
     pub(super) row: R,
+    /// The fields whose values could not be read.
     pub(super) bad: Vec<String>,
+}
+
+impl<R> ReadRow<R> {
+    pub(super) fn is_bad(&self, field: &str) -> bool {
+        self.bad.iter().any(|bad| bad == field)
+    }
 }
 
 impl<'a> TableReader<'a> {
@@ -155,7 +162,7 @@ impl<'a> TableReader<'a> {
     /// Reports what is wrong with a row as a whole, at the fields at fault; fields already reported are skipped.
     pub(super) fn review<R: Row>(&self, read: &ReadRow<R>) {
         for FieldProblem { field, message } in read.row.problems() {
-            if !read.bad.iter().any(|bad| bad == field) {
+            if !read.is_bad(field) {
                 self.report(&Problem::at(field, Fault::Value(message)), &[]);
             }
         }

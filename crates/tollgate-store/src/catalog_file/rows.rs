@@ -1,8 +1,8 @@
 //! The rows of a catalog file, table by table.
 
-use tollgate_core::{ChannelSpec, ModelMapping, Provider};
+use tollgate_core::{ChannelSpec, ModelMapping, Provider, Secret};
 
-use super::{FileAccount, FileChannel, FileKey, FileRow, Sources, UniqueNames, reader::TableReader};
+use super::{FileAccount, FileChannel, FileKey, FileRow, FileSecret, Sources, UniqueNames, reader::TableReader};
 use crate::{
     RowKind,
     fields::{AccountInput, FieldValue as _, KeyInput, Row},
@@ -15,14 +15,16 @@ pub(super) fn channel(table: &TableReader<'_>, sources: &Sources<'_>, names: &mu
     let blank = ChannelSpec { provider, protocol, base_url: base_url.to_owned(), ..ChannelSpec::default() };
     let mut read = table.read(blank, &["account", "serves"], sources);
     // The provider decides what else is needed: nothing more is checked beside a wrong one.
-    if !read.bad.iter().any(|field| field == "provider") {
+    if !read.is_bad("provider") {
         table.review(&read);
     }
     let name = read.row.name.clone();
     names.add(table, RowKind::Channel, &name, table.position());
     let accounts = accounts(table, &name, sources, names);
     for table in table.tables("serves", "[[channel.serves]]") {
-        let mut mapping = table.read(ModelMapping::blank(), &[], sources).row;
+        let served = table.read(ModelMapping::blank(), &[], sources);
+        table.review(&served);
+        let mut mapping = served.row;
         if mapping.upstream.is_empty() {
             mapping.upstream.clone_from(&mapping.model);
         }
@@ -35,7 +37,10 @@ pub(super) fn channel(table: &TableReader<'_>, sources: &Sources<'_>, names: &mu
 fn accounts(channel: &TableReader<'_>, channel_name: &str, sources: &Sources<'_>, names: &mut UniqueNames) -> Vec<FileAccount> {
     let mut accounts = Vec::new();
     for table in channel.tables("account", "[[channel.account]]") {
-        let AccountInput { spec, credential } = table.read(AccountInput::blank(), &[], sources).row;
+        let read = table.read(AccountInput::blank(), &[], sources);
+        let is_unreadable = read.is_bad("credential");
+        let AccountInput { spec, credential } = read.row;
+        let credential = secret(credential, is_unreadable);
         names.add(&table, RowKind::Account, &format!("{channel_name}/{}", spec.name), table.position());
         accounts.push(FileAccount { spec, credential, position: table.position() });
     }
@@ -50,6 +55,14 @@ pub(super) fn row<R: Row>(table: &TableReader<'_>, names: &str, sources: &Source
 }
 
 pub(super) fn key(table: &TableReader<'_>, sources: &Sources<'_>) -> FileKey {
-    let FileRow { spec: KeyInput { spec, secret }, position, names_at } = row(table, "groups", sources);
-    FileKey { row: FileRow { spec, position, names_at }, secret }
+    let read = table.read(KeyInput::blank(), &[], sources);
+    table.review(&read);
+    let is_unreadable = read.is_bad("secret");
+    let KeyInput { spec, secret: given } = read.row;
+    let row = FileRow { spec, position: table.position(), names_at: table.position_of("groups") };
+    FileKey { row, secret: secret(given, is_unreadable) }
+}
+
+fn secret(given: Option<Secret>, is_unreadable: bool) -> FileSecret {
+    if is_unreadable { FileSecret::Unreadable } else { given.map_or(FileSecret::Absent, FileSecret::Given) }
 }

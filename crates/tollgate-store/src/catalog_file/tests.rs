@@ -34,7 +34,7 @@ fn read_file(path: &Path) -> io::Result<String> {
 }
 
 fn parse_text(text: &str) -> Result<CatalogFile, Vec<String>> {
-    parse(text, &env, &read_file).map_err(|errors| errors.iter().map(ToString::to_string).collect())
+    parse(text, &env, &read_file).map_err(|file| file.faults.iter().map(ToString::to_string).collect())
 }
 
 fn good(text: &str) -> CatalogFile {
@@ -82,7 +82,7 @@ fn the_acceptance_catalog_is_read() {
     assert_eq!(profile.thinking, Some(Thinking::Budget([1_024, 32_000])));
     assert_eq!(profile.can_disable_thinking, Some(CanDisableThinking::Yes));
     assert_eq!((profile.default_max_tokens, profile.temperature_max.map(|it| it.0)), (Some(4_096), Some(1.0)));
-    assert_eq!(messages.accounts[0].credential.as_ref().unwrap().expose(), "upstream-secret");
+    assert_eq!(messages.accounts[0].credential.given().unwrap().expose(), "upstream-secret");
     let limited = &file.models[3].spec;
     assert_eq!(limited.parameters, ParameterRule::Except(vec!["temperature".to_owned()]));
     assert_eq!(limited.on_unsupported, OnUnsupported::Refuse);
@@ -99,7 +99,7 @@ fn the_example_shows_every_section_and_is_read() {
     let cost = openai.serves[0].cost.as_ref().unwrap();
     assert_eq!((openai.serves[0].upstream.as_str(), cost.0[0].price.cache_read), ("gpt-5-mini", Some(25_000_000)));
     assert_eq!(file.channels[1].row.spec.protocol, Protocol::Gemini, "the provider sets it");
-    assert_eq!(file.channels[1].accounts[0].credential.as_ref().unwrap().expose(), "gemini-secret");
+    assert_eq!(file.channels[1].accounts[0].credential.given().unwrap().expose(), "gemini-secret");
     let thinking = file.channels[2].row.spec.serves[0].profile.can_disable_thinking;
     assert_eq!(thinking, Some(CanDisableThinking::BetweenTools));
     assert_eq!(file.groups[0].spec.stream_break, StreamBreak::Delivered);
@@ -180,6 +180,58 @@ fn a_name_given_twice_is_refused_with_both_lines() {
     let accounts =
         "[[channel]]\nname = \"c\"\nprovider = \"echo\"\n[[channel.account]]\nname = \"m\"\n[[channel.account]]\nname = \"m\"\n";
     assert_eq!(errors(accounts), ["line 6, column 1: account 'c/m' is defined twice: in line 4 and in line 6"]);
+}
+
+#[tokio::test]
+async fn faults_of_reading_do_not_hide_unknown_rows() {
+    let dir = TempDir::new().unwrap();
+    let store = store(&dir).await;
+    let current = current(&store).await;
+    let faults = |text: &str| -> Vec<String> {
+        let unreadable = parse(text, &env, &read_file).expect_err("it must be refused");
+        unreadable.faults_beside(&current, ApplyMode::Served).iter().map(ToString::to_string).collect()
+    };
+    let text = r#"[[group]]
+name = "a"
+channels = ["nowhere"]
+
+[[group]]
+name = "a"
+
+[[member]]
+name = "ben"
+groups = ["gone"]
+
+[[key]]
+name = "ci"
+groups = ["a"]
+secret = "env:NOT_SET"
+
+[[channel]]
+name = "c"
+provider = "openai"
+[[channel.account]]
+name = "new"
+"#;
+    assert_eq!(
+        faults(text),
+        [
+            "line 3, column 12: group 'a' refers to unknown channel 'nowhere'",
+            "line 5, column 1: group 'a' is defined twice: in line 1 and in line 5",
+            "line 10, column 10: member 'ben' refers to unknown group 'gone'",
+            "line 15, column 10: secret in [[key]]: the environment variable NOT_SET is not set",
+            "line 20, column 1: account 'c/new' is new and needs its credential",
+        ]
+    );
+    let nameless = "[[group]]\nchannels = []\n[[member]]\nname = \"ben\"\ngroups = [\"x\"]\n";
+    assert_eq!(faults(nameless), ["line 1, column 1: [[group]] needs a name"], "it may be the group that is referred to");
+    let twice = "[[key]]\nname = \"k\"\nsecret = \"a-service-key-of-our-own\"\n".repeat(2);
+    let found = faults(&twice);
+    assert!(
+        found[0].contains("key 'k' is defined twice") && found.iter().filter(|fault| fault.contains("twice")).count() == 1,
+        "{found:?}"
+    );
+    assert_eq!(faults("[[group]\n").len(), 1, "what is no TOML has no rows");
 }
 
 #[test]

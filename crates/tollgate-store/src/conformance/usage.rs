@@ -31,7 +31,7 @@ pub(super) async fn record_is_stored_exactly_once(store: &Store) {
     other.attempts.truncate(1);
     assert_eq!(store.usage.append(&[other, record(70), record(70)]).await.unwrap(), 1);
     assert_eq!(store.usage.find(request_id(3)).await.unwrap(), Some(record(3)));
-    let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing).await.unwrap();
+    let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing.into()).await.unwrap();
     assert_eq!(sums[0].requests, 71);
 }
 
@@ -61,7 +61,7 @@ pub(super) async fn batches_of_any_size_keep_each_record_as_it_was(store: &Store
     // One record of a large batch is there already.
     let again: Vec<UsageRecord> = (first - 1..first + 1_100).map(varied).collect();
     assert_eq!(store.usage.append(&again).await.unwrap(), 1_100);
-    let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing).await.unwrap();
+    let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing.into()).await.unwrap();
     assert_eq!(sums[0].requests, first + 1_100);
 }
 
@@ -161,7 +161,7 @@ pub(super) async fn filters_apply_to_pages_and_sums(store: &Store) {
         let (items, _) = page(store, &filter).await;
         assert_eq!(items.iter().collect::<Vec<_>>(), expected, "{filter:?}");
         for by in [SummaryBy::Nothing, SummaryBy::Model, SummaryBy::Key, SummaryBy::Member, SummaryBy::Group, SummaryBy::Outcome] {
-            let sums = store.usage.summary(&filter, by).await.unwrap();
+            let sums = store.usage.summary(&filter, by.into()).await.unwrap();
             let count: u64 = sums.iter().map(|sum| sum.requests).sum();
             let sale: i64 = sums.iter().map(|sum| sum.sale.0).sum();
             let input: u64 = sums.iter().map(|sum| sum.tokens_input).sum();
@@ -175,7 +175,7 @@ pub(super) async fn filters_apply_to_pages_and_sums(store: &Store) {
             assert!(sums.is_sorted_by(|a, b| a.of < b.of));
         }
     }
-    let days = store.usage.summary(&UsageFilter::default(), SummaryBy::Day).await.unwrap();
+    let days = store.usage.summary(&UsageFilter::default(), SummaryBy::Day.into()).await.unwrap();
     assert_eq!(days.iter().map(|day| (day.of.as_str(), day.requests)).collect::<Vec<_>>(), [("2026-11-21", 60)]);
 }
 
@@ -252,7 +252,7 @@ pub(super) async fn names_are_those_of_the_time_and_sums_those_of_the_id(store: 
     let (first, next) = page(store, &filter).await;
     let (second, _) = page(store, &UsageFilter { after: next, ..filter.clone() }).await;
     assert_eq!([first, second].concat(), records);
-    let sums = store.usage.summary(&filter, SummaryBy::Key).await.unwrap();
+    let sums = store.usage.summary(&filter, SummaryBy::Key.into()).await.unwrap();
     assert_eq!((sums.len(), sums[0].requests, sums[0].of.clone()), (1, 3, record(0).key.to_string()));
 }
 
@@ -291,13 +291,13 @@ pub(super) async fn summaries_have_percentiles(store: &Store) {
     for batch in records.chunks(30) {
         store.usage.append(batch).await.unwrap();
     }
-    let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing).await.unwrap();
+    let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing.into()).await.unwrap();
     let near = |found: u64, exact: u64| (exact..=exact + exact / 8).contains(&found);
     let (ttft, duration) = (sums[0].ttft.unwrap(), sums[0].duration.unwrap());
     assert!(near(ttft.p50_us, 50_000) && near(ttft.p99_us, 100_000), "{ttft:?}");
     assert!(near(duration.p50_us, 500_000) && near(duration.p95_us, 950_000), "{duration:?}");
     let of_key = UsageFilter { key: Some(record(1).key), ..UsageFilter::default() };
-    assert_eq!(store.usage.summary(&of_key, SummaryBy::Nothing).await.unwrap()[0].duration, None);
+    assert_eq!(store.usage.summary(&of_key, SummaryBy::Nothing.into()).await.unwrap()[0].duration, None);
 }
 
 pub(super) async fn known_returns_stored_ids(store: &Store) {
@@ -337,7 +337,7 @@ pub(super) async fn sums_from_rollups_and_records_are_equal(store: &Store) {
         let filter = UsageFilter { since: Some(since), until: Some(until), ..UsageFilter::default() };
         let expected: Vec<&UsageRecord> = records.iter().filter(|it| it.at >= since && it.at < until).collect();
         for by in [SummaryBy::Nothing, SummaryBy::Day, SummaryBy::Hour, SummaryBy::Model, SummaryBy::Outcome, SummaryBy::Key] {
-            let sums = store.usage.summary(&filter, by).await.unwrap();
+            let sums = store.usage.summary(&filter, by.into()).await.unwrap();
             let total = |of: fn(&crate::SummaryRow) -> i64| sums.iter().map(of).sum::<i64>();
             assert_eq!(sums.iter().map(|sum| sum.requests).sum::<u64>(), expected.len() as u64, "{filter:?} {by:?}");
             assert_eq!(total(|sum| sum.sale.0), expected.iter().filter_map(|it| it.sale).map(|it| it.0).sum::<i64>());
@@ -400,7 +400,7 @@ pub(super) async fn sums_of_any_range_are_those_of_its_records(store: &Store) {
             ..UsageFilter::default()
         };
         let by = groupings[usize::try_from(number).unwrap() % groupings.len()];
-        let (found, expected) = (store.usage.summary(&filter, by).await, reference.usage.summary(&filter, by).await);
+        let (found, expected) = (store.usage.summary(&filter, by.into()).await, reference.usage.summary(&filter, by.into()).await);
         assert_eq!(found.unwrap(), expected.unwrap(), "{filter:?} {by:?}");
     }
 }

@@ -13,6 +13,7 @@
 //! meantime once Redis is back. If Redis has lost its data, it is restored from the database ([`ledger_sync`]) and from what
 //! all nodes have spent and not booked ([`join`]).
 
+mod access_reports;
 mod admission;
 mod connection;
 mod deltas;
@@ -26,7 +27,6 @@ mod outage_share;
 mod own_rates;
 mod recent_charges;
 mod reservations;
-mod revocations;
 mod script;
 mod state;
 mod worker;
@@ -48,10 +48,10 @@ use crate::{LedgerStore, Spending, StoreError};
 use reservations::ReservationSource;
 use state::RedisState;
 
+pub use access_reports::{AccessReport, AccessState, SharedAccessReports};
 pub use connection::RedisOptions;
 pub use connection::{RedisAddress, check as check_redis};
 pub use health::{SharedHealth, SharedHealthUpdate};
-pub use revocations::SharedRevocations;
 pub use worker::RedisWorker;
 
 /// Counters in Redis and their worker, which has to run as long as they are used. Waits up to 5 s for the first connection.

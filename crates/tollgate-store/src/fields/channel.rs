@@ -11,7 +11,7 @@ use super::{
     table,
     value::{MODEL_NAME, NAME, ON_OFF, not_an_id, read_on, show_on},
 };
-use crate::{FieldProblem, redacted_proxy};
+use crate::{FieldProblem, credential, redacted_proxy};
 
 /// Longest wait: a day.
 const DAY_MS: i64 = 86_400_000;
@@ -150,7 +150,11 @@ table!(
             .default_text("not known")
             .rule(times_rise),
         field!("profile", profile: Profile, "Facts about the upstream model that translation needs."),
-    ]
+    ],
+    problems |mapping: &ModelMapping| {
+        let as_model = if mapping.upstream.is_empty() { as_upstream(&mapping.model) } else { Ok(()) };
+        as_model.err().map(|message| FieldProblem { field: "model", message }).into_iter().collect()
+    }
 );
 
 impl FieldValue for ModelMapping {
@@ -163,7 +167,7 @@ impl FieldValue for ModelMapping {
     fn read(value: &Value) -> Result<Self, String> {
         let mut mapping: Self = super::price::read_object(value)?;
         if mapping.upstream.is_empty() {
-            no_dot_segments(&mapping.model.as_str().into()).map_err(|fault| format!("upstream, which is as `model`, {fault}"))?;
+            as_upstream(&mapping.model)?;
             mapping.upstream.clone_from(&mapping.model);
         }
         Ok(mapping)
@@ -187,10 +191,21 @@ objects!(Profile);
 /// The name becomes part of a path at some providers.
 fn no_dot_segments(value: &Value) -> Result<(), String> {
     let name = value.as_str().unwrap_or_default();
-    if name.split(['/', '\\']).any(|segment| matches!(segment, "" | "." | "..")) {
+    if name.split(['/', '\\']).any(|segment| segment.is_empty() || is_dots(segment)) {
         return Err("must not have empty segments or the segments . and .., such as in models/../x".to_owned());
     }
     Ok(())
+}
+
+/// Checks a model name that is the upstream's name as well.
+fn as_upstream(model: &str) -> Result<(), String> {
+    no_dot_segments(&model.into()).map_err(|fault| format!("upstream, which is as `model`, {fault}"))
+}
+
+/// Whether a segment of a path is `.` or `..`, also percent-encoded, as servers decode it.
+fn is_dots(segment: &str) -> bool {
+    let plain = segment.to_ascii_lowercase().replace("%2e", ".");
+    plain == "." || plain == ".."
 }
 
 fn mappings_differ(value: &Value) -> Result<(), String> {
@@ -233,6 +248,11 @@ fn check_url(text: &str, schemes: &[&str]) -> Result<(), String> {
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err("must not have a query or fragment".to_owned());
+    }
+    // As written: parsing resolves the segments, and the address that is sent would be another one than the one shown.
+    let path = text.split_once("://").map_or(text, |(_, rest)| rest).split_once(['/', '\\']).map_or("", |(_, path)| path);
+    if path.split(['/', '\\']).any(is_dots) {
+        return Err("must not have the segments . and ..; write the address without them".to_owned());
     }
     Ok(())
 }
@@ -303,8 +323,8 @@ table!(
             get: |_: &Self| Value::Null,
             set: |account: &mut Self, value| {
                 let credential = value.as_str().unwrap_or_default();
-                if credential.chars().any(char::is_control) {
-                    return Err("the secret contains control characters".to_owned());
+                if !credential::can_be_sent(credential) {
+                    return Err(credential::CANNOT_BE_SENT.to_owned());
                 }
                 account.credential = Some(Secret::new(credential.to_owned()));
                 Ok(())
@@ -368,8 +388,18 @@ mod tests {
         for good in ["gpt-5-mini", "models/gemini-2.5-pro", "openai/gpt-4o:free", "a..b", "accounts/x/models/y"] {
             assert_eq!(no_dot_segments(&good.into()), Ok(()), "{good}");
         }
-        for bad in ["../../../x", "models/../x", "a/./b", "..", "/x", "a//b", "a\\..\\b", "x/"] {
+        for bad in ["../../../x", "models/../x", "a/./b", "..", "/x", "a//b", "a\\..\\b", "x/", "a/%2e%2E/b", "%2e", ".%2e"] {
             assert!(no_dot_segments(&bad.into()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn base_url_cannot_leave_its_path() {
+        for good in ["https://x/v1", "https://x/a..b/v1", "https://x/...", "https://x"] {
+            assert_eq!(url(good), None, "{good}");
+        }
+        for bad in ["https://x/v1/..", "https://x/../v1", "https://x/a/./v1", "https://x/%2e%2E/v1", "https://x\\..\\v1"] {
+            assert!(url(bad).is_some_and(|fault| fault.contains("segments")), "{bad}");
         }
     }
 

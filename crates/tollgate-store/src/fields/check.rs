@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use tollgate_core::{Multiplier, NanoUsd};
 
 use super::{
-    FieldShape, Kind, Object, WriteMode,
+    FieldShape, Kind, MAX_DECIMAL, MAX_NETWORK, MAX_TEXT_NAME, MAX_TEXT_VALUE, MAX_TIME, Object, WriteMode,
     value::{decimal_text, parse_network, parse_time},
 };
 
@@ -169,7 +169,10 @@ fn check(kind: &Kind, value: &Value, mode: WriteMode, path: &mut Vec<Step>, prob
         (Kind::TextMap { .. }, Value::Object(members)) => {
             for (name, value) in members {
                 path.push(Step::Member(name.clone()));
-                check(&Kind::Text { min: 0, max: 10_000 }, value, mode, path, problems);
+                if name.chars().count() > MAX_TEXT_NAME {
+                    add(problems, path, Fault::Value(format!("its name is longer than {MAX_TEXT_NAME} characters")));
+                }
+                check(&Kind::Text { min: 0, max: MAX_TEXT_VALUE }, value, mode, path, problems);
                 path.pop();
             }
         }
@@ -222,10 +225,14 @@ fn check_plain(kind: &Kind, value: &Value) -> Result<(), Fault> {
             fits((*min..=*max).contains(&text.chars().count()) && !text.chars().any(bad))
         }
         Kind::Name { max } => check_name(text()?, *max).map_err(Fault::Value),
-        Kind::Time => parse_time(text()?).map(drop).map_err(Fault::Value),
-        Kind::Network => parse_network(text()?).map(drop).map_err(Fault::Value),
+        Kind::Time => parse_time(at_most(MAX_TIME, text()?)?).map(drop).map_err(Fault::Value),
+        Kind::Network => parse_network(at_most(MAX_NETWORK, text()?)?).map(drop).map_err(Fault::Value),
         Kind::Flag => value.as_bool().map(drop).ok_or_else(|| wrong_type(kind, value)),
-        Kind::Number => value.as_f64().map(drop).ok_or_else(|| wrong_type(kind, value)),
+        Kind::Number { max } => {
+            let number = value.as_f64().ok_or_else(|| wrong_type(kind, value))?;
+            #[expect(clippy::cast_precision_loss, reason = "bounds of numbers are small")]
+            fits((0.0..=*max as f64).contains(&number))
+        }
         Kind::Any => value.as_object().map(drop).ok_or_else(|| wrong_type(kind, value)),
         Kind::Integer { min, max } => fits(integer(kind, value)?.is_some_and(|number| (*min..=*max).contains(&number))),
         Kind::ZeroOr { min, max } => {
@@ -233,12 +240,14 @@ fn check_plain(kind: &Kind, value: &Value) -> Result<(), Fault> {
         }
         Kind::Usd { min, max } => {
             let text = decimal_text(value).ok_or_else(|| wrong_type(kind, value))?;
+            at_most(MAX_DECIMAL, &text)?;
             let amount = if *min < 0 { NanoUsd::parse(&text) } else { tollgate_core::parse_usd(&text).map(NanoUsd) };
             let amount = amount.map_err(|error| Fault::Value(error.to_string()))?;
             fits((*min..=*max).contains(&amount.0))
         }
         Kind::Factor { max } => {
             let text = decimal_text(value).ok_or_else(|| wrong_type(kind, value))?;
+            at_most(MAX_DECIMAL, &text)?;
             fits(Multiplier::parse(&text).map_err(|error| Fault::Value(error.to_string()))?.0 <= *max)
         }
         Kind::Word(words) => {
@@ -251,6 +260,10 @@ fn check_plain(kind: &Kind, value: &Value) -> Result<(), Fault> {
         }
         Kind::Form { .. } | Kind::List { .. } | Kind::OneOrMore { .. } | Kind::Object(_) | Kind::TextMap { .. } => Ok(()),
     }
+}
+
+fn at_most(max: usize, text: &str) -> Result<&str, Fault> {
+    if text.chars().count() > max { Err(Fault::Value(format!("is longer than {max} characters"))) } else { Ok(text) }
 }
 
 /// The number, if it fits 64 bits.
@@ -289,12 +302,12 @@ fn wrong_type(kind: &Kind, found: &Value) -> Fault {
         Kind::Flag => "true or false",
         Kind::Integer { .. } | Kind::ZeroOr { .. } => "a whole number",
         Kind::Usd { .. } | Kind::Factor { .. } => "a decimal string or a number",
-        Kind::Number => "a number",
+        Kind::Number { .. } => "a number",
         Kind::List { .. } => "a list",
         Kind::OneOrMore { .. } => "a table or a list of tables",
         Kind::TextMap { .. } => "a table of strings",
         Kind::Object(_) | Kind::Any => "a table",
-        Kind::Form { expected } => expected,
+        Kind::Form { expected, .. } => expected,
     };
     Fault::Type { expected: expected.to_owned(), found: article(found) }
 }
@@ -315,7 +328,8 @@ fn expected(kind: &Kind) -> String {
             format!("an amount of {} to {} USD", NanoUsd(*min).to_decimal(), NanoUsd(*max).to_decimal())
         }
         Kind::Factor { max } => format!("a factor of 0 to {}", Multiplier(*max).to_decimal()),
-        Kind::Form { expected } => (*expected).to_owned(),
+        Kind::Number { max } => format!("a number of 0 to {max}"),
+        Kind::Form { expected, .. } => (*expected).to_owned(),
         _ => "another value".to_owned(),
     }
 }

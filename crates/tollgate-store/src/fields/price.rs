@@ -61,6 +61,13 @@ macro_rules! figures {
                 NanoUsd::MAX_PER_REQUEST.0,
                 "Per request that uses other tools or plugins that the provider runs, besides `per_request` (docs/money.md)."
             ),
+            figure!(
+                "output_media",
+                price.output_media,
+                MAX_PER_MILLION,
+                "Per million output tokens of a request that asks for images or audio in the answer; thinking tokens as without \
+                 (docs/money.md)."
+            ),
             $($last,)*
         ]
     };

@@ -1,13 +1,13 @@
 //! The fields of a profile: facts about an upstream model that translation needs. What is not stated is taken from the name of
 //! the model where it is known, else from the provider.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tollgate_protocol::{CanDisableThinking, F64, Profile, Thinking};
 
 use super::{Field, FieldShape, FieldValue, Kind, field, table};
 
 impl FieldValue for F64 {
-    const KIND: Kind = Kind::Number;
+    const KIND: Kind = Kind::Number { max: 1_000 };
 
     fn show(&self) -> Value {
         self.0.into()
@@ -18,8 +18,32 @@ impl FieldValue for F64 {
     }
 }
 
+/// Most levels or efforts of a model, and the longest of their names, in characters.
+const MAX_LEVELS: usize = 16;
+const MAX_LEVEL_NAME: usize = 32;
+
 fn read_thinking(value: &Value) -> Result<Thinking, String> {
-    serde_json::from_value(value.clone()).map_err(|error| error.to_string())
+    let thinking = serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
+    if let Thinking::Level(names) | Thinking::Effort(names) | Thinking::Adaptive(names) = &thinking
+        && (names.len() > MAX_LEVELS || names.iter().any(|name| name.chars().count() > MAX_LEVEL_NAME))
+    {
+        return Err(format!("expected at most {MAX_LEVELS} names of at most {MAX_LEVEL_NAME} characters"));
+    }
+    Ok(thinking)
+}
+
+fn thinking_schema() -> Value {
+    let names = json!({"type": "array", "maxItems": MAX_LEVELS, "items": {"type": "string", "maxLength": MAX_LEVEL_NAME}});
+    let tokens = json!({"type": "integer", "minimum": 0, "maximum": i64::MAX});
+    let budget = json!({"type": "array", "minItems": 2, "maxItems": 2, "items": tokens});
+    let of = |name: &str, value: &Value| json!({"type": "object", "required": [name], "properties": {name: value}, "additionalProperties": false});
+    let forms = [("level", &names), ("budget", &budget), ("effort", &names), ("adaptive", &names)];
+    let objects = forms.iter().map(|(name, value)| of(name, value));
+    json!({"anyOf": std::iter::once(json!({"const": "none"})).chain(objects).collect::<Vec<_>>()})
+}
+
+fn can_disable_schema() -> Value {
+    json!({"enum": [true, false, "between_tools"]})
 }
 
 fn read_can_disable(value: &Value) -> Result<CanDisableThinking, String> {
@@ -39,7 +63,7 @@ table!(
         Field {
             shape: FieldShape::new(
                 "thinking",
-                Kind::Form { expected: "\"none\", { level = [\"low\", \"high\"] }, { budget = [1024, 32000] }, { effort = [\"low\"] } or { adaptive = [\"low\"] }" },
+                Kind::Form { expected: "\"none\", { level = [\"low\", \"high\"] }, { budget = [1024, 32000] }, { effort = [\"low\"] } or { adaptive = [\"low\"] }", schema: thinking_schema },
                 "How thinking is controlled: not at all; by Gemini's levels, lowest first; by a token budget between two bounds; by \
                  `reasoning_effort`; by the model itself under an effort (newer Claude).",
             )
@@ -54,7 +78,7 @@ table!(
         Field {
             shape: FieldShape::new(
                 "can_disable_thinking",
-                Kind::Form { expected: "true, false or \"between_tools\"" },
+                Kind::Form { expected: "true, false or \"between_tools\"", schema: can_disable_schema },
                 "Whether thinking can be switched off, or between tool calls only.",
             )
             .or_null(),

@@ -26,8 +26,8 @@ pub enum Kind {
     Usd { min: i64, max: i64 },
     /// A factor with at most 6 decimals; the bound in millionths.
     Factor { max: i64 },
-    /// Any number.
-    Number,
+    /// A number of 0 to this.
+    Number { max: i64 },
     /// One of these words.
     Word(&'static [&'static str]),
     /// An IP address or a network such as `10.0.0.0/8`.
@@ -40,11 +40,19 @@ pub enum Kind {
     TextMap { max: usize },
     /// An object with these fields.
     Object(&'static Object),
-    /// A value that its rule reads, such as `"none"` or `{ level = ["low"] }`.
-    Form { expected: &'static str },
+    /// A value that its rule reads, such as `"none"` or `{ level = ["low"] }`, and its JSON schema.
+    Form { expected: &'static str, schema: fn() -> Value },
     /// An object whose members are not described.
     Any,
 }
+
+/// Longest texts of a time, of a network and of a decimal number, in characters.
+pub const MAX_TIME: usize = 64;
+pub const MAX_NETWORK: usize = 64;
+pub const MAX_DECIMAL: usize = 40;
+/// Longest name and longest value in a table of texts, in characters.
+pub const MAX_TEXT_NAME: usize = 256;
+pub const MAX_TEXT_VALUE: usize = 10_000;
 
 /// A rule of a value beyond its kind. The error is the end of a sentence.
 pub type Rule = fn(&Value) -> Result<(), String>;

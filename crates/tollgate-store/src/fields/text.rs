@@ -36,10 +36,12 @@ fn parse(kind: &Kind, text: &str) -> Option<Value> {
         | Kind::Factor { .. }
         | Kind::Network
         | Kind::Word(_) => Some(text.into()),
-        Kind::Integer { .. } | Kind::ZeroOr { .. } | Kind::Flag | Kind::Number => Some(match serde_json::from_str::<Value>(text) {
-            Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
-            Ok(_) | Err(_) => text.into(),
-        }),
+        Kind::Integer { .. } | Kind::ZeroOr { .. } | Kind::Flag | Kind::Number { .. } => {
+            Some(match serde_json::from_str::<Value>(text) {
+                Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
+                Ok(_) | Err(_) => text.into(),
+            })
+        }
         Kind::List { of, .. } => match of {
             _ if text.starts_with('[') => literal(text),
             _ if text.is_empty() => Some(Value::Array(Vec::new())),

@@ -1,16 +1,18 @@
 //! The usage log in memory.
 
-use std::collections::{BTreeMap, HashMap, HashSet, btree_map::Entry};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque, btree_map::Entry};
 
 use tollgate_core::{NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
 
 use crate::{
-    LedgerPosition, Page, Percentiles, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter,
-    rollup::{FIVE_MINUTES, Histogram, bucket},
-    usage::{day, hour, with_time_of_id},
+    BookedRecords, Grouping, LedgerPosition, LogPosition, Page, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter,
+    rollup::{FIVE_MINUTES, RequestTimes, bucket, next_bucket},
+    usage::{SumsOf, day, five_minutes, hour, month, with_time_of_id},
 };
 
 const MAX_RECORDS: usize = 100_000;
+/// Records whose order is known.
+const MAX_LATEST: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct MemoryUsageLog {
@@ -21,6 +23,9 @@ pub(super) struct MemoryUsageLog {
     pruned_until: Timestamp,
     /// Pruned records that had a price.
     removed: HashSet<RequestId>,
+    /// The latest records in the order in which they were added, and how many came before them.
+    latest: VecDeque<RequestId>,
+    forgotten: i64,
     /// The time of the log, see [`UsageStore::log_time`](crate::UsageStore::log_time).
     pub(super) time: Option<Timestamp>,
 }
@@ -39,8 +44,13 @@ impl MemoryUsageLog {
             }
             if let Entry::Vacant(place) = self.records.entry(record.id) {
                 place.insert(record.clone().into_owned());
+                self.latest.push_back(record.id);
                 added.push(record.into_owned());
             }
+        }
+        while self.latest.len() > MAX_LATEST {
+            self.latest.pop_front();
+            self.forgotten += 1;
         }
         while self.records.len() > MAX_RECORDS {
             if let Some((first, _)) = self.records.pop_first() {
@@ -91,6 +101,21 @@ impl MemoryUsageLog {
         self.records.contains_key(&id)
     }
 
+    /// Every record is a batch of its own.
+    pub(super) fn booked_after(&self, after: Option<LogPosition>, limit: usize) -> BookedRecords {
+        let end = self.forgotten + i64::try_from(self.latest.len()).unwrap_or(i64::MAX);
+        let at = |batch: i64| LogPosition { batch, records: u32::MAX };
+        let Some(after) = after else { return BookedRecords { until: at(end), ..BookedRecords::default() } };
+        if after.batch > end {
+            return BookedRecords { until: at(end), missed: true, ..BookedRecords::default() };
+        }
+        let places = (self.forgotten + 1..).zip(&self.latest).filter(|(place, _)| *place > after.batch).take(limit);
+        let found: Vec<(i64, RequestId)> = places.map(|(place, id)| (place, *id)).collect();
+        let until = found.last().map_or(after, |(place, _)| at(*place));
+        let items = found.into_iter().filter_map(|(place, id)| Some((at(place), self.find(id)?))).collect();
+        BookedRecords { items, until, missed: after.batch < self.forgotten }
+    }
+
     pub(super) fn page(&self, filter: &UsageFilter) -> Page<UsageRecord> {
         let size = filter.page_size() as usize;
         let is_after = |id: RequestId| match (filter.order, filter.after) {
@@ -108,58 +133,73 @@ impl MemoryUsageLog {
         Page::cut(items, size, |record| UsageCursor(record.id))
     }
 
-    pub(super) fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Vec<SummaryRow> {
-        let mut sums: BTreeMap<String, SummaryRow> = BTreeMap::new();
+    pub(super) fn summary(&self, filter: &UsageFilter, by: Grouping) -> Vec<SummaryRow> {
+        let mut sums: BTreeMap<(String, String), SummaryRow> = BTreeMap::new();
         for record in self.records.values().filter(|record| filter.matches(record)) {
-            let of = group(record, by);
-            let sum = sums.entry(of.clone()).or_insert_with(|| SummaryRow { of, ..SummaryRow::default() });
+            let key = groups(record, by);
+            let sum = sums.entry(key.clone()).or_insert_with(|| SummaryRow { of: key.0, and: key.1, ..SummaryRow::default() });
             let tokens = &record.tokens;
-            sum.requests += 1;
-            sum.completed += u64::from(record.outcome == Outcome::Completed);
-            sum.tokens_input += tokens.input + tokens.cache_read + tokens.cache_write + tokens.image + tokens.audio;
-            sum.tokens_output += tokens.output + tokens.thinking;
-            sum.sale = NanoUsd(sum.sale.0.saturating_add(record.sale.map_or(0, |sale| sale.0)));
-            sum.cost = NanoUsd(sum.cost.0.saturating_add(record.cost.map_or(0, |cost| cost.0)));
-            sum.unpriced += u64::from(record.sale.is_none());
+            sum.add(&SummaryRow {
+                requests: 1,
+                completed: u64::from(record.outcome == Outcome::Completed),
+                tokens_input: tokens.input + tokens.cache_read + tokens.cache_write + tokens.image + tokens.audio,
+                tokens_output: tokens.output + tokens.thinking,
+                tokens_cache_read: tokens.cache_read,
+                tokens_cache_write: tokens.cache_write,
+                tokens_cache_write_1h: tokens.cache_write_1h,
+                tokens_thinking: tokens.thinking,
+                tokens_image: tokens.image,
+                tokens_audio: tokens.audio,
+                sale: record.sale.unwrap_or(NanoUsd::ZERO),
+                cost: record.cost.unwrap_or(NanoUsd::ZERO),
+                unpriced: u64::from(record.sale.is_none()),
+                ..SummaryRow::default()
+            });
         }
-        if filter.key.is_none() && filter.member.is_none() && !matches!(by, SummaryBy::Key | SummaryBy::Member) {
+        if SumsOf::of(filter, by) == SumsOf::AllKeys {
             self.add_times(filter, by, &mut sums);
         }
         sums.into_values().collect()
     }
 
     /// Adds percentiles. As in databases, the five minutes at the ends of the range count as a whole.
-    fn add_times(&self, filter: &UsageFilter, by: SummaryBy, sums: &mut BTreeMap<String, SummaryRow>) {
-        let five_minutes = |at: i64| Timestamp(bucket(Timestamp(at), FIVE_MINUTES));
-        let since = filter.since.map(|at| five_minutes(at.0));
-        let until = filter.until.map(|at| five_minutes(at.0.saturating_add(FIVE_MINUTES - 1)));
+    fn add_times(&self, filter: &UsageFilter, by: Grouping, sums: &mut BTreeMap<(String, String), SummaryRow>) {
+        let since = filter.since.map(|at| Timestamp(bucket(at, FIVE_MINUTES)));
+        let until = filter.until.map(|at| Timestamp(next_bucket(at.0, FIVE_MINUTES)));
         let filter = UsageFilter { since, until, ..filter.clone() };
-        let mut times: HashMap<String, (Histogram, Histogram)> = HashMap::new();
+        let mut times: HashMap<(String, String), RequestTimes> = HashMap::new();
         for record in self.records.values().filter(|record| filter.matches(record)) {
-            let (ttft, duration) = times.entry(group(record, by)).or_default();
-            duration.add(record.duration_us);
-            if let Some(micros) = record.ttft_us {
-                ttft.add(micros);
-            }
+            times.entry(groups(record, by)).or_default().add(record);
         }
-        for (of, sum) in sums {
-            if let Some((ttft, duration)) = times.get(of) {
-                (sum.ttft, sum.duration) = (Percentiles::of(ttft), Percentiles::of(duration));
+        for (key, sum) in sums {
+            if let Some(times) = times.get(key) {
+                *sum = std::mem::take(sum).with_times(times);
             }
         }
     }
 }
 
-/// Dimensions under which a record is counted.
+fn groups(record: &UsageRecord, by: Grouping) -> (String, String) {
+    (group(record, by.first), group(record, by.second))
+}
+
+/// The value under which a record is counted.
 fn group(record: &UsageRecord, by: SummaryBy) -> String {
+    let subject = || record.subject().map(|at| &record.attempts[at]);
     match by {
         SummaryBy::Nothing => String::new(),
+        SummaryBy::Month => month(record.at),
         SummaryBy::Day => day(record.at),
         SummaryBy::Hour => hour(record.at),
+        SummaryBy::FiveMinutes => five_minutes(record.at),
         SummaryBy::Model => record.group.and(record.model.clone()).unwrap_or_default(),
         SummaryBy::Key => record.key.to_string(),
         SummaryBy::Member => record.member.to_string(),
         SummaryBy::Group => record.group_name.clone().unwrap_or_default(),
+        SummaryBy::Channel => subject().map_or_else(String::new, |attempt| attempt.channel.to_string()),
+        SummaryBy::Account => subject().map_or_else(String::new, |attempt| attempt.account.to_string()),
+        SummaryBy::Protocol => record.protocol_in.as_str().to_owned(),
         SummaryBy::Outcome => record.outcome.as_str().to_owned(),
+        SummaryBy::Reason => record.reason.clone().unwrap_or_default(),
     }
 }

@@ -72,6 +72,17 @@ impl Histogram {
         histogram.merge_encoded(bytes).then_some(histogram)
     }
 
+    /// Adds a list of encoded histograms in hexadecimal digits. `verify` tells of damaged ones.
+    pub(crate) fn merge_hex_list(&mut self, list: &str) {
+        let mut bytes = Vec::new();
+        for digits in list.split(',') {
+            bytes.resize(digits.len() / 2, 0);
+            if hex::decode_to_slice(digits, &mut bytes).is_ok() {
+                self.merge_encoded(&bytes);
+            }
+        }
+    }
+
     /// Adds an encoded histogram. False if the bytes are not one; what they begin with may have been added then.
     pub(crate) fn merge_encoded(&mut self, bytes: &[u8]) -> bool {
         let mut bytes = bytes.iter();

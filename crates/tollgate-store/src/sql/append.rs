@@ -53,6 +53,9 @@ pub(super) struct Bookkeeping {
 /// so long.
 pub(super) const REMEMBERED: i64 = 30 * crate::rollup::DAY;
 
+/// Batches whose records can be followed; at most 64 KiB each.
+const RECENT_BATCHES: i64 = 256;
+
 /// A value to bind.
 #[derive(Clone, Debug)]
 pub(super) enum Bind {
@@ -66,8 +69,8 @@ impl From<&str> for Bind {
     }
 }
 
-/// Stored histograms of a row of sums: times to the first content and to the end.
-type StoredHistograms = (Vec<u8>, Vec<u8>);
+/// Stored histograms of a row of sums, in the order of their columns.
+type StoredHistograms = [Vec<u8>; 3];
 
 #[derive(Debug)]
 pub(super) struct UsageAppender {
@@ -281,12 +284,24 @@ impl AppendTransaction {
             return Ok(None);
         }
         self.add(&tables::ATTEMPTS, tables::attempts(&records)).await?;
+        self.note_batch(&records).await?;
         // Retention may have passed them by already.
         let late = records.iter().map(|(record, _)| record).filter(|record| record.at.0 < pruned_until).map(|record| record.id);
         self.add(&tables::REMOVED, tables::removed(late)).await?;
         self.add_rollups(&records).await?;
         self.settle(settled, booked, chain).await?;
         Ok(Some(records.len() as u64))
+    }
+
+    /// Notes the ids of a batch for those who follow the log, and forgets those of the oldest.
+    async fn note_batch(&mut self, records: &[(&UsageRecord, RecordRefs)]) -> Result<(), StoreError> {
+        const FORGET: &str = "DELETE FROM recent_batches WHERE batch <= $1 RETURNING CAST('' AS TEXT), batch";
+        if records.is_empty() {
+            return Ok(());
+        }
+        let batch = self.number("SELECT CAST(COALESCE(MAX(batch), 0) AS BIGINT) FROM recent_batches", None).await? + 1;
+        self.add(&tables::RECENT_BATCHES, tables::recent_batch(batch, records)).await?;
+        self.rows(FORGET, vec![Bind::Number(batch - RECENT_BATCHES)]).await.map(drop)
     }
 
     /// Drops records older than `pruned_until` that were stored before: those whose id is kept, and those without a price, of which
@@ -342,14 +357,14 @@ impl AppendTransaction {
         let keys = usage.iter().flat_map(|(width, sums)| sums.keys().map(move |key| (width / MINUTE, *key))).collect();
         let stored = self.histograms(keys).await?;
         for (sums, stored) in usage.iter_mut().flat_map(|(_, sums)| sums.values_mut()).zip(stored) {
-            if let Some((ttft, duration)) = stored {
+            for (histogram, stored) in sums.times.each_mut().into_iter().zip(stored.iter().flatten()) {
                 // `verify` tells of damaged histograms.
-                sums.ttft.merge_encoded(&ttft);
-                sums.duration.merge_encoded(&duration);
+                histogram.merge_encoded(stored);
             }
         }
         self.add(&tables::USAGE_SUMS, tables::usage_sums(&usage)).await?;
         self.add(&tables::KEY_SUMS, tables::key_sums(&by_widths(sums.keys.sorted(), &USAGE_WIDTHS))).await?;
+        self.add(&tables::ACCOUNT_SUMS, tables::account_sums(&by_widths(sums.accounts.sorted(), &USAGE_WIDTHS))).await?;
         self.add(&tables::ATTEMPT_SUMS, tables::attempt_sums(&by_widths(sums.attempts.sorted(), &ATTEMPT_WIDTHS))).await
     }
 }

@@ -23,6 +23,39 @@ impl Dialect {
         }
     }
 
+    /// The minute since 1970 in which the request with the id of the row arrived: the id begins with the millisecond, in 48 bits.
+    pub(super) fn arrival_minute(self) -> String {
+        match self {
+            Self::Sqlite => {
+                let digit = |place: usize| {
+                    format!("((instr('0123456789ABCDEF', substr(hex(id), {}, 1)) - 1) << {})", place + 1, 44 - 4 * place)
+                };
+                format!("(({}) / 60000)", (0..12).map(digit).collect::<Vec<_>>().join(" + "))
+            }
+            Self::Postgres => {
+                "(CAST(CAST('x' || encode(substring(id FROM 1 FOR 6), 'hex') AS BIT(48)) AS BIGINT) / 60000)".to_owned()
+            }
+        }
+    }
+
+    /// A text as an expression of hexadecimal digits, which need no escaping.
+    pub(super) fn text(self, text: &str) -> String {
+        let digits = hex::encode(text);
+        match self {
+            Self::Sqlite => format!("CAST(X'{digits}' AS TEXT)"),
+            Self::Postgres => format!("convert_from(decode('{digits}', 'hex'), 'UTF8')"),
+        }
+    }
+
+    /// Expressions that are numbers, never NULL, as one text, separated by commas.
+    pub(super) fn joined_numbers(self, expressions: &[&str]) -> String {
+        let list = expressions.join(", ");
+        match self {
+            Self::Sqlite => format!("printf('{}', {list})", vec!["%d"; expressions.len()].join(",")),
+            Self::Postgres => format!("concat_ws(',', {list})"),
+        }
+    }
+
     /// An aggregate: the bytes of a column in hexadecimal digits, row after row, separated by commas.
     pub(super) fn hex_list(self, column: &str) -> String {
         match self {

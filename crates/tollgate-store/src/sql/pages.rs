@@ -1,11 +1,11 @@
 //! Pages of the usage log. Pages of all records, of one key, of failures and of a member with few keys are read along an index.
-//! Other filters first find the times that have matches in the roll-ups (days, then hours, then five minutes), and read the records
-//! of these times only.
+//! Other filters first find the times that have matches in the roll-ups, and read the records of these times only: of a whole day if it
+//! has few, else of its hours, else of five minutes.
 //!
-//! Bounds: a page reads the records of at most [`MAX_SEARCHES`] times of five minutes and about [`MAX_READ`] records. It then ends
-//! early and says up to which time it searched.
+//! Bounds: a page reads the records of at most [`MAX_SEARCHES`] times and about [`MAX_READ`] records. It then ends early and says up
+//! to which time it searched.
 
-use std::fmt::Write as _;
+use std::{collections::HashMap, fmt::Write as _};
 
 use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{RequestId, Timestamp};
@@ -23,8 +23,10 @@ use crate::{
 const PAGE: &str = "read a page of the usage log";
 /// Records that a page reads before it ends early.
 const MAX_READ: i64 = 200_000;
-/// Times of five minutes that a page looks into before it ends early.
+/// Times that a page looks into before it ends early.
 const MAX_SEARCHES: usize = 200;
+/// Records of a time that are read at once, if the time is longer than five minutes.
+const READ_AT_ONCE: i64 = 20_000;
 /// Keys of a member whose records are read key by key.
 const MAX_KEYS: usize = 40;
 
@@ -41,11 +43,12 @@ struct PageSearch<'a> {
     searches: usize,
 }
 
-/// A time with matches: its first minute, and the number of matches and of records.
+/// A time with matches: its first minute and its width in microseconds, and the number of records that reading it takes.
 #[derive(Clone, Copy, Debug)]
 struct MatchingTime {
     minute: i64,
-    matches: i64,
+    width: i64,
+    records: i64,
 }
 
 impl PageSearch<'_> {
@@ -94,11 +97,11 @@ impl PageSearch<'_> {
         }
     }
 
-    /// Where a page that ends before a time of five minutes continues, and the time it has searched.
-    fn stopped_before(&self, minute: i64) -> (UsageCursor, Timestamp) {
+    /// Where a page that ends before a time continues, and the time it has searched.
+    fn stopped_before(&self, time: MatchingTime) -> (UsageCursor, Timestamp) {
         let time = match self.order {
-            SortOrder::Newest => Timestamp(minute * MINUTE + FIVE_MINUTES),
-            SortOrder::Oldest => Timestamp(minute * MINUTE),
+            SortOrder::Newest => Timestamp(time.minute * MINUTE + time.width),
+            SortOrder::Oldest => Timestamp(time.minute * MINUTE),
         };
         (UsageCursor(RequestId::first_at(time)), time)
     }
@@ -140,11 +143,14 @@ impl SqlStore {
     /// many.
     async fn indexed_conditions(&self, refs: &RefFilter) -> Result<Option<Vec<String>>, StoreError> {
         let of_keys = |keys: &[i64]| keys.iter().map(|key| format!(" AND key = {key}")).collect::<Vec<_>>();
-        Ok(match refs {
-            RefFilter { keys: None, members: None, groups: None, models: None, outcome: None } => Some(vec![String::new()]),
-            RefFilter { keys: Some(keys), members: None, groups: None, models: None, outcome: None } => Some(of_keys(keys)),
-            RefFilter { keys: None, members: None, groups: None, models: None, outcome: Some(1..) } => Some(vec![refs.sql()]),
-            RefFilter { keys: None, members: Some(members), groups: None, models: None, outcome: None } => {
+        if !refs.is_of_callers_and_outcome() {
+            return Ok(None);
+        }
+        Ok(match (&refs.keys, &refs.members, refs.outcome) {
+            (None, None, None) => Some(vec![String::new()]),
+            (Some(keys), None, None) => Some(of_keys(keys)),
+            (None, None, Some(1..)) => Some(vec![refs.sql()]),
+            (None, Some(members), None) => {
                 let sql = AssertSqlSafe(format!(
                     "SELECT DISTINCT key FROM key_sums WHERE width = 1440 AND member IN ({}) LIMIT {}",
                     list(members),
@@ -155,7 +161,7 @@ impl SqlStore {
                 let of_member = |condition: String| format!("{condition} AND member IN ({})", list(members));
                 (keys.len() <= MAX_KEYS).then(|| of_keys(&keys).into_iter().map(of_member).collect())
             }
-            RefFilter { .. } => None,
+            _ => None,
         })
     }
 
@@ -187,17 +193,22 @@ impl SqlStore {
         let pruned_until = self.pruned_until().await?;
         let (from, to) = search.open_times();
         let from = from.map_or(pruned_until, |from| from.max(pruned_until));
-        for day in self.matching_times(search, DAY, days_between(from, to)).await? {
-            for hour in self.matching_times(search, HOUR, parts(day, DAY, HOUR, from, to)).await? {
-                for time in self.matching_times(search, FIVE_MINUTES, parts(hour, HOUR, FIVE_MINUTES, from, to)).await? {
-                    if search.read > MAX_READ || search.searches >= MAX_SEARCHES {
-                        return Ok(Some(search.stopped_before(time.minute)));
-                    }
-                    self.read_time(search, time).await?;
-                    if search.is_full() {
-                        return Ok(None);
-                    }
-                }
+        let mut open: Vec<MatchingTime> = self.matching_times(search, DAY, days_between(from, to)).await?;
+        // The next time is the last of the list.
+        open.reverse();
+        while let Some(time) = open.pop() {
+            let narrower = if time.width == DAY { HOUR } else { FIVE_MINUTES };
+            if time.records > READ_AT_ONCE && time.width > FIVE_MINUTES {
+                let times = self.matching_times(search, narrower, parts(time, narrower, from, to)).await?;
+                open.extend(times.into_iter().rev());
+                continue;
+            }
+            if search.read > MAX_READ || search.searches >= MAX_SEARCHES {
+                return Ok(Some(search.stopped_before(time)));
+            }
+            self.read_time(search, time).await?;
+            if search.is_full() {
+                return Ok(None);
             }
         }
         Ok(None)
@@ -205,26 +216,38 @@ impl SqlStore {
 
     /// The times of a width that have matches, in the order of the search.
     async fn matching_times(&self, search: &PageSearch<'_>, width: i64, times: TimeList) -> Result<Vec<MatchingTime>, StoreError> {
-        let table = if search.filter.is_of_keys() { "key_sums" } else { "usage_sums" };
         let times = match times {
             TimeList::Each(minutes) if minutes.is_empty() => return Ok(Vec::new()),
             TimeList::Each(minutes) => format!("minute IN ({})", list(&minutes)),
             TimeList::Between(from, to) => format!("minute >= {from} AND minute < {to}"),
         };
         let direction = if search.order == SortOrder::Newest { " DESC" } else { "" };
-        let sql = AssertSqlSafe(format!(
-            "SELECT minute, CAST(SUM(requests) AS BIGINT) FROM {table} WHERE width = {} AND {times}{} GROUP BY minute \
-             ORDER BY minute{direction}",
-            width / MINUTE,
-            search.filter.sql()
-        ));
-        let read = |row: &AnyRow| Ok(MatchingTime { minute: row.try_get(0)?, matches: row.try_get(1)? });
-        self.fetch_as(PAGE, sqlx::query(sql), read).await
+        let sums = |table: &str, conditions: &str| {
+            AssertSqlSafe(format!(
+                "SELECT minute, CAST(SUM(requests) AS BIGINT) FROM {table} WHERE width = {} AND {times}{conditions} GROUP BY minute \
+                 ORDER BY minute{direction}",
+                width / MINUTE
+            ))
+        };
+        let read = |row: &AnyRow| Ok((row.try_get(0)?, row.try_get(1)?));
+        let table = search.filter.times_table();
+        let sql = sums(table, &search.filter.sql_of_sums(table));
+        let found = self.fetch_as(PAGE, sqlx::query(sql), read).await?;
+        let mut found: Vec<_> = found.into_iter().map(|(minute, records)| MatchingTime { minute, width, records }).collect();
+        // The records of a key have an index, those of other filters are found among all of their time.
+        if search.filter.keys.is_none() {
+            let all = self.fetch_as(PAGE, sqlx::query(sums("usage_sums", "")), read).await?;
+            let all: HashMap<i64, i64> = all.into_iter().collect();
+            for time in &mut found {
+                time.records = all.get(&time.minute).copied().unwrap_or(time.records);
+            }
+        }
+        Ok(found)
     }
 
-    /// Reads the records of five minutes.
+    /// Reads the records of a time.
     async fn read_time(&self, search: &mut PageSearch<'_>, time: MatchingTime) -> Result<(), StoreError> {
-        let (begin, end) = (time.minute * MINUTE, time.minute * MINUTE + FIVE_MINUTES);
+        let (begin, end) = (time.minute * MINUTE, time.minute * MINUTE + time.width);
         let range = ArrivalRange {
             from: Some(search.range.from.map_or(begin, |from| from.max(begin))),
             to: Some(search.range.to.map_or(end, |to| to.min(end))),
@@ -233,15 +256,9 @@ impl SqlStore {
         let found = self.usage_reader.rows(PAGE, sql, ids).await?;
         search.searches += 1;
         // A page that becomes full has read a part of the time only; it ends there.
-        search.read += if search.filter.keys.is_some() { time.matches } else { self.records_of_time(time.minute).await? };
+        search.read += time.records;
         search.found.extend(found);
         Ok(())
-    }
-
-    async fn records_of_time(&self, minute: i64) -> Result<i64, StoreError> {
-        let sql = "SELECT CAST(COALESCE(SUM(requests), 0) AS BIGINT) FROM usage_sums WHERE width = 5 AND minute = $1";
-        let found = self.fetch_as(PAGE, sqlx::query(sql).bind(minute), |row| row.try_get(0)).await?;
-        Ok(found.first().copied().unwrap_or(0))
     }
 }
 
@@ -259,8 +276,8 @@ fn days_between(from: i64, to: Option<i64>) -> TimeList {
 }
 
 /// The narrower times of a wider one that have a part in [from, to).
-fn parts(of: MatchingTime, wide: i64, narrow: i64, from: i64, to: Option<i64>) -> TimeList {
-    let minutes = (of.minute..of.minute + wide / MINUTE).step_by(usize::try_from(narrow / MINUTE).unwrap_or(1));
+fn parts(of: MatchingTime, narrow: i64, from: i64, to: Option<i64>) -> TimeList {
+    let minutes = (of.minute..of.minute + of.width / MINUTE).step_by(usize::try_from(narrow / MINUTE).unwrap_or(1));
     let is_within = |minute: &i64| minute * MINUTE + narrow > from && to.is_none_or(|to| minute * MINUTE < to);
     TimeList::Each(minutes.filter(is_within).collect())
 }
@@ -282,7 +299,7 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let store = open(options(sqlite(&dir), &dir)).await.unwrap();
         let count = MAX_SEARCHES + 50;
-        let at = |number: usize| Timestamp(MIDNIGHT.0 + i64::try_from(number).unwrap() * FIVE_MINUTES + 7);
+        let at = |number: usize| Timestamp(MIDNIGHT.0 + i64::try_from(number).unwrap() * DAY + 7);
         let records: Vec<UsageRecord> = (0..count).map(|number| arrived(record(number as u64 * 4), at(number))).collect();
         store.usage.append(&records).await.unwrap();
         for (order, searched) in [(SortOrder::Newest, at(50)), (SortOrder::Oldest, at(MAX_SEARCHES))] {
@@ -303,11 +320,11 @@ mod tests {
 
     #[test]
     fn only_times_within_the_range_are_looked_into() {
-        let hour = MatchingTime { minute: 600, matches: 1 };
+        let hour = MatchingTime { minute: 600, width: HOUR, records: 1 };
         let all: Vec<i64> = (600..660).step_by(5).collect();
-        assert_eq!(parts(hour, HOUR, FIVE_MINUTES, 0, None), TimeList::Each(all));
+        assert_eq!(parts(hour, FIVE_MINUTES, 0, None), TimeList::Each(all));
         let range = (611 * MINUTE, Some(620 * MINUTE));
-        assert_eq!(parts(hour, HOUR, FIVE_MINUTES, range.0, range.1), TimeList::Each(vec![610, 615]));
+        assert_eq!(parts(hour, FIVE_MINUTES, range.0, range.1), TimeList::Each(vec![610, 615]));
         assert_eq!(days_between(DAY + 5, Some(3 * DAY)), TimeList::Between(1_440, 3 * 1_440 + 1));
     }
 }

@@ -150,8 +150,11 @@ impl SqlStore {
 }
 
 /// Deletes the sums by five minutes before a minute.
-const DELETE_SUMS: [&str; 2] =
-    ["DELETE FROM usage_sums WHERE width = 5 AND minute < $1", "DELETE FROM key_sums WHERE width = 5 AND minute < $1"];
+const DELETE_SUMS: [&str; 3] = [
+    "DELETE FROM usage_sums WHERE width = 5 AND minute < $1",
+    "DELETE FROM key_sums WHERE width = 5 AND minute < $1",
+    "DELETE FROM account_sums WHERE width = 5 AND minute < $1",
+];
 
 // Steps on PostgreSQL.
 impl SqlStore {
@@ -253,7 +256,7 @@ impl SqlStore {
     /// Deletes an hour of the sums by five minutes of removed records. False if there are none.
     async fn forget_sums(&self, pruned_until: i64) -> Result<bool, StoreError> {
         let sql = "SELECT CAST(LEAST((SELECT MIN(minute) FROM usage_sums WHERE width = 5), \
-                   (SELECT MIN(minute) FROM key_sums WHERE width = 5)) AS BIGINT)";
+                   (SELECT MIN(minute) FROM key_sums WHERE width = 5), (SELECT MIN(minute) FROM account_sums WHERE width = 5)) AS BIGINT)";
         let oldest: Vec<Option<i64>> = self.fetch_as(PRUNE, sqlx::query(sql), |row| row.try_get(0)).await?;
         let Some(oldest) = oldest.into_iter().flatten().next().filter(|oldest| *oldest < pruned_until / MINUTE) else {
             return Ok(false);

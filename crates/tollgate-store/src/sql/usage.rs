@@ -18,7 +18,7 @@ use super::{
     usage_reader::LookUp,
     usage_rows::stored::{AttemptRow, StoredText, TextsByRef, UsageRow, usage_columns},
 };
-use crate::{Page, StoreError, SummaryBy, SummaryRow, UsageFilter, UsageStore, usage::with_time_of_id};
+use crate::{BookedRecords, Grouping, LogPosition, Page, StoreError, SummaryRow, UsageFilter, UsageStore, usage::with_time_of_id};
 
 pub(super) const IDS_AT_ONCE: usize = 500;
 
@@ -32,6 +32,16 @@ impl SqlStore {
     pub(super) async fn names(&self, operation: &'static str, refs: &BTreeSet<i64>) -> Result<NamesByRef, StoreError> {
         let mut connection = self.reader.acquire().await.map_err(|error| self.failed(operation, error))?;
         names_on(&mut connection, refs).await.map_err(|error| self.failed(operation, error))
+    }
+
+    /// The records with these ids, in any order.
+    pub(super) async fn records_with_ids(&self, ids: Vec<RequestId>) -> Result<Vec<UsageRecord>, StoreError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql = format!("SELECT {} FROM usage WHERE id", usage_columns());
+        let rows = self.usage_reader.rows_with(READ, sql, LookUp::Requests(ids)).await?;
+        self.records_of(rows).await
     }
 
     /// The records of rows, with texts and attempts.
@@ -112,6 +122,10 @@ impl UsageStore for SqlStore {
         Ok(self.records_of(found).await?.pop())
     }
 
+    async fn booked_after(&self, after: Option<LogPosition>, limit: usize) -> Result<BookedRecords, StoreError> {
+        self.read_booked(after, limit).await
+    }
+
     async fn known(&self, ids: &[RequestId]) -> Result<HashSet<RequestId>, StoreError> {
         let mut known = HashSet::new();
         for ids in ids.chunks(IDS_AT_ONCE) {
@@ -122,7 +136,7 @@ impl UsageStore for SqlStore {
         Ok(known)
     }
 
-    async fn summary(&self, filter: &UsageFilter, by: SummaryBy) -> Result<Vec<SummaryRow>, StoreError> {
+    async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
         self.summarise_usage(filter, by).await
     }
 }

@@ -1,12 +1,13 @@
-//! Conditions on the usage log's tables. They are made of fixed fragments and numbers; ids of requests are bound.
+//! Conditions on the usage log's tables. They are made of fixed fragments and numbers; ids of requests are bound, and texts are
+//! hexadecimal digits.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use sqlx::Row as _;
 use tollgate_core::{RequestId, Timestamp};
 
 use super::{codes::Coded, names::NameKind, rows::AnyQuery, store::SqlStore};
-use crate::{StoreError, UsageFilter};
+use crate::{RecordConditions, StoreError, UsageFilter};
 
 /// A filter with the numbers of its texts: one for each name that a row had. Its columns have the same names in all tables.
 #[derive(Clone, Debug, Default)]
@@ -15,13 +16,21 @@ pub(super) struct RefFilter {
     pub(super) members: Option<Vec<i64>>,
     pub(super) groups: Option<Vec<i64>>,
     pub(super) models: Option<Vec<i64>>,
+    pub(super) channels: Option<Vec<i64>>,
+    pub(super) accounts: Option<Vec<i64>>,
+    pub(super) reasons: Option<Vec<i64>>,
+    pub(super) protocol: Option<i64>,
     pub(super) outcome: Option<i64>,
+    pub(super) conditions: RecordConditions,
+    /// The conditions on texts of records, each beginning with ` AND `.
+    pub(super) texts: String,
 }
 
 impl RefFilter {
     /// True if the usage log has no text that the filter asks for.
     pub(super) fn selects_nothing(&self) -> bool {
-        [&self.keys, &self.members, &self.groups, &self.models].into_iter().flatten().any(Vec::is_empty)
+        let lists = [&self.keys, &self.members, &self.groups, &self.models, &self.channels, &self.accounts, &self.reasons];
+        lists.into_iter().flatten().any(Vec::is_empty)
     }
 
     /// Whether only the sums of each key can be narrowed by it.
@@ -29,24 +38,111 @@ impl RefFilter {
         self.keys.is_some() || self.members.is_some()
     }
 
-    /// Conditions, each beginning with ` AND `.
+    /// Whether it names nothing else than keys, members and an outcome.
+    pub(super) fn is_of_callers_and_outcome(&self) -> bool {
+        let lists = [&self.groups, &self.models, &self.channels, &self.accounts, &self.reasons];
+        lists.into_iter().all(Option::is_none) && self.protocol.is_none() && self.conditions.is_empty()
+    }
+
+    /// The table of sums that tells the times with matches: all of them, and others if it lacks a column of the filter.
+    pub(super) const fn times_table(&self) -> &'static str {
+        if self.is_of_keys() {
+            "key_sums"
+        } else if self.accounts.is_some() {
+            "account_sums"
+        } else {
+            "usage_sums"
+        }
+    }
+
+    /// Conditions on a table of sums, each beginning with ` AND `.
+    pub(super) fn sql_of_sums(&self, table: &str) -> String {
+        let mut sql = String::new();
+        let mut lists =
+            vec![("grp", &self.groups), ("model", &self.models), ("channel", &self.channels), ("reason", &self.reasons)];
+        match table {
+            "key_sums" => lists.splice(..0, [("key", &self.keys), ("member", &self.members)]).for_each(drop),
+            "account_sums" => lists.insert(0, ("account", &self.accounts)),
+            _ => {}
+        }
+        for (column, numbers) in lists {
+            push_list(&mut sql, column, numbers.as_deref());
+        }
+        self.push_words(&mut sql);
+        sql
+    }
+
+    /// Conditions on records, each beginning with ` AND `.
     pub(super) fn sql(&self) -> String {
         let mut sql = String::new();
-        let lists = [("key", &self.keys), ("member", &self.members), ("grp", &self.groups), ("model", &self.models)];
+        let lists = [
+            ("key", &self.keys),
+            ("member", &self.members),
+            ("grp", &self.groups),
+            ("model", &self.models),
+            ("channel", &self.channels),
+            ("account", &self.accounts),
+            ("reason", &self.reasons),
+        ];
         for (column, numbers) in lists {
-            match numbers.as_deref() {
-                None => {}
-                Some([number]) => write!(sql, " AND {column} = {number}").expect("writing to a String cannot fail"),
-                Some(numbers) => write!(sql, " AND {column} IN ({})", list(numbers)).expect("writing to a String cannot fail"),
+            push_list(&mut sql, column, numbers.as_deref());
+        }
+        self.push_words(&mut sql);
+        let RecordConditions { status, stream, min_sale, min_cost, min_tokens, min_ttft_us, min_duration_us, .. } =
+            &self.conditions;
+        let least = [
+            ("sale", min_sale.map(|sale| sale.0)),
+            ("cost", min_cost.map(|cost| cost.0)),
+            (ALL_TOKENS, min_tokens.map(saturated)),
+            ("ttft_us", min_ttft_us.map(saturated)),
+            ("duration_us", min_duration_us.map(saturated)),
+            ("status", status.map(|(first, _)| i64::from(first))),
+        ];
+        for (value, least) in least {
+            if let Some(least) = least {
+                push(&mut sql, format_args!(" AND {value} >= {least}"));
             }
+        }
+        if let Some((_, last)) = status {
+            push(&mut sql, format_args!(" AND status <= {last}"));
+        }
+        if let Some(stream) = stream {
+            push(&mut sql, format_args!(" AND stream = {}", i64::from(*stream)));
+        }
+        sql.push_str(&self.texts);
+        sql
+    }
+
+    fn push_words(&self, sql: &mut String) {
+        if let Some(protocol) = self.protocol {
+            push(sql, format_args!(" AND protocol_in = {protocol}"));
         }
         if let Some(outcome) = self.outcome {
             // Repeats the condition of the partial index `usage_failed`, so that the databases use it.
             let failed = if outcome == 0 { "" } else { " AND outcome <> 0" };
-            write!(sql, "{failed} AND outcome = {outcome}").expect("writing to a String cannot fail");
+            push(sql, format_args!("{failed} AND outcome = {outcome}"));
         }
-        sql
     }
+}
+
+/// The tokens of a record of all kinds.
+const ALL_TOKENS: &str = "(tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio + tokens_output + \
+     tokens_thinking)";
+
+fn saturated(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn push_list(sql: &mut String, column: &str, numbers: Option<&[i64]>) {
+    match numbers {
+        None => {}
+        Some([number]) => push(sql, format_args!(" AND {column} = {number}")),
+        Some(numbers) => push(sql, format_args!(" AND {column} IN ({})", list(numbers))),
+    }
+}
+
+fn push(sql: &mut String, more: fmt::Arguments<'_>) {
+    sql.write_fmt(more).expect("writing to a String cannot fail");
 }
 
 pub(super) fn list(numbers: &[i64]) -> String {
@@ -98,16 +194,31 @@ impl SqlStore {
             Some(id) => self.refs_of(operation, kind, "id", &id).await.map(Some),
             None => Ok(None),
         };
+        let name = async |kind: NameKind, name: Option<&String>| match name {
+            Some(name) => self.refs_of(operation, kind, "id = '' AND name", name).await.map(Some),
+            None => Ok(None),
+        };
         Ok(RefFilter {
             keys: id(NameKind::Key, filter.key.map(|id| id.to_string())).await?,
             members: id(NameKind::Member, filter.member.map(|id| id.to_string())).await?,
             groups: id(NameKind::Group, filter.group.map(|id| id.to_string())).await?,
-            models: match &filter.model {
-                Some(model) => Some(self.refs_of(operation, NameKind::Model, "id = '' AND name", model).await?),
-                None => None,
-            },
+            models: name(NameKind::Model, filter.model.as_ref()).await?,
+            channels: id(NameKind::Channel, filter.channel.map(|id| id.to_string())).await?,
+            accounts: id(NameKind::Account, filter.account.map(|id| id.to_string())).await?,
+            reasons: name(NameKind::Code, filter.reason.as_ref()).await?,
+            protocol: filter.protocol.map(Coded::code),
             outcome: filter.outcome.map(Coded::code),
+            conditions: filter.conditions.clone(),
+            texts: self.text_conditions(&filter.conditions),
         })
+    }
+
+    fn text_conditions(&self, conditions: &RecordConditions) -> String {
+        let texts = [("client_request_id", &conditions.client_request_id), ("address", &conditions.address)];
+        let condition = |(column, text): (&str, &Option<String>)| {
+            text.as_ref().map(|text| format!(" AND {column} = {}", self.dialect.text(&text.replace('\0', "\u{fffd}"))))
+        };
+        texts.into_iter().filter_map(condition).collect()
     }
 
     async fn refs_of(

@@ -4,7 +4,7 @@
 pub(super) mod stored;
 
 use serde::{Deserialize, Serialize};
-use tollgate_core::{AttemptRecord, AttemptResult, TraceEntry, UsageRecord};
+use tollgate_core::{AttemptRecord, TraceEntry, UsageRecord};
 
 use super::names::{NameKind, NameLookup};
 
@@ -51,7 +51,7 @@ pub(super) struct RecordRefs {
 
 impl RecordRefs {
     pub(super) fn of<'a>(record: &'a UsageRecord, names: &mut NameLookup<'a>) -> Self {
-        let subject = subject(record.attempts.iter().map(|attempt| attempt.result));
+        let subject = record.subject();
         // Without a group no group offers the model: callers must not fill the dictionary.
         let model = record.group.and(record.model.as_deref());
         Self {
@@ -90,13 +90,6 @@ impl RecordRefs {
         };
         Some(serde_json::to_string(&extra).expect("texts serialise to JSON"))
     }
-}
-
-/// The attempt that answered, else the last one.
-fn subject(mut results: impl ExactSizeIterator<Item = AttemptResult> + DoubleEndedIterator) -> Option<usize> {
-    let last = results.len().checked_sub(1);
-    let answered = results.rposition(|result| result == AttemptResult::Answered);
-    answered.or(last)
 }
 
 fn attempt_refs<'a>(attempt: &'a AttemptRecord, names: &mut NameLookup<'a>) -> AttemptRefs {

@@ -7,10 +7,11 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use tollgate_console::{
-    AccountTestResult, ChannelTest, ChannelTestError, EffectiveSetting, ExplainRequest, GatewayHandle, OnTestEvent,
+    AccountTestResult, ChannelTest, ChannelTestError, EffectiveSetting, ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent,
 };
 use tollgate_core::{
-    AccountHealth, AccountId, Budget, HealthStatus, HealthView, NanoUsd, Observation, Subject, Timestamp, Window, observe,
+    AccountHealth, AccountId, Budget, Catalog, HealthStatus, HealthView, Key, NanoUsd, Observation, Subject, Timestamp, Window,
+    observe,
 };
 use tollgate_gateway::{
     explain::{CallerCounters, ExplainInput, subjects_of},
@@ -72,12 +73,21 @@ impl GatewayHandle for StoppedGateway {
         Ok(())
     }
 
+    async fn service_key(&self, _: &str, _: Option<IpAddr>) -> Result<Arc<Key>, KeyRefusal> {
+        // Callers reach a running gateway only.
+        Err(KeyRefusal::Unavailable)
+    }
+
     fn metrics(&self) -> (&'static str, String) {
         (METRICS_CONTENT_TYPE, String::new())
     }
 
     async fn spent(&self, subject: Subject, window: Window) -> Result<NanoUsd, StoreError> {
         Ok(self.counters().await?.spent(subject, window, compose::now()))
+    }
+
+    async fn catalog(&self) -> Result<Arc<Catalog>, StoreError> {
+        self.store.catalog.load().await.map(Arc::new)
     }
 
     fn budgets(&self) -> Vec<Budget> {

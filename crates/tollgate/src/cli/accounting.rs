@@ -62,11 +62,31 @@ pub(crate) enum Usage {
         #[arg(value_name = "REQUEST_ID")]
         id: String,
     },
+    /// List usage records, newest first
+    List {
+        /// Number of records, at most 1000
+        #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        limit: u32,
+        /// Only records before this one: the place that the list before ended with
+        #[arg(long, value_name = "PLACE")]
+        after: Option<String>,
+        #[command(flatten)]
+        filter: UsageFilter,
+    },
     /// Sum up requests, tokens and amounts
     Summary {
-        /// Grouping
-        #[arg(long, value_enum, default_value_t = GroupBy::Day)]
-        by: GroupBy,
+        /// One or two groupings, such as `--by model,day`
+        #[arg(long, value_enum, value_delimiter = ',', num_args = 1, default_value = "day")]
+        by: Vec<GroupBy>,
+        /// Show the sums of the period before, as long as that from --since to --until
+        #[arg(long)]
+        previous: bool,
+        /// Order of the rows
+        #[arg(long, value_enum, default_value_t = SumOrder::Of)]
+        sort: SumOrder,
+        /// Maximum number of rows [default: all]
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        rows: Option<u32>,
         #[command(flatten)]
         filter: UsageFilter,
     },
@@ -77,9 +97,9 @@ pub(crate) enum Usage {
     },
 }
 
-/// Filter for usage records.
+/// Records to select by what most commands with a filter take.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct UsageFilter {
+pub(crate) struct RecordFilter {
     /// Only requests with this key (id or name)
     #[arg(long)]
     pub(crate) key: Option<String>,
@@ -103,11 +123,60 @@ pub(crate) struct UsageFilter {
     pub(crate) until: Option<String>,
 }
 
+/// Filter for usage records.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct UsageFilter {
+    #[command(flatten)]
+    pub(crate) records: RecordFilter,
+    /// Only requests that this channel answered or was the last to be tried for (name or id)
+    #[arg(long)]
+    pub(crate) channel: Option<String>,
+    /// The same of an account, as channel/account or by id
+    #[arg(long)]
+    pub(crate) account: Option<String>,
+    /// Only this protocol of callers: openai, gemini or anthropic
+    #[arg(long)]
+    pub(crate) protocol: Option<String>,
+    /// Only this error id, exclusion code or other code, such as E40
+    #[arg(long)]
+    pub(crate) reason: Option<String>,
+    /// Only this status sent to the caller, such as 429, or a class of them, such as 4xx; for sums, at most 500000 records are read
+    /// for this condition and the following ones
+    #[arg(long)]
+    pub(crate) status: Option<String>,
+    /// Only streams (true) or complete answers (false)
+    #[arg(long)]
+    pub(crate) stream: Option<bool>,
+    /// Least sale amount in USD
+    #[arg(long, value_name = "USD")]
+    pub(crate) min_sale: Option<String>,
+    /// Least cost in USD
+    #[arg(long, value_name = "USD")]
+    pub(crate) min_cost: Option<String>,
+    /// Least number of tokens of all kinds
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) min_tokens: Option<u32>,
+    /// Least time to the first content, in milliseconds
+    #[arg(long, value_name = "MS")]
+    pub(crate) min_ttft_ms: Option<u32>,
+    /// Least duration, in milliseconds
+    #[arg(long, value_name = "MS")]
+    pub(crate) min_duration_ms: Option<u32>,
+    /// Only requests with this id of the caller
+    #[arg(long, value_name = "ID")]
+    pub(crate) client_request_id: Option<String>,
+    /// Only requests from this address
+    #[arg(long)]
+    pub(crate) address: Option<String>,
+}
+
 /// Grouping of a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GroupBy {
     /// One line for everything
     Nothing,
+    /// UTC month
+    Month,
     /// UTC day
     Day,
     /// UTC hour; requires --since and a range of at most 31 days
@@ -120,8 +189,33 @@ pub(crate) enum GroupBy {
     Member,
     /// Group
     Group,
+    /// Channel that answered or was the last to be tried
+    Channel,
+    /// Account, the same
+    Account,
+    /// Protocol of the caller
+    Protocol,
     /// Outcome
     Outcome,
+    /// Error id, exclusion code or other code
+    Error,
+}
+
+/// Order of the rows of a summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SumOrder {
+    /// By the values of the grouping
+    Of,
+    /// Most requests first
+    Requests,
+    /// Most requests that were not completed first
+    Errors,
+    /// Most tokens first
+    Tokens,
+    /// Highest sale first
+    Sale,
+    /// Highest cost first
+    Cost,
 }
 
 #[derive(Clone, Debug, Subcommand)]

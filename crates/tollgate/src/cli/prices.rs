@@ -146,6 +146,9 @@ pub(crate) struct PriceSimulation {
     /// The request uses other tools that the provider runs
     #[arg(long)]
     pub(crate) server_tools: bool,
+    /// The request asks for images or audio in the answer
+    #[arg(long)]
+    pub(crate) output_media: bool,
     /// Value of the header `x-tollgate-max-price`, such as `input:1.5,output:6`
     #[arg(long, value_name = "PRICES")]
     pub(crate) max_price: Option<String>,

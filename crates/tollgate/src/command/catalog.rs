@@ -4,6 +4,7 @@ use std::path::Path;
 
 use http::Method;
 use serde_json::{Value, json};
+use tollgate_store::catalog_file::FileError;
 
 use crate::{
     admin::{self, Admin, AdminError, AdminRefusal, AdminRequest, ApiPath, FolderPolicy},
@@ -17,7 +18,10 @@ use crate::{
 
 /// Previews, confirms and applies. Fails if the catalog changes after the preview.
 pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
-    let (_, text) = catalog_file::read_with_text(&arguments.file)?;
+    let text = catalog_file::read_text(&arguments.file)?;
+    if let Err(unreadable) = catalog_file::parse(&text) {
+        return Err(every_fault(common, arguments, &text, &unreadable.faults));
+    }
     let text = secrets::inline_secrets(&text)?;
     compose::block_on(async {
         let admin = Admin::open(common, FolderPolicy::CreateIfMissing).await?.with_actor(&arguments.file.display().to_string());
@@ -57,6 +61,24 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
         output::result(common, &summary, &format!("applied; the catalog is at revision {}", applied["revision"]));
         Ok(())
     })
+}
+
+/// The failure for a file with these faults, with those that only show beside the catalog as far as it can be asked.
+fn every_fault(common: &Common, arguments: &Apply, text: &str, faults: &[FileError]) -> Failure {
+    let beside_the_catalog = || {
+        let text = secrets::inline_secrets(text)?;
+        compose::block_on(async {
+            let admin = Admin::open(common, FolderPolicy::MustExist).await?;
+            let (target, body) = (ApiPath::of(&["catalog", "preview"]), json!({"file": text, "prune": arguments.prune}));
+            Ok(admin.send(AdminRequest::of(Method::POST, &target, &body)).await.err())
+        })
+    };
+    match beside_the_catalog() {
+        Ok(Some(AdminError::Refused(refused))) if !refused.faults.is_empty() => {
+            apply_failure(AdminError::Refused(refused), &arguments.file)
+        }
+        Ok(_) | Err(_) => catalog_file::file_faults(&arguments.file, faults),
+    }
 }
 
 /// One line of a plan, such as `+ channel main`.

@@ -23,12 +23,20 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
         return Ok(());
     }
     let named = arguments.catalog.iter().map(|file| ("catalog.file", file.display().to_string())).collect::<Vec<_>>();
-    let config = compose::settings(common, &named)?;
+    let config = compose::settings(common, &named).map_err(|failure| match &arguments.catalog {
+        Some(file) => and_faults_of(failure, catalog_file::read(file)),
+        None => failure,
+    })?;
     let file = config.catalog_file.clone();
-    let catalog = file.as_deref().map(|file| Ok::<_, Failure>((file, review(&config, file)?))).transpose()?;
-    if let Some(master) = &config.master_key {
-        config::reference(master).map_err(|fault| Failure::invalid(format!("database.master_key: {fault}")))?;
-    }
+    let catalog = file.as_deref().map(|file| review(&config, file).map(|review| (file, review))).transpose();
+    let master = config.master_key.as_deref().map_or(Ok(()), |master| {
+        config::reference(master).map(drop).map_err(|fault| Failure::invalid(format!("database.master_key: {fault}")))
+    });
+    let catalog = match (catalog, master) {
+        (Ok(catalog), Ok(())) => catalog,
+        (Err(failure), master) => return Err(and_faults_of(failure, master)),
+        (Ok(_), Err(failure)) => return Err(and_faults_of(failure, every_variable_is_read(&config))),
+    };
     let effective = config.effective();
     if common.json {
         let show =
@@ -55,6 +63,13 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
     every_variable_is_read(&config)
 }
 
+fn and_faults_of<T>(failure: Failure, other: Result<T, Failure>) -> Failure {
+    match other {
+        Ok(_) => failure,
+        Err(other) => failure.and(other),
+    }
+}
+
 /// An error for each `TOLLGATE_…` variable that nothing reads. A start only warns, because a catalog in the database does not
 /// tell which variables its file referred to.
 fn every_variable_is_read(config: &Config) -> Result<(), Failure> {
@@ -76,20 +91,20 @@ struct Review {
 /// Validates a catalog file as `serve` does: against the catalog it would be served on, without changing it. Where there is no
 /// database yet, or none that can be reached, that is the catalog of a new one.
 fn review(config: &Config, file: &Path) -> Result<Review, Failure> {
-    let parsed = catalog_file::read(file)?;
-    let (preview, remark) = compose::block_on(async {
+    let (parsed, preview, remark) = compose::block_on(async {
         let (store, remark) = match compose::open_existing(config).await {
             Ok(Some(store)) => (store, None),
             Ok(None) => (compose::open_in_memory().await?, None),
             Err(Failure::Unreachable(why)) => {
                 (compose::open_in_memory().await?, Some(format!("checked as for a new database, because {why}")))
             }
-            Err(failure) => return Err(failure),
+            Err(failure) => return Err(and_faults_of(failure, catalog_file::read(file))),
         };
+        let (parsed, _) = catalog_file::read_to_serve(&store, file).await?;
         let current = store.catalog.live_rows(&KeyScope::FileAnd(parsed.key_names())).await?;
         let previewed = preview(&current, &parsed, ApplyMode::Served, RandomSource::system(), compose::now()).await;
         store.close().await;
-        Ok((previewed.map_err(|error| catalog_file::preview_failure(file, error))?, remark))
+        Ok((parsed, previewed.map_err(|error| catalog_file::preview_failure(file, error))?, remark))
     })?;
     let keys: Vec<Arc<Key>> = preview.changed.into_iter().map(|(_, key)| Arc::new(key)).collect();
     let mut warnings = catalog_warnings(&preview.after, &keys, compose::now());

@@ -7,7 +7,7 @@ use tollgate_core::NanoUsd;
 
 use crate::{
     catalog_file,
-    cli::{Common, Replay as Arguments, UsageFilter as FilterArgs},
+    cli::{Common, RecordFilter, Replay as Arguments},
     command::{job, secrets, usage},
     compose,
     failure::Failure,
@@ -40,9 +40,9 @@ pub(crate) fn run(common: &Common, arguments: &Arguments) -> Result<(), Failure>
 }
 
 /// The records that the flags select.
-fn selection(args: &FilterArgs) -> Result<RecordSelection, Failure> {
+fn selection(args: &RecordFilter) -> Result<RecordSelection, Failure> {
     let (key, member, group) = (args.key.clone(), args.member.clone(), args.group.clone());
-    Ok(RecordSelection { key, member, group, filter: usage::parse_filter(args)? })
+    Ok(RecordSelection { key, member, group, filter: usage::parse_records(args)? })
 }
 
 /// The job that replays this file.

@@ -10,7 +10,7 @@ use tokio::{
     sync::mpsc,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tollgate_core::{KeyId, Timestamp, catalog_warnings};
+use tollgate_core::{Timestamp, catalog_warnings};
 use tollgate_gateway::{
     background::{
         alerts::Alerts,
@@ -29,7 +29,8 @@ use tollgate_gateway::{
     },
 };
 use tollgate_store::{
-    Actor, Change, ChangeOrigin, Counters, DiskReserve, Journal, JournalFolder, LedgerPosition, Store, StoreError, UnbookedRecords,
+    AccessReport, Actor, Change, ChangeOrigin, Counters, DiskReserve, Journal, JournalFolder, LedgerPosition, Store, StoreError,
+    UnbookedRecords,
 };
 
 use announcement::announce;
@@ -37,14 +38,13 @@ pub(crate) use ending::cannot_run;
 use ending::{exit_status, leave_database, report_open_reservations};
 
 use crate::{
-    catalog_watch,
+    access_share, catalog_watch,
     cli::{Common, Serve},
     compose::{self, RedisTasks},
     config::Config,
     console, database_watch, disk_watch,
     failure::Failure,
-    first_start, full_disk, health_share, key_watch, ledger_watch, logging, retention, revocation_share, runtime_socket,
-    traffic_snapshot,
+    first_start, full_disk, health_share, key_watch, ledger_watch, logging, retention, runtime_socket, traffic_snapshot,
     upgrade::{
         self,
         leaving::Leaving,
@@ -101,7 +101,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     if let Some(alerts) = components.alerts.take() {
         background.spawn(alerts.run(Arc::clone(&components.shared), stop_background.clone()));
     }
-    let revoked = spawn_background(&background, config, &components, &left);
+    let reports = spawn_background(&background, config, &components, &left);
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
     let ServeComponents { store, shared, journal, folder, recovered, registry, alerts: _, ledger: _, redis, log: _log } =
@@ -114,7 +114,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
         stop_cores.clone(),
     ));
     if let Some(tasks) = redis {
-        spawn_redis(&background, tasks, revoked, &shared, &registry, &stop_background);
+        spawn_redis(&background, tasks, reports, &store, &shared, &registry, &stop_background);
     }
     background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), Arc::clone(&shared), left.clone()));
     background.spawn(end_on_signal(stop_cores.clone(), Arc::clone(&shared), stop_background.clone()));
@@ -228,28 +228,30 @@ fn free_disk(config: &Config) -> DiskReserve {
     reserve
 }
 
-/// Starts what counts in Redis and shares health and revocations through it; until the last request has ended.
+/// Starts what counts in Redis and shares health and access through it; until the last request has ended.
 fn spawn_redis(
     background: &TaskTracker,
-    RedisTasks { work, health, revocations }: RedisTasks,
-    revoked: mpsc::Receiver<KeyId>,
+    RedisTasks { work, health, access }: RedisTasks,
+    reports: mpsc::Receiver<Vec<AccessReport>>,
+    store: &Store,
     shared: &Arc<Shared>,
     registry: &Arc<HealthRegistry>,
     stop: &CancellationToken,
 ) {
     background.spawn(work.run(stop.clone()));
-    background.spawn(revocation_share::watch(revocations, revoked, Arc::clone(shared), stop.clone()));
+    background.spawn(access_share::watch(access, reports, Arc::clone(&store.catalog), Arc::clone(shared), stop.clone()));
     background.spawn(health_share::watch(health, Arc::clone(registry), Arc::clone(shared), stop.clone()));
 }
 
-/// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns the keys that are found to be revoked.
+/// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns which keys and members
+/// may be used, as it is read from the database.
 fn spawn_background(
     background: &TaskTracker,
     config: &Config,
     components: &ServeComponents,
     stop: &CancellationToken,
-) -> mpsc::Receiver<KeyId> {
-    let (revoked, revocations) = mpsc::channel(revocation_share::QUEUE_CAPACITY);
+) -> mpsc::Receiver<Vec<AccessReport>> {
+    let (reports, queued) = mpsc::channel(access_share::QUEUE_CAPACITY);
     if let Some(file) = &config.catalog_file {
         background.spawn(catalog_watch::watch_file(components.store.clone(), file.clone(), stop.clone()));
     }
@@ -257,7 +259,7 @@ fn spawn_background(
         components.store.clone(),
         Arc::clone(&components.shared),
         Arc::clone(&components.registry),
-        revoked,
+        reports,
         stop.clone(),
     ));
     background.spawn(
@@ -286,7 +288,7 @@ fn spawn_background(
         Arc::clone(&components.shared),
         stop.clone(),
     ));
-    revocations
+    queued
 }
 
 /// As [`build_components`]; a failure is told to the process that would have been replaced, which goes on.

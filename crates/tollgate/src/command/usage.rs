@@ -1,4 +1,7 @@
-//! `usage tail|show|summary|export`: the usage log.
+//! `usage tail|list|show|summary|export`: the usage log.
+
+mod filter;
+mod summary;
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -6,17 +9,18 @@ use std::{
 };
 
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tollgate_core::{RequestId, Timestamp, UsageRecord};
-use tollgate_store::UsageFilter;
 
 use crate::{
     admin::{self, Admin, ApiPath},
-    cli::{self, Common, GroupBy, Usage, UsageFilter as FilterArgs},
-    command::{resource, time_flag},
+    cli::{Common, Usage, UsageFilter as FilterArgs},
+    command::time_flag,
     failure::Failure,
     output, usage_format,
 };
+pub(crate) use filter::parse_records;
+use filter::{with_filter, with_ids};
 
 /// Interval of queries with `--follow`.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -33,44 +37,12 @@ pub(crate) fn run(common: &Common, subcommand: Usage) -> Result<(), Failure> {
     admin::run(common, async |admin| match subcommand {
         Usage::Tail { follow, lines, filter } => tail(common, admin, &filter, lines as usize, follow).await,
         Usage::Show { id } => super::usage_show::show(common, admin, &id).await,
-        Usage::Summary { by, filter } => summary(common, admin, &filter, by).await,
+        Usage::List { limit, after, filter } => list(common, admin, &filter, limit, after.as_deref()).await,
+        Usage::Summary { by, previous, sort, rows, filter } => {
+            summary::summary(common, admin, &filter, &summary::Wanted { by, previous, sort, rows }).await
+        }
         Usage::Export { filter } => export(common, admin, &filter).await,
     })
-}
-
-/// The filter without what is given by id or name.
-pub(crate) fn parse_filter(args: &FilterArgs) -> Result<UsageFilter, Failure> {
-    let outcome = |word: &String| {
-        serde_json::from_value(json!(word)).map_err(|_| {
-            Failure::Usage(format!(
-                "--outcome takes one of completed, caller_left, upstream_broke, refused, gateway_stopped, not '{word}'"
-            ))
-        })
-    };
-    Ok(UsageFilter {
-        model: args.model.clone(),
-        outcome: args.outcome.as_ref().map(outcome).transpose()?,
-        since: args.since.as_deref().map(|text| time_flag::parse("--since", text)).transpose()?,
-        until: args.until.as_deref().map(|text| time_flag::parse("--until", text)).transpose()?,
-        ..UsageFilter::default()
-    })
-}
-
-/// Adds the filter as query parameters.
-fn with_filter(target: ApiPath, args: &FilterArgs) -> Result<ApiPath, Failure> {
-    parse_filter(args)?;
-    let time = |flag: &str, text: Option<&String>| {
-        text.map(|text| time_flag::parse(flag, text).map(tollgate_console::rfc3339)).transpose()
-    };
-    let (since, until) = (time("--since", args.since.as_ref())?, time("--until", args.until.as_ref())?);
-    Ok(target
-        .maybe("key", args.key.as_deref())
-        .maybe("member", args.member.as_deref())
-        .maybe("group", args.group.as_deref())
-        .maybe("model", args.model.as_deref())
-        .maybe("outcome", args.outcome.as_deref())
-        .maybe("since", since.as_deref())
-        .maybe("until", until.as_deref()))
 }
 
 /// Pages that `tail` reads to find the newest records of a rare filter.
@@ -151,6 +123,21 @@ async fn tail(common: &Common, admin: &Admin, args: &FilterArgs, lines: usize, f
     }
 }
 
+/// Prints one page.
+async fn list(common: &Common, admin: &Admin, args: &FilterArgs, limit: u32, after: Option<&str>) -> Result<(), Failure> {
+    let target = with_filter(ApiPath::of(&["usage"]), args)?.with("limit", &limit.to_string()).maybe("after", after);
+    let page = admin.get(&target).await?;
+    let records: Vec<Value> = page["items"].as_array().into_iter().flatten().cloned().collect();
+    if print_records(common, &records, true)
+        && let Some(next) = page["next"].as_str()
+    {
+        let searched =
+            page["searched_until"].as_str().map_or_else(String::new, |time| format!("; records since {time} were searched"));
+        output::remark(&format!("more with --after {next}{searched}"));
+    }
+    Ok(())
+}
+
 /// The newest records. A rare filter needs several pages, because a page ends early when it has read many records; the last time it
 /// searched is printed if all of them were not enough.
 async fn newest(admin: &Admin, target: &ApiPath, count: usize) -> Result<Vec<Value>, Failure> {
@@ -200,49 +187,6 @@ fn print_records(common: &Common, records: &[Value], heading: bool) -> bool {
     output::table(if heading { &usage_format::HEADINGS } else { &[] }, &rows)
 }
 
-async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, by: GroupBy) -> Result<(), Failure> {
-    if by == GroupBy::Hour && args.since.is_none() {
-        return Err(Failure::Usage("a summary by hour covers at most 31 days: set --since".to_owned()));
-    }
-    let (items, _) = admin.page(&with_filter(ApiPath::of(&["usage", "summary"]).with("by", &cli::word(&by)), args)?).await?;
-    let mut columns = vec![
-        ("requests", "requests"),
-        ("completed", "completed"),
-        ("in", "tokens_input"),
-        ("out", "tokens_output"),
-        ("sale USD", "sale"),
-        ("cost USD", "cost"),
-        ("not priced", "unpriced"),
-        ("p50 ms", "p50"),
-        ("p99 ms", "p99"),
-    ];
-    let items = if common.json { items } else { items.into_iter().map(with_percentiles).collect() };
-    match by {
-        GroupBy::Key => {
-            columns.splice(..0, [("key", "name"), ("member", "member")]);
-            columns.push(("id", "of"));
-        }
-        GroupBy::Member => {
-            columns.insert(0, ("member", "name"));
-            columns.push(("id", "of"));
-        }
-        GroupBy::Nothing | GroupBy::Day | GroupBy::Hour | GroupBy::Model | GroupBy::Group | GroupBy::Outcome => {
-            columns.insert(0, ("of", "of"));
-        }
-    }
-    resource::print_list(common, &columns, &items);
-    Ok(())
-}
-
-/// Adds the total times in milliseconds, where the sums have them.
-fn with_percentiles(mut item: Value) -> Value {
-    for (column, percentile) in [("p50", "p50_us"), ("p99", "p99_us")] {
-        let ms = item["duration"][percentile].as_u64().map(|micros| micros.div_ceil(1_000));
-        item[column] = ms.into();
-    }
-    item
-}
-
 /// Streams all records; those that are only in the local journal come last.
 async fn export(common: &Common, admin: &Admin, args: &FilterArgs) -> Result<(), Failure> {
     // Read before the database, so that no record is missed; records in both are exported once.
@@ -263,7 +207,7 @@ async fn export(common: &Common, admin: &Admin, args: &FilterArgs) -> Result<(),
     if backlog.is_empty() {
         return Ok(());
     }
-    let filter = filter(admin, args).await?;
+    let filter = with_ids(admin, args).await?;
     let print = if common.json { usage_format::print_json } else { usage_format::print_csv };
     let each = |record: &UsageRecord| !filter.matches(record) || print(record);
     admin.for_each_remaining(backlog, each).await
@@ -277,33 +221,10 @@ fn id_of(line: &[u8]) -> Option<&str> {
     id.starts_with("req_").then_some(id)
 }
 
-/// Filter for records that are not in the database, with names resolved to ids.
-async fn filter(admin: &Admin, args: &FilterArgs) -> Result<UsageFilter, Failure> {
-    let mut filter = parse_filter(args)?;
-    if let Some(key) = &args.key {
-        let id = super::key::id(admin, key).await?;
-        filter.key = serde_json::from_value(json!(id)).ok();
-    }
-    if let Some(member) = &args.member {
-        filter.member = id(admin, "members", member).await?;
-    }
-    if let Some(group) = &args.group {
-        filter.group = id(admin, "groups", group).await?;
-    }
-    Ok(filter)
-}
-
-async fn id<T: serde::de::DeserializeOwned>(admin: &Admin, path: &str, name: &str) -> Result<Option<T>, Failure> {
-    // Ids may belong to removed rows.
-    if let Ok(id) = serde_json::from_value(json!(name)) {
-        return Ok(Some(id));
-    }
-    let mut row = admin.get(&ApiPath::of(&[path, name])).await?;
-    Ok(serde_json::from_value(row["id"].take()).ok())
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

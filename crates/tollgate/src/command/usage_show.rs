@@ -71,8 +71,25 @@ fn print(common: &Common, record: &Value) {
         ("cost USD", "cost"),
     ];
     table("attempts:", &attempts, &record["attempts"]);
+    let lines = [("kind", "kind"), ("count", "count"), ("unit price", "unit_price"), ("amount USD", "amount")];
+    for (title, priced) in priced(record) {
+        table(&title, &lines, &priced["lines"]);
+    }
     let trace = [("channel", "channel"), ("account", "account"), ("why", "code"), ("detail", "detail")];
     table("accounts as they were considered:", &trace, &record["trace"]);
+}
+
+/// The amounts whose lines are known, with titles.
+fn priced(record: &Value) -> Vec<(String, &Value)> {
+    let costs = record["pricing"]["cost"].as_array().into_iter().flatten();
+    let costs = (1..).zip(costs).map(|(number, cost)| (format!("cost of attempt {number}"), &cost["lines"]));
+    let all = std::iter::once(("sale".to_owned(), &record["pricing"]["sale"])).chain(costs);
+    let title = |(of, priced): (String, &Value)| {
+        let tier = priced["tier"].as_u64().map_or_else(String::new, |tokens| format!(", prices above {tokens} tokens"));
+        let (amount, exact, multiplier) = (cell(&priced["amount"]), cell(&priced["exact"]), cell(&priced["multiplier"]));
+        format!("{of}: {amount} USD, rounded from {exact}, with the multiplier {multiplier}{tier}:")
+    };
+    all.filter(|(_, priced)| priced.is_object()).map(|(of, priced)| (title((of, priced)), priced)).collect()
 }
 
 /// Facts of the request itself, one a row.

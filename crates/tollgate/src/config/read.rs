@@ -41,14 +41,14 @@ pub(crate) struct ConfigValue {
 /// Values by path, without settings that have neither a value nor a default.
 pub(crate) type ConfigValues = BTreeMap<&'static str, ConfigValue>;
 
-/// Merges all sources.
-/// The error lists every fault, one sentence each.
+/// Merges all sources. Returns the values, a setting whose value is invalid keeping the one it would have without it, and every
+/// fault, one sentence each.
 pub(crate) fn values(
     file: Option<(&str, &str)>,
     environment: &dyn Fn(&str) -> Option<String>,
     environment_names: &[String],
     flags: &[(&'static str, String)],
-) -> Result<ConfigValues, Vec<String>> {
+) -> (ConfigValues, Vec<String>) {
     let mut faults = Vec::new();
     let mut values = ConfigValues::new();
     for setting in SETTINGS {
@@ -66,7 +66,7 @@ pub(crate) fn values(
             accept(setting, text, &format!("--{}", path.rsplit('.').next().unwrap_or(path)), Source::Flag, &mut values).err(),
         );
     }
-    if faults.is_empty() { Ok(values) } else { Err(faults) }
+    (values, faults)
 }
 
 /// Reads the settings file; faults are ordered by position.
@@ -222,7 +222,8 @@ mod tests {
     fn check(file: &str, environment: &[(&str, &str)]) -> Result<ConfigValues, Vec<String>> {
         let names: Vec<String> = environment.iter().map(|(name, _)| (*name).to_owned()).collect();
         let look_up = |name: &str| environment.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
-        values(Some(("tollgate.toml", file)), &look_up, &names, &[])
+        let (values, faults) = values(Some(("tollgate.toml", file)), &look_up, &names, &[]);
+        if faults.is_empty() { Ok(values) } else { Err(faults) }
     }
 
     #[test]

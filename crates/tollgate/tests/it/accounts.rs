@@ -113,11 +113,11 @@ fn new_credential_starts_with_clean_health() {
     gateway.serve_catalog(&replaced("sk-upstream-of-tomorrow"));
     let uses_new = || {
         let before = second.received().len();
-        chat(&gateway) == 200 && second.received().len() == before
+        let is_served = chat(&gateway) == 200 && second.received().len() == before;
+        let sent = first.received().last().and_then(|request| request.header("authorization").map(str::to_owned));
+        is_served && sent.as_deref() == Some("Bearer sk-upstream-of-tomorrow")
     };
     wait_for("that the new credential is used", Duration::from_secs(4), uses_new);
-    let header = first.received().last().unwrap().header("authorization").map(str::to_owned);
-    assert_eq!(header.as_deref(), Some("Bearer sk-upstream-of-tomorrow"));
     latch.open();
     assert_eq!(late.read().unwrap().status, 200, "the other account answers");
     assert!((0..5).all(|_| uses_new()), "a late refusal of the old credential does not affect the new one");

@@ -1,6 +1,9 @@
 //! Command line subcommands on the data folder of a running gateway.
 
-use std::process::{Command, Output};
+use std::{
+    process::{Command, Output},
+    time::Duration,
+};
 
 use serde_json::{Value, json as value};
 use tollgate_testkit::{Request, ScriptedResponse, TestGateway, Upstream, wait_for};
@@ -28,7 +31,7 @@ fn key_made_by_command_works_at_once_and_until_revoked() {
     assert!(!listed.to_string().contains(&key), "a key is shown once");
     assert!(listed["items"].as_array().unwrap().iter().any(|item| item["name"] == "second" && item["status"] == "active"));
     out(&gateway.run(&["key", "revoke", "second"]));
-    let took = wait_for("a revoked key ends", std::time::Duration::from_secs(1), || call() == 401);
+    let took = wait_for("a revoked key ends", Duration::from_secs(1), || call() == 401);
     println!("a revoked key ended after {took:?}");
 }
 
@@ -71,7 +74,7 @@ fn channel_can_be_disabled_and_enabled_while_serving() {
     out(&gateway.run(&["channel", "disable", "echo"]));
     let wait_for = |status: u16| {
         let mut answer = call();
-        wait_for(&format!("it answers {status}"), std::time::Duration::from_secs(1), || {
+        wait_for(&format!("it answers {status}"), Duration::from_secs(1), || {
             answer = call();
             answer.status == status
         });
@@ -124,7 +127,7 @@ fn explain_includes_learned_latency_and_concurrency_of_the_running_gateway() {
         json(&gateway.run(&[&arguments, more].concat()))
     };
     let mut explained = Value::Null;
-    wait_for("explain knows what the gateway learned", std::time::Duration::from_secs(2), || {
+    wait_for("explain knows what the gateway learned", Duration::from_secs(2), || {
         explained = explain(&[]);
         explained["excluded"][0]["code"] == "rate"
     });
@@ -171,7 +174,7 @@ fn replay_reports_effects_of_a_changed_file_and_writes_nothing() {
     let upstream = Upstream::start();
     let gateway = support::gateway_for(&upstream);
     for _ in 0..5 {
-        assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
+        gateway.record_of(&gateway.chat(&support::chat("chat-model")));
     }
     let dearer = support::catalog(&upstream, "cooling = false")
         .replace("{key}", gateway.key())
@@ -203,10 +206,16 @@ fn replay_reports_effects_of_a_changed_file_and_writes_nothing() {
         text.replacen("[[channel.serves]]", &format!("{accounts}[[channel.serves]]"), 1).replace("\"{}\"", "\"c\"")
     };
     gateway.serve_catalog(&many(""));
-    for number in 0..20 {
+    wait_for("the accounts are served", Duration::from_secs(10), || {
+        gateway.send(&Request::get("/metrics")).text().contains("account=\"more-7\"")
+    });
+    let conversations = (0..20).map(|number| {
         let mut body = support::chat("chat-model");
         body["messages"][0]["content"] = format!("conversation {number}").into();
-        assert_eq!(gateway.chat(&body).status, 200);
+        gateway.chat(&body)
+    });
+    for answer in conversations.collect::<Vec<_>>() {
+        assert_eq!(gateway.record_of(&answer)["outcome"], "completed");
     }
     let file = gateway.data().join("lighter.toml");
     std::fs::write(&file, many("weight = 7")).unwrap();
@@ -283,7 +292,7 @@ fn usage_can_be_tailed_summed_and_exported() {
         assert!(columns.contains(&kind), "{kind} tokens are priced, so they are exported: {columns:?}");
     }
     assert_eq!(csv.lines().count(), 5, "{csv}");
-    wait_for("every request is booked", std::time::Duration::from_secs(2), || {
+    wait_for("every request is booked", Duration::from_secs(2), || {
         let summary = json(&gateway.run(&["usage", "summary", "--by", "outcome", "--json"]));
         let of = |word: &str| {
             summary["items"]

@@ -128,6 +128,98 @@ fn image_owns_its_data_folder() {
     assert!(runtime.contains("\nUSER 65532:65532\n"));
 }
 
+/// The instructions of a Dockerfile by stage: name and arguments, continued lines joined.
+fn stages(image: &str) -> Vec<Vec<(String, String)>> {
+    let lines = image.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n").replace("\\\n", " ");
+    let mut stages: Vec<Vec<(String, String)>> = Vec::new();
+    for (name, arguments) in lines.lines().filter_map(|line| line.split_once(' ')) {
+        if name == "FROM" {
+            stages.push(Vec::new());
+        }
+        stages.last_mut().expect("FROM comes first").push((name.to_owned(), arguments.trim().to_owned()));
+    }
+    stages
+}
+
+#[test]
+fn image_holds_what_its_build_makes_and_starts_it() {
+    let image = text("docker/Dockerfile");
+    let stages = stages(&image);
+    let [build, runtime] = &stages[..] else { panic!("{stages:?}") };
+    let all = |stage: &[(String, String)], name: &str| -> Vec<String> {
+        stage.iter().filter(|(it, _)| it == name).map(|(_, arguments)| arguments.clone()).collect()
+    };
+    let one = |name: &str| match &all(runtime, name)[..] {
+        [one] => one.clone(),
+        found => panic!("{name}: {found:?}"),
+    };
+    // The build: a compiler that is new enough, and the binary of this package.
+    let root: toml::Table = fs::read_to_string(deploy("../Cargo.toml")).unwrap().parse().unwrap();
+    let minimum = root["workspace"]["package"]["rust-version"].as_str().unwrap();
+    let version = |text: &str| text.split('.').map(|part| part.parse::<u32>().unwrap()).collect::<Vec<_>>();
+    let compiler = build[0].1.strip_prefix("rust:").and_then(|rest| rest.split('-').next()).expect("an image of Rust");
+    assert!(version(compiler) >= version(minimum), "Rust {compiler} cannot build what needs {minimum}");
+    let made = all(build, "RUN").join(" && ");
+    let binary = std::path::Path::new(PROGRAM).file_name().unwrap().to_str().unwrap();
+    assert!(made.contains(&format!("--package {} ", env!("CARGO_PKG_NAME"))), "{made}");
+    assert!(made.contains(&format!("cp target/release/{binary} /out/{binary}")), "{made}");
+    // What the second stage copies was made by the first.
+    let mut placed = BTreeMap::new();
+    for copy in all(runtime, "COPY") {
+        let words: Vec<&str> = copy.split_whitespace().collect();
+        let [flags @ .., from, to] = &words[..] else { panic!("{copy}") };
+        assert!(flags.contains(&"--from=build"), "{copy}");
+        assert!(made.contains(&format!(" {from}")), "nothing makes {from}");
+        placed.insert((*to).to_owned(), flags.join(" "));
+    }
+    let start: Vec<String> = serde_json::from_str(&one("ENTRYPOINT")).unwrap();
+    assert!(start.len() == 1 && placed.contains_key(&start[0]), "{start:?} is not in the image");
+    let arguments: Vec<String> = serde_json::from_str(&one("CMD")).unwrap();
+    assert!(Command::new(PROGRAM).args(&arguments).arg("--help").output().unwrap().status.success(), "{arguments:?}");
+    // Folder, owner and port are the same wherever they are named.
+    let variables: BTreeMap<String, String> = one("ENV")
+        .split_whitespace()
+        .map(|pair| pair.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())).expect(pair))
+        .collect();
+    let folder = &variables["TOLLGATE_DATA"];
+    assert_eq!(&one("VOLUME"), folder);
+    assert!(placed[folder].contains(&format!("--chown={}", one("USER"))), "{}", placed[folder]);
+    let (_, port) = variables["TOLLGATE_SERVER__LISTEN"].rsplit_once(':').unwrap();
+    assert_eq!(one("EXPOSE"), port);
+    assert_eq!(one("STOPSIGNAL"), "SIGTERM");
+}
+
+#[test]
+fn image_is_built_without_files_that_are_left_out() {
+    let root = fs::canonicalize(deploy("..")).unwrap();
+    let rules = fs::read_to_string(root.join(".dockerignore")).unwrap();
+    let kept: Vec<PathBuf> = rules.lines().filter_map(|rule| rule.strip_prefix('!')).map(|path| root.join(path)).collect();
+    let mut folders: Vec<PathBuf> =
+        fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src")).collect();
+    let mut included = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+                continue;
+            }
+            if entry.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            let source = fs::read_to_string(&entry).unwrap();
+            for macro_name in ["include_str!(\"", "include_bytes!(\""] {
+                for path in source.split(macro_name).skip(1).filter_map(|rest| rest.split('"').next()) {
+                    let file = folder.join(path);
+                    let file = fs::canonicalize(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+                    assert!(kept.iter().any(|kept| file.starts_with(kept)), "{} is not sent to the builder", file.display());
+                    included += 1;
+                }
+            }
+        }
+    }
+    assert!(included > 10, "{included}");
+}
+
 #[test]
 fn image_is_built_from_sources_only() {
     let root = deploy("..");

@@ -64,6 +64,35 @@ fn check_refuses_what_serve_refuses() {
 }
 
 #[test]
+fn every_fault_of_settings_and_catalog_is_reported_at_once() {
+    let catalog = support::channel("c", "openai", "https://api.example.com/v1", "m", "")
+        + &support::group(&["nowhere"])
+        + "[[group]]\nname = \"default\"\n[[member]]\nname = \"ben\"\ngroups = [\"nothing\"]\n";
+    let catalog = catalog.replace("{credential}", "a credential of \u{201c}ours\u{201d}").replace("{key}", "tk-0123456789abcdef");
+    let faults = [
+        "credential in [[channel.account]]: must be ASCII",
+        "group 'default' is defined twice",
+        "group 'default' refers to unknown channel 'nowhere'",
+        "member 'ben' refers to unknown group 'nothing'",
+    ];
+    let (code, said) = check(&catalog, &[]);
+    assert!(code == Some(3) && faults.iter().all(|fault| said.contains(fault)), "{said}");
+    let settings = [("TOLLGATE_SERVER__LISTEN", "nowhere"), ("TOLLGATE_LISTEN", "x"), ("TOLLGATE_BUDGET__DAY", "-1")];
+    let (code, said) = check(&catalog, &settings);
+    assert_eq!(code, Some(3), "{said}");
+    let of_settings =
+        ["TOLLGATE_SERVER__LISTEN takes an address", "unknown environment variable TOLLGATE_LISTEN", "budget.day is below"];
+    for fault in of_settings.iter().chain(&faults[..2]) {
+        assert!(said.contains(fault), "no '{fault}': {said}");
+    }
+    let gateway = support::echo();
+    let file = gateway.data().join("more.toml");
+    std::fs::write(&file, catalog).unwrap();
+    let refused = gateway.run(&["apply", file.to_str().unwrap(), "--yes"]);
+    assert!(!refused.status.success() && faults.iter().all(|fault| text(&refused).contains(fault)), "{}", text(&refused));
+}
+
+#[test]
 fn check_warns_of_what_is_probably_not_meant() {
     let catalog = support::channel("local", "openai", "http://127.0.0.1:11434/v1", "cheap", "")
         .replace("private_network = true", "")
@@ -247,12 +276,22 @@ fn unknown_path_names_the_right_one_to_callers() {
         ("/chat/completions", "Did you mean /v1/chat/completions? Your base URL lacks /v1."),
         ("/v1/chat/completion", "Did you mean /v1/chat/completions?"),
         ("/api/v1/chat/completions", "Did you mean /v1/chat/completions?"),
+        ("/v1/responses", "does not offer the Responses API. Use POST /v1/chat/completions."),
+        ("/v1/messages", "does not offer the Messages API of Anthropic. Use POST /v1/chat/completions."),
+        ("/v1/images/generations", "It has POST /v1/chat/completions, POST /v1/embeddings and GET /v1/models"),
+        ("/api/chat", "does not offer Ollama's own API. Use POST /v1/chat/completions."),
     ] {
         let answer = gateway.send(&Request::post(path, &support::chat("echo")).bearer(gateway.key()));
         assert_eq!(answer.status, 404);
         assert!(answer.text().contains(right), "{path}: {}", answer.text());
         assert!(!answer.text().contains("openapi"), "callers cannot read it: {}", answer.text());
     }
+    for path in ["/models", "/v1beta/openai/models"] {
+        let answer = gateway.send(&Request::get(path).bearer(gateway.key()));
+        assert!(answer.status == 404 && answer.text().contains("Did you mean /v1/models?"), "{path}: {}", answer.text());
+    }
+    let messages = gateway.send(&Request::post("/v1/messages", &serde_json::json!({})).header("x-api-key", gateway.key())).json();
+    assert_eq!((&messages["type"], &messages["error"]["type"]), (&"error".into(), &"not_found_error".into()), "{messages}");
     assert!(gateway.send(&Request::get("/admin/v1/nothing")).text().contains("/admin/openapi.json"));
 }
 

@@ -270,6 +270,40 @@ fn tools_of_the_provider_were_served_without_a_price_of_their_use() {
 }
 
 #[test]
+fn audio_in_the_answer_was_served_at_the_price_of_text() {
+    let upstream = Upstream::start();
+    upstream.set_default(reply());
+    let asks = [
+        json!({"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}),
+        json!({"audio": {"voice": "alloy", "format": "wav"}}),
+    ];
+    let body = |asks: &Value| {
+        let mut body = asking(20);
+        body.as_object_mut().unwrap().extend(asks.as_object().unwrap().clone());
+        body
+    };
+    let price = "price = { input = \"10\", output = \"20\"";
+    let gateway = TestGateway::builder(PROGRAM).catalog(&with_tools(&upstream, &format!("{price} }}"))).spawn();
+    for asks in &asks {
+        let refused = gateway.chat(&body(asks));
+        assert_eq!((refused.status, reason(&gateway, &refused).as_str()), (400, "E17"), "{asks}: {}", refused.text());
+        assert!(asks.as_object().unwrap().keys().all(|field| refused.text().contains(field)), "{}", refused.text());
+    }
+    let prediction = gateway.chat(&body(&json!({"prediction": {"type": "content", "content": "a b c"}})));
+    assert_eq!((prediction.status, reason(&gateway, &prediction).as_str()), (400, "E17"), "{}", prediction.text());
+    assert_eq!(upstream.received().len(), 0);
+    let gateway =
+        TestGateway::builder(PROGRAM).catalog(&with_tools(&upstream, &format!("{price}, output_media = \"80\" }}"))).spawn();
+    let plain = support::nano_usd(&gateway.record_of(&gateway.chat(&asking(20)))["sale"]);
+    assert_eq!(plain, SALE);
+    let answer = gateway.chat(&body(&asks[0]));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let record = gateway.record_of(&answer);
+    let output = record["tokens"]["output"].as_i64().unwrap();
+    assert_eq!(support::nano_usd(&record["sale"]), SALE + output * (80 - 20) * 1_000, "all output at the price of media: {record}");
+}
+
+#[test]
 fn input_that_the_body_does_not_show_overshot_the_budget() {
     let upstream = Upstream::start();
     // As much as the model's context, at 10 USD per million.

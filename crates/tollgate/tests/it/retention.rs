@@ -1,6 +1,6 @@
 //! Retention: old usage records are deleted, their sums stay, and a clock that is ahead deletes nothing.
 
-use std::{path::Path, time::Duration};
+use std::{fmt::Write as _, path::Path, time::Duration};
 
 use serde_json::Value;
 use sqlx::Connection as _;
@@ -13,9 +13,18 @@ use crate::support;
 const FORTY_DAYS_US: i64 = 40 * 86_400_000_000;
 
 /// Makes ledger and sums forty days older.
-const FORTY_DAYS: &str = "UPDATE ledger SET at = at - 3456000000000, first_at = first_at - 3456000000000, \
-     last_at = last_at - 3456000000000; UPDATE usage_sums SET minute = minute - 57600; \
-     UPDATE key_sums SET minute = minute - 57600; UPDATE attempt_sums SET minute = minute - 57600;";
+fn forty_days() -> String {
+    let mut sql = "UPDATE ledger SET at = at - 3456000000000, first_at = first_at - 3456000000000, \
+         last_at = last_at - 3456000000000; UPDATE attempt_sums SET minute = minute - 57600;"
+        .to_owned();
+    // The records arrived a moment ago.
+    let then = Timestamp(jiff::Timestamp::now().as_microsecond() - FORTY_DAYS_US);
+    let month = Timestamp::of_month(then.month()).0 / 60_000_000;
+    for table in ["usage_sums", "key_sums", "account_sums"] {
+        write!(sql, " UPDATE {table} SET minute = CASE width WHEN 44640 THEN {month} ELSE minute - 57600 END;").unwrap();
+    }
+    sql
+}
 
 /// Sets the log's time to that of its newest record. The gateway may have set it before it stopped.
 const TIME: &str = "INSERT INTO counters (name, value) SELECT 'log_time', MAX(last_at) FROM ledger WHERE true \
@@ -34,7 +43,7 @@ fn older(id: &[u8]) -> Vec<u8> {
 
 /// Makes everything in the SQLite database of a stopped gateway forty days older.
 fn make_older(data: &TempDir) {
-    change(data, FORTY_DAYS);
+    change(data, &forty_days());
     let place = format!("sqlite:{}", data.path().join("tollgate.db").display());
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let mut database = sqlx::SqliteConnection::connect(&place).await.unwrap();
@@ -59,11 +68,11 @@ fn oldest_record(data: &Path) -> Timestamp {
 }
 
 /// Changes the SQLite database of a stopped gateway.
-fn change(data: &TempDir, statements: &'static str) {
+fn change(data: &TempDir, statements: &str) {
     let place = format!("sqlite:{}", data.path().join("tollgate.db").display());
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let mut database = sqlx::SqliteConnection::connect(&place).await.unwrap();
-        sqlx::raw_sql(statements).execute(&mut database).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statements.to_owned())).execute(&mut database).await.unwrap();
         database.close().await.unwrap();
     });
 }
@@ -133,7 +142,7 @@ fn old_records_are_deleted_from_postgresql() {
     old_records_go(&gateway, &|_| {
         wait_for("three records", Duration::from_secs(2), || postgres.sql("SELECT COUNT(*) FROM usage") == "3");
         postgres.sql(TIME);
-        postgres.sql(FORTY_DAYS);
+        postgres.sql(&forty_days());
         postgres.sql(FORTY_DAYS_OF_POSTGRES);
     });
 }

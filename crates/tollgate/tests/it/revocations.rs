@@ -1,4 +1,5 @@
-//! Revoked keys: their running streams end, and a node that has lost the database alone refuses them too.
+//! Revoked keys: their running streams end, and a node that has lost the database alone refuses them too, as it does disabled keys
+//! and keys of suspended members.
 
 use std::{
     io,
@@ -62,13 +63,23 @@ fn chat(secret: &str) -> Request {
 }
 
 fn create_key(gateway: &TestGateway, name: &str) -> String {
-    let made: serde_json::Value = serde_json::from_slice(&gateway.run(&["key", "create", name, "--json"]).stdout).unwrap();
+    create_key_of(gateway, name, "owner")
+}
+
+fn create_key_of(gateway: &TestGateway, name: &str, member: &str) -> String {
+    let output = gateway.run(&["key", "create", name, "--member", member, "--group", "default", "--json"]);
+    let made: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     made["key"].as_str().unwrap().to_owned()
 }
 
-#[test]
-fn node_without_database_refuses_a_key_that_another_node_revoked() {
-    let Some(services) = Services::start("node_without_database_refuses_a_key_that_another_node_revoked") else { return };
+/// Runs a command that succeeds.
+fn done(gateway: &TestGateway, arguments: &[&str]) {
+    let output = gateway.run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Two nodes of the same services, the second of which reaches the database through a proxy.
+fn two_nodes(services: &Services) -> (TestGateway, TestGateway, TcpProxy) {
     let url = services.postgres.url();
     let address = url.split_once('@').unwrap().1.split('/').next().unwrap();
     let proxy = TcpProxy::to(address);
@@ -80,6 +91,41 @@ fn node_without_database_refuses_a_key_that_another_node_revoked() {
         .env("TOLLGATE_MASTER_KEY", MASTER_KEY)
         .without_record_check()
         .spawn();
+    (first, cut_off, proxy)
+}
+
+#[test]
+fn node_without_database_refuses_what_another_node_disabled_until_it_is_enabled_again() {
+    let name = "node_without_database_refuses_what_another_node_disabled_until_it_is_enabled_again";
+    let Some(services) = Services::start(name) else { return };
+    let (first, cut_off, proxy) = two_nodes(&services);
+    done(&first, &["member", "add", "ben", "groups=default"]);
+    let (paused, kept, of_ben) = (create_key(&first, "paused"), create_key(&first, "kept"), create_key_of(&first, "of-ben", "ben"));
+    let status = |secret: &str| cut_off.send(&chat(secret)).status;
+    for secret in [&paused, &kept, &of_ben] {
+        wait_for("the new key", Duration::from_secs(2), || status(secret) == 200);
+    }
+    // A change that reaches the node makes it read a key again: it has received all of them before it loses the database.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!([&paused, &kept, &of_ben].map(|secret| status(secret)), [200; 3]);
+    proxy.cut();
+    done(&first, &["key", "set", "paused", "status=disabled"]);
+    done(&first, &["member", "set", "ben", "status=suspended"]);
+    let took = wait_for("the disabled key", Duration::from_secs(3), || status(&paused) == 401);
+    println!("a node without the database refused a disabled key after {took:.1?}");
+    wait_for("the suspended member", Duration::from_secs(3), || status(&of_ben) == 403);
+    assert_eq!(status(&kept), 200, "others are served from what it knows");
+    done(&first, &["key", "set", "paused", "status=active"]);
+    done(&first, &["member", "set", "ben", "status=active"]);
+    for secret in [&paused, &of_ben] {
+        wait_for("what is enabled again", Duration::from_secs(3), || status(secret) == 200);
+    }
+}
+
+#[test]
+fn node_without_database_refuses_a_key_that_another_node_revoked() {
+    let Some(services) = Services::start("node_without_database_refuses_a_key_that_another_node_revoked") else { return };
+    let (first, cut_off, proxy) = two_nodes(&services);
     let (secret, kept) = (create_key(&first, "soon-gone"), create_key(&first, "kept"));
     for secret in [&secret, &kept] {
         wait_for("the new key", Duration::from_secs(2), || cut_off.send(&chat(secret)).status == 200);

@@ -48,7 +48,7 @@ static LINE: Object = Object::of(
         read("amount", TEXT, "Exact product of both and the factor in USD; null beyond 128 bits.").or_null(),
     ],
 );
-static LINES: Object = Object::of(
+pub(in crate::api) static LINES: Object = Object::of(
     "PriceLines",
     &[
         read("amount", USD, "Sum of the lines in USD, rounded once, half up; null above 10,000 USD.").or_null(),
@@ -93,6 +93,7 @@ static SIMULATION: Object = Object::of(
         asked("service_tier", Kind::Word(&["priority", "flex"]), "Service tier that the request asks for."),
         asked("web_search", Kind::Flag, "Whether it uses the provider's web search."),
         asked("server_tools", Kind::Flag, "Whether it uses other tools that the provider runs."),
+        asked("output_media", Kind::Flag, "Whether it asks for images or audio in the answer."),
         asked("max_price", Kind::Text { min: 1, max: 200 }, "Value of the header `x-tollgate-max-price`."),
         tokens("input", "Input tokens of no other kind."),
         tokens("output", "Output tokens without thinking."),
@@ -149,6 +150,7 @@ async fn run(context: RequestContext) -> Result<ApiResponse, ApiError> {
             },
             web_search: is_set(body, "web_search"),
             server_tools: is_set(body, "server_tools"),
+            output_media: is_set(body, "output_media"),
             ..RequestExtras::default()
         },
         limit: body.text("max_price").map(parse_max_price).transpose().map_err(|fault| ApiError::value("max_price", fault))?,
@@ -203,7 +205,7 @@ fn show(request: &SimulatedRequest, found: &Simulation) -> Value {
 }
 
 /// The lines of an amount.
-fn show_lines(priced: &PriceLines) -> Value {
+pub(in crate::api) fn show_lines(priced: &PriceLines) -> Value {
     let lines: Vec<Value> = priced
         .charged()
         .map(|line| {

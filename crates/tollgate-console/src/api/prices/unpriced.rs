@@ -79,7 +79,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let mut traffic = Vec::new();
     for (_, days) in PERIODS {
         let filter = UsageFilter { since: Some(now.plus_ms(-days * DAY_MS)), ..UsageFilter::default() };
-        let sums = context.with_query_timeout(context.state.store.usage.summary(&filter, SummaryBy::Model)).await?;
+        let sums = context.with_query_timeout(context.state.store.usage.summary(&filter, SummaryBy::Model.into())).await?;
         traffic.push(sums.into_iter().map(|row| (row.of.clone(), row)).collect::<HashMap<String, SummaryRow>>());
     }
     let requests = |model: &str| traffic.last().and_then(|month| month.get(model)).map_or(0, |row| row.requests);

@@ -88,8 +88,8 @@ impl StreamRelay for Spent {
         true
     }
 
-    fn continued_after_finish(&self) -> bool {
-        false
+    fn may_end_unmarked(&self, _: u32) -> bool {
+        true
     }
 
     fn problem(&mut self, _: &Problem) -> Bytes {

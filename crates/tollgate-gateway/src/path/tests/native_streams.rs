@@ -79,6 +79,51 @@ async fn break_after_a_finish_reason_is_the_end_only_where_finish_reasons_tell_i
     }
 }
 
+/// The end of the first of two candidates in an upstream's protocol, and the whole of the second.
+fn of_two(protocol: Protocol) -> [Piece; 2] {
+    let events = |index: u8| match protocol {
+        Protocol::Gemini => format!(
+            "data: {{\"candidates\":[{{\"content\":{{\"parts\":[{{\"text\":\"a\"}}]}},\"finishReason\":\"STOP\",\"index\":{index}}}],\"usageMetadata\":{{\"promptTokenCount\":7,\"candidatesTokenCount\":5}}}}\n\n"
+        ),
+        Protocol::OpenAi | Protocol::Anthropic => format!(
+            "data: {{\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{{\"index\":{index},\"delta\":{{\"content\":\"a\"}},\"finish_reason\":\"stop\"}}],\"usage\":{{\"prompt_tokens\":7,\"completion_tokens\":5,\"total_tokens\":12}}}}\n\n"
+        ),
+    };
+    [0, 1].map(|index| events(index).as_str().into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn break_before_a_requested_candidate_began_is_not_the_end() {
+    let chat = STREAM.replace("\"stream\"", "\"n\":2,\"stream\"");
+    let native = r#"{"contents":[{"parts":[{"text":"hello"}]}],"generationConfig":{"candidateCount":2}}"#;
+    for (upstream, caller) in [
+        (Protocol::Gemini, Protocol::Gemini),
+        (Protocol::Gemini, Protocol::OpenAi),
+        (Protocol::OpenAi, Protocol::Gemini),
+        (Protocol::OpenAi, Protocol::OpenAi),
+    ] {
+        let [first, second] = of_two(upstream);
+        for (pieces, completes) in [
+            (vec![first.clone(), Piece::Break], false),
+            (vec![first.clone(), Piece::Stall], false),
+            // Longer than an end marker is awaited.
+            (vec![first.clone(), Piece::Wait(SECOND * 20), second.clone(), Piece::Break], true),
+            // The upstream gave one candidate only, and says that this is all.
+            (vec![first.clone()], true),
+        ] {
+            let mut rig = Rig::with(Script::new().streams(pieces.clone()), 1, |channel| {
+                channel.spec.protocol = upstream;
+                channel.spec.serves.iter_mut().for_each(|mapping| mapping.profile.n_max = Some(2));
+            });
+            let request = if caller == Protocol::Gemini { rig.native(Method::StreamGenerate, native) } else { rig.incoming(&chat) };
+            let got = read(serve(&rig.core, request).await).await;
+            let case = format!("{upstream:?} to {caller:?}: {pieces:?} {}", got.body);
+            assert_eq!((got.status, got.aborted), (200, !completes), "{case}");
+            assert_eq!(rig.record().outcome == Outcome::Completed, completes, "{case}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn body_that_does_not_end_is_awaited_for_the_idle_limit() {
     for (pieces, completes) in [

@@ -163,6 +163,11 @@ impl UsageGuard {
         }
     }
 
+    /// Candidate answers that were requested.
+    pub(crate) fn candidates(&self) -> u32 {
+        self.facts.as_ref().map_or(1, |facts| facts.bounds.candidates.max(1))
+    }
+
     /// Records the output limit that the gateway writes into the request, for each candidate answer.
     pub(crate) fn limit_output(&mut self, tokens: Option<u64>) {
         if let (Some(facts), Some(tokens)) = (&mut self.facts, tokens) {

@@ -94,8 +94,9 @@ fn keys_and_paths() -> Vec<RefusalRow> {
     let path = |reason| ("NOT_FOUND", reason);
     let expired = Refusal::KeyExpired(Timestamp(1_793_491_200_000_000));
     let hint = Refusal::UnknownPath {
-        hint: Some(PathHint { path: "/v1/chat/completions".to_owned(), base_url: Some("Your base URL lacks /v1.") }),
+        hint: Some(PathHint::Similar { path: "/v1/chat/completions".to_owned(), base_url: Some("Your base URL lacks /v1.") }),
     };
+    let not_offered = |name, instead| Refusal::UnknownPath { hint: Some(PathHint::NotOffered(ApiNotOffered { name, instead })) };
     vec![
         row(
             "E1",
@@ -152,6 +153,22 @@ fn keys_and_paths() -> Vec<RefusalRow> {
             (INVALID, Some("unknown_url"), None),
             path("UNKNOWN_PATH"),
             "Unknown path POST {path}. Did you mean /v1/chat/completions? Your base URL lacks /v1.",
+        ),
+        row(
+            "E10",
+            not_offered("the Responses API", Some("POST /v1/chat/completions")),
+            404,
+            (INVALID, Some("unknown_url"), None),
+            path("UNKNOWN_PATH"),
+            "Unknown path POST {path}. This gateway does not offer the Responses API. Use POST /v1/chat/completions.",
+        ),
+        row(
+            "E10",
+            not_offered("reranking", None),
+            404,
+            (INVALID, Some("unknown_url"), None),
+            path("UNKNOWN_PATH"),
+            "Unknown path POST {path}. This gateway does not offer reranking. It has POST /v1/chat/completions, POST /v1/embeddings and GET /v1/models, and of the Gemini API GET /v1beta/models and POST /v1beta/models/{model}:generateContent.",
         ),
         row(
             "E10",

@@ -205,3 +205,34 @@ async fn a_body_that_trickles_in_is_too_slow_however_short_its_pauses() {
         gate.close().await;
     }
 }
+
+#[tokio::test]
+async fn answer_before_the_body_says_whether_the_connection_closes() {
+    let gate = Gate::open(Settings::default());
+    let refused =
+        |lines: &str| format!("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer wrong\r\n{lines}\r\n");
+    for (name, sent) in [
+        ("a part of the body", refused("Content-Length: 100000\r\n") + "{"),
+        ("nothing of the body", refused("Content-Length: 5\r\n")),
+        ("an open chunked body", refused("Transfer-Encoding: chunked\r\n") + "1\r\n{\r\n"),
+        ("much of the body", refused("Content-Length: 300000\r\n") + &"x".repeat(299_999)),
+        ("a body that waits", refused("Content-Length: 5\r\nExpect: 100-continue\r\n")),
+    ] {
+        let mut caller = gate.connect().await;
+        caller.send(&sent).await;
+        let answer = caller.rest().await;
+        assert!(statuses(&answer) == [401] && answer.contains("connection: close\r\n"), "{name}: {answer}");
+    }
+    let unknown = gate.say("POST /v1/nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{").await;
+    assert!(statuses(&unknown) == [404] && unknown.contains("connection: close\r\n"), "{unknown}");
+
+    for whole in [refused("Content-Length: 5\r\n") + "12345", refused("Transfer-Encoding: chunked\r\n") + "2\r\n{}\r\n0\r\n\r\n"] {
+        let mut caller = gate.connect().await;
+        caller.send(&whole).await;
+        let answer = caller.until("invalid_api_key").await;
+        assert!(statuses(&answer) == [401] && !answer.contains("connection: close"), "{answer}");
+        caller.send(chat("", "22")).await;
+        assert!(caller.until("length 2").await.contains("HTTP/1.1 200"), "the connection goes on");
+    }
+    gate.close().await;
+}

@@ -9,7 +9,7 @@ use std::{
 };
 
 use moka::sync::Cache;
-use tollgate_core::{IdHash, Key, KeyId, KeyStatus};
+use tollgate_core::{IdHash, Key, KeyId};
 
 use super::fingerprint::KeyFingerprint;
 use crate::state::shares::{KeyShare, ShareRegistry};
@@ -22,9 +22,10 @@ pub(crate) struct KnownKey {
 }
 
 impl KnownKey {
-    /// This key as it is once its revocation was announced.
-    pub(super) fn revoked(self) -> Self {
-        let key = Key { status: KeyStatus::Revoked, ..(*self.key).clone() };
+    /// This key with something changed about it.
+    pub(super) fn with(self, change: impl FnOnce(&mut Key)) -> Self {
+        let mut key = (*self.key).clone();
+        change(&mut key);
         Self { key: Arc::new(key), share: self.share }
     }
 }

@@ -241,6 +241,32 @@ async fn revoked_key_is_refused_at_once_on_a_connection_that_had_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn reported_block_holds_until_it_is_lifted_or_read_from_the_database() {
+    let member = Subject::Member(key().member.id);
+    for (subject, refused) in [(Subject::Key(key().id), "E4"), (member, "E6")] {
+        let rig = rig(Some(key()), &Settings::default());
+        let connection = Arc::default();
+        let asked = async || rig.id_on(Some(&connection), SECRET).await;
+        let blocked_at = |revision| rig.authenticator.block(subject, Revision(revision));
+        assert_eq!(asked().await, "in");
+        assert!(blocked_at(7) && !blocked_at(7));
+        assert_eq!(asked().await, refused);
+        assert!(!rig.authenticator.allow(subject, Revision(6)), "a report of an older revision");
+        rig.authenticator.has_read(Revision(6));
+        rig.authenticator.forget_blocks_after(Revision(7));
+        assert_eq!(asked().await, refused);
+        assert!(rig.authenticator.allow(subject, Revision(8)));
+        assert_eq!(asked().await, "in");
+        blocked_at(9);
+        rig.authenticator.has_read(Revision(9));
+        assert_eq!(asked().await, "in", "the database has the key's state");
+        blocked_at(10);
+        rig.authenticator.forget_blocks_after(Revision(9));
+        assert_eq!(asked().await, "in", "the database that had revision 10 was replaced");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn key_read_from_the_cache_during_a_change_is_read_again() {
     let cache = KeyCache::new(10, Duration::from_secs(10));
     let before = cache.generation();

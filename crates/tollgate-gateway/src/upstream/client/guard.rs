@@ -1,9 +1,9 @@
 //! The addresses a channel may reach (protection against server-side request forgery). The check applies to the resolved
 //! address that is then connected to, so DNS rebinding cannot bypass it.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
-use tollgate_core::{Channel, is_public};
+use tollgate_core::{Channel, embedded_v4, is_public};
 
 /// Whether a channel may connect to non-public addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,11 +19,18 @@ impl AddressPolicy {
     }
 
     pub(crate) fn allows(self, address: IpAddr) -> bool {
-        match self {
-            Self::Anywhere => !is_group_address(address) && !is_metadata_address(address),
-            Self::Public => is_public(address),
-        }
+        let is_denied = leads_to(address).any(|address| is_group_address(address) || is_metadata_address(address));
+        !is_denied && (self == Self::Anywhere || is_public(address))
     }
+}
+
+/// An address and those that it embeds: a tunnel or translator in a private network would lead there.
+fn leads_to(address: IpAddr) -> impl Iterator<Item = IpAddr> {
+    let embedded = match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(v6) => Some(embedded_v4(v6).map(IpAddr::V4)),
+    };
+    std::iter::once(address).chain(embedded.into_iter().flatten())
 }
 
 /// Multicast and broadcast addresses, denied under every policy.
@@ -36,17 +43,17 @@ fn is_group_address(address: IpAddr) -> bool {
 
 /// Addresses under which clouds hand out the credentials of a machine, denied under every policy.
 fn is_metadata_address(address: IpAddr) -> bool {
-    const AWS_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
-    const GOOGLE_V6: Ipv6Addr = Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254);
-    let v4 = match address {
-        IpAddr::V4(v4) => Some(v4),
-        IpAddr::V6(v6) if v6 == AWS_V6 || v6 == GOOGLE_V6 => return true,
-        IpAddr::V6(v6) => v6.to_ipv4_mapped(),
-    };
-    // Link-local: AWS, Google, Azure and containers; then Alibaba, Oracle classic and Azure's platform.
-    v4.is_some_and(|v4| {
-        matches!(v4.octets(), [169, 254, 169 | 170, _] | [100, 100, 100, 200] | [192, 0, 0, 192] | [168, 63, 129, 16])
-    })
+    match address {
+        // Link-local: AWS, Google, Azure and containers, Tencent; then Alibaba, Oracle classic and Azure's platform.
+        IpAddr::V4(v4) => matches!(
+            v4.octets(),
+            [169, 254, 169 | 170, _] | [169, 254, 0, 23] | [100, 100, 100, 200] | [192, 0, 0, 192] | [168, 63, 129, 16]
+        ),
+        // The networks of AWS and Google for services of the machine, and the address of OpenStack.
+        IpAddr::V6(v6) => {
+            matches!(v6.segments(), [0xfd00, 0xec2, ..] | [0xfd20, 0xce, ..] | [0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe])
+        }
+    }
 }
 
 #[cfg(test)]
@@ -100,6 +107,7 @@ mod tests {
             "fe80::1",
             "fec0::1",
             "ff02::1",
+            "2a00:1450::5efe:169.254.169.254",
         ] {
             check(address, false);
         }
@@ -140,7 +148,32 @@ mod tests {
             ("169.254.170.2", false),
             ("100.100.100.200", false),
             ("168.63.129.16", false),
+            ("169.254.0.23", false),
+            ("192.0.0.192", false),
             ("fd00:ec2::254", false),
+            ("fd00:ec2::23", false),
+            ("fd20:ce::254", false),
+            ("fe80::a9fe:a9fe", false),
+            // The metadata address behind translators and tunnels of a private network.
+            ("64:ff9b::169.254.169.254", false),
+            ("64:ff9b::100.100.100.200", false),
+            ("64:ff9b:1::169.254.169.254", false),
+            ("64:ff9b:1:a9fe:a9:fe00::", false),
+            ("2002:a9fe:a9fe::", false),
+            ("2002:a9fe:a9fe::1", false),
+            ("2001:0:a9fe:a9fe::1", false),
+            ("2001::5601:5601", false),
+            ("::169.254.169.254", false),
+            ("::100.100.100.200", false),
+            ("::ffff:0:169.254.169.254", false),
+            ("::ffff:100.100.100.200", false),
+            ("fe80::5efe:169.254.169.254", false),
+            ("::ffff:224.0.0.1", false),
+            // Other addresses of private networks stay reachable.
+            ("64:ff9b::10.0.0.1", true),
+            ("64:ff9b:1::10.0.0.1", true),
+            ("::ffff:10.0.0.1", true),
+            ("fe80::1", true),
         ] {
             assert_eq!(AddressPolicy::Anywhere.allows(address.parse().unwrap()), allowed, "{address}");
         }

@@ -162,9 +162,9 @@ fn text_after_a_finish_does_not_end_the_stream() {
     assert_eq!((out, result, summary.text_bytes), (text.clone(), Ok(()), 6));
     let mut relay = make(Framing::Sse, None);
     relay.push(&Bytes::from(stream(&[STOP])), &mut Vec::new()).unwrap();
-    assert!(!relay.complete() && relay.awaiting_body_end() && !relay.continued_after_finish());
+    assert!(!relay.complete() && relay.awaiting_body_end() && relay.may_end_unmarked(1) && !relay.may_end_unmarked(2));
     relay.push(&Bytes::from(stream(&[TEXT])), &mut Vec::new()).unwrap();
-    assert!(!relay.complete() && !relay.awaiting_body_end() && relay.continued_after_finish());
+    assert!(!relay.complete() && !relay.awaiting_body_end() && !relay.may_end_unmarked(1));
 }
 
 #[test]

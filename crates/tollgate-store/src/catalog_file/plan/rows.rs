@@ -6,7 +6,7 @@ use subtle::ConstantTimeEq as _;
 use tollgate_core::{ChannelSpec, MemberStatus, Owner, Provider, Role, Secret};
 
 use super::{
-    super::{FileAccount, FileChannel, FileKey, FilePosition, render::FileForm},
+    super::{FileAccount, FileChannel, FileKey, FilePosition, FileSecret, render::FileForm},
     ApplyMode, PlanAction, Planner,
 };
 use crate::{AccountRow, Change, ChannelRow, KeyHash, KeySpec, MemberSpec, RowKind, apply::OWNER, proxy::ChannelSecrets};
@@ -92,12 +92,12 @@ impl Planner<'_> {
     fn account(&mut self, channel: &str, file: &FileAccount, there: Option<&AccountRow>, owner: Option<Owner>) {
         let shown = format!("{channel}/{}", file.spec.name);
         let provider = self.file.channels.iter().find(|it| it.row.spec.name == channel).map(|it| it.row.spec.provider);
-        let mut credential = file.credential.clone();
+        let mut credential = file.credential.given().cloned();
         let owner = owner.unwrap_or_else(|| self.owner());
         let written = match there {
             None if !self.may_write(RowKind::Account, &shown, owner, &["new".to_owned()], file.position) => false,
             None => {
-                if credential.is_none() && !provider.is_some_and(Provider::works_without_credential) {
+                if matches!(file.credential, FileSecret::Absent) && !provider.is_some_and(Provider::works_without_credential) {
                     self.errors.push(file.position.error(format!("account '{shown}' is new and needs its credential")));
                 }
                 self.line(PlanAction::Add, RowKind::Account, &shown, "");
@@ -136,19 +136,25 @@ impl Planner<'_> {
         let (file, current) = (self.file, self.current);
         let default_member = self.default_member();
         let mut named = HashSet::new();
+        // Keys that name the default member, or none, may be the same; reading has found the other duplicates.
+        let mut written = HashSet::new();
         let mut secrets: HashMap<KeyHash, FilePosition> = HashMap::new();
         for key in &file.keys {
             let mut spec = key.row.spec.clone();
             if spec.member.is_empty() {
                 spec.member.clone_from(&default_member);
             }
-            if let Some(secret) = &key.secret
+            if let Some(secret) = key.secret.given()
                 && let Some(first) = secrets.insert(current.hasher.hash(secret.expose()), key.row.position)
             {
                 let (one, two) = (first.line, key.row.position.line);
                 self.errors.push(key.row.position.error(format!("the keys in line {one} and in line {two} have the same secret")));
             }
+            let is_new = written.insert((&key.row.spec.member, &key.row.spec.name));
             if !named.insert((spec.member.clone(), spec.name.clone())) {
+                if !is_new || spec.name.is_empty() {
+                    continue;
+                }
                 self.errors.push(key.row.position.error(format!("key '{}/{}' is defined twice", spec.member, spec.name)));
                 continue;
             }
@@ -165,10 +171,10 @@ impl Planner<'_> {
     fn key(&mut self, file: &FileKey, spec: KeySpec) {
         let shown = shown(&spec);
         let there = self.current.keys.iter().find(|key| key.spec.member == spec.member && key.spec.name == spec.name);
-        let mut secret = file.secret.as_ref();
+        let mut secret = file.secret.given();
         let written = match there {
             None => {
-                if secret.is_none() {
+                if matches!(file.secret, FileSecret::Absent) {
                     let message = format!("key '{shown}' is new and needs its secret; `tollgate key create` makes one without");
                     self.errors.push(file.row.position.error(message));
                 }

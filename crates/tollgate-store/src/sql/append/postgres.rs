@@ -132,18 +132,20 @@ impl PostgresTransaction {
     }
 
     pub(super) async fn histograms(&mut self, keys: Vec<(i64, UsageSumKey)>) -> Result<Vec<Option<StoredHistograms>>, StoreError> {
-        const SQL: &str = "SELECT k.place, s.ttft, s.duration FROM UNNEST($1::SMALLINT[], $2::INTEGER[], $3::INTEGER[], $4::INTEGER[], \
+        const SQL: &str = "SELECT k.place, s.ttft, s.duration, s.overhead FROM UNNEST($1::INTEGER[], $2::INTEGER[], $3::INTEGER[], $4::INTEGER[], \
              $5::INTEGER[], $6::SMALLINT[], $7::SMALLINT[], $8::INTEGER[]) WITH ORDINALITY \
              AS k (width, minute, grp, model, channel, protocol_in, outcome, reason, place) \
              JOIN usage_sums s ON s.width = k.width AND s.minute = k.minute AND s.grp = k.grp AND s.model = k.model \
              AND s.channel = k.channel AND s.protocol_in = k.protocol_in AND s.outcome = k.outcome AND s.reason = k.reason";
         let ints = |at: usize| keys.iter().map(|(_, key)| int(key[at])).collect::<Vec<_>>();
         let smalls = |at: usize| keys.iter().map(|(_, key)| small(key[at])).collect::<Vec<_>>();
-        let widths = keys.iter().map(|(width, _)| small(*width)).collect::<Vec<_>>();
+        let widths = keys.iter().map(|(width, _)| int(*width)).collect::<Vec<_>>();
         let query = sqlx::query_as(SQL).bind(widths).bind(ints(0)).bind(ints(1)).bind(ints(2)).bind(ints(3));
         let rows = query.bind(smalls(4)).bind(smalls(5)).bind(ints(6)).fetch_all(&mut self.connection).await;
-        let rows: Vec<(i64, Vec<u8>, Vec<u8>)> = rows.map_err(|error| self.failed(error))?;
-        Ok(in_places(keys.len(), rows.into_iter().map(|(place, ttft, duration)| (place, (ttft, duration)))))
+        type Row = (i64, Vec<u8>, Vec<u8>, Vec<u8>);
+        let rows: Vec<Row> = rows.map_err(|error| self.failed(error))?;
+        let stored = |(place, ttft, duration, overhead): Row| (place, [ttft, duration, overhead]);
+        Ok(in_places(keys.len(), rows.into_iter().map(stored)))
     }
 
     /// Adds rows; false if one of them exists already and the table does not say what happens then.

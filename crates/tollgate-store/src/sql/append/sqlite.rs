@@ -215,13 +215,13 @@ impl SqliteTransaction {
     pub(super) async fn histograms(&mut self, keys: Vec<(i64, UsageSumKey)>) -> Result<Vec<Option<StoredHistograms>>, StoreError> {
         self.run(move |connection| {
             let mut statement = connection.prepare_cached(
-                "SELECT ttft, duration FROM usage_sums WHERE width = ?8 AND minute = ?1 AND grp = ?2 AND model = ?3 \
+                "SELECT ttft, duration, overhead FROM usage_sums WHERE width = ?8 AND minute = ?1 AND grp = ?2 AND model = ?3 \
                  AND channel = ?4 AND protocol_in = ?5 AND outcome = ?6 AND reason = ?7",
             )?;
             let mut find = |(width, key): (i64, UsageSumKey)| {
                 let [minute, group, model, channel, protocol, outcome, reason] = key;
                 let binds = (minute, group, model, channel, protocol, outcome, reason, width);
-                statement.query_row(binds, |row| Ok((row.get(0)?, row.get(1)?))).optional()
+                statement.query_row(binds, |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?])).optional()
             };
             keys.into_iter().map(&mut find).collect()
         })

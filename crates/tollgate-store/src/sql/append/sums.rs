@@ -7,7 +7,8 @@ use tollgate_core::UsageRecord;
 
 use crate::{
     rollup::{
-        AttemptSumKey, AttemptSums, FIVE_MINUTES, HOUR, KeySumKey, Sums as _, TimedSums, UsageSumKey, UsageSums, minute, tokens,
+        AccountSumKey, AttemptSumKey, AttemptSums, FIVE_MINUTES, HOUR, KeySumKey, Sums as _, TimedSums, UsageSumKey, UsageSums,
+        minute, tokens,
     },
     sql::{codes::Coded as _, usage_rows::RecordRefs},
 };
@@ -16,7 +17,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(in crate::sql) struct BatchSums {
     pub(in crate::sql) usage: SumsByKey<7, TimedSums>,
-    pub(in crate::sql) keys: SumsByKey<6, UsageSums>,
+    pub(in crate::sql) keys: SumsByKey<9, UsageSums>,
+    pub(in crate::sql) accounts: SumsByKey<8, UsageSums>,
     pub(in crate::sql) attempts: SumsByKey<6, AttemptSums>,
 }
 
@@ -48,19 +50,18 @@ impl<const N: usize, S: Default> SumsByKey<N, S> {
 impl BatchSums {
     pub(in crate::sql) fn add(&mut self, record: &UsageRecord, refs: &RecordRefs) {
         let sums = UsageSums::of(record);
-        let (group, model) = (refs.group.unwrap_or(0), refs.model.unwrap_or(0));
-        let outcome = record.outcome.code();
         let five_minutes = minute(record.at, FIVE_MINUTES);
-        let channel = refs.subject.map_or(0, |at| refs.attempts[at].channel);
-        let key: UsageSumKey = [five_minutes, group, model, channel, record.protocol_in.code(), outcome, refs.reason.unwrap_or(0)];
+        let (channel, account) = refs.subject.map_or((0, 0), |at| (refs.attempts[at].channel, refs.attempts[at].account));
+        let (group, model, reason) = (refs.group.unwrap_or(0), refs.model.unwrap_or(0), refs.reason.unwrap_or(0));
+        let (protocol, outcome) = (record.protocol_in.code(), record.outcome.code());
+        let key: UsageSumKey = [five_minutes, group, model, channel, protocol, outcome, reason];
         let timed = self.usage.of(key);
         timed.sums.merge(&sums);
-        timed.duration.add(record.duration_us);
-        if let Some(ttft) = record.ttft_us {
-            timed.ttft.add(ttft);
-        }
-        let key: KeySumKey = [five_minutes, refs.key, refs.member, group, model, outcome];
+        timed.times.add(record);
+        let key: KeySumKey = [five_minutes, refs.key, refs.member, group, model, channel, protocol, outcome, reason];
         self.keys.of(key).merge(&sums);
+        let key: AccountSumKey = [five_minutes, account, group, model, channel, protocol, outcome, reason];
+        self.accounts.of(key).merge(&sums);
         for (attempt, refs) in record.attempts.iter().zip(&refs.attempts) {
             let hour = minute(record.at, HOUR);
             let key: AttemptSumKey = [hour, refs.channel, refs.account, model, attempt.result.code(), refs.error.unwrap_or(0)];

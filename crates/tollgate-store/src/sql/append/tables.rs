@@ -6,7 +6,7 @@ use tollgate_core::{AttemptRecord, RequestId, Tokens, UsageRecord};
 
 use super::row_batch::{OnConflict, RowBatch, TableStatements, TargetTable};
 use crate::{
-    rollup::{AttemptSumKey, AttemptSums, KeySumKey, MINUTE, TimedSums, UsageSumKey, UsageSums},
+    rollup::{AccountSumKey, AttemptSumKey, AttemptSums, KeySumKey, MINUTE, TimedSums, UsageSumKey, UsageSums},
     sql::{
         codes::Coded,
         columns::{self, Column, big, bytes, text},
@@ -19,12 +19,15 @@ pub(super) static NAMES: TargetTable = table("names", columns::NAMES, OnConflict
 pub(super) static USAGE: TargetTable = table("usage", columns::USAGE, OnConflict::Fail);
 pub(super) static ATTEMPTS: TargetTable = table("attempts", columns::ATTEMPTS, OnConflict::Fail);
 pub(super) static REMOVED: TargetTable = table("removed", &[bytes("id")], OnConflict::Fail);
+pub(super) static RECENT_BATCHES: TargetTable = table("recent_batches", &[big("batch"), bytes("ids")], OnConflict::Fail);
 /// Ledger entries of batches. Postings also use the column `idempotency_key`.
 pub(super) static LEDGER: TargetTable = table("ledger", LEDGER_COLUMNS, OnConflict::Fail);
 pub(super) static BALANCES: TargetTable = table("balances", &[text("member_id"), big("balance")], OnConflict::Replace { key: 1 });
 pub(super) static USAGE_SUMS: TargetTable =
     table("usage_sums", columns::USAGE_SUMS, OnConflict::Add { key: columns::USAGE_SUMS_KEY });
 pub(super) static KEY_SUMS: TargetTable = table("key_sums", columns::KEY_SUMS, OnConflict::Add { key: columns::KEY_SUMS_KEY });
+pub(super) static ACCOUNT_SUMS: TargetTable =
+    table("account_sums", columns::ACCOUNT_SUMS, OnConflict::Add { key: columns::ACCOUNT_SUMS_KEY });
 pub(super) static ATTEMPT_SUMS: TargetTable =
     table("attempt_sums", columns::ATTEMPT_SUMS, OnConflict::Add { key: columns::ATTEMPT_SUMS_KEY });
 
@@ -67,6 +70,14 @@ pub(super) fn removed(ids: impl Iterator<Item = RequestId>) -> RowBatch {
     for id in ids {
         rows.blob(id.uuid().as_bytes());
     }
+    rows
+}
+
+/// The row of a batch with the ids of its records.
+pub(super) fn recent_batch(batch: i64, records: &[(&UsageRecord, RecordRefs)]) -> RowBatch {
+    let mut rows = RowBatch::with_capacity(&RECENT_BATCHES, 1);
+    let ids: Vec<u8> = records.iter().flat_map(|(record, _)| *record.id.uuid().as_bytes()).collect();
+    rows.number(batch).blob(&ids);
     rows
 }
 
@@ -129,14 +140,20 @@ fn push_attempt(rows: &mut RowBatch, id: RequestId, position: usize, attempt: &A
 
 /// Rows of sums over all keys by their width; the histograms replace the stored ones.
 pub(super) fn usage_sums(sums: &[(i64, BTreeMap<UsageSumKey, TimedSums>)]) -> RowBatch {
-    sum_rows(&USAGE_SUMS, sums, |rows, TimedSums { sums, ttft, duration }| {
-        numbers(rows, &sums.figures());
-        rows.blob(&ttft.encode()).blob(&duration.encode());
+    sum_rows(&USAGE_SUMS, sums, |rows, TimedSums { sums, times }| {
+        numbers(rows, &sums.0);
+        for histogram in times.each() {
+            rows.blob(&histogram.encode());
+        }
     })
 }
 
 pub(super) fn key_sums(sums: &[(i64, BTreeMap<KeySumKey, UsageSums>)]) -> RowBatch {
-    sum_rows(&KEY_SUMS, sums, |rows, sums| numbers(rows, &sums.figures()))
+    sum_rows(&KEY_SUMS, sums, |rows, sums| numbers(rows, &sums.0))
+}
+
+pub(super) fn account_sums(sums: &[(i64, BTreeMap<AccountSumKey, UsageSums>)]) -> RowBatch {
+    sum_rows(&ACCOUNT_SUMS, sums, |rows, sums| numbers(rows, &sums.0))
 }
 
 pub(super) fn attempt_sums(sums: &[(i64, BTreeMap<AttemptSumKey, AttemptSums>)]) -> RowBatch {

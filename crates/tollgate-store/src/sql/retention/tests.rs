@@ -34,7 +34,7 @@ async fn sums_by_five_minutes_are_removed_with_their_records() {
         left.push(first);
     }
     assert_eq!(left, [500, 1_000, 1_440], "minutes of the first sums");
-    let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing).await.unwrap();
+    let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing.into()).await.unwrap();
     assert_eq!(sums[0].requests, 1_500, "of hours and days");
     database.close().await.unwrap();
 }
@@ -263,7 +263,7 @@ async fn records_replayed_while_their_partition_is_dropped_are_booked_once() {
     assert!((600..=1_000).contains(&removed), "{removed}");
     let left = store.usage.page(&UsageFilter { limit: 1_000, ..UsageFilter::default() }).await.unwrap().items;
     assert!(left.len() == 400 && left.iter().all(|record| record.at >= day_start(1)));
-    let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing).await.unwrap();
+    let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing.into()).await.unwrap();
     assert_eq!(sums[0].requests, 1_400);
     assert_eq!(sums[0].sale, NanoUsd(2_000 * 1_400));
     assert_eq!(verify(store).await.differences, []);

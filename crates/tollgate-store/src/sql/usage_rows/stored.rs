@@ -10,7 +10,7 @@ use tollgate_core::{
 use tollgate_protocol::{Method, Protocol};
 use uuid::Uuid;
 
-use super::{AttemptRefs, ExtraValues, RecordRefs, subject};
+use super::{AttemptRefs, ExtraValues, RecordRefs};
 use crate::sql::{
     cells::{Cells, FromCells, broken},
     columns::{Column, USAGE, column_list},
@@ -282,6 +282,8 @@ impl UsageRow {
             others.push(AttemptRow { request: self.id, position, refs, attempt });
         }
         others.sort_by_key(|other| other.position);
+        let attempts = others.iter().map(|other| other.refs).collect();
+        record.attempts = others.into_iter().map(|other| other.attempt).collect();
         let refs = RecordRefs {
             key: self.key,
             member: self.member,
@@ -289,11 +291,10 @@ impl UsageRow {
             model: self.model,
             reason: self.reason,
             trace: self.trace,
-            attempts: others.iter().map(|other| other.refs).collect(),
-            subject: subject(others.iter().map(|other| other.attempt.result)),
+            attempts,
+            subject: record.subject(),
             inline: self.inline,
         };
-        record.attempts = others.into_iter().map(|other| other.attempt).collect();
         Ok((record, refs))
     }
 

@@ -19,6 +19,7 @@ use crate::{
     sql::{
         append::BatchSums,
         columns::{ATTEMPTS, column_list},
+        dialect::Dialect,
         shared_snapshot::SnapshotReader,
         store::SqlStore,
         usage_rows::{
@@ -67,7 +68,7 @@ impl SqlStore {
         let ((), pass, compared) = tokio::try_join!(
             read_slices(records, slices),
             self.check_slices(facts, sliced, days),
-            compare_days(sums, facts.pruned_until, finished)
+            compare_days(sums, (self.dialect, facts.pruned_until), finished)
         )?;
         for part in [compared.settled, pass.report, compared.sums] {
             report.append(part);
@@ -151,7 +152,7 @@ struct Compared {
 
 async fn compare_days(
     mut reader: SnapshotReader,
-    pruned_until: i64,
+    (dialect, pruned_until): (Dialect, i64),
     mut days: mpsc::Receiver<FinishedDays>,
 ) -> Result<Compared, StoreError> {
     let (mut sums, mut settled) = (VerifyReport::default(), SettledCheck::new(pruned_until));
@@ -159,6 +160,7 @@ async fn compare_days(
         sums::compare(&mut reader, due, minutes, &mut sums).await?;
         settled.add(&mut reader, sales, minutes.1 * MINUTE).await?;
     }
+    sums::compare_months(&mut reader, dialect, &mut sums).await?;
     let settled = settled.finish(&mut reader).await?;
     Ok(Compared { sums, settled })
 }

@@ -1,4 +1,6 @@
-//! Compares the sums of records with the stored ones, in both directions.
+//! Compares the sums of records with the stored ones, in both directions. Sums of months are compared with those of their days.
+
+mod months;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +9,12 @@ use tollgate_core::Timestamp;
 use super::{VERIFY, texts::texts};
 use crate::{
     StoreError,
-    rollup::{ATTEMPT_WIDTHS, AttemptSums, DAY, HOUR, Histogram, MINUTE, Sums, TimedSums, USAGE_WIDTHS, UsageSums, widen},
+    rollup::{ATTEMPT_WIDTHS, AttemptSums, DAY, HOUR, Histogram, MINUTE, MONTH, Sums, TimedSums, USAGE_WIDTHS, UsageSums, widen},
     sql::{
         append::BatchSums,
         cells::{Cells, FromCells},
         columns::{self, Column, column_list},
+        dialect::Dialect,
         shared_snapshot::SnapshotReader,
     },
     verify::{ConsistencyRule, MAX_DIFFERENCES, VerifyReport},
@@ -40,7 +43,14 @@ const KEY_SUMS: SumTable = SumTable {
     rule: ConsistencyRule::Rollup,
     columns: columns::KEY_SUMS,
     key: columns::KEY_SUMS_KEY,
-    texts: &["key", "member", "grp", "model"],
+    texts: &["key", "member", "grp", "model", "channel", "reason"],
+};
+const ACCOUNT_SUMS: SumTable = SumTable {
+    name: "account_sums",
+    rule: ConsistencyRule::Rollup,
+    columns: columns::ACCOUNT_SUMS,
+    key: columns::ACCOUNT_SUMS_KEY,
+    texts: &["account", "grp", "model", "channel", "reason"],
 };
 const ATTEMPT_SUMS: SumTable = SumTable {
     name: "attempt_sums",
@@ -57,9 +67,9 @@ trait Figures<const F: usize, const T: usize>: Sums {
     fn times(&self) -> [&Histogram; T];
 }
 
-impl Figures<9, 0> for UsageSums {
-    fn numbers(&self) -> [i64; 9] {
-        self.figures()
+impl Figures<12, 0> for UsageSums {
+    fn numbers(&self) -> [i64; 12] {
+        self.0
     }
 
     fn times(&self) -> [&Histogram; 0] {
@@ -77,13 +87,13 @@ impl Figures<4, 0> for AttemptSums {
     }
 }
 
-impl Figures<9, 2> for TimedSums {
-    fn numbers(&self) -> [i64; 9] {
-        self.sums.figures()
+impl Figures<12, 3> for TimedSums {
+    fn numbers(&self) -> [i64; 12] {
+        self.sums.0
     }
 
-    fn times(&self) -> [&Histogram; 2] {
-        [&self.ttft, &self.duration]
+    fn times(&self) -> [&Histogram; 3] {
+        self.times.each()
     }
 }
 
@@ -129,19 +139,35 @@ pub(super) async fn compare(
     minutes: (i64, i64),
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
-    let BatchSums { usage, keys, attempts } = sums;
-    let (mut usage, mut keys, mut attempts) = (usage.sorted(), keys.sorted(), attempts.sorted());
-    for width in USAGE_WIDTHS {
+    let BatchSums { usage, keys, accounts, attempts } = sums;
+    let (mut usage, mut keys) = (usage.sorted(), keys.sorted());
+    let (mut accounts, mut attempts) = (accounts.sorted(), attempts.sorted());
+    // Months are compared with their days.
+    for width in USAGE_WIDTHS.into_iter().filter(|width| *width < MONTH) {
         usage = widen(&usage, width);
         compare_table(reader, &USAGE_SUMS, width, minutes, &usage, report).await?;
         keys = widen(&keys, width);
         compare_table(reader, &KEY_SUMS, width, minutes, &keys, report).await?;
+        accounts = widen(&accounts, width);
+        compare_table(reader, &ACCOUNT_SUMS, width, minutes, &accounts, report).await?;
     }
     for width in ATTEMPT_WIDTHS {
         attempts = widen(&attempts, width);
         compare_table(reader, &ATTEMPT_SUMS, width, minutes, &attempts, report).await?;
     }
     Ok(())
+}
+
+/// Compares the sums of months with those of their days.
+pub(super) async fn compare_months(
+    reader: &mut SnapshotReader,
+    dialect: Dialect,
+    report: &mut VerifyReport,
+) -> Result<(), StoreError> {
+    months::compare_numbers::<7>(reader, &USAGE_SUMS, report).await?;
+    months::compare_numbers::<9>(reader, &KEY_SUMS, report).await?;
+    months::compare_numbers::<8>(reader, &ACCOUNT_SUMS, report).await?;
+    months::compare_times::<7>(reader, dialect, &USAGE_SUMS, report).await
 }
 
 /// Compares the rows of a table whose times lie between two minutes.
@@ -228,6 +254,7 @@ async fn tell<const N: usize>(
 
 const fn width_name(width: i64) -> &'static str {
     match width {
+        MONTH => "month",
         DAY => "day",
         HOUR => "hour",
         _ => "five minutes",

@@ -28,7 +28,7 @@ fn body(arguments: &PriceSimulation) -> Value {
         "model": arguments.model, "protocol": arguments.protocol, "input": arguments.input, "output": arguments.output,
         "cache_read": arguments.cache_read, "cache_write": arguments.cache_write, "cache_write_1h": arguments.cache_write_1h,
         "thinking": arguments.thinking, "image": arguments.image, "audio": arguments.audio, "web_search": arguments.web_search,
-        "server_tools": arguments.server_tools,
+        "server_tools": arguments.server_tools, "output_media": arguments.output_media,
     });
     let given = [
         ("key", &arguments.key),

@@ -28,6 +28,7 @@ fn usage_records_are_listed_found_and_summed() {
     assert_eq!(received, ids, "newest first, none twice, none missing");
     let one = admin.get(&format!("/admin/v1/usage/{}", ids[0]));
     assert!(one["outcome"] == "completed" && one["attempts"][0]["channel"] == "echo", "{one}");
+    assert_eq!(one["pricing"]["cost"].as_array().unwrap().len(), 1, "{one}");
     let key = one["key"].as_str().unwrap();
     for query in
         [format!("key={key}"), "member=owner".to_owned(), "group=echo".to_owned(), "model=echo&outcome=completed".to_owned()]
@@ -39,6 +40,24 @@ fn usage_records_are_listed_found_and_summed() {
     assert_eq!((&sums["items"][0]["of"], &sums["items"][0]["requests"]), (&Value::from("echo"), &Value::from(7)), "{sums}");
     let operator = admin.as_operator("GET", "/admin/v1/usage/summary", None);
     assert_eq!(operator.status, 200);
+    for query in [
+        "channel=echo&account=echo/echo".to_owned(),
+        "protocol=openai&status=2xx&stream=false".to_owned(),
+        "address=127.0.0.1&min_tokens=1".to_owned(),
+    ] {
+        assert_eq!(admin.get(&format!("/admin/v1/usage?{query}"))["items"].as_array().unwrap().len(), 7, "{query}");
+        assert_eq!(admin.get(&format!("/admin/v1/usage/summary?by=nothing&{query}"))["items"][0]["requests"], 7, "{query}");
+    }
+    assert_eq!(admin.get("/admin/v1/usage?status=429&min_cost=0.5")["items"], serde_json::json!([]));
+    let pairs = admin.get("/admin/v1/usage/summary?by=account,key&sort=requests&rows=1");
+    let row = &pairs["items"][0];
+    assert_eq!((&row["name"], &row["and"]), (&Value::from("echo/echo"), &Value::from(key)), "{pairs}");
+    assert!(row["and_name"].is_string() && row["and_member"] == "owner", "{pairs}");
+    let before = admin.get("/admin/v1/usage/summary?by=day&previous=true&since=2026-01-01T00:00:00Z");
+    assert!(before["items"].as_array().unwrap().iter().all(|row| row["previous"].is_null()), "{before}");
+    let drawn = admin.get("/admin/v1/usage/histogram?buckets=24");
+    let bars = drawn["items"].as_array().unwrap();
+    assert!(bars.len() <= 24 && bars.iter().map(|bar| bar["completed"].as_u64().unwrap()).sum::<u64>() == 7, "{drawn}");
 
     for (path, expected) in [
         ("usage?limit=999999999", refused(400, "invalid_value", "limit")),
@@ -47,6 +66,12 @@ fn usage_records_are_listed_found_and_summed() {
         ("usage?after=x", refused(400, "invalid_value", "after")),
         ("usage?outcome=good", refused(400, "invalid_value", "outcome")),
         ("usage?model=%00", refused(400, "invalid_value", "model")),
+        ("usage?status=4x", refused(400, "invalid_value", "status")),
+        ("usage?account=echo", refused(400, "invalid_value", "account")),
+        ("usage/summary?by=day,day", refused(400, "invalid_value", "by")),
+        ("usage/summary?by=user", refused(400, "invalid_value", "by")),
+        ("usage/summary?previous=true", refused(400, "missing_required_parameter", "since")),
+        ("usage/histogram?since=2026-11-02T00:00:00Z&until=2026-11-01T00:00:00Z", refused(400, "invalid_value", "since")),
         ("usage?member=unknown", refused_whole(404, "not_found")),
         ("usage/req_00000000000000000000000000", refused_whole(404, "not_found")),
         ("usage/x", refused_whole(404, "not_found")),
@@ -76,4 +101,71 @@ fn every_record_is_exported_as_json_lines() {
     assert_eq!(export("?model=other").1.lines().count(), 1, "the heading alone");
     let without_key = admin.gateway.send(&Request::get("/admin/v1/usage/export"));
     assert_eq!(without_key.status, 401);
+}
+
+/// The ids of the next records of a live tail, and the position behind them.
+fn followed(admin: &Admin, query: &str, last_event: Option<&str>, count: usize, meanwhile: impl FnOnce()) -> (Vec<String>, String) {
+    let request = Request::get(&format!("/admin/v1/usage/tail{query}")).bearer(&admin.key);
+    let request = if let Some(id) = last_event { request.header("last-event-id", id) } else { request };
+    let mut pending = admin.gateway.start_request(&request);
+    let head = pending.read_head().unwrap();
+    assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
+    let (mut received, mut meanwhile) = (String::new(), Some(meanwhile));
+    loop {
+        received += &String::from_utf8(pending.read_chunk(&head).unwrap().expect("the stream has no end")).unwrap();
+        // The first event says where the stream begins.
+        if let Some(meanwhile) = meanwhile.take() {
+            meanwhile();
+        }
+        let values = |field: &'static str| {
+            received.split("\n\n").flat_map(move |event| event.lines().filter_map(move |line| line.strip_prefix(field)))
+        };
+        let records: Vec<Value> = values("data: {\"").map(|data| serde_json::from_str(&format!("{{\"{data}")).unwrap()).collect();
+        if received.ends_with("\n\n") && records.len() >= count {
+            let ids = records.iter().map(|record| record["id"].as_str().unwrap().to_owned()).collect();
+            return (ids, values("id: ").last().unwrap().to_owned());
+        }
+    }
+}
+
+#[test]
+fn live_tail_sends_new_records_and_is_resumed_behind_the_last() {
+    let (admin, _) = with_records(2);
+    let chat = |model: &str| admin.gateway.chat(&support::chat(model)).header("x-request-id").unwrap().to_owned();
+    let mut sent = Vec::new();
+    let (ids, position) = followed(&admin, "?model=echo", None, 2, || sent = vec![chat("echo"), chat("unknown"), chat("echo")]);
+    sent.remove(1);
+    assert_eq!(ids, sent, "new ones of the filter, each once");
+    let missed = [chat("echo"), chat("echo")];
+    let (ids, _) = followed(&admin, "", Some(&position), 2, || {});
+    assert_eq!(ids, missed, "those since the last event");
+    let answer = admin.call("GET", "/admin/v1/usage/tail?after=x", None);
+    assert_eq!(refusal(&answer), refused(400, "invalid_value", "after"));
+}
+
+#[test]
+fn callers_ask_about_their_key_and_see_no_channel_or_cost() {
+    let (admin, ids) = with_records(3);
+    let key = admin.gateway.key();
+    let get = |path: &str, key: &str| admin.gateway.send(&Request::get(path).bearer(key));
+    let own = get("/v1/key", key).json();
+    assert!(own["object"] == "key" && own["models"].as_array().unwrap().contains(&"echo".into()), "{own}");
+    let sums = get("/v1/usage?by=model", key).json();
+    assert_eq!((&sums["data"][0]["of"], &sums["data"][0]["requests"]), (&Value::from("echo"), &Value::from(3)), "{sums}");
+    let page = get("/v1/usage/records?limit=2", key).json();
+    let received: Vec<&str> = page["data"].as_array().unwrap().iter().map(|record| record["id"].as_str().unwrap()).collect();
+    assert_eq!(received, [ids[2].as_str(), ids[1].as_str()]);
+    for hidden in ["channel", "account", "cost", "attempts", "trace", "upstream"] {
+        assert!(!page.to_string().contains(hidden) && !sums.to_string().contains(hidden), "{hidden} in {page}");
+    }
+    for prefix in ["", "/v1"] {
+        let limit = get(&format!("{prefix}/dashboard/billing/subscription"), key).json();
+        assert_eq!((&limit["object"], limit["hard_limit_usd"].as_f64()), (&"billing_subscription".into(), Some(100_000_000.0)));
+        let used = get(&format!("{prefix}/dashboard/billing/usage?start_date=2026-01-01&end_date=2026-12-31"), key).json();
+        assert_eq!((&used["object"], used["total_usage"].as_f64()), (&"list".into(), Some(0.0)));
+    }
+    assert_eq!(refusal(&get("/v1/key", "sk-wrong-key")), refused_whole(401, "invalid_api_key"));
+    assert_eq!(refusal(&get("/v1/usage", &admin.key)), refused_whole(401, "invalid_api_key"));
+    assert_eq!(refusal(&admin.gateway.send(&Request::get("/v1/key"))), refused_whole(401, "missing_api_key"));
+    assert_eq!(refusal(&get("/v1/usage?by=channel", key)), refused(400, "invalid_value", "by"));
 }

@@ -81,6 +81,59 @@ fn duplicate_accounts_or_headers_and_unsendable_credentials_are_refused() {
 }
 
 #[test]
+fn address_of_a_channel_cannot_leave_its_path_whichever_way_it_is_saved() {
+    let admin = Admin::echo();
+    let good = "https://api.example.com/v1";
+    admin.post("/admin/v1/channels", &json!({"name": "there", "base_url": good, "serves": [{"model": "m"}]}));
+    let dotted = ["https://api.example.com/v1/../admin", "https://api.example.com/%2e%2E/x", "https://api.example.com/./v1"];
+    let cases = dotted.map(|base_url| (base_url, json!({"model": "m"}), "base_url")).into_iter().chain([
+        (good, json!({"model": "m", "upstream": "../../x"}), "upstream"),
+        (good, json!({"model": "m", "upstream": "models/%2e%2e/x"}), "upstream"),
+        (good, json!({"model": "a/../b"}), "upstream"),
+    ]);
+    for (base_url, serves, what) in cases {
+        let mut said = Vec::new();
+        let whole = json!({"name": "new", "base_url": base_url, "serves": [serves]});
+        let change = json!({"base_url": base_url, "serves": [serves]});
+        for answer in
+            [admin.call("POST", "/admin/v1/channels", Some(&whole)), admin.call("PATCH", "/admin/v1/channels/there", Some(&change))]
+        {
+            assert_eq!((answer.status, refusal(&answer).1.as_str()), (400, "invalid_value"), "{whole}: {}", text(&answer));
+            said.push(text(&answer));
+        }
+        let upstream = serves["upstream"].as_str().map_or_else(String::new, |name| format!("\nupstream = \"{name}\""));
+        let file = format!(
+            "[[channel]]\nname = \"new\"\nbase_url = \"{base_url}\"\n[[channel.serves]]\nmodel = {}{upstream}\n",
+            serves["model"]
+        );
+        for path in ["preview", "apply"] {
+            let answer = admin.call("POST", &format!("/admin/v1/catalog/{path}"), Some(&json!({"file": file})));
+            assert_eq!(answer.status, 400, "{file}: {}", text(&answer));
+            said.push(text(&answer));
+        }
+        let place = admin.gateway.data().join("new.toml");
+        std::fs::write(&place, &file).unwrap();
+        let place = place.to_str().unwrap();
+        let (url, list) = (format!("base_url={base_url}"), format!("serves=[{serves}]"));
+        for arguments in [
+            vec!["channel", "add", "new", &url, &list],
+            vec!["channel", "set", "there", &url, &list],
+            vec!["apply", place, "--yes"],
+            vec!["check", "--catalog", place],
+        ] {
+            let output = admin.gateway.run(&arguments);
+            assert!(!output.status.success(), "{arguments:?}");
+            said.push(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        for said in said {
+            assert!(said.contains(what) && said.contains("segments"), "{whole}: {said}");
+        }
+    }
+    assert_eq!(admin.get("/admin/v1/channels/there")["base_url"], good);
+    assert_eq!(admin.call("GET", "/admin/v1/channels/new", None).status, 404);
+}
+
+#[test]
 fn invalid_cursors_and_bodies_are_refused() {
     let admin = Admin::echo();
     for path in ["keys", "groups", "channels/echo/accounts", "health", "admin-keys", "ledger/balances", "budgets?subject=key"] {

@@ -1,0 +1,149 @@
+//! The filter of usage records, as query parameters.
+
+use tollgate_core::{AccountId, ChannelId, GroupId, MemberId, NanoUsd, Outcome};
+use tollgate_protocol::Protocol;
+use tollgate_store::{
+    RecordConditions, RowKind, UsageFilter,
+    fields::{FieldShape, Kind},
+};
+
+use crate::{
+    api::{
+        request_context::RequestContext,
+        rows,
+        schema::{COUNT, MODEL_NAME, NAME, both},
+    },
+    api_error::ApiError,
+};
+
+pub(in crate::api) const OUTCOMES: &[&str] = &["completed", "caller_left", "upstream_broke", "refused", "gateway_stopped"];
+const PROTOCOLS: &[&str] = &["openai", "gemini", "anthropic"];
+const CODE: Kind = Kind::Text { min: 1, max: 100 };
+const USD: Kind = Kind::Usd { min: 0, max: i64::MAX };
+
+pub(super) const FILTER: &[FieldShape] = &[
+    both("key", NAME, "Key id, or key name if it is unambiguous."),
+    both("member", NAME, "Member, by name or id."),
+    both("group", NAME, "Group that served the request, by name or id."),
+    both("model", MODEL_NAME, "Requested model name; one that a group offers."),
+    both("channel", NAME, "Channel that answered or was the last to be tried, by name or id."),
+    both("account", Kind::Text { min: 1, max: 201 }, "The same of an account, as `channel/account` or by id."),
+    both("protocol", Kind::Word(PROTOCOLS), "Protocol of the caller."),
+    both("outcome", Kind::Word(OUTCOMES), "Outcome of the request."),
+    both("reason", CODE, "Error id, exclusion code or other code, such as E40."),
+    both("status", CODE, "HTTP status sent to the caller, such as 429, or a class of them, such as 4xx."),
+    both("stream", Kind::Flag, "Whether a stream was requested."),
+    both("min_sale", USD, "Least sale amount in USD."),
+    both("min_cost", USD, "Least cost of all attempts in USD."),
+    both("min_tokens", COUNT, "Least number of tokens of all kinds."),
+    both("min_ttft_ms", COUNT, "Least time to the first content, in milliseconds."),
+    both("min_duration_ms", COUNT, "Least duration, in milliseconds."),
+    both("client_request_id", Kind::Text { min: 1, max: 1_000 }, "Request id sent by the caller."),
+    both("address", CODE, "Address of the caller."),
+    both("since", Kind::Time, "Arrival at or after this time."),
+    both("until", Kind::Time, "Arrival before this time."),
+];
+
+pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiError> {
+    let query = &context.query;
+    let key = match query.text("key") {
+        None => None,
+        Some(text) => Some(rows::key_id(context, text).await?),
+    };
+    let protocol = query.text("protocol").and_then(|word| Protocol::ALL.into_iter().find(|known| known.as_str() == word));
+    Ok(UsageFilter {
+        key,
+        member: row_id(context, RowKind::Member, "member", MemberId::parse).await?,
+        group: row_id(context, RowKind::Group, "group", GroupId::parse).await?,
+        model: query.text("model").map(str::to_owned),
+        channel: row_id(context, RowKind::Channel, "channel", ChannelId::parse).await?,
+        account: account(context).await?,
+        protocol,
+        outcome: query.0.get("outcome").and_then(|word| serde_json::from_value::<Outcome>(word.clone()).ok()),
+        reason: query.text("reason").map(str::to_owned),
+        conditions: conditions(context)?,
+        since: query.time("since"),
+        until: query.time("until"),
+        ..UsageFilter::default()
+    })
+}
+
+/// A row's id. Ids may be those of removed rows.
+async fn row_id<T>(
+    context: &RequestContext,
+    kind: RowKind,
+    parameter: &str,
+    parse: fn(&str) -> Option<T>,
+) -> Result<Option<T>, ApiError> {
+    let Some(text) = context.query.text(parameter) else { return Ok(None) };
+    match parse(text) {
+        Some(id) => Ok(Some(id)),
+        None => Ok(parse(&rows::find(context, kind, None, text).await?.id)),
+    }
+}
+
+async fn account(context: &RequestContext) -> Result<Option<AccountId>, ApiError> {
+    let Some(text) = context.query.text("account") else { return Ok(None) };
+    if let Some(id) = AccountId::parse(text) {
+        return Ok(Some(id));
+    }
+    let Some((channel, account)) = text.split_once('/') else {
+        return Err(ApiError::value("account", "expected the account as channel/account, or its id"));
+    };
+    let channel = rows::find(context, RowKind::Channel, None, channel).await?;
+    Ok(AccountId::parse(&rows::find(context, RowKind::Account, Some(&channel.id), account).await?.id))
+}
+
+fn conditions(context: &RequestContext) -> Result<RecordConditions, ApiError> {
+    let query = &context.query;
+    let count = |name: &str| query.whole(name).and_then(|count| u64::try_from(count).ok());
+    let micros = |name: &str| count(name).map(|ms| ms.saturating_mul(1_000));
+    let usd = |name: &str| query.text(name).and_then(|text| NanoUsd::parse(text).ok());
+    Ok(RecordConditions {
+        status: query.text("status").map(status).transpose()?,
+        stream: query.0.get("stream").and_then(serde_json::Value::as_bool),
+        min_sale: usd("min_sale"),
+        min_cost: usd("min_cost"),
+        min_tokens: count("min_tokens"),
+        min_ttft_us: micros("min_ttft_ms"),
+        min_duration_us: micros("min_duration_ms"),
+        client_request_id: query.text("client_request_id").map(str::to_owned),
+        address: query.text("address").map(str::to_owned),
+    })
+}
+
+fn status(text: &str) -> Result<(u16, u16), ApiError> {
+    parse_status(text).ok_or_else(|| ApiError::value("status", "expected a status such as 429, or a class such as 4xx"))
+}
+
+/// The first and the last status of `429` or `4xx`.
+pub fn parse_status(text: &str) -> Option<(u16, u16)> {
+    let class = text.strip_suffix("xx").and_then(|class| class.parse::<u16>().ok()).filter(|class| (1..=5).contains(class));
+    let is_status = |status: &u16| text.len() == 3 && (100..=599).contains(status);
+    let one = || text.parse::<u16>().ok().filter(is_status).map(|status| (status, status));
+    class.filter(|_| text.len() == 3).map(|class| (class * 100, class * 100 + 99)).or_else(one)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn outcome_and_protocol_names_match_the_records() {
+        for word in OUTCOMES {
+            assert_eq!(serde_json::from_value::<Outcome>(Value::from(*word)).unwrap().as_str(), *word);
+        }
+        assert_eq!(Protocol::ALL.map(Protocol::as_str), PROTOCOLS);
+    }
+
+    #[test]
+    fn status_is_one_or_a_class() {
+        assert_eq!(status("429").unwrap(), (429, 429));
+        assert_eq!(status("5xx").unwrap(), (500, 599));
+        for wrong in ["", "xx", "6xx", "99", "4x", "4xxx", "600", "+4xx"] {
+            assert!(status(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Requests over a range of time in equal buckets, by outcome, from the sums.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tollgate_core::{NanoUsd, Timestamp};
+use tollgate_store::{
+    Grouping, SummaryBy, SummaryRow, UsageFilter,
+    fields::{FieldShape, Kind, Object},
+};
+
+use super::filter::{OUTCOMES, filter};
+use crate::{
+    api::{
+        request_context::RequestContext,
+        schema::{COUNT, USD, both, read},
+    },
+    api_error::ApiError,
+    response::ApiResponse,
+    time::{parse_rfc3339, time_value},
+};
+
+const MINUTE: i64 = 60_000_000;
+const DAY: i64 = 1_440 * MINUTE;
+/// Widths of buckets in minutes.
+const WIDTHS: [i64; 11] = [5, 10, 15, 30, 60, 120, 180, 360, 720, 1_440, 10_080];
+/// Sums by five minutes, and by hour, are read for at most so long a time: longer ones would have more than 10,000 rows by outcome.
+const MAX_FIVE_MINUTES: i64 = 5 * DAY;
+const MAX_HOURS: i64 = 60 * DAY;
+
+pub(super) const BUCKETS: FieldShape =
+    both("buckets", Kind::Integer { min: 1, max: 500 }, "Maximum number of buckets; default 60.");
+pub(super) static BUCKET: Object = Object::of(
+    "UsageBucket",
+    &[
+        read("at", Kind::Time, "Its beginning."),
+        read("width_s", COUNT, "Its length in seconds: five minutes, an hour, a day, or several of these."),
+        read("requests", COUNT, "Number of records."),
+        read("completed", COUNT, "Completed requests."),
+        read("caller_left", COUNT, "Requests whose caller closed the connection first."),
+        read("upstream_broke", COUNT, "Requests whose upstream failed."),
+        read("refused", COUNT, "Refused requests."),
+        read("gateway_stopped", COUNT, "Requests that ended with their gateway."),
+        read("tokens", COUNT, "Tokens of all kinds."),
+        read("sale", USD, "Sum of sale amounts, in USD."),
+        read("cost", USD, "Cost of all attempts, in USD."),
+    ],
+);
+
+/// The range of a histogram and the width of its buckets, in microseconds.
+#[derive(Debug, PartialEq, Eq)]
+struct Axis {
+    begin: i64,
+    end: i64,
+    width: i64,
+}
+
+impl Axis {
+    /// The narrowest buckets of which there are at most `count`.
+    fn of(since: i64, until: i64, count: i64) -> Self {
+        let length = until.saturating_sub(since).max(1);
+        let narrowest = if length > MAX_HOURS {
+            1_440
+        } else if length > MAX_FIVE_MINUTES {
+            60
+        } else {
+            5
+        };
+        let fits = |width: &i64| {
+            let (first, last) = (since.div_euclid(*width), (until - 1).max(since).div_euclid(*width));
+            last - first < count
+        };
+        let widths = WIDTHS.iter().filter(|width| **width >= narrowest).map(|width| width * MINUTE);
+        // Longer ranges have buckets of so many weeks as are needed.
+        let weeks = (1..).map(|weeks| weeks * 7 * DAY);
+        let width = widths.chain(weeks).find(fits).unwrap_or(7 * DAY);
+        let end = (until - 1).max(since).div_euclid(width) * width + width;
+        Self { begin: since.div_euclid(width) * width, end, width }
+    }
+
+    /// The grouping by time whose buckets its own consist of.
+    const fn grouping(&self) -> SummaryBy {
+        if self.width % DAY == 0 {
+            SummaryBy::Day
+        } else if self.width % (60 * MINUTE) == 0 {
+            SummaryBy::Hour
+        } else {
+            SummaryBy::FiveMinutes
+        }
+    }
+}
+
+pub(super) async fn histogram(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let filter = filter(&context).await?;
+    let until = filter.until.unwrap_or_else(|| context.now());
+    let since = filter.since.unwrap_or(Timestamp(until.0.saturating_sub(DAY)));
+    if since >= until {
+        return Err(ApiError::value("since", "it is not before 'until'"));
+    }
+    let axis = Axis::of(since.0, until.0, context.query.whole("buckets").unwrap_or(60));
+    let filter = UsageFilter { since: Some(since), until: Some(until), ..filter };
+    let permit = context.acquire_heavy_permit().await?;
+    let by = Grouping::pair(axis.grouping(), SummaryBy::Outcome);
+    let rows = context.with_query_timeout(context.state.store.usage.summary(&filter, by)).await?;
+    drop(permit);
+    let items: Vec<Value> = buckets(&axis, rows).iter().map(|(at, sums)| show(*at, &axis, sums)).collect();
+    Ok(ApiResponse::ok(json!({"items": items, "next": null})))
+}
+
+/// The sums of each bucket by outcome, and of all of them.
+fn buckets(axis: &Axis, rows: Vec<SummaryRow>) -> BTreeMap<i64, (BTreeMap<String, u64>, SummaryRow)> {
+    let steps = (0..(axis.end - axis.begin) / axis.width).map(|step| axis.begin + step * axis.width);
+    let mut buckets: BTreeMap<i64, (BTreeMap<String, u64>, SummaryRow)> = steps.map(|at| (at, Default::default())).collect();
+    for row in rows {
+        let begins = if row.of.len() == 10 { format!("{}T00:00:00Z", row.of) } else { row.of.clone() };
+        let Some(at) = parse_rfc3339(&begins) else { continue };
+        if let Some((outcomes, all)) = buckets.get_mut(&(at.0.div_euclid(axis.width) * axis.width)) {
+            *outcomes.entry(row.and.clone()).or_default() += row.requests;
+            all.add(&row);
+        }
+    }
+    buckets
+}
+
+fn show(at: i64, axis: &Axis, (outcomes, all): &(BTreeMap<String, u64>, SummaryRow)) -> Value {
+    let mut item = json!({
+        "at": time_value(Timestamp(at)), "width_s": axis.width / 1_000_000, "requests": all.requests,
+        "tokens": all.tokens_input.saturating_add(all.tokens_output), "sale": NanoUsd::to_usd_string(all.sale),
+        "cost": NanoUsd::to_usd_string(all.cost),
+    });
+    for outcome in OUTCOMES {
+        item[*outcome] = outcomes.get(*outcome).copied().unwrap_or(0).into();
+    }
+    item
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axis_has_the_narrowest_buckets_that_fit() {
+        let of = |since: i64, length: i64, count: i64| {
+            let axis = Axis::of(since * MINUTE, (since + length) * MINUTE, count);
+            (axis.begin / MINUTE, axis.end / MINUTE, axis.width / MINUTE)
+        };
+        assert_eq!(of(0, 60, 60), (0, 60, 5));
+        assert_eq!(of(3, 60, 60), (0, 65, 5));
+        assert_eq!(of(0, 1_440, 60), (0, 1_440, 30));
+        assert_eq!(of(0, 7 * 1_440, 60), (0, 7 * 1_440, 180));
+        assert_eq!(of(0, 90 * 1_440, 60), (0, 90 * 1_440 / 10_080 * 10_080 + 10_080, 10_080));
+        assert_eq!(of(0, 90 * 1_440, 90), (0, 90 * 1_440, 1_440));
+        assert_eq!(of(0, 3_650 * 1_440, 10).2, 53 * 10_080);
+        assert_eq!(of(7, 0, 1), (5, 10, 5), "an empty range is one bucket");
+    }
+
+    #[test]
+    fn every_bucket_is_there_and_has_the_sums_of_its_time() {
+        let row = |of: &str, and: &str, requests: u64| SummaryRow {
+            of: of.to_owned(),
+            and: and.to_owned(),
+            requests,
+            ..SummaryRow::default()
+        };
+        let axis = Axis { begin: 0, end: 3 * DAY, width: DAY };
+        let found = buckets(
+            &axis,
+            vec![row("1970-01-02", "completed", 3), row("1970-01-02", "refused", 1), row("1971-01-01", "refused", 9)],
+        );
+        let requests: Vec<u64> = found.values().map(|(_, all)| all.requests).collect();
+        assert_eq!(requests, [0, 4, 0]);
+        assert_eq!(show(DAY, &axis, &found[&DAY])["refused"], 1);
+    }
+}

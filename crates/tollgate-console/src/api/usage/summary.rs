@@ -1,0 +1,245 @@
+//! Sums over usage records by one or two groupings, with the names of rows, and those of the period before.
+
+mod names;
+mod previous;
+
+use serde_json::{Map, Value, json};
+use tollgate_core::{NanoUsd, Timestamp};
+use tollgate_store::{
+    Grouping, Percentiles, SummaryBy, SummaryRow, UsageFilter,
+    fields::{FieldShape, Kind, Object},
+};
+
+use super::filter::filter;
+use crate::{
+    api::{
+        request_context::RequestContext,
+        schema::{COUNT, TEXT, USD, both, read},
+    },
+    api_error::ApiError,
+    response::ApiResponse,
+};
+use names::GroupNames;
+
+static PERCENTILES: Object = Object::of(
+    "Percentiles",
+    &[
+        read("p50_us", COUNT, "Half of the requests took at most so many microseconds; at most an eighth too high."),
+        read("p95_us", COUNT, "95 % of the requests did."),
+        read("p99_us", COUNT, "99 % of the requests did."),
+    ],
+);
+
+/// The figures of sums.
+const FIGURES: [FieldShape; 17] = [
+    read("requests", COUNT, "Number of records."),
+    read("completed", COUNT, "Completed requests."),
+    read("tokens_input", COUNT, "Input tokens of every kind."),
+    read("tokens_output", COUNT, "Output and thinking tokens."),
+    read("tokens_cache_read", COUNT, "Of the input tokens, those read from the provider's cache."),
+    read("tokens_cache_write", COUNT, "Of the input tokens, those written to the provider's cache."),
+    read("tokens_cache_write_1h", COUNT, "Of `tokens_cache_write`, those kept for an hour."),
+    read("tokens_thinking", COUNT, "Of the output tokens, thinking tokens."),
+    read("tokens_image", COUNT, "Of the input tokens, image tokens."),
+    read("tokens_audio", COUNT, "Of the input tokens, audio tokens."),
+    read("sale", USD, "Sum of sale amounts, in USD."),
+    read("cost", USD, "Cost of all attempts, in USD."),
+    read("margin", USD, "`sale` less `cost`, in USD."),
+    read("unpriced", COUNT, "Records without a sale amount."),
+    read("ttft", Kind::Object(&PERCENTILES), "Times to the first content; null for sums of or by keys, members and accounts.")
+        .or_null(),
+    read("duration", Kind::Object(&PERCENTILES), "Times to the end; null as those.").or_null(),
+    read("overhead", Kind::Object(&PERCENTILES), "Times in which no attempt was under way; null as those.").or_null(),
+];
+static PREVIOUS: Object = Object::of("UsageSums", &FIGURES);
+pub(super) static ROW: Object = Object::of(
+    "UsageSummary",
+    &crate::api::schema::join::<{ FIGURES.len() + 7 }>(&[
+        &[
+            read("of", TEXT, "Value of the grouping; empty if the records have none."),
+            read("name", TEXT, "Name of the key, member, group, channel or account; null for other groupings.").or_null(),
+            read("member", TEXT, "Member of the key; null for other groupings.").or_null(),
+            read("and", TEXT, "Value of the second grouping; empty if there is none.").or_null(),
+            read("and_name", TEXT, "Its name, as `name`.").or_null(),
+            read("and_member", TEXT, "Its member, as `member`.").or_null(),
+        ],
+        &FIGURES,
+        &[read("previous", Kind::Object(&PREVIOUS), "Sums of the period before, with `previous`.").or_null()],
+    ]),
+);
+
+/// Longest range of a summary by hour: 31 days.
+const MAX_HOURLY_RANGE_US: i64 = 31 * 86_400_000_000;
+/// The groupings and their words.
+const GROUPINGS: [(&str, SummaryBy); 13] = [
+    ("nothing", SummaryBy::Nothing),
+    ("month", SummaryBy::Month),
+    ("day", SummaryBy::Day),
+    ("hour", SummaryBy::Hour),
+    ("model", SummaryBy::Model),
+    ("key", SummaryBy::Key),
+    ("member", SummaryBy::Member),
+    ("group", SummaryBy::Group),
+    ("channel", SummaryBy::Channel),
+    ("account", SummaryBy::Account),
+    ("protocol", SummaryBy::Protocol),
+    ("outcome", SummaryBy::Outcome),
+    ("error", SummaryBy::Reason),
+];
+pub(super) const PARAMETERS: [FieldShape; 4] = [
+    both(
+        "by",
+        Kind::Text { min: 1, max: 40 },
+        "One or two groupings, separated by a comma: nothing, month, day, hour, model, key, member, group, channel, account, \
+         protocol, outcome or error; default day. `hour` requires `since` and a range of at most 31 days. Times are UTC.",
+    ),
+    both("previous", Kind::Flag, "The sums of the period before, as long as that from `since` to `until`, beside each row."),
+    both(
+        "sort",
+        Kind::Word(&["of", "requests", "errors", "tokens", "sale", "cost"]),
+        "Order of the rows: by their groups (default), else the largest first.",
+    ),
+    both("rows", Kind::Integer { min: 1, max: 10_000 }, "Maximum number of rows; default 10000."),
+];
+
+pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let by = grouping(context.query.text("by").unwrap_or("day"))?;
+    let filter = filter(&context).await?;
+    if by.first == SummaryBy::Hour || by.second == SummaryBy::Hour {
+        check_hourly_range(&filter, context.now())?;
+    }
+    let has_previous = context.query.0.get("previous").and_then(Value::as_bool) == Some(true);
+    let before = if has_previous { Some(previous::period(&filter, context.now())?) } else { None };
+    let permit = context.acquire_heavy_permit().await?;
+    let rows = context.with_query_timeout(context.state.store.usage.summary(&filter, by)).await?;
+    let earlier = match &before {
+        Some(period) => context.with_query_timeout(context.state.store.usage.summary(&period.filter, by)).await?,
+        None => Vec::new(),
+    };
+    drop(permit);
+    let mut rows = previous::side_by_side(rows, earlier, by, before.as_ref());
+    sort(&mut rows, context.query.text("sort").unwrap_or("of"));
+    rows.truncate(context.query.whole("rows").and_then(|rows| usize::try_from(rows).ok()).unwrap_or(usize::MAX));
+    let first = GroupNames::find(&context, by.first, rows.iter().map(|(row, _)| row.of.as_str())).await?;
+    let second = GroupNames::find(&context, by.second, rows.iter().map(|(row, _)| row.and.as_str())).await?;
+    let show = |(row, earlier): &(SummaryRow, Option<SummaryRow>)| {
+        let ((name, member), (and_name, and_member)) = (first.of(&row.of), second.of(&row.and));
+        let mut item = figures(row);
+        let more = [
+            ("of", row.of.as_str().into()),
+            ("name", name),
+            ("member", member),
+            ("and", row.and.as_str().into()),
+            ("and_name", and_name),
+            ("and_member", and_member),
+            ("previous", earlier.as_ref().map(figures).map_or(Value::Null, Value::Object)),
+        ];
+        item.extend(more.map(|(field, value)| (field.to_owned(), value)));
+        Value::Object(item)
+    };
+    Ok(ApiResponse::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": null})))
+}
+
+/// Parses `by`.
+fn grouping(text: &str) -> Result<Grouping, ApiError> {
+    let words: Vec<&str> = text.split(',').map(str::trim).collect();
+    let of = |word: &str| {
+        let found = GROUPINGS.iter().find(|(known, _)| *known == word).map(|(_, by)| *by);
+        found.ok_or_else(|| {
+            let known: Vec<&str> = GROUPINGS.iter().map(|(word, _)| *word).collect();
+            ApiError::value("by", format!("expected one or two of {}", known.join(", ")))
+        })
+    };
+    match *words {
+        [first] => Ok(of(first)?.into()),
+        [first, second] if first != second => Ok(Grouping::pair(of(first)?, of(second)?)),
+        _ => Err(ApiError::value("by", "expected one grouping, or two different ones separated by a comma")),
+    }
+}
+
+/// Bounds the range of a summary by hour.
+fn check_hourly_range(filter: &UsageFilter, now: Timestamp) -> Result<(), ApiError> {
+    let Some(since) = filter.since else {
+        let message = "Missing required parameter: 'since'. Sums by hour are over at most 31 days; say where they begin.";
+        return Err(ApiError::invalid("missing_required_parameter", "since", message));
+    };
+    let until = filter.until.unwrap_or(now);
+    if until.0.saturating_sub(since.0) > MAX_HOURLY_RANGE_US {
+        let message = "sums by hour are over at most 31 days; take a later 'since', set 'until', or sum by day";
+        return Err(ApiError::value("since", message));
+    }
+    Ok(())
+}
+
+fn sort(rows: &mut [(SummaryRow, Option<SummaryRow>)], by: &str) {
+    let size = |row: &SummaryRow| match by {
+        "requests" => row.requests,
+        "errors" => row.requests.saturating_sub(row.completed),
+        "tokens" => row.tokens_input.saturating_add(row.tokens_output),
+        "sale" => row.sale.0.max(0).unsigned_abs(),
+        "cost" => row.cost.0.max(0).unsigned_abs(),
+        // The rows are in the order of their groups.
+        _ => 0,
+    };
+    rows.sort_by_key(|(row, _)| std::cmp::Reverse(size(row)));
+}
+
+fn figures(row: &SummaryRow) -> Map<String, Value> {
+    let usd = |amount: NanoUsd| Value::from(amount.to_usd_string());
+    let figures = json!({
+        "requests": row.requests, "completed": row.completed,
+        "tokens_input": row.tokens_input, "tokens_output": row.tokens_output,
+        "tokens_cache_read": row.tokens_cache_read, "tokens_cache_write": row.tokens_cache_write,
+        "tokens_cache_write_1h": row.tokens_cache_write_1h, "tokens_thinking": row.tokens_thinking,
+        "tokens_image": row.tokens_image, "tokens_audio": row.tokens_audio,
+        "sale": usd(row.sale), "cost": usd(row.cost), "margin": usd(NanoUsd(row.sale.0.saturating_sub(row.cost.0))),
+        "unpriced": row.unpriced,
+        "ttft": row.ttft.map(percentiles), "duration": row.duration.map(percentiles), "overhead": row.overhead.map(percentiles),
+    });
+    match figures {
+        Value::Object(figures) => figures,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
+}
+
+fn percentiles(times: Percentiles) -> Value {
+    json!({"p50_us": times.p50_us, "p95_us": times.p95_us, "p99_us": times.p99_us})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hourly_summary_requires_a_range_of_at_most_31_days() {
+        let now = Timestamp(40 * 86_400_000_000);
+        let of = |since: Option<i64>, until: Option<i64>| {
+            let at = |days: i64| Timestamp(days * 86_400_000_000);
+            let filter = UsageFilter { since: since.map(at), until: until.map(at), ..UsageFilter::default() };
+            check_hourly_range(&filter, now).is_ok()
+        };
+        assert!(of(Some(9), None) && of(Some(0), Some(31)) && of(Some(5), Some(5)));
+        assert!(!of(None, None) && !of(None, Some(3)) && !of(Some(8), None) && !of(Some(0), Some(32)));
+    }
+
+    #[test]
+    fn groupings_are_one_or_two_different_ones() {
+        assert_eq!(grouping("model, day").unwrap(), Grouping::pair(SummaryBy::Model, SummaryBy::Day));
+        assert_eq!(grouping("error").unwrap(), SummaryBy::Reason.into());
+        for wrong in ["", "models", "day,day", "day,model,key", "day,"] {
+            assert!(grouping(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rows_are_sorted_by_a_figure_and_then_by_their_groups() {
+        let row = |of: &str, requests: u64, completed: u64| {
+            (SummaryRow { of: of.to_owned(), requests, completed, ..SummaryRow::default() }, None)
+        };
+        let mut rows = vec![row("a", 5, 5), row("b", 9, 7), row("c", 9, 9)];
+        sort(&mut rows, "requests");
+        assert_eq!(rows.iter().map(|(row, _)| row.of.as_str()).collect::<String>(), "bca");
+        sort(&mut rows, "errors");
+        assert_eq!(rows[0].0.of, "b");
+    }
+}

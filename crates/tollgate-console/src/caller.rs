@@ -1,0 +1,117 @@
+//! What callers ask about themselves with their own service key: `/v1/key`, `/v1/usage`, and the billing paths that existing clients
+//! read. Errors have OpenAI's shape. Answers are the caller view: no channel, account, cost or upstream error.
+
+mod access;
+mod billing;
+mod key;
+mod usage;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::Body,
+    routing::{MethodFilter, on},
+};
+use http::{Request, Response};
+use serde_json::Value;
+use tokio::time::timeout;
+use tollgate_core::Key;
+use tollgate_store::{StoreError, fields::FieldShape};
+
+use crate::{
+    api::{
+        check,
+        request_context::{InputFields, PERMIT_TIMEOUT, QUERY_TIMEOUT},
+    },
+    api_error::ApiError,
+    dispatch::request_meta,
+    response::ApiResponse,
+    state::ConsoleState,
+};
+pub(crate) use access::CallerShares;
+
+/// A request of a caller: the key that it came with, and the checked query.
+struct CallerRequest {
+    state: Arc<ConsoleState>,
+    key: Arc<Key>,
+    query: InputFields,
+}
+
+impl CallerRequest {
+    /// Runs a query of the database, one of a few at a time.
+    async fn read<T>(&self, query: impl Future<Output = Result<T, StoreError>>) -> Result<T, ApiError> {
+        let late = |_| ApiError::overloaded("Too many callers ask about their usage at the moment.");
+        let permit = timeout(PERMIT_TIMEOUT, self.state.caller_permits.acquire()).await.map_err(late)?;
+        let read = timeout(QUERY_TIMEOUT, query).await;
+        drop(permit);
+        let long = |_| ApiError::overloaded("The query took longer than 5 s; ask for a shorter time.");
+        Ok(read.map_err(long)??)
+    }
+}
+
+/// A path of callers.
+#[derive(Clone, Copy)]
+struct CallerRoute {
+    path: &'static str,
+    query: &'static [FieldShape],
+    answers: CallerAnswer,
+}
+
+#[derive(Clone, Copy)]
+enum CallerAnswer {
+    Key,
+    Usage,
+    Records,
+    Subscription,
+    TotalUsage,
+}
+
+const fn route(path: &'static str, query: &'static [FieldShape], answers: CallerAnswer) -> CallerRoute {
+    CallerRoute { path, query, answers }
+}
+
+const ROUTES: [CallerRoute; 7] = [
+    route("/v1/key", &[], CallerAnswer::Key),
+    route("/v1/usage", usage::SUMS, CallerAnswer::Usage),
+    route("/v1/usage/records", usage::RECORDS, CallerAnswer::Records),
+    route("/v1/dashboard/billing/subscription", &[], CallerAnswer::Subscription),
+    route("/dashboard/billing/subscription", &[], CallerAnswer::Subscription),
+    route("/v1/dashboard/billing/usage", billing::USAGE, CallerAnswer::TotalUsage),
+    route("/dashboard/billing/usage", billing::USAGE, CallerAnswer::TotalUsage),
+];
+
+/// Whether callers ask at this path about themselves. The address of model requests serves these paths, wherever the console is.
+pub fn is_caller_path(path: &str) -> bool {
+    ROUTES.iter().any(|route| route.path == path)
+}
+
+/// Adds the paths of callers.
+pub(crate) fn add_routes(mut router: Router, state: &Arc<ConsoleState>) -> Router {
+    for route in ROUTES {
+        let state = Arc::clone(state);
+        let service = on(MethodFilter::GET, move |request: Request<Body>| serve(Arc::clone(&state), route, request));
+        router = router.route(route.path, service);
+    }
+    router
+}
+
+async fn serve(state: Arc<ConsoleState>, route: CallerRoute, request: Request<Body>) -> Response<Body> {
+    handle(state, route, request).await.unwrap_or_else(|problem| problem.answer()).response()
+}
+
+async fn handle(state: Arc<ConsoleState>, route: CallerRoute, request: Request<Body>) -> Result<ApiResponse, ApiError> {
+    let meta = request_meta(&request, &state);
+    let key = access::authenticate(&state, &meta, request.headers()).await?;
+    let _share = state.caller_shares.claim(key.id, key.member.id)?;
+    let query = InputFields(check::query(route.query, request.uri().query().unwrap_or_default())?);
+    let request = CallerRequest { state, key, query };
+    let answer: Value = match route.answers {
+        CallerAnswer::Key => key::show(&request).await?,
+        CallerAnswer::Usage => usage::sums(&request).await?,
+        CallerAnswer::Records => usage::records(&request).await?,
+        CallerAnswer::Subscription => billing::subscription(&request).await?,
+        CallerAnswer::TotalUsage => billing::total_usage(&request).await?,
+    };
+    Ok(ApiResponse::ok(answer))
+}

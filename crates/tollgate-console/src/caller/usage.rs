@@ -1,0 +1,97 @@
+//! `/v1/usage`: sums and records of a key, in the caller view.
+
+use serde_json::{Value, json};
+use tollgate_core::{NanoUsd, RequestId, Timestamp, Tokens, UsageRecord};
+use tollgate_store::{
+    SummaryBy, SummaryRow, UsageCursor, UsageFilter,
+    fields::{FieldShape, Kind},
+};
+
+use super::CallerRequest;
+use crate::{
+    api::{
+        route::{AFTER, LIMIT},
+        schema::{MODEL_NAME, both},
+    },
+    api_error::ApiError,
+    time::time_value,
+};
+
+/// Longest time that sums by hour cover, and the time that sums cover without `since`, in microseconds.
+const MAX_HOURLY_RANGE_US: i64 = 31 * 86_400_000_000;
+const MODEL: FieldShape = both("model", MODEL_NAME, "Requested model name.");
+const SINCE: FieldShape = both("since", Kind::Time, "Arrival at or after this time.");
+const UNTIL: FieldShape = both("until", Kind::Time, "Arrival before this time.");
+pub(super) const SUMS: &[FieldShape] =
+    &[both("by", Kind::Word(&["nothing", "month", "day", "hour", "model", "outcome"]), "Grouping."), MODEL, SINCE, UNTIL];
+pub(super) const RECORDS: &[FieldShape] = &[LIMIT, AFTER, MODEL, SINCE, UNTIL];
+
+fn filter(request: &CallerRequest) -> UsageFilter {
+    let query = &request.query;
+    UsageFilter {
+        key: Some(request.key.id),
+        model: query.text("model").map(str::to_owned),
+        since: query.time("since"),
+        until: query.time("until"),
+        ..UsageFilter::default()
+    }
+}
+
+pub(super) async fn sums(request: &CallerRequest) -> Result<Value, ApiError> {
+    let by = match request.query.text("by") {
+        Some("nothing") => SummaryBy::Nothing,
+        Some("month") => SummaryBy::Month,
+        Some("hour") => SummaryBy::Hour,
+        Some("model") => SummaryBy::Model,
+        Some("outcome") => SummaryBy::Outcome,
+        Some(_) | None => SummaryBy::Day,
+    };
+    let mut filter = filter(request);
+    let now = request.state.gateway.now();
+    if by == SummaryBy::Hour {
+        let since = filter.since.unwrap_or(Timestamp(now.0.saturating_sub(MAX_HOURLY_RANGE_US)));
+        if filter.until.unwrap_or(now).0.saturating_sub(since.0) > MAX_HOURLY_RANGE_US {
+            return Err(ApiError::value("since", "sums by hour are over at most 31 days"));
+        }
+        filter.since = Some(since);
+    }
+    let rows = request.read(request.state.store.usage.summary(&filter, by.into())).await?;
+    Ok(json!({"object": "list", "data": rows.iter().map(sum).collect::<Vec<_>>()}))
+}
+
+fn sum(row: &SummaryRow) -> Value {
+    json!({
+        "of": row.of, "requests": row.requests, "completed": row.completed, "tokens_input": row.tokens_input,
+        "tokens_output": row.tokens_output, "tokens_cache_read": row.tokens_cache_read, "tokens_thinking": row.tokens_thinking,
+        "amount": row.sale.to_usd_string(), "unpriced": row.unpriced,
+    })
+}
+
+pub(super) async fn records(request: &CallerRequest) -> Result<Value, ApiError> {
+    let after = request.query.text("after").map(|text| {
+        RequestId::parse(text).map(UsageCursor).ok_or_else(|| ApiError::value("after", "expected the 'next' of a page"))
+    });
+    let limit = request.query.whole("limit").and_then(|limit| u32::try_from(limit).ok()).unwrap_or(50);
+    let filter = UsageFilter { after: after.transpose()?, limit, ..filter(request) };
+    let page = request.read(request.state.store.usage.page(&filter)).await?;
+    Ok(json!({
+        "object": "list", "data": page.items.iter().map(caller_view).collect::<Vec<_>>(),
+        "next": page.next.map(|UsageCursor(id)| id.to_string()), "searched_until": page.searched_until.map(time_value),
+    }))
+}
+
+/// What a caller may know of a record.
+fn caller_view(record: &UsageRecord) -> Value {
+    let Tokens { input, output, cache_read, cache_write, thinking, image, audio, .. } = record.tokens;
+    json!({
+        "id": record.id, "at": time_value(record.at), "model": record.model, "group": record.group_name,
+        "protocol": record.protocol_in, "stream": record.stream, "status": record.status, "outcome": record.outcome,
+        "error": record.reason, "message": record.detail,
+        "tokens": {
+            "input": input, "output": output, "cache_read": cache_read, "cache_write": cache_write, "thinking": thinking,
+            "image": image, "audio": audio,
+        },
+        "amount": record.sale.map(NanoUsd::to_usd_string), "ttft_us": record.ttft_us, "duration_us": record.duration_us,
+        "client_request_id": record.client_request_id, "dropped": record.dropped,
+    })
+}

@@ -1,0 +1,191 @@
+//! The fields of a request that can change what it costs, in one table. Each is priced, or where it has no price refused by name if
+//! money is limited.
+
+/// What a field can do to the price of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PriceEffect {
+    /// Chooses the service tier: a factor on the whole price.
+    ServiceTier,
+    /// Lets the provider search, which it charges for besides tokens.
+    WebSearch,
+    /// Names tools that the provider runs and may charge for besides tokens.
+    ServerTools,
+    /// Asks for images or audio in the answer, whose tokens have a price of their own.
+    OutputMedia,
+    /// Adds content that the provider keeps to the input.
+    CachedContent,
+    /// Lets tools of the provider add what they find to the input.
+    FoundInput,
+    /// Lets an upstream that is a gateway choose another model or provider, at prices of their own.
+    OtherRoutes,
+    /// An option with a price of its own that no price list has.
+    Surcharge,
+}
+
+use PriceEffect::{CachedContent, FoundInput, OtherRoutes, OutputMedia, ServerTools, ServiceTier, Surcharge, WebSearch};
+
+/// Fields by their path, members of any protocol, in one spelling: case and underscores do not count.
+const PRICE_FIELDS: &[(&str, &[PriceEffect])] = &[
+    ("service_tier", &[ServiceTier]),
+    ("web_search_options", &[WebSearch, FoundInput]),
+    // xAI, Alibaba.
+    ("search_parameters", &[WebSearch, FoundInput]),
+    ("enable_search", &[WebSearch, FoundInput]),
+    ("tools", &[WebSearch, ServerTools, FoundInput]),
+    // OpenRouter.
+    ("plugins", &[WebSearch, ServerTools, FoundInput]),
+    // Anthropic, Azure OpenAI.
+    ("mcp_servers", &[ServerTools, FoundInput]),
+    ("data_sources", &[ServerTools, FoundInput]),
+    ("google", &[ServerTools, CachedContent, FoundInput]),
+    ("extra_body", &[ServerTools, CachedContent, FoundInput]),
+    ("cached_content", &[CachedContent]),
+    ("modalities", &[OutputMedia]),
+    ("audio", &[OutputMedia]),
+    ("image_config", &[OutputMedia]),
+    ("generation_config.response_modalities", &[OutputMedia]),
+    ("generation_config.speech_config", &[OutputMedia]),
+    ("generation_config.image_config", &[OutputMedia]),
+    // OpenRouter, LiteLLM, Bifrost, Vercel.
+    ("models", &[OtherRoutes]),
+    ("provider", &[OtherRoutes]),
+    ("route", &[OtherRoutes]),
+    ("preset", &[OtherRoutes]),
+    ("fallbacks", &[OtherRoutes]),
+    ("context_window_fallbacks", &[OtherRoutes]),
+    ("content_policy_fallbacks", &[OtherRoutes]),
+    ("provider_options", &[OtherRoutes]),
+    // Vertex AI.
+    ("generation_config.routing_config", &[OtherRoutes]),
+    ("generation_config.model_config", &[OtherRoutes]),
+    ("model_armor_config", &[Surcharge]),
+    // Rejected tokens of a prediction are charged as output beyond the limit (OpenAI).
+    ("prediction", &[Surcharge]),
+    // Anthropic.
+    ("inference_geo", &[Surcharge]),
+    ("speed", &[Surcharge]),
+    ("container", &[Surcharge]),
+];
+
+/// What a field can do to the price, by its path as the caller spells it. Empty for others.
+#[must_use]
+pub fn price_effects(field: &str) -> &'static [PriceEffect] {
+    effects_of(field.bytes())
+}
+
+/// The same for a member of an object of the body.
+pub(crate) fn member_effects(object: &str, member: &str) -> &'static [PriceEffect] {
+    effects_of(object.bytes().chain(*b".").chain(member.bytes()))
+}
+
+fn effects_of(path: impl Iterator<Item = u8> + Clone) -> &'static [PriceEffect] {
+    let path = path.filter(|byte| *byte != b'_').map(|byte| byte.to_ascii_lowercase());
+    let is_same = |known: &str| known.bytes().filter(|byte| *byte != b'_').eq(path.clone());
+    PRICE_FIELDS.iter().find(|(known, _)| is_same(known)).map_or(&[], |(_, effects)| effects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Framing, Protocol, RequestExtras, Target, codec};
+
+    /// A value that asks for what makes the field cost.
+    fn costly(field: &str) -> &'static str {
+        match field {
+            "service_tier" => r#""priority""#,
+            "enable_search" => "true",
+            "tools" => r#"[{"type":"web_search","google_search":{}},{"type":"code_interpreter","x":{}}]"#,
+            "plugins" => r#"[{"id":"web"},{"id":"file-parser"}]"#,
+            "google" => r#"{"cached_content":"c","tools":[{}]}"#,
+            "extra_body" => r#"{"google":{"cached_content":"c","tools":[{}]}}"#,
+            "modalities" => r#"["text","audio"]"#,
+            "generation_config.response_modalities" => r#"["TEXT","IMAGE"]"#,
+            "models" => r#"["other"]"#,
+            "speed" => r#""fast""#,
+            _ => r#"{"a":"b"}"#,
+        }
+    }
+
+    fn extras(field: &str, value: &str, protocol: Protocol) -> RequestExtras {
+        let (path, messages) = match protocol {
+            Protocol::Gemini => (Some("m".to_owned()), r#""contents":[{"parts":[{"text":"a"}]}]"#),
+            Protocol::OpenAi | Protocol::Anthropic => (None, r#""model":"m","messages":[{"role":"user","content":"a"}]"#),
+        };
+        let member = match field.split_once('.') {
+            Some((config, member)) => format!(r#""{config}":{{"{member}":{value}}}"#),
+            None => format!(r#""{field}":{value}"#),
+        };
+        let method = protocol.spec().generate_method;
+        let target = Target { method, model: path, framing: Framing::Sse };
+        codec(protocol).summarise(&target, format!("{{{messages},{member}}}").as_bytes()).unwrap().extras
+    }
+
+    fn has(extras: RequestExtras, effect: PriceEffect) -> bool {
+        match effect {
+            ServiceTier => extras.tier != crate::ServiceTier::Standard,
+            WebSearch => extras.web_search,
+            ServerTools => extras.server_tools,
+            OutputMedia => extras.output_media,
+            CachedContent => extras.unseen.cached_content,
+            FoundInput => extras.unseen.tools,
+            OtherRoutes => extras.other_routes,
+            Surcharge => extras.surcharge,
+        }
+    }
+
+    fn native(field: &str) -> bool {
+        field.contains('.') || ["service_tier", "tools", "cached_content", "model_armor_config"].contains(&field)
+    }
+
+    #[test]
+    fn every_field_of_the_table_is_noticed_in_each_spelling() {
+        for (field, effects) in PRICE_FIELDS {
+            let protocols: &[Protocol] = match *field {
+                "service_tier" | "tools" | "cached_content" => &[Protocol::OpenAi, Protocol::Gemini],
+                field if native(field) => &[Protocol::Gemini],
+                _ => &[Protocol::OpenAi],
+            };
+            for protocol in protocols {
+                let found = extras(field, costly(field), *protocol);
+                for effect in *effects {
+                    assert!(has(found, *effect), "{field} in {protocol:?}: {effect:?} of {found:?}");
+                }
+                assert_eq!(extras(field, "null", *protocol), RequestExtras::default(), "{field} in {protocol:?}");
+                assert_eq!(price_effects(field), *effects);
+                if native(field) && *protocol == Protocol::Gemini {
+                    let camel = camel_case(field);
+                    assert_eq!(extras(&camel, costly(field), *protocol), found, "{camel}");
+                    assert_eq!(price_effects(&camel), *effects, "{camel}");
+                }
+            }
+        }
+        assert_eq!(price_effects("temperature"), []);
+        assert_eq!(price_effects("generationConfig.temperature"), []);
+    }
+
+    fn camel_case(field: &str) -> String {
+        let mut upper = false;
+        let mut out = String::new();
+        for letter in field.chars() {
+            match letter {
+                '_' => upper = true,
+                letter if upper => {
+                    out.push(letter.to_ascii_uppercase());
+                    upper = false;
+                }
+                letter => out.push(letter),
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn text_alone_costs_nothing_more() {
+        let plain = RequestExtras::default();
+        assert_eq!(extras("modalities", r#"["text"]"#, Protocol::OpenAi), plain);
+        assert_eq!(extras("speed", r#""standard""#, Protocol::OpenAi), plain);
+        for value in [r#"["TEXT"]"#, r#"["text"]"#, "[]", "[1]", r#"["MODALITY_UNSPECIFIED"]"#] {
+            assert_eq!(extras("generationConfig.responseModalities", value, Protocol::Gemini), plain, "{value}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The contract of sums by every one and two dimensions, and of pages by every condition. The reference is the store in memory, which
+//! computes both from the records.
+
+use tempfile::TempDir;
+use tollgate_core::{AccountId, ChannelId, NanoUsd, Outcome, Timestamp, TokenSource, Tokens, UsageRecord};
+use tollgate_protocol::Protocol;
+
+use super::options;
+use crate::{
+    Grouping, LogPosition, RecordConditions, SortOrder, Store, StoreUrl, SummaryBy, UsageFilter, WorkControl, open,
+    rollup::{DAY, HOUR},
+    samples::{MIDNIGHT, arrived, record},
+};
+
+const ALL: [SummaryBy; 14] = [
+    SummaryBy::Nothing,
+    SummaryBy::Month,
+    SummaryBy::Day,
+    SummaryBy::Hour,
+    SummaryBy::FiveMinutes,
+    SummaryBy::Model,
+    SummaryBy::Key,
+    SummaryBy::Member,
+    SummaryBy::Group,
+    SummaryBy::Channel,
+    SummaryBy::Account,
+    SummaryBy::Protocol,
+    SummaryBy::Outcome,
+    SummaryBy::Reason,
+];
+
+fn ten(n: u64) -> [u8; 10] {
+    let mut bytes = [7; 10];
+    bytes[2..].copy_from_slice(&n.to_be_bytes());
+    bytes
+}
+
+/// Records of seventy days, in which every dimension has several values and every figure differs.
+fn varied() -> Vec<UsageRecord> {
+    let of = |n: u64| {
+        let after = i64::try_from(n).unwrap() * (7 * HOUR + 13_000_017);
+        let mut record = arrived(record(n), Timestamp(MIDNIGHT.0 + after));
+        record.tokens = Tokens {
+            input: n,
+            output: 2 * n,
+            cache_read: n % 3,
+            cache_write: 9 + n % 5,
+            cache_write_1h: n % 4,
+            thinking: n % 7,
+            image: n % 11,
+            audio: n % 13,
+            source: TokenSource::Provider,
+        };
+        record.outcome = [Outcome::Completed, Outcome::Refused, Outcome::UpstreamBroke][usize::try_from(n % 3).unwrap()];
+        record.reason = (!n.is_multiple_of(3)).then(|| format!("E{}", 40 + n % 5));
+        record.protocol_in = if n.is_multiple_of(4) { Protocol::Gemini } else { Protocol::OpenAi };
+        (record.status, record.stream) = (if n % 3 == 1 { 429 } else { 200 }, n.is_multiple_of(2));
+        (record.ttft_us, record.duration_us) = ((!n.is_multiple_of(5)).then_some(n * 100), n * 1_000);
+        record.client_request_id = n.is_multiple_of(9).then(|| format!("theirs-{}", n % 2));
+        record.address = Some(format!("10.0.0.{}", n % 3));
+        for (at, attempt) in (0..).zip(&mut record.attempts) {
+            attempt.channel = ChannelId::from_parts(MIDNIGHT, ten(n % 4));
+            attempt.account = AccountId::from_parts(MIDNIGHT, ten((n + at) % 6));
+            attempt.at = Timestamp(record.at.0 + 300 * i64::try_from(at).unwrap());
+            attempt.duration_us = 400 * n;
+            attempt.cost = Some(NanoUsd(7 + i64::try_from(n).unwrap()));
+        }
+        record.cost =
+            Some(record.attempts.iter().filter_map(|attempt| attempt.cost).fold(NanoUsd(0), |sum, cost| NanoUsd(sum.0 + cost.0)));
+        if n.is_multiple_of(17) {
+            (record.attempts, record.cost, record.protocol_out) = (Vec::new(), Some(NanoUsd(0)), None);
+        }
+        if n.is_multiple_of(19) {
+            (record.group, record.group_name) = (None, None);
+        }
+        record
+    };
+    (0..240).map(of).collect()
+}
+
+async fn with_reference(store: &Store) -> (Store, TempDir, Vec<UsageRecord>) {
+    let records = varied();
+    for batch in records.chunks(37) {
+        store.usage.append(batch).await.unwrap();
+    }
+    let dir = TempDir::new().unwrap();
+    let reference = open(options(StoreUrl::Memory, &dir)).await.unwrap();
+    reference.usage.append(&records).await.unwrap();
+    (reference, dir, records)
+}
+
+pub(super) async fn sums_by_every_pair_of_dimensions_are_those_of_the_records(store: &Store) {
+    let (reference, _dir, records) = with_reference(store).await;
+    assert!(store.ledger.verify(MIDNIGHT.plus_ms(200 * 86_400_000), &WorkControl::unattended()).await.unwrap().agrees());
+    let at = |day: i64, more: i64| Some(Timestamp(MIDNIGHT.0 + day * DAY + more));
+    // Everything, whole months and incomplete ones, and a range within one hour.
+    let ranges = [(None, None), (at(5, 0), at(12, HOUR)), (at(3, 77), at(64, 3 * HOUR + 5)), (at(20, 11), at(20, HOUR - 7))];
+    for first in ALL {
+        for second in ALL {
+            if first == second && first != SummaryBy::Nothing {
+                continue;
+            }
+            for (since, until) in ranges {
+                let filter = UsageFilter { since, until, ..UsageFilter::default() };
+                let by = Grouping::pair(first, second);
+                let (found, expected) = (store.usage.summary(&filter, by).await, reference.usage.summary(&filter, by).await);
+                assert_eq!(found.unwrap(), expected.unwrap(), "{filter:?} {by:?}");
+            }
+        }
+    }
+    let sample = &records[22];
+    let attempt = &sample.attempts[1];
+    let filters = [
+        UsageFilter { channel: Some(attempt.channel), ..UsageFilter::default() },
+        UsageFilter { account: Some(attempt.account), ..UsageFilter::default() },
+        UsageFilter { account: Some(attempt.account), key: Some(sample.key), ..UsageFilter::default() },
+        UsageFilter { protocol: Some(Protocol::Gemini), reason: Some("E41".to_owned()), ..UsageFilter::default() },
+        UsageFilter { member: Some(sample.member), channel: Some(attempt.channel), ..UsageFilter::default() },
+        UsageFilter { reason: Some("none has it".to_owned()), ..UsageFilter::default() },
+        UsageFilter {
+            conditions: RecordConditions { min_tokens: Some(300), stream: Some(true), ..RecordConditions::default() },
+            ..UsageFilter::default()
+        },
+    ];
+    for filter in filters {
+        for by in ALL {
+            for (since, until) in ranges {
+                let filter = UsageFilter { since, until, ..filter.clone() };
+                let (found, expected) =
+                    (store.usage.summary(&filter, by.into()).await, reference.usage.summary(&filter, by.into()).await);
+                assert_eq!(found.unwrap(), expected.unwrap(), "{filter:?} {by:?}");
+            }
+        }
+    }
+}
+
+pub(super) async fn pages_have_the_records_that_meet_every_condition(store: &Store) {
+    let (reference, _dir, records) = with_reference(store).await;
+    let sample = &records[22];
+    let attempt = &sample.attempts[1];
+    let of = |conditions: RecordConditions| UsageFilter { conditions, ..UsageFilter::default() };
+    let none = RecordConditions::default;
+    let filters = [
+        UsageFilter { channel: Some(attempt.channel), ..UsageFilter::default() },
+        UsageFilter { account: Some(attempt.account), ..UsageFilter::default() },
+        UsageFilter { account: Some(attempt.account), key: Some(sample.key), ..UsageFilter::default() },
+        UsageFilter { protocol: Some(Protocol::Gemini), ..UsageFilter::default() },
+        UsageFilter { reason: Some("E42".to_owned()), member: Some(sample.member), ..UsageFilter::default() },
+        of(RecordConditions { status: Some((400, 499)), ..none() }),
+        of(RecordConditions { stream: Some(false), ..none() }),
+        of(RecordConditions { min_sale: Some(NanoUsd(2_000)), ..none() }),
+        of(RecordConditions { min_cost: Some(NanoUsd(100)), ..none() }),
+        of(RecordConditions { min_tokens: Some(400), ..none() }),
+        of(RecordConditions { min_ttft_us: Some(9_000), ..none() }),
+        of(RecordConditions { min_duration_us: Some(90_000), ..none() }),
+        of(RecordConditions { client_request_id: Some("theirs-1".to_owned()), ..none() }),
+        of(RecordConditions { address: Some("10.0.0.0".to_owned()), client_request_id: Some("theirs-0".to_owned()), ..none() }),
+        UsageFilter {
+            key: Some(sample.key),
+            outcome: Some(Outcome::Refused),
+            ..of(RecordConditions { address: Some("10.0.0.1".to_owned()), status: Some((429, 429)), ..none() })
+        },
+    ];
+    for filter in filters {
+        for order in [SortOrder::Newest, SortOrder::Oldest] {
+            let since = Some(Timestamp(MIDNIGHT.0 + 2 * DAY + 5));
+            let mut filter = UsageFilter { order, limit: 7, since, ..filter.clone() };
+            let whole = reference.usage.page(&UsageFilter { limit: 1_000, ..filter.clone() }).await.unwrap();
+            assert!(!whole.items.is_empty(), "the check needs matches: {filter:?}");
+            let mut found = Vec::new();
+            loop {
+                let page = store.usage.page(&filter).await.unwrap();
+                found.extend(page.items);
+                match page.next {
+                    Some(next) => filter.after = Some(next),
+                    None => break,
+                }
+            }
+            assert_eq!(found, whole.items, "{filter:?}");
+        }
+    }
+}
+
+pub(super) async fn records_are_followed_in_the_order_in_which_they_were_booked(store: &Store) {
+    let begin = store.usage.booked_after(None, 10).await.unwrap();
+    assert!(begin.items.is_empty() && !begin.missed);
+    // The second batch arrived before the first.
+    let (late, early): (Vec<UsageRecord>, Vec<UsageRecord>) = ((20..25).map(record).collect(), (0..5).map(record).collect());
+    store.usage.append(&late).await.unwrap();
+    store.usage.append(&early).await.unwrap();
+    let (mut at, mut found) = (begin.until, Vec::new());
+    loop {
+        let booked = store.usage.booked_after(Some(at), 3).await.unwrap();
+        assert!(!booked.missed && booked.items.len() <= 3);
+        assert_eq!(booked.items.last().map_or(at, |(position, _)| *position), booked.until);
+        if booked.items.is_empty() {
+            break;
+        }
+        at = booked.until;
+        found.extend(booked.items.into_iter().map(|(_, record)| record));
+    }
+    assert_eq!(found, [late, early].concat());
+    let beyond = LogPosition { batch: at.batch + 1_000, records: 0 };
+    let lost = store.usage.booked_after(Some(beyond), 3).await.unwrap();
+    assert!(lost.missed && lost.items.is_empty() && lost.until.batch == at.batch, "{lost:?}");
+}
+
+pub(super) async fn order_of_old_batches_is_forgotten(store: &Store) {
+    store.usage.append(&[record(0)]).await.unwrap();
+    let first = store.usage.booked_after(None, 1).await.unwrap().until;
+    for number in 1..=10_001 {
+        // In memory a batch is a record.
+        store.usage.append(&[record(number)]).await.unwrap();
+        let booked = store.usage.booked_after(Some(first), 1).await.unwrap();
+        if booked.missed {
+            assert!(number > 256, "{number} batches ago");
+            return;
+        }
+    }
+    panic!("nothing is ever forgotten");
+}
