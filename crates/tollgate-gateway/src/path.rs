@@ -96,7 +96,7 @@ async fn walk(
     // serve this one.
     let catalog = worker.shared.catalog.load_full();
     let (caller, receiving) = authenticate(worker, &catalog, head, target, guard).await?;
-    start(worker, receiving.share(), body.memory().as_deref()).await?;
+    start(worker, receiving.share(), body.memory().as_ref()).await?;
     // Allocated only now: requests that wait take little memory, and those that begin take what others have just released, which
     // is in the caches.
     Box::pin(walk_on(worker, catalog, head, target, body, (caller, receiving), guard)).await

@@ -104,8 +104,8 @@ fn measure_round(options: &BenchOptions, programs: &Path, folder: &Path) -> Resu
     let peak_of_many = number(&many, "/per_second");
     let rate = format!("{:.0}", peak * FACTOR);
     let probe = HealthProbe::start(&address);
+    let common = ["--refusals", "--warm", "2", "--seconds", &seconds];
     let (row, other) = thread::scope(|scope| {
-        let common = ["--refusals", "--warm", "2", "--seconds", &seconds];
         let other = scope.spawn(|| run(&[&["rate", "--connections", "16", "--rate", OTHER_RATE][..], &common].concat(), &other));
         let row = run(&[&["rate", "--connections", CONNECTIONS, "--rate", &rate][..], &common].concat(), &flooding);
         (row, other.join())

@@ -19,7 +19,7 @@ use crate::{
     state::{
         authenticator::KnownKey,
         shared::Shared,
-        shares::{InFlightRequest, KeyShare, NotAdmitted, Receiving, ShareExceeded, Turn},
+        shares::{InFlightRequest, KeyShare, NotAdmitted, Receiving, ShareExceeded},
     },
 };
 
@@ -57,12 +57,8 @@ pub(super) async fn authenticate(
 ///
 /// # Errors
 /// E63 when there are too many requests; E31 for a key above its share of them.
-pub(super) async fn start(worker: &Worker, share: &Arc<KeyShare>, request: Option<&InFlightRequest>) -> Result<(), Refusal> {
-    let turn = worker.starts.wait_turn(Turn::Request, &share.holders()).await;
-    turn.map_err(|_| Refusal::Overloaded)?;
-    if let Some(request) = request {
-        request.claim(share).map_err(not_admitted)?;
-    }
+pub(super) async fn start(worker: &Worker, share: &Arc<KeyShare>, request: Option<&Arc<InFlightRequest>>) -> Result<(), Refusal> {
+    worker.starts.begin_request(share, request).await.map_err(not_admitted)?;
     if share.may_record(&worker.shared.condition) { Ok(()) } else { Err(Refusal::Overloaded) }
 }
 

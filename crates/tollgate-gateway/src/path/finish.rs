@@ -3,8 +3,6 @@
 //! A complete answer and a refusal are recorded here, before their bytes go out. A streamed answer carries the usage guard in its
 //! body and is recorded when it ends.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use tollgate_core::{Outcome, RateStatuses};
@@ -20,7 +18,7 @@ use crate::{
     refusal::{REQUEST_ID, Refusal, UpstreamFailure, write_rates},
     request::Head,
     response::{AnswerBody, whole},
-    state::shares::{Holder, InFlightRequest, Turn},
+    state::shares::{Holder, InFlightRequest},
 };
 
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-tollgate-attempts");
@@ -81,8 +79,7 @@ async fn delay(worker: &Worker, head: &Head, holders: &[Holder], in_flight: Opti
         request.leave();
     }
     worker.shared.condition.delay_refusal(announced_length(&head.headers)).await;
-    // One that may not wait is sent at once.
-    let _ = worker.starts.wait_turn(Turn::Refusal, holders).await;
+    worker.starts.send_refusal(holders).await;
 }
 
 /// Length of a request's body; `None` if it is not announced.

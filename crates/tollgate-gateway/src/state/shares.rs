@@ -34,9 +34,9 @@ pub(crate) use self::{
     bounds::{Bound, HolderKind},
     fair_queue::{FairQueue, Holder, TooManyWaiting},
     fair_semaphore::{FairPermit, FairSemaphore},
-    in_flight::{InFlightRequest, NotAdmitted, Lingering, MemoryCharge},
+    in_flight::{InFlightRequest, Lingering, MemoryCharge, NotAdmitted},
     refusals::{RefusalRecord, RepeatedRefusals},
-    start_queue::{StartQueue, Turn},
+    start_queue::StartQueue,
 };
 use self::{recent::RecentUse, refusals::RefusalWindows};
 

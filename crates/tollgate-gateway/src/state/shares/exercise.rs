@@ -3,6 +3,7 @@
 
 use std::{net::IpAddr, pin::Pin, sync::Arc, task::Poll};
 
+use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{
     Account, AccountSpec, Availability, HealthView as _, Key, KeyId, Member, MemberId, Observation, Timestamp, UnsupportedFields,
@@ -21,7 +22,6 @@ use crate::{
         account_limiter::{AccountLimiters, AcquireOutcome},
         authenticator::{LOOKUPS, WAITING_LOOKUPS, failed_keys::FailedKeys},
         health_registry::HealthRegistry,
-        metrics::Gauge,
         retry_budget::RetryBudget,
     },
     testing::{self, PausedClock},
@@ -124,11 +124,11 @@ fn requests(max: usize, max_bytes: usize, bytes: usize) -> Take {
 fn starts() -> Take {
     let (queue, mut waiting) = (StartQueue::new(TaskTracker::new(), Gauge::default()), Vec::new());
     Box::new(move |taker| {
-        let (queue, holders) = (Arc::clone(&queue), taker.share.holders());
-        let mut wait = Box::pin(async move { queue.wait_turn(Turn::Request, &holders).await });
+        let (queue, share) = (Arc::clone(&queue), Arc::clone(&taker.share));
+        let mut wait = Box::pin(async move { queue.begin_request(&share, None).await });
         let result = futures_util::FutureExt::now_or_never(&mut wait);
         waiting.push(wait);
-        result != Some(Err(TooManyWaiting))
+        result != Some(Err(NotAdmitted::Full))
     })
 }
 

@@ -113,11 +113,14 @@ impl Drop for Lingering {
 }
 
 impl InFlightRequest {
-    /// Counts the request among those in progress, and against the share of its key and its key's member. Happens once.
+    /// Counts the request among those in progress, and against the share of its key and its key's member, unless it counts already.
     ///
     /// # Errors
     /// When there are too many.
     pub(crate) fn claim(&self, share: &Arc<KeyShare>) -> Result<(), NotAdmitted> {
+        if self.share().is_some() {
+            return Ok(());
+        }
         let requests = &self.condition.requests;
         requests.take(1, self.max).ok_or(NotAdmitted::Full)?;
         let charged = requests.charge(share, |held| &held.requests, 1, 1, self.max);

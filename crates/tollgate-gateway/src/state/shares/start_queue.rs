@@ -11,19 +11,22 @@ use std::{
     time::Duration,
 };
 
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::{
     runtime::{Handle, RuntimeMetrics},
     sync::oneshot,
     task::yield_now,
-    time::timeout,
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::task::TaskTracker;
 
 use super::{
+    KeyShare,
     bounds::Bound,
     fair_queue::{FairQueue, Holder, TooManyWaiting},
+    in_flight::{InFlightRequest, NotAdmitted},
 };
-use crate::state::metrics::{Gauge, GaugeGuard};
+use crate::state::metrics::GaugeGuard;
 
 /// Requests that begin without a turn after the core was idle. As many as it works on at once where it answers most.
 const BURST: u32 = 64;
@@ -34,35 +37,11 @@ const REFUSALS_EACH_PASS: usize = 1;
 /// each waits for its answer.
 const MAX_WAITING: usize = 8_192;
 const MAX_WAIT: Duration = Duration::from_secs(2);
-
-#[allow(clippy::all)]
-fn tune(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-static T_BURST: std::sync::LazyLock<u32> = std::sync::LazyLock::new(|| tune("TG_B", BURST as usize) as u32);
-static T_REQ: std::sync::LazyLock<usize> = std::sync::LazyLock::new(|| tune("TG_R", REQUESTS_EACH_PASS));
-static T_REF: std::sync::LazyLock<usize> = std::sync::LazyLock::new(|| tune("TG_F", REFUSALS_EACH_PASS));
-static T_WAKE: std::sync::LazyLock<usize> = std::sync::LazyLock::new(|| tune("TG_W", 0));
-async fn wake_pass() {
-    let mut is_last = false;
-    std::future::poll_fn(|context| {
-        if mem::replace(&mut is_last, true) {
-            return std::task::Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        std::task::Poll::Pending
-    })
-    .await;
-}
-
-/// What waits for its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// The rest of a request whose key is known.
-    Request,
-    /// A refusal of a caller that is refused again and again.
-    Refusal,
-}
+/// How long a request waits, its turn included, for a place among the requests in progress. On a busy core one becomes free at once,
+/// unless what is in progress takes long: then the caller is told soon.
+const MAX_PLACE_WAIT: Duration = Duration::from_millis(250);
+/// Time between two looks for a place when none of those that wait finds one.
+const PLACE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Requests and refusals of one core that wait for their turn.
 #[derive(Debug)]
@@ -75,11 +54,20 @@ pub(crate) struct StartQueue {
 
 #[derive(Debug)]
 struct Waiting {
-    requests: FairQueue<oneshot::Sender<()>>,
+    requests: FairQueue<WaitingRequest>,
     refusals: FairQueue<oneshot::Sender<()>>,
     burst: Burst,
     /// Whether the task runs that gives turns.
     is_running: bool,
+}
+
+/// A request that waits for its turn and for a place among those in progress.
+#[derive(Debug)]
+struct WaitingRequest {
+    begin: oneshot::Sender<Result<(), NotAdmitted>>,
+    /// `None` for one that takes no place.
+    place: Option<(Arc<InFlightRequest>, Arc<KeyShare>)>,
+    since: Instant,
 }
 
 /// What began since the core was idle.
@@ -96,7 +84,7 @@ impl Burst {
         if self.idle_count != idle_count {
             *self = Self { idle_count, begun: 0 };
         }
-        let is_admitted = self.begun < *T_BURST;
+        let is_admitted = self.begun < BURST;
         self.begun += u32::from(is_admitted);
         is_admitted
     }
@@ -105,51 +93,89 @@ impl Burst {
 impl StartQueue {
     /// The queue of the core in whose runtime this is called.
     pub(crate) fn new(tracker: TaskTracker, waiting_gauge: Gauge) -> Arc<Self> {
-        let queue = || FairQueue::new(Bound::Starts, MAX_WAITING);
-        let waiting = Waiting { requests: queue(), refusals: queue(), burst: Burst::default(), is_running: false };
+        let (requests, refusals) = (FairQueue::new(Bound::Starts, MAX_WAITING), FairQueue::new(Bound::Starts, MAX_WAITING));
+        let waiting = Waiting { requests, refusals, burst: Burst::default(), is_running: false };
         Arc::new(Self { waiting: Mutex::new(waiting), core: Handle::current().metrics(), tracker, waiting_gauge })
     }
 
-    /// Waits for its turn, for which a core that is not busy does not wait. Cancel-safe.
+    /// Waits until a request may begin, and counts it among those in progress. On a core that is not busy it does not wait. Cancel-safe.
     ///
     /// # Errors
-    /// When there are too many of its holders, or it has waited too long.
-    pub(crate) async fn wait_turn(self: &Arc<Self>, turn: Turn, holders: &[Holder]) -> Result<(), TooManyWaiting> {
-        let Some(began) = self.join(turn, holders)? else { return Ok(()) };
-        let _waits = GaugeGuard::raise(&self.waiting_gauge);
-        // Boxed, so that requests that need not wait stay small. The sender is dropped only when the core ends.
-        Box::pin(timeout(MAX_WAIT, began)).await.ok().and_then(Result::ok).ok_or(TooManyWaiting)
+    /// When too many requests wait or are in progress, all of them or of its key and member.
+    pub(crate) async fn begin_request(
+        self: &Arc<Self>,
+        share: &Arc<KeyShare>,
+        request: Option<&Arc<InFlightRequest>>,
+    ) -> Result<(), NotAdmitted> {
+        let Some(began) = self.join_requests(share, request)? else {
+            return request.map_or(Ok(()), |request| request.claim(share));
+        };
+        // Boxed, so that requests that need not wait stay small.
+        Box::pin(self.turn(began)).await.unwrap_or(Err(NotAdmitted::Full))
     }
 
-    /// Joins a queue, unless it is its turn already.
-    fn join(self: &Arc<Self>, turn: Turn, holders: &[Holder]) -> Result<Option<oneshot::Receiver<()>>, TooManyWaiting> {
+    /// Waits until a refusal may be sent, but not where too many wait. On a core that is not busy it does not wait. Cancel-safe.
+    pub(crate) async fn send_refusal(self: &Arc<Self>, holders: &[Holder]) {
+        if let Ok(Some(sent)) = self.join_refusals(holders) {
+            Box::pin(self.turn(sent)).await;
+        }
+    }
+
+    /// What the queue answers; `None` after [`MAX_WAIT`]. The sender is dropped only when the core ends.
+    async fn turn<T>(&self, answer: oneshot::Receiver<T>) -> Option<T> {
+        let _waits = GaugeGuard::raise(&self.waiting_gauge);
+        timeout(MAX_WAIT, answer).await.ok().and_then(Result::ok)
+    }
+
+    /// Joins the queue of requests, unless it is the request's turn already.
+    fn join_requests(
+        self: &Arc<Self>,
+        share: &Arc<KeyShare>,
+        request: Option<&Arc<InFlightRequest>>,
+    ) -> Result<Option<oneshot::Receiver<Result<(), NotAdmitted>>>, NotAdmitted> {
         let mut waiting = self.waiting();
-        if !waiting.is_running && waiting.burst.admits(self.core.worker_park_count(0)) {
+        if waiting.is_turn(&self.core) {
             return Ok(None);
         }
         let (begin, began) = oneshot::channel();
-        let queue = match turn {
-            Turn::Request => &mut waiting.requests,
-            Turn::Refusal => &mut waiting.refusals,
-        };
-        queue.join(holders, begin)?;
+        let place = request.map(|request| (Arc::clone(request), Arc::clone(share)));
+        let joins = WaitingRequest { begin, place, since: Instant::now() };
+        waiting.requests.join(&share.holders(), joins).map_err(|TooManyWaiting| NotAdmitted::Full)?;
+        self.keep_running(&mut waiting);
+        Ok(Some(began))
+    }
+
+    /// Joins the queue of refusals, unless it is the refusal's turn already.
+    fn join_refusals(self: &Arc<Self>, holders: &[Holder]) -> Result<Option<oneshot::Receiver<()>>, TooManyWaiting> {
+        let mut waiting = self.waiting();
+        if waiting.is_turn(&self.core) {
+            return Ok(None);
+        }
+        let (send, sent) = oneshot::channel();
+        waiting.refusals.join(holders, send)?;
+        self.keep_running(&mut waiting);
+        Ok(Some(sent))
+    }
+
+    /// Starts the task that gives turns, unless it runs.
+    fn keep_running(self: &Arc<Self>, waiting: &mut Waiting) {
         if !mem::replace(&mut waiting.is_running, true) {
             let queue = Arc::clone(self);
             self.tracker.spawn(async move { queue.run().await });
         }
-        Ok(Some(began))
     }
 
     /// Gives turns until nothing waits.
     async fn run(&self) {
         loop {
             // Resumes behind everything that is ready now, and that the next look for events finds.
-            if *T_WAKE == 1 { wake_pass().await } else { yield_now().await }
-            let mut waiting = self.waiting();
-            let begun = waiting.begin(Turn::Request) + waiting.begin(Turn::Refusal);
-            if begun == 0 {
-                waiting.is_running = false;
+            yield_now().await;
+            let (begun, still_wait) = self.waiting().pass();
+            if !still_wait && begun == 0 {
                 return;
+            }
+            if begun == 0 {
+                sleep(PLACE_INTERVAL).await;
             }
         }
     }
@@ -160,19 +186,49 @@ impl StartQueue {
 }
 
 impl Waiting {
-    /// Begins those whose turn it is in one pass; their number. Those whose callers have left, or that waited too long, take no turn.
-    fn begin(&mut self, turn: Turn) -> usize {
-        let (queue, most) = match turn {
-            Turn::Request => (&mut self.requests, *T_REQ),
-            Turn::Refusal => (&mut self.refusals, *T_REF),
-        };
+    /// Whether a request or a refusal begins without waiting.
+    fn is_turn(&mut self, core: &RuntimeMetrics) -> bool {
+        !self.is_running && self.burst.admits(core.worker_park_count(0))
+    }
+
+    /// Begins those whose turn it is in one pass. Their number, and whether others wait for a place; when there are neither, the task
+    /// that gives turns ends. Those whose callers have left, or that waited too long, take no turn.
+    fn pass(&mut self) -> (usize, bool) {
         let mut begun = 0;
-        while begun < most
-            && let Some(begin) = queue.next(|_| true)
+        while begun < REQUESTS_EACH_PASS
+            && let Some(next) = self.requests.next(WaitingRequest::may_begin)
         {
-            begun += usize::from(begin.send(()).is_ok());
+            begun += usize::from(next.begin());
         }
-        begun
+        let mut sent = 0;
+        while sent < REFUSALS_EACH_PASS
+            && let Some(send) = self.refusals.next(|_| true)
+        {
+            sent += usize::from(send.send(()).is_ok());
+        }
+        let still_wait = self.requests.len() > 0;
+        self.is_running = still_wait || begun + sent > 0;
+        (begun + sent, still_wait)
+    }
+}
+
+impl WaitingRequest {
+    /// Whether it is to be answered now: it is in progress from here on, there was no place for too long, or its caller has left.
+    fn may_begin(&self) -> bool {
+        self.begin.is_closed() || self.claim().is_ok() || self.since.elapsed() >= MAX_PLACE_WAIT
+    }
+
+    /// Answers it. Whether its caller is still there.
+    fn begin(self) -> bool {
+        !self.begin.is_closed() && {
+            let admitted = self.claim();
+            self.begin.send(admitted).is_ok()
+        }
+    }
+
+    /// Counts it among the requests in progress, unless it counts already.
+    fn claim(&self) -> Result<(), NotAdmitted> {
+        self.place.as_ref().map_or(Ok(()), |(request, share)| request.claim(share))
     }
 }
 

@@ -7,25 +7,33 @@ use tokio::time::{Instant, advance};
 use tollgate_core::{KeyId, MemberId, Timestamp};
 
 use super::*;
+use crate::{condition::Condition, state::shares::ShareRegistry, testing};
 
 const WAIT: Duration = Duration::from_millis(1);
 
-/// The wait of a request or a refusal.
-type Wait = Pin<Box<dyn Future<Output = Result<(), TooManyWaiting>>>>;
+/// The wait of a request.
+type Wait = Pin<Box<dyn Future<Output = Result<(), NotAdmitted>>>>;
 
-fn holders(key: u8) -> [Holder; 2] {
-    let (key, member) = (KeyId::from_parts(Timestamp(0), [key; 10]), MemberId::from_parts(Timestamp(0), [key; 10]));
-    [Holder::Key(key), Holder::Member(member)]
+/// The share of a key, whose member has no other.
+fn share(number: u8) -> Arc<KeyShare> {
+    let mut key = testing::key();
+    key.id = KeyId::from_parts(Timestamp(0), [number; 10]);
+    key.member.id = MemberId::from_parts(Timestamp(0), [number; 10]);
+    ShareRegistry::default().of(&key)
 }
 
-fn wait(queue: &Arc<StartQueue>, turn: Turn, key: u8) -> Wait {
-    let queue = Arc::clone(queue);
-    Box::pin(async move { queue.wait_turn(turn, &holders(key)).await })
+fn wait(queue: &Arc<StartQueue>, key: u8) -> Wait {
+    wait_for_place(queue, &share(key), None)
+}
+
+fn wait_for_place(queue: &Arc<StartQueue>, share: &Arc<KeyShare>, request: Option<&Arc<InFlightRequest>>) -> Wait {
+    let (queue, share, request) = (Arc::clone(queue), Arc::clone(share), request.cloned());
+    Box::pin(async move { queue.begin_request(&share, request.as_ref()).await })
 }
 
 /// Joins the queue with a request of a key.
 fn waiting(queue: &Arc<StartQueue>, key: u8) -> Wait {
-    let mut wait = wait(queue, Turn::Request, key);
+    let mut wait = wait(queue, key);
     assert!(wait.as_mut().now_or_never().is_none(), "it begins without a turn");
     wait
 }
@@ -34,7 +42,7 @@ fn waiting(queue: &Arc<StartQueue>, key: u8) -> Wait {
 fn busy() -> Arc<StartQueue> {
     let queue = StartQueue::new(TaskTracker::new(), Gauge::default());
     for _ in 0..BURST {
-        assert_eq!(wait(&queue, Turn::Request, 9).now_or_never(), Some(Ok(())));
+        assert_eq!(wait(&queue, 9).now_or_never(), Some(Ok(())));
     }
     queue
 }
@@ -70,7 +78,7 @@ async fn busy_core_begins_a_few_at_a_time() {
     assert_eq!(queue.waiting_gauge.get(), 0);
     // Nothing is left to be done.
     tokio::time::sleep(WAIT).await;
-    assert_eq!(wait(&queue, Turn::Request, 1).now_or_never(), Some(Ok(())));
+    assert_eq!(wait(&queue, 1).now_or_never(), Some(Ok(())));
     assert!(!queue.waiting().is_running);
 }
 
@@ -86,7 +94,11 @@ async fn a_thousand_requests_of_a_key_delayed_the_only_one_of_another() {
 async fn refusals_took_the_time_of_requests() {
     let queue = busy();
     let refusal = || {
-        let mut wait = wait(&queue, Turn::Refusal, 1);
+        let (queue, share) = (Arc::clone(&queue), share(1));
+        let mut wait: Wait = Box::pin(async move {
+            queue.send_refusal(&share.holders()).await;
+            Ok(())
+        });
         assert!(wait.as_mut().now_or_never().is_none());
         wait
     };
@@ -115,13 +127,13 @@ async fn a_key_may_not_fill_the_queue() {
     let queue = busy();
     let mut held = Vec::new();
     let refused = loop {
-        let mut wait = wait(&queue, Turn::Request, 1);
+        let mut wait = wait(&queue, 1);
         match wait.as_mut().now_or_never() {
             Some(refused) => break refused,
             None => held.push(wait),
         }
     };
-    assert_eq!((refused, held.len()), (Err(TooManyWaiting), MAX_WAITING / 4 * 3));
+    assert_eq!((refused, held.len()), (Err(NotAdmitted::Full), MAX_WAITING / 4 * 3));
     drop(waiting(&queue, 2));
 }
 
@@ -132,5 +144,29 @@ async fn request_waits_no_longer_than_it_may() {
     queue.waiting().is_running = true;
     let (wait, began) = (waiting(&queue, 1), Instant::now());
     advance(MAX_WAIT / 2).await;
-    assert_eq!((wait.await, began.elapsed()), (Err(TooManyWaiting), MAX_WAIT));
+    assert_eq!((wait.await, began.elapsed()), (Err(NotAdmitted::Full), MAX_WAIT));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_a_busy_core_were_refused_when_a_place_was_about_to_be_free() {
+    let (queue, condition) = (busy(), Arc::new(Condition::default()));
+    let enter = || condition.enter(8, 1_000_000);
+    let (flood, other) = (share(1), share(2));
+    let mut requests: Vec<_> = (0..8).map(|_| Some(enter())).collect();
+    let mut waits: Vec<_> = requests.iter().map(|request| wait_for_place(&queue, &flood, request.as_ref())).collect();
+    assert_eq!(begun(&mut waits), 0);
+    sleep(WAIT).await;
+    assert_eq!((begun(&mut waits), condition.requests.used()), (6, 6), "as many as the share of one key");
+    // Another key's place is not theirs.
+    let single = enter();
+    assert_eq!(wait_for_place(&queue, &other, Some(&single)).await, Ok(()));
+    assert_eq!((begun(&mut waits), condition.requests.used()), (0, 7));
+    // Two of the key's own end: beside the other key it may have five.
+    requests[..2].fill(None);
+    sleep(2 * WAIT).await;
+    assert_eq!((begun(&mut waits), condition.requests.used()), (1, 6));
+    // None ends: the caller is told.
+    let told = Instant::now();
+    assert!(matches!(waits.pop().unwrap().await, Err(NotAdmitted::AboveShare(_))));
+    assert!(told.elapsed() <= MAX_PLACE_WAIT, "{:?}", told.elapsed());
 }
