@@ -6,7 +6,8 @@
 //! `max` is a closed loop; with `--requests` it ends after exactly that many instead of after a time. `rate` is an open loop:
 //! latency counts from the time a request was due, so delays caused by a stalled server are included. `stream` measures the time
 //! to the first content and the one-way delay of each chunk, using the timestamp that the fast upstream puts into it. With
-//! `--refusals`, answers 429 and 503 are not errors: they are counted and timed apart, from the time the request was written.
+//! `--refusals`, answers 429 and 503 are not errors but counted and timed apart. All answers are then timed from when the request was
+//! written, because more come due than an overloaded server can take.
 
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, time::Duration};
 
@@ -151,19 +152,19 @@ async fn connection(
         } else {
             now_ns()
         };
-        let written = now_ns();
-        let result = exchange(&mut socket, &mut buffer, options, due, results).await;
+        let since = if options.counts_refusals { now_ns() } else { due };
+        let result = exchange(&mut socket, &mut buffer, options, since, results).await;
         if let Ok(ExchangeOutcome::Refused { keeps }) = result {
             let mut results = results.borrow_mut();
             if results.measuring {
-                results.refused.push(now_ns().saturating_sub(written));
+                results.refused.push(now_ns().saturating_sub(since));
             }
             if !keeps {
                 socket = None;
             }
             continue;
         }
-        if record_result(result, due, &mut results.borrow_mut()) {
+        if record_result(result, since, &mut results.borrow_mut()) {
             continue;
         }
         socket = None;

@@ -39,6 +39,8 @@ pub struct Condition {
     clock_skew: AtomicI64,
     /// Requests in progress.
     pub(crate) requests: Pool,
+    /// Those, and those that are not in progress yet: their key is not known, or they wait for a busy core.
+    pub(crate) entered: AtomicUsize,
     /// Bytes of bodies and answers in memory.
     pub(crate) memory: Pool,
     /// Refusals that are delayed.
@@ -81,6 +83,7 @@ impl Default for Condition {
     fn default() -> Self {
         Self {
             requests: Pool::new(Bound::RequestsInProgress),
+            entered: AtomicUsize::default(),
             memory: Pool::new(Bound::BodyMemory),
             listening: AtomicBool::default(),
             degraded: AtomicBool::default(),
@@ -236,9 +239,10 @@ impl Condition {
         self.is_draining() || self.hand_over.has_left()
     }
 
+    /// Requests that a drain waits for.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.requests.used()
+        self.entered.load(Ordering::Acquire)
     }
 
     /// Wakes the tasks that wait for the last request.

@@ -20,13 +20,13 @@ pub(crate) mod types;
 use std::sync::Arc;
 
 use http::Response;
-use tollgate_core::Caller;
+use tollgate_core::{Caller, Catalog};
 use tollgate_protocol::Target;
 
 pub use self::types::worker::Worker;
 use self::{
     admit::admit,
-    authenticate::authenticate,
+    authenticate::{authenticate, start},
     finish::{AnswerHeaders, finish, refuse},
     receive::receive,
     relay::relay,
@@ -44,6 +44,7 @@ use crate::{
     request::{Head, Incoming, RequestBody},
     response::AnswerBody,
     server::ModelPath,
+    state::shares::Receiving,
 };
 
 impl ModelPath for Worker {
@@ -78,7 +79,7 @@ pub async fn serve(worker: &Worker, incoming: Incoming) -> Response<AnswerBody> 
                 headers.stream(relay(streaming, guard, head), &target)
             }
         }
-        Err(refusal) => refuse(&refusal, guard, &head, in_flight.as_deref()).await,
+        Err(refusal) => refuse(worker, &refusal, guard, &head, in_flight.as_deref()).await,
     }
 }
 
@@ -94,8 +95,24 @@ async fn walk(
     // A request is served by one catalog snapshot. Changes apply to later requests, unless no account of this snapshot can
     // serve this one.
     let catalog = worker.shared.catalog.load_full();
+    let (caller, receiving) = authenticate(worker, &catalog, head, target, guard).await?;
+    start(worker, receiving.share(), body.memory().as_ref()).await?;
+    // Allocated only now: requests that wait take little memory, and those that begin take what others have just released, which
+    // is in the caches.
+    Box::pin(walk_on(worker, catalog, head, target, body, (caller, receiving), guard)).await
+}
+
+/// The stages after authentication.
+async fn walk_on(
+    worker: &Worker,
+    catalog: Arc<Catalog>,
+    head: &Head,
+    target: &Target,
+    body: RequestBody,
+    (caller, receiving): (Caller, Receiving),
+    guard: &mut UsageGuard,
+) -> Result<AttemptAnswer, Refusal> {
     let memory = body.memory();
-    let (caller, receiving) = authenticate(worker, &catalog, head, target, memory.as_deref(), guard).await?;
     let body = receive(head, body, &worker.shared.settings.bounds).await?;
     let summary = summarise(head, target, &body)?;
     guard.record_summary(&summary);

@@ -1,8 +1,10 @@
 //! Three times the load that the gateway can answer.
 //!
 //! The gateway has one core to itself; the client and the upstream share the other, so that more load takes nothing from the
-//! gateway. Its capacity is measured in a closed loop first. Then requests come at three times that rate, independent of the
-//! answers, on as many connections as a fleet of callers has, while a probe asks for `/healthz` on a new connection each time.
+//! gateway. Its capacity is measured in a closed loop first, on a few connections and on as many as a fleet of callers has: the
+//! latter shows what more connections cost by themselves. Then requests of one key come at three times the capacity on these
+//! connections, independent of the answers. A key of another member asks 50 times a second meanwhile, and a probe asks for
+//! `/healthz` on a new connection each time.
 
 use std::{
     fs,
@@ -16,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use serde_json::{Value, json};
 
 use super::{
@@ -33,6 +35,8 @@ const FACTOR: f64 = 3.0;
 const CONNECTIONS: &str = "1024";
 /// `limits.in_flight` of the gateway: what it answers in about 10 ms.
 const IN_FLIGHT: &str = "256";
+/// Requests a second of the other key.
+const OTHER_RATE: &str = "50";
 const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Medians of the rounds.
@@ -51,8 +55,21 @@ pub(super) fn measure(options: &BenchOptions, programs: &Path, folder: &Path) ->
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied()
     };
-    let fields =
-        ["peak", "offered", "served", "goodput", "served_p99_ms", "refused", "refusal_p99_ms", "health_max_ms", "memory_mb"];
+    let fields = [
+        "peak",
+        "peak_of_many",
+        "offered",
+        "served",
+        "goodput",
+        "goodput_of_many",
+        "served_p99_ms",
+        "refused",
+        "refusal_p99_ms",
+        "other_served",
+        "other_p99_ms",
+        "health_max_ms",
+        "memory_mb",
+    ];
     for field in fields {
         println!("{:<32}{:>12.2}", field.replace('_', " "), median(field).unwrap_or(f64::NAN));
     }
@@ -70,26 +87,37 @@ fn measure_round(options: &BenchOptions, programs: &Path, folder: &Path) -> Resu
     wait_for(&upstream)?;
     wait_for(&address)?;
     http_get(&upstream, &format!("/set?delay=0&{}", CLOSED_LOOP.upstream))?;
-    let target = BenchTarget::new("tollgate", &address, Some(gateway.0.id()), "bench-chat");
+    let target = || BenchTarget::new("tollgate", &address, Some(gateway.0.id()), "bench-chat");
+    let (flooding, other) = (target(), target().of_other_member());
     let seconds = options.seconds.to_string();
-    let run = |load_options: &[&str]| -> Result<Value> {
-        let client = load(programs, &target, &Scenario { load: load_options, ..CLOSED_LOOP });
+    let run = |load_options: &[&str], target: &BenchTarget| -> Result<Value> {
+        let client = load(programs, target, &Scenario { load: load_options, ..CLOSED_LOOP });
         let mut command = on_core("1", Path::new(client.get_program()));
-        Ok(serde_json::from_str(shell::output(command.args(client.get_args()))?.trim())?)
+        let row: Value = serde_json::from_str(shell::output(command.args(client.get_args()))?.trim())?;
+        if row["errors"] != 0 {
+            println!("  ! {} errors, last: {}", row["errors"], row["last_error"]);
+        }
+        Ok(row)
     };
-    let peak = number(&run(&["max", "--connections", "64", "--seconds", &seconds])?, "/per_second");
+    let peak = number(&run(&["max", "--connections", "64", "--seconds", &seconds], &flooding)?, "/per_second");
+    let many = run(&["max", "--connections", CONNECTIONS, "--refusals", "--seconds", &seconds], &flooding)?;
+    let peak_of_many = number(&many, "/per_second");
     let rate = format!("{:.0}", peak * FACTOR);
     let probe = HealthProbe::start(&address);
-    let row = run(&["rate", "--connections", CONNECTIONS, "--rate", &rate, "--refusals", "--warm", "2", "--seconds", &seconds])?;
+    let common = ["--refusals", "--warm", "2", "--seconds", &seconds];
+    let (row, other) = thread::scope(|scope| {
+        let other = scope.spawn(|| run(&[&["rate", "--connections", "16", "--rate", OTHER_RATE][..], &common].concat(), &other));
+        let row = run(&[&["rate", "--connections", CONNECTIONS, "--rate", &rate][..], &common].concat(), &flooding);
+        (row, other.join())
+    });
+    let (row, other) = (row?, other.map_err(|_| anyhow!("a measurement panicked"))??);
     let health_max_ms = probe.slowest_ms();
-    if row["errors"] != 0 {
-        println!("  ! {} errors, last: {}", row["errors"], row["last_error"]);
-    }
     let served = number(&row, "/per_second");
     let refused = number(&row, "/refused") / f64::from(options.seconds);
     Ok(json!({
-        "peak": peak, "offered": served + refused, "served": served, "goodput": served / peak,
-        "served_p99_ms": row["latency_ms"]["p99"], "refused": refused, "refusal_p99_ms": row["refused_ms"]["p99"],
+        "peak": peak, "peak_of_many": peak_of_many, "offered": served + refused, "served": served, "goodput": served / peak,
+        "goodput_of_many": served / peak_of_many, "served_p99_ms": row["latency_ms"]["p99"], "refused": refused,
+        "refusal_p99_ms": row["refused_ms"]["p99"], "other_served": other["per_second"], "other_p99_ms": other["latency_ms"]["p99"],
         "health_max_ms": health_max_ms, "memory_mb": number(&row, "/memory_bytes") / 1e6,
     }))
 }

@@ -143,6 +143,7 @@ const THRESHOLDS: &[Threshold] = &[
     at_most("usage: verification of 10 million, s", "/usage/PostgreSQL/verify_10_million_s", Derivation::Plain, 60.0),
     at_least("overload: goodput, × peak", "/overload/goodput", Derivation::Plain, 0.9),
     at_most("overload: refusals, p99 in ms", "/overload/refusal_p99_ms", Derivation::Plain, 20.0),
+    at_most("overload: another key's p99 in ms", "/overload/other_p99_ms", Derivation::Plain, 50.0),
     at_most("overload: slowest /healthz, ms", "/overload/health_max_ms", Derivation::Plain, 100.0),
     at_most("overload: memory, MB", "/overload/memory_mb", Derivation::Plain, 128.0),
     at_most("instructions a request", "/instructions/per_request", Derivation::Plain, 80_000.0),

@@ -17,6 +17,9 @@ pub(super) const KEY: &str = "bench-key-0123456789abcdefghijklmnop";
 /// A key with a budget, rates and a concurrency limit.
 pub(super) const BOUNDED_KEY: &str = "bounded-key-0123456789abcdefghijklm";
 
+/// A key without limits of another member.
+const OTHER_KEY: &str = "other-key-0123456789abcdefghijklmnop";
+
 /// A child process, terminated on drop.
 pub(crate) struct ChildGuard(pub(crate) Child);
 
@@ -46,6 +49,12 @@ impl BenchTarget {
     /// Uses the key with limits.
     pub(super) fn bounded(mut self) -> Self {
         self.key = BOUNDED_KEY;
+        self
+    }
+
+    /// Uses the key of another member.
+    pub(super) fn of_other_member(mut self) -> Self {
+        self.key = OTHER_KEY;
         self
     }
 }
@@ -105,7 +114,9 @@ fn catalog(upstream: &str) -> String {
             "[[group]]\nname = \"default\"\nchannels = [\"chat\", \"native\"]\n\
              [[key]]\nname = \"bench\"\ngroups = [\"default\"]\nsecret = \"{KEY}\"\n\
              [[key]]\nname = \"bounded\"\ngroups = [\"default\"]\nsecret = \"{BOUNDED_KEY}\"\nrpm = 100000000\ntpm = 100000000000\n\
-             concurrency = 10000\nbudget = {{ amount = \"1000000\", window = \"month\" }}\n"
+             concurrency = 10000\nbudget = {{ amount = \"1000000\", window = \"month\" }}\n\
+             [[member]]\nname = \"other\"\n\
+             [[key]]\nname = \"other\"\nmember = \"other\"\ngroups = [\"default\"]\nsecret = \"{OTHER_KEY}\"\n"
         )
 }
 

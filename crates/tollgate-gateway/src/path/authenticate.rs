@@ -1,8 +1,10 @@
 //! Stage 1 of 11: authenticate. In: the request's head; out: the caller, or why the key is refused. The body is not read yet.
 //!
 //! A cached key does not wait. A cache miss asks the store; a store that does not answer gives 503 (E68), never 401. What is
-//! known to be refused whatever the body says is refused here: a key above its share of the requests in progress, or whose
-//! limits or money are used up.
+//! known to be refused whatever the body says is refused here: a key whose limits or money are used up, or that is above its share of
+//! the requests in progress. A request waits here for its turn on a busy core.
+
+use std::sync::Arc;
 
 use tollgate_core::{
     Caller, Catalog, EarlyRequest, Key, LimitExceeded, RateExceeded, RateKind, RateStatuses, Subject, Timestamp, exhausted_limit,
@@ -17,7 +19,7 @@ use crate::{
     state::{
         authenticator::KnownKey,
         shared::Shared,
-        shares::{InFlightRequest, Receiving, ShareExceeded},
+        shares::{InFlightRequest, KeyShare, NotAdmitted, Receiving, ShareExceeded},
     },
 };
 
@@ -25,14 +27,12 @@ use crate::{
 /// request counts as being received until the second result is dropped.
 ///
 /// # Errors
-/// E1 to E6, E68; E31 for wrong keys from an address that sent too many of them, and for a key above its share; E31 and E32 for
-/// a key with nothing left.
+/// E1 to E6, E68; E31 for wrong keys from an address that sent too many of them; E31 and E32 for a key with nothing left.
 pub(super) async fn authenticate(
     worker: &Worker,
     catalog: &Catalog,
     head: &Head,
     target: &Target,
-    memory: Option<&InFlightRequest>,
     guard: &mut UsageGuard,
 ) -> Result<(Caller, Receiving), Refusal> {
     let known = match worker.shared.keys.known_key(head, head.arrived).await {
@@ -46,12 +46,6 @@ pub(super) async fn authenticate(
     };
     guard.authenticated(&known, head, target.method);
     let KnownKey { key, share } = known;
-    if let Some(memory) = memory {
-        memory.claim(&share).map_err(|exceeded| above_share(&exceeded))?;
-    }
-    if !share.may_record(&worker.shared.condition) {
-        return Err(Refusal::Overloaded);
-    }
     let receiving = share.begin_receiving();
     match nothing_left(&worker.shared, catalog, &key, head.arrived, target.method, &receiving) {
         None => Ok((Caller::of(catalog, key), receiving)),
@@ -59,7 +53,22 @@ pub(super) async fn authenticate(
     }
 }
 
-/// E31: the key or its member has as many requests in progress as its share allows.
+/// Waits until a request whose key is known begins, and counts it among those in progress.
+///
+/// # Errors
+/// E63 when there are too many requests; E31 for a key above its share of them.
+pub(super) async fn start(worker: &Worker, share: &Arc<KeyShare>, request: Option<&Arc<InFlightRequest>>) -> Result<(), Refusal> {
+    worker.starts.begin_request(share, request).await.map_err(not_admitted)?;
+    if share.may_record(&worker.shared.condition) { Ok(()) } else { Err(Refusal::Overloaded) }
+}
+
+fn not_admitted(reason: NotAdmitted) -> Refusal {
+    match reason {
+        NotAdmitted::Full => Refusal::Overloaded,
+        NotAdmitted::AboveShare(exceeded) => above_share(&exceeded),
+    }
+}
+
 fn above_share(exceeded: &ShareExceeded) -> Refusal {
     let ShareExceeded { subject, held, max } = *exceeded;
     let (limit, used, kind) = (max as u64, held as u64, RateKind::Concurrency);

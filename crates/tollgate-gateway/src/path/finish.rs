@@ -3,8 +3,6 @@
 //! A complete answer and a refusal are recorded here, before their bytes go out. A streamed answer carries the usage guard in its
 //! body and is recorded when it ends.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use tollgate_core::{Outcome, RateStatuses};
@@ -13,13 +11,14 @@ use tollgate_protocol::{Framing, ReplySummary, Target};
 use super::types::{
     trace::{TRACE, is_asked},
     usage_guard::{Ending, RefusedEnd, UsageGuard},
+    worker::Worker,
 };
 use crate::{
-    condition::Condition,
+    address_block::AddressBlock,
     refusal::{REQUEST_ID, Refusal, UpstreamFailure, write_rates},
     request::Head,
     response::{AnswerBody, whole},
-    state::shares::InFlightRequest,
+    state::shares::{Holder, InFlightRequest},
 };
 
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-tollgate-attempts");
@@ -41,6 +40,7 @@ pub(super) async fn finish(mut guard: UsageGuard, summary: ReplySummary) {
 
 /// Records a refusal, if the key is known, and writes its response.
 pub(super) async fn refuse(
+    worker: &Worker,
     refusal: &Refusal,
     guard: UsageGuard,
     head: &Head,
@@ -55,16 +55,17 @@ pub(super) async fn refuse(
             reason: Some(refusal.id(head.from).to_owned()),
             detail: Some(problem.message.clone()),
         };
-        let condition = Arc::clone(&guard.recorder.shared.condition);
+        let holders = guard.share().map(|share| share.holders());
         match guard.refuse(ending, refusal.id(head.from)) {
             RefusedEnd::Recorded(None) => {}
             RefusedEnd::Recorded(Some(flush)) => flush.wait().await,
-            RefusedEnd::Counted => delay(&condition, head, in_flight).await,
+            RefusedEnd::Counted => delay(worker, head, holders.as_ref().map_or(&[], |holders| holders), in_flight).await,
         }
     } else {
         guard.recorder.shared.count_refusal(head, refusal.id(head.from), problem.status);
         if matches!(refusal, Refusal::WrongKeys { .. }) {
-            delay(&guard.recorder.shared.condition, head, in_flight).await;
+            let address = head.peer.map(|peer| Holder::Address(AddressBlock::of(peer)));
+            delay(worker, head, address.as_slice(), in_flight).await;
         }
     }
     let mut response = refusal.respond(head, &problem);
@@ -72,12 +73,13 @@ pub(super) async fn refuse(
     response
 }
 
-/// Delays a refusal, whose request then no longer counts among those in progress.
-async fn delay(condition: &Condition, head: &Head, in_flight: Option<&InFlightRequest>) {
+/// Delays a refusal, whose request then no longer counts among those in progress. A busy core sends refusals in turns.
+async fn delay(worker: &Worker, head: &Head, holders: &[Holder], in_flight: Option<&InFlightRequest>) {
     if let Some(request) = in_flight {
         request.leave();
     }
-    condition.delay_refusal(announced_length(&head.headers)).await;
+    worker.shared.condition.delay_refusal(announced_length(&head.headers)).await;
+    worker.starts.send_refusal(holders).await;
 }
 
 /// Length of a request's body; `None` if it is not announced.

@@ -121,9 +121,7 @@ async fn dispatch<P: ModelPath>(
         }
         Destination::Model(_, target) => {
             let limits = &shared.settings;
-            let Some(in_flight) = shared.condition.enter(limits.http.requests, limits.body_memory_bytes) else {
-                return refuse(core, &Refusal::Overloaded, &head);
-            };
+            let in_flight = shared.condition.enter(limits.http.requests, limits.body_memory_bytes);
             let body = body.within(Arc::clone(&in_flight));
             in_progress.count(in_flight, shared.metrics.in_flight());
             head.presented_key = ingress::key_of(head.from, &parts.uri, &parts.headers);

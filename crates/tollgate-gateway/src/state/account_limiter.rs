@@ -23,9 +23,12 @@ use tollgate_core::{Account, AccountId, AccountLimits as Bounds, AccountLoad};
 
 use crate::{
     clock::Clock,
-    state::account_map::{AccountMap, AccountSnapshot},
+    state::{
+        account_map::{AccountMap, AccountSnapshot},
+        shares::FairQueue,
+    },
 };
-use queue::FairQueue;
+use queue::{Waiter, account_queue};
 use usage::AtCapacity;
 
 pub use usage::AccountUsage;
@@ -37,7 +40,6 @@ pub(crate) struct AccountLimiters {
     clock: Arc<dyn Clock>,
     started: Instant,
     entries: AccountMap<AccountLimiter>,
-    next_wait: AtomicU64,
 }
 
 /// One account's limiter. Changes take the lock; checks for capacity mostly read the atomics only.
@@ -75,16 +77,22 @@ impl AccountLimiter {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct LimiterState {
     in_use: AccountUsage,
-    queue: FairQueue,
+    queue: FairQueue<Waiter>,
+}
+
+impl Default for LimiterState {
+    fn default() -> Self {
+        Self { in_use: AccountUsage::default(), queue: account_queue() }
+    }
 }
 
 impl AccountLimiters {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         let started = clock.instant();
-        Arc::new(Self { clock, started, entries: AccountMap::default(), next_wait: AtomicU64::new(0) })
+        Arc::new(Self { clock, started, entries: AccountMap::default() })
     }
 
     /// The limiters at this moment, for one routing decision.
@@ -136,7 +144,7 @@ impl AccountLimiters {
         let now = self.micros();
         held.entry.with(now, |state| {
             state.release(held, now);
-            while let Some(waiter) = state.queue.next(state.in_use.running) {
+            while let Some(waiter) = state.next() {
                 if state.in_use.full(waiter.bounds, waiter.tokens, now).is_some() {
                     waiter.handoff.wake();
                     continue;
@@ -185,6 +193,12 @@ impl LimiterSnapshot<'_> {
 }
 
 impl LimiterState {
+    /// The next waiter whose concurrency limit allows another request.
+    fn next(&mut self) -> Option<Waiter> {
+        let running = self.in_use.running;
+        self.queue.next(|waiter| waiter.bounds.concurrency == 0 || running < waiter.bounds.concurrency)
+    }
+
     fn release(&mut self, held: &HeldPermit, now: u64) {
         self.in_use.running = self.in_use.running.saturating_sub(1);
         match held.used {

@@ -76,6 +76,7 @@ pub struct Metrics {
     loss: Family<SaleLabels, Money>,
     usable: Family<AccountLabels, Gauge>,
     in_flight: Gauge,
+    waiting_requests: Gauge,
     open_reservations: Gauge,
     connections: Gauge,
     connections_evicted: Counter,
@@ -144,6 +145,7 @@ impl Metrics {
             loss: registry.register("loss_usd", "Cost above the sale amount of requests sold below cost", Family::default()),
             usable: registry.register("account_usable", "1 when the account can be used, else 0", Family::default()),
             in_flight: registry.register("in_flight", "Requests in progress", Gauge::default()),
+            waiting_requests: registry.register("waiting_requests", "Requests that wait for a busy core", Gauge::default()),
             open_reservations: registry.register("holds", "Open reservations of requests in progress", Gauge::default()),
             connections: registry.register("connections", "Open connections from callers", Gauge::default()),
             connections_evicted: registry.register("connections_evicted", evicted, Counter::default()),
@@ -289,6 +291,11 @@ impl Metrics {
         GaugeGuard::raise(&self.in_flight)
     }
 
+    /// The gauge of requests that wait for a busy core.
+    pub(crate) fn waiting_requests(&self) -> Gauge {
+        self.waiting_requests.clone()
+    }
+
     /// Counts a connection until the guard is dropped.
     pub(crate) fn connection(&self) -> GaugeGuard {
         GaugeGuard::raise(&self.connections)
@@ -310,7 +317,7 @@ fn model_label(record: &UsageRecord, catalog: &Catalog) -> String {
 pub(crate) struct GaugeGuard(Gauge);
 
 impl GaugeGuard {
-    fn raise(gauge: &Gauge) -> Self {
+    pub(crate) fn raise(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }

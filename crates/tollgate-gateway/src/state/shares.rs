@@ -5,10 +5,12 @@
 //! first request always fits. [`Bound`] lists everything that is shared.
 
 mod bounds;
+mod fair_queue;
 mod fair_semaphore;
 mod in_flight;
 mod recent;
 mod refusals;
+mod start_queue;
 
 use std::{
     collections::HashMap,
@@ -30,9 +32,11 @@ use crate::condition::Condition;
 pub(crate) use self::recent::HELD_REQUESTS;
 pub(crate) use self::{
     bounds::{Bound, HolderKind},
-    fair_semaphore::{FairPermit, FairSemaphore, Holder, TooManyWaiting},
-    in_flight::{InFlightRequest, Lingering, MemoryCharge},
+    fair_queue::{FairQueue, Holder, TooManyWaiting},
+    fair_semaphore::{FairPermit, FairSemaphore},
+    in_flight::{InFlightRequest, Lingering, MemoryCharge, NotAdmitted},
     refusals::{RefusalRecord, RepeatedRefusals},
+    start_queue::StartQueue,
 };
 use self::{recent::RecentUse, refusals::RefusalWindows};
 
@@ -80,7 +84,7 @@ impl KeyShare {
 
     /// The holders that a permit of this key counts against.
     pub(crate) fn holders(&self) -> [Holder; 2] {
-        [Holder::Key(self.requester.key), Holder::Member(self.requester.member)]
+        Holder::of_caller(self.requester)
     }
 
     /// Counts a refused request, and says how it is recorded.
@@ -121,6 +125,11 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
+    /// The share of the request's key.
+    pub(crate) const fn share(&self) -> &Arc<KeyShare> {
+        &self.share
+    }
+
     /// Requests of `subject` that were being received when this one began.
     pub(crate) fn before(&self, subject: Subject) -> u64 {
         let held = self.share.holdings().into_iter().zip(self.before).find(|(held, _)| held.subject == subject);
@@ -176,13 +185,12 @@ impl Capacity {
         self.used.fetch_sub(units, Ordering::AcqRel);
     }
 
-    /// Returns units to the total; the number before.
-    fn release(&self, units: usize) -> usize {
-        let before = self.used.fetch_sub(units, Ordering::AcqRel);
+    /// Returns units to the total.
+    fn release(&self, units: usize) {
+        self.used.fetch_sub(units, Ordering::AcqRel);
         if units > 0 && self.waiting.load(Ordering::Acquire) > 0 {
             self.released.notify_waiters();
         }
-        before
     }
 }
 

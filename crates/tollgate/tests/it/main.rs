@@ -38,6 +38,7 @@ mod migrate;
 mod money;
 mod nodes;
 mod outages;
+mod overload;
 mod price_header;
 mod price_limits;
 mod redis_restart;

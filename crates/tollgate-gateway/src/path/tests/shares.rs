@@ -10,7 +10,7 @@ fn large(bytes: usize) -> String {
 
 /// A request whose body and answer count against `limit`. It is over when the second value is dropped.
 fn within(rig: &Rig, limit: usize) -> (Incoming, Arc<InFlightRequest>) {
-    let request = rig.core.shared.condition.enter(100, limit).unwrap();
+    let request = rig.core.shared.condition.enter(100, limit);
     let mut incoming = rig.incoming(CHAT);
     incoming.body = incoming.body.within(Arc::clone(&request));
     (incoming, request)
@@ -60,7 +60,7 @@ async fn delayed_refusal_takes_no_place_among_the_requests_in_progress() {
     let condition = Arc::clone(&rig.core.shared.condition);
     // The first ten refusals of a minute are recorded each and sent at once; the next is delayed.
     for (number, (delayed, in_progress)) in (0..12).map(|number| (number, if number < 10 { (false, 1) } else { (true, 0) })) {
-        let request = condition.enter(100, 1_000_000).unwrap();
+        let request = condition.enter(100, 1_000_000);
         let mut incoming = rig.incoming(&CHAT.replace("\"m\"", "\"unknown\""));
         incoming.body = incoming.body.within(Arc::clone(&request));
         let began = rig.clock.instant();
@@ -75,6 +75,54 @@ async fn delayed_refusal_takes_no_place_among_the_requests_in_progress() {
         drop((answer, request));
         assert_eq!(condition.in_flight(), 0, "it leaves once");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_above_the_bound_of_those_in_progress_is_refused() {
+    let mut rig = Rig::new(Script::new().replies(REPLY).replies(REPLY), 1);
+    let among = |max: usize| {
+        let request = rig.core.shared.condition.enter(max, 1_000_000);
+        let mut incoming = rig.incoming(CHAT);
+        incoming.body = incoming.body.within(Arc::clone(&request));
+        (incoming, request)
+    };
+    let (first, running) = among(1);
+    assert_eq!(serve(&rig.core, first).await.status(), 200);
+    let (second, refused) = among(1);
+    let got = read(serve(&rig.core, second).await).await;
+    assert_eq!((got.status, got.code().as_str()), (503, "server_overloaded"));
+    assert!(got.headers.contains_key("retry-after"));
+    drop((running, refused));
+    let (third, _request) = among(1);
+    assert_eq!(serve(&rig.core, third).await.status(), 200);
+    let reasons: Vec<_> = rig.records().iter().map(|record| record.reason.clone()).collect();
+    assert_eq!(reasons, [None, Some("E63".to_owned()), None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_requests_that_wait_for_a_busy_core() {
+    let mut rig = Rig::new((0..100).fold(Script::new(), |script, _| script.replies(REPLY)), 1);
+    let condition = Arc::clone(&rig.core.shared.condition);
+    let mut waiting = Vec::new();
+    for _ in 0..100 {
+        let (incoming, request) = within(&rig, 1_000_000);
+        let mut serving = Box::pin(async {
+            let answer = serve(&rig.core, incoming).await;
+            drop(request);
+            answer.status()
+        });
+        if futures_util::poll!(&mut serving).is_pending() && condition.requests.used() < condition.in_flight() {
+            waiting.push(serving);
+        }
+    }
+    assert!(!waiting.is_empty() && condition.in_flight() >= waiting.len());
+    condition.drain();
+    let mut quiet = Box::pin(condition.quiet());
+    assert!(futures_util::poll!(&mut quiet).is_pending());
+    let statuses = futures_util::future::join_all(waiting).await;
+    assert!(statuses.iter().all(|status| *status == 200));
+    assert!(futures_util::poll!(&mut quiet).is_ready());
+    assert_eq!(rig.records().len(), 100);
 }
 
 /// The pieces of an answer, and what an account of memory says while they are passed on.
@@ -154,7 +202,7 @@ async fn copies_of_a_request_count_against_the_memory_of_bodies() {
             Script::new().replies(NATIVE_REPLY)
         };
         let rig = Rig::with(script, 1, |channel| channel.spec.protocol = protocol);
-        let request = rig.core.shared.condition.enter(100, limit).unwrap();
+        let request = rig.core.shared.condition.enter(100, limit);
         let mut incoming = rig.incoming(&long);
         incoming.body = incoming.body.within(Arc::clone(&request));
         let status = serve(&rig.core, incoming).await.status().as_u16();

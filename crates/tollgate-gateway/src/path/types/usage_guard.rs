@@ -140,6 +140,11 @@ impl UsageGuard {
         }));
     }
 
+    /// The share of the request's key, once that is known.
+    pub(crate) const fn share(&self) -> Option<&Arc<KeyShare>> {
+        self.share.as_ref()
+    }
+
     pub(crate) const fn is_authenticated(&self) -> bool {
         self.facts.is_some()
     }

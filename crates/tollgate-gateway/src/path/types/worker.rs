@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     clock::CoreRng,
-    state::{shared::Shared, usage_recorder::UsageRecorder},
+    state::{shared::Shared, shares::StartQueue, usage_recorder::UsageRecorder},
     upstream::call::Upstream,
 };
 
@@ -16,11 +16,14 @@ pub struct Worker {
     pub recorder: Arc<UsageRecorder>,
     pub upstream: Arc<dyn Upstream>,
     pub rng: CoreRng,
+    /// Requests of this core that are about to begin.
+    pub(crate) starts: Arc<StartQueue>,
 }
 
 impl Worker {
     pub fn new(recorder: UsageRecorder, upstream: Arc<dyn Upstream>) -> Result<Self, getrandom::Error> {
         let shared = Arc::clone(&recorder.shared);
-        Ok(Self { shared, recorder: Arc::new(recorder), upstream, rng: CoreRng::from_os()? })
+        let starts = StartQueue::new(shared.tracker.clone(), shared.metrics.waiting_requests());
+        Ok(Self { shared, recorder: Arc::new(recorder), upstream, rng: CoreRng::from_os()?, starts })
     }
 }

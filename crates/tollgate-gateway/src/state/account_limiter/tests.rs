@@ -19,7 +19,7 @@ impl AccountLimiters {
 
     /// Requests that wait for a permit on an account.
     pub(crate) fn waiting(&self, account: AccountId) -> usize {
-        self.entries.get_or_insert(account).with(0, |state| state.queue.len)
+        self.entries.get_or_insert(account).with(0, |state| state.queue.len())
     }
 }
 

@@ -6,9 +6,10 @@ use tokio::sync::oneshot;
 use tollgate_core::{Account, AccountId, Requester};
 
 use super::{
-    AccountLimiter, AccountLimiters, AtCapacity, Bounds, Ordering, Permit, PoisonError,
+    AccountLimiter, AccountLimiters, AtCapacity, Bounds, Permit, PoisonError,
     queue::{Handoff, Waiter},
 };
+use crate::state::shares::Holder;
 
 const MAX_AWAITED: usize = 16;
 
@@ -34,8 +35,9 @@ pub(crate) struct QueuedAcquire {
 /// Leaves the queues when dropped.
 #[derive(Debug)]
 struct QueuePositions {
-    number: u64,
-    queues: Vec<Arc<AccountLimiter>>,
+    holders: [Holder; 2],
+    /// The queues, and the request's number in each.
+    queues: Vec<(Arc<AccountLimiter>, u64)>,
 }
 
 impl AccountLimiters {
@@ -44,9 +46,9 @@ impl AccountLimiters {
     pub(crate) fn enqueue(self: &Arc<Self>, accounts: &[Arc<Account>], by: Requester, tokens: u64) -> AcquireOutcome {
         let (sender, receiver) = oneshot::channel();
         let handoff = Handoff::new(sender);
-        let number = self.next_wait.fetch_add(1, Ordering::Relaxed);
+        let holders = Holder::of_caller(by);
         let mut queued = QueuedAcquire {
-            positions: QueuePositions { number, queues: Vec::new() },
+            positions: QueuePositions { holders, queues: Vec::new() },
             receiver,
             accounts: awaited(accounts).collect(),
         };
@@ -54,17 +56,17 @@ impl AccountLimiters {
             let bounds = account.limits();
             let (entry, now) = (self.entries.get_or_insert(account.id), self.micros());
             let (permit, joined) = entry.with(now, |state| match state.in_use.full(bounds, tokens, now) {
-                None => (Some(self.reserve(&entry, state, account.id, tokens, now)), false),
-                Some(AtCapacity::AtRate { .. }) => (None, false),
+                None => (Some(self.reserve(&entry, state, account.id, tokens, now)), None),
+                Some(AtCapacity::AtRate { .. }) => (None, None),
                 Some(AtCapacity::AtConcurrency) => {
-                    (None, state.queue.join(by, Waiter { number, bounds, tokens, handoff: handoff.clone() }))
+                    (None, state.queue.join(&holders, Waiter { bounds, tokens, handoff: handoff.clone() }).ok())
                 }
             });
             if let Some(permit) = permit {
                 return AcquireOutcome::Permit(permit);
             }
-            if joined {
-                queued.positions.queues.push(entry);
+            if let Some(number) = joined {
+                queued.positions.queues.push((entry, number));
             }
         }
         if queued.positions.queues.is_empty() { AcquireOutcome::QueueFull } else { AcquireOutcome::Queued(queued) }
@@ -90,8 +92,8 @@ fn awaited(accounts: &[Arc<Account>]) -> impl Iterator<Item = (AccountId, Bounds
 
 impl Drop for QueuePositions {
     fn drop(&mut self) {
-        for entry in mem::take(&mut self.queues) {
-            entry.state.lock().unwrap_or_else(PoisonError::into_inner).queue.leave(self.number);
+        for (entry, number) in mem::take(&mut self.queues) {
+            entry.state.lock().unwrap_or_else(PoisonError::into_inner).queue.leave(&self.holders, number);
         }
     }
 }

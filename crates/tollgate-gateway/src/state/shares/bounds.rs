@@ -38,6 +38,7 @@ bounds! {
     Connections, "connections": Share::Address(Part::SettingThenTimesFree("server.max_connections_per_address"));
     BodyMemory, "bodies and complete answers held at once": Share::callers(Part::TimesFree);
     RequestsInProgress, "requests in progress": Share::callers(Part::TimesFree);
+    Starts, "requests that wait for a busy core": Share::callers(Part::TimesFreeInTurns);
     WrongKeys, "wrong keys": Share::Address(Part::Setting("limits.wrong_keys_per_minute"));
     KeyLookups, "keys looked up in the database": Share::Address(Part::TimesFree);
     RecordedRefusals, "refused requests of a key that are recorded each":

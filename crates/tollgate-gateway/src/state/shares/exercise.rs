@@ -3,6 +3,8 @@
 
 use std::{net::IpAddr, pin::Pin, sync::Arc, task::Poll};
 
+use prometheus_client::metrics::gauge::Gauge;
+use tokio_util::task::TaskTracker;
 use tollgate_core::{
     Account, AccountSpec, Availability, HealthView as _, Key, KeyId, Member, MemberId, Observation, Timestamp, UnsupportedFields,
 };
@@ -60,6 +62,7 @@ fn take_of(bound: Bound) -> Take {
         Bound::KeyLookups => permits(FairSemaphore::new(bound, LOOKUPS, WAITING_LOOKUPS), address_of),
         Bound::Media => permits(FairSemaphore::new(bound, MAX_AT_ONCE, MAX_WAITING), callers_of),
         Bound::RequestsInProgress => requests(1_000, usize::MAX, 0),
+        Bound::Starts => starts(),
         Bound::BodyMemory => requests(usize::MAX, 1 << 30, 1 << 20),
         Bound::RecordedRefusals => refusals(),
         Bound::Retries => retries(),
@@ -108,12 +111,24 @@ fn permits(semaphore: Arc<FairSemaphore>, holders: Holders) -> Take {
 fn requests(max: usize, max_bytes: usize, bytes: usize) -> Take {
     let (condition, mut held) = (Arc::new(Condition::default()), Vec::new());
     Box::new(move |taker| {
-        let Some(request) = condition.enter(max, max_bytes) else { return false };
+        let request = condition.enter(max, max_bytes);
         let fits = request.claim(&taker.share).is_ok() && request.reserve_bytes(bytes).is_ok();
         if fits {
             held.push(request);
         }
         fits
+    })
+}
+
+/// Requests that wait for a busy core.
+fn starts() -> Take {
+    let (queue, mut waiting) = (StartQueue::new(TaskTracker::new(), Gauge::default()), Vec::new());
+    Box::new(move |taker| {
+        let (queue, share) = (Arc::clone(&queue), Arc::clone(&taker.share));
+        let mut wait = Box::pin(async move { queue.begin_request(&share, None).await });
+        let result = futures_util::FutureExt::now_or_never(&mut wait);
+        waiting.push(wait);
+        result != Some(Err(NotAdmitted::Full))
     })
 }
 

@@ -27,7 +27,7 @@ const LARGE_BODY: u64 = 256 * 1024;
 /// Refused connections whose callers keep sending; they are read on, so that the callers see the answer.
 const MAX_LINGERING: usize = 8;
 
-/// A running request; dropped with the last byte of its answer.
+/// A request of a caller, from its head to the last byte of its answer. It is in progress once it was claimed.
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
     condition: Arc<Condition>,
@@ -35,11 +35,20 @@ pub(crate) struct InFlightRequest {
     max: usize,
     /// The bytes that bodies and answers of all requests may take.
     max_bytes: usize,
-    /// It no longer counts among the requests in progress.
+    /// It counts among the requests in progress no longer.
     has_left: AtomicBool,
-    /// The share it counts against, once its key is known.
+    /// The share it counts against, once it is in progress.
     share: OnceLock<Arc<KeyShare>>,
     memory: Mutex<HeldBytes>,
+}
+
+/// Why a request cannot be in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotAdmitted {
+    /// As many are as may be.
+    Full,
+    /// As many of its key or member are as its share allows.
+    AboveShare(ShareExceeded),
 }
 
 /// There is no memory for a body or an answer, or none within the share.
@@ -54,12 +63,12 @@ struct HeldBytes {
 }
 
 impl Condition {
-    /// Admits a request if fewer than `max` are running. The bodies and answers of all requests together take at most
-    /// `max_bytes`.
-    pub(crate) fn enter(self: &Arc<Self>, max: usize, max_bytes: usize) -> Option<Arc<InFlightRequest>> {
-        self.requests.take(1, max)?;
+    /// A request whose key is not known yet. At most `max` may be in progress, and the bodies and answers of all of them together
+    /// take at most `max_bytes`.
+    pub(crate) fn enter(self: &Arc<Self>, max: usize, max_bytes: usize) -> Arc<InFlightRequest> {
+        self.entered.fetch_add(1, Ordering::AcqRel);
         let (condition, has_left, share, memory) = (Arc::clone(self), AtomicBool::new(false), OnceLock::new(), Mutex::default());
-        Some(Arc::new(InFlightRequest { condition, max, max_bytes, has_left, share, memory }))
+        Arc::new(InFlightRequest { condition, max, max_bytes, has_left, share, memory })
     }
 }
 
@@ -104,16 +113,19 @@ impl Drop for Lingering {
 }
 
 impl InFlightRequest {
-    /// Counts the request against the share of its key and its key's member.
+    /// Counts the request among those in progress, and against the share of its key and its key's member, unless it counts already.
     ///
     /// # Errors
-    /// The share that is exceeded.
-    pub(crate) fn claim(&self, share: &Arc<KeyShare>) -> Result<(), ShareExceeded> {
-        let requests = &self.condition.requests;
-        requests.charge(share, |held| &held.requests, 1, 1, self.max)?;
-        if self.share.set(Arc::clone(share)).is_err() {
-            uncharge(&share.holdings(), |held| &held.requests, 1);
+    /// When there are too many.
+    pub(crate) fn claim(&self, share: &Arc<KeyShare>) -> Result<(), NotAdmitted> {
+        if self.share().is_some() {
+            return Ok(());
         }
+        let requests = &self.condition.requests;
+        requests.take(1, self.max).ok_or(NotAdmitted::Full)?;
+        let charged = requests.charge(share, |held| &held.requests, 1, 1, self.max);
+        charged.inspect_err(|_| requests.put_back(1)).map_err(NotAdmitted::AboveShare)?;
+        self.share.set(Arc::clone(share)).expect("a request is claimed once");
         Ok(())
     }
 
@@ -125,8 +137,9 @@ impl InFlightRequest {
         }
         if let Some(share) = self.share() {
             uncharge(&share.holdings(), |held| &held.requests, 1);
+            self.condition.requests.release(1);
         }
-        if self.condition.requests.release(1) == 1 && self.condition.is_ending() {
+        if self.condition.entered.fetch_sub(1, Ordering::AcqRel) == 1 && self.condition.is_ending() {
             self.condition.notify_quiet();
         }
     }

@@ -25,7 +25,7 @@ fn share(registry: &ShareRegistry, number: u8, member: u8) -> Arc<KeyShare> {
 
 /// Requests of a key until it is refused.
 fn requests(condition: &Arc<Condition>, share: &Arc<KeyShare>, total: usize) -> Vec<Arc<InFlightRequest>> {
-    std::iter::from_fn(|| condition.enter(total, 0).filter(|request| request.claim(share).is_ok())).collect()
+    std::iter::from_fn(|| Some(condition.enter(total, 0)).filter(|request| request.claim(share).is_ok())).collect()
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn one_key_held_all_memory_of_bodies() {
     let (condition, registry) = (Arc::new(Condition::default()), ShareRegistry::default());
     let bodies = |share: &Arc<KeyShare>| {
         std::iter::from_fn(|| {
-            let request = condition.enter(1_000, TOTAL).unwrap();
+            let request = condition.enter(1_000, TOTAL);
             request.claim(share).unwrap();
             request.reserve_bytes(BODY).is_ok().then_some(request)
         })
@@ -84,11 +84,11 @@ fn one_key_held_all_memory_of_bodies() {
 #[test]
 fn the_only_body_of_a_key_may_be_larger_than_its_share() {
     let (condition, registry) = (Arc::new(Condition::default()), ShareRegistry::default());
-    let request = condition.enter(10, 1_000_000).unwrap();
+    let request = condition.enter(10, 1_000_000);
     request.claim(&share(&registry, 1, 1)).unwrap();
     assert!(request.reserve_bytes(1_000_000).is_ok());
     assert!(request.reserve_bytes(100_000).is_err(), "but not than all memory");
-    let small = condition.enter(10, 1_000_000).unwrap();
+    let small = condition.enter(10, 1_000_000);
     small.claim(&share(&registry, 1, 1)).unwrap();
     assert!(small.reserve_bytes(10).is_ok(), "the first bytes are not counted");
 }
@@ -96,7 +96,7 @@ fn the_only_body_of_a_key_may_be_larger_than_its_share() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_waits_for_memory_and_returns_it_when_its_attempt_fails() {
     let condition = Arc::new(Condition::default());
-    let charge = || MemoryCharge::new(condition.enter(10, 1_000_000).unwrap());
+    let charge = || MemoryCharge::new(condition.enter(10, 1_000_000));
     let mut first = charge();
     assert!(first.grow_to(900_000, Duration::ZERO).await.is_ok());
     let mut second = charge();

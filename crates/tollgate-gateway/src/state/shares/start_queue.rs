@@ -1,0 +1,236 @@
+//! The order in which a busy core begins requests and sends refusals: a few at a time, members and keys in turns, and the next few
+//! when everything that was ready has run.
+//!
+//! An event loop begins all requests that are ready. When a core falls behind, these are hundreds: more than its caches hold, so that
+//! each takes longer, and a key that sends many delays those of all others. Requests that wait here have not read their bodies and do
+//! not count among those in progress.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::{
+    runtime::{Handle, RuntimeMetrics},
+    sync::oneshot,
+    task::yield_now,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::task::TaskTracker;
+
+use super::{
+    KeyShare,
+    bounds::Bound,
+    fair_queue::{FairQueue, Holder, TooManyWaiting},
+    in_flight::{InFlightRequest, NotAdmitted},
+};
+use crate::state::metrics::GaugeGuard;
+
+/// Requests that begin without a turn after the core was idle. As many as it works on at once where it answers most.
+const BURST: u32 = 64;
+/// Requests that begin in one pass of a busy core, and refusals that are sent: those take at most a tenth of its time.
+const REQUESTS_EACH_PASS: usize = 8;
+const REFUSALS_EACH_PASS: usize = 1;
+/// Requests that wait on one core, and refusals. Twice the connections of an address, so that its callers do not fill it while
+/// each waits for its answer.
+const MAX_WAITING: usize = 8_192;
+const MAX_WAIT: Duration = Duration::from_secs(2);
+/// How long a request waits, its turn included, for a place among the requests in progress. On a busy core one becomes free at once,
+/// unless what is in progress takes long: then the caller is told soon.
+const MAX_PLACE_WAIT: Duration = Duration::from_millis(250);
+/// Time between two looks for a place when none of those that wait finds one.
+const PLACE_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Requests and refusals of one core that wait for their turn.
+#[derive(Debug)]
+pub(crate) struct StartQueue {
+    waiting: Mutex<Waiting>,
+    core: RuntimeMetrics,
+    tracker: TaskTracker,
+    waiting_gauge: Gauge,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    requests: FairQueue<WaitingRequest>,
+    refusals: FairQueue<oneshot::Sender<()>>,
+    burst: Burst,
+    /// Whether the task runs that gives turns.
+    is_running: bool,
+}
+
+/// A request that waits for its turn and for a place among those in progress.
+#[derive(Debug)]
+struct WaitingRequest {
+    begin: oneshot::Sender<Result<(), NotAdmitted>>,
+    /// `None` for one that takes no place.
+    place: Option<(Arc<InFlightRequest>, Arc<KeyShare>)>,
+    since: Instant,
+}
+
+/// What began since the core was idle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Burst {
+    /// How often the core had been idle then.
+    idle_count: u64,
+    begun: u32,
+}
+
+impl Burst {
+    /// Counts one more, unless there are too many.
+    fn admits(&mut self, idle_count: u64) -> bool {
+        if self.idle_count != idle_count {
+            *self = Self { idle_count, begun: 0 };
+        }
+        let is_admitted = self.begun < BURST;
+        self.begun += u32::from(is_admitted);
+        is_admitted
+    }
+}
+
+impl StartQueue {
+    /// The queue of the core in whose runtime this is called.
+    pub(crate) fn new(tracker: TaskTracker, waiting_gauge: Gauge) -> Arc<Self> {
+        let (requests, refusals) = (FairQueue::new(Bound::Starts, MAX_WAITING), FairQueue::new(Bound::Starts, MAX_WAITING));
+        let waiting = Waiting { requests, refusals, burst: Burst::default(), is_running: false };
+        Arc::new(Self { waiting: Mutex::new(waiting), core: Handle::current().metrics(), tracker, waiting_gauge })
+    }
+
+    /// Waits until a request may begin, and counts it among those in progress. On a core that is not busy it does not wait. Cancel-safe.
+    ///
+    /// # Errors
+    /// When too many requests wait or are in progress, all of them or of its key and member.
+    pub(crate) async fn begin_request(
+        self: &Arc<Self>,
+        share: &Arc<KeyShare>,
+        request: Option<&Arc<InFlightRequest>>,
+    ) -> Result<(), NotAdmitted> {
+        let Some(began) = self.join_requests(share, request)? else {
+            return request.map_or(Ok(()), |request| request.claim(share));
+        };
+        // Boxed, so that requests that need not wait stay small.
+        Box::pin(self.turn(began)).await.unwrap_or(Err(NotAdmitted::Full))
+    }
+
+    /// Waits until a refusal may be sent, but not where too many wait. On a core that is not busy it does not wait. Cancel-safe.
+    pub(crate) async fn send_refusal(self: &Arc<Self>, holders: &[Holder]) {
+        if let Ok(Some(sent)) = self.join_refusals(holders) {
+            Box::pin(self.turn(sent)).await;
+        }
+    }
+
+    /// What the queue answers; `None` after [`MAX_WAIT`]. The sender is dropped only when the core ends.
+    async fn turn<T>(&self, answer: oneshot::Receiver<T>) -> Option<T> {
+        let _waits = GaugeGuard::raise(&self.waiting_gauge);
+        timeout(MAX_WAIT, answer).await.ok().and_then(Result::ok)
+    }
+
+    /// Joins the queue of requests, unless it is the request's turn already.
+    fn join_requests(
+        self: &Arc<Self>,
+        share: &Arc<KeyShare>,
+        request: Option<&Arc<InFlightRequest>>,
+    ) -> Result<Option<oneshot::Receiver<Result<(), NotAdmitted>>>, NotAdmitted> {
+        let mut waiting = self.waiting();
+        if waiting.is_turn(&self.core) {
+            return Ok(None);
+        }
+        let (begin, began) = oneshot::channel();
+        let place = request.map(|request| (Arc::clone(request), Arc::clone(share)));
+        let joins = WaitingRequest { begin, place, since: Instant::now() };
+        waiting.requests.join(&share.holders(), joins).map_err(|TooManyWaiting| NotAdmitted::Full)?;
+        self.keep_running(&mut waiting);
+        Ok(Some(began))
+    }
+
+    /// Joins the queue of refusals, unless it is the refusal's turn already.
+    fn join_refusals(self: &Arc<Self>, holders: &[Holder]) -> Result<Option<oneshot::Receiver<()>>, TooManyWaiting> {
+        let mut waiting = self.waiting();
+        if waiting.is_turn(&self.core) {
+            return Ok(None);
+        }
+        let (send, sent) = oneshot::channel();
+        waiting.refusals.join(holders, send)?;
+        self.keep_running(&mut waiting);
+        Ok(Some(sent))
+    }
+
+    /// Starts the task that gives turns, unless it runs.
+    fn keep_running(self: &Arc<Self>, waiting: &mut Waiting) {
+        if !mem::replace(&mut waiting.is_running, true) {
+            let queue = Arc::clone(self);
+            self.tracker.spawn(async move { queue.run().await });
+        }
+    }
+
+    /// Gives turns until nothing waits.
+    async fn run(&self) {
+        loop {
+            // Resumes behind everything that is ready now, and that the next look for events finds.
+            yield_now().await;
+            let (begun, still_wait) = self.waiting().pass();
+            if !still_wait && begun == 0 {
+                return;
+            }
+            if begun == 0 {
+                sleep(PLACE_INTERVAL).await;
+            }
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    /// Whether a request or a refusal begins without waiting.
+    fn is_turn(&mut self, core: &RuntimeMetrics) -> bool {
+        !self.is_running && self.burst.admits(core.worker_park_count(0))
+    }
+
+    /// Begins those whose turn it is in one pass. Their number, and whether others wait for a place; when there are neither, the task
+    /// that gives turns ends. Those whose callers have left, or that waited too long, take no turn.
+    fn pass(&mut self) -> (usize, bool) {
+        let mut begun = 0;
+        while begun < REQUESTS_EACH_PASS
+            && let Some(next) = self.requests.next(WaitingRequest::may_begin)
+        {
+            begun += usize::from(next.begin());
+        }
+        let mut sent = 0;
+        while sent < REFUSALS_EACH_PASS
+            && let Some(send) = self.refusals.next(|_| true)
+        {
+            sent += usize::from(send.send(()).is_ok());
+        }
+        let still_wait = self.requests.len() > 0;
+        self.is_running = still_wait || begun + sent > 0;
+        (begun + sent, still_wait)
+    }
+}
+
+impl WaitingRequest {
+    /// Whether it is to be answered now: it is in progress from here on, there was no place for too long, or its caller has left.
+    fn may_begin(&self) -> bool {
+        self.begin.is_closed() || self.claim().is_ok() || self.since.elapsed() >= MAX_PLACE_WAIT
+    }
+
+    /// Answers it. Whether its caller is still there.
+    fn begin(self) -> bool {
+        !self.begin.is_closed() && {
+            let admitted = self.claim();
+            self.begin.send(admitted).is_ok()
+        }
+    }
+
+    /// Counts it among the requests in progress, unless it counts already.
+    fn claim(&self) -> Result<(), NotAdmitted> {
+        self.place.as_ref().map_or(Ok(()), |(request, share)| request.claim(share))
+    }
+}
+
+#[cfg(test)]
+mod tests;
