@@ -63,7 +63,7 @@ fn single_request_of_a_key_waited_for_all_of_another_key() {
 #[test]
 fn key_above_its_share_of_the_requests_in_progress_is_refused_and_others_are_served() {
     let upstream = Upstream::start();
-    upstream.set_default(ScriptedResponse::chat_stream(&["one"]).chunk_delay(std::time::Duration::from_millis(300)));
+    upstream.set_default(ScriptedResponse::chat("hi").delay(std::time::Duration::from_secs(1)));
     let gateway = gateway(&upstream, "16");
     let (flood, single) = answers(&gateway);
     assert_eq!(single.status, 200, "{}", single.text());

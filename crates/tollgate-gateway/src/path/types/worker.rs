@@ -23,7 +23,7 @@ pub struct Worker {
 impl Worker {
     pub fn new(recorder: UsageRecorder, upstream: Arc<dyn Upstream>) -> Result<Self, getrandom::Error> {
         let shared = Arc::clone(&recorder.shared);
-        let starts = StartQueue::new(shared.tracker.clone(), shared.metrics.waiting_requests());
+        let starts = StartQueue::new(Arc::clone(&shared.clock), shared.tracker.clone(), shared.metrics.waiting_requests());
         Ok(Self { shared, recorder: Arc::new(recorder), upstream, rng: CoreRng::from_os()?, starts })
     }
 }

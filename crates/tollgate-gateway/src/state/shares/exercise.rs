@@ -122,7 +122,7 @@ fn requests(max: usize, max_bytes: usize, bytes: usize) -> Take {
 
 /// Requests that wait for a busy core.
 fn starts() -> Take {
-    let (queue, mut waiting) = (StartQueue::new(TaskTracker::new(), Gauge::default()), Vec::new());
+    let (queue, mut waiting) = (StartQueue::new(Arc::new(PausedClock::start()), TaskTracker::new(), Gauge::default()), Vec::new());
     Box::new(move |taker| {
         let (queue, share) = (Arc::clone(&queue), Arc::clone(&taker.share));
         let mut wait = Box::pin(async move { queue.begin_request(&share, None).await });

@@ -26,7 +26,7 @@ use super::{
     fair_queue::{FairQueue, Holder, TooManyWaiting},
     in_flight::{InFlightRequest, NotAdmitted},
 };
-use crate::state::metrics::GaugeGuard;
+use crate::{clock::Clock, state::metrics::GaugeGuard};
 
 /// Requests that begin without a turn after the core was idle. As many as it works on at once where it answers most.
 const BURST: u32 = 64;
@@ -46,6 +46,7 @@ const PLACE_INTERVAL: Duration = Duration::from_millis(1);
 /// Requests and refusals of one core that wait for their turn.
 #[derive(Debug)]
 pub(crate) struct StartQueue {
+    clock: Arc<dyn Clock>,
     waiting: Mutex<Waiting>,
     core: RuntimeMetrics,
     tracker: TaskTracker,
@@ -92,10 +93,10 @@ impl Burst {
 
 impl StartQueue {
     /// The queue of the core in whose runtime this is called.
-    pub(crate) fn new(tracker: TaskTracker, waiting_gauge: Gauge) -> Arc<Self> {
+    pub(crate) fn new(clock: Arc<dyn Clock>, tracker: TaskTracker, waiting_gauge: Gauge) -> Arc<Self> {
         let (requests, refusals) = (FairQueue::new(Bound::Starts, MAX_WAITING), FairQueue::new(Bound::Starts, MAX_WAITING));
         let waiting = Waiting { requests, refusals, burst: Burst::default(), is_running: false };
-        Arc::new(Self { waiting: Mutex::new(waiting), core: Handle::current().metrics(), tracker, waiting_gauge })
+        Arc::new(Self { clock, waiting: Mutex::new(waiting), core: Handle::current().metrics(), tracker, waiting_gauge })
     }
 
     /// Waits until a request may begin, and counts it among those in progress. On a core that is not busy it does not wait. Cancel-safe.
@@ -139,7 +140,7 @@ impl StartQueue {
         }
         let (begin, began) = oneshot::channel();
         let place = request.map(|request| (Arc::clone(request), Arc::clone(share)));
-        let joins = WaitingRequest { begin, place, since: Instant::now() };
+        let joins = WaitingRequest { begin, place, since: self.clock.instant() };
         waiting.requests.join(&share.holders(), joins).map_err(|TooManyWaiting| NotAdmitted::Full)?;
         self.keep_running(&mut waiting);
         Ok(Some(began))
@@ -170,7 +171,7 @@ impl StartQueue {
         loop {
             // Resumes behind everything that is ready now, and that the next look for events finds.
             yield_now().await;
-            let (begun, still_wait) = self.waiting().pass();
+            let (begun, still_wait) = self.waiting().pass(self.clock.instant());
             if !still_wait && begun == 0 {
                 return;
             }
@@ -193,10 +194,10 @@ impl Waiting {
 
     /// Begins those whose turn it is in one pass. Their number, and whether others wait for a place; when there are neither, the task
     /// that gives turns ends. Those whose callers have left, or that waited too long, take no turn.
-    fn pass(&mut self) -> (usize, bool) {
+    fn pass(&mut self, now: Instant) -> (usize, bool) {
         let mut begun = 0;
         while begun < REQUESTS_EACH_PASS
-            && let Some(next) = self.requests.next(WaitingRequest::may_begin)
+            && let Some(next) = self.requests.next(|request| request.may_begin(now))
         {
             begun += usize::from(next.begin());
         }
@@ -214,8 +215,8 @@ impl Waiting {
 
 impl WaitingRequest {
     /// Whether it is to be answered now: it is in progress from here on, there was no place for too long, or its caller has left.
-    fn may_begin(&self) -> bool {
-        self.begin.is_closed() || self.claim().is_ok() || self.since.elapsed() >= MAX_PLACE_WAIT
+    fn may_begin(&self, now: Instant) -> bool {
+        self.begin.is_closed() || self.claim().is_ok() || now.saturating_duration_since(self.since) >= MAX_PLACE_WAIT
     }
 
     /// Answers it. Whether its caller is still there.

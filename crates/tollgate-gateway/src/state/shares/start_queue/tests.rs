@@ -7,7 +7,11 @@ use tokio::time::{Instant, advance};
 use tollgate_core::{KeyId, MemberId, Timestamp};
 
 use super::*;
-use crate::{condition::Condition, state::shares::ShareRegistry, testing};
+use crate::{
+    condition::Condition,
+    state::shares::ShareRegistry,
+    testing::{self, PausedClock},
+};
 
 const WAIT: Duration = Duration::from_millis(1);
 
@@ -40,7 +44,7 @@ fn waiting(queue: &Arc<StartQueue>, key: u8) -> Wait {
 
 /// A queue whose core is busy.
 fn busy() -> Arc<StartQueue> {
-    let queue = StartQueue::new(TaskTracker::new(), Gauge::default());
+    let queue = StartQueue::new(Arc::new(PausedClock::start()), TaskTracker::new(), Gauge::default());
     for _ in 0..BURST {
         assert_eq!(wait(&queue, 9).now_or_never(), Some(Ok(())));
     }
