@@ -5,7 +5,8 @@
 //! `usage-records FOLDER COUNT [DATABASE_URL]`: without a URL, the SQLite database in the folder. A database that already has
 //! records is only queried. The last line is a JSON summary.
 //!
-//! `--keys COUNT` spreads the records over as many keys (200 unless said otherwise), a quarter as many members, and as many models.
+//! `--keys COUNT` spreads the records over as many keys (200 unless said otherwise) and a quarter as many members, `--models COUNT` over
+//! as many models (20 unless said otherwise).
 //! `--batch RECORDS` changes the records per transaction. `--service` books records of one key and one model, as a gateway in service
 //! may, and asks nothing; under callgrind it shows what a record costs.
 
@@ -26,13 +27,17 @@ use tollgate_core::{
     Tokens, TraceEntry, UsageRecord,
 };
 use tollgate_protocol::Protocol;
-use tollgate_store::{Grouping, RecordConditions, SortOrder, Store, StoreError, SummaryBy, UsageCursor, UsageFilter, WorkControl};
+use tollgate_store::{
+    Grouping, RecordConditions, SortOrder, Store, StoreError, SummaryBy, TrafficWidth, UsageCursor, UsageFilter, WorkControl,
+};
 
 /// Keys, unless said otherwise.
 const KEYS: u64 = 200;
+/// Models, unless said otherwise. Each key uses a few kinds of them.
+const MODELS: u64 = 20;
 /// Records per transaction, unless said otherwise: as in the usage writer.
 const BATCH: u64 = 4_096;
-const USAGE: &str = "usage-records FOLDER COUNT [DATABASE_URL] [--keys COUNT] [--batch RECORDS] [--service]";
+const USAGE: &str = "usage-records FOLDER COUNT [DATABASE_URL] [--keys COUNT] [--models COUNT] [--batch RECORDS] [--service]";
 /// 2026-08-23T00:00:00Z, the time of the first record.
 const BEGIN: i64 = 1_787_443_200_000_000;
 const DAY: i64 = 86_400_000_000;
@@ -53,6 +58,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(at) => arguments.drain(at..at + 2).nth(1).ok_or(USAGE)?.parse::<u64>()?.max(4),
         None => KEYS,
     };
+    let models = match arguments.iter().position(|argument| argument == "--models") {
+        Some(at) => arguments.drain(at..at + 2).nth(1).ok_or(USAGE)?.parse::<u64>()?.max(MODELS),
+        None => MODELS,
+    };
     let batch = match arguments.iter().position(|argument| argument == "--batch") {
         Some(at) => arguments.drain(at..at + 2).nth(1).ok_or(USAGE)?.parse()?,
         None => BATCH,
@@ -66,10 +75,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             return Ok(());
         }
         let empty = store.usage.page(&UsageFilter::default()).await?.items.is_empty();
-        let rate = if empty { Some(fill(&store, count, batch, |number| record(number, count, keys)).await?) } else { None };
+        let rate =
+            if empty { Some(fill(&store, count, batch, |number| record(number, count, (keys, models))).await?) } else { None };
         let (page, chart, unaligned) = (time_pages(&store).await?, time_charts(&store).await?, time_unaligned(&store).await?);
         let grouped = time_groupings(&store).await?;
         let searched = time_searches(&store).await?;
+        let square = time_square(&store, end).await?;
         let (csv, export) =
             (time_export(&store, count, LineFormat::Csv).await?, time_export(&store, count, LineFormat::Json).await?);
         let verified = time_verification(&store, count, end).await?;
@@ -80,7 +91,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "{}",
             serde_json::json!({
                 "records": count, "per_second": rate, "page_ms": ms(page), "chart_ms": ms(chart), "unaligned_ms": ms(unaligned),
-                "grouped_ms": ms(grouped), "searched_ms": ms(searched),
+                "grouped_ms": ms(grouped), "searched_ms": ms(searched), "square_ms": ms(square),
                 "exported_per_second": export, "exported_csv_per_second": csv, "verify_10_million_s": verified,
                 "record_bytes": database_bytes().map(|bytes| bytes / count.max(1)),
             })
@@ -270,6 +281,17 @@ async fn time_searches(store: &Store) -> Result<Duration, StoreError> {
     Ok(longest)
 }
 
+/// The traffic of the model square: of the last 24 hours and of the last 7 days, together.
+async fn time_square(store: &Store, end: Timestamp) -> Result<Duration, StoreError> {
+    let last = end.plus_ms(-1);
+    let (day, week) = (TrafficWidth::Hour.bucket(last, 23), TrafficWidth::Day.bucket(last, 6));
+    slowest("traffic of the model square", async || {
+        let of_day = store.square.offer_traffic(day, TrafficWidth::Hour).await?.len();
+        Ok(of_day + store.square.offer_traffic(week, TrafficWidth::Day).await?.len())
+    })
+    .await
+}
+
 /// Exports all records as the admin API does. Returns records per second.
 async fn time_export(store: &Store, count: u64, format: LineFormat) -> Result<u64, StoreError> {
     let usage = Arc::clone(&store.usage);
@@ -357,7 +379,7 @@ fn arrival(number: u64, count: u64) -> Timestamp {
 /// A completed request of the only key, which arrives 12 ms after the one before.
 fn service_record(number: u64) -> UsageRecord {
     let at = Timestamp(BEGIN + i64::try_from(number).unwrap_or(0) * (HOUR / BUSY_HOUR));
-    let like = record(1, 1, KEYS);
+    let like = record(1, 1, (KEYS, MODELS));
     let attempt = AttemptRecord { at, duration_us: 1_990_000 + number % 1_000, ..like.attempts[0].clone() };
     let trace = TraceEntry {
         channel: attempt.channel_name.clone(),
@@ -376,8 +398,8 @@ fn service_record(number: u64) -> UsageRecord {
     }
 }
 
-/// Record `number` of `count`, of one of `keys` keys.
-fn record(number: u64, count: u64, keys: u64) -> UsageRecord {
+/// Record `number` of `count`, of one of `keys` keys and `models` models.
+fn record(number: u64, count: u64, (keys, models): (u64, u64)) -> UsageRecord {
     let at = arrival(number, count);
     // Keys are in no particular order, and each uses a few models.
     let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -392,7 +414,7 @@ fn record(number: u64, count: u64, keys: u64) -> UsageRecord {
     let tokens = Tokens { input: 800, output: 200, source: TokenSource::Provider, ..Tokens::default() };
     UsageRecord {
         protocol_out: Some(Protocol::OpenAi),
-        model: Some(format!("model-{model}")),
+        model: Some(format!("model-{}", model + hash / keys / 5 % (models / MODELS) * MODELS)),
         stream: number.is_multiple_of(2),
         outcome,
         tokens,

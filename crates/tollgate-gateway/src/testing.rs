@@ -31,8 +31,8 @@ use crate::{
     request::Head,
     settings::Settings,
     state::{
-        alert_queue::AlertQueue, authenticator::Authenticator, metrics::Metrics, retry_budget::RetryBudget, shared::Shared,
-        traffic::Traffic,
+        address_rate::AddressRate, alert_queue::AlertQueue, authenticator::Authenticator, metrics::Metrics,
+        retry_budget::RetryBudget, shared::Shared, traffic::Traffic,
     },
     upstream::call::{SentMark, UpstreamCall},
 };
@@ -237,7 +237,9 @@ pub(crate) fn shared_with(store: Arc<dyn KeyStore>, settings: Settings, catalog:
         counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
         alerts: AlertQueue::default(),
         traffic: Traffic::new(clock.clone()),
+        square_requests: AddressRate::for_square(settings.square_requests_per_minute, clock.instant()),
         retries: RetryBudget::new(clock.instant()),
+        square_requests: AddressRate::for_square(settings.square_requests_per_minute, clock.instant()),
         clock,
         settings,
         condition: Arc::default(),

@@ -46,7 +46,7 @@ pub mod sse;
 pub use codec::{Codec, ReplyEdits, RequestEdits};
 pub use echo::{EchoAnswer, EchoBody, EchoCall, EchoEvents, echo};
 pub use fields::remove_fields;
-pub use minimal_request::{minimal_body, minimal_request, probe_request};
+pub use minimal_request::{minimal_body, minimal_embedding_request, minimal_request, probe_request};
 pub use neutral::{DownloadedMedia, FetchedMedia, RemoteMedia, TranslateError, TranslateOptions};
 pub use price_fields::{PriceEffect, price_effects};
 pub use problem::{GeminiErrorFields, OpenAiErrorFields, Problem, QuotaViolation, QuotaWindow, UpstreamProblem};

@@ -118,7 +118,8 @@ CREATE TABLE recent_batches (
 -- Sums by five minutes, UTC hours, UTC days and UTC months of arrival: `width` in minutes (a month has 44640), `minute` since 1970 at
 -- which the time begins. Group and model are 0 for requests refused before a group was chosen, channel and account for requests without
 -- an attempt. Sums by five minutes are removed with their records, those by days and months stay. `usage_sums` has the sums of all
--- keys, with histograms of the times to the first content and to the end and of the gateway's own time (`rollup/histogram.rs`);
+-- keys, with histograms of the times to the first content and to the end and of the gateway's own time (`rollup/histogram.rs`), and
+-- of complete answers that were streamed their number, their output tokens and the microseconds after their first content;
 -- `key_sums` has those of each key, `account_sums` those of each account. Every batch updates the rows of the current
 -- time. A page that is half empty has room for their new versions, so that no index changes.
 CREATE TABLE usage_sums (
@@ -142,6 +143,9 @@ CREATE TABLE usage_sums (
     sale BIGINT NOT NULL,
     cost BIGINT NOT NULL,
     unpriced BIGINT NOT NULL,
+    streamed BIGINT NOT NULL,
+    streamed_tokens BIGINT NOT NULL,
+    streamed_us BIGINT NOT NULL,
     ttft BYTEA NOT NULL,
     duration BYTEA NOT NULL,
     overhead BYTEA NOT NULL,

@@ -112,7 +112,8 @@ CREATE TABLE recent_batches (
 -- Sums by five minutes, UTC hours, UTC days and UTC months of arrival: `width` in minutes (a month has 44640), `minute` since 1970 at
 -- which the time begins. Group and model are 0 for requests refused before a group was chosen, channel and account for requests without
 -- an attempt. Sums by five minutes are removed with their records, those by days and months stay. `usage_sums` has the sums of all
--- keys, with histograms of the times to the first content and to the end and of the gateway's own time (`rollup/histogram.rs`);
+-- keys, with histograms of the times to the first content and to the end and of the gateway's own time (`rollup/histogram.rs`), and
+-- of complete answers that were streamed their number, their output tokens and the microseconds after their first content;
 -- `key_sums` has those of each key, `account_sums` those of each account.
 CREATE TABLE usage_sums (
     width INTEGER NOT NULL,
@@ -135,6 +136,9 @@ CREATE TABLE usage_sums (
     sale INTEGER NOT NULL,
     cost INTEGER NOT NULL,
     unpriced INTEGER NOT NULL,
+    streamed INTEGER NOT NULL,
+    streamed_tokens INTEGER NOT NULL,
+    streamed_us INTEGER NOT NULL,
     ttft BLOB NOT NULL,
     duration BLOB NOT NULL,
     overhead BLOB NOT NULL,

@@ -6,7 +6,7 @@ mod histogram;
 
 use std::collections::BTreeMap;
 
-use tollgate_core::{Timestamp, Tokens, UsageRecord};
+use tollgate_core::{Outcome, Timestamp, Tokens, UsageRecord};
 
 pub(crate) use histogram::Histogram;
 
@@ -38,8 +38,14 @@ pub(crate) struct UsageSums(pub(crate) [i64; 12]);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimedSums {
     pub(crate) sums: UsageSums,
+    pub(crate) streamed: StreamedSums,
     pub(crate) times: RequestTimes,
 }
+
+/// Sums over complete answers that were streamed, in the order of their columns: answers, output tokens without thinking, microseconds
+/// from the first content to the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StreamedSums(pub(crate) [i64; 3]);
 
 /// Histograms of the times of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,6 +79,40 @@ impl UsageSums {
         let (sale, cost) = (record.sale.map_or(0, |sale| sale.0), record.cost.map_or(0, |cost| cost.0));
         let unpriced = i64::from(record.sale.is_none());
         Self([1, input, output, cache_read, cache_write, cache_write_1h, thinking, image, audio, sale, cost, unpriced])
+    }
+}
+
+impl TimedSums {
+    pub(crate) fn add(&mut self, record: &UsageRecord, sums: &UsageSums) {
+        self.sums.merge(sums);
+        self.streamed.merge(&StreamedSums::of(record));
+        self.times.add(record);
+    }
+
+    /// The numbers in the order of their columns.
+    pub(crate) fn figures(&self) -> [i64; 15] {
+        let mut figures = [0; 15];
+        let numbers = self.sums.0.iter().chain(&self.streamed.0);
+        figures.iter_mut().zip(numbers).for_each(|(figure, number)| *figure = *number);
+        figures
+    }
+}
+
+impl StreamedSums {
+    pub(crate) fn of(record: &UsageRecord) -> Self {
+        let streaming = record.ttft_us.and_then(|ttft| record.duration_us.checked_sub(ttft)).filter(|micros| *micros > 0);
+        match streaming {
+            Some(micros) if record.stream && record.outcome == Outcome::Completed && record.tokens.output > 0 => {
+                Self([1, narrow(record.tokens.output), narrow(micros)])
+            }
+            Some(_) | None => Self::default(),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (sum, add) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.saturating_add(add);
+        }
     }
 }
 
@@ -121,6 +161,7 @@ impl Sums for UsageSums {
 impl Sums for TimedSums {
     fn merge(&mut self, other: &Self) {
         self.sums.merge(&other.sums);
+        self.streamed.merge(&other.streamed);
         self.times.merge(&other.times);
     }
 }

@@ -36,7 +36,7 @@ fn ten(n: u64) -> [u8; 10] {
 }
 
 /// Records of seventy days, in which every dimension has several values and every figure differs.
-fn varied() -> Vec<UsageRecord> {
+pub(super) fn varied() -> Vec<UsageRecord> {
     let of = |n: u64| {
         let after = i64::try_from(n).unwrap() * (7 * HOUR + 13_000_017);
         let mut record = arrived(record(n), Timestamp(MIDNIGHT.0 + after));

@@ -55,9 +55,7 @@ impl BatchSums {
         let (group, model, reason) = (refs.group.unwrap_or(0), refs.model.unwrap_or(0), refs.reason.unwrap_or(0));
         let (protocol, outcome) = (record.protocol_in.code(), record.outcome.code());
         let key: UsageSumKey = [five_minutes, group, model, channel, protocol, outcome, reason];
-        let timed = self.usage.of(key);
-        timed.sums.merge(&sums);
-        timed.times.add(record);
+        self.usage.of(key).add(record, &sums);
         let key: KeySumKey = [five_minutes, refs.key, refs.member, group, model, channel, protocol, outcome, reason];
         self.keys.of(key).merge(&sums);
         let key: AccountSumKey = [five_minutes, account, group, model, channel, protocol, outcome, reason];

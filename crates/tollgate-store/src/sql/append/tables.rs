@@ -140,9 +140,9 @@ fn push_attempt(rows: &mut RowBatch, id: RequestId, position: usize, attempt: &A
 
 /// Rows of sums over all keys by their width; the histograms replace the stored ones.
 pub(super) fn usage_sums(sums: &[(i64, BTreeMap<UsageSumKey, TimedSums>)]) -> RowBatch {
-    sum_rows(&USAGE_SUMS, sums, |rows, TimedSums { sums, times }| {
-        numbers(rows, &sums.0);
-        for histogram in times.each() {
+    sum_rows(&USAGE_SUMS, sums, |rows, sums| {
+        numbers(rows, &sums.figures());
+        for histogram in sums.times.each() {
             rows.blob(&histogram.encode());
         }
     })

@@ -87,9 +87,9 @@ impl Figures<4, 0> for AttemptSums {
     }
 }
 
-impl Figures<12, 3> for TimedSums {
-    fn numbers(&self) -> [i64; 12] {
-        self.sums.0
+impl Figures<15, 3> for TimedSums {
+    fn numbers(&self) -> [i64; 15] {
+        self.figures()
     }
 
     fn times(&self) -> [&Histogram; 3] {
@@ -164,10 +164,10 @@ pub(super) async fn compare_months(
     dialect: Dialect,
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
-    months::compare_numbers::<7>(reader, &USAGE_SUMS, report).await?;
-    months::compare_numbers::<9>(reader, &KEY_SUMS, report).await?;
-    months::compare_numbers::<8>(reader, &ACCOUNT_SUMS, report).await?;
-    months::compare_times::<7>(reader, dialect, &USAGE_SUMS, report).await
+    months::compare_numbers::<7, 15>(reader, &USAGE_SUMS, report).await?;
+    months::compare_numbers::<9, 12>(reader, &KEY_SUMS, report).await?;
+    months::compare_numbers::<8, 12>(reader, &ACCOUNT_SUMS, report).await?;
+    months::compare_times::<7, 15>(reader, dialect, &USAGE_SUMS, report).await
 }
 
 /// Compares the rows of a table whose times lie between two minutes.

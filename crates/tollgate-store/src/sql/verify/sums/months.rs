@@ -18,8 +18,6 @@ use crate::{
     verify::VerifyReport,
 };
 
-/// Figures of sums over records.
-const FIGURES: usize = 12;
 /// Histograms of sums over all keys.
 const TIMES: usize = 3;
 
@@ -33,14 +31,14 @@ impl FromCells for Ends {
 }
 
 /// A row whose figures differ: its key without the width, and each figure of the days and of the month.
-struct DifferentRow<const K: usize> {
+struct DifferentRow<const K: usize, const F: usize> {
     key: [i64; K],
-    figures: [(i64, i64); FIGURES],
+    figures: [(i64, i64); F],
 }
 
-impl<const K: usize> FromCells for DifferentRow<K> {
+impl<const K: usize, const F: usize> FromCells for DifferentRow<K, F> {
     fn from_cells(c: &mut impl Cells) -> Result<Self, sqlx::Error> {
-        let mut row = Self { key: [0; K], figures: [(0, 0); FIGURES] };
+        let mut row = Self { key: [0; K], figures: [(0, 0); F] };
         for number in &mut row.key {
             *number = c.number()?;
         }
@@ -99,13 +97,13 @@ fn rows((begin, end): (i64, i64)) -> String {
     format!("(width = {day} OR width = {month}) AND minute >= {begin} AND minute < {end}")
 }
 
-/// Compares the numbers of a table with `K` columns in its key, without the width.
-pub(super) async fn compare_numbers<const K: usize>(
+/// Compares the `F` numbers of a table with `K` columns in its key, without the width.
+pub(super) async fn compare_numbers<const K: usize, const F: usize>(
     reader: &mut SnapshotReader,
     table: &SumTable,
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
-    let (key, figures) = (column_list(&table.columns[2..table.key]), &table.columns[table.key..][..FIGURES]);
+    let (key, figures) = (column_list(&table.columns[2..table.key]), &table.columns[table.key..][..F]);
     let of = |width: i64, column: &Column| format!("SUM(CASE WHEN width = {} THEN {} ELSE 0 END)", width / MINUTE, column.name);
     let pairs: Vec<(String, String)> = figures.iter().map(|column| (of(DAY, column), of(MONTH, column))).collect();
     let sums = pairs.iter().flat_map(|(due, stored)| [due, stored]).map(|sum| format!("CAST({sum} AS BIGINT)"));
@@ -118,7 +116,7 @@ pub(super) async fn compare_numbers<const K: usize>(
             table.name,
             rows(month)
         );
-        let found: Vec<DifferentRow<K>> = reader.rows(VERIFY, &sql.into(), Vec::new()).await?;
+        let found: Vec<DifferentRow<K, F>> = reader.rows(VERIFY, &sql.into(), Vec::new()).await?;
         let mut differences = Vec::new();
         for row in found {
             for (column, (due, stored)) in figures.iter().zip(row.figures).filter(|(_, (due, stored))| due != stored) {
@@ -130,14 +128,14 @@ pub(super) async fn compare_numbers<const K: usize>(
     Ok(())
 }
 
-/// Compares the histograms of a table with `K` columns in its key, without the width.
-pub(super) async fn compare_times<const K: usize>(
+/// Compares the histograms of a table with `K` columns in its key, without the width, and `F` numbers.
+pub(super) async fn compare_times<const K: usize, const F: usize>(
     reader: &mut SnapshotReader,
     dialect: Dialect,
     table: &SumTable,
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
-    let (key, times) = (column_list(&table.columns[2..table.key]), &table.columns[table.key..][FIGURES..]);
+    let (key, times) = (column_list(&table.columns[2..table.key]), &table.columns[table.key..][F..]);
     let lists = times.iter().map(|column| dialect.hex_list(column.name)).collect::<Vec<_>>().join(", ");
     for month in months(reader, table).await? {
         let sql = format!(
