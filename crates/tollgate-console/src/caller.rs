@@ -29,13 +29,15 @@ use crate::{
     response::ApiResponse,
     state::ConsoleState,
 };
+
 pub(crate) use access::CallerShares;
+pub(crate) use key::show as key_allowance;
 
 /// A request of a caller: the key that it came with, and the checked query.
-struct CallerRequest {
-    state: Arc<ConsoleState>,
-    key: Arc<Key>,
-    query: InputFields,
+pub(crate) struct CallerRequest {
+    pub(crate) state: Arc<ConsoleState>,
+    pub(crate) key: Arc<Key>,
+    pub(crate) query: InputFields,
 }
 
 impl CallerRequest {

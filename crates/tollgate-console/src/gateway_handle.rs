@@ -47,6 +47,10 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     /// account's cooldown.
     async fn test(&self, test: ChannelTest<'_>, on_event: OnTestEvent<'_>) -> Result<Vec<AccountTestResult>, ChannelTestError>;
 
+    /// Sends a request of the console itself, to an OpenID provider. Bounded in time and size; follows no redirect, and reaches private
+    /// addresses only if the settings allow it. The error says what failed.
+    async fn fetch(&self, request: http::Request<Vec<u8>>) -> Result<http::Response<Vec<u8>>, String>;
+
     /// Ends cooling and rest of accounts of a channel, as a passed test does. Returns their names.
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError>;
 }

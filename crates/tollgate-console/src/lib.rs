@@ -1,4 +1,4 @@
-//! The control plane: the admin API.
+//! The control plane: the admin API, and how members sign in to it.
 //!
 //! The router, authorisation and the OpenAPI document are derived from one route table ([`api`]). The crate does not depend
 //! on the gateway: [`GatewayHandle`] is what it needs from the running process. Requests enter through [`Console::answer`],
@@ -11,9 +11,13 @@ mod caller;
 mod console;
 mod dispatch;
 mod gateway_handle;
+mod identity;
 mod jobs;
 mod json;
+mod oidc;
+mod principal;
 mod response;
+mod shares;
 mod state;
 mod time;
 mod usage_format;
@@ -28,7 +32,12 @@ pub use gateway_handle::{
     AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, EffectiveSetting, ExplainRequest, GatewayHandle,
     KeyRefusal, OnTestEvent, TestStep,
 };
+pub use identity::{
+    IdentitySettings,
+    links::{SetUpLink, is_set_up_path, make_set_up_link},
+};
 pub use jobs::{JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, Jobs, RecordSelection, ReplayRequest};
+pub use oidc::OidcSettings;
 pub use response::InternalFailure;
 pub use state::RequestMeta;
 pub use time::rfc3339;

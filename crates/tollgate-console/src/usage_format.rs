@@ -13,6 +13,11 @@ use tollgate_protocol::{Method, Protocol};
 
 use crate::time::rfc3339;
 
+/// What a caller may see of a record: neither the channels and accounts that served it, nor what they cost and said.
+pub(crate) fn caller_view(record: UsageRecord) -> UsageRecord {
+    UsageRecord { protocol_out: None, cost: None, trace: Vec::new(), attempts: Vec::new(), ..record }
+}
+
 /// A record as a JSON value: times in RFC 3339, amounts as decimal strings in USD.
 ///
 /// # Panics

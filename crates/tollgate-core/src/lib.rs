@@ -51,8 +51,8 @@ pub use health::{
     Observation, OutcomeBucket, RestingReason, observe, quota_end, start_probe,
 };
 pub use ids::{
-    AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, IdText, JobId, KeyId, MemberId, ModelId, NameHash, RequestId,
-    Revision,
+    AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, IdText, InviteId, JobId, KeyId, MemberId, ModelId, NameHash,
+    RequestId, Revision, SessionId,
 };
 pub use margin::{amount_margin, price_margin};
 pub use money::{Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd};

@@ -1,5 +1,6 @@
 //! Applying a batch of changes: the same rules for every backend, over [`ChangeTransaction`] inside one transaction.
 
+mod identity;
 mod keys;
 mod prices;
 
@@ -161,11 +162,13 @@ impl Batch<'_> {
             Change::RemoveMember { member } => self.remove_member(member).await,
             Change::PutKey { key, secret } => self.put_key(key, secret.as_ref()).await,
             Change::SetKeyStatus { key, status } => self.set_key_status(*key, *status).await,
+            Change::RotateKey { key, secret, until } => self.rotate_key(*key, secret, *until).await,
             Change::SetKeyBudgets { key, budgets } => self.set_key_budgets(*key, budgets).await,
             Change::RevokeKey { key } => self.set_key_status(*key, KeyStatus::Revoked).await,
             Change::ReleaseFile => self.release_file().await,
             Change::MakeAdminKey { key, secret } => self.make_admin_key(key, secret).await,
             Change::RevokeAdminKey { key } => self.revoke_admin_key(*key).await,
+            Change::Identity(change) => self.change_identity(change).await,
             Change::RecordJob { id, name, action } => {
                 self.record_job(id, name, *action);
                 Ok(())
@@ -240,6 +243,10 @@ impl Batch<'_> {
         for key in self.rows.list(RowKind::Key, Some(&row.id)).await? {
             self.revoke(key).await?;
         }
+        for key in self.rows.list(RowKind::AdminKey, Some(&row.id)).await? {
+            self.remove_row(key, "revoke").await?;
+        }
+        self.rows.delete_login(&row.id).await?;
         self.remove_row(row, "remove").await
     }
 

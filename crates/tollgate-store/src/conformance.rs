@@ -3,6 +3,7 @@
 
 mod catalog;
 mod health;
+mod identity;
 mod keys;
 mod ledger;
 mod listing;
@@ -200,6 +201,7 @@ conformance! {
         waiting_for_a_change_returns_the_new_revision;
     keys:
         key_is_found_by_hash_with_its_member,
+        rotated_key_has_two_secrets_for_a_while,
         secret_of_a_revoked_key_can_be_imported_again,
         secret_belongs_to_one_key,
         key_of_a_removed_group_does_not_use_the_default_group,
@@ -246,6 +248,16 @@ conformance! {
         row_preconditions_are_checked,
         idempotent_batch_is_applied_once,
         admin_key_is_found_by_hash_until_revoked_or_expired;
+    identity:
+        login_is_found_by_name_email_and_subject,
+        session_ends_with_role_password_status_and_time,
+        sessions_are_listed_by_member_and_bounded,
+        one_time_code_is_used_once,
+        invite_makes_one_member,
+        link_sets_a_password_once,
+        admins_are_listed_with_their_logins,
+        admin_key_of_a_member_is_narrowed_and_ends_with_the_member,
+        rows_of_others_are_out_of_scope;
     prices:
         every_change_of_a_price_is_in_its_history,
         price_set_by_hand_is_not_an_imported_one,

@@ -1,5 +1,6 @@
 //! The memory backend, for tests and trials. The usage log keeps the newest 100,000 records.
 
+mod identity;
 mod ids;
 mod ledger;
 mod rows;
@@ -48,6 +49,7 @@ struct State {
     audit: Vec<AuditEvent>,
     prices: Vec<PriceChange>,
     idempotent: HashMap<String, IdempotentBatch>,
+    identity: identity::MemoryIdentity,
     /// Ids for new rows, if they are derived from names.
     ids: Option<Arc<RowIds>>,
 }
@@ -162,9 +164,9 @@ impl CatalogStore for MemoryStore {
 impl KeyStore for MemoryStore {
     async fn find(&self, hash: &KeyHash) -> Result<Option<Key>, StoreError> {
         let state = self.catalog.lock().await;
-        let has_hash = |row: &&CatalogRow| matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
+        let has_hash = |row: &&CatalogRow| matches!(&row.secret, RowSecret::Key(secret) if secret.hashes().any(|it| it == *hash));
         let found = state.keys().filter(has_hash).max_by_key(|row| (row.removed_at.is_none(), row.created_at));
-        found.map(|row| state.key(row)).transpose()
+        found.map(|row| Ok(assemble::as_presented(state.key(row)?, row, hash))).transpose()
     }
 
     async fn list(&self) -> Result<Vec<Key>, StoreError> {

@@ -5,9 +5,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 use tollgate_core::{Billing, MemberStatus, Revision, Role, Timestamp};
 
 use crate::{
-    AccessMode, Actor, CatalogStore, Change, ChangeOrigin, Counters, HealthStore, KeyHasher, KeyStore, LedgerPosition, LedgerStore,
-    ListingStore, MemberSpec, Mismatch, OpenOptions, RandomSource, StoreError, StoreUrl, TransferProgress, TransferredTable,
-    UsageStore,
+    AccessMode, Actor, CatalogStore, Change, ChangeOrigin, Counters, HealthStore, IdentityStore, KeyHasher, KeyStore,
+    LedgerPosition, LedgerStore, ListingStore, MemberSpec, Mismatch, OpenOptions, RandomSource, StoreError, StoreUrl,
+    TransferProgress, TransferredTable, UsageStore,
     apply::OWNER,
     cached::{CachedStore, DatabaseStatus},
     counters_in_memory,
@@ -30,6 +30,7 @@ pub struct Store {
     pub usage: Arc<dyn UsageStore>,
     pub ledger: Arc<dyn LedgerStore>,
     pub health: Arc<dyn HealthStore>,
+    pub identity: Arc<dyn IdentityStore>,
     pub hasher: KeyHasher,
     /// The catalog never contained anything but the member `owner`.
     pub first_start: bool,
@@ -148,7 +149,7 @@ async fn with_owner(mut store: Store, now: Timestamp) -> Result<Store, StoreErro
 impl Store {
     fn new<S>(stores: Arc<S>, backend: Backend, hasher: KeyHasher, database: String, lock: Option<Arc<DataFolderLock>>) -> Self
     where
-        S: CatalogStore + KeyStore + ListingStore + UsageStore + LedgerStore + HealthStore + 'static,
+        S: CatalogStore + KeyStore + ListingStore + UsageStore + LedgerStore + HealthStore + IdentityStore + 'static,
     {
         Self {
             catalog: Arc::clone(&stores) as _,
@@ -156,7 +157,8 @@ impl Store {
             listing: Arc::clone(&stores) as _,
             usage: Arc::clone(&stores) as _,
             ledger: Arc::clone(&stores) as _,
-            health: stores,
+            health: Arc::clone(&stores) as _,
+            identity: stores,
             hasher,
             first_start: false,
             database,

@@ -6,6 +6,7 @@ mod histogram;
 mod pricing;
 mod summary;
 mod tail;
+mod view;
 
 use serde_json::json;
 use tollgate_core::RequestId;
@@ -16,13 +17,14 @@ use tollgate_store::{
 
 use super::{
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     schema::{COUNT, TEXT, USD, both, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value, usage_format};
 pub(super) use filter::OUTCOMES;
 pub use filter::parse_status;
 use filter::{FILTER, filter};
+use view::UsageView;
 
 static TOKENS: Object = Object::of(
     "Tokens",
@@ -106,7 +108,7 @@ static RECORD_DETAIL: Object = Object::of(
         &[read("pricing", Kind::Object(&pricing::PRICING), "How the amounts come about.")],
     ]),
 );
-const RESOURCE: Resource = Resource { tag: "usage", needs: AdminScope::Operator };
+const RESOURCE: Resource = Resource { tag: "usage", needs: Needs::Own { all: AdminScope::Operator } };
 const FORMAT: FieldShape = both("format", Kind::Word(&["csv", "jsonl"]), "Default csv.");
 
 /// The parameters of a list, of sums, of a histogram and of an export: those of the filter, and more.
@@ -178,10 +180,11 @@ fn cursor(text: &str) -> Result<UsageCursor, ApiError> {
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let after = context.query.text("after").map(cursor).transpose()?;
     let filter = UsageFilter { after, limit: context.limit(), order: SortOrder::Newest, ..filter(&context).await? };
+    let view = UsageView::of(&context);
     let _permit = context.acquire_heavy_permit().await?;
     let Page { items, next, searched_until } = context.with_query_timeout(context.state.store.usage.page(&filter)).await?;
     Ok(ApiResponse::ok(json!({
-        "items": items.iter().map(usage_format::json).collect::<Vec<_>>(),
+        "items": items.into_iter().map(|record| usage_format::json(&view.record(record))).collect::<Vec<_>>(),
         "next": next.map(|UsageCursor(id)| id.to_string()),
         "searched_until": searched_until.map(time_value),
     })))
@@ -191,7 +194,9 @@ async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let text = context.path_param("record");
     let missing = || ApiError::not_found("usage record");
     let id = RequestId::parse(text).ok_or_else(missing)?;
-    let record = context.with_query_timeout(context.state.store.usage.find(id)).await?.ok_or_else(missing)?;
+    let found = context.with_query_timeout(context.state.store.usage.find(id)).await?;
+    let record = found.filter(|record| context.objects.contains(record.member)).ok_or_else(missing)?;
+    let record = UsageView::of(&context).record(record);
     let mut detail = usage_format::json(&record);
     detail["pricing"] = pricing::pricing(&context, &record).await?;
     Ok(ApiResponse::ok(detail))

@@ -9,9 +9,9 @@ use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
     Actor, AdminKey, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow,
     Grouping, HealthStore, ImportedPrice, KeyHash, KeyScope, KeyStore, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore,
-    ListingStore, LogPosition, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RowFilter,
-    RowKind, Spending, SpendingChanges, StoreError, StoredRow, SummaryRow, UsageFilter, UsageStore, VerifyReport, WorkControl,
-    assemble, rows::RowSecret,
+    ListingStore, LogPosition, ObjectScope, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition,
+    RowFilter, RowKind, Spending, SpendingChanges, StoreError, StoredRow, SummaryRow, UsageFilter, UsageStore, VerifyReport,
+    WorkControl, assemble, rows::RowSecret,
 };
 
 #[async_trait]
@@ -96,8 +96,8 @@ impl ListingStore for CachedStore {
         self.within(BATCH_TIMEOUT, ListingStore::page(&*self.sql()?, filter)).await
     }
 
-    async fn row(&self, kind: RowKind, id: &str) -> Result<Option<StoredRow>, StoreError> {
-        self.within(BATCH_TIMEOUT, self.sql()?.row(kind, id)).await
+    async fn row(&self, kind: RowKind, id: &str, scope: ObjectScope) -> Result<Option<StoredRow>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.row(kind, id, scope)).await
     }
 
     async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError> {

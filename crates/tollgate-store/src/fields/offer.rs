@@ -51,6 +51,11 @@ table!(
         )
         .default_text("off"),
         field!("trace", trace: bool, "`true`: callers may request a routing trace (`x-tollgate-trace: 1`)."),
+        field!(
+            "self_service",
+            self_service: bool,
+            "`true`: members may rotate and disable their own keys of this group (docs/people.md)."
+        ),
         field!("rpm", limits.rpm: u32, "Requests per minute; 0: unlimited."),
         field!("tpm", limits.tpm: u64, "Tokens per minute; 0: unlimited."),
         field!("concurrency", limits.concurrency: u32, "Concurrent requests; 0: unlimited."),

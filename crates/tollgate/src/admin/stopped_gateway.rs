@@ -134,6 +134,10 @@ impl GatewayHandle for StoppedGateway {
         Ok(tested)
     }
 
+    async fn fetch(&self, _: http::Request<Vec<u8>>) -> Result<http::Response<Vec<u8>>, String> {
+        Err("a command has no browser to sign in".to_owned())
+    }
+
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
         let (channel, accounts) = channel_test::accounts(&catalog, channel, account)?;

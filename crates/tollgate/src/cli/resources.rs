@@ -40,6 +40,18 @@ pub(crate) enum Key {
         #[command(flatten)]
         saving: PreviewArgs,
     },
+    /// Replace a key's secret and print the new one, this once
+    Rotate {
+        #[command(flatten)]
+        key: KeyName,
+        /// How long the secret before stays valid, too: 12h, 7d, at most 30d; 0m: not at all [default: 1d]
+        #[arg(long, value_name = "HOW_LONG")]
+        overlap: Option<String>,
+    },
+    /// Disable a key; `key set KEY status=active` enables it again
+    Disable(KeyName),
+    /// Show what a key may use, and what is left of its budgets
+    Allowance(KeyName),
     /// End a key for good
     Revoke(KeyName),
 }
@@ -58,9 +70,12 @@ pub(crate) enum AdminKey {
     Create {
         /// Its name
         name: String,
-        /// admin: everything; operator: channels, groups, models, keys and usage
+        /// admin: everything; operator: channels, groups, models, keys and usage; member: what belongs to its member
         #[arg(long, value_enum, default_value_t = Scope::Admin)]
         scope: Scope,
+        /// Member that it belongs to: it may do no more than the member, and ends with the member
+        #[arg(long)]
+        member: Option<String>,
         /// When it ends, such as 2027-01-01T00:00:00Z
         #[arg(long, value_name = "TIME")]
         expires_at: Option<String>,
@@ -78,6 +93,8 @@ pub(crate) enum AdminKey {
 /// Scope of an admin key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scope {
+    /// What belongs to its member
+    Member,
     /// Channels, groups, models, keys and usage
     Operator,
     /// Everything

@@ -125,9 +125,9 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     let stop_jobs = stop_cores.child_token();
     background.spawn(cancel_with(left.clone(), stop_jobs.clone()));
     let console = console::start(config, &store, &shared, &registry, listening.address(), console_socket, stop_jobs)?;
-    // The first process of an upgrade has shown it.
-    let new_key = if is_upgrade { None } else { first_key(config, &store).await? };
-    announce(common, config, listening.address(), console.address(), new_key.as_deref());
+    // The first process of an upgrade has shown what is shown once.
+    let first_start = if is_upgrade { None } else { Some(&store) };
+    announce(common, config, listening.address(), console.address(), first_start).await?;
     let leaving = Leaving {
         shared: Arc::clone(&shared),
         store: store.clone(),
@@ -202,21 +202,6 @@ fn usage_writer(
         Arc::clone(registry),
         Arc::clone(shared),
     )
-}
-
-/// The key of a first start without a catalog file, if no start has shown one yet. Every address is bound by now.
-async fn first_key(config: &Config, store: &Store) -> Result<Option<String>, Failure> {
-    if config.catalog_file.is_some() || store.spending_known_at().is_some() {
-        return Ok(None);
-    }
-    match first_start::create_key(store).await {
-        // The next start shows it.
-        Err(Failure::Unreachable(why)) => {
-            tracing::warn!("the first key was not created: {why}");
-            Ok(None)
-        }
-        created => created,
-    }
 }
 
 /// The disk space in reserve; freed if the disk is full.
@@ -328,7 +313,7 @@ async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> 
         Some(file) => {
             catalog_watch::serve_file_at_start(&store, file).await?;
         }
-        None if store.first_start => first_start::create_echo(&store).await?,
+        None if first_start::is_due(&store).await? => first_start::create_echo(&store).await?,
         // Without a catalog file, no row is owned by one.
         None => {
             let actor = Actor { origin: ChangeOrigin::Gateway, name: "start without a catalog file".to_owned() };

@@ -26,6 +26,7 @@ mod egress;
 mod explain;
 mod first_hour;
 mod forward;
+mod identity;
 mod jobs;
 mod journal;
 mod journal_failures;

@@ -1,12 +1,13 @@
 //! The filter of usage records, as query parameters.
 
-use tollgate_core::{AccountId, ChannelId, GroupId, MemberId, NanoUsd, Outcome};
+use tollgate_core::{AccountId, ChannelId, GroupId, MemberId, NanoUsd, Outcome, Timestamp};
 use tollgate_protocol::Protocol;
 use tollgate_store::{
-    RecordConditions, RowKind, UsageFilter,
+    RecordConditions, RowFilter, RowKind, UsageFilter,
     fields::{FieldShape, Kind},
 };
 
+use super::view::UsageView;
 use crate::{
     api::{
         request_context::RequestContext,
@@ -44,8 +45,10 @@ pub(super) const FILTER: &[FieldShape] = &[
     both("until", Kind::Time, "Arrival before this time."),
 ];
 
+/// The filter of a request: what it asks for, of the records that its sender may see.
 pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiError> {
     let query = &context.query;
+    UsageView::of(context).allow_filters(query)?;
     let key = match query.text("key") {
         None => None,
         Some(text) => Some(rows::key_id(context, text).await?),
@@ -53,8 +56,8 @@ pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiE
     let protocol = query.text("protocol").and_then(|word| Protocol::ALL.into_iter().find(|known| known.as_str() == word));
     Ok(UsageFilter {
         key,
-        member: row_id(context, RowKind::Member, "member", MemberId::parse).await?,
-        group: row_id(context, RowKind::Group, "group", GroupId::parse).await?,
+        member: context.only_member(row_id(context, RowKind::Member, "member", MemberId::parse).await?)?,
+        group: group(context).await?,
         model: query.text("model").map(str::to_owned),
         channel: row_id(context, RowKind::Channel, "channel", ChannelId::parse).await?,
         account: account(context).await?,
@@ -80,6 +83,17 @@ async fn row_id<T>(
         Some(id) => Ok(Some(id)),
         None => Ok(parse(&rows::find(context, kind, None, text).await?.id)),
     }
+}
+
+/// A group's id. Members do not see groups, and cannot find out which there are: an unknown one has no records, like one of others.
+async fn group(context: &RequestContext) -> Result<Option<GroupId>, ApiError> {
+    let Some(name) = context.query.text("group").filter(|_| context.is_caller_view()) else {
+        return row_id(context, RowKind::Group, "group", GroupId::parse).await;
+    };
+    let named = RowFilter { name: Some(name.to_owned()), ..RowFilter::of(RowKind::Group, 1) };
+    let found = context.state.store.listing.page(&named).await?.pop().and_then(|row| GroupId::parse(&row.id));
+    let no_group = GroupId::from_parts(Timestamp(0), [0; 10]);
+    Ok(Some(GroupId::parse(name).or(found).unwrap_or(no_group)))
 }
 
 async fn account(context: &RequestContext) -> Result<Option<AccountId>, ApiError> {

@@ -10,7 +10,7 @@ use tollgate_store::{
     fields::{FieldShape, Kind, Object},
 };
 
-use super::filter::filter;
+use super::{filter::filter, view::UsageView};
 use crate::{
     api::{
         request_context::RequestContext,
@@ -43,8 +43,8 @@ const FIGURES: [FieldShape; 17] = [
     read("tokens_image", COUNT, "Of the input tokens, image tokens."),
     read("tokens_audio", COUNT, "Of the input tokens, audio tokens."),
     read("sale", USD, "Sum of sale amounts, in USD."),
-    read("cost", USD, "Cost of all attempts, in USD."),
-    read("margin", USD, "`sale` less `cost`, in USD."),
+    read("cost", USD, "Cost of all attempts, in USD; null for members.").or_null(),
+    read("margin", USD, "`sale` less `cost`, in USD; null for members.").or_null(),
     read("unpriced", COUNT, "Records without a sale amount."),
     read("ttft", Kind::Object(&PERCENTILES), "Times to the first content; null for sums of or by keys, members and accounts.")
         .or_null(),
@@ -103,7 +103,10 @@ pub(super) const PARAMETERS: [FieldShape; 4] = [
 ];
 
 pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let by = grouping(context.query.text("by").unwrap_or("day"))?;
+    let view = UsageView::of(&context);
+    let by = grouping(context.query.text("by").unwrap_or("day"), view)?;
+    let order = context.query.text("sort").unwrap_or("of");
+    view.allow_order(order)?;
     let filter = filter(&context).await?;
     if by.first == SummaryBy::Hour || by.second == SummaryBy::Hour {
         check_hourly_range(&filter, context.now())?;
@@ -118,13 +121,13 @@ pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiE
     };
     drop(permit);
     let mut rows = previous::side_by_side(rows, earlier, by, before.as_ref());
-    sort(&mut rows, context.query.text("sort").unwrap_or("of"));
+    sort(&mut rows, order);
     rows.truncate(context.query.whole("rows").and_then(|rows| usize::try_from(rows).ok()).unwrap_or(usize::MAX));
     let first = GroupNames::find(&context, by.first, rows.iter().map(|(row, _)| row.of.as_str())).await?;
     let second = GroupNames::find(&context, by.second, rows.iter().map(|(row, _)| row.and.as_str())).await?;
     let show = |(row, earlier): &(SummaryRow, Option<SummaryRow>)| {
         let ((name, member), (and_name, and_member)) = (first.of(&row.of), second.of(&row.and));
-        let mut item = figures(row);
+        let mut item = figures(row, view);
         let more = [
             ("of", row.of.as_str().into()),
             ("name", name),
@@ -132,7 +135,7 @@ pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiE
             ("and", row.and.as_str().into()),
             ("and_name", and_name),
             ("and_member", and_member),
-            ("previous", earlier.as_ref().map(figures).map_or(Value::Null, Value::Object)),
+            ("previous", earlier.as_ref().map(|earlier| figures(earlier, view)).map_or(Value::Null, Value::Object)),
         ];
         item.extend(more.map(|(field, value)| (field.to_owned(), value)));
         Value::Object(item)
@@ -141,14 +144,15 @@ pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiE
 }
 
 /// Parses `by`.
-fn grouping(text: &str) -> Result<Grouping, ApiError> {
+fn grouping(text: &str, view: UsageView) -> Result<Grouping, ApiError> {
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
     let of = |word: &str| {
         let found = GROUPINGS.iter().find(|(known, _)| *known == word).map(|(_, by)| *by);
-        found.ok_or_else(|| {
+        let by = found.ok_or_else(|| {
             let known: Vec<&str> = GROUPINGS.iter().map(|(word, _)| *word).collect();
             ApiError::value("by", format!("expected one or two of {}", known.join(", ")))
-        })
+        })?;
+        view.allow_grouping(by, word).map(|()| by)
     };
     match *words {
         [first] => Ok(of(first)?.into()),
@@ -184,7 +188,7 @@ fn sort(rows: &mut [(SummaryRow, Option<SummaryRow>)], by: &str) {
     rows.sort_by_key(|(row, _)| std::cmp::Reverse(size(row)));
 }
 
-fn figures(row: &SummaryRow) -> Map<String, Value> {
+fn figures(row: &SummaryRow, view: UsageView) -> Map<String, Value> {
     let usd = |amount: NanoUsd| Value::from(amount.to_usd_string());
     let figures = json!({
         "requests": row.requests, "completed": row.completed,
@@ -192,7 +196,7 @@ fn figures(row: &SummaryRow) -> Map<String, Value> {
         "tokens_cache_read": row.tokens_cache_read, "tokens_cache_write": row.tokens_cache_write,
         "tokens_cache_write_1h": row.tokens_cache_write_1h, "tokens_thinking": row.tokens_thinking,
         "tokens_image": row.tokens_image, "tokens_audio": row.tokens_audio,
-        "sale": usd(row.sale), "cost": usd(row.cost), "margin": usd(NanoUsd(row.sale.0.saturating_sub(row.cost.0))),
+        "sale": usd(row.sale), "cost": view.cost(row.cost), "margin": view.cost(NanoUsd(row.sale.0.saturating_sub(row.cost.0))),
         "unpriced": row.unpriced,
         "ttft": row.ttft.map(percentiles), "duration": row.duration.map(percentiles), "overhead": row.overhead.map(percentiles),
     });
@@ -224,11 +228,12 @@ mod tests {
 
     #[test]
     fn groupings_are_one_or_two_different_ones() {
-        assert_eq!(grouping("model, day").unwrap(), Grouping::pair(SummaryBy::Model, SummaryBy::Day));
-        assert_eq!(grouping("error").unwrap(), SummaryBy::Reason.into());
+        assert_eq!(grouping("model, day", UsageView::Member).unwrap(), Grouping::pair(SummaryBy::Model, SummaryBy::Day));
+        assert_eq!(grouping("error", UsageView::Member).unwrap(), SummaryBy::Reason.into());
         for wrong in ["", "models", "day,day", "day,model,key", "day,"] {
-            assert!(grouping(wrong).is_err(), "{wrong}");
+            assert!(grouping(wrong, UsageView::Operator).is_err(), "{wrong}");
         }
+        assert!(grouping("day,channel", UsageView::Operator).is_ok() && grouping("day,channel", UsageView::Member).is_err());
     }
 
     #[test]

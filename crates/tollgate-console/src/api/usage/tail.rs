@@ -7,16 +7,18 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
 use tokio::{sync::OwnedSemaphorePermit, time::sleep};
+use tollgate_core::MemberId;
 use tollgate_store::{
     BookedRecords, LogPosition, StoreError, UsageFilter,
     fields::{FieldShape, Kind},
 };
 
-use super::filter::filter;
+use super::{filter::filter, view::UsageView};
 use crate::{
     api::{request_context::RequestContext, schema::both},
     api_error::ApiError,
     response::ApiResponse,
+    shares::Share,
     usage_format,
 };
 
@@ -37,6 +39,13 @@ pub(super) async fn tail(context: RequestContext) -> Result<ApiResponse, ApiErro
     let filter = filter(&context).await?;
     let header = context.headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let after = header.or_else(|| context.query.text("after")).map(position).transpose()?;
+    let view = UsageView::of(&context);
+    let share = match context.principal.member() {
+        Some((member, _)) if view == UsageView::Member => {
+            Some(context.state.follower_shares.claim(member).ok_or_else(ApiError::too_many_at_once)?)
+        }
+        Some(_) | None => None,
+    };
     let Ok(permit) = Arc::clone(&context.state.follower_permits).try_acquire_owned() else {
         return Err(ApiError::overloaded("Too many clients follow the usage log already."));
     };
@@ -44,7 +53,8 @@ pub(super) async fn tail(context: RequestContext) -> Result<ApiResponse, ApiErro
         Some(after) => after,
         None => context.with_query_timeout(context.state.store.usage.booked_after(None, 0)).await?.until,
     };
-    let tail = Tail { context, filter, at, events: VecDeque::from([begin(at)]), has_failed: false, _permit: permit };
+    let tail =
+        Tail { context, filter, view, at, events: VecDeque::from([begin(at)]), has_failed: false, _permit: permit, _share: share };
     let events = stream::unfold(tail, |mut tail| async move {
         let event = tail.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(event)), tail))
@@ -56,11 +66,14 @@ pub(super) async fn tail(context: RequestContext) -> Result<ApiResponse, ApiErro
 struct Tail {
     context: RequestContext,
     filter: UsageFilter,
+    view: UsageView,
     at: LogPosition,
     /// Events that the client has not taken yet.
     events: VecDeque<String>,
     has_failed: bool,
     _permit: OwnedSemaphorePermit,
+    /// Of members.
+    _share: Option<Share<MemberId>>,
 }
 
 impl Tail {
@@ -105,7 +118,7 @@ impl Tail {
     }
 
     async fn read(&self) -> Result<BookedRecords, StoreError> {
-        let permit = self.context.state.heavy_permits.acquire().await;
+        let permit = self.context.state.heavy_permits.acquire(self.view.reader()).await;
         let booked = self.context.state.store.usage.booked_after(Some(self.at), RECORDS_AT_ONCE).await;
         drop(permit);
         booked
@@ -119,7 +132,11 @@ impl Tail {
             self.events.push_back("event: left_out\ndata: {}\n\n".to_owned());
         }
         for (position, record) in booked.items.iter().filter(|(_, record)| self.filter.matches(record)) {
-            self.events.push_back(format!("id: {}\nevent: record\ndata: {}\n\n", shown(*position), usage_format::json(record)));
+            self.events.push_back(format!(
+                "id: {}\nevent: record\ndata: {}\n\n",
+                shown(*position),
+                usage_format::json(&self.view.record(record.clone()))
+            ));
         }
         has_more
     }

@@ -107,7 +107,13 @@ fn every_record_is_exported_as_json_lines() {
 fn followed(admin: &Admin, query: &str, last_event: Option<&str>, count: usize, meanwhile: impl FnOnce()) -> (Vec<String>, String) {
     let request = Request::get(&format!("/admin/v1/usage/tail{query}")).bearer(&admin.key);
     let request = if let Some(id) = last_event { request.header("last-event-id", id) } else { request };
-    let mut pending = admin.gateway.start_request(&request);
+    let (records, position) = follow(admin, &request, count, meanwhile);
+    (records.iter().map(|record| record["id"].as_str().unwrap().to_owned()).collect(), position)
+}
+
+/// The next records that a live tail sends, and the position behind them.
+pub(crate) fn follow(admin: &Admin, request: &Request, count: usize, meanwhile: impl FnOnce()) -> (Vec<Value>, String) {
+    let mut pending = admin.gateway.start_request(request);
     let head = pending.read_head().unwrap();
     assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
     let (mut received, mut meanwhile) = (String::new(), Some(meanwhile));
@@ -122,8 +128,7 @@ fn followed(admin: &Admin, query: &str, last_event: Option<&str>, count: usize, 
         };
         let records: Vec<Value> = values("data: {\"").map(|data| serde_json::from_str(&format!("{{\"{data}")).unwrap()).collect();
         if received.ends_with("\n\n") && records.len() >= count {
-            let ids = records.iter().map(|record| record["id"].as_str().unwrap().to_owned()).collect();
-            return (ids, values("id: ").last().unwrap().to_owned());
+            return (records, values("id: ").last().unwrap().to_owned());
         }
     }
 }
