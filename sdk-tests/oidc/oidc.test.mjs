@@ -84,7 +84,7 @@ before(async () => {
       GROUPS: "team-a=alpha, team-b=beta",
       DOMAINS: "example.com",
       CREATE_MEMBERS: "true",
-      NAME: "Example",
+      DISPLAY_NAME: "Example",
     }),
   );
   for (const name of ["alpha", "beta", "own"]) await base.admin("POST", "groups", { name, visibility: "private" });

@@ -325,7 +325,9 @@ impl ApiError {
             ChangeRefusal::Identity(reason) => match reason {
                 IdentityRefusal::LinkInvalid | IdentityRefusal::InviteInvalid => Self::no_token(*reason),
                 IdentityRefusal::CodeUsed => Self::wrong_code(),
-                IdentityRefusal::EmailTaken | IdentityRefusal::SubjectTaken => Self::conflict("already_exists", message),
+                IdentityRefusal::EmailTaken | IdentityRefusal::SubjectTaken | IdentityRefusal::LinkExists => {
+                    Self::conflict("already_exists", message)
+                }
                 IdentityRefusal::TooManyInvites => Self::conflict("too_many_invites", message),
             },
             ChangeRefusal::SecretTaken | ChangeRefusal::Exists => Self::conflict("already_exists", message),

@@ -35,7 +35,7 @@ pub use gateway_handle::{
 };
 pub use identity::{
     IdentitySettings,
-    links::{is_set_up_path, make_set_up_link},
+    links::{SetUpLink, is_set_up_path, make_set_up_link},
 };
 pub use jobs::{JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, Jobs, RecordSelection, ReplayRequest};
 pub use oidc::OidcSettings;

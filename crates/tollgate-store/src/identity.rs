@@ -260,6 +260,10 @@ pub enum IdentityChange {
         email: Option<String>,
         password: Secret,
     },
+    /// Precondition: the member has no link that is still valid.
+    ExpectNoLink {
+        member: String,
+    },
     /// Replaces the member's link.
     MakeLink {
         member: String,
@@ -289,6 +293,7 @@ impl IdentityChange {
             | Self::MakeInvite { .. }
             | Self::RevokeInvite { .. }
             | Self::AcceptInvite { .. }
+            | Self::ExpectNoLink { .. }
             | Self::MakeLink { .. }
             | Self::UseLink { .. } => AdminScope::Admin,
         }
@@ -303,6 +308,8 @@ pub enum IdentityRefusal {
     /// The one-time or recovery code was used before.
     CodeUsed,
     LinkInvalid,
+    /// Of [`IdentityChange::ExpectNoLink`].
+    LinkExists,
     InviteInvalid,
     TooManyInvites,
 }
@@ -314,6 +321,7 @@ impl fmt::Display for IdentityRefusal {
             Self::SubjectTaken => "the account of the OpenID provider belongs to another member",
             Self::CodeUsed => "the code was used before; wait for the next one",
             Self::LinkInvalid => "the link is not valid: it was used, was replaced, or is too old; ask for a new one",
+            Self::LinkExists => "the member has a link that is still valid",
             Self::InviteInvalid => "the invite is not valid: it was accepted, was revoked, or is too old; ask for a new one",
             Self::TooManyInvites => "there are too many open invites; revoke some of them first",
         })

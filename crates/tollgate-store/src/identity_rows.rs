@@ -136,6 +136,8 @@ pub(crate) trait IdentityTransaction: Send {
 
     async fn put_invite(&mut self, row: &InviteRow) -> Result<(), StoreError>;
 
+    async fn link_of(&mut self, member: &str) -> Result<Option<LinkRow>, StoreError>;
+
     async fn link_row(&mut self, hash: &KeyHash) -> Result<Option<LinkRow>, StoreError>;
 
     async fn put_link(&mut self, row: &LinkRow) -> Result<(), StoreError>;

@@ -329,7 +329,7 @@ fn oidc(config: &Config) -> Result<Option<OidcSettings>, Failure> {
     let secret = secret.map_err(|fault| Failure::invalid(format!("oidc.client_secret: {fault}")))?;
     let pair = |item: String| item.split_once('=').map(|(value, group)| (value.trim().to_owned(), group.trim().to_owned()));
     Ok(Some(OidcSettings {
-        name: config.text("oidc.name").to_owned(),
+        name: config.text("oidc.display_name").to_owned(),
         issuer: config.text("oidc.issuer").to_owned(),
         client_id: config.text("oidc.client_id").to_owned(),
         client_secret: secret.map(Secret::new),

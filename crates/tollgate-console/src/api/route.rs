@@ -182,6 +182,8 @@ const PATH_PARAMETERS: &[FieldShape] = &[
     both("key", PATH_TEXT, "Id of the key."),
     both("admin_key", PATH_TEXT, "Name or id of the admin key."),
     both("model", PATH_TEXT, "Name or id of the model."),
+    both("session", PATH_TEXT, "Id of the session."),
+    both("invite", PATH_TEXT, "Id of the invite."),
     both("job", PATH_TEXT, "Id of the job."),
     both("record", PATH_TEXT, "Id of the request."),
     both("subject", Kind::Word(&["key", "member", "group", "channel"]), "Kind of the row."),

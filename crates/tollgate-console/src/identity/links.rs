@@ -1,7 +1,9 @@
 //! One-time links that set a password: for the first admin, and for members that forgot theirs.
 
 use tollgate_core::Timestamp;
-use tollgate_store::{Actor, Change, IdentityChange, LinkKind, NewKey, RandomSource, Store, StoreError};
+use tollgate_store::{
+    Actor, Change, ChangeRefusal, IdentityChange, IdentityRefusal, LinkKind, NewKey, RandomSource, Store, StoreError,
+};
 
 /// How long a link is valid, in milliseconds.
 pub(crate) const LINK_LIFE_MS: i64 = 1_800_000;
@@ -31,15 +33,32 @@ pub(crate) async fn admin_to_set_up(store: &Store) -> Result<Option<String>, Sto
     Ok(admins.into_iter().next().map(|admin| admin.name))
 }
 
-/// Makes the set-up link of a gateway whose admins cannot sign in yet: the path and query of its page.
+/// The link with which the first admin of a new gateway sets a password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetUpLink {
+    /// Path and query of its page.
+    Made(String),
+    /// Another node that starts at the same time made one; a second link would end it.
+    MadeBefore,
+    /// An admin can sign in already.
+    NotNeeded,
+}
+
+/// Makes the set-up link at a first start.
 ///
 /// # Errors
 /// When the database cannot be read or written.
-pub async fn make_set_up_link(store: &Store, actor: &Actor, now: Timestamp) -> Result<Option<String>, StoreError> {
-    let Some(admin) = admin_to_set_up(store).await? else { return Ok(None) };
+pub async fn make_set_up_link(store: &Store, actor: &Actor, now: Timestamp) -> Result<SetUpLink, StoreError> {
+    let Some(admin) = admin_to_set_up(store).await? else { return Ok(SetUpLink::NotNeeded) };
     let link = new_link(store, &admin, LinkKind::SetUp, now);
-    store.catalog.apply(&[link.change], actor, now).await?;
-    Ok(Some(format!("/{SET_UP_PAGE}?token={}", link.token)))
+    let expected = Change::Identity(Box::new(IdentityChange::ExpectNoLink { member: admin }));
+    match store.catalog.apply(&[expected, link.change], actor, now).await {
+        Ok(_) => Ok(SetUpLink::Made(format!("/{SET_UP_PAGE}?token={}", link.token))),
+        Err(StoreError::Refused(refused)) if refused.reason == ChangeRefusal::Identity(IdentityRefusal::LinkExists) => {
+            Ok(SetUpLink::MadeBefore)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 pub(crate) const SET_UP_PAGE: &str = "setup";

@@ -52,6 +52,7 @@ impl Batch<'_> {
             IdentityChange::AcceptInvite { hash, member, email, password } => {
                 self.accept_invite(hash, member, email.as_deref(), password).await
             }
+            IdentityChange::ExpectNoLink { member } => self.expect_no_link(member).await,
             IdentityChange::MakeLink { member, kind, hash, expires_at } => self.make_link(member, *kind, hash, *expires_at).await,
             IdentityChange::UseLink { hash, password } => self.use_link(hash, password).await,
         }
@@ -252,6 +253,14 @@ impl Batch<'_> {
         self.rows.put_invite(&row).await?;
         self.record_identity(AuditKind::Invite, "accept", &row.invite.id.to_string(), member, &json!({}));
         Ok(())
+    }
+
+    async fn expect_no_link(&mut self, member: &str) -> Result<(), StoreError> {
+        let row = self.need(RowKind::Member, "", member).await?;
+        match self.rows.link_of(&row.id).await?.filter(|link| link.expires_at > self.now) {
+            Some(_) => Err(identity_refused(member, IdentityRefusal::LinkExists)),
+            None => Ok(()),
+        }
     }
 
     async fn make_link(&mut self, member: &str, kind: LinkKind, hash: &KeyHash, expires_at: Timestamp) -> Result<(), StoreError> {

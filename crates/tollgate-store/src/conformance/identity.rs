@@ -215,7 +215,9 @@ pub(super) async fn link_sets_a_password_once(store: &Store) {
         identity(IdentityChange::MakeLink { member: "ann".to_owned(), kind, hash: hash(n), expires_at })
     };
     let link = |n: u8| identity(IdentityChange::UseLink { hash: hash(n), password: secret("$argon2id$…") });
-    apply(store, &[make(1, LinkKind::Reset)]).await.unwrap();
+    let no_link = || identity(IdentityChange::ExpectNoLink { member: "ann".to_owned() });
+    apply(store, &[no_link(), make(1, LinkKind::Reset)]).await.unwrap();
+    assert_eq!(refused(store, no_link()).await, IdentityRefusal::LinkExists);
     apply(store, &[make(2, LinkKind::SetUp)]).await.unwrap();
     assert_eq!(refused(store, link(1)).await, IdentityRefusal::LinkInvalid, "it was replaced");
     let found = store.identity.find_link(&hash(2)).await.unwrap().unwrap();
@@ -228,6 +230,8 @@ pub(super) async fn link_sets_a_password_once(store: &Store) {
     apply(store, &[make(3, LinkKind::Reset)]).await.unwrap();
     let late = store.catalog.apply(&[link(3)], &super::actor(crate::ChangeOrigin::Api), MIDNIGHT.plus_ms(HOUR_MS)).await;
     assert!(late.is_err(), "it is over");
+    let later = store.catalog.apply(&[no_link()], &super::actor(crate::ChangeOrigin::Api), MIDNIGHT.plus_ms(HOUR_MS)).await;
+    assert!(later.is_ok(), "links that are over do not count");
     apply(store, &[set_password("ann")]).await.unwrap();
     assert_eq!(refused(store, link(3)).await, IdentityRefusal::LinkInvalid, "a new password ends links");
     let audit = store.catalog.audit(None, 100).await.unwrap();

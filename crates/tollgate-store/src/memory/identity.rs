@@ -189,6 +189,10 @@ impl IdentityTransaction for State {
         Ok(())
     }
 
+    async fn link_of(&mut self, member: &str) -> Result<Option<LinkRow>, StoreError> {
+        Ok(self.identity.links.get(member).cloned())
+    }
+
     async fn link_row(&mut self, hash: &KeyHash) -> Result<Option<LinkRow>, StoreError> {
         Ok(self.identity.links.values().find(|row| row.hash == *hash).cloned())
     }

@@ -306,6 +306,10 @@ impl IdentityTransaction for SqlChangeTransaction<'_> {
         self.execute(query).await
     }
 
+    async fn link_of(&mut self, member: &str) -> Result<Option<LinkRow>, StoreError> {
+        self.one(sqlx::query(statement(LINK, " WHERE member_id = $1")).bind(member.to_owned()), link_row).await
+    }
+
     async fn link_row(&mut self, hash: &KeyHash) -> Result<Option<LinkRow>, StoreError> {
         self.one(sqlx::query(statement(LINK, " WHERE hash = $1")).bind(hash.0.to_vec()), link_row).await
     }

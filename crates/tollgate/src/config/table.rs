@@ -169,7 +169,7 @@ settings! {
         "Client id at the provider.";
     "oidc.client_secret": Text, None, secret: true =>
         "Client secret: env:NAME, file:PATH or literal text; absent: a public client.";
-    "oidc.name": Text, Some("\"OpenID\"") =>
+    "oidc.display_name": Text, Some("\"OpenID\"") =>
         "Name of the provider, as members see it.";
     "oidc.scopes": Text, Some("\"openid profile email\"") =>
         "Scopes that are asked for, separated by blanks.";

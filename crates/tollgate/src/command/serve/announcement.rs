@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use serde_json::json;
-use tollgate_console::make_set_up_link;
+use tollgate_console::{SetUpLink, make_set_up_link};
 use tollgate_store::{LoginMember, Store};
 
 use crate::{cli::Common, compose, config::Config, failure::Failure, first_start, output};
@@ -110,11 +110,12 @@ async fn set_up_link(config: &Config, store: &Store, console: SocketAddr) -> Set
         };
     };
     match made {
-        Ok(Some(path)) => {
+        Ok(SetUpLink::Made(path)) => {
             let url = compose::console_url(config, console);
             SetUp::Link(format!("{}{path}", url.as_str().trim_end_matches('/')))
         }
-        Ok(None) => SetUp::Done,
+        Ok(SetUpLink::MadeBefore) => SetUp::Needed,
+        Ok(SetUpLink::NotNeeded) => SetUp::Done,
         Err(error) => {
             tracing::warn!(%error, "the set-up link was not made; `tollgate setup-link` makes one");
             SetUp::Needed

@@ -128,7 +128,7 @@ fn settings_of_an_openid_provider_are_checked() {
         let settings = good.into_iter().filter(|(known, _)| *known != name).chain([(name, value)]);
         settings.fold(TestGateway::builder(support::PROGRAM), |builder, (name, value)| builder.env(name, value))
     };
-    let gateway = with("TOLLGATE_OIDC__NAME", "Example").spawn();
+    let gateway = with("TOLLGATE_OIDC__DISPLAY_NAME", "Example").spawn();
     let methods = gateway.send(&tollgate_testkit::Request::get("/admin/v1/session/methods")).json();
     assert_eq!(methods, json!({"password": true, "oidc": "Example"}));
     for (name, value, says) in [
