@@ -27,7 +27,7 @@ mod named_rows;
 mod previews;
 mod prices;
 mod settings;
-mod usage;
+pub(crate) mod usage;
 
 use serde_json::{Map, Value};
 use tollgate_store::{
@@ -38,7 +38,7 @@ use tollgate_store::{
 use crate::{api_error::ApiError, response::ApiResponse};
 use request_context::RequestContext;
 use route::{Method, RequestSchema, Resource, ResponseSchema, Route, handler};
-pub use usage::parse_status;
+pub use usage::{parse_status, parse_tags};
 
 const DOCUMENT: Resource = Resource { tag: "document", needs: AdminScope::Operator };
 

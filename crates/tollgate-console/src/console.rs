@@ -30,6 +30,9 @@ const MAX_HEAVY_REQUESTS: usize = 2;
 /// Concurrent queries for callers that ask about themselves, so that they delay neither operators nor each other's key look-ups.
 const MAX_CALLER_QUERIES: usize = 1;
 
+/// Parquet files that are exported at the same time.
+const MAX_FILES: usize = 2;
+
 /// Clients that follow the usage log at the same time.
 const MAX_FOLLOWERS: usize = 16;
 
@@ -51,6 +54,7 @@ impl Console {
     /// `catalog_file` is the path of the served catalog file, for messages. A command has no jobs.
     pub fn new(store: Store, gateway: Arc<dyn GatewayHandle>, catalog_file: Option<String>, jobs: Option<Jobs>) -> Self {
         let heavy_permits = Arc::new(Semaphore::new(MAX_HEAVY_REQUESTS));
+        let file_permits = Arc::new(Semaphore::new(MAX_FILES));
         let follower_permits = Arc::new(Semaphore::new(MAX_FOLLOWERS));
         let state = Arc::new(ConsoleState {
             store,
@@ -58,6 +62,7 @@ impl Console {
             catalog_file,
             jobs,
             heavy_permits,
+            file_permits,
             follower_permits,
             caller_shares: CallerShares::default(),
             caller_permits: Semaphore::new(MAX_CALLER_QUERIES),

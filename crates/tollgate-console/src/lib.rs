@@ -16,10 +16,11 @@ mod json;
 mod response;
 mod state;
 mod time;
+mod usage_export;
 mod usage_format;
-mod usage_lines;
+mod usage_parquet;
 
-pub use api::{parse_field_args, parse_status, route_fields};
+pub use api::{parse_field_args, parse_status, parse_tags, route_fields};
 pub use axum::body::Body;
 pub use caller::is_caller_path;
 pub use console::Console;
@@ -32,5 +33,5 @@ pub use jobs::{JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, 
 pub use response::InternalFailure;
 pub use state::RequestMeta;
 pub use time::rfc3339;
+pub use usage_export::{ExportFormat, export_usage};
 pub use usage_format::{json as usage_json, write_csv_lines as write_usage_csv, write_json_line as write_usage_json};
-pub use usage_lines::{LineFormat, usage_lines};

@@ -22,6 +22,8 @@ pub(crate) struct ConsoleState {
     pub(crate) caller_shares: CallerShares,
     /// Permits for their queries.
     pub(crate) caller_permits: Semaphore,
+    /// Permits for exports that keep the records of a row group.
+    pub(crate) file_permits: Arc<Semaphore>,
     /// Permits for clients that follow the usage log.
     pub(crate) follower_permits: Arc<Semaphore>,
 }

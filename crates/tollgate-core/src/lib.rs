@@ -25,6 +25,7 @@ mod secret;
 mod settle;
 mod shares;
 mod simulate;
+mod tags;
 mod time;
 mod unsupported_fields;
 
@@ -79,5 +80,6 @@ pub use settle::{
 };
 pub use shares::{Concerned, Requester, is_within_share, share_of};
 pub use simulate::{SimulatedAccount, SimulatedCaller, SimulatedExclusion, SimulatedRequest, Simulation, simulate};
+pub use tags::{InvalidTags, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS, TagName, Tags, is_tag_value};
 pub use time::Timestamp;
 pub use unsupported_fields::UnsupportedFields;

@@ -83,8 +83,8 @@ pub use seal::{MasterKeySource, new_master_key};
 pub use spec::{AdminKeySpec, AdminScope, GroupSpec, KeySpec, MemberSpec, provider_defaults};
 pub use sql::transfer::{TransferProgress, TransferredTable};
 pub use usage::{
-    BookedRecords, Grouping, LogPosition, Page, Percentiles, RecordConditions, SortOrder, SummaryBy, SummaryRow, UsageCursor,
-    UsageFilter,
+    BookedRecords, Grouping, LogPosition, OTHER_VALUES_LABEL, Page, Percentiles, RecordConditions, SortOrder, SummaryBy,
+    SummaryFigure, SummaryRow, TagCondition, UsageCursor, UsageFilter,
 };
 pub use verify::{ConsistencyRule, Mismatch, VerifyReport};
 pub use work::{WorkControl, WorkProgress};

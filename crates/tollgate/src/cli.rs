@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tollgate_core::Secret;
 
-pub(crate) use accounting::{Audit, Budget, GroupBy, Ledger, LedgerPosting, RecordFilter, Settings, SumOrder, Usage, UsageFilter};
+pub(crate) use accounting::{
+    Audit, Budget, ExportFormat, GroupBy, Ledger, LedgerPosting, RecordFilter, Settings, SumGroup, SumOrder, Usage, UsageFilter,
+};
 pub(crate) use prices::{ListFormat, Price, PriceHistory, PriceImport, PriceSimulation};
 pub(crate) use resources::{
     Account, AccountName, AccountSelection, AdminKey, Channel, FieldArgs, Key, KeyName, Model, NewRow, PreviewArgs,

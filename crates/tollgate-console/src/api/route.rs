@@ -125,7 +125,7 @@ pub(crate) enum ResponseSchema {
     Progress(&'static Object),
     /// 204.
     Empty,
-    /// 200 and lines of text.
+    /// 200 and records as lines of text, or as a file.
     TextLines,
     /// 200 and any JSON object.
     Document,

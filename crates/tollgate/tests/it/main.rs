@@ -49,6 +49,7 @@ mod rotation;
 mod shares;
 mod start;
 mod support;
+mod tags;
 mod upgrade;
 mod upstream_errors;
 mod upstream_faults;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use axum::body::Body;
+use futures_util::StreamExt as _;
+use tokio::sync::OwnedSemaphorePermit;
 use tollgate_core::UsageRecord;
 use tollgate_store::{Page, StoreError, UsageFilter};
 
@@ -12,19 +14,32 @@ use crate::{
     api_error::ApiError,
     response::ApiResponse,
     state::ConsoleState,
-    usage_lines::{LineFormat, usage_lines},
+    usage_export::{ExportFormat, export_usage},
 };
 
 pub(super) async fn export(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let (format, content_type, name) = match context.query.text("format") {
-        Some("jsonl") => (LineFormat::Json, "application/jsonl; charset=utf-8", "usage.jsonl"),
-        Some(_) | None => (LineFormat::Csv, "text/csv; charset=utf-8", "usage.csv"),
+        Some("jsonl") => (ExportFormat::JsonLines, "application/jsonl; charset=utf-8", "usage.jsonl"),
+        Some("parquet") => (ExportFormat::Parquet, "application/vnd.apache.parquet", "usage.parquet"),
+        Some(_) | None => (ExportFormat::Csv, "text/csv; charset=utf-8", "usage.csv"),
     };
     let filter = filter(&context).await?;
     let state = Arc::clone(&context.state);
-    let lines = usage_lines(filter, format, move |filter| export_page(Arc::clone(&state), filter));
-    let answer = ApiResponse::streamed(content_type, Body::from_stream(lines));
+    // A Parquet file keeps many records.
+    let permit = if format == ExportFormat::Parquet { Some(file_permit(&state)?) } else { None };
+    let bytes = export_usage(filter, format, move |filter| export_page(Arc::clone(&state), filter));
+    let bytes = bytes.map(move |bytes| {
+        // Until the last one.
+        let _held = &permit;
+        bytes
+    });
+    let answer = ApiResponse::streamed(content_type, Body::from_stream(bytes));
     Ok(answer.header("content-disposition", &format!("attachment; filename=\"{name}\"")))
+}
+
+fn file_permit(state: &ConsoleState) -> Result<OwnedSemaphorePermit, ApiError> {
+    let permit = Arc::clone(&state.file_permits).try_acquire_owned();
+    permit.map_err(|_| ApiError::overloaded("Too many Parquet files are exported already."))
 }
 
 /// Reads a page of an export. Each page acquires its own permit, so that a long export does not block other requests.
