@@ -36,7 +36,7 @@ mod settings;
 mod sign_in;
 mod square;
 mod totp;
-mod usage;
+pub(crate) mod usage;
 
 use serde_json::{Map, Value};
 use tollgate_store::{
@@ -47,7 +47,7 @@ use tollgate_store::{
 use crate::{api_error::ApiError, response::ApiResponse};
 use request_context::RequestContext;
 use route::{Method, Needs, RequestSchema, Resource, ResponseSchema, Route, handler};
-pub use usage::parse_status;
+pub use usage::{parse_status, parse_tags};
 
 const DOCUMENT: Resource = Resource { tag: "document", needs: Needs::Scope(AdminScope::Member) };
 

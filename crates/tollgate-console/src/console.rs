@@ -19,7 +19,7 @@ use crate::{
     gateway_handle::GatewayHandle,
     identity::{Identity, IdentitySettings},
     jobs::Jobs,
-    shares::{HeavyPermits, RequestShares, Shares},
+    shares::{FilePermits, HeavyPermits, RequestShares, Shares},
     square::Square,
     state::{ConsoleState, LocalOperator, RequestMeta},
 };
@@ -66,6 +66,7 @@ impl Console {
             jobs,
             request_shares: RequestShares::default(),
             heavy_permits: HeavyPermits::default(),
+            file_permits: FilePermits::default(),
             follower_permits,
             follower_shares: Shares::new(MAX_FOLLOWERS_OF_MEMBER),
             caller_shares: CallerShares::default(),

@@ -25,6 +25,12 @@ const MAX_OF_MEMBER: usize = 4;
 const MAX_HEAVY: usize = 2;
 /// Of these, those of all members.
 const MAX_HEAVY_OF_MEMBERS: usize = 1;
+/// Parquet files that are exported at the same time. Each keeps the records of a row group.
+const MAX_FILES: usize = 3;
+/// Of these, those of all members.
+const MAX_FILES_OF_MEMBERS: usize = 2;
+/// Of these, those of one member.
+const MAX_FILES_OF_MEMBER: usize = 1;
 
 /// What is in progress by holder: so many of each at the same time.
 #[derive(Debug)]
@@ -159,9 +165,49 @@ impl HeavyPermits {
     }
 }
 
+/// Permits for exports of Parquet files. One is left for operators, whatever members ask.
+#[derive(Debug)]
+pub(crate) struct FilePermits {
+    all: Arc<Semaphore>,
+    of_members: Arc<Semaphore>,
+    members: Shares<MemberId>,
+}
+
+/// A file in progress.
+#[expect(dead_code, reason = "they are held until the file is written")]
+#[derive(Debug)]
+pub(crate) struct FilePermit {
+    of_all: OwnedSemaphorePermit,
+    of_members: Option<(OwnedSemaphorePermit, Share<MemberId>)>,
+}
+
+impl Default for FilePermits {
+    fn default() -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(MAX_FILES)),
+            of_members: Arc::new(Semaphore::new(MAX_FILES_OF_MEMBERS)),
+            members: Shares::new(MAX_FILES_OF_MEMBER),
+        }
+    }
+}
+
+impl FilePermits {
+    /// `member`: a member below the role `operator`. 429 if a file of the member is in progress, 503 if as many others are as may be.
+    pub(crate) fn claim(&self, member: Option<MemberId>) -> Result<FilePermit, ApiError> {
+        let permit = |of: &Arc<Semaphore>| {
+            let permit = Arc::clone(of).try_acquire_owned();
+            permit.map_err(|_| ApiError::overloaded("Too many Parquet files are exported already."))
+        };
+        let share = member.map(|member| self.members.claim(member).ok_or_else(ApiError::too_many_at_once)).transpose()?;
+        let of_members = share.map(|share| Ok::<_, ApiError>((permit(&self.of_members)?, share))).transpose()?;
+        Ok(FilePermit { of_all: permit(&self.all)?, of_members })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::time::{Duration, timeout};
+    use tollgate_core::Timestamp;
 
     use super::*;
 
@@ -197,5 +243,18 @@ mod tests {
         let operator = timeout(Duration::from_secs(1), permits.acquire(Reader::Operator)).await;
         assert!(operator.is_ok());
         assert!(timeout(Duration::from_mins(1), permits.acquire(Reader::Operator)).await.is_err());
+    }
+    #[test]
+    fn member_exports_one_file_and_one_is_left_for_operators() {
+        let permits = FilePermits::default();
+        let member = |n| Some(MemberId::from_parts(Timestamp(0), [n; 10]));
+        let first = permits.claim(member(1)).unwrap();
+        assert!(permits.claim(member(1)).is_err(), "it is in progress");
+        let _second = permits.claim(member(2)).unwrap();
+        assert!(permits.claim(member(3)).is_err(), "two of members are in progress");
+        let _of_operator = permits.claim(None).unwrap();
+        assert!(permits.claim(None).is_err(), "three are in progress");
+        drop(first);
+        assert!(permits.claim(member(1)).is_ok() && permits.claim(None).is_ok());
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     gateway_handle::GatewayHandle,
     identity::Identity,
     jobs::Jobs,
-    shares::{HeavyPermits, RequestShares, Shares},
+    shares::{FilePermits, HeavyPermits, RequestShares, Shares},
     square::Square,
 };
 
@@ -33,6 +33,7 @@ pub(crate) struct ConsoleState {
     pub(crate) caller_permits: Semaphore,
     /// What the model square shows.
     pub(crate) square: Square,
+    pub(crate) file_permits: FilePermits,
     /// Permits for clients that follow the usage log.
     pub(crate) follower_permits: Arc<Semaphore>,
     /// Those of members.

@@ -27,6 +27,7 @@ mod settle;
 mod shares;
 mod simulate;
 mod square;
+mod tags;
 mod time;
 mod translation;
 mod unsupported_fields;
@@ -88,6 +89,7 @@ pub use settle::{
 pub use shares::{Concerned, Requester, is_within_share, share_of};
 pub use simulate::{SimulatedAccount, SimulatedCaller, SimulatedExclusion, SimulatedRequest, Simulation, simulate};
 pub use square::{AccountStanding, OfferCondition, OfferState, ParameterSupport, ParameterTables};
+pub use tags::{InvalidTags, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS, TagName, Tags, is_tag_value};
 pub use time::Timestamp;
 pub use translation::{inexpressible_fields, is_lenient, translate_options, upstream_profile};
 pub use unsupported_fields::UnsupportedFields;

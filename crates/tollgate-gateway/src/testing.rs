@@ -21,7 +21,8 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{
     Account, AccountId, AccountSpec, AttemptRecord, AttemptResult, Catalog, Channel, ChannelId, ChannelSpec, Key, KeyId, Member,
-    MemberId, ModelMapping, NanoUsd, Outcome, Owner, RequestId, Revision, Secret, Timestamp, TokenSource, Tokens, UsageRecord,
+    MemberId, ModelMapping, NanoUsd, Outcome, Owner, RequestId, Revision, Secret, Tags, Timestamp, TokenSource, Tokens,
+    UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
@@ -98,6 +99,7 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
         client_request_id: None,
         dropped: Vec::new(),
         trace: Vec::new(),
+        tags: Tags::default(),
         attempts: vec![AttemptRecord {
             channel: ChannelId::from_parts(Timestamp(0), [4; 10]),
             channel_name: "main".to_owned(),

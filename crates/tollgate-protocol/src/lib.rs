@@ -54,7 +54,8 @@ pub use profile::{CanDisableThinking, F64, Profile, Thinking, effective_profile}
 pub use protocol::{CallerSurface, CredentialHeader, ErrorStyle, Protocol, spec::ProtocolSpec};
 pub use reply_summary::{CheckedReply, FinishReason, InvalidReply, ReplySummary, StreamError, StreamRelay, Usage};
 pub use summary::{
-    FieldPath, FieldViolation, Malformed, MalformedKind, RequestExtras, RequestSummary, ServiceTier, SplicePoints, UnseenInput,
+    FieldPath, FieldViolation, MAX_METADATA, Malformed, MalformedKind, RequestExtras, RequestSummary, ServiceTier, SplicePoints,
+    UnseenInput,
 };
 pub use target::{Framing, Method, Target};
 pub use translate::{decode_request, encode_request, pending_media, translate_problem, translate_reply, translating_relay};

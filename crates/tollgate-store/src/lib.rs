@@ -99,8 +99,8 @@ pub use square::{
     OfferBucket, OfferChange, OfferChangeKind, OfferTraffic, OfferedSince, SquareStore, StreamedAnswers, TrafficWidth,
 };
 pub use usage::{
-    BookedRecords, Grouping, LogPosition, Page, Percentiles, RecordConditions, SortOrder, SummaryBy, SummaryRow, UsageCursor,
-    UsageFilter,
+    BookedRecords, Grouping, LogPosition, OTHER_VALUES_LABEL, Page, Percentiles, RecordConditions, SortOrder, SummaryBy,
+    SummaryFigure, SummaryRow, TagCondition, UsageCursor, UsageFilter,
 };
 pub use verify::{ConsistencyRule, Mismatch, VerifyReport};
 pub use work::{WorkControl, WorkProgress};

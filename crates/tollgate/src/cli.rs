@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tollgate_core::Secret;
 
-pub(crate) use accounting::{Audit, Budget, GroupBy, Ledger, LedgerPosting, RecordFilter, Settings, SumOrder, Usage, UsageFilter};
+pub(crate) use accounting::{
+    Audit, Budget, ExportFormat, GroupBy, Ledger, LedgerPosting, RecordFilter, Settings, SumGroup, SumOrder, Usage, UsageFilter,
+};
 pub(crate) use identity::{Init, Invite, Member, Session};
 pub(crate) use prices::{ListFormat, Price, PriceHistory, PriceImport, PriceSimulation};
 pub(crate) use resources::{

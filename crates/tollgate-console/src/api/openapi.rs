@@ -200,8 +200,8 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
         }
         ResponseSchema::TextLines => {
             let lines = json!({"schema": {"type": "string"}});
-            let content = json!({"text/csv": lines, "application/jsonl": lines});
-            responses.insert("200".to_owned(), json!({"description": "Lines.", "content": content}));
+            let content = json!({"text/csv": lines, "application/jsonl": lines, "application/vnd.apache.parquet": {}});
+            responses.insert("200".to_owned(), json!({"description": "The records.", "content": content}));
         }
         ResponseSchema::Document => {
             responses.insert("200".to_owned(), content(json!({"type": "object"})));

@@ -165,7 +165,7 @@ pub(crate) enum ResponseSchema {
     Empty,
     /// 303 to another address.
     Redirect,
-    /// 200 and lines of text.
+    /// 200 and records as lines of text, or as a file.
     TextLines,
     /// 200 and any JSON object.
     Document,

@@ -9,7 +9,7 @@ mod tail;
 mod view;
 
 use serde_json::json;
-use tollgate_core::RequestId;
+use tollgate_core::{MAX_TAGS, RequestId};
 use tollgate_store::{
     AdminScope, Page, SortOrder, UsageCursor, UsageFilter,
     fields::{FieldShape, Kind, Object},
@@ -22,8 +22,10 @@ use super::{
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value, usage_format};
 pub(super) use filter::OUTCOMES;
-pub use filter::parse_status;
+pub(crate) use filter::tags;
 use filter::{FILTER, filter};
+pub use filter::{parse_status, parse_tags};
+pub(crate) use summary::tag_grouping;
 use view::UsageView;
 
 static TOKENS: Object = Object::of(
@@ -95,6 +97,7 @@ const RECORD_FIELDS: &[FieldShape] = &[
     read("overhead_us", COUNT, "Time in which no attempt was under way, in microseconds; null without an attempt.").or_null(),
     read("address", TEXT, "Address of the caller.").or_null(),
     read("client_request_id", TEXT, "Request id sent by the caller.").or_null(),
+    read("tags", Kind::TextMap { max: MAX_TAGS }, "Tags that the caller gave it, by name."),
     read("dropped", Kind::List { of: &TEXT, max: 10_000 }, "Request fields that were dropped or adjusted."),
     read("trace", Kind::List { of: &TRACE_ENTRY, max: 10_000 }, "Routing decision for each account considered."),
     read("attempts", Kind::List { of: &ATTEMPT_ENTRY, max: 100 }, "Attempts, in order."),
@@ -109,7 +112,7 @@ static RECORD_DETAIL: Object = Object::of(
     ]),
 );
 const RESOURCE: Resource = Resource { tag: "usage", needs: Needs::Own { all: AdminScope::Operator } };
-const FORMAT: FieldShape = both("format", Kind::Word(&["csv", "jsonl"]), "Default csv.");
+const FORMAT: FieldShape = both("format", Kind::Word(&["csv", "jsonl", "parquet"]), "Default csv.");
 
 /// The parameters of a list, of sums, of a histogram and of an export: those of the filter, and more.
 const LIST: &[FieldShape] = &with_filter::<{ FILTER.len() + 2 }>(&[LIMIT, AFTER]);
@@ -165,7 +168,7 @@ pub(super) static ROUTES: &[Route] = &[
             Method::Get,
             "/admin/v1/usage/export",
             "export_usage",
-            "All matching usage records, oldest first, as CSV or JSON lines.",
+            "All matching usage records, oldest first, as CSV, JSON lines or a Parquet file.",
             handler!(export::export),
         )
         .query(EXPORT)

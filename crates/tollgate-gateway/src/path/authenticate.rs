@@ -4,9 +4,10 @@
 //! known to be refused whatever the body says is refused here: a key above its share of the requests in progress, or whose
 //! limits or money are used up.
 
+use http::{HeaderName, HeaderValue};
 use tollgate_core::{
-    Caller, Catalog, EarlyRequest, Key, LimitExceeded, RateExceeded, RateKind, RateStatuses, Subject, Timestamp, exhausted_limit,
-    has_limits,
+    Caller, Catalog, EarlyRequest, Key, LimitExceeded, RateExceeded, RateKind, RateStatuses, Subject, Tags, Timestamp,
+    exhausted_limit, has_limits,
 };
 use tollgate_protocol::{Method, Target};
 
@@ -21,11 +22,15 @@ use crate::{
     },
 };
 
+/// Header with which a caller tags a request, for sums of its usage.
+const TAGS: &str = "x-tollgate-tags";
+const TAGS_FIELD: HeaderName = HeaderName::from_static(TAGS);
+
 /// Authenticates the caller. From here on the request leaves a usage record, also when a known key is refused. The caller's
 /// request counts as being received until the second result is dropped.
 ///
 /// # Errors
-/// E1 to E6, E68; E31 for wrong keys from an address that sent too many of them, and for a key above its share; E31 and E32 for
+/// E1 to E6, E68; E20 or E21 for tags that are none; E31 for wrong keys from an address that sent too many of them, and for a key above its share; E31 and E32 for
 /// a key with nothing left.
 pub(super) async fn authenticate(
     worker: &Worker,
@@ -45,6 +50,7 @@ pub(super) async fn authenticate(
         }
     };
     guard.authenticated(&known, head, target.method);
+    guard.set_tags(tags(head)?);
     let KnownKey { key, share } = known;
     if let Some(memory) = memory {
         memory.claim(&share).map_err(|exceeded| above_share(&exceeded))?;
@@ -57,6 +63,15 @@ pub(super) async fn authenticate(
         None => Ok((Caller::of(catalog, key), receiving)),
         Some(exceeded) => Err(Refusal::LimitExceeded(Box::new(exceeded))),
     }
+}
+
+/// The tags in the request's header.
+fn tags(head: &Head) -> Result<Tags, Refusal> {
+    let lines = head.headers.get_all(TAGS_FIELD).iter().map(HeaderValue::as_bytes);
+    Tags::parse_header(lines).map_err(|invalid| Refusal::InvalidValue {
+        name: TAGS,
+        message: format!("Invalid value for the header '{TAGS}': {invalid}."),
+    })
 }
 
 /// E31: the key or its member has as many requests in progress as its share allows.

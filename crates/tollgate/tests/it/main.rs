@@ -52,6 +52,7 @@ mod shares;
 mod square;
 mod start;
 mod support;
+mod tags;
 mod upgrade;
 mod upstream_errors;
 mod upstream_faults;

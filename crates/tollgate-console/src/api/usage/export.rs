@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
+use futures_util::StreamExt as _;
 use tollgate_core::UsageRecord;
 use tollgate_store::{Page, StoreError, UsageFilter};
 
@@ -12,18 +13,26 @@ use crate::{
     api_error::ApiError,
     response::ApiResponse,
     state::ConsoleState,
-    usage_lines::{LineFormat, usage_lines},
+    usage_export::{ExportFormat, export_usage},
 };
 
 pub(super) async fn export(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let (format, content_type, name) = match context.query.text("format") {
-        Some("jsonl") => (LineFormat::Json, "application/jsonl; charset=utf-8", "usage.jsonl"),
-        Some(_) | None => (LineFormat::Csv, "text/csv; charset=utf-8", "usage.csv"),
+        Some("jsonl") => (ExportFormat::JsonLines, "application/jsonl; charset=utf-8", "usage.jsonl"),
+        Some("parquet") => (ExportFormat::Parquet, "application/vnd.apache.parquet", "usage.parquet"),
+        Some(_) | None => (ExportFormat::Csv, "text/csv; charset=utf-8", "usage.csv"),
     };
     let filter = filter(&context).await?;
     let (state, view) = (Arc::clone(&context.state), UsageView::of(&context));
-    let lines = usage_lines(filter, format, move |filter| export_page(Arc::clone(&state), view, filter));
-    let answer = ApiResponse::streamed(content_type, Body::from_stream(lines));
+    let member = context.principal.member().filter(|_| view == UsageView::Member).map(|(member, _)| member);
+    let permit = if format == ExportFormat::Parquet { Some(state.file_permits.claim(member)?) } else { None };
+    let bytes = export_usage(filter, format, move |filter| export_page(Arc::clone(&state), view, filter));
+    let bytes = bytes.map(move |bytes| {
+        // Until the last one.
+        let _held = &permit;
+        bytes
+    });
+    let answer = ApiResponse::streamed(content_type, Body::from_stream(bytes));
     Ok(answer.header("content-disposition", &format!("attachment; filename=\"{name}\"")))
 }
 

@@ -1,9 +1,9 @@
 //! The filter of usage records, as query parameters.
 
-use tollgate_core::{AccountId, ChannelId, GroupId, MemberId, NanoUsd, Outcome, Timestamp};
+use tollgate_core::{AccountId, ChannelId, GroupId, MAX_TAGS, MemberId, NanoUsd, Outcome, TagName, Timestamp};
 use tollgate_protocol::Protocol;
 use tollgate_store::{
-    RecordConditions, RowFilter, RowKind, UsageFilter,
+    RecordConditions, RowFilter, RowKind, TagCondition, UsageFilter,
     fields::{FieldShape, Kind},
 };
 
@@ -32,6 +32,7 @@ pub(super) const FILTER: &[FieldShape] = &[
     both("protocol", Kind::Word(PROTOCOLS), "Protocol of the caller."),
     both("outcome", Kind::Word(OUTCOMES), "Outcome of the request."),
     both("reason", CODE, "Error id, exclusion code or other code, such as E40."),
+    both("tags", Kind::Text { min: 1, max: 2_000 }, "Tags, as `name=value`; of several, separated by commas, all must match."),
     both("status", CODE, "HTTP status sent to the caller, such as 429, or a class of them, such as 4xx."),
     both("stream", Kind::Flag, "Whether a stream was requested."),
     both("min_sale", USD, "Least sale amount in USD."),
@@ -64,6 +65,7 @@ pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiE
         protocol,
         outcome: query.0.get("outcome").and_then(|word| serde_json::from_value::<Outcome>(word.clone()).ok()),
         reason: query.text("reason").map(str::to_owned),
+        tags: query.text("tags").map(tags).transpose()?.unwrap_or_default(),
         conditions: conditions(context)?,
         since: query.time("since"),
         until: query.time("until"),
@@ -126,6 +128,18 @@ fn conditions(context: &RequestContext) -> Result<RecordConditions, ApiError> {
     })
 }
 
+/// The tags of a filter.
+pub(crate) fn tags(text: &str) -> Result<Vec<TagCondition>, ApiError> {
+    let invalid = || ApiError::value("tags", "expected 'name=value', or several separated by commas");
+    parse_tags(text).filter(|tags| tags.len() <= MAX_TAGS).ok_or_else(invalid)
+}
+
+/// The tags in `name=value,name=value`.
+pub fn parse_tags(text: &str) -> Option<Vec<TagCondition>> {
+    let condition = |(name, value): (TagName, &str)| TagCondition { name, value: value.to_owned() };
+    text.split(',').map(|pair| TagName::of_pair(pair).map(condition)).collect()
+}
+
 fn status(text: &str) -> Result<(u16, u16), ApiError> {
     parse_status(text).ok_or_else(|| ApiError::value("status", "expected a status such as 429, or a class such as 4xx"))
 }
@@ -150,6 +164,17 @@ mod tests {
             assert_eq!(serde_json::from_value::<Outcome>(Value::from(*word)).unwrap().as_str(), *word);
         }
         assert_eq!(Protocol::ALL.map(Protocol::as_str), PROTOCOLS);
+    }
+
+    #[test]
+    fn tags_are_pairs_of_which_all_must_match() {
+        let found = tags("project=web, user=a b").unwrap();
+        let pairs: Vec<(&str, &str)> = found.iter().map(|tag| (tag.name.as_str(), tag.value.as_str())).collect();
+        assert_eq!(pairs, [("project", "web"), ("user", "a b")]);
+        for wrong in ["project", "project=web,", "a b=c"] {
+            assert!(tags(wrong).is_err(), "{wrong}");
+        }
+        assert!(tags(&["a=b"; MAX_TAGS + 1].join(",")).is_err());
     }
 
     #[test]

@@ -4,9 +4,9 @@ mod names;
 mod previous;
 
 use serde_json::{Map, Value, json};
-use tollgate_core::{NanoUsd, Timestamp};
+use tollgate_core::{NanoUsd, TagName, Timestamp};
 use tollgate_store::{
-    Grouping, Percentiles, SummaryBy, SummaryRow, UsageFilter,
+    Grouping, Percentiles, SummaryBy, SummaryFigure, SummaryRow, UsageFilter,
     fields::{FieldShape, Kind, Object},
 };
 
@@ -46,8 +46,12 @@ const FIGURES: [FieldShape; 17] = [
     read("cost", USD, "Cost of all attempts, in USD; null for members.").or_null(),
     read("margin", USD, "`sale` less `cost`, in USD; null for members.").or_null(),
     read("unpriced", COUNT, "Records without a sale amount."),
-    read("ttft", Kind::Object(&PERCENTILES), "Times to the first content; null for sums of or by keys, members and accounts.")
-        .or_null(),
+    read(
+        "ttft",
+        Kind::Object(&PERCENTILES),
+        "Times to the first content; null for sums of or by keys, members, accounts and tags.",
+    )
+    .or_null(),
     read("duration", Kind::Object(&PERCENTILES), "Times to the end; null as those.").or_null(),
     read("overhead", Kind::Object(&PERCENTILES), "Times in which no attempt was under way; null as those.").or_null(),
 ];
@@ -89,9 +93,9 @@ const GROUPINGS: [(&str, SummaryBy); 13] = [
 pub(super) const PARAMETERS: [FieldShape; 4] = [
     both(
         "by",
-        Kind::Text { min: 1, max: 40 },
+        Kind::Text { min: 1, max: 100 },
         "One or two groupings, separated by a comma: nothing, month, day, hour, model, key, member, group, channel, account, \
-         protocol, outcome or error; default day. `hour` requires `since` and a range of at most 31 days. Times are UTC.",
+         protocol, outcome, error, or tag:NAME with the name of a tag; default day. `hour` requires `since` and a range of at most 31 days. Times are UTC.",
     ),
     both("previous", Kind::Flag, "The sums of the period before, as long as that from `since` to `until`, beside each row."),
     both(
@@ -105,8 +109,9 @@ pub(super) const PARAMETERS: [FieldShape; 4] = [
 pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let view = UsageView::of(&context);
     let by = grouping(context.query.text("by").unwrap_or("day"), view)?;
-    let order = context.query.text("sort").unwrap_or("of");
-    view.allow_order(order)?;
+    let sorted_by = context.query.text("sort").unwrap_or("of");
+    view.allow_order(sorted_by)?;
+    let by = Grouping { largest: figure(sorted_by), ..by };
     let filter = filter(&context).await?;
     if by.first == SummaryBy::Hour || by.second == SummaryBy::Hour {
         check_hourly_range(&filter, context.now())?;
@@ -121,7 +126,10 @@ pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiE
     };
     drop(permit);
     let mut rows = previous::side_by_side(rows, earlier, by, before.as_ref());
-    sort(&mut rows, order);
+    if sorted_by != "of" {
+        // The rows are in the order of their groups.
+        rows.sort_by_key(|(row, _)| std::cmp::Reverse(size(row, by.largest)));
+    }
     rows.truncate(context.query.whole("rows").and_then(|rows| usize::try_from(rows).ok()).unwrap_or(usize::MAX));
     let first = GroupNames::find(&context, by.first, rows.iter().map(|(row, _)| row.of.as_str())).await?;
     let second = GroupNames::find(&context, by.second, rows.iter().map(|(row, _)| row.and.as_str())).await?;
@@ -148,9 +156,9 @@ fn grouping(text: &str, view: UsageView) -> Result<Grouping, ApiError> {
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
     let of = |word: &str| {
         let found = GROUPINGS.iter().find(|(known, _)| *known == word).map(|(_, by)| *by);
-        let by = found.ok_or_else(|| {
+        let by = found.or_else(|| tag_grouping(word)).ok_or_else(|| {
             let known: Vec<&str> = GROUPINGS.iter().map(|(word, _)| *word).collect();
-            ApiError::value("by", format!("expected one or two of {}", known.join(", ")))
+            ApiError::value("by", format!("expected one or two of {}, tag:NAME", known.join(", ")))
         })?;
         view.allow_grouping(by, word).map(|()| by)
     };
@@ -159,6 +167,11 @@ fn grouping(text: &str, view: UsageView) -> Result<Grouping, ApiError> {
         [first, second] if first != second => Ok(Grouping::pair(of(first)?, of(second)?)),
         _ => Err(ApiError::value("by", "expected one grouping, or two different ones separated by a comma")),
     }
+}
+
+/// The grouping of `tag:NAME`.
+pub(crate) fn tag_grouping(word: &str) -> Option<SummaryBy> {
+    TagName::parse(word.strip_prefix("tag:")?).map(SummaryBy::Tag)
 }
 
 /// Bounds the range of a summary by hour.
@@ -175,17 +188,25 @@ fn check_hourly_range(filter: &UsageFilter, now: Timestamp) -> Result<(), ApiErr
     Ok(())
 }
 
-fn sort(rows: &mut [(SummaryRow, Option<SummaryRow>)], by: &str) {
-    let size = |row: &SummaryRow| match by {
-        "requests" => row.requests,
-        "errors" => row.requests.saturating_sub(row.completed),
-        "tokens" => row.tokens_input.saturating_add(row.tokens_output),
-        "sale" => row.sale.0.max(0).unsigned_abs(),
-        "cost" => row.cost.0.max(0).unsigned_abs(),
-        // The rows are in the order of their groups.
-        _ => 0,
-    };
-    rows.sort_by_key(|(row, _)| std::cmp::Reverse(size(row)));
+/// The figure of a word of `sort`.
+fn figure(word: &str) -> SummaryFigure {
+    match word {
+        "errors" => SummaryFigure::Errors,
+        "tokens" => SummaryFigure::Tokens,
+        "sale" => SummaryFigure::Sale,
+        "cost" => SummaryFigure::Cost,
+        _ => SummaryFigure::Requests,
+    }
+}
+
+fn size(row: &SummaryRow, figure: SummaryFigure) -> u64 {
+    match figure {
+        SummaryFigure::Requests => row.requests,
+        SummaryFigure::Errors => row.requests.saturating_sub(row.completed),
+        SummaryFigure::Tokens => row.tokens_input.saturating_add(row.tokens_output),
+        SummaryFigure::Sale => row.sale.0.max(0).unsigned_abs(),
+        SummaryFigure::Cost => row.cost.0.max(0).unsigned_abs(),
+    }
 }
 
 fn figures(row: &SummaryRow, view: UsageView) -> Map<String, Value> {
@@ -230,21 +251,20 @@ mod tests {
     fn groupings_are_one_or_two_different_ones() {
         assert_eq!(grouping("model, day", UsageView::Member).unwrap(), Grouping::pair(SummaryBy::Model, SummaryBy::Day));
         assert_eq!(grouping("error", UsageView::Member).unwrap(), SummaryBy::Reason.into());
-        for wrong in ["", "models", "day,day", "day,model,key", "day,"] {
+        let project = TagName::parse("project").unwrap();
+        let by_project = Grouping::pair(SummaryBy::Tag(project), SummaryBy::Day);
+        assert_eq!(grouping("tag:project,day", UsageView::Member).unwrap(), by_project);
+        for wrong in ["", "models", "day,day", "day,model,key", "day,", "tag:", "tag:a b", "tag:project,tag:project"] {
             assert!(grouping(wrong, UsageView::Operator).is_err(), "{wrong}");
         }
         assert!(grouping("day,channel", UsageView::Operator).is_ok() && grouping("day,channel", UsageView::Member).is_err());
     }
 
     #[test]
-    fn rows_are_sorted_by_a_figure_and_then_by_their_groups() {
-        let row = |of: &str, requests: u64, completed: u64| {
-            (SummaryRow { of: of.to_owned(), requests, completed, ..SummaryRow::default() }, None)
-        };
-        let mut rows = vec![row("a", 5, 5), row("b", 9, 7), row("c", 9, 9)];
-        sort(&mut rows, "requests");
-        assert_eq!(rows.iter().map(|(row, _)| row.of.as_str()).collect::<String>(), "bca");
-        sort(&mut rows, "errors");
-        assert_eq!(rows[0].0.of, "b");
+    fn size_of_a_row_is_the_figure_of_the_word() {
+        let row =
+            SummaryRow { requests: 9, completed: 7, tokens_input: 3, sale: NanoUsd(5), cost: NanoUsd(-1), ..SummaryRow::default() };
+        let sizes = ["requests", "errors", "tokens", "sale", "cost"].map(|word| size(&row, figure(word)));
+        assert_eq!(sizes, [9, 2, 3, 5, 0]);
     }
 }

@@ -1,5 +1,9 @@
 //! The usage log over the admin API: pages, one record, sums, exports.
 
+use parquet::{
+    file::reader::{FileReader as _, SerializedFileReader},
+    record::RowAccessor as _,
+};
 use serde_json::Value;
 use tollgate_testkit::Request;
 
@@ -101,6 +105,27 @@ fn every_record_is_exported_as_json_lines() {
     assert_eq!(export("?model=other").1.lines().count(), 1, "the heading alone");
     let without_key = admin.gateway.send(&Request::get("/admin/v1/usage/export"));
     assert_eq!(without_key.status, 401);
+}
+
+#[test]
+fn every_record_is_exported_as_a_parquet_file() {
+    let (admin, ids) = with_records(3);
+    let ids_of = |file: Vec<u8>| {
+        let file = SerializedFileReader::new(bytes::Bytes::from(file)).unwrap();
+        let rows = file.get_row_iter(None).unwrap().map(Result::unwrap);
+        rows.map(|row| row.get_string(0).unwrap().clone()).collect::<Vec<_>>()
+    };
+    let export = |query: &str| {
+        let answer = admin.call("GET", &format!("/admin/v1/usage/export?format=parquet{query}"), None);
+        assert_eq!((answer.status, answer.complete), (200, true));
+        assert_eq!(answer.header("content-type"), Some("application/vnd.apache.parquet"));
+        ids_of(answer.body)
+    };
+    assert_eq!(export(""), ids);
+    assert_eq!(export("&model=other"), Vec::<String>::new());
+    let command = admin.gateway.run(&["usage", "export", "--format", "parquet"]);
+    assert!(command.status.success(), "{}", String::from_utf8_lossy(&command.stderr));
+    assert_eq!(ids_of(command.stdout), ids);
 }
 
 /// The ids of the next records of a live tail, and the position behind them.
