@@ -33,7 +33,8 @@ use data::{BEGIN, DAY, DAYS, KEYS, MODELS, Shape, at, record, service_record};
 
 /// Records per transaction, unless said otherwise: as in the usage writer.
 const BATCH: u64 = 4_096;
-const USAGE: &str = "usage-records FOLDER COUNT [DATABASE_URL] [--keys COUNT] [--models COUNT] [--tags] [--batch RECORDS] [--service]";
+const USAGE: &str =
+    "usage-records FOLDER COUNT [DATABASE_URL] [--keys COUNT] [--models COUNT] [--tags] [--batch RECORDS] [--service]";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use tollgate_core::{NanoUsd, Outcome, TagName, Timestamp};
 use tollgate_store::{
-    Grouping, RecordConditions, SortOrder, Store, StoreError, SummaryBy, SummaryFigure, TagCondition, TrafficWidth, UsageCursor, UsageFilter,
+    Grouping, RecordConditions, SortOrder, Store, StoreError, SummaryBy, SummaryFigure, TagCondition, TrafficWidth, UsageCursor,
+    UsageFilter,
 };
 
 use super::data::{BUSY_EVERY, BUSY_TIMES, HOUR, account, at, channel, group, key};
