@@ -92,7 +92,7 @@ mod tests {
         };
         changes.send(change);
         let mut receiver = changes.follow();
-        assert!(receiver.changes.try_recv().is_err() && !receiver.take_missed(), "nobody followed");
+        assert!(receiver.changes.try_recv().is_err() && !receiver.take_missed(), "changes before it are not received");
         (0..QUEUE_CAPACITY).for_each(|_| changes.send(change));
         assert!(!receiver.take_missed());
         changes.send(change);

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tollgate_testkit::{ClientResponse, Request, TestGateway, wait_for};
 
 use crate::support;
-pub(crate) use usage::follow;
+pub(crate) use usage::{follow, parquet_rows};
 
 /// A gateway with a key of scope `admin` and one of scope `operator`.
 pub(crate) struct Admin {

@@ -2,7 +2,7 @@
 
 use parquet::{
     file::reader::{FileReader as _, SerializedFileReader},
-    record::RowAccessor as _,
+    record::{Row, RowAccessor as _},
 };
 use serde_json::Value;
 use tollgate_testkit::Request;
@@ -107,14 +107,16 @@ fn every_record_is_exported_as_json_lines() {
     assert_eq!(without_key.status, 401);
 }
 
+/// The rows of a Parquet file.
+pub(crate) fn parquet_rows(file: Vec<u8>) -> Vec<Row> {
+    let file = SerializedFileReader::new(bytes::Bytes::from(file)).unwrap();
+    file.get_row_iter(None).unwrap().map(Result::unwrap).collect()
+}
+
 #[test]
 fn every_record_is_exported_as_a_parquet_file() {
     let (admin, ids) = with_records(3);
-    let ids_of = |file: Vec<u8>| {
-        let file = SerializedFileReader::new(bytes::Bytes::from(file)).unwrap();
-        let rows = file.get_row_iter(None).unwrap().map(Result::unwrap);
-        rows.map(|row| row.get_string(0).unwrap().clone()).collect::<Vec<_>>()
-    };
+    let ids_of = |file: Vec<u8>| parquet_rows(file).iter().map(|row| row.get_string(0).unwrap().clone()).collect::<Vec<_>>();
     let export = |query: &str| {
         let answer = admin.call("GET", &format!("/admin/v1/usage/export?format=parquet{query}"), None);
         assert_eq!((answer.status, answer.complete), (200, true));

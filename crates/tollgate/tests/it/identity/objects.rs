@@ -7,7 +7,7 @@ use tollgate_testkit::{Request, wait_for};
 
 use super::{Browser, make_member, sign_in};
 use crate::{
-    admin::{Admin, follow, ok, refusal, refused, text},
+    admin::{Admin, follow, ok, parquet_rows, refusal, refused, text},
     support,
 };
 
@@ -203,6 +203,43 @@ fn members_page_through_their_own_records_only() {
     for hidden in [&bob.member, &bob.key, &"\"channel\"".to_owned()] {
         assert!(!lines.contains(hidden.as_str()), "{hidden} in {lines}");
     }
+    let file = ann.browser.send(&admin, "GET", "/admin/v1/usage/export?format=parquet", None);
+    let rows = parquet_rows(file.body);
+    assert_eq!(rows.len(), 3);
+    for row in &rows {
+        let value = |name: &str| row.get_column_iter().find(|(column, _)| *column == name).unwrap().1.to_string();
+        assert!(sent.iter().any(|id| value("id") == format!("\"{id}\"")), "{}", value("id"));
+        for hidden in ["channel", "account", "upstream_model", "cost", "protocol_out"] {
+            assert_eq!(value(hidden), "null", "{hidden}");
+        }
+    }
+}
+
+#[test]
+fn members_sum_up_their_own_requests_by_tag() {
+    let admin = Admin::echo();
+    let (ann, bob) = (owner(&admin, "ann", "member"), owner(&admin, "bob", "member"));
+    for (of, tags) in [(&ann, "team=a"), (&bob, "team=a"), (&bob, "team=b,secret=of-bob")] {
+        let sent = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&of.secret).header("x-tollgate-tags", tags);
+        assert_eq!(admin.gateway.send(&sent).status, 200);
+    }
+    let get = |path: &str| ann.browser.get(&admin, &format!("/admin/v1/usage{path}"));
+    let rows = |sums: &Value| -> Vec<(String, u64)> {
+        let row = |row: &Value| (row["of"].as_str().unwrap().to_owned(), row["requests"].as_u64().unwrap());
+        sums["items"].as_array().unwrap().iter().map(row).collect()
+    };
+    wait_for("every request is booked", Duration::from_mins(1), || {
+        rows(&admin.get("/admin/v1/usage/summary?by=nothing"))[0].1 == 5
+    });
+    assert_eq!(
+        rows(&admin.get("/admin/v1/usage/summary?by=tag:team")),
+        [(String::new(), 2), ("a".to_owned(), 2), ("b".to_owned(), 1)]
+    );
+    assert_eq!(rows(&get("/summary?by=tag:team")), [(String::new(), 1), ("a".to_owned(), 1)]);
+    assert_eq!(rows(&get("/summary?by=tag:secret")), [(String::new(), 2)]);
+    assert_eq!(rows(&get("/summary?by=nothing&tags=team=a")), [(String::new(), 1)]);
+    assert_eq!(get("?tags=team=a")["items"].as_array().unwrap().len(), 1);
+    assert_eq!(get("?tags=team=b")["items"], json!([]));
 }
 
 #[test]
