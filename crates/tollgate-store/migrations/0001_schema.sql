@@ -279,6 +279,8 @@ CREATE TABLE health_transitions (
     ended_at BIGINT,
     PRIMARY KEY (channel, account, node, since)
 );
+-- Lists, the newest first.
+CREATE INDEX health_transitions_since ON health_transitions (since, channel, account, node);
 CREATE INDEX health_transitions_ended ON health_transitions (ended_at);
 CREATE INDEX health_transitions_open ON health_transitions (node) WHERE ended_at IS NULL;
 
