@@ -157,6 +157,30 @@ test("an address links a member who cannot sign in, and no other", async () => {
   assert.equal((await (await signIn("bob")).me()).name, "Bobby");
 });
 
+test("a member of the provider adds no password, and admins unlink the account", async () => {
+  const { browser, me } = await signIn("bob");
+  const { name, csrf_token: token } = await me();
+  const headers = { origin: base.url, "x-csrf-token": token, "content-type": "application/json" };
+  const body = JSON.stringify({ password: "none so far", new_password: "correct horse battery" });
+  const response = await browser.get(`${base.url}/admin/v1/password`, { method: "PUT", headers, body });
+  assert.deepEqual(await refusal({ response }), [409, "no_password"]);
+  assert.equal((await base.admin("GET", `members/${name}/login`)).password, false);
+  const login = await base.admin("PATCH", `members/${name}/login`, { oidc: false, email: null });
+  assert.deepEqual([login.oidc, login.email], [false, null]);
+  assert.equal((await me()).error.code, "session_ended");
+  assert.equal((await (await signIn("bob")).me()).name, "bob", "another member: no address names the former one");
+});
+
+test("a suspended member stays suspended, whatever the claims change", async () => {
+  PEOPLE.zoe = { preferred_username: "zoe", email: "zoe@example.com", email_verified: true, groups: ["staff"] };
+  await signIn("zoe");
+  await base.admin("PATCH", "members/zoe", { status: "suspended" });
+  PEOPLE.zoe.groups = ["ops"];
+  assert.deepEqual(await refusal((await signIn("zoe")).end), [403, "not_admitted"]);
+  const member = await base.admin("GET", "members/zoe");
+  assert.deepEqual([member.status, member.role], ["suspended", "member"]);
+});
+
 test("a cancelled sign-in says so", async () => {
   assert.deepEqual(await refusal((await signIn(undefined)).end), [401, "oidc_refused"]);
 });

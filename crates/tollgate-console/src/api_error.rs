@@ -148,6 +148,13 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "needs_session", "This is for members who have signed in; an admin key has no session.")
     }
 
+    /// 409: a change of the own login that a password would have to prove.
+    pub(crate) fn no_password() -> Self {
+        let message = "The member has no password and signs in at the OpenID provider. An admin makes a link that sets one: \
+                       POST /admin/v1/members/{name}/password-link.";
+        Self::conflict("no_password", message)
+    }
+
     /// 403: the principal's scope is too narrow.
     pub(crate) fn forbidden(what: &str, needed: AdminScope) -> Self {
         let code = if needed == AdminScope::Admin { "admin_only" } else { "operator_only" };
@@ -359,6 +366,11 @@ impl ApiError {
 
     pub(crate) fn message(&self) -> &str {
         &self.message
+    }
+
+    /// Whether another request wrote the same row, or made one of the same name, at the same time.
+    pub(crate) fn is_race(&self) -> bool {
+        self.is_stale() || self.code == "already_exists"
     }
 
     /// Whether the row was changed concurrently.

@@ -65,6 +65,23 @@ async fn touch(state: &ConsoleState, request_meta: &RequestMeta, signed_in: &Sig
     }
 }
 
+/// Whether the sender of a request whose answer goes on is still known with the same scope: the session has not ended, the admin key is
+/// not revoked.
+pub(crate) async fn is_still_known(state: &ConsoleState, headers: &HeaderMap, principal: &Principal) -> Result<bool, ApiError> {
+    match principal {
+        Principal::LocalOperator(_) | Principal::Anonymous => Ok(true),
+        Principal::Key(key) => {
+            let Some(token) = bearer_token(headers)? else { return Ok(false) };
+            let found = state.store.listing.admin_key(&state.store.hasher.hash(token), state.gateway.now()).await?;
+            Ok(found.is_some_and(|found| found.scope == key.scope))
+        }
+        Principal::Session(signed_in) => {
+            let Some(token) = cookies::session_token(headers, state.identity.settings.is_secure()) else { return Ok(false) };
+            Ok(session(state, token).await?.is_some_and(|found| found.session.id == signed_in.session.id))
+        }
+    }
+}
+
 async fn admin_key(state: &ConsoleState, request_meta: &RequestMeta, token: &str) -> Result<Principal, ApiError> {
     if looks_like_admin_key(token) {
         let hash = state.store.hasher.hash(token);

@@ -12,7 +12,7 @@ use jsonwebtoken::jwk::JwkSet;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use tollgate_core::{Secret, Timestamp};
 use tollgate_store::RandomSource;
 use url::Url;
@@ -25,6 +25,9 @@ pub(crate) use claims::{Identified, NotAdmitted, identify};
 const METADATA_LIFE_MS: i64 = 300_000;
 /// Shortest time between two requests for them because a key is unknown.
 const METADATA_PAUSE_MS: i64 = 10_000;
+/// Sign-ins that may wait for the provider at the same time: half of the requests that are answered before a sign-in, so that a
+/// provider which does not answer leaves room for passwords.
+const MAX_AT_ONCE: usize = 8;
 /// Longest time for the requests of one sign-in.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -124,12 +127,18 @@ impl OidcState {
 pub(crate) struct OidcProvider {
     pub(crate) settings: OidcSettings,
     known: Mutex<Option<Known>>,
+    permits: Semaphore,
 }
 
 impl OidcProvider {
     pub(crate) fn new(settings: OidcSettings) -> Self {
         token::install_verifiers();
-        Self { settings, known: Mutex::new(None) }
+        Self { settings, known: Mutex::new(None), permits: Semaphore::new(MAX_AT_ONCE) }
+    }
+
+    /// A permit to send requests to the provider; `None` if all are taken.
+    pub(crate) fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        self.permits.try_acquire().ok()
     }
 
     /// The address of the provider's sign-in page.
@@ -258,10 +267,20 @@ impl OidcProvider {
         if more.get("sub") != claims.get("sub") {
             return Err(failure("the userinfo endpoint answers for another subject"));
         }
-        for (name, value) in more {
-            claims.entry(name).or_insert(value);
-        }
+        add_missing(&mut claims, more);
         Ok(claims)
+    }
+}
+
+/// Adds claims that are not there. Whether an address is verified is said by the document with the address.
+fn add_missing(claims: &mut Map<String, Value>, mut more: Map<String, Value>) {
+    if claims.contains_key("email") {
+        more.remove("email_verified");
+    } else if more.contains_key("email") {
+        claims.remove("email_verified");
+    }
+    for (name, value) in more {
+        claims.entry(name).or_insert(value);
     }
 }
 
@@ -301,6 +320,24 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn address_is_verified_by_the_document_that_has_it() {
+        let merged = |token: Value, userinfo: Value| {
+            let mut claims = token.as_object().unwrap().clone();
+            add_missing(&mut claims, userinfo.as_object().unwrap().clone());
+            Value::Object(claims)
+        };
+        let (claimed, verified) = (json!({"email": "a@example.com"}), json!({"email": "b@example.com", "email_verified": true}));
+        assert_eq!(merged(claimed.clone(), verified.clone()), claimed, "the verified address is another one");
+        assert_eq!(merged(json!({"email_verified": true}), claimed.clone()), claimed);
+        assert_eq!(
+            merged(json!({"sub": "1"}), verified.clone()),
+            json!({"sub": "1", "email": "b@example.com", "email_verified": true})
+        );
+        assert_eq!(merged(verified.clone(), claimed), verified);
+        assert_eq!(merged(json!({"groups": ["a"]}), json!({"groups": ["b"], "name": "c"})), json!({"groups": ["a"], "name": "c"}));
+    }
 
     #[test]
     fn endpoints_of_a_provider_over_tls_are_over_tls() {

@@ -73,9 +73,11 @@ impl Principal {
             Needs::Nothing => Ok(ObjectScope::Nothing),
             Needs::Scope(least) if self.scope() < least => Err(ApiError::forbidden("This", least)),
             // Whatever such a route shows to members is their own.
-            Needs::Scope(AdminScope::Member) => {
-                Ok(self.member().map_or(ObjectScope::Everything, |(id, _)| ObjectScope::Member(id)))
-            }
+            Needs::Scope(AdminScope::Member) => Ok(match self.member() {
+                Some((id, _)) => ObjectScope::Member(id),
+                None if self.scope() > AdminScope::Member => ObjectScope::Everything,
+                None => ObjectScope::Nothing,
+            }),
             Needs::Scope(_) => Ok(ObjectScope::Everything),
             Needs::Own { all } if self.scope() >= all => Ok(ObjectScope::Everything),
             Needs::Own { all } => match self.member() {

@@ -160,9 +160,7 @@ impl Batch<'_> {
             Change::PutGroup(spec) => self.put_group(spec).await,
             Change::RemoveGroup { group } => self.remove(RowKind::Group, group).await,
             Change::PutMember(spec) => self.put_member(spec).await,
-            Change::SetMemberStatus { member, status } => {
-                self.edit::<MemberSpec>(RowKind::Member, "", member, "status", |spec| spec.status = *status).await
-            }
+            Change::SetMemberStatus { member, status } => self.set_member_status(member, *status).await,
             Change::RemoveMember { member } => self.remove_member(member).await,
             Change::PutKey { key, secret } => self.put_key(key, secret.as_ref()).await,
             Change::SetKeyStatus { key, status } => self.set_key_status(*key, *status).await,
@@ -229,7 +227,19 @@ impl Batch<'_> {
         checked(RowKind::Member, &spec.name, check_row(spec))?;
         self.names(RowKind::Member, &spec.name, RowKind::Group, &spec.groups);
         self.names(RowKind::Member, &spec.name, RowKind::Group, spec.default_group.as_slice());
-        self.put(RowKind::Member, "", &spec.name, spec, SecretInput::Keep(SecretRequirement::NeedsNone)).await
+        let before = self.rows.by_name(RowKind::Member, "", &spec.name).await?;
+        self.put(RowKind::Member, "", &spec.name, spec, SecretInput::Keep(SecretRequirement::NeedsNone)).await?;
+        match before {
+            Some(before) => self.end_sessions_unless(&before, spec.role, spec.status).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn set_member_status(&mut self, member: &str, status: MemberStatus) -> Result<(), StoreError> {
+        let before = self.need(RowKind::Member, "", member).await?;
+        self.edit::<MemberSpec>(RowKind::Member, "", member, "status", |spec| spec.status = status).await?;
+        let role = before.read::<MemberSpec>()?.role;
+        self.end_sessions_unless(&before, role, status).await
     }
 
     async fn remove_channel(&mut self, channel: &str) -> Result<(), StoreError> {

@@ -234,6 +234,7 @@ pub enum IdentityChange {
         member: String,
         recovery_codes: Vec<KeyHash>,
     },
+    /// Without a subject: ends the member's sessions.
     SetSubject {
         member: String,
         subject: Option<String>,

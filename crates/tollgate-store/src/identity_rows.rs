@@ -125,6 +125,9 @@ pub(crate) trait IdentityTransaction: Send {
 
     async fn put_session(&mut self, row: &SessionRow) -> Result<(), StoreError>;
 
+    /// Deletes all sessions of a member.
+    async fn delete_sessions(&mut self, member: &str) -> Result<(), StoreError>;
+
     async fn delete_session(&mut self, id: SessionId) -> Result<(), StoreError>;
 
     async fn invite_by_hash(&mut self, hash: &KeyHash) -> Result<Option<InviteRow>, StoreError>;

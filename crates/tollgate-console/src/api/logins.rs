@@ -1,6 +1,6 @@
 //! What members sign in with, as members and admins see it.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tollgate_core::MemberId;
 use tollgate_store::{
     AdminScope, Change, IdentityChange, LoginMember, RowKind,
@@ -23,7 +23,11 @@ static LOGIN: Object = Object::of(
         both("email", EMAIL, "E-mail address to sign in with, besides the name.").or_null(),
         read("password", Kind::Flag, "Whether the member has a password."),
         read("totp", Kind::Flag, "Whether signing in needs a one-time code."),
-        read("oidc", Kind::Flag, "Whether the member signs in at the OpenID provider."),
+        both(
+            "oidc",
+            Kind::Flag,
+            "Whether the member signs in at the OpenID provider; `false` unlinks the account and ends sessions.",
+        ),
         read("signed_in_at", Kind::Time, "Last sign-in; null: never.").or_null(),
     ],
 );
@@ -39,7 +43,7 @@ pub(super) static ROUTES: &[Route] = &[
             Method::Patch,
             "/admin/v1/members/{name}/login",
             "change_login",
-            "Sets or removes the member's e-mail address.",
+            "Sets or removes the member's e-mail address; unlinks the account of the OpenID provider.",
             handler!(change),
         )
         .takes(&LOGIN, WriteMode::Update)
@@ -75,9 +79,21 @@ async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
 
 async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let member = find(&context).await?;
+    let mut changes = Vec::new();
+    match context.body.0.get("oidc").and_then(Value::as_bool) {
+        Some(true) if member.login.subject.is_none() => {
+            return Err(ApiError::value("oidc", "accounts are linked by signing in; only `false` can be set"));
+        }
+        Some(false) => changes.push(IdentityChange::SetSubject { member: member.name.clone(), subject: None }),
+        Some(true) | None => {}
+    }
     if context.body.has("email") {
         let email = context.body.text("email").map(str::to_owned);
-        context.apply(&[Change::Identity(Box::new(IdentityChange::SetEmail { member: member.name, email }))]).await?;
+        changes.push(IdentityChange::SetEmail { member: member.name, email });
+    }
+    let changes: Vec<Change> = changes.into_iter().map(|change| Change::Identity(Box::new(change))).collect();
+    if !changes.is_empty() {
+        context.apply(&changes).await?;
     }
     one(context).await
 }

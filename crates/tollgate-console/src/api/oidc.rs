@@ -3,7 +3,7 @@
 use serde_json::json;
 use tollgate_core::{MemberStatus, Owner};
 use tollgate_store::{
-    Change, IdentityChange, LoginMember, MemberSpec, ObjectScope, RowFilter, RowKind, SecondFactor, SignInMethod,
+    Change, IdentityChange, LoginMember, MemberSpec, ObjectScope, RowFilter, RowKind, SecondFactor, SignInMethod, StoredRow,
     fields::{FieldShape, Kind, Object},
 };
 
@@ -24,6 +24,8 @@ use crate::{
     response::ApiResponse,
 };
 
+/// Tries to write a member that others change at the same time.
+const MAX_TRIES: u32 = 3;
 const CALLBACK: &str = "admin/v1/oidc/callback";
 const TO: Kind = Kind::Text { min: 1, max: 500 };
 const SENT: Kind = Kind::Text { min: 0, max: 4_000 };
@@ -81,17 +83,19 @@ fn provider(context: &RequestContext) -> Result<&OidcProvider, ApiError> {
     context.state.identity.oidc.as_ref().ok_or_else(ApiError::no_path)
 }
 
+fn too_many() -> ApiError {
+    ApiError::overloaded("Too many people sign in at the moment.")
+}
+
 /// The address the provider sends the browser back to, as it is registered there.
 fn callback_url(context: &RequestContext) -> String {
     format!("{}/{CALLBACK}", context.state.identity.settings.url.as_str().trim_end_matches('/'))
 }
 
-/// Whether a text is a path of this console: a browser must not be sent anywhere else.
+/// Whether a text is a path of this console: a browser must not be sent anywhere else. Headers take ASCII only; other characters are
+/// percent-encoded.
 fn is_local_path(text: &str) -> bool {
-    text.starts_with('/')
-        && !text.starts_with("//")
-        && !text.contains('\\')
-        && text.chars().all(|c| !c.is_control() && !c.is_whitespace())
+    text.starts_with('/') && !text.starts_with("//") && !text.contains('\\') && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 async fn start(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -100,6 +104,7 @@ async fn start(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if !is_local_path(to) {
         return Err(ApiError::value("to", "expected a path of this console, such as /console"));
     }
+    let _permit = provider.permit().ok_or_else(too_many)?;
     let state = OidcState::new(&context.state.identity.random, to.to_owned());
     let url = provider.authorization_url(&*context.state.gateway, &callback_url(&context), &state).await;
     let url = url.map_err(|fault| {
@@ -132,6 +137,7 @@ async fn callback(context: RequestContext) -> Result<ApiResponse, ApiError> {
         );
         return Err(ApiError::oidc_refused());
     }
+    let _permit = provider.permit().ok_or_else(too_many)?;
     let code = context.query.text("code").unwrap_or_default();
     let redeemed = provider.redeem(&*context.state.gateway, &callback_url(&context), code, &state).await;
     let claims = redeemed.map_err(|fault| {
@@ -153,8 +159,18 @@ async fn callback(context: RequestContext) -> Result<ApiResponse, ApiError> {
 }
 
 /// The member of a person: linked before, or an invited one who cannot sign in yet, or a new one. Role and groups are those of the
-/// claims that decide them.
+/// claims that decide them. Tried again when the member is changed at the same time: a status that an admin sets meanwhile stays.
 async fn member_of(context: &RequestContext, provider: &OidcProvider, person: &Identified) -> Result<LoginMember, ApiError> {
+    for _ in 1..MAX_TRIES {
+        match try_member_of(context, provider, person).await {
+            Err(problem) if problem.is_race() => {}
+            done => return done,
+        }
+    }
+    try_member_of(context, provider, person).await
+}
+
+async fn try_member_of(context: &RequestContext, provider: &OidcProvider, person: &Identified) -> Result<LoginMember, ApiError> {
     let identity = &context.state.store.identity;
     let found = match identity.find_subject(&person.subject).await? {
         Some(member) => Some(member),
@@ -171,13 +187,15 @@ async fn member_of(context: &RequestContext, provider: &OidcProvider, person: &I
     };
     let is_new = found.is_none();
     let mut changes = Vec::new();
-    if is_new || before.is_some() {
-        let spec = before.clone().unwrap_or_else(|| MemberSpec { name: name.clone(), ..MemberSpec::default() });
-        let after = with_claims(spec, person, &existing_groups(context).await?);
-        if is_new {
-            changes.push(Change::ExpectNew { kind: RowKind::Member, parent: String::new(), name: name.clone() });
-        }
-        if before.as_ref() != Some(&after) {
+    if is_new {
+        let after =
+            with_claims(MemberSpec { name: name.clone(), ..MemberSpec::default() }, person, &existing_groups(context).await?);
+        changes.push(Change::ExpectNew { kind: RowKind::Member, parent: String::new(), name: name.clone() });
+        changes.push(Change::PutMember(Box::new(after)));
+    } else if let Some((row, spec)) = before {
+        let after = with_claims(spec.clone(), person, &existing_groups(context).await?);
+        if spec != after {
+            changes.push(Change::ExpectRow { kind: RowKind::Member, id: row.id, revision: row.revision });
             changes.push(Change::PutMember(Box::new(after)));
         }
     }
@@ -203,10 +221,13 @@ async fn unclaimed(context: &RequestContext, person: &Identified) -> Result<Opti
 }
 
 /// The row of a member that claims may change: a catalog file's rows are changed there only.
-async fn spec_of(context: &RequestContext, member: &LoginMember) -> Result<Option<MemberSpec>, ApiError> {
+async fn spec_of(context: &RequestContext, member: &LoginMember) -> Result<Option<(StoredRow, MemberSpec)>, ApiError> {
     let row = context.state.store.listing.row(RowKind::Member, &member.id.to_string(), ObjectScope::Member(member.id)).await?;
     match row {
-        Some(row) if row.owner == Owner::Database => Ok(Some(row.read()?)),
+        Some(row) if row.owner == Owner::Database => {
+            let spec = row.read()?;
+            Ok(Some((row, spec)))
+        }
         Some(_) | None => Ok(None),
     }
 }
@@ -281,6 +302,8 @@ mod tests {
             "/a b",
             "/\t/evil.example.com",
             "/\r\nset-cookie: a=b",
+            "/ä",
+            "/\u{2028}",
         ] {
             assert!(!is_local_path(bad), "{bad}");
         }

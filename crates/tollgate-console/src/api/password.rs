@@ -1,7 +1,7 @@
 //! Passwords: a member changes the own one; one-time links set one for the first admin and for those who forgot theirs.
 
 use serde_json::json;
-use tollgate_core::MemberId;
+use tollgate_core::{MemberId, MemberStatus};
 use tollgate_store::{
     AdminScope, Change, IdentityChange, IdentityRefusal, LinkKind, LoginMember, RowKind, SecondFactor, SignInMethod,
     fields::{Access, Kind, Object, WriteMode},
@@ -11,7 +11,7 @@ use super::{
     request_context::RequestContext,
     route::{Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
-    schema::{NAME, TEXT, both, needed, read},
+    schema::{NAME, TEXT, needed, read},
     sign_in::{
         NEW_PASSWORD, PASSWORD, SIGN_IN, TOKEN, admit, attempt_succeeded, begin_attempt, hash_password, need_session, open_session,
         prove_password,
@@ -27,10 +27,7 @@ use crate::{
 
 static PASSWORDS: Object = Object::of(
     "PasswordChange",
-    &[
-        both("password", PASSWORD, "The password so far; not needed by a member without one.").with(Access::WriteOnly),
-        needed("new_password", NEW_PASSWORD, "The new one."),
-    ],
+    &[needed("password", PASSWORD, "The password so far."), needed("new_password", NEW_PASSWORD, "The new one.")],
 );
 static LINK_TOKEN: Object = Object::of("LinkToken", &[needed("token", TOKEN, "`token` of the link.")]);
 static LINK_USE: Object = Object::of(
@@ -130,7 +127,8 @@ async fn linked(context: &RequestContext) -> Result<(tollgate_store::PasswordLin
     let hash = context.state.store.hasher.hash(context.body.text("token").unwrap_or_default());
     let identity = &context.state.store.identity;
     let link = identity.find_link(&hash).await?.filter(|link| link.expires_at > context.now()).ok_or_else(invalid)?;
-    let member = identity.login(link.member).await?.ok_or_else(invalid)?;
+    let member = identity.login(link.member).await?;
+    let member = member.filter(|member| member.status == MemberStatus::Active).ok_or_else(invalid)?;
     attempt_succeeded(context, None);
     Ok((link, member))
 }

@@ -129,10 +129,11 @@ pub(super) fn need_session(context: &RequestContext) -> Result<&SignedIn, ApiErr
     context.principal.session().ok_or_else(ApiError::needs_session)
 }
 
-/// Checks the password that a member sends again before a change of the own login: who finds an open browser does not know it. A
-/// member without a password, who signs in elsewhere, proves nothing by it.
+/// Checks the password that a member sends again before a change of the own login: who finds an open browser does not know it. 409 for
+/// a member without a password, who signs in at the OpenID provider: with one, the member would sign in after the provider has closed
+/// the account. Admins set it with a link.
 pub(super) async fn prove_password(context: &RequestContext, member: &LoginMember, field: &str) -> Result<(), ApiError> {
-    let Some(hash) = &member.login.password else { return Ok(()) };
+    let Some(hash) = &member.login.password else { return Err(ApiError::no_password()) };
     begin_attempt(context, Some(&member.name))?;
     let sent = context.body.text(field).unwrap_or_default();
     if !context.state.identity.passwords.verify(sent, Some(hash)).await? {

@@ -4,13 +4,13 @@ use serde_json::json;
 use tollgate_core::Secret;
 use tollgate_store::{
     AdminScope, Change, IdentityChange, KeyHash, SecondFactor, SignInMethod,
-    fields::{Access, Kind, Object, WriteMode},
+    fields::{Kind, Object, WriteMode},
 };
 
 use super::{
     request_context::RequestContext,
     route::{Method, Needs, Resource, ResponseSchema, Route, handler},
-    schema::{NAME, TEXT, both, needed, read},
+    schema::{NAME, TEXT, needed, read},
     sign_in::{PASSWORD, SIGN_IN, TOKEN, attempt_succeeded, begin_attempt, need_session, open_session, prove_password},
 };
 use crate::{
@@ -35,7 +35,7 @@ static ENABLE: Object = Object::of(
     &[
         needed("challenge", TOKEN, "`challenge` of the new secret."),
         needed("code", Kind::Text { min: 1, max: 20 }, "A code of the app, as proof that it has the secret."),
-        both("password", PASSWORD, "The member's password; not needed by a member without one.").with(Access::WriteOnly),
+        needed("password", PASSWORD, "The member's password."),
     ],
 );
 static ENABLED: Object = Object::of(
@@ -45,10 +45,7 @@ static ENABLED: Object = Object::of(
         read("session", Kind::Object(&SIGN_IN), "The session that replaces the one of the request."),
     ],
 );
-static PROOF: Object = Object::of(
-    "PasswordProof",
-    &[both("password", PASSWORD, "The member's password; not needed by a member without one.").with(Access::WriteOnly)],
-);
+static PROOF: Object = Object::of("PasswordProof", &[needed("password", PASSWORD, "The member's password.")]);
 static RECOVERY: Object = Object::of(
     "RecoveryCodes",
     &[read("recovery_codes", Kind::List { of: &TEXT, max: 10 }, "Each signs in once instead of a code. Shown this once.")],

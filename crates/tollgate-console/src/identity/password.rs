@@ -1,6 +1,6 @@
 //! Passwords: their rules, and argon2id with the parameters that OWASP recommends, computed for few at a time.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use argon2::{
     Algorithm, Argon2, Params, PasswordHash, PasswordHasher as _, PasswordVerifier as _, Version, password_hash::SaltString,
@@ -107,12 +107,12 @@ pub(crate) fn check(password: &str, names: &[&str]) -> Result<(), String> {
 /// Computes hashes of passwords on threads for blocking work. A flood of sign-ins waits, instead of taking all cores and memory.
 #[derive(Debug)]
 pub(crate) struct PasswordHasher {
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
 }
 
 impl Default for PasswordHasher {
     fn default() -> Self {
-        Self { permits: Semaphore::new(MAX_AT_ONCE) }
+        Self { permits: Arc::new(Semaphore::new(MAX_AT_ONCE)) }
     }
 }
 
@@ -139,8 +139,13 @@ impl PasswordHasher {
     }
 
     async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
-        let Ok(Ok(_permit)) = timeout(MAX_WAIT, self.permits.acquire()).await else {
+        let Ok(Ok(permit)) = timeout(MAX_WAIT, Arc::clone(&self.permits).acquire_owned()).await else {
             return Err(ApiError::overloaded("Too many people sign in at the moment."));
+        };
+        let work = move || {
+            // Held by the work itself: it goes on when the client disconnects.
+            let _permit = permit;
+            work()
         };
         tokio::task::spawn_blocking(work).await.map_err(|_| ApiError::internal())
     }
@@ -172,6 +177,18 @@ mod tests {
     fn every_common_password_is_long_enough_to_matter_and_in_lower_case() {
         for password in COMMON {
             assert!(password.len() >= 10 && password.to_lowercase() == password, "{password}");
+        }
+    }
+
+    #[tokio::test]
+    async fn work_of_a_client_that_left_counts_until_it_is_done() {
+        let hasher = PasswordHasher::default();
+        let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
+        let left = timeout(Duration::from_millis(50), hasher.compute(move || released.recv())).await;
+        assert!(left.is_err() && hasher.permits.available_permits() == MAX_AT_ONCE - 1);
+        release.send(()).unwrap();
+        while hasher.permits.available_permits() < MAX_AT_ONCE {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 

@@ -2,11 +2,9 @@
 
 use serde_json::{Map, Value};
 use tollgate_core::Role;
+use tollgate_store::{MemberSpec, fields::check_row};
 
 use super::OidcSettings;
-
-/// Longest name of a member, in bytes.
-const MAX_NAME: usize = 100;
 
 /// A person as the provider describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +34,8 @@ pub(crate) enum NotAdmitted {
 pub(crate) fn identify(settings: &OidcSettings, claims: &Map<String, Value>) -> Result<Identified, NotAdmitted> {
     let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let is_verified = matches!(claims.get("email_verified"), Some(Value::Bool(true))) || text("email_verified") == Some("true");
-    let email = text("email").filter(|_| is_verified).map(str::to_lowercase);
+    let address = text("email").filter(|_| is_verified);
+    let email = address.map(str::to_lowercase);
     if !settings.domains.is_empty() {
         let domain = email.as_deref().and_then(|email| email.rsplit_once('@')).map(|(_, domain)| domain);
         if !domain.is_some_and(|domain| settings.domains.iter().any(|allowed| allowed.eq_ignore_ascii_case(domain))) {
@@ -57,7 +56,7 @@ pub(crate) fn identify(settings: &OidcSettings, claims: &Map<String, Value>) -> 
         }
     }
     let subject = text("sub").unwrap_or_default();
-    let names = [text("preferred_username"), text("email"), text("name"), Some(subject)];
+    let names = [text("preferred_username"), address, text("name"), Some(subject)];
     let names = names.into_iter().flatten().filter_map(member_name).collect();
     Ok(Identified { subject: format!("{} {subject}", settings.issuer), names, email, role, groups })
 }
@@ -91,9 +90,8 @@ fn values<'a>(claims: &'a Map<String, Value>, claim: &str) -> Vec<&'a str> {
 
 /// A text as the name of a member, if it can be one.
 fn member_name(text: &str) -> Option<String> {
-    let name = text.trim();
-    let is_valid = !name.is_empty() && name.len() <= MAX_NAME && !name.chars().any(char::is_control);
-    is_valid.then(|| name.to_owned())
+    let spec = MemberSpec { name: text.trim().to_owned(), ..MemberSpec::default() };
+    check_row(&spec).is_empty().then_some(spec.name)
 }
 
 #[cfg(test)]
@@ -169,8 +167,10 @@ mod tests {
     #[test]
     fn without_a_role_claim_everybody_is_admitted_and_roles_stay() {
         let settings = OidcSettings { role_claim: None, group_claim: None, groups: Vec::new(), domains: Vec::new(), ..settings() };
-        let claims = json!({"sub": "1", "preferred_username": "x\u{0}y", "name": "N".repeat(101)});
+        let id = format!("mbr_{}", "0".repeat(26));
+        let claims = json!({"sub": "1", "preferred_username": id, "name": "x\u{0}y", "email": "another@example.com"});
         let read = identify(&settings, claims.as_object().unwrap()).unwrap();
-        assert_eq!((read.role, read.groups.len(), read.names), (None, 0, vec!["1".to_owned()]));
+        assert_eq!((read.role, read.groups.len()), (None, 0));
+        assert_eq!(read.names, ["1"], "neither the id of a member, nor what no name can be, nor an address that is not verified");
     }
 }

@@ -59,6 +59,9 @@ pub(super) fn verify(token: &str, keys: &JwkSet, expected: &Expected<'_>) -> Res
     if ALLOWED.iter().all(|(allowed, _)| *allowed != header.alg) {
         return Err(TokenFault::Signature("its algorithm is not allowed".to_owned()));
     }
+    if header.crit.is_some() {
+        return Err(TokenFault::Signature("it has extensions that must be understood".to_owned()));
+    }
     let key = key_for(keys, header.kid.as_deref(), header.alg).ok_or(TokenFault::UnknownKey)?;
     // A validation accepts the algorithm it was made for only: that of the header, which must fit the kind of the key.
     let mut validation = Validation::new(header.alg);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq as _;
-use tollgate_core::{InviteId, MemberId, MemberStatus, Revision, Secret, SessionId, Timestamp};
+use tollgate_core::{InviteId, MemberId, MemberStatus, Revision, Role, Secret, SessionId, Timestamp};
 
 use super::{Batch, refused};
 use crate::{
@@ -16,6 +16,13 @@ const MAX_EMAIL: usize = 254;
 
 fn identity_refused(name: &str, reason: IdentityRefusal) -> StoreError {
     refused(RowKind::Member, name, ChangeRefusal::Identity(reason))
+}
+
+/// Whether sessions outlive a change of a login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LoginEdit {
+    KeepsSessions,
+    EndsSessions,
 }
 
 impl Batch<'_> {
@@ -36,13 +43,13 @@ impl Batch<'_> {
                 let disable = |login: &mut LoginRow| {
                     login.totp = None;
                     login.state.recovery_codes.clear();
-                    login.state.version += 1;
                 };
-                self.edit_login(member, "disable_totp", disable).await
+                self.edit_login(member, "disable_totp", LoginEdit::EndsSessions, disable).await
             }
             IdentityChange::SetRecoveryCodes { member, recovery_codes } => {
                 let codes = recovery_codes.iter().map(|hash| hex::encode(hash.0)).collect();
-                self.edit_login(member, "replace_recovery_codes", |login| login.state.recovery_codes = codes).await
+                let replace = |login: &mut LoginRow| login.state.recovery_codes = codes;
+                self.edit_login(member, "replace_recovery_codes", LoginEdit::KeepsSessions, replace).await
             }
             IdentityChange::SetSubject { member, subject } => self.set_subject(member, subject.as_deref()).await,
             IdentityChange::OpenSession { member, session, factor } => self.open_session(member, session, *factor).await,
@@ -68,11 +75,15 @@ impl Batch<'_> {
         &mut self,
         member: &str,
         action: &str,
+        edit: LoginEdit,
         change: impl FnOnce(&mut LoginRow) + Send,
     ) -> Result<(), StoreError> {
         let row = self.need(RowKind::Member, "", member).await?;
         let mut login = self.login_of(&row).await?;
         change(&mut login);
+        if edit == LoginEdit::EndsSessions {
+            self.end_sessions(&mut login).await?;
+        }
         self.rows.put_login(&login).await?;
         self.record_identity(AuditKind::Login, action, &row.id, &row.name, &json!({}));
         Ok(())
@@ -107,7 +118,7 @@ impl Batch<'_> {
     async fn set_password(&mut self, row: &CatalogRow, hash: &Secret, action: &str) -> Result<(), StoreError> {
         let mut login = self.login_of(row).await?;
         login.state.password = Some(hash.expose().to_owned());
-        login.state.version += 1;
+        self.end_sessions(&mut login).await?;
         self.rows.put_login(&login).await?;
         self.rows.delete_links(&row.id).await?;
         self.record_identity(AuditKind::Login, action, &row.id, &row.name, &json!({}));
@@ -118,13 +129,12 @@ impl Batch<'_> {
         let row = self.need(RowKind::Member, "", member).await?;
         let sealed = self.sealer.seal(totp_context(&row.id), secret.expose().as_bytes());
         let codes = recovery.iter().map(|hash| hex::encode(hash.0)).collect();
-        self.edit_login(member, "enable_totp", |login| {
+        let enable = |login: &mut LoginRow| {
             login.totp = Some(sealed);
             login.state.totp_step = step;
             login.state.recovery_codes = codes;
-            login.state.version += 1;
-        })
-        .await
+        };
+        self.edit_login(member, "enable_totp", LoginEdit::EndsSessions, enable).await
     }
 
     async fn set_subject(&mut self, member: &str, subject: Option<&str>) -> Result<(), StoreError> {
@@ -140,12 +150,32 @@ impl Batch<'_> {
         }
         let detail = json!({"before": login.subject, "after": subject});
         login.subject = subject.map(str::to_owned);
+        if subject.is_none() {
+            self.end_sessions(&mut login).await?;
+        }
         self.rows.put_login(&login).await?;
         self.record_identity(AuditKind::Login, "set_subject", &row.id, &row.name, &detail);
         Ok(())
     }
 
     // === sessions ===
+
+    /// Ends all sessions of a member, and the challenges between password and one-time code.
+    async fn end_sessions(&mut self, login: &mut LoginRow) -> Result<(), StoreError> {
+        login.state.version += 1;
+        self.rows.delete_sessions(&login.member).await
+    }
+
+    /// Ends the sessions of a member unless it had this role and status before. A session does not come back when the role does.
+    pub(super) async fn end_sessions_unless(
+        &mut self,
+        before: &CatalogRow,
+        role: Role,
+        status: MemberStatus,
+    ) -> Result<(), StoreError> {
+        let had: MemberSpec = before.read()?;
+        if (had.role, had.status) == (role, status) { Ok(()) } else { self.rows.delete_sessions(&before.id).await }
+    }
 
     async fn open_session(&mut self, member: &str, new: &NewSession, factor: SecondFactor) -> Result<(), StoreError> {
         let row = self.need(RowKind::Member, "", member).await?;

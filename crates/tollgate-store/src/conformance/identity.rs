@@ -77,12 +77,17 @@ pub(super) async fn login_is_found_by_name_email_and_subject(store: &Store) {
     assert!(!store.identity.find_login("bob").await.unwrap().unwrap().can_sign_in());
     let found = store.identity.find_subject("https://id.example.com 1").await.unwrap().unwrap();
     assert_eq!(store.identity.login(found.id).await.unwrap(), Some(found));
+    apply(store, &[open("ann", 1, SecondFactor::None), link("ann", "https://id.example.com 1")]).await.unwrap();
+    assert!(is_valid(store, 1, MIDNIGHT).await, "the link is the same");
     assert_eq!(refused(store, set("bob", Some("ann@example.com"))).await, IdentityRefusal::EmailTaken);
     assert_eq!(refused(store, link("bob", "https://id.example.com 1")).await, IdentityRefusal::SubjectTaken);
     apply(store, &[member("eve@example.com", Role::Member)]).await.unwrap();
     assert_eq!(refused(store, set("bob", Some("Eve@example.com"))).await, IdentityRefusal::EmailTaken, "it is a name");
     let invalid = refusal(apply(store, &[set("bob", Some("bob"))]).await.unwrap_err());
     assert!(matches!(invalid, ChangeRefusal::Invalid(_)), "{invalid:?}");
+    apply(store, &[identity(IdentityChange::SetSubject { member: "ann".to_owned(), subject: None })]).await.unwrap();
+    assert_eq!(store.identity.find_subject("https://id.example.com 1").await.unwrap(), None);
+    assert!(!is_valid(store, 1, MIDNIGHT).await, "its sessions ended with the link");
     apply(store, &[Change::RemoveMember { member: "ann".to_owned() }]).await.unwrap();
     assert_eq!(store.identity.find_login("ann@example.com").await.unwrap(), None);
     apply(store, &[set("bob", Some("ann@example.com"))]).await.expect("the address is free again");
@@ -105,16 +110,25 @@ pub(super) async fn session_ends_with_role_password_status_and_time(store: &Stor
 
     apply(store, &[member("ann", Role::Admin)]).await.unwrap();
     assert!(!is_valid(store, 1, later).await, "the role is another one");
+    apply(store, &[member("ann", Role::Operator)]).await.unwrap();
+    assert!(!is_valid(store, 1, later).await, "a session does not come back with the role");
     apply(store, &[open("ann", 3, SecondFactor::None)]).await.unwrap();
     apply(store, &[set_password("ann")]).await.unwrap();
     assert!(!is_valid(store, 3, later).await, "the password is another one");
     apply(store, &[set_password("ann"), open("ann", 4, SecondFactor::None)]).await.unwrap();
     assert!(is_valid(store, 4, MIDNIGHT).await, "opened together with the new password");
+    let (ann, now) = (id_of(store, "ann").await, MIDNIGHT);
+    let of_ann =
+        SessionFilter { scope: ObjectScope::Member(ann), id: None, member: None, after: None, now, idle_ms: HOUR_MS, limit: 10 };
+    let listed = async || store.identity.sessions(&of_ann).await.unwrap().iter().map(|session| session.id).collect::<Vec<_>>();
+    assert_eq!(listed().await, [session_id(4)], "those that ended are not listed");
     let suspend = |status| Change::SetMemberStatus { member: "ann".to_owned(), status };
     apply(store, &[suspend(MemberStatus::Suspended)]).await.unwrap();
-    assert!(!is_valid(store, 4, MIDNIGHT).await);
+    assert!(!is_valid(store, 4, MIDNIGHT).await && listed().await.is_empty());
     let refused = apply(store, &[open("ann", 5, SecondFactor::None)]).await.unwrap_err();
     assert_eq!(refusal(refused), ChangeRefusal::NotFound, "a suspended member cannot sign in");
+    apply(store, &[suspend(MemberStatus::Active)]).await.unwrap();
+    assert!(!is_valid(store, 4, MIDNIGHT).await, "a session does not come back with the status");
     apply(store, &[identity(IdentityChange::EndSession { session: session_id(2) })]).await.unwrap();
     assert!(!is_valid(store, 2, MIDNIGHT).await);
     apply(store, &[identity(IdentityChange::EndSession { session: session_id(2) })]).await.expect("it has ended already");

@@ -148,8 +148,7 @@ impl IdentityTransaction for State {
     async fn delete_login(&mut self, member: &str) -> Result<(), StoreError> {
         self.identity.logins.remove(member);
         self.identity.links.remove(member);
-        self.identity.sessions.retain(|_, row| row.session.member.to_string() != member);
-        Ok(())
+        self.delete_sessions(member).await
     }
 
     async fn sessions_of(&mut self, member: &str) -> Result<Vec<Session>, StoreError> {
@@ -163,6 +162,11 @@ impl IdentityTransaction for State {
 
     async fn put_session(&mut self, row: &SessionRow) -> Result<(), StoreError> {
         self.identity.sessions.insert(row.session.id, row.clone());
+        Ok(())
+    }
+
+    async fn delete_sessions(&mut self, member: &str) -> Result<(), StoreError> {
+        self.identity.sessions.retain(|_, row| row.session.member.to_string() != member);
         Ok(())
     }
 

@@ -241,14 +241,9 @@ impl IdentityTransaction for SqlChangeTransaction<'_> {
     }
 
     async fn delete_login(&mut self, member: &str) -> Result<(), StoreError> {
-        for sql in [
-            "DELETE FROM logins WHERE member_id = $1",
-            "DELETE FROM sessions WHERE member_id = $1",
-            "DELETE FROM password_links WHERE member_id = $1",
-        ] {
-            self.execute(sqlx::query(sql).bind(member.to_owned())).await?;
-        }
-        Ok(())
+        self.execute(sqlx::query("DELETE FROM logins WHERE member_id = $1").bind(member.to_owned())).await?;
+        self.delete_sessions(member).await?;
+        self.delete_links(member).await
     }
 
     async fn sessions_of(&mut self, member: &str) -> Result<Vec<Session>, StoreError> {
@@ -273,6 +268,10 @@ impl IdentityTransaction for SqlChangeTransaction<'_> {
             .bind(session.ends_at.0)
             .bind(spec_text(&session.spec));
         self.execute(query).await
+    }
+
+    async fn delete_sessions(&mut self, member: &str) -> Result<(), StoreError> {
+        self.execute(sqlx::query("DELETE FROM sessions WHERE member_id = $1").bind(member.to_owned())).await
     }
 
     async fn delete_session(&mut self, id: SessionId) -> Result<(), StoreError> {

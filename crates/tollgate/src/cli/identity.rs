@@ -26,6 +26,9 @@ pub(crate) enum Member {
         /// Set the e-mail address to sign in with, besides the name; an empty one removes it
         #[arg(long, value_name = "ADDRESS")]
         email: Option<String>,
+        /// Unlink the account of the OpenID provider and end the member's sessions
+        #[arg(long)]
+        unlink: bool,
     },
     /// Let a member who lost the authenticator app sign in without one-time codes
     DisableTotp(RowName),

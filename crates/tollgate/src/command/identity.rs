@@ -46,14 +46,19 @@ pub(crate) fn member(common: &Common, subcommand: cli::Member) -> Result<(), Fai
                 Ok(())
             })
         }
-        cli::Member::Login { member, email } => run_admin(common, async |admin: &Admin| {
+        cli::Member::Login { member, email, unlink } => run_admin(common, async |admin: &Admin| {
             let target = ApiPath::of(&["members", &member.name, "login"]);
-            let login = match &email {
-                None => admin.get(&target).await?,
-                Some(email) => {
-                    let body = json!({"email": if email.is_empty() { Value::Null } else { email.as_str().into() }});
-                    admin.send(AdminRequest::of(Method::PATCH, &target, &body)).await?.body
-                }
+            let mut body = serde_json::Map::new();
+            if let Some(email) = &email {
+                body.insert("email".to_owned(), if email.is_empty() { Value::Null } else { email.as_str().into() });
+            }
+            if unlink {
+                body.insert("oidc".to_owned(), false.into());
+            }
+            let login = if body.is_empty() {
+                admin.get(&target).await?
+            } else {
+                admin.send(AdminRequest::of(Method::PATCH, &target, &body.into())).await?.body
             };
             show_login(common, &login);
             Ok(())

@@ -7,7 +7,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
 use tokio::{sync::OwnedSemaphorePermit, time::sleep};
-use tollgate_core::MemberId;
+use tollgate_core::{MemberId, Timestamp};
 use tollgate_store::{
     BookedRecords, LogPosition, StoreError, UsageFilter,
     fields::{FieldShape, Kind},
@@ -17,6 +17,7 @@ use super::{filter::filter, view::UsageView};
 use crate::{
     api::{request_context::RequestContext, schema::both},
     api_error::ApiError,
+    auth,
     response::ApiResponse,
     shares::Share,
     usage_format,
@@ -24,6 +25,8 @@ use crate::{
 
 /// Interval of looking for new records.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval of checks that the client may still see the log, in milliseconds: sessions end and keys are revoked while it is followed.
+const CHECK_INTERVAL_MS: i64 = 5_000;
 /// Looks without an event after which a comment keeps the connection alive: every 15 s.
 const SILENT_POLLS: u32 = 30;
 /// Records that are read at once, and kept until the client has taken them.
@@ -53,8 +56,18 @@ pub(super) async fn tail(context: RequestContext) -> Result<ApiResponse, ApiErro
         Some(after) => after,
         None => context.with_query_timeout(context.state.store.usage.booked_after(None, 0)).await?.until,
     };
-    let tail =
-        Tail { context, filter, view, at, events: VecDeque::from([begin(at)]), has_failed: false, _permit: permit, _share: share };
+    let checked_at = context.now();
+    let tail = Tail {
+        context,
+        filter,
+        view,
+        at,
+        events: VecDeque::from([begin(at)]),
+        has_failed: false,
+        checked_at,
+        _permit: permit,
+        _share: share,
+    };
     let events = stream::unfold(tail, |mut tail| async move {
         let event = tail.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(event)), tail))
@@ -71,6 +84,8 @@ struct Tail {
     /// Events that the client has not taken yet.
     events: VecDeque<String>,
     has_failed: bool,
+    /// When the client was known last.
+    checked_at: Timestamp,
     _permit: OwnedSemaphorePermit,
     /// Of members.
     _share: Option<Share<MemberId>>,
@@ -78,14 +93,14 @@ struct Tail {
 
 impl Tail {
     /// The next event; `None` when records cannot be read, or the gateway stops: the client continues where it was, with another
-    /// process.
+    /// process. Also `None` when the client may not see the log any more.
     async fn next(&mut self) -> Option<String> {
         let mut silent = 0;
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            if self.has_failed {
+            if self.has_failed || !self.is_still_known().await {
                 return None;
             }
             let has_more = match self.read().await {
@@ -107,6 +122,19 @@ impl Tail {
                 }
             }
         }
+    }
+
+    /// Whether the client may still see the log, checked every few seconds.
+    async fn is_still_known(&mut self) -> bool {
+        let now = self.context.now();
+        if now.ms_since(self.checked_at) < CHECK_INTERVAL_MS {
+            return true;
+        }
+        let RequestContext { state, headers, principal, .. } = &self.context;
+        let known = auth::is_still_known(state, headers, principal).await;
+        self.checked_at = now;
+        // An error is in the log; the client asks again.
+        known.unwrap_or(false)
     }
 
     /// Returns when the gateway stops; never in a command.

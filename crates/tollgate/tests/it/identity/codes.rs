@@ -87,6 +87,22 @@ fn code_is_asked_for_after_the_password_and_valid_once() {
 }
 
 #[test]
+fn link_that_sets_a_password_asks_for_a_code_too() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    let Enabled { browser, secret, .. } = enable(&admin, &sign_in(&admin, "ann"));
+    let link = admin.post("/admin/v1/members/ann/password-link", &json!({}));
+    let path = "/admin/v1/password-links/use";
+    let body = json!({"token": link["token"], "new_password": "another good one"});
+    let answer = admin.send("POST", path, &Request::post(path, &body));
+    assert!(answer.header("set-cookie").is_none() && !browser.is_in(&admin), "who has the mail has not the phone");
+    let body = ok(&answer);
+    assert_eq!(body["next"], "code", "{body}");
+    let completed = complete(&admin, &json!({"challenge": body["challenge"], "code": code(&secret, 1)}));
+    assert!(Browser::of(&completed).is_in(&admin));
+}
+
+#[test]
 fn guessing_codes_is_limited() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");

@@ -280,6 +280,29 @@ fn member_follows_the_log_with_two_clients_at_most() {
 }
 
 #[test]
+fn live_tail_ends_with_the_session_or_key_that_opened_it() {
+    let admin = Admin::echo();
+    let ann = owner(&admin, "ann", "admin");
+    let tail = Request::get("/admin/v1/usage/tail");
+    let by_key = admin.post("/admin/v1/admin-keys", &json!({"name": "k", "scope": "admin", "member": "ann"}));
+    let requests = [ann.browser.request(&admin, "GET", "/admin/v1/usage/tail", None), tail.bearer(by_key["key"].as_str().unwrap())];
+    let mut followers: Vec<_> = requests
+        .iter()
+        .map(|request| {
+            let mut pending = admin.gateway.start_request(request);
+            let head = pending.read_head().unwrap();
+            assert_eq!(head.status, 200);
+            (pending, head)
+        })
+        .collect();
+    admin.patch("/admin/v1/members/ann", &json!({"role": "member"}));
+    for (pending, head) in &mut followers {
+        // The rest is what was sent before the end, which comes.
+        while pending.read_chunk(head).unwrap().is_some() {}
+    }
+}
+
+#[test]
 fn operators_see_all_but_ledgers_and_sessions_of_others() {
     let admin = Admin::echo();
     let (ann, bob) = (owner(&admin, "ann", "operator"), owner(&admin, "bob", "member"));

@@ -50,6 +50,8 @@ fn sessions_end_with_a_change_of_role_password_or_status() {
     let of_role = sign_in(&admin, "ann");
     admin.patch("/admin/v1/members/ann", &json!({"role": "operator"}));
     assert!(!of_role.is_in(&admin), "the role is another one");
+    admin.patch("/admin/v1/members/ann", &json!({"role": "member"}));
+    assert!(!of_role.is_in(&admin), "it does not come back with the role");
 
     let (other, own) = (sign_in(&admin, "ann"), sign_in(&admin, "ann"));
     let change = json!({"password": PASSWORD, "new_password": "another good one"});
@@ -57,6 +59,8 @@ fn sessions_end_with_a_change_of_role_password_or_status() {
     let renewed = Browser::of(&answer);
     assert!(renewed.cookie != own.cookie && renewed.is_in(&admin));
     assert!(!own.is_in(&admin) && !other.is_in(&admin), "also the session that changed it has another token");
+    let listed = renewed.get(&admin, "/admin/v1/sessions");
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1, "those that ended are not listed: {listed}");
     assert_eq!(try_sign_in(&admin, "ann", PASSWORD).status, 401);
 
     admin.patch("/admin/v1/members/ann", &json!({"status": "suspended"}));

@@ -110,6 +110,14 @@ fn forgotten_password_is_replaced_with_a_link() {
     assert!(renewed.is_in(&admin) && !browser.is_in(&admin));
     assert_eq!(try_sign_in(&admin, "ann", PASSWORD).status, 401);
     assert_eq!(try_sign_in(&admin, "ann", "another good one").status, 200);
+    let link = admin.post("/admin/v1/members/ann/password-link", &json!({}));
+    admin.patch("/admin/v1/members/ann", &json!({"status": "suspended"}));
+    let body = json!({"token": link["token"], "new_password": "a third good one"});
+    assert_eq!(
+        refusal(&open(&admin, "password-links/use", &body)),
+        refused(400, "invalid_token", "token"),
+        "of a suspended member"
+    );
 }
 
 #[test]
