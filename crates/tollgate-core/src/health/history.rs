@@ -8,7 +8,7 @@ use std::collections::HashMap;
 pub use uptime::{UptimeCell, uptime_cells};
 
 use super::{CoolingReason, HealthState, RestingReason};
-use crate::{Account, AccountId, AccountStanding, Channel, ChannelId, Timestamp};
+use crate::{Account, AccountId, AccountStanding, Channel, ChannelBudget, ChannelId, Timestamp};
 
 /// A state that keeps requests away from an account or a channel, or from a part of its accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -164,12 +164,11 @@ impl HealthHistory {
         self.set(channel.id, Some(account.id), condition, cause, now)
     }
 
-    /// Records the condition of a channel, which follows from those of its accounts. `budget`: when a spent budget of the channel
-    /// renews (`None`: never), if one is spent.
+    /// Records the condition of a channel, which follows from those of its accounts and from its budgets.
     pub fn record_channel(
         &mut self,
         channel: &Channel,
-        budget: Option<Option<Timestamp>>,
+        budget: ChannelBudget,
         cause: TransitionCause,
         now: Timestamp,
     ) -> Vec<HealthTransition> {
@@ -177,7 +176,7 @@ impl HealthHistory {
         self.set(channel.id, None, condition, cause, now)
     }
 
-    fn channel_condition(&self, channel: &Channel, budget: Option<Option<Timestamp>>, now: Timestamp) -> HealthCondition {
+    fn channel_condition(&self, channel: &Channel, budget: ChannelBudget, now: Timestamp) -> HealthCondition {
         let impaired = |state, reason, until| HealthCondition::Impaired(Impairment { state, reason, since: now, until });
         if !channel.spec.on {
             return impaired(ImpairedState::Off, HealthReason::SwitchedOff, None);
@@ -189,7 +188,7 @@ impl HealthHistory {
         if accounts().next().is_none() {
             return impaired(ImpairedState::Unavailable, HealthReason::NoAccount, None);
         }
-        if let Some(until) = budget {
+        if let ChannelBudget::Spent { until } = budget {
             return impaired(ImpairedState::Unavailable, HealthReason::BudgetSpent, until);
         }
         let ends = || accounts().filter_map(|account| Some(self.open_of(account.id)?.impairment.until));

@@ -9,8 +9,8 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{
-    Account, BudgetAction, Catalog, Channel, ChannelBudget, HealthCondition, HealthHistory, HealthState, HealthTransition,
-    ImpairedState, Subject, Timestamp, TransitionCause, account_condition,
+    Account, Catalog, Channel, ChannelBudget, HealthCondition, HealthHistory, HealthState, HealthTransition, ImpairedState,
+    Subject, Timestamp, TransitionCause, account_condition,
 };
 use tollgate_store::HealthHistoryStore;
 
@@ -91,7 +91,7 @@ impl HealthRecorder {
         let mut history = self.records.lock();
         let mut rows = record_account(&mut history, channel, account, &state, cause, at);
         if !rows.is_empty() {
-            rows.extend(history.record_channel(channel, self.spent_budget(channel, at), cause, at));
+            rows.extend(history.record_channel(channel, self.budget(channel, at), cause, at));
         }
         drop(history);
         queue(waiting, rows);
@@ -110,7 +110,7 @@ impl HealthRecorder {
                 let state = self.registry.state_of_all(account.id);
                 rows.extend(record_account(&mut history, channel, account, &state, cause, now));
             }
-            rows.extend(history.record_channel(channel, self.spent_budget(channel, now), cause, now));
+            rows.extend(history.record_channel(channel, self.budget(channel, now), cause, now));
         }
         rows.extend(self.retain(&catalog, now));
         queue(waiting, rows);
@@ -125,16 +125,9 @@ impl HealthRecorder {
         self.records.lock().retain(exists, now)
     }
 
-    /// When the spent budget of a channel renews (`None`: never), if one that blocks is spent.
-    fn spent_budget(&self, channel: &Channel, now: Timestamp) -> Option<Option<Timestamp>> {
-        if !channel.spec.budgets.iter().any(|budget| budget.action == BudgetAction::Block) {
-            return None;
-        }
+    fn budget(&self, channel: &Channel, now: Timestamp) -> ChannelBudget {
         let spent = |window| self.shared.counters.spent(Subject::Channel(channel.id), window, now);
-        match budget_of(channel, now, |budget| spent(budget.window)) {
-            ChannelBudget::Left => None,
-            ChannelBudget::Spent { until } => Some(until),
-        }
+        budget_of(channel, now, |budget| spent(budget.window))
     }
 
     /// Writes the rows that wait. What cannot be written waits on.

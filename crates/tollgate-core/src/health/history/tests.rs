@@ -35,7 +35,7 @@ impl Recorded {
     }
 
     fn channel(&mut self, now: i64) -> Vec<HealthTransition> {
-        self.history.record_channel(&self.channel, None, TransitionCause::Request, at(now))
+        self.history.record_channel(&self.channel, ChannelBudget::Left, TransitionCause::Request, at(now))
     }
 
     fn standing(&self, n: usize, now: i64) -> AccountStanding {
@@ -105,7 +105,8 @@ fn channel_follows_its_accounts() {
     assert_eq!(shown(&recorded.channel(12)), [("unavailable", 2, Some(11), Some(12)), ("degraded", 12, Some(22), None)]);
     recorded.set(1, HealthState::Usable, 23);
     assert_eq!(shown(&recorded.channel(23)), [("degraded", 12, Some(22), Some(23))]);
-    let spent = recorded.history.record_channel(&recorded.channel, Some(Some(at(60))), TransitionCause::Operator, at(24));
+    let budget = ChannelBudget::Spent { until: Some(at(60)) };
+    let spent = recorded.history.record_channel(&recorded.channel, budget, TransitionCause::Operator, at(24));
     assert_eq!(shown(&spent), [("unavailable", 24, Some(60), None)]);
     assert_eq!(recorded.standing(0, 25), AccountStanding::Out { since: at(24), until: Some(at(60)) });
 }
